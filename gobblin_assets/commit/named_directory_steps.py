@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gobblin_assets.commit.named_decisions import Act, Found, decide_place
-from gobblin_assets.commit.named_steps import DIRECTORIES, NamedStep, Phase, WrittenStep, judge_file
+from gobblin_assets.commit.named_steps import DIRECTORIES, NamedStep, Phase, WrittenStep
 from gobblin_assets.commit.step_world import StepWorld
 from gobblin_assets.commit.steps import CapturedStaging, PublishedStepFile, UndoOutcome
 from gobblin_assets.errors import RejectedError
@@ -44,13 +44,17 @@ class PlaceDirectory(WrittenStep):
         is_ours = entry.kind is EntryKind.DIRECTORY and entry.identity.inode == self.inode
         return Found.NEW if is_ours else Found.OTHER
 
-    def decide(self, files: NamedFiles, attempt: str) -> Act:
+    def decide_again(self, files: NamedFiles, attempt: str) -> Act:
+        """By the directories alone: their files were looked at just before, and are again behind the rename."""
         source, at_name = files.find_entry(self.source_in(attempt)), files.find_entry(self.target)
         name = self.judge(at_name)
         if name is Found.OTHER and at_name is not None and at_name.kind is EntryKind.DIRECTORY:
             # A directory that holds something is left alone by the rename itself.
             return Act.PUBLISH if self.judge(source) is Found.NEW and files.is_empty(self.target) else Act.CONFLICT
-        act = decide_place(self.judge(source), name)
+        return decide_place(self.judge(source), name)
+
+    def decide(self, files: NamedFiles, attempt: str) -> Act:
+        act = self.decide_again(files, attempt)
         if act is Act.DONE and not self._holds_all(files, self.target):
             return Act.CONFLICT
         if act is Act.PUBLISH and not self._holds_all(files, self.source_in(attempt)):
@@ -75,9 +79,10 @@ class PlaceDirectory(WrittenStep):
         return ((f"{self.target}/{file.name}", file.identity, 0) for file in self.files)
 
     def _holds_all(self, files: NamedFiles, directory: str) -> bool:
-        found = (files.find_entry(f"{directory}/{file.name}") for file in self.files)
+        found = files.find_files(directory, [file.name for file in self.files])
         return all(
-            judge_file(entry, file.identity, None) is Found.NEW for entry, file in zip(found, self.files, strict=True)
+            identity is not None and identity.matches(file.identity)
+            for identity, file in zip(found, self.files, strict=True)
         )
 
     def _holds_exactly(self, files: NamedFiles, directory: str) -> bool:

@@ -103,6 +103,10 @@ class NamedStep(CommitStep):
         """What the step's places, looked at now, ask for."""
         ...
 
+    def decide_again(self, files: NamedFiles, attempt: str) -> Act:
+        """``decide``, just behind a ``decide`` that asked for an act, and just before the act."""
+        return self.decide(files, attempt)
+
     def decide_back(self, files: NamedFiles, attempt: str) -> Act:
         look = files.find_entry
         return decide_undo(
@@ -127,7 +131,7 @@ class NamedStep(CommitStep):
 
     def execute(self, world: StepWorld) -> None:
         files, attempt = world.named_files, world.locate(self.staging)
-        act = self.decide(files, attempt)
+        act = self.decide_again(files, attempt)
         if act.is_answer:
             raise ConflictError(f"{self.target} changed since it was verified", path=self.target, found=act.value)
         self.carry_out(files, attempt, act)

@@ -4,6 +4,7 @@
 of the attempt's own directory, so that a process which was overtaken finds its places gone.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
@@ -11,6 +12,7 @@ from typing import Protocol, runtime_checkable
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.port import FileSystem, RenameOutcome
 from gobblin_assets.fs.tree import TreeEntry
+from gobblin_assets.model.files import FileIdentity
 
 
 class ExchangeOutcome(StrEnum):
@@ -38,11 +40,27 @@ class LimitedNames(Protocol):
 
 
 @runtime_checkable
+class SteppedTimes(Protocol):
+    """A file system whose times may have coarser steps than those that it is given."""
+
+    def find_time_step(self, directory: str) -> int:
+        """The steps of modification times in ``directory``, in nanoseconds: 1 for exact ones. Leaves nothing behind."""
+        ...
+
+
+@runtime_checkable
 class NamedFiles(FileSystem, Protocol):
     """A ``FileSystem`` with the acts that given names need. Each has one effect, in one moment."""
 
     def find_entry(self, path: str) -> TreeEntry | None:
         """Whatever stands at ``path``, a link or a directory too; None if nothing does. Links are not followed."""
+        ...
+
+    def find_files(self, directory: str, names: Sequence[str]) -> Sequence[FileIdentity | None]:
+        """The regular file at each name below ``directory``; None if nothing stands there, or something else.
+
+        ``names`` may have slashes. Links are not followed.
+        """
         ...
 
     def is_empty(self, directory: str) -> bool:

@@ -2,7 +2,8 @@
 
 import errno
 import os
-from collections.abc import Callable, Iterator
+import stat
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -16,8 +17,14 @@ from gobblin_assets.fs.posix import PosixFileSystem
 from gobblin_assets.fs.posix_errors import families, translate_error
 from gobblin_assets.fs.posix_tree import PosixTree, entry_of
 from gobblin_assets.fs.tree import EntryKind, TreeEntry
+from gobblin_assets.model.files import FileIdentity
 
 _EXCHANGE: Final = find_exchange()
+
+_TIME_NS: Final = 1_700_000_001_387_654_321
+"""Cut off or rounded to one of the steps, it is a multiple of no larger one."""
+_TIME_STEPS_NS: Final = (1, 100, 1_000, 1_000_000, 10_000_000, 1_000_000_000, 2_000_000_000)
+"""Of Linux's own file systems, NTFS and SMB, microseconds, milliseconds, exFAT, old ext4 and servers, FAT."""
 _STANDS: Final = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})
 
 
@@ -47,6 +54,23 @@ class PosixNamedFiles(PosixFileSystem):
         except OSError as error:
             raise translate_error(error, action="look at", path=path, changes=False) from error
         return entry_of(path, found)
+
+    def find_files(self, directory: str, names: Sequence[str]) -> Sequence[FileIdentity | None]:
+        place = directory
+        found: list[FileIdentity | None] = []
+        try:
+            for name in names:
+                place = f"{directory}/{name}"
+                try:
+                    entry = os.lstat(place)
+                except (FileNotFoundError, NotADirectoryError):
+                    found.append(None)
+                else:
+                    is_file = stat.S_ISREG(entry.st_mode)
+                    found.append(FileIdentity(entry.st_size, entry.st_ino, entry.st_mtime_ns) if is_file else None)
+        except OSError as error:
+            raise translate_error(error, action="look at", path=place, changes=False) from error
+        return found
 
     def find_name_limits(self, directory: str) -> NameLimits:
         while True:
@@ -96,6 +120,23 @@ class PosixNamedFiles(PosixFileSystem):
                 raise _cannot_exchange(one) from error
             raise translate_error(error, action=f"exchange {one} with", path=other, changes=True) from error
         return ExchangeOutcome.EXCHANGED
+
+    def find_time_step(self, directory: str) -> int:
+        """By a file that is given a time, where one can be made; where not, nothing is copied anyway."""
+        place = f"{directory}/.gobblin-time-{uuid4().hex}"
+        try:
+            descriptor = os.open(place, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+        except OSError:
+            return 1
+        try:
+            os.unlink(place)  # noqa: PTH108  a text in
+            os.utime(descriptor, ns=(_TIME_NS, _TIME_NS))
+            kept_ns = os.fstat(descriptor).st_mtime_ns
+        except OSError as error:
+            raise translate_error(error, action="set the time of", path=place, changes=False) from error
+        finally:
+            os.close(descriptor)
+        return max(step for step in _TIME_STEPS_NS if kept_ns % step == 0)
 
     def can_exchange(self, directory: str) -> bool:
         if self._exchange is None:

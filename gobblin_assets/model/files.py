@@ -18,14 +18,16 @@ class FileIdentity:
 
     def matches(self, other: "FileIdentity") -> bool:
         """Compare size, then each of the others that both sides know."""
-        return self.size_bytes == other.size_bytes and all(
-            mine is None or theirs is None or mine == theirs
-            for mine, theirs in (
-                (self.inode, other.inode),
-                (self.mtime_ns, other.mtime_ns),
-                (self.tag, other.tag),
-            )
+        return (
+            self.size_bytes == other.size_bytes
+            and _agree(self.inode, other.inode)
+            and _agree(self.mtime_ns, other.mtime_ns)
+            and _agree(self.tag, other.tag)
         )
+
+
+def _agree(mine: int | str | None, theirs: int | str | None) -> bool:
+    return mine == theirs or mine is None or theirs is None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from gobblin_assets.errors import CorruptionError, GobblinError, RetryableError
 _TRACEBACK: Final = "traceback"
 
 
-def explain_failure(label: str, error: Exception, say: Callable[[str], None]) -> GobblinError:
+def explain_exception(label: str, error: Exception, say: Callable[[str], None]) -> GobblinError:
     """The failure of ``label`` by ``error``; other work goes on beside it.
 
     An error of a family is itself. What the operating system refused may succeed later. All else is a defect, whose

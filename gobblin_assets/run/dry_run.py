@@ -11,7 +11,7 @@ from gobblin_assets.model.state import DatasetId, DatasetState
 from gobblin_assets.model.urn import DatasetUrn, JobName, parse_job_name
 from gobblin_assets.model.watermark import Watermark
 from gobblin_assets.model.work_unit import WorkUnit, WorkUnitId
-from gobblin_assets.run.defects import explain_failure
+from gobblin_assets.run.defects import explain_exception
 from gobblin_assets.run.job_kind import JobKind, LoadIntervals, PlannedChange, PlanRequest, Session, UnitPlan
 from gobblin_assets.run.packing import pack_run
 from gobblin_assets.run.run_values import RunRequest
@@ -97,7 +97,7 @@ def _plan_one(session: Session, request: PlanRequest, say: Callable[[str], None]
     try:
         return session.plan(request)
     except Exception as error:  # noqa: BLE001  explained as the failure of this partition
-        return explain_failure(label_of(request.urn, request.partition), error, say)
+        return explain_exception(label_of(request.urn, request.partition), error, say)
 
 
 def _new_state(job: JobName, urn: DatasetUrn) -> DatasetState:

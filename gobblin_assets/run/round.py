@@ -31,7 +31,7 @@ from gobblin_assets.model.work_unit import WorkUnitId, sum_rows
 from gobblin_assets.run.active_schemas import ActiveSchemas
 from gobblin_assets.run.announcements import announce, report_of
 from gobblin_assets.run.compaction import open_compaction
-from gobblin_assets.run.defects import explain_failure
+from gobblin_assets.run.defects import explain_exception
 from gobblin_assets.run.job_kind import PlanRequest, Session, SessionLostError
 from gobblin_assets.run.packing import pack_run
 from gobblin_assets.run.progress import Progress
@@ -224,7 +224,7 @@ class Round:
             except SessionLostError:
                 raise
             except Exception as error:  # noqa: BLE001  explained as the failure of this partition
-                failure = explain_failure(label_of(request.urn, request.partition), error, self._ports.say)
+                failure = explain_exception(label_of(request.urn, request.partition), error, self._ports.say)
                 self._keep([(request.state.dataset_id, failure_of(request.urn, request.partition, failure))])
         return slices
 

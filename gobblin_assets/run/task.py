@@ -25,7 +25,7 @@ from gobblin_assets.model.state import AttemptId
 from gobblin_assets.model.urn import JobName, Role
 from gobblin_assets.model.watermark import Watermark
 from gobblin_assets.model.work_unit import WorkUnit, sum_rows
-from gobblin_assets.run.defects import explain_failure, traceback_of
+from gobblin_assets.run.defects import explain_exception, traceback_of
 from gobblin_assets.run.destination import Destination, Target
 from gobblin_assets.run.job_kind import Staged, Worker, WorkOrder
 from gobblin_assets.run.job_rules import RetryRules
@@ -185,7 +185,7 @@ class TaskRunner:
             self._record_failure(ids, error)
             raise
         except Exception as error:
-            failure = explain_failure(_name_some(orders), error, self.say)
+            failure = explain_exception(_name_some(orders), error, self.say)
             self._record_failure(ids, failure)
             raise failure from error
 

@@ -25,7 +25,6 @@ from tests.support.copy_lake import (
     look_at,
     opening,
 )
-from tests.support.copying import access_list
 
 
 @pytest.fixture
@@ -174,40 +173,6 @@ def test_ours_is_the_version_that_was_published_and_no_other(lake: CopyLake, job
     run(job(deletes="ours"))
 
     assert theirs.exists(), "somebody else wrote this file at our name"
-
-
-@pytest.mark.parametrize("attributes", ["leave", "sync"])
-def test_a_file_of_another_mode_is_left_or_copied_again(lake: CopyLake, job: Open, attributes: str) -> None:
-    run(job())
-    place, before = lake.tree / "albums/kept.bin", inodes_of(lake.tree)["albums/kept.bin"]
-    (lake.source / "albums/kept.bin").chmod(0o640)
-
-    run(job(attributes=attributes))
-
-    assert place.stat().st_mode & 0o777 == (0o640 if attributes == "sync" else 0o601)
-    assert (place.stat().st_ino != before) == (attributes == "sync")
-
-
-@pytest.mark.parametrize("letters", ["pt", "ptx", "pta", "ptxa"])
-def test_new_directories_get_access_lists_and_extended_attributes(lake: CopyLake, job: Open, letters: str) -> None:
-    """The dataset's own directory is made empty, and one below it is published with its files."""
-    lake.write("albums/fresh/inside/file", 1)
-    (lake.source / "albums/bare").mkdir()
-    names = ("albums", "albums/bare", "albums/fresh", "albums/fresh/inside")
-    for name in names:
-        os.setxattr(lake.source / name, "user.origin", name.encode())
-        for kind in ("access", "default"):
-            os.setxattr(lake.source / name, f"system.posix_acl_{kind}", access_list(1234))
-
-    run(job(preserve=letters))
-
-    expected = {"user.origin"} if "x" in letters else set()
-    if "a" in letters:
-        expected |= {"system.posix_acl_access", "system.posix_acl_default"}
-    for name in names:
-        kept = {each: os.getxattr(lake.tree / name, each) for each in os.listxattr(lake.tree / name)}
-        assert kept == {each: os.getxattr(lake.source / name, each) for each in expected}
-    assert look_at(lake.tree) == look_at(lake.source)
 
 
 def test_copies_that_are_read_again_are_published(lake: CopyLake, job: Open) -> None:

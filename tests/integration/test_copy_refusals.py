@@ -1,5 +1,6 @@
 """What a copy refuses: each error names the field, and no name at the destination has changed."""
 
+import json
 import os
 import shutil
 import socket
@@ -221,6 +222,38 @@ def test_names_that_a_destination_takes_for_one(
     ] * finds_any_case
     assert all("differ by case only" in str(each.error) for each in report.failed)
     assert ("albums/kept.bin" in files_of(lake.tree)) is not finds_any_case
+
+
+@pytest.mark.parametrize("ignores", ["by itself", "by the option", "no"])
+def test_datasets_that_a_destination_takes_for_one(
+    lake: CopyLake, job: Open, monkeypatch: pytest.MonkeyPatch, ignores: str
+) -> None:
+    lake.write("ALBUMS/other.bin", 1)
+    if ignores == "by itself":
+        monkeypatch.setattr(running, "open_file_system", lambda uri: (CaselessFiles(), open_file_system(uri)[1]))
+    datasets = {"datasets": [{"urn": "albums"}, {"urn": "ALBUMS"}, {"urn": "logs/app"}]}
+    world = job(datasets, **({"ignore_case": True} if ignores == "by the option" else {}))
+
+    report = world.run()
+
+    failed = {each.urn: str(each.error) for each in report.failed}
+    assert sorted(failed) == ([] if ignores == "no" else ["ALBUMS", "albums"])
+    assert all("'ALBUMS' differ" in text or "'albums' differ" in text for text in failed.values()), failed
+    assert ("ALBUMS/other.bin" in files_of(lake.tree)) is (ignores == "no")
+    assert "logs/app/today.log" in files_of(lake.tree), "the others go on"
+
+
+def test_file_sets_of_a_manifest_that_a_destination_takes_for_one(lake: CopyLake, job: Open, tmp_path: Path) -> None:
+    lake.write("ALBUMS/kept.bin", 1)
+    manifest = tmp_path / "files.jsonl"
+    lines = [{"path": "albums/kept.bin", "set": "a"}, {"path": "ALBUMS/kept.bin", "set": "b"}]
+    manifest.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    finder = {"datasets": [], "finder": {"kind": "manifest", "path": str(manifest)}}
+
+    said = refuse(job(finder, ignore_case=True), "datasets")
+
+    assert "differ by case only" in said
+    assert files_of(lake.tree) == {}
 
 
 @pytest.mark.parametrize("name", [".GOBBLIN/claim.json", "albums/.Gobblin/claim.json"])

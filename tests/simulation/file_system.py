@@ -261,6 +261,10 @@ class SimFileSystem:
         return None if identity is None else TreeEntry(path, EntryKind.FILE, identity)
 
     @_one_moment
+    def find_files(self, directory: str, names: Sequence[str]) -> Sequence[FileIdentity | None]:
+        return [self.disk.find_identity(f"{directory}/{name}") for name in names]
+
+    @_one_moment
     def is_empty(self, directory: str) -> bool:
         return self.disk.is_directory(directory) and not self.disk.list_names(directory)
 

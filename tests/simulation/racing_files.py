@@ -1,10 +1,11 @@
 """One owner's file system, in which something else may happen before one of its calls."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from gobblin_assets.fs.named_files import ExchangeOutcome
 from gobblin_assets.fs.port import RenameOutcome
 from gobblin_assets.fs.tree import TreeEntry
+from gobblin_assets.model.files import FileIdentity
 from tests.simulation.file_system import SimDisk, SimFileSystem
 
 
@@ -30,6 +31,10 @@ class RacingFiles(SimFileSystem):
     def find_entry(self, path: str) -> TreeEntry | None:
         self._reach()
         return super().find_entry(path)
+
+    def find_files(self, directory: str, names: Sequence[str]) -> Sequence[FileIdentity | None]:
+        self._reach()
+        return super().find_files(directory, names)
 
     def is_directory(self, path: str) -> bool:
         self._reach()

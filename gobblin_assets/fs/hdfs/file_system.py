@@ -81,6 +81,11 @@ class HdfsFileSystem:
         found = self._find(path)
         return None if found is None else entry_of_status(path, found)
 
+    def find_files(self, directory: str, names: Sequence[str]) -> Sequence[FileIdentity | None]:
+        """By listings: a NameNode answers for a thousand names as fast as for one."""
+        found = {entry.path: entry.identity for entry in self._walk(directory) if entry.kind is EntryKind.FILE}
+        return [found.get(f"{directory}/{name}") for name in names]
+
     def find_identity(self, path: str) -> FileIdentity | None:
         entry = self.find_entry(path)
         if entry is None:

@@ -21,8 +21,10 @@ from gobblin_assets.jobs.copy.copy_plan import CopyJudge, CopyPlan, CopyPlanner,
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec
 from gobblin_assets.jobs.copy.copy_trees import CopyTrees
 from gobblin_assets.jobs.copy.datasets import FileSet
+from gobblin_assets.jobs.copy.destination_names import DestinationNames
 from gobblin_assets.jobs.copy.difference import Deletes, DifferenceRules, LinkPolicy, compare_trees
 from gobblin_assets.jobs.copy.directory_attributes import ReadDirectory, directory_reader, read_nothing
+from gobblin_assets.jobs.copy.extended_sameness import find_extended_changes
 from gobblin_assets.jobs.copy.filters import Filters, parse_filters
 from gobblin_assets.jobs.copy.globs import match_any
 from gobblin_assets.jobs.copy.kept_attributes import describe_kept, find_kept
@@ -34,7 +36,12 @@ from gobblin_assets.jobs.copy.parsing import CopyDataset
 from gobblin_assets.jobs.copy.sameness import Sameness, SameRule
 from gobblin_assets.jobs.copy.shared_planning import SharedPlanning
 from gobblin_assets.jobs.copy.source_directories import place_of_origin
-from gobblin_assets.jobs.copy.target_places import find_missing_directories, finds_any_case, require_one_mount
+from gobblin_assets.jobs.copy.target_places import (
+    find_missing_directories,
+    find_time_step,
+    finds_any_case,
+    require_one_mount,
+)
 from gobblin_assets.jobs.copy.target_tree import TargetTree
 from gobblin_assets.jobs.copy.transfer.preserve import Preserve, PreserveLetter, parse_preserve
 from gobblin_assets.jobs.copy.unchanged import DirectoryMemory, UnchangedDirectories
@@ -159,7 +166,7 @@ class CopyKind:
         if not missing and (files is None or files.find_entry(self.root) is not None):
             standing = list_side(target, root, file_set, on_target, is_source=False)
         planner = self._open_planner(request, dataset, file_set, source, source_root, shared)
-        rules = self._rules_of(request, spec, source, opened, source_root, root, file_set)
+        rules = self._rules_of(request, spec, source, opened, source_root, root, file_set, shared)
         memory = DirectoryMemory(request, dataset, file_set, shared.directories)
         unpacked = UnpackedMemory(request, dataset, file_set, shared.unpacked)
         stands = partial(self._stands, root)
@@ -241,8 +248,12 @@ class CopyKind:
         source_root: str,
         target_root: str,
         file_set: FileSet,
+        shared: SharedPlanning,
     ) -> DifferenceRules:
         preserve = self._preserve_of(spec)
+        ignores_case = spec.ignore_case or (self.files is not None and finds_any_case(self.files, self.root))
+        if ignores_case:
+            shared.names.require_apart(request.urn)
         rule = SameRule.NEVER if request.mode is Mode.REFRESH else spec.same
         agree = partial(checksums_agree, source, source_root, target, target_root)
         is_ours = None
@@ -251,16 +262,17 @@ class CopyKind:
         return DifferenceRules(
             sameness=Sameness(
                 rule,
-                max(source.mtime_precision_ns, target.mtime_precision_ns),
+                max(source.mtime_precision_ns, target.mtime_precision_ns, shared.mtime_precision_ns),
                 agree if rule is SameRule.CHECKSUM else None,
                 preserve.attributes_of if spec.attributes == "sync" else None,
+                find_extended_changes(source, source_root, target_root, preserve) if self._writes_files else None,
             ),
             deletes=Deletes.ALL if file_set.files else spec.deletes,
             is_ours=is_ours,
             delete_max=spec.delete_max,
             empty_source=bool(file_set.files),
             links=spec.links,
-            ignores_case=spec.ignore_case or (self.files is not None and finds_any_case(self.files, self.root)),
+            ignores_case=ignores_case,
             # In a store each file is published by itself.
             new_tree_entries_max=0 if self.files is None else NEW_DIRECTORY_ENTRIES_MAX,
             new_tree_file_bytes_max=self._find_split_bytes(source, spec),
@@ -312,7 +324,11 @@ class CopySession:
 
     def __init__(self, kind: CopyKind, requests: Sequence[PlanRequest]) -> None:
         self._kind = kind
-        self._shared = SharedPlanning(RunBudget(kind.budget))
+        self._shared = SharedPlanning(
+            RunBudget(kind.budget),
+            DestinationNames({urn: dataset.found for urn, dataset in kind.datasets.items()}),
+            1 if kind.files is None else find_time_step(kind.files, kind.root),
+        )
         self._planned: dict[tuple[DatasetUrn, str | None], UnitPlan | Exception] = {}
         by_priority = sorted(requests, key=lambda each: kind.datasets[each.urn].spec.priority)
         self._before = by_priority if kind.budget.is_bounded else []

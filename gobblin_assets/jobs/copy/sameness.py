@@ -44,14 +44,15 @@ class Sameness:
 
     ``mtime_precision_ns``: the coarser one of both sides. Times that differ by less are the same, whether a file system
     rounds or cuts off. ``checksums_agree`` is asked by the rule CHECKSUM, for files of one length. ``desired`` gives
-    the attributes that the destination's file shall have; those that are None are not compared, and extended attributes
-    never are, because listings have none. None: no attributes are compared.
+    the attributes that the destination's file shall have; those that are None are not compared. None: no attributes are
+    compared. ``extended_changes`` says which of the attributes that listings lack differ, and is asked last.
     """
 
     rule: SameRule = SameRule.MTIME
     mtime_precision_ns: int = 1
     checksums_agree: Callable[[TreeEntry, TreeEntry], bool] | None = None
     desired: Callable[[TreeEntry], Attributes] | None = None
+    extended_changes: Callable[[TreeEntry, TreeEntry], str] | None = None
 
     def __post_init__(self) -> None:
         if self.rule is SameRule.CHECKSUM and self.checksums_agree is None:
@@ -88,6 +89,8 @@ def compare_files(source: TreeEntry, destination: TreeEntry, sameness: Sameness)
     if sameness.desired is not None:
         wanted = sameness.desired(source)
         changes = ", ".join(_attribute_changes(wanted, destination, sameness.mtime_precision_ns))
+        if not changes and sameness.extended_changes is not None:
+            changes = sameness.extended_changes(source, destination)
         if changes:
             return Likeness.ATTRIBUTES_DIFFER, changes
     return Likeness.SAME, same

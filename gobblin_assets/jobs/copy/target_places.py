@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from gobblin_assets.destinations.claims import WORK_NAME, work_root_of
 from gobblin_assets.destinations.named_outputs import published_place
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.fs.named_files import NamedFiles
+from gobblin_assets.fs.named_files import NamedFiles, SteppedTimes
 from gobblin_assets.fs.tree import EntryKind
 from gobblin_assets.jobs.copy.copy_plan import CopyPlan
 
@@ -68,6 +68,17 @@ def finds_any_case(files: NamedFiles, root: str) -> bool:
     work = files.find_entry(work_root_of(root))
     same = None if work is None else files.find_entry(f"{root.rstrip('/')}/{WORK_NAME.upper()}")
     return work is not None and same is not None and same.identity.inode == work.identity.inode
+
+
+def find_time_step(files: NamedFiles, root: str) -> int:
+    """The steps in which the destination keeps modification times, in nanoseconds; 1 for exact ones.
+
+    Before a first run there is no work directory to try it in, and no file that could have a coarse time: then 1.
+    """
+    work = work_root_of(root)
+    if not isinstance(files, SteppedTimes) or files.find_entry(work) is None:
+        return 1
+    return files.find_time_step(work)
 
 
 def _list_paths(plan: CopyPlan) -> Iterator[str]:

@@ -16,7 +16,7 @@ from gobblin_assets.jobs.copy.copyable import Attributes
 
 ExtendedAttributes = tuple[tuple[str, bytes], ...]
 
-_ACCESS_LISTS: Final = ("system.posix_acl_access", "system.posix_acl_default")
+ACCESS_LISTS: Final = ("system.posix_acl_access", "system.posix_acl_default")
 """The second is of directories only: what is made in them gets it."""
 
 # Of ``security`` only what programs set: labels of SELinux are the destination's own, by its policy.
@@ -27,18 +27,21 @@ _NOT_KEPT_THERE: Final = frozenset(
 )
 
 
-def read_extended(descriptor: int, *, access_lists: bool, extended: bool) -> ExtendedAttributes:
-    """The open file's access list and extended attributes, in order of their names; OSError as the system gives it."""
-    wanted = (*_ACCESS_LISTS * access_lists, *_EXTENDED * extended)
+def read_extended(file: int | str, *, access_lists: bool, extended: bool) -> ExtendedAttributes:
+    """The access list of a file, by its descriptor or path, and its extended attributes, in order of their names.
+
+    OSError as the system gives it.
+    """
+    wanted = (*ACCESS_LISTS * access_lists, *_EXTENDED * extended)
     if not wanted:
         return ()
     try:
-        names = sorted(name for name in os.listxattr(descriptor) if name.startswith(wanted))
+        names = sorted(name for name in os.listxattr(file) if name.startswith(wanted))
     except OSError as error:
         if error.errno == errno.EOPNOTSUPP:
             return ()
         raise
-    return tuple((name, os.getxattr(descriptor, name)) for name in names)
+    return tuple((name, os.getxattr(file, name)) for name in names)
 
 
 def apply_attributes(

@@ -1,0 +1,85 @@
+"""A destination that keeps times in coarse steps, as old ext4, exFAT and network mounts do: what is there stays."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gobblin_assets.fs.posix_named import PosixNamedFiles
+from gobblin_assets.jobs.copy.running import list_copy_datasets, open_copy_run
+from gobblin_assets.model.extract import Mode
+from gobblin_assets.model.partition import WHOLE
+from gobblin_assets.run.dry_run import PlannedSlice, plan_dry
+from gobblin_assets.run.run_values import RunRequest
+from tests.support.copy_lake import CopyLake, CopyWorld, Open, inodes_of, opening
+
+_S_NS = 1_000_000_000
+_LATER_NS = 1_700_000_001 * _S_NS
+_SYSTEMS_UTIME = os.utime
+
+
+def keep_steps(patch: pytest.MonkeyPatch, step_ns: int, *, rounds: bool = False) -> None:
+    """Let this process's files have such times."""
+
+    def utime(file: Any, *, ns: tuple[int, int]) -> None:
+        more = step_ns // 2 if rounds else 0
+        _SYSTEMS_UTIME(file, ns=(ns[0], (ns[1] + more) // step_ns * step_ns))
+
+    patch.setattr(os, "utime", utime)
+
+
+@pytest.mark.parametrize("rounds", [False, True])
+@pytest.mark.parametrize("step_ns", [1, 100, 1_000, 1_000_000, 10_000_000, _S_NS, 2 * _S_NS])
+def test_the_steps_of_times_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step_ns: int, rounds: bool
+) -> None:
+    keep_steps(monkeypatch, step_ns, rounds=rounds)
+
+    assert PosixNamedFiles().find_time_step(str(tmp_path)) == step_ns
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_where_nothing_can_be_made_times_count_as_exact(tmp_path: Path) -> None:
+    assert PosixNamedFiles().find_time_step(str(tmp_path / "missing")) == 1
+
+
+@pytest.fixture
+def lake(database_url: str, tmp_path: Path) -> CopyLake:
+    made = CopyLake(database_url, str(tmp_path))
+    made.make_source()
+    for number, path in enumerate(sorted(made.source.rglob("*"))):
+        _SYSTEMS_UTIME(path, ns=(_LATER_NS, _LATER_NS + 123_456_789 + number))
+    return made
+
+
+@pytest.fixture
+def job(lake: CopyLake) -> Iterator[Open]:
+    with opening(lake) as open_world:
+        yield open_world
+
+
+def plan(world: CopyWorld) -> list[PlannedSlice]:
+    job = world.lake.copy_job()
+    request = RunRequest(job, dict.fromkeys(list_copy_datasets(job), (WHOLE,)), Mode.APPEND, by_hand=True)
+    with open_copy_run(job, world.stores, world.lines.append, lambda _report: None) as ports:
+        return plan_dry(request, world.stores.datasets, ports.kind, ports.say)
+
+
+@pytest.mark.parametrize("options", [{}, {"attributes": "sync"}], ids=["left", "synced"])
+def test_what_is_there_is_not_copied_again(
+    lake: CopyLake, job: Open, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    keep_steps(monkeypatch, _S_NS)
+    world = job({"transfer": "local", "workers": 1}, **options)
+    assert not world.run().failed
+    before = inodes_of(lake.tree)
+    assert (lake.tree / "albums/kept.bin").stat().st_mtime_ns == _LATER_NS
+
+    assert [each.changes for each in plan(world)] == [(), ()]
+    assert not world.run().failed
+    assert inodes_of(lake.tree) == before
+
+    _SYSTEMS_UTIME(lake.source / "albums/kept.bin", ns=(_LATER_NS, _LATER_NS + _S_NS))
+    assert [[change.path for change in each.changes] for each in plan(world)] == [["kept.bin"], []]
