@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.copy_lake import CopyLake, CopyWorld, Open, inodes_of, opening
+from tests.support.copy_lake import CopyLake, CopyWorld, Open, inodes_of, look_at, opening
 from tests.support.copying import access_list
 
 
