@@ -14,7 +14,7 @@ from gobblin_assets.errors import ErrorFamily, RejectedError
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.urn import JobName
 from tests.support import hdfs_server as servers
-from tests.support.command_lake import invoke, run_job
+from tests.support.command_lake import ask, invoke, run_job
 from tests.support.copy_lake import look_at
 from tests.support.hdfs_lake import HdfsLake, make_hdfs_lake
 from tests.support.hdfs_place import HdfsClient
@@ -80,6 +80,17 @@ def test_a_tree_goes_to_hdfs_over_it_and_back(hdfs_server: HdfsServer, tmp_path:
     assert look_at(tmp_path / "back/docs") == look_at(source / "docs")
     for job in jobs:
         assert "nothing differs" in run_job(job)
+        assert invoke("verify", job).exit_code == 0
+
+    kept = ask("trash", "list", jobs[0])
+    assert sorted((each["path"].rpartition("/")[2], each["was_removed"]) for each in kept) == [
+        ("a", False),
+        ("old", True),
+    ]
+    again = tmp_path / "again"
+    restored = invoke("trash", "restore", jobs[0], "--dataset", "docs", "--path", "a", "--to", str(again))
+    assert restored.exit_code == 0, restored.output
+    assert (again.read_bytes(), again.stat().st_mtime_ns) == (b"one", 1_700_000_000_000 * MS_NS)
 
 
 @pytest.mark.parametrize("is_first", [True, False])

@@ -1,4 +1,4 @@
-"""Topics whose destination is an object store: many are written by one Spark job, and stay separate datasets."""
+"""Topics whose destination is a bucket or HDFS: many are written by one Spark job, and stay separate datasets."""
 
 import io
 from collections import Counter
@@ -10,12 +10,14 @@ from pyspark.sql import SparkSession
 from demo.kafka.broker import KafkaBroker
 from gobblin_assets.fs.registry import open_file_system
 from tests.integration.test_kafka_shared_reads import count_tags, dataset, records
+from tests.support import hdfs_server as hdfs_servers
 from tests.support import s3_servers
 from tests.support.kafka import MakeTopic, produce
-from tests.support.s3_servers import S3Server
+from tests.support.shares import rotating
 from tests.support.topics import JOB, Open
 
 versitygw = s3_servers.versitygw
+hdfs_server = hdfs_servers.hdfs_server
 
 
 def read_objects(uri: str, urn: str, role: str) -> list[dict[str, object]]:
@@ -28,18 +30,27 @@ def read_objects(uri: str, urn: str, role: str) -> list[dict[str, object]]:
     return rows
 
 
-def test_dead_letters_quarantine_and_shares_of_one_write_stay_with_their_topic(
-    ingest: Open,
-    spark: SparkSession,
-    kafka_broker: KafkaBroker,
-    topic: MakeTopic,
-    versitygw: S3Server,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for name, value in versitygw.environment.items():
+@pytest.fixture(params=["store", rotating("hdfs")])
+def uri(request: pytest.FixtureRequest, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A destination that the driver and Spark's tasks reach."""
+    if request.param == "store":
+        store = request.getfixturevalue("versitygw")
+        environment, uri = store.environment, f"s3://{store.make_bucket()}/lake"
+    else:
+        cluster = request.getfixturevalue("hdfs_server")
+        environment, uri = cluster.environment, cluster.uri(cluster.make_root())
+    for name, value in environment.items():
         monkeypatch.setenv(name, value)
         monkeypatch.setitem(spark.sparkContext.environment, name, value)
-    uri = f"s3://{versitygw.make_bucket()}/lake"
+    return str(uri)
+
+
+def test_dead_letters_quarantine_and_shares_of_one_write_stay_with_their_topic(
+    ingest: Open,
+    kafka_broker: KafkaBroker,
+    topic: MakeTopic,
+    uri: str,
+) -> None:
     names = [topic("mixed") for _ in range(3)]
     for name in names:
         produce(kafka_broker.bootstrap, name, [*records(name, 30), b"broken", b"\xff"])
