@@ -21,9 +21,9 @@ class GobblinError(Exception):
     """The root. It is never raised itself: a caller could not tell what to do."""
 
     def __init__(self, message: str, *, hint: str = "", **fields: object) -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
+        self.message = make_storable(message)
+        super().__init__(self.message)
+        self.hint = make_storable(hint)
         self.fields = fields
 
     def __str__(self) -> str:
@@ -35,6 +35,11 @@ class GobblinError(Exception):
     def __reduce__(self) -> tuple[object, ...]:
         """Keep all fields of errors of worker processes: the default would call ``__init__`` with the text alone."""
         return _restore, (type(self), self.args, self.__dict__)
+
+
+def make_storable(text: str) -> str:
+    """The text with escapes for what neither a database nor a terminal takes: names that are no UTF-8, and NUL."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\0")
 
 
 def _restore(kind: type[GobblinError], arguments: tuple[object, ...], state: Mapping[str, object]) -> GobblinError:

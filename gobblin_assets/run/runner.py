@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from gobblin_assets.commit.destination import DestinationAwayError
-from gobblin_assets.errors import GobblinError, RejectedError
+from gobblin_assets.errors import GobblinError, RejectedError, make_storable
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.state import DatasetId, DatasetOutcome, RunId, WorkingState
 from gobblin_assets.model.urn import DatasetUrn, Role, parse_job_name
@@ -213,7 +213,7 @@ class _Run:
         if error is not None:
             text = f"{type(error).__name__}: {error}"
         try:
-            shown = None if text is None else text[:_ERROR_TEXT_MAX]
+            shown = None if text is None else make_storable(text)[:_ERROR_TEXT_MAX]
             self._stores.runs.end(self._run_id, state, error=shown, figures=figures)
         except GobblinError as second:
             self._ports.say(f"the end of the run could not be recorded: {second}")

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
+from gobblin_assets.errors import ErrorFamily
 from gobblin_assets.fs.posix_named import PosixNamedFiles
 from gobblin_assets.jobs.copy.running import list_copy_datasets, open_copy_run
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import WHOLE
 from gobblin_assets.run.dry_run import PlannedSlice, plan_dry
 from gobblin_assets.run.run_values import RunRequest
-from tests.support.copy_lake import CopyLake, CopyWorld, Open, inodes_of, opening
+from tests.support.copy_lake import CopyLake, CopyWorld, Open, files_of, inodes_of, opening
 
 _S_NS = 1_000_000_000
 _LATER_NS = 1_700_000_001 * _S_NS
@@ -65,6 +66,22 @@ def plan(world: CopyWorld) -> list[PlannedSlice]:
     request = RunRequest(job, dict.fromkeys(list_copy_datasets(job), (WHOLE,)), Mode.APPEND, by_hand=True)
     with open_copy_run(job, world.stores, world.lines.append, lambda _report: None) as ports:
         return plan_dry(request, world.stores.datasets, ports.kind, ports.say)
+
+
+def test_a_time_that_the_destination_makes_another_one_is_refused(
+    lake: CopyLake, job: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As ext4 does with times before 1901: the file would differ at each run."""
+    monkeypatch.setattr(os, "utime", lambda file, *, ns: _SYSTEMS_UTIME(file, ns=(ns[0], ns[1] + 2 * _S_NS)))
+
+    report = job({"transfer": "local", "workers": 1}).run()
+
+    said = {each.urn: str(each.error) for each in report.failed}
+    assert sorted(said) == ["albums", "logs/app"]
+    assert "kept.bin: preserve: can't set the time 2023-11-14T22:13:21+00:00 of " in said["albums"]
+    assert "its file system makes it 2023-11-14T22:13:23+00:00" in said["albums"]
+    assert {each.error_family for each in report.failed} == {ErrorFamily.REJECTED}
+    assert files_of(lake.tree) == {}
 
 
 @pytest.mark.parametrize("options", [{}, {"attributes": "sync"}], ids=["left", "synced"])

@@ -1,5 +1,6 @@
 """Links on the way from a job's source to what is copied."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,18 @@ def test_no_link_leads_out_of_the_source(
         refused = str(error)
     assert refused
     assert files_of(lake.tree) == {}
+
+
+def test_a_link_to_a_name_that_is_no_utf8_fails_its_dataset_alone(lake: CopyLake, job: Open) -> None:
+    (lake.source / "albums/link").symlink_to(os.fsdecode(b"../../\xff"))
+
+    world = job(links="follow")
+    refused = said(world.run())
+
+    assert "albums/link leads" in refused
+    assert r"\udcff" in refused
+    assert set(files_of(lake.tree)) == {"logs/app/today.log"}
+    assert world.scalar("SELECT count(*) FROM gobblin.run_dataset WHERE error LIKE '%udcff%'") == 1
 
 
 @pytest.mark.parametrize("links", ["fail", "skip"])

@@ -1,4 +1,4 @@
-"""Errors cross processes unchanged: worker pools pass them on by pickling."""
+"""Errors cross processes unchanged, as worker pools pass them on by pickling; a database can store their texts."""
 
 import pickle
 
@@ -43,3 +43,9 @@ def test_each_family_has_its_word_and_a_leaf_has_that_of_its_family() -> None:
     assert family_of(QualityFailedError("orders", ())) is ErrorFamily.REJECTED
     with pytest.raises(ValueError, match="no family"):
         family_of(GobblinError("it is gone"))
+
+
+def test_a_text_that_no_database_takes_is_escaped() -> None:
+    error = RejectedError("\udcff\0 is no name", field="source", hint="Rename \udcfe.", path="/a/\udcff")
+    assert str(error) == r"source: \udcff\0 is no name. Rename \udcfe."
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)

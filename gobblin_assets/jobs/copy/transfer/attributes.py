@@ -3,6 +3,7 @@
 A descriptor, not a name: whatever lies under the name meanwhile is left alone.
 """
 
+import datetime as dt
 import errno
 import os
 import stat
@@ -21,6 +22,11 @@ ACCESS_LISTS: Final = ("system.posix_acl_access", "system.posix_acl_default")
 
 # Of ``security`` only what programs set: labels of SELinux are the destination's own, by its policy.
 _EXTENDED: Final = ("user.", "trusted.", "security.capability")
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+_TIME_STEP_NS_MAX: Final = 2_000_000_000
+"""Of FAT."""
+
 _NOT_ALLOWED: Final = frozenset({errno.EPERM, errno.EACCES, errno.EINVAL})
 _NOT_KEPT_THERE: Final = frozenset(
     {errno.EOPNOTSUPP, errno.EPERM, errno.EACCES, errno.ERANGE, errno.E2BIG, errno.ENOSPC}
@@ -54,6 +60,7 @@ def apply_attributes(
     try:
         _set_mtime(descriptor, desired)
         found = os.fstat(descriptor)
+        _require_time(found, path, desired)
         wanted = desired.xattrs + extended
         if not wanted and _is_as_desired(found, desired):
             return found
@@ -82,6 +89,22 @@ def _is_as_desired(found: os.stat_result, desired: Attributes) -> bool:
 def _set_mtime(descriptor: int, desired: Attributes) -> None:
     if desired.mtime_ns is not None:
         os.utime(descriptor, ns=(desired.mtime_ns, desired.mtime_ns))
+
+
+def _require_time(found: os.stat_result, path: str, desired: Attributes) -> None:
+    """A time out of a file system's range becomes another one, without an error, and would differ at each run."""
+    if desired.mtime_ns is not None and abs(found.st_mtime_ns - desired.mtime_ns) >= _TIME_STEP_NS_MAX:
+        raise RejectedError(
+            f"can't set the time {_spell_time(desired.mtime_ns)} of {path}: its file system makes it "
+            f"{_spell_time(found.st_mtime_ns)}",
+            field="preserve",
+            hint="Give the source's file a time that the destination can keep, or take 't' out of preserve.",
+            path=path,
+        )
+
+
+def _spell_time(time_ns: int) -> str:
+    return (_EPOCH + dt.timedelta(seconds=time_ns // 1_000_000_000)).isoformat()
 
 
 def _set_owner(descriptor: int, path: str, found: os.stat_result, desired: Attributes) -> None:
