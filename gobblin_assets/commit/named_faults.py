@@ -20,7 +20,8 @@ STRANGER_ON_THE_WAY: Final = f"Move that away and resume. Or abandon: {_COMPARED
 STRANGER_IN_PLACE_OF_OLD: Final = f"Abandon: {_REPLACED}; {_ONLY_MOVED_BACK}."
 OLD_IS_GONE: Final = f"Abandon: {_COMPARED}; {_ONLY_MOVED_BACK}."
 
-_ABANDON: Final = "Abandon the publication: the next run copies again."
+_COPIED_AGAIN: Final = "the next run copies again"
+_ABANDON: Final = f"Abandon the publication: {_COPIED_AGAIN}."
 _KEPT: Final = {Found.OLD: "The version before", Found.OTHER: "Another file that was found there"}
 
 
@@ -43,9 +44,11 @@ def describe_fault(places: Places, verdict: StepVerdict, hint_of_stranger: str, 
     if verdict is StepVerdict.LOST:
         return StepFault(places.target, "is neither staged nor published", _hint_of_kept(places) or _ABANDON)
     if places.at_target is Found.NOTHING:
-        return StepFault(places.target, "is missing: something else removed it", PUT_BACK)
+        return StepFault(places.target, "is missing: something else removed it", _hint_of_kept(places) or PUT_BACK)
     if places.at_target is Found.NEW:
-        return StepFault(places.target, "is not as it was staged any more", "Move away what was added or changed.")
+        # A directory with other files than were staged: to move away a part of it leads nowhere.
+        whole = f"Move the whole directory {places.target} elsewhere, and abandon the publication: {_COPIED_AGAIN}."
+        return StepFault(places.target, "is not as it was staged any more", _hint_of_kept(places) or whole)
     planned = "the file that was planned there" if has_old else "what was staged"
     found = f"is not {planned}: something else put it there"
     return StepFault(places.target, found, _hint_of_kept(places) or hint_of_stranger)

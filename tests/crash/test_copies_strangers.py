@@ -135,6 +135,51 @@ def test_a_name_whose_file_somebody_removed_says_what_a_person_can_do(
     assert not changed.run().failed
 
 
+def test_who_takes_a_replacement_away_is_told_where_the_old_version_is(lake: CopyLake, changed: CopyWorld) -> None:
+    kill(lake, f"{Failpoint.STEP_AFTER}@5")
+    changed.expire_leases()
+    sequence_id, name = open_sequence(changed), lake.tree / "albums/changed.bin"
+    assert name.read_bytes() == content_of("albums/changed.bin", 2)
+    name.unlink()
+    assert changed.run().failed
+    with pytest.raises(ConflictError, match=r"changed\.bin is missing") as refused:
+        changed.operations().abandon(sequence_id, reason="a test")
+
+    (kept,) = re.findall(r"The version before is kept in (\S+): move it to the name by hand\.", str(refused.value))
+    Path(kept).rename(name)
+    changed.expire_leases()
+    abandon_beside(changed, sequence_id)
+
+    assert name.read_bytes() == content_of("albums/changed.bin", 1)
+    assert not changed.run().failed
+    check_complete(changed)
+
+
+@pytest.mark.parametrize("way", ["removed", "edited"])
+def test_a_published_directory_that_somebody_changed_is_moved_away_whole(
+    lake: CopyLake, changed: CopyWorld, way: str
+) -> None:
+    kill(lake, Failpoint.VERIFIED_BEFORE_FINISH)
+    changed.expire_leases()
+    sequence_id, directory = open_sequence(changed), lake.tree / "albums/trip"
+    file = directory / "first.bin"
+    file.rename(Path(lake.directory, "theirs"))
+    if way == "edited":
+        file.write_text("mine")
+    advice = f"Move the whole directory {directory} elsewhere, and abandon the publication"
+    (failed,) = changed.run().failed
+    assert advice in str(failed.error)
+    with pytest.raises(ConflictError, match=re.escape(advice)):
+        changed.operations().abandon(sequence_id, reason="a test")
+
+    directory.rename(Path(lake.directory, "moved away"))
+    changed.expire_leases()
+    abandon_beside(changed, sequence_id)
+
+    assert not changed.run().failed
+    check_complete(changed)
+
+
 def test_who_stands_where_an_old_version_was_is_told_with_the_slot_of_that_version(
     lake: CopyLake, changed: CopyWorld
 ) -> None:

@@ -239,12 +239,14 @@ def test_links_and_special_files_of_the_destination_are_never_deleted(kind: Entr
     assert "is never deleted" in found[1].why
 
 
-@pytest.mark.parametrize("source", [[], [directory_entry("empty")]])
+@pytest.mark.parametrize(
+    "source", [[], [directory_entry("empty")], [link_entry("l")], [link_entry("socket", EntryKind.SPECIAL)]]
+)
 def test_nothing_is_deleted_because_the_source_has_no_file(source: list[TreeEntry]) -> None:
     with pytest.raises(RejectedError, match="the source has no file") as refused:
-        differences(source, ["a", "b"], DifferenceRules(deletes=Deletes.ALL))
+        differences(source, ["a", "b"], DifferenceRules(deletes=Deletes.ALL, links=LinkPolicy.SKIP))
     assert (refused.value.field, bool(refused.value.hint)) == ("deletes", True)
-    assert [each.kind for each in differences(source, ["x"])][-1] is Kind.EXTRA
+    assert differences(source, ["x"], DifferenceRules(links=LinkPolicy.SKIP))[-1].kind is Kind.EXTRA
 
 
 def test_more_deletions_than_allowed_are_refused() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.named_files import NameLimits
-from gobblin_assets.fs.tree import EntryKind, TreeEntry
+from gobblin_assets.fs.tree import EntryKind, TreeEntry, sort_key
 from gobblin_assets.jobs.copy.budgets import CopyBudget, RunBudget, parse_tiers
 from gobblin_assets.jobs.copy.copy_plan import CopyPlan, CopyPlanner, describe_plan
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec
@@ -137,8 +137,9 @@ def test_a_new_directory_is_like_the_source_s_of_the_same_name(
 def test_what_a_budget_leaves_waits_and_is_counted() -> None:
     source = [entry("a", 5), entry("b", 5), entry("c", 1)]
     found = plan(source, bytes_max=6)
-    assert [item.path for item in found.items] == ["a", "c"]
-    assert waiting(found) == ["1 file of 5 bytes left for later runs (bytes_per_run_max)"]
+    assert [item.path for item in found.items] == ["a", "b"]
+    assert waiting(found) == ["1 file of 1 bytes left for later runs (bytes_per_run_max)"]
+    assert [item.path for item in plan(source, bytes_max=5).items] == ["a"]
     found = plan(source, files_max=1)
     assert [item.path for item in found.items] == ["a"]
     assert waiting(found) == ["2 files of 6 bytes left for later runs (files_per_run_max)"]
@@ -298,6 +299,37 @@ def test_an_item_larger_than_the_budget_does_not_wait_for_ever() -> None:
     found = plan([entry("a", 50)], bytes_max=6)
     assert [item.path for item in found.items] == ["a"]
     assert not waiting(found)
+    shared = RunBudget(CopyBudget(bytes_max=6))
+    assert [item.path for item in plan([entry("a", 5)], shared=shared).items] == ["a"]
+    assert [item.path for item in plan([entry("b", 50)], shared=shared).items] == ["b"]
+    assert plan([entry("c", 1)], shared=shared).is_empty
+
+
+@pytest.mark.parametrize(
+    ("files_max", "bytes_max"), [(2, None), (None, 10), (2, 10)], ids=["by files", "by bytes", "by both"]
+)
+@pytest.mark.parametrize("count", [2, 6])
+@pytest.mark.parametrize("go_first", [(), ("a*",)])
+def test_nothing_waits_for_ever_while_small_files_keep_coming(
+    files_max: int | None, bytes_max: int | None, count: int, go_first: Sequence[str]
+) -> None:
+    """A directory that fills the budget, or exceeds it, a large file, metadata and a removal; a file comes each run."""
+    waits = [entry("_SUCCESS"), directory("dir"), *(entry(f"dir/{n}", 5) for n in range(count)), entry("large", 50)]
+    copied: list[TreeEntry] = []
+    planned = None
+    for number in range(5):
+        source = sorted([*waits, entry(f"a{number}"), *copied], key=sort_key)
+        stands = sorted([*copied, entry("gone")], key=sort_key)
+        planned = plan(source, stands, files_max=files_max, bytes_max=bytes_max, go_first=go_first)
+        done = {file.path for item in planned.items for file in item.files}
+        done |= {item.path for item in planned.items}
+        copied += [each for each in source if each.path in done]
+        waits = [each for each in waits if each.path not in done]
+        if planned.removals:
+            break
+    assert not waits
+    assert planned is not None
+    assert [path for _number, path, _identity in planned.removals] == ["gone"]
 
 
 def test_what_can_t_give_way_refuses_the_whole_plan() -> None:

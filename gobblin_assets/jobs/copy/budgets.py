@@ -22,19 +22,23 @@ class CopyBudget:
 
 @dataclass(slots=True)
 class RunBudget:
-    """A budget, and what is taken of it. The first item always has room: else a large one would wait for ever."""
+    """A budget, and what is taken of it. Items are taken in their order until it is used up.
+
+    The last one may be larger than what is left. So no item waits because it is large, or because smaller ones come
+    before it in every run: it waits only while the more urgent ones alone use the budget up.
+    """
 
     budget: CopyBudget
     files: int = 0
     size_bytes: int = 0
 
-    def list_exceeded(self, files: int, size_bytes: int) -> list[str]:
-        """The options that leave no room for so much more."""
+    def list_used_up(self) -> list[str]:
+        """The options that leave no room for another item."""
         found = (
-            ("files_per_run_max", self.budget.files_max, self.files + files),
-            ("bytes_per_run_max", self.budget.bytes_max, self.size_bytes + size_bytes),
+            ("files_per_run_max", self.budget.files_max, self.files),
+            ("bytes_per_run_max", self.budget.bytes_max, self.size_bytes),
         )
-        return [name for name, most, wanted in found if self.files and most is not None and wanted > most]
+        return [name for name, most, taken in found if most is not None and taken >= most]
 
     @property
     def taken(self) -> tuple[int, int]:

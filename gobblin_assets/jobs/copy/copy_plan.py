@@ -73,10 +73,10 @@ class CopyPlan:
 class CopyPlanner:
     """Turns differences into a plan. ``place``: the file set's directory below the dataset's; empty for all of it.
 
-    ``is_metadata`` says of a path below the file set whether it is published after the others. What is copied has room
-    in all ``budgets``, in the order of ``tiers``; a new directory has the tier of its most urgent file. While any file
-    waits, all metadata waits, which would say that the file is there; so do removals, since the file may be a removed
-    one under a new name.
+    ``is_metadata`` says of a path below the file set whether it is published after the others. Items are copied in the
+    order of ``tiers`` until one of the ``budgets`` is used up; a new directory has the tier of its most urgent file.
+    While any file waits, all metadata waits, which would say that the file is there; so do removals, since the file may
+    be a removed one under a new name.
 
     ``has_directories``: whether the destination has any, which must be there before the files. ``read_directory`` gives
     a directory's access lists and extended attributes. ``ownership``: which owners this process may give.
@@ -145,7 +145,7 @@ class CopyPlanner:
 
     def _take(self, found: Difference, files: int, size_bytes: int) -> bool:
         """Whether the run copies this too."""
-        if limits := [limit for each in self.budgets for limit in each.list_exceeded(files, size_bytes)]:
+        if limits := [limit for each in self.budgets for limit in each.list_used_up()]:
             self._waiting.add(self._tier_of(found), files, size_bytes, limits)
             return False
         for each in self.budgets:

@@ -105,8 +105,8 @@ class CopyDatasetSpec(DatasetOptions):
     ignore_case: bool = Field(
         False, description="Refuse names that differ by case only, also where the destination tells them apart."
     )
-    files_per_run_max: Whole | None = Field(None, ge=1, description="A run copies no more files; the others wait.")
-    bytes_per_run_max: Whole | None = Field(None, ge=1, description="The same in bytes; at least one item is copied.")
+    files_per_run_max: Whole | None = Field(None, ge=1, description="After so many files, a run begins no other item.")
+    bytes_per_run_max: Whole | None = Field(None, ge=1, description="The same in bytes.")
     skip_unchanged_directories: bool = Field(
         False,
         description="Do not list a directory of the source again whose modification time stayed since the last "
@@ -177,8 +177,8 @@ class CopySpec(JobOptions):
     verify: Literal["length", "reread"] = Field(
         "length", description="Before a copy is published: compare lengths, or read it again and compare its CRC32C."
     )
-    files_per_run_max: Whole | None = Field(None, ge=1, description="A run copies no more files of all its file sets.")
-    bytes_per_run_max: Whole | None = Field(None, ge=1, description="The same in bytes; at least one item is copied.")
+    files_per_run_max: Whole | None = Field(None, ge=1, description="The same for all file sets of a run together.")
+    bytes_per_run_max: Whole | None = Field(None, ge=1, description="The same in bytes.")
     rate: CopyRateSpec | None = Field(None, description="A limit of bytes and files a second, shared with other jobs.")
     trash_keep_s: float = Field(
         TRASH_KEEP_S, ge=0, allow_inf_nan=False, description="How long replaced and removed files are kept, in seconds."

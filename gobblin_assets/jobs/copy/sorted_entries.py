@@ -11,6 +11,8 @@ from gobblin_assets.fs.tree import EntryKind, TreeEntry, sort_key
 class SortedEntries:
     """A cursor over a listing. ``key`` is the sort key of ``entry``; both are None behind the last.
 
+    ``has_file``: whether a file was met so far. Links and special files are none: they may be left out.
+
     ConflictError: the listing is not ascending, and what is missing from it can't be told. RejectedError: one name is a
     file's and a directory's. Object stores may hold both; no directory can.
     """
@@ -50,7 +52,7 @@ class SortedEntries:
             taken.pop()
         if found.kind is not EntryKind.DIRECTORY:
             taken.append(f"{path}/")
-            self.has_file = True
+            self.has_file = self.has_file or found.kind is EntryKind.FILE
         elif taken and taken[-1] == key:
             raise RejectedError(
                 f"{path!a} is the name of a file, and of a directory with other files",
