@@ -57,7 +57,26 @@ def test_a_pattern_that_leads_elsewhere_is_refused(pattern: str) -> None:
     assert refused.value.field == "finder.pattern"
 
 
+@pytest.mark.parametrize("pattern", ["*/*", "raw/*", "*/*/*"])
+def test_work_directories_of_other_copies_are_no_datasets(pattern: str) -> None:
+    found = find(
+        {"pattern": pattern}, "raw/a/x/f", "raw/.gobblin/claim.json", "raw/.gobblin/job/f", "raw/a/.gobblin/x/f"
+    )
+    assert [each.source for each in found] == (["raw/a/x"] if pattern == "*/*/*" else ["raw/a"])
+
+
+def test_a_pattern_below_a_work_directory_finds_nothing_there() -> None:
+    with pytest.raises(RejectedError, match=r"raw/\.gobblin is missing") as refused:
+        find({"pattern": "raw/.gobblin/*"}, "raw/.gobblin/job/f")
+    assert refused.value.field == "finder.pattern"
+
+
 # --- streams
+
+
+def test_work_directories_have_no_streams() -> None:
+    paths = ["t/.gobblin/2026/11/f", "t/clicks/.gobblin/11/f", "t/clicks/2026/11/f", "t/clicks/2026/.gobblin/f"]
+    assert places(find({"kind": "stream", "pattern": "t/*/%Y/%m"}, *paths)) == [("t/clicks", "t/clicks", "clicks")]
 
 
 def test_each_window_is_a_file_set_with_its_partition() -> None:

@@ -6,6 +6,7 @@ directory of every other copy in whose tree this name would lie, whatever filter
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 
 from gobblin_assets.commit.destination import IDENTITY_NAME
 from gobblin_assets.destinations.claims import WORK_NAME, find_claim, refuse_around, refuse_rows, work_root_of
@@ -17,6 +18,8 @@ from gobblin_assets.fs.tree import Descend, EntryKind, Tree, TreeEntry
 @dataclass(frozen=True, slots=True)
 class TargetTree:
     """``Tree`` of the destination ``root``: RejectedError if other jobs publish in what is listed.
+
+    So is a listing of the job's own work directory, whose identity file is no other job's.
 
     ``is_ours`` says of an entry, whose path is relative to the listed root, whether the job itself published it: a copy
     of a destination of rows has its identity file, too.
@@ -31,6 +34,14 @@ class TargetTree:
         return self.tree.mtime_precision_ns
 
     def list_tree(self, root: str, descend: Descend | None = None) -> Iterator[TreeEntry]:
+        if PurePosixPath(root).is_relative_to(work_root_of(self.root)):
+            raise RejectedError(
+                f"{root} lies in the job's own work directory, where nothing is published",
+                field="destination",
+                hint="Let the dataset be copied to another directory.",
+                path=root,
+            )
+
         def goes_on(path: str) -> bool:
             return path != WORK_NAME and (descend is None or descend(path))
 
