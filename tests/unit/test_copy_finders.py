@@ -11,6 +11,7 @@ from gobblin_assets.fs.tree import Descend, TreeEntry
 from gobblin_assets.jobs.copy.datasets import CopyableDataset, FileSet
 from gobblin_assets.jobs.copy.date_patterns import parse_date_pattern
 from gobblin_assets.jobs.copy.finders import DATASET_FINDERS, open_finder
+from gobblin_assets.jobs.copy.stream_finder import LOOKBACK_S_MAX
 from gobblin_assets.model.partition import PartitionWindow
 from tests.support.tree_entries import ListedTree, listing
 
@@ -105,6 +106,12 @@ def test_windows_outside_of_the_lookback_and_after_now_are_left_out() -> None:
     assert [each.key for each in found.file_sets] == days[:-1]
 
 
+def test_the_longest_lookback_leaves_dates_out_and_is_no_error() -> None:
+    options = {"kind": "stream", "pattern": "%Y/%m", "lookback_s": LOOKBACK_S_MAX}
+    (found,) = find(options, "1000/01/f", "1066/10/f", "2026/01/f")
+    assert [each.key for each in found.file_sets] == ["1066-10-01", "2026-01-01"]
+
+
 def test_directories_without_a_date_are_left_out() -> None:
     (found,) = find(
         {"kind": "stream", "pattern": "%Y/%m"},
@@ -180,6 +187,7 @@ def test_hours_follow_the_clocks_of_the_zone(name: str, start: str, hours: int) 
         ({"pattern": "%Y/%m", "zone": "Mars/North"}, "finder.zone"),
         ({"pattern": "%Y/%m", "zone": "../x"}, "finder.zone"),
         ({"pattern": "%Y/%m", "lookback_s": 0}, "finder.lookback_s"),
+        ({"pattern": "%Y/%m", "lookback_s": 1e12}, "finder.lookback_s"),
         ({"pattern": "%Y/%m", "lookbck_s": 1}, "finder.lookbck_s"),
         ({}, "finder.pattern"),
     ],

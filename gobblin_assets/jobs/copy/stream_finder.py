@@ -20,17 +20,21 @@ from gobblin_assets.spec.spec_model import SpecModel
 
 _FIELD: Final = "finder.pattern"
 
+LOOKBACK_S_MAX: Final = 1_000 * 365 * 86_400
+"""A thousand years: no calendar has a date that is much further back."""
+
 
 class StreamFinderOptions(SpecModel):
     """``pattern``: globs of directories' names, then directories with dates: ``topics/*/hourly/%Y/%m/%d/%H``.
 
     The dates begin with the first name that has ``%Y``; ``date_patterns`` describes them. ``zone`` is that of their
-    wall clock. ``lookback_s``: windows that ended longer ago are left out; without it, none is.
+    wall clock. ``lookback_s``: windows that ended longer ago are left out; without it, none is. It is at most
+    ``LOOKBACK_S_MAX``.
     """
 
     pattern: str
     zone: str = "UTC"
-    lookback_s: float | None = Field(None, gt=0, allow_inf_nan=False)
+    lookback_s: float | None = Field(None, gt=0, le=LOOKBACK_S_MAX, allow_inf_nan=False)
 
 
 @dataclass(frozen=True, slots=True)
