@@ -20,8 +20,9 @@ _KINDS: Final = {stat.S_IFREG: EntryKind.FILE, stat.S_IFDIR: EntryKind.DIRECTORY
 class PosixTree:
     """The Tree port over the operating system's calls. Safe to share between threads.
 
-    ``option``: where a person wrote the root, for errors. ``hidden``: names directly below a root that are never
-    listed; a directory of such a name further down is a RejectedError, unless ``descend`` leaves it out.
+    ``option``: where a person wrote the root, for errors. ``hidden``: names of directories directly below a root that
+    are never listed, nor are links to them; files of such names are. A directory of such a name further down is a
+    RejectedError, unless ``descend`` leaves it out.
     ``follow_links``: a link is given as what it leads to, which must be below the root and not hidden.
     ``mtime_precision_ns``: the steps in which the file system keeps times: Linux's own 1 ns, FAT 2 s. ``order``
     gives, for an entry's ``sort_key``, the text by which it is sorted in its directory; without it, that is the key.
@@ -157,8 +158,14 @@ class _Listing:
     def _open_root(self) -> _Level:
         self.place = self.root
         level = self._open(self.root, "", _OPEN_DIRECTORY)
-        keys = (key for key in level.keys if key.removesuffix("/") not in self.hidden)
+        keys = (key for key in level.keys if not self._hides(key))
         return _Level(self.root, "", keys, level.found)
+
+    def _hides(self, key: str) -> bool:
+        """Of a key directly below the root: a directory's, or that of a link to one."""
+        if key.removesuffix("/") not in self.hidden:
+            return False
+        return key[-1] == "/" or os.path.isdir(f"{self.root}/{key}")  # noqa: PTH112  a Path costs as much as the call
 
     def _open_below(self, above: _Level, name: str) -> _Level | TreeEntry:
         """The directory, opened; its entry alone where ``descend`` says no."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 from gobblin_assets.fs.placement import Placement
 from gobblin_assets.model.files import FileIdentity
@@ -19,6 +19,9 @@ class EntryKind(StrEnum):
     DIRECTORY = "directory"
     LINK = "link"
     SPECIAL = "special"
+
+
+DIRECTORIES_AND_LINKS: Final = frozenset({EntryKind.DIRECTORY, EntryKind.LINK})
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +69,9 @@ class ListedFiles(Protocol):
     def open_tree(
         self, option: str, *, hidden: frozenset[str], follow_links: bool, order: Callable[[str], str] | None = None
     ) -> Tree:
-        """``option``: where a person wrote the root, for errors. ``hidden``: names directly below a root that are
-        never listed; a directory of such a name further down is a RejectedError, unless ``descend`` leaves it out.
+        """``option``: where a person wrote the root, for errors. ``hidden``: names of directories directly below a root
+        that are never listed, nor are links to them; files of such names are. A directory of such a name further down
+        is a RejectedError, unless ``descend`` leaves it out.
         ``follow_links``: a link is given as what it leads to, which must be below the root and not hidden.
         ``order``: listings are ascending by what it gives for a path, and not by the path; RejectedError if they can't.
         """
