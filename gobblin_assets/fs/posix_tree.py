@@ -68,8 +68,17 @@ class PosixTree:
 
     def list_tree(self, root: str, descend: Descend | None = None) -> Iterator[TreeEntry]:
         """A directory's names are read at once and sorted; no directory stays open."""
+        return self._list(root, descend, has_files=True)
+
+    def list_without_files(self, root: str, descend: Descend | None = None) -> Iterator[TreeEntry]:
+        return self._list(root, descend, has_files=False)
+
+    def _list(self, root: str, descend: Descend | None, *, has_files: bool) -> Iterator[TreeEntry]:
         listing = _Listing(
-            *(root, self._option, self._hidden, descend), follow_links=self._follow_links, order=self._order
+            *(root, self._option, self._hidden, descend),
+            follow_links=self._follow_links,
+            order=self._order,
+            has_files=has_files,
         )
         try:
             yield from listing.list_entries()
@@ -98,7 +107,7 @@ class _Level:
 
 @dataclass(slots=True)
 class _Listing:
-    """One listing. ``place``: the full path that is being looked at, for errors."""
+    """One listing, with files or without. ``place``: the full path that is being looked at, for errors."""
 
     root: str
     option: str
@@ -106,6 +115,7 @@ class _Listing:
     descend: Descend | None
     follow_links: bool
     order: Callable[[str], str] | None
+    has_files: bool
     place: str = ""
     levels: list[_Level] = field(default_factory=list)
 
@@ -192,7 +202,11 @@ class _Listing:
         try:
             found = os.fstat(descriptor)
             with os.scandir(descriptor) as entries:
-                keys = [f"{each.name}/" if self._is_directory(each) else each.name for each in entries]
+                keys = [
+                    f"{each.name}/" if self._is_directory(each) else each.name
+                    for each in entries
+                    if self.has_files or not each.is_file(follow_symlinks=False)
+                ]
         finally:
             os.close(descriptor)
         for key in keys:

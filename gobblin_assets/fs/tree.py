@@ -79,6 +79,15 @@ class ListedFiles(Protocol):
 
 
 @runtime_checkable
+class ListedWithoutFiles(Protocol):
+    """A tree that can be listed without a look at its files."""
+
+    def list_without_files(self, root: str, descend: Descend | None = None) -> Iterator[TreeEntry]:
+        """As ``list_tree``, but regular files may be left out, whatever their names are."""
+        ...
+
+
+@runtime_checkable
 class FoundEntries(Protocol):
     """A tree of which single entries can be looked at."""
 
@@ -101,6 +110,11 @@ class LinkedPlaces(Protocol):
     def find_real_path(self, path: str) -> str:
         """The same place by a path without links."""
         ...
+
+
+def list_without_files(tree: Tree, root: str, descend: Descend | None = None) -> Iterator[TreeEntry]:
+    """For those who want directories only. Files come where the tree can't do without a look at them."""
+    return (tree.list_without_files if isinstance(tree, ListedWithoutFiles) else tree.list_tree)(root, descend)
 
 
 def sort_key(entry: TreeEntry) -> str:

@@ -6,7 +6,7 @@ from typing import Final
 
 from gobblin_assets.destinations.claims import WORK_NAME
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.fs.tree import Descend, EntryKind, Tree, TreeEntry
+from gobblin_assets.fs.tree import Descend, EntryKind, Tree, TreeEntry, list_without_files
 from gobblin_assets.jobs.copy.globs import Glob, parse_glob
 
 _HAS_MEANING: Final = frozenset("*?[]{}\\")
@@ -55,7 +55,7 @@ def list_directories(tree: Tree, root: str, descend: Descend) -> Iterator[TreeEn
     def is_work(path: str) -> bool:
         return path.rpartition("/")[2] == WORK_NAME
 
-    for entry in tree.list_tree(root, lambda path: not is_work(path) and descend(path)):
+    for entry in list_without_files(tree, root, lambda path: not is_work(path) and descend(path)):
         if entry.kind is EntryKind.DIRECTORY and not is_work(entry.path):
             yield entry
 
