@@ -309,6 +309,8 @@ def _walk(directory: str) -> Iterator[tuple[str, os.stat_result]]:
         except FileNotFoundError:
             continue
         except NotADirectoryError as error:
+            if not os.path.lexists(current):
+                continue  # a file stands on the way to it
             raise ConflictError(f"{current} is not a directory", path=current) from error
         with entries:
             for entry in entries:

@@ -20,8 +20,9 @@ _KINDS: Final = {stat.S_IFREG: EntryKind.FILE, stat.S_IFDIR: EntryKind.DIRECTORY
 class PosixTree:
     """The Tree port over the operating system's calls. Safe to share between threads.
 
-    ``option``: where a person wrote the root, for errors. ``hidden``: names directly below a root that are never
-    listed; a directory of such a name further down is a RejectedError, unless ``descend`` leaves it out.
+    ``option``: where a person wrote the root, for errors. ``hidden``: names of directories directly below a root that
+    are never listed, nor are links to them; files of such names are. A directory of such a name further down is a
+    RejectedError, unless ``descend`` leaves it out.
     ``follow_links``: a link is given as what it leads to, which must be below the root and not hidden.
     ``mtime_precision_ns``: the steps in which the file system keeps times: Linux's own 1 ns, FAT 2 s. ``order``
     gives, for an entry's ``sort_key``, the text by which it is sorted in its directory; without it, that is the key.
@@ -67,8 +68,17 @@ class PosixTree:
 
     def list_tree(self, root: str, descend: Descend | None = None) -> Iterator[TreeEntry]:
         """A directory's names are read at once and sorted; no directory stays open."""
+        return self._list(root, descend, has_files=True)
+
+    def list_without_files(self, root: str, descend: Descend | None = None) -> Iterator[TreeEntry]:
+        return self._list(root, descend, has_files=False)
+
+    def _list(self, root: str, descend: Descend | None, *, has_files: bool) -> Iterator[TreeEntry]:
         listing = _Listing(
-            *(root, self._option, self._hidden, descend), follow_links=self._follow_links, order=self._order
+            *(root, self._option, self._hidden, descend),
+            follow_links=self._follow_links,
+            order=self._order,
+            has_files=has_files,
         )
         try:
             yield from listing.list_entries()
@@ -97,7 +107,7 @@ class _Level:
 
 @dataclass(slots=True)
 class _Listing:
-    """One listing. ``place``: the full path that is being looked at, for errors."""
+    """One listing, with files or without. ``place``: the full path that is being looked at, for errors."""
 
     root: str
     option: str
@@ -105,6 +115,7 @@ class _Listing:
     descend: Descend | None
     follow_links: bool
     order: Callable[[str], str] | None
+    has_files: bool
     place: str = ""
     levels: list[_Level] = field(default_factory=list)
 
@@ -157,8 +168,14 @@ class _Listing:
     def _open_root(self) -> _Level:
         self.place = self.root
         level = self._open(self.root, "", _OPEN_DIRECTORY)
-        keys = (key for key in level.keys if key.removesuffix("/") not in self.hidden)
+        keys = (key for key in level.keys if not self._hides(key))
         return _Level(self.root, "", keys, level.found)
+
+    def _hides(self, key: str) -> bool:
+        """Of a key directly below the root: a directory's, or that of a link to one."""
+        if key.removesuffix("/") not in self.hidden:
+            return False
+        return key[-1] == "/" or os.path.isdir(f"{self.root}/{key}")  # noqa: PTH112  a Path costs as much as the call
 
     def _open_below(self, above: _Level, name: str) -> _Level | TreeEntry:
         """The directory, opened; its entry alone where ``descend`` says no."""
@@ -185,7 +202,11 @@ class _Listing:
         try:
             found = os.fstat(descriptor)
             with os.scandir(descriptor) as entries:
-                keys = [f"{each.name}/" if self._is_directory(each) else each.name for each in entries]
+                keys = [
+                    f"{each.name}/" if self._is_directory(each) else each.name
+                    for each in entries
+                    if self.has_files or not each.is_file(follow_symlinks=False)
+                ]
         finally:
             os.close(descriptor)
         for key in keys:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 from gobblin_assets.fs.placement import Placement
 from gobblin_assets.model.files import FileIdentity
@@ -19,6 +19,9 @@ class EntryKind(StrEnum):
     DIRECTORY = "directory"
     LINK = "link"
     SPECIAL = "special"
+
+
+DIRECTORIES_AND_LINKS: Final = frozenset({EntryKind.DIRECTORY, EntryKind.LINK})
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +69,21 @@ class ListedFiles(Protocol):
     def open_tree(
         self, option: str, *, hidden: frozenset[str], follow_links: bool, order: Callable[[str], str] | None = None
     ) -> Tree:
-        """``option``: where a person wrote the root, for errors. ``hidden``: names directly below a root that are
-        never listed; a directory of such a name further down is a RejectedError, unless ``descend`` leaves it out.
+        """``option``: where a person wrote the root, for errors. ``hidden``: names of directories directly below a root
+        that are never listed, nor are links to them; files of such names are. A directory of such a name further down
+        is a RejectedError, unless ``descend`` leaves it out.
         ``follow_links``: a link is given as what it leads to, which must be below the root and not hidden.
         ``order``: listings are ascending by what it gives for a path, and not by the path; RejectedError if they can't.
         """
+        ...
+
+
+@runtime_checkable
+class ListedWithoutFiles(Protocol):
+    """A tree that can be listed without a look at its files."""
+
+    def list_without_files(self, root: str, descend: Descend | None = None) -> Iterator[TreeEntry]:
+        """As ``list_tree``, but regular files may be left out, whatever their names are."""
         ...
 
 
@@ -97,6 +110,11 @@ class LinkedPlaces(Protocol):
     def find_real_path(self, path: str) -> str:
         """The same place by a path without links."""
         ...
+
+
+def list_without_files(tree: Tree, root: str, descend: Descend | None = None) -> Iterator[TreeEntry]:
+    """For those who want directories only. Files come where the tree can't do without a look at them."""
+    return (tree.list_without_files if isinstance(tree, ListedWithoutFiles) else tree.list_tree)(root, descend)
 
 
 def sort_key(entry: TreeEntry) -> str:

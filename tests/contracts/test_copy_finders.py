@@ -9,6 +9,7 @@ import pytest
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.posix_tree import PosixTree
+from gobblin_assets.jobs.copy.bounded_tree import BoundedTree
 from gobblin_assets.jobs.copy.difference import Deletes, DifferenceRules, compare_trees
 from gobblin_assets.jobs.copy.filters import list_chosen, parse_filters
 from gobblin_assets.jobs.copy.finders import open_finder
@@ -66,3 +67,29 @@ def test_finders_and_filters_open_only_what_they_need(tmp_path: Path) -> None:
     filters = parse_filters(exclude=["/raw/a/.gobblin/", "*.tmp"])
     chosen = list_chosen(tree, str(tmp_path), filters, bare_directories=True)
     assert [entry.path for entry in chosen] == ["raw", "raw/a", "raw/a/f.csv", "raw/b", "raw/b/f.csv"]
+
+
+@pytest.mark.parametrize("wraps", [False, True])
+def test_finders_pass_over_files_whatever_their_names_are(tmp_path: Path, *, wraps: bool) -> None:
+    for path in ("raw/a/f", "raw/b/f"):
+        write(tmp_path / path)
+    for place in (tmp_path, tmp_path / "raw", tmp_path / "raw/a"):
+        write(place / os.fsdecode(b"caf\xe9.txt"))
+    tree = PosixTree("source")
+    finder = open_finder({"pattern": "raw/*"})
+    found = finder.find_datasets(BoundedTree(tree, 3) if wraps else tree, str(tmp_path), NOW)
+    assert [each.source for each in found] == ["raw/a", "raw/b"]
+
+    (tmp_path / "raw" / os.fsdecode(b"caf\xe9")).mkdir()
+    with pytest.raises(RejectedError, match="expected names in UTF-8") as refused:
+        finder.find_datasets(tree, str(tmp_path), NOW)
+    assert str(tmp_path / "raw") in str(refused.value)
+
+
+def test_a_link_that_may_be_a_dataset_is_not_passed_over(tmp_path: Path) -> None:
+    """What it leads to may be away for now."""
+    write(tmp_path / "raw/a/f")
+    (tmp_path / "raw/b").symlink_to("../away")
+    tree = PosixTree("source", follow_links=True)
+    with pytest.raises(RejectedError, match="raw/b leads"):
+        open_finder({"pattern": "raw/*"}).find_datasets(tree, str(tmp_path), NOW)

@@ -43,6 +43,7 @@ def test_a_missing_directory_lists_as_empty_and_a_file_is_a_conflict(place: Plac
     assert place.fs.list_files(place.at("none")) == []
     with pytest.raises(ConflictError):
         place.fs.list_files(place.write(place.at("file")))
+    assert place.fs.list_files(place.at("file/below a file/deep")) == []
 
 
 def test_a_uri_keeps_every_character(place: Place) -> None:

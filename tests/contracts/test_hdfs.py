@@ -170,6 +170,13 @@ def test_a_tree_comes_in_byte_order_without_its_work(place: HdfsPlace) -> None:
         list(tree.list_tree(place.root))
 
 
+def test_a_file_of_the_work_s_name_is_listed(place: HdfsPlace) -> None:
+    for path in (WORK, f"a/{WORK}"):
+        place.write(place.at(path))
+    tree = place.fs.open_tree("source", hidden=frozenset({WORK}), follow_links=False)
+    assert [entry.path for entry in tree.list_tree(place.root)] == [WORK, "a", f"a/{WORK}"]
+
+
 @pytest.mark.parametrize("wrong", ["missing", "a file"])
 def test_a_root_that_is_no_directory_is_refused(place: HdfsPlace, wrong: str) -> None:
     if wrong == "a file":

@@ -106,6 +106,11 @@ def test_the_working_directory_is_hidden_at_the_top_and_refused_below(sftp_serve
         list(sftp_server.tree().list_tree(str(root)))
 
 
+def test_a_file_of_the_working_directorys_name_is_listed(sftp_server: SshServer) -> None:
+    root = make(sftp_server.make_root(), HIDDEN, f"a/{HIDDEN}")
+    assert [entry.path for entry in sftp_server.tree().list_tree(str(root))] == [HIDDEN, "a", f"a/{HIDDEN}"]
+
+
 def test_the_root_of_the_server_is_a_root(sftp_server: SshServer) -> None:
     root = make(sftp_server.make_root(), "a")
     top = str(root).split("/")[1]

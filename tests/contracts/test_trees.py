@@ -120,8 +120,16 @@ def test_the_working_directory_is_hidden_at_the_top_and_refused_below(tree: Tree
     assert keys(tree.list_tree(str(tmp_path), lambda path: path != "a")) == [f"{WORK}x", "a/"]
 
 
-def test_a_file_of_the_working_directorys_name_is_hidden_at_the_top_only(tree: Tree, tmp_path: Path) -> None:
-    assert keys(tree.list_tree(str(make(tmp_path, WORK, f"a/{WORK}")))) == ["a/", f"a/{WORK}"]
+def test_a_file_of_the_working_directorys_name_is_listed(tree: Tree, tmp_path: Path) -> None:
+    assert keys(tree.list_tree(str(make(tmp_path, WORK, f"a/{WORK}")))) == [WORK, "a/", f"a/{WORK}"]
+
+
+@pytest.mark.parametrize("follows", [False, True])
+def test_a_link_to_the_working_directory_is_hidden_at_the_top(tmp_path: Path, *, follows: bool) -> None:
+    make(tmp_path, "a/x")
+    (tmp_path / WORK).symlink_to("a")
+    tree = PosixTree("source", hidden=frozenset({WORK}), follow_links=follows)
+    assert keys(tree.list_tree(str(tmp_path))) == ["a/", "a/x"]
 
 
 # --- what can't be listed

@@ -309,6 +309,13 @@ def test_file_sets_of_a_lower_number_go_first_under_the_jobs_budget(lake: CopyLa
     assert look_at(lake.tree) == look_at(lake.source)
 
 
+@pytest.mark.parametrize("options", [{}, {"datasets": [], "finder": {"pattern": "a*"}}])
+def test_a_file_beside_the_datasets_may_have_any_name(lake: CopyLake, job: Open, options: dict[str, Any]) -> None:
+    (lake.source / os.fsdecode(b"caf\xe9.txt")).write_text("not UTF-8")
+
+    assert "albums" in file_counts(run(job(options)))
+
+
 def test_a_refused_file_set_takes_nothing_of_the_jobs_budget(lake: CopyLake, job: Open) -> None:
     (lake.tree / "albums/removed.bin").mkdir(parents=True)
     world = job({"datasets": [{"urn": "albums"}, {"urn": "logs/app"}], "files_per_run_max": 2})

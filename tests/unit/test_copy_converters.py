@@ -1,6 +1,7 @@
 """Chains of converters: the names they give, their options, and bytes that are read piece by piece."""
 
 import bz2
+import datetime as dt
 import gzip
 import io
 import random
@@ -226,3 +227,16 @@ def test_a_packed_set_has_a_time_that_every_change_changes() -> None:
     assert len(set(times)) == len(times)
     assert {(each or 0) // S_NS for each in times} == {9}
     assert time_of(old, new) == times[0]
+
+
+@pytest.mark.parametrize("kind", ["tar", "zip"])
+@pytest.mark.parametrize("year", [1600, 2300])
+def test_a_file_whose_time_no_log_can_write_is_named_before_it_is_packed(kind: str, year: int) -> None:
+    mtime_ns = int(dt.datetime(year, 1, 1, tzinfo=dt.UTC).timestamp()) * S_NS
+    listed = iter(listing("a", file_entry("d/far", mtime_ns=mtime_ns)))
+    chain = open_chain([{"kind": kind, "name": f"all.{kind}"}])
+
+    with pytest.raises(RejectedError, match="after 2262-04-11: 'd/far'") as refused:
+        list(ConvertedListing(chain, "/in", Filters(), lambda _path: None, 1).list_entries(listed))
+
+    assert refused.value.field == "source"

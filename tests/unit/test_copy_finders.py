@@ -11,6 +11,7 @@ from gobblin_assets.fs.tree import Descend, TreeEntry
 from gobblin_assets.jobs.copy.datasets import CopyableDataset, FileSet
 from gobblin_assets.jobs.copy.date_patterns import parse_date_pattern
 from gobblin_assets.jobs.copy.finders import DATASET_FINDERS, open_finder
+from gobblin_assets.jobs.copy.stream_finder import LOOKBACK_S_MAX
 from gobblin_assets.model.partition import PartitionWindow
 from tests.support.tree_entries import ListedTree, listing
 
@@ -57,7 +58,26 @@ def test_a_pattern_that_leads_elsewhere_is_refused(pattern: str) -> None:
     assert refused.value.field == "finder.pattern"
 
 
+@pytest.mark.parametrize("pattern", ["*/*", "raw/*", "*/*/*"])
+def test_work_directories_of_other_copies_are_no_datasets(pattern: str) -> None:
+    found = find(
+        {"pattern": pattern}, "raw/a/x/f", "raw/.gobblin/claim.json", "raw/.gobblin/job/f", "raw/a/.gobblin/x/f"
+    )
+    assert [each.source for each in found] == (["raw/a/x"] if pattern == "*/*/*" else ["raw/a"])
+
+
+def test_a_pattern_below_a_work_directory_finds_nothing_there() -> None:
+    with pytest.raises(RejectedError, match=r"raw/\.gobblin is missing") as refused:
+        find({"pattern": "raw/.gobblin/*"}, "raw/.gobblin/job/f")
+    assert refused.value.field == "finder.pattern"
+
+
 # --- streams
+
+
+def test_work_directories_have_no_streams() -> None:
+    paths = ["t/.gobblin/2026/11/f", "t/clicks/.gobblin/11/f", "t/clicks/2026/11/f", "t/clicks/2026/.gobblin/f"]
+    assert places(find({"kind": "stream", "pattern": "t/*/%Y/%m"}, *paths)) == [("t/clicks", "t/clicks", "clicks")]
 
 
 def test_each_window_is_a_file_set_with_its_partition() -> None:
@@ -84,6 +104,12 @@ def test_windows_outside_of_the_lookback_and_after_now_are_left_out() -> None:
     del options["lookback_s"]
     (found,) = find(options, *(f"dt={day}/f" for day in days))
     assert [each.key for each in found.file_sets] == days[:-1]
+
+
+def test_the_longest_lookback_leaves_dates_out_and_is_no_error() -> None:
+    options = {"kind": "stream", "pattern": "%Y/%m", "lookback_s": LOOKBACK_S_MAX}
+    (found,) = find(options, "1000/01/f", "1066/10/f", "2026/01/f")
+    assert [each.key for each in found.file_sets] == ["1066-10-01", "2026-01-01"]
 
 
 def test_directories_without_a_date_are_left_out() -> None:
@@ -161,6 +187,7 @@ def test_hours_follow_the_clocks_of_the_zone(name: str, start: str, hours: int) 
         ({"pattern": "%Y/%m", "zone": "Mars/North"}, "finder.zone"),
         ({"pattern": "%Y/%m", "zone": "../x"}, "finder.zone"),
         ({"pattern": "%Y/%m", "lookback_s": 0}, "finder.lookback_s"),
+        ({"pattern": "%Y/%m", "lookback_s": 1e12}, "finder.lookback_s"),
         ({"pattern": "%Y/%m", "lookbck_s": 1}, "finder.lookbck_s"),
         ({}, "finder.pattern"),
     ],

@@ -1,6 +1,6 @@
 """Which partitions a copy may want for the file sets that its finder finds, and how much a search may look at."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -71,10 +71,12 @@ class Wide:
             yield TreeEntry(str(number), EntryKind.FILE, FileIdentity(0, 1, 0))
 
 
-def test_a_search_ends_after_so_many_entries() -> None:
-    assert len(list(BoundedTree(Wide(), 1_000).list_tree("/in"))) == 1_000
+@pytest.mark.parametrize("list_tree", [BoundedTree.list_tree, BoundedTree.list_without_files])
+def test_a_search_ends_after_so_many_entries(list_tree: Callable[[BoundedTree, str], Iterator[TreeEntry]]) -> None:
+    """Also one for directories, in a tree that has to look at each file."""
+    assert len(list(list_tree(BoundedTree(Wide(), 1_000), "/in"))) == 1_000
     with pytest.raises(RejectedError, match="has looked at 999 entries"):
-        list(BoundedTree(Wide(), 999).list_tree("/in"))
+        list(list_tree(BoundedTree(Wide(), 999), "/in"))
 
 
 def test_sides_that_can_t_be_compared_do_not_agree() -> None:

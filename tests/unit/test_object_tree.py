@@ -120,6 +120,10 @@ def test_the_working_directory_is_hidden_at_the_top_and_refused_below() -> None:
     assert [entry.path for entry in tree.list_tree(ROOT, lambda path: path != "a")] == ["a"]
 
 
+def test_an_object_of_the_working_directorys_name_is_listed() -> None:
+    assert list_keys(WORK, f"{WORK}/log", f"a/{WORK}") == [WORK, "a/", f"a/{WORK}"]
+
+
 def test_a_root_that_is_not_there_is_refused() -> None:
     with pytest.raises(RejectedError, match="there is nothing below s3://bucket/root"):
         list_keys()

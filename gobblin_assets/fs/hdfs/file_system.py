@@ -321,7 +321,7 @@ class HdfsFileSystem:
 
     def _list_entries(self, directory: str, after: str = "") -> Iterator[TreeEntry]:
         """Those directly below, behind the name ``after`` in the NameNode's order, by full paths."""
-        for each in self._list_directory(directory, after):
+        for each in self._list_directory(directory, after, _NOWHERE):
             if not each["pathSuffix"]:
                 raise ConflictError(f"{directory} is not a directory", path=directory)
             yield entry_of_status(posixpath.join(directory, each["pathSuffix"]), each)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.fs.tree import Descend, Tree, TreeEntry
+from gobblin_assets.fs.tree import Descend, Tree, TreeEntry, list_without_files
 
 
 @dataclass(slots=True)
@@ -20,7 +20,13 @@ class BoundedTree:
         return self.tree.mtime_precision_ns
 
     def list_tree(self, root: str, descend: Descend | None = None) -> Iterator[TreeEntry]:
-        for entry in self.tree.list_tree(root, descend):
+        return self._count(root, self.tree.list_tree(root, descend))
+
+    def list_without_files(self, root: str, descend: Descend | None = None) -> Iterator[TreeEntry]:
+        return self._count(root, list_without_files(self.tree, root, descend))
+
+    def _count(self, root: str, entries: Iterator[TreeEntry]) -> Iterator[TreeEntry]:
+        for entry in entries:
             self._given += 1
             if self._given > self.entries_max:
                 raise RejectedError(

@@ -177,7 +177,9 @@ class CopySpec(JobOptions):
     verify: Literal["length", "reread"] = Field(
         "length", description="Before a copy is published: compare lengths, or read it again and compare its CRC32C."
     )
-    files_per_run_max: Whole | None = Field(None, ge=1, description="After so many files of all file sets, a run begins no other.")
+    files_per_run_max: Whole | None = Field(
+        None, ge=1, description="After so many files of all file sets, a run begins no other item."
+    )
     bytes_per_run_max: Whole | None = Field(None, ge=1, description="The same in bytes.")
     rate: CopyRateSpec | None = Field(None, description="A limit of bytes and files a second, shared with other jobs.")
     trash_keep_s: float = Field(

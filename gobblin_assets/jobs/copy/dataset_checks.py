@@ -5,7 +5,7 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.jobs.copy.budgets import parse_tiers
 from gobblin_assets.jobs.copy.converters.chain import open_chain
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec
-from gobblin_assets.jobs.copy.datasets import DatasetFinder
+from gobblin_assets.jobs.copy.datasets import CopyableDataset, DatasetFinder
 from gobblin_assets.jobs.copy.difference import LinkPolicy
 from gobblin_assets.jobs.copy.filters import parse_filters
 from gobblin_assets.jobs.copy.globs import parse_glob
@@ -15,6 +15,7 @@ from gobblin_assets.jobs.copy.sameness import SameRule
 from gobblin_assets.jobs.copy.stream_finder import StreamDatasetFinder
 from gobblin_assets.jobs.copy.transfer.preserve import PreserveLetter, parse_preserve
 from gobblin_assets.model.partition import PartitionKind
+from gobblin_assets.model.urn import DatasetUrn, parse_urn
 from gobblin_assets.spec.job_options import PartitionsSpec
 
 _NOT_FOR_NAMED_FILES = ("include", "exclude", "filters", "skip_unchanged_directories")
@@ -34,6 +35,21 @@ def check_path(path: str, field: str) -> None:
             field=field,
             hint=f"Choose a path without {WORK_NAME}.",
         )
+
+
+def check_found(found: CopyableDataset) -> DatasetUrn:
+    """Of a dataset that a finder gives: its name, and ``check_path`` of all its places."""
+    try:
+        for path in (found.source, found.destination, *(each.directory for each in found.file_sets)):
+            check_path(path, "finder")
+        return parse_urn(found.name)
+    except RejectedError as error:
+        raise RejectedError(
+            f"the finder gives {found.source or found.name!a}, which can't be a dataset: {said_in(error)}",
+            field="finder",
+            hint="Let the finder leave it out, or rename it.",
+            path=found.source,
+        ) from error
 
 
 def check_options(dataset: CopyDatasetSpec, where: str) -> None:

@@ -184,6 +184,7 @@ class CopyKind:
             )
         else:
             listed = list_side(unchanged if memory.is_kept else source, source_root, file_set, filters, is_source=True)
+        listed = target.admit(root, listed)
         differences = compare_trees(listed, unchanged.leave_out(standing), replace(rules, skipped=unchanged.skipped))
         plan = planner.plan(missing, differences)
         require_one_mount(files, self.root, dataset_root, plan)

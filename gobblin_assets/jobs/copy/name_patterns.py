@@ -4,8 +4,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from gobblin_assets.destinations.claims import WORK_NAME
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.fs.tree import EntryKind, Tree, TreeEntry
+from gobblin_assets.fs.tree import Descend, EntryKind, Tree, TreeEntry, list_without_files
 from gobblin_assets.jobs.copy.globs import Glob, parse_glob
 
 _HAS_MEANING: Final = frozenset("*?[]{}\\")
@@ -48,6 +49,17 @@ def parse_name_pattern(text: str, *, field: str) -> NamePattern:
     return NamePattern(globs, "/".join(literal))
 
 
+def list_directories(tree: Tree, root: str, descend: Descend) -> Iterator[TreeEntry]:
+    """The directories of a listing. Work directories are left out at any depth: nothing is copied from them."""
+
+    def is_work(path: str) -> bool:
+        return path.rpartition("/")[2] == WORK_NAME
+
+    for entry in list_without_files(tree, root, lambda path: not is_work(path) and descend(path)):
+        if entry.kind is EntryKind.DIRECTORY and not is_work(entry.path):
+            yield entry
+
+
 def list_matches(tree: Tree, root: str, pattern: NamePattern) -> Iterator[str]:
     """The paths of the directories that match; only directories on the way to them are listed.
 
@@ -63,9 +75,9 @@ def list_matches(tree: Tree, root: str, pattern: NamePattern) -> Iterator[str]:
         names = path.split("/")
         return len(names) < depth and pattern.matches_start(names)
 
-    for entry in tree.list_tree(root, descend):
+    for entry in list_directories(tree, root, descend):
         start.meet(entry)
-        if entry.kind is EntryKind.DIRECTORY and entry.path.count("/") == depth - 1:
+        if entry.path.count("/") == depth - 1:
             names = entry.path.split("/")
             if pattern.matches_start(names):
                 yield entry.path
@@ -74,7 +86,7 @@ def list_matches(tree: Tree, root: str, pattern: NamePattern) -> Iterator[str]:
 
 @dataclass(slots=True)
 class LiteralStart:
-    """Looks out, in a listing of ``root``, for the directory of a pattern's literal names.
+    """Looks out, among the directories below ``root``, for that of a pattern's literal names.
 
     Without it nothing can match: it was never there, or what is mounted in it is away.
     """
@@ -83,8 +95,8 @@ class LiteralStart:
     pattern: NamePattern
     is_met: bool = False
 
-    def meet(self, entry: TreeEntry) -> None:
-        if entry.path == self.pattern.literal and entry.kind is EntryKind.DIRECTORY:
+    def meet(self, directory: TreeEntry) -> None:
+        if directory.path == self.pattern.literal:
             self.is_met = True
 
     def require(self) -> None:

@@ -27,6 +27,7 @@ from gobblin_assets.jobs.copy.converters.chain import open_chain
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec, CopySpec
 from gobblin_assets.jobs.copy.dataset_checks import (
     check_copy_dataset,
+    check_found,
     check_merged,
     check_named_files,
     check_options,
@@ -169,8 +170,9 @@ def find_copy_datasets(
     whole, root = open_source_tree(spec.source, spec.defaults)
     tree = whole if entries_max is None else BoundedTree(whole, entries_max)
     found = _between_bounds(spec.defaults.partitions, open_finder(spec.finder).find_datasets(tree, root, now))
+    urns = [check_found(each) for each in found]
     _require_apart(found)
-    return {parse_urn(each.name): CopyDataset(_with_sets(spec, each), each) for each in found}
+    return {urn: CopyDataset(_with_sets(spec, each), each) for urn, each in zip(urns, found, strict=True)}
 
 
 def open_source_tree(source: str, spec: CopyDatasetSpec) -> tuple[Tree, str]:

@@ -5,7 +5,7 @@ from pathlib import PurePosixPath
 
 from gobblin_assets.destinations.claims import WORK_NAME
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.fs.tree import LinkedPlaces, Tree
+from gobblin_assets.fs.tree import LinkedPlaces, Tree, list_without_files
 from gobblin_assets.jobs.copy.difference import LinkPolicy
 
 
@@ -55,4 +55,4 @@ def _check_target(path: str, target: str, real_root: str) -> None:
 
 def require_source(tree: Tree, root: str) -> None:
     """RejectedError unless the job's source is a directory that can be listed. Nothing below it is looked at."""
-    next(iter(tree.list_tree(root, lambda _path: False)), None)
+    next(list_without_files(tree, root, lambda _path: False), None)

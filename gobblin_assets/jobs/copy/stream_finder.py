@@ -10,27 +10,31 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import Field
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.fs.tree import EntryKind, Tree
+from gobblin_assets.fs.tree import Tree
 from gobblin_assets.jobs.copy.datasets import WHOLE_TREE, CopyableDataset, FileSet
 from gobblin_assets.jobs.copy.date_patterns import DatePattern, parse_date_pattern
 from gobblin_assets.jobs.copy.finders import read_finder_options
-from gobblin_assets.jobs.copy.name_patterns import LiteralStart, NamePattern, parse_name_pattern
+from gobblin_assets.jobs.copy.name_patterns import LiteralStart, NamePattern, list_directories, parse_name_pattern
 from gobblin_assets.model.partition import PartitionWindow
 from gobblin_assets.spec.spec_model import SpecModel
 
 _FIELD: Final = "finder.pattern"
+
+LOOKBACK_S_MAX: Final = 1_000 * 365 * 86_400
+"""A thousand years: no calendar has a date that is much further back."""
 
 
 class StreamFinderOptions(SpecModel):
     """``pattern``: globs of directories' names, then directories with dates: ``topics/*/hourly/%Y/%m/%d/%H``.
 
     The dates begin with the first name that has ``%Y``; ``date_patterns`` describes them. ``zone`` is that of their
-    wall clock. ``lookback_s``: windows that ended longer ago are left out; without it, none is.
+    wall clock. ``lookback_s``: windows that ended longer ago are left out; without it, none is. It is at most
+    ``LOOKBACK_S_MAX``.
     """
 
     pattern: str
     zone: str = "UTC"
-    lookback_s: float | None = Field(None, gt=0, allow_inf_nan=False)
+    lookback_s: float | None = Field(None, gt=0, le=LOOKBACK_S_MAX, allow_inf_nan=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +60,10 @@ class StreamDatasetFinder:
             dates = names[depth:]
             return len(dates) < len(self.dates.names) and self._is_asked_for(self.dates.find_window(dates), now)
 
-        for entry in tree.list_tree(root, descend):
+        for entry in list_directories(tree, root, descend):
             start.meet(entry)
             names = entry.path.split("/")
-            if entry.kind is not EntryKind.DIRECTORY or len(names) != depth + len(self.dates.names):
+            if len(names) != depth + len(self.dates.names):
                 continue
             dates = names[depth:]
             window, key = self.dates.find_window(dates), self.dates.find_key(dates)

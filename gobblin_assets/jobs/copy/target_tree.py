@@ -4,19 +4,22 @@ A listing goes into each directory that is on the way to a name that the plan ma
 directory of every other copy in whose tree this name would lie, whatever filters or a manifest leave out.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 
 from gobblin_assets.commit.destination import IDENTITY_NAME
 from gobblin_assets.destinations.claims import WORK_NAME, find_claim, refuse_around, refuse_rows, work_root_of
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.port import FileSystem
-from gobblin_assets.fs.tree import Descend, EntryKind, Tree, TreeEntry
+from gobblin_assets.fs.tree import DIRECTORIES_AND_LINKS, Descend, EntryKind, Tree, TreeEntry
 
 
 @dataclass(frozen=True, slots=True)
 class TargetTree:
     """``Tree`` of the destination ``root``: RejectedError if other jobs publish in what is listed.
+
+    So is a listing of the job's own work directory, whose identity file is no other job's.
 
     ``is_ours`` says of an entry, whose path is relative to the listed root, whether the job itself published it: a copy
     of a destination of rows has its identity file, too.
@@ -31,6 +34,14 @@ class TargetTree:
         return self.tree.mtime_precision_ns
 
     def list_tree(self, root: str, descend: Descend | None = None) -> Iterator[TreeEntry]:
+        if PurePosixPath(root).is_relative_to(work_root_of(self.root)):
+            raise RejectedError(
+                f"{root} lies in the job's own work directory, where nothing is published",
+                field="destination",
+                hint="Let the dataset be copied to another directory.",
+                path=root,
+            )
+
         def goes_on(path: str) -> bool:
             return path != WORK_NAME and (descend is None or descend(path))
 
@@ -50,9 +61,24 @@ class TargetTree:
                 )
             yield entry
 
+    def admit(self, root: str, entries: Iterable[TreeEntry]) -> Iterator[TreeEntry]:
+        """Entries that are to be published in ``root``. RejectedError: a file has the name of the work directory."""
+        return self._refuse_work_name(root, entries) if root == self.root else iter(entries)
+
+    def _refuse_work_name(self, root: str, entries: Iterable[TreeEntry]) -> Iterator[TreeEntry]:
+        for entry in entries:
+            if entry.path == WORK_NAME and entry.kind is EntryKind.FILE:
+                raise RejectedError(
+                    f"the file {WORK_NAME} would be published as {root}/{WORK_NAME}, the job's own work directory",
+                    field="source",
+                    hint=f"Exclude it (`exclude: [/{WORK_NAME}]`), rename it, or copy to a directory below: `to`.",
+                    path=WORK_NAME,
+                )
+            yield entry
+
     def _is_work(self, entry: TreeEntry) -> bool:
         is_named = entry.path.rpartition("/")[2] == WORK_NAME
-        return is_named and entry.kind in {EntryKind.DIRECTORY, EntryKind.LINK}
+        return is_named and entry.kind in DIRECTORIES_AND_LINKS
 
     def _is_strange(self, root: str, entry: TreeEntry) -> bool:
         return entry.path.rpartition("/")[2] == IDENTITY_NAME and not self.is_ours(root, entry)

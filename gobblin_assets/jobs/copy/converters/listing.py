@@ -20,6 +20,7 @@ from gobblin_assets.fs.tree import EntryKind, TreeEntry, sort_key
 from gobblin_assets.jobs.copy.converters.chain import Chain, Route
 from gobblin_assets.jobs.copy.copyable import Conversion, ConvertedEntry
 from gobblin_assets.jobs.copy.filters import Filters
+from gobblin_assets.jobs.copy.refusals import Refusals
 from gobblin_assets.model.files import FileIdentity
 
 DIGEST_PRECISION_NS_MAX: Final = 1
@@ -145,6 +146,7 @@ class ConvertedListing:
         files = [each for each in parts if each.kind is EntryKind.FILE]
         others = [each for each in entries if each.kind not in {EntryKind.FILE, EntryKind.DIRECTORY}]
         if files:
+            _require_times(files)
             if self.precision_ns > DIGEST_PRECISION_NS_MAX:
                 raise RejectedError(
                     f"packs files, and times are kept in steps of {self.precision_ns:,} ns only",
@@ -197,6 +199,14 @@ def _directory(archive: TreeEntry, path: str, *, is_archive: bool = False) -> Co
         origin=archive,
         is_archive=is_archive,
     )
+
+
+def _require_times(files: Sequence[TreeEntry]) -> None:
+    """RejectedError for files whose times no plan takes: the archive's own time would not show them."""
+    refused = Refusals()
+    for each in files:
+        refused.check_time("source", each.path, each.identity)
+    refused.require_none()
 
 
 def _packed_origin(name: str, files: Sequence[TreeEntry], parts: Sequence[TreeEntry]) -> TreeEntry:
