@@ -3,6 +3,7 @@
 import dataclasses
 import datetime as dt
 import json
+import re
 import sys
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -23,14 +24,30 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 # A pipe has no width; grep could not use the folded lines of a table.
 _WIDTH_WITHOUT_TERMINAL: Final = 220
 
+# Of C0 and C1, and halves of pairs, which stand for bytes that are no UTF-8.
+_CONTROLS: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+_LINE_ENDS: Final = "\n"
+_OF_MESSAGES: Final = frozenset({"", "error", "note"})
+"""Columns whose texts may have several lines."""
+
 json_option: Final[Callable[[_Command], _Command]] = click.option(
     "--json", "as_json", is_flag=True, help="Print JSON instead of tables."
 )
 
 
 def say(line: str) -> None:
-    """A line of progress."""
-    click.echo(line, err=True)
+    """A line of progress, or several."""
+    click.echo(escape_controls(line, keeps=_LINE_ENDS), err=True)
+
+
+def escape_controls(text: str, *, keeps: str = "") -> str:
+    """The text without the characters that a terminal obeys, which names may have; ``keeps``: all but these."""
+
+    def escape(found: re.Match[str]) -> str:
+        code = ord(found[0])
+        return found[0] if found[0] in keeps else f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+    return _CONTROLS.sub(escape, text)
 
 
 def print_json(data: object) -> None:
@@ -39,7 +56,11 @@ def print_json(data: object) -> None:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print one line for each row, numbers aligned right. Without rows, print the title alone, with a note."""
+    """Print one line for each row, numbers aligned right. Without rows, print the title alone, with a note.
+
+    Control characters of names are escaped.
+    """
+    title = escape_controls(title)
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else _WIDTH_WITHOUT_TERMINAL, highlight=False)
     if not rows:
         console.print(Text(f"{title}: none"))
@@ -48,9 +69,11 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[obje
     for number, name in enumerate(columns):
         is_number = all(isinstance(row[number], int | float | None) for row in rows)
         table.add_column(Text(name), justify="right" if is_number else "left", overflow="fold")
+    keeps = [_LINE_ENDS if name in _OF_MESSAGES else "" for name in columns]
     for row in rows:
+        texts = (escape_controls(to_text(cell), keeps=kept) for cell, kept in zip(row, keeps, strict=True))
         # Text, not str: rich would read a name with square brackets as markup.
-        table.add_row(*(Text(to_text(cell)) for cell in row))
+        table.add_row(*map(Text, texts))
     console.print(table)
 
 

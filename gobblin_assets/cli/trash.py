@@ -49,7 +49,7 @@ def list_trash(job_file: Path | None, job: str | None, datasets: Sequence[str], 
 @trash.command("restore")
 @job_file_or_name
 @click.option("--dataset", "dataset", required=True, metavar="URN", help="The dataset of the file.")
-@click.option("--path", required=True, help="The file's published name, as `trash list` shows it, or as `plan` does.")
+@click.option("--path", required=True, help="The file's published name, as `trash list --json` shows it, or `plan`.")
 @click.option("--version", type=int, help="The version by which it was replaced or removed; default: the newest kept.")
 @click.option("--to", "target", required=True, type=click.Path(path_type=Path), help="The file to write; must be new.")
 def restore_trash(

@@ -34,7 +34,12 @@ from gobblin_assets.model.urn import JobName
 IDENTITY_NAME: Final = ".gobblin-destination.json"
 """Hidden from readers, as are all our files beside the datasets."""
 
+TREE_WORK_NAME: Final = ".gobblin"
+"""The work directory of a tree that a job copies to, which is the root that the log has of such a job."""
+
 _KEY: Final = "identity"
+_NOTHING_DONE: Final = "Nothing was read, written or cleaned."
+_MOVE: Final = "gobblin-assets destination move"
 _NOTE: Final = "gobblin-assets knows this destination by this file. Keep it here; copy it along with the files."
 
 
@@ -181,6 +186,21 @@ def require_identity(fs: FileSystem, root: str, identity: str | None) -> None:
         )
 
 
+def _is_work(root: str) -> bool:
+    return root.rpartition("/")[2] == TREE_WORK_NAME
+
+
+def _explain_lost_work(root: str) -> str:
+    """The way out where the work directory of a copy is lost; empty for the root of a job of rows."""
+    if not _is_work(root):
+        return ""
+    return (
+        f"If {root} is lost, put it back from a backup. Without one, move away what is left of it, and give the job a "
+        "new name: its first run copies only what differs, and `deletes: ours` then does not know what the old job "
+        "published."
+    )
+
+
 class StorageMismatchError(ConflictError):
     """Log and storage do not match now. Nothing may be read, written or cleaned until a person has looked."""
 
@@ -193,8 +213,8 @@ class DestinationAwayError(StorageMismatchError):
         super().__init__(
             f"{job} is stopped: {root} {what}, and the log has publications of the job there"
             f"{'' if expected is None else f' ({expected})'}. It looks as if its file system were not mounted.",
-            hint="Nothing was read, written or cleaned. Mount it, and run again. If the files moved, or are lost, see "
-            f"`gobblin-assets destination move {job} ROOT`.",
+            hint=f"{_NOTHING_DONE} Mount it, and run again. "
+            + (_explain_lost_work(root) or f"If the files moved, or are lost, see `{_MOVE} {job} ROOT`."),
             job=job,
             path=root,
             expected=expected,
@@ -209,8 +229,8 @@ class StorageBehindError(StorageMismatchError):
         super().__init__(
             f"{urn} is stopped: the log has version {version} of it, and {root} has no trace of any publication. It "
             "looks as if another file system were mounted there, or as if its files were lost.",
-            hint="Nothing was read, written or cleaned. Mount the right one, or bring the files back with their hidden "
-            "directories. If they are lost, see `gobblin-assets destination move`.",
+            hint=f"{_NOTHING_DONE} Mount the right one, or bring the files back with their hidden directories. "
+            + (_explain_lost_work(root) or f"If they are lost, see `{_MOVE}`."),
             urn=urn,
             path=root,
             version=version,
@@ -219,11 +239,13 @@ class StorageBehindError(StorageMismatchError):
 
 def elsewhere(job: JobName, bound_uri: str, here_uri: str) -> RejectedError:
     """The error of a job whose file names another root than the log."""
+    moves = f"If the job moves: copy its files, hidden ones as well, then `{_MOVE} {job} {here_uri}`."
+    if _is_work(bound_uri):
+        moves = "A copy can't move: with a new name and the new destination, its first run copies only what is missing."
     return RejectedError(
         f"the log has the job {job} at {bound_uri}, found {here_uri}",
         field="destination",
-        hint="Give this job another name, if it is another one. If the job moves: copy its files, hidden ones as well, "
-        f"then `gobblin-assets destination move {job} {here_uri}`.",
+        hint=f"Give this job another name, if it is another one. {moves}",
         job=job,
         bound=bound_uri,
         found=here_uri,

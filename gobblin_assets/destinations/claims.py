@@ -13,13 +13,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Final
 
-from gobblin_assets.commit.destination import IDENTITY_NAME
+from gobblin_assets.commit.destination import IDENTITY_NAME, TREE_WORK_NAME
 from gobblin_assets.errors import CorruptionError, RejectedError
 from gobblin_assets.fs.port import FileSystem, LinkedPaths
 from gobblin_assets.model.files import FileStat
 from gobblin_assets.model.urn import JobName
 
-WORK_NAME: Final = ".gobblin"
+WORK_NAME: Final = TREE_WORK_NAME
 """The work directory, which listings of the tree leave out."""
 
 CLAIM_NAME: Final = "claim.json"
@@ -124,14 +124,18 @@ def refuse_tree(path: str, place: str, holder: str) -> RejectedError:
     )
 
 
-def refuse_around(place: str, holder: str | None = None) -> RejectedError:
-    """The error of a tree that has another copy's tree, at ``place``, inside."""
+def refuse_around(place: str, holder: str | None = None, *, is_listed: bool = False) -> RejectedError:
+    """The error of a tree that has another copy's tree, at ``place``, inside.
+
+    ``is_listed``: a listing came to it, which goes into no directory that the filters exclude.
+    """
     who = "another copy's destination" if holder is None else f"the tree to which the job {holder!r} copies"
+    filters = "Exclude that directory, as one excludes snapshots, or" if is_listed else "Filters do not help:"
     return RejectedError(
         f"{who} lies inside: {place} has the work directory {WORK_NAME}",
         field="destination",
-        hint="Filters do not help: copy to a directory that holds no other job's tree. If no job copies to that tree "
-        f"any more, move its {WORK_NAME} to another place.",
+        hint=f"{filters} copy to a directory that holds no other job's tree. If no job copies to that tree any more, "
+        f"move its {WORK_NAME} to another place.",
         path=place,
         claimed_by=holder,
     )

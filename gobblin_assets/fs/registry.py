@@ -18,6 +18,7 @@ from gobblin_assets.fs.object_work import ObjectWorkFiles
 from gobblin_assets.fs.objects import ObjectFiles
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.posix_named import PosixNamedFiles
+from gobblin_assets.fs.shown_uris import show_uri
 from gobblin_assets.fs.tree import ListedFiles
 
 FileSystemFactory = Callable[[str, int | None], tuple[FileSystem, str]]
@@ -30,7 +31,6 @@ SourceFactory = Callable[[str, str], tuple[ListedFiles, str]]
 """The same of places that copies read and nobody writes: their trees are ``ranged.RangedFiles``."""
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
-_USER: Final = re.compile(r"//[^/]*@")
 _EXPANDED_BY_SPARK: Final = frozenset("*?[]{}\\")
 
 REQUESTS_AT_ONCE: Final = 16
@@ -141,13 +141,13 @@ def open_posix(uri: str, umask: int | None) -> tuple[FileSystem, str]:
     if text.startswith("//") and scheme:
         host, slash, rest = text.removeprefix("//").partition("/")
         if host:
-            raise _refuse(uri, "file:/// and an absolute path", f"Write file:///{host}{slash}{rest} if that was meant.")
+            raise _refuse(uri, "file:/// and an absolute path", _offer(uri, f"file:///{host}{slash}{rest}"))
         text = slash + rest
     if not text.startswith("/"):
-        raise _refuse(uri, "an absolute path", f"Write {_absolute(text)} if that was meant.")
+        raise _refuse(uri, "an absolute path", _offer(uri, _absolute(text)))
     parts = [part for part in text.split("/") if part not in {"", "."}]
     if ".." in parts:
-        raise _refuse(uri, "a path without '..'", f"Write {os.path.normpath(text)} if that was meant.")
+        raise _refuse(uri, "a path without '..'", _offer(uri, os.path.normpath(text)))
     if not parts:
         raise _refuse(uri, "a folder", "Name a folder of its own: the root of the file system is not one.")
     return PosixNamedFiles(umask), "/" + "/".join(parts)
@@ -167,7 +167,10 @@ def _absolute(text: str) -> str:
         return os.path.normpath(Path(text).absolute())
 
 
+def _offer(uri: str, meant: str) -> str:
+    """``meant`` is made of the URI, and so of the secrets in it."""
+    return f"Write {meant} if that was meant." if show_uri(uri) == uri else "Write file:/// and the path."
+
+
 def _refuse(uri: str, expected: str, fix: str) -> RejectedError:
-    # The text before an @ may be a secret.
-    shown = _USER.sub("//…@", uri)
-    return RejectedError(f"expected {expected}, found {shown!r}", field="destination", hint=fix)
+    return RejectedError(f"expected {expected}, found {show_uri(uri)!r}", field="destination", hint=fix)

@@ -70,10 +70,11 @@ class EventSinkSpec(SpecModel):
         for name in ("url_env", "token_env"):
             variable = getattr(self, name)
             if variable is not None and not variable.startswith(VARIABLE_PREFIX):
+                # Not shown: it may be the secret itself.
                 raise refused(
-                    f"expected a variable that begins with {VARIABLE_PREFIX}, found {variable!a}",
+                    f"expected the name of a variable, which begins with {VARIABLE_PREFIX}; found something else",
                     option=name,
-                    hint="Give the variable such a name: others may hold what the sink must not get.",
+                    hint="Put the secret into a variable of such a name: others may hold what the sink must not get.",
                 )
         if self.url is not None and not _is_plain(self.url):
             # Not shown: it may hold a login.

@@ -17,7 +17,7 @@ PROBLEMS_SHOWN_MAX: Final = 10
 VALUE_SHOWN_LENGTH_MAX: Final = 80
 
 # Where somebody may have put a password: nothing that was found there is repeated.
-_MAY_HOLD_SECRETS: Final = frozenset({"source", "destination"})
+_MAY_HOLD_SECRETS: Final = frozenset({"source", "destination", "events", "passphrase_env"})
 
 Location = Sequence[int | str]
 

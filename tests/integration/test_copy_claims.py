@@ -245,3 +245,47 @@ def test_of_two_first_runs_at_once_the_one_that_claimed_goes_on(lake: CopyLake, 
     lake.write("logs/app/today.log", 2)
     run(job(inner_of(lake)))
     assert not Path(claim_path(lake.root)).exists()
+
+
+def test_a_lost_work_directory_says_the_way_out_which_works(lake: CopyLake, job: Open) -> None:
+    run(job())
+    shutil.rmtree(lake.tree / WORK_NAME)
+
+    report = job().run()
+
+    assert len(report.failed) == len(report.datasets)
+    for each in report.failed:
+        assert "put it back from a backup" in str(each.error)
+        assert "give the job a new name" in str(each.error)
+        assert "destination move" not in str(each.error)
+    run(job({"job": "renamed"}))
+    assert {*files_of(lake.tree)} == {*files_of(lake.source)} - {NAME}
+
+
+def test_a_copy_with_another_destination_is_not_told_to_move_it(lake: CopyLake, job: Open) -> None:
+    run(job())
+    with pytest.raises(RejectedError, match="with a new name and the new destination") as refused:
+        job({"destination": f"{lake.directory}/elsewhere"}).run()
+    assert "destination move" not in str(refused.value)
+
+
+def test_a_snapshot_of_the_tree_in_itself_can_be_excluded_once_the_tree_is_claimed(
+    lake: CopyLake, job: Open, tmp_path: Path
+) -> None:
+    run(job({"datasets": []}))
+    shutil.copytree(lake.tree, tmp_path / "h1")
+    shutil.move(tmp_path / "h1", lake.tree / ".snapshot/h1")
+    stood = files_of(lake.tree)
+
+    said = refuse(job({"datasets": []}, deletes="all"), "another copy's destination lies inside")
+
+    assert "Exclude that directory" in said
+    lake.change_source()
+    run(job({"datasets": []}, deletes="all", exclude=["/.snapshot/**"]))
+    kept = {name: found for name, found in files_of(lake.tree).items() if name.startswith(".snapshot/")}
+    assert kept == {name: found for name, found in stood.items() if name.startswith(".snapshot/")}
+
+
+def test_filters_do_not_help_a_first_run(lake: CopyLake, job: Open) -> None:
+    run(job(inner_of(lake)))
+    assert "Filters do not help" in refuse(job({"datasets": []}, exclude=["/mine/**"]))

@@ -369,6 +369,21 @@ def test_an_owner_that_one_may_not_set(theirs: CopyLake, user: OrdinaryUser, let
     assert set(files_of(theirs.tree)) == {"logs/app/today.log"}
 
 
+@pytest.mark.parametrize(("name", "mode"), [("kept.bin", 0o040), ("secret", 0o070)])
+def test_a_mode_by_which_the_copy_could_not_be_read(theirs: CopyLake, user: OrdinaryUser, name: str, mode: int) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root makes files of other owners")
+    user.own(theirs.write("albums/secret/f", 1))
+    place = user.own(theirs.source / "albums" / name)
+    os.chown(place, 0, -1)
+    place.chmod(mode)
+
+    said = str(user.do(run, theirs).datasets["albums"].error)
+    assert said.startswith("preserve: ")
+    assert f"'{name}' (mode {mode:04o})" in said
+    assert user.do(run, replace(theirs, options={"defaults": {"preserve": "t"}})).datasets["albums"].error is None
+
+
 def make_odd(place: Path, kind: str) -> None:
     match kind:
         case "link":

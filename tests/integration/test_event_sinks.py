@@ -331,11 +331,13 @@ def test_an_url_that_is_none_is_refused_without_a_trace(monkeypatch: pytest.Monk
         ([{"kind": "webhook", "url": "https://me:secret@a"}], "without a login"),
         ([{"kind": "webhook", "url_env": "GOBBLIN_DATABASE_URL"}], "begins with GOBBLIN_EVENTS_"),
         ([{"kind": "webhook", "url": "https://a", "token_env": "HOME"}], "begins with GOBBLIN_EVENTS_"),
+        ([{"kind": "webhook", "url": "https://a", "token_env": "verysecret"}], "begins with GOBBLIN_EVENTS_"),
+        ("https://a?token=verysecret", "may hold a secret"),
         ([{"kind": "jsonl", "path": "/a"}, {"kind": "jsonl", "path": "/b"}], "two sinks are called 'jsonl'"),
         ([{"kind": "jsonl", "path": "/a", "options": {"a": 1}}], "has no options"),
     ],
 )
-def test_a_sink_that_cannot_be_meant_is_refused_when_the_job_is_read(events: list[dict[str, Any]], said: str) -> None:
+def test_a_sink_that_cannot_be_meant_is_refused_when_the_job_is_read(events: Any, said: str) -> None:
     options = {"job": "m", "kind": "distcp", "source": "/in", "destination": "/out", "events": events}
 
     with pytest.raises(RejectedError) as found:
@@ -346,6 +348,7 @@ def test_a_sink_that_cannot_be_meant_is_refused_when_the_job_is_read(events: lis
     assert said in str(found.value)
     assert "a group of options" not in str(found.value)
     assert "secret@" not in str(found.value)
+    assert "verysecret" not in str(found.value)
 
 
 def test_the_command_tells_what_waits(lake_job: LakeJob, receiver: Receiver) -> None:

@@ -64,6 +64,9 @@ def test_a_place_is_a_bucket_and_a_prefix(uri: str, root: str) -> None:
         "abfs://container@account.dfs.core.windows.net.example.com/in",
         "abfs://container@account.dfs.example.com/in",
         f"abfss://{CONTAINER}/a/./b",
+        f"abfss://{CONTAINER}/in?sig=secret",
+        "gs://bucket/in?X-Goog-Signature=secret",
+        "s3://bucket/in?X-Amz-Signature=secret",
     ],
 )
 def test_another_text_is_refused_and_not_shown(uri: str) -> None:
@@ -128,6 +131,7 @@ def test_settings_come_from_the_environment(tmp_path: Path) -> None:
     ("environment", "field"),
     [
         ({"GOBBLIN_GCS_SERVICE_ACCOUNT_FILE": "/missing"}, "GOBBLIN_GCS_SERVICE_ACCOUNT_FILE"),
+        ({"GOBBLIN_GCS_SERVICE_ACCOUNT_FILE": "{secret}"}, "GOBBLIN_GCS_SERVICE_ACCOUNT_FILE"),
         ({"GOBBLIN_GCS_CA_FILE": "/missing"}, "GOBBLIN_GCS_CA_FILE"),
         ({"GOBBLIN_GCS_TOKEN": "secret", "GOBBLIN_GCS_SERVICE_ACCOUNT_KEY": "{secret}"}, "GOBBLIN_GCS_TOKEN"),
         ({"GOBBLIN_AZURE_SAS_TOKEN": "secret", "GOBBLIN_AZURE_ACCOUNT_KEY": "secret"}, "GOBBLIN_AZURE_SAS_TOKEN"),

@@ -12,11 +12,12 @@ from gobblin_assets.fs.tree import EntryKind, TreeEntry, sort_key
 from gobblin_assets.jobs.copy.budgets import CopyBudget, RunBudget, parse_tiers
 from gobblin_assets.jobs.copy.copy_plan import CopyPlan, CopyPlanner, describe_plan
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec
-from gobblin_assets.jobs.copy.copyable import ConvertedEntry
+from gobblin_assets.jobs.copy.copyable import Attributes, ConvertedEntry
 from gobblin_assets.jobs.copy.difference import Deletes, DifferenceRules, compare_trees
 from gobblin_assets.jobs.copy.globs import parse_glob
 from gobblin_assets.jobs.copy.memory import MemoryRoom
 from gobblin_assets.jobs.copy.name_lengths import ANY_LENGTH, NameLengths
+from gobblin_assets.jobs.copy.ownership import Ownership
 from gobblin_assets.jobs.copy.source_directories import place_of_origin
 from gobblin_assets.jobs.copy.transfer.preserve import parse_preserve
 from gobblin_assets.model.files import FileIdentity
@@ -335,3 +336,41 @@ def test_nothing_waits_for_ever_while_small_files_keep_coming(
 def test_what_can_t_give_way_refuses_the_whole_plan() -> None:
     with pytest.raises(RejectedError, match="1 names can't be published: a is a file in the source and a directory"):
         plan([entry("a")], [directory("a")])
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind", "may"),
+    [
+        (0o400, EntryKind.FILE, True),
+        (0o040, EntryKind.FILE, False),
+        (0o300, EntryKind.FILE, False),
+        (0o500, EntryKind.DIRECTORY, True),
+        (0o470, EntryKind.DIRECTORY, False),
+        (0o170, EntryKind.DIRECTORY, False),
+    ],
+)
+def test_a_copy_must_be_readable_by_its_owner(mode: int, kind: EntryKind, may: bool) -> None:
+    is_directory = kind is EntryKind.DIRECTORY
+    assert Ownership(reader=7).may_read(Attributes(mode=mode), is_directory=is_directory) is may
+    assert Ownership(reader=7).may_read(Attributes(mode=mode, owner=7), is_directory=is_directory) is may
+    for ownership, desired in (
+        (Ownership(), Attributes(mode=mode)),
+        (Ownership(reader=7), Attributes(mode=mode, owner=8)),
+        (Ownership(reader=7), Attributes()),
+    ):
+        assert ownership.may_read(desired, is_directory=is_directory)
+
+
+@pytest.mark.parametrize(
+    ("root", "mode", "is_refused"),
+    [("/in", 0o040, True), ("/in", 0, False), ("sftp://h/in", 0, True), ("sftp://h/in", 0o040, True)],
+)
+def test_what_nobody_may_read_at_a_local_source_is_left_to_its_copy(root: str, mode: int, is_refused: bool) -> None:
+    planner = CopyPlanner(root, "", parse_preserve("p"), is_metadata, ownership=Ownership(reader=7))
+    differences = compare_trees([replace(entry("a"), mode=mode)], [], DifferenceRules(deletes=Deletes.OFF))
+    if not is_refused:
+        assert planner.plan({}, differences).file_count == 1
+        return
+    with pytest.raises(RejectedError, match=rf"'a' \(mode {mode:04o}\)") as refused:
+        planner.plan({}, differences)
+    assert refused.value.field == "preserve"

@@ -7,6 +7,8 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.posix import PosixFileSystem
 from gobblin_assets.fs.registry import open_file_system, register_file_system
+from gobblin_assets.fs.shown_uris import show_uri
+from gobblin_assets.jobs.copy.parsing import read_copy
 
 
 @pytest.mark.parametrize(
@@ -59,6 +61,50 @@ def test_an_unknown_scheme_lists_the_known_ones_without_the_key_in_the_uri() -> 
     with pytest.raises(RejectedError, match="file") as refused:
         open_file_system("s4://key:verysecret@bucket/lake")
     assert "verysecret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "s4://key:verysecret@bucket/lake",
+        "s4://key:very/verysecret@bucket/lake",
+        "s4:key:verysecret@bucket",
+        "file://u:verysecret@h/x",
+        "file:u:verysecret@h/x",
+        "u:verysecret@h/x",
+        " file://u:verysecret@h/x",
+        "//u:verysecret@h/../x",
+        "hdfs://h/x?token=verysecret",
+        "s3://b/x?X-Amz-Signature=verysecret",
+        "s4://b/x#verysecret",
+        "s4://u:very?verysecret@h/x",
+        "s4://h/x?token=a@verysecret",
+        "/a?token=verysecret",
+    ],
+)
+def test_what_may_be_a_secret_is_not_repeated(uri: str) -> None:
+    with pytest.raises(RejectedError) as refused:
+        open_file_system(uri)
+    assert "verysecret" not in f"{refused.value} {refused.value.fields}"
+    options = {"job": "m", "kind": "distcp", "source": uri, "destination": "/data/out"}
+    with pytest.raises(RejectedError) as refused:
+        read_copy(options)
+    assert "verysecret" not in f"{refused.value} {refused.value.fields}"
+
+
+@pytest.mark.parametrize(
+    ("uri", "shown"),
+    [
+        ("/data/a@b#c", "/data/a@b#c"),
+        ("s4://bucket/lake", "s4://bucket/lake"),
+        ("s4://key:word@bucket/lake", "s4://…@bucket/lake"),
+        ("s4://bucket/lake?a=b", "s4://bucket/lake?…"),
+        ("s4://a?b@c", "s4://…"),
+        ("/a?", "/a?"),
+    ],
+)
+def test_the_rest_of_a_uri_is_shown(uri: str, shown: str) -> None:
+    assert show_uri(uri) == shown
 
 
 def test_a_scheme_is_registered_once() -> None:

@@ -77,6 +77,8 @@ def test_options_of_the_reader_alone_stay_with_the_reader() -> None:
         ({"bootstrap_servers": "a:70000"}, "bootstrap_servers", "found 'a:70000'"),
         ({"bootstrap_servers": "kafka://a:1"}, "bootstrap_servers", "without a scheme"),
         ({"bootstrap_servers": "ann:hunter2@a:1"}, "bootstrap_servers", "found 'a:1'"),
+        ({"bootstrap_servers": "ann:hunter2,x@a:1"}, "bootstrap_servers", "found something else"),
+        ({"bootstrap_servers": "a:1?password=hunter2"}, "bootstrap_servers", "found something else"),
         ({"security_protocol": "TLS"}, "security_protocol", "found 'TLS'"),
         ({"security_protocol": "SSL"}, "security_protocol", "SSL has no login"),
         ({"sasl_mechanism": None}, "sasl_mechanism", "Give PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512"),

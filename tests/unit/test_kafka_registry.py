@@ -74,6 +74,7 @@ def test_credentials_are_sent_and_never_shown(registry: RegistryServer, options:
     [
         ({"url": "http://me:hush@host:1"}, "url"),
         ({"url": "http://host:1?token=hush"}, "url"),
+        ({"url": "http://host:1#hush"}, "url"),
         ({"url": "hush"}, "url"),
         ({"url": "http://host", "user": "me", "token": "hush"}, "token"),
     ],

@@ -118,6 +118,7 @@ def test_settings_come_from_the_environment(tmp_path: Path) -> None:
     [
         ({"GOBBLIN_SFTP_KNOWN_HOSTS": "/nowhere/hosts"}, "GOBBLIN_SFTP_KNOWN_HOSTS"),
         ({"GOBBLIN_SFTP_KEY_FILE": "/nowhere/key"}, "GOBBLIN_SFTP_KEY_FILE"),
+        ({"GOBBLIN_SFTP_KEY_FILE": "secret"}, "GOBBLIN_SFTP_KEY_FILE"),
         ({"GOBBLIN_SFTP_KEY_PASSPHRASE": "secret"}, "GOBBLIN_SFTP_KEY_FILE"),
     ],
 )

@@ -68,7 +68,11 @@ class AzureSettings:
 def read_gcs_settings(environment: Mapping[str, str]) -> GcsSettings:
     """From ``GOBBLIN_GCS_ENDPOINT_URL`` and so on; empty values count as missing. RejectedError names the variable."""
     given = _read(environment, GOOGLE, ("service_account_file", "service_account_key", "token"))
-    _require_file(given["service_account_file"], f"{GOOGLE.prefix}SERVICE_ACCOUNT_FILE")
+    key_file = given["service_account_file"]
+    if key_file is not None and not Path(key_file).is_file():
+        # Not shown: it may be the key itself.
+        variable = f"{GOOGLE.prefix}SERVICE_ACCOUNT_FILE"
+        raise RejectedError("expected the path of a file, found none there", field=variable, hint="Correct the path.")
     return GcsSettings(**given)
 
 

@@ -36,7 +36,9 @@ def read_sftp_settings(environment: Mapping[str, str], home: Path) -> SftpSettin
     for name in ("known_hosts", "key_file"):
         path = given[name]
         if path is not None and not Path(path).is_file():
-            raise _refuse(name, f"expected a file, found none at {path!a}", "Correct the path.")
+            # A key itself may be written in place of its file.
+            where = "there" if name == "key_file" else f"at {path!a}"
+            raise _refuse(name, f"expected a file, found none {where}", "Correct the path.")
     if given["key_passphrase"] is not None and given["key_file"] is None:
         raise _refuse("key_file", "expected the key of the passphrase, found none", "Name its file, or unset both.")
     return SftpSettings(

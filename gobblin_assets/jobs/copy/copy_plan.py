@@ -22,6 +22,7 @@ from gobblin_assets.model.wording import count_of
 from gobblin_assets.run.job_kind import FIGURES, HAS_ROWS, CheckResult, PlannedChange, Staged
 
 _OWNER_WRITES: Final = 0o200
+_ANYBODY_READS: Final = 0o444
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ class CopyPlanner:
     be a removed one under a new name.
 
     ``has_directories``: whether the destination has any, which must be there before the files. ``read_directory`` gives
-    a directory's access lists and extended attributes. ``ownership``: which owners this process may give.
+    a directory's access lists and extended attributes. ``ownership``: which owners and modes this process may give.
     ``lengths``: how long names may be.
     """
 
@@ -288,7 +289,15 @@ class CopyPlanner:
             owners = {"user": desired.owner, "group": desired.group}
             said = " and ".join(f"{name} {number}" for name, number in owners.items() if number is not None)
             self._refused.add_owner(f"{entry.path} ({said})")
+        self._check_mode(entry, desired)
         return desired
+
+    def _check_mode(self, entry: TreeEntry, desired: Attributes) -> None:
+        origin = entry.origin if isinstance(entry, ConvertedEntry) else entry
+        if self.source_root.startswith("/") and origin.mode is not None and not origin.mode & _ANYBODY_READS:
+            return  # it can't be read at the source either, which its copy says
+        if not self.ownership.may_read(desired, is_directory=entry.kind is EntryKind.DIRECTORY):
+            self._refused.add_unreadable(f"{entry.path!a} (mode {desired.mode or 0:04o})")
 
     def _check_length(self, path: str, entry: TreeEntry, below: str = "") -> None:
         """``below``: the part of ``path`` that is below a new directory."""

@@ -249,11 +249,23 @@ def without_sets(dataset: CopyDatasetSpec) -> CopyableDataset:
 
 
 def _check_places(spec: CopySpec) -> None:
+    _refuse_parameters(spec.source)
     open_source_tree(spec.source, spec.defaults)
     open_file_system(spec.destination)
     _require_distinct(_place_at(spec.source), _place_at(spec.destination))
     if is_object_store(spec.destination):
         _refuse_for_objects(spec)
+
+
+def _refuse_parameters(source: str) -> None:
+    """RejectedError for a signed URI: its signature would be taken for a part of the path, which errors name."""
+    if scheme_of(source) != "file" and "=" in source.partition("?")[2]:
+        raise RejectedError(
+            "the URI has parameters, which may hold a key",
+            field="source",
+            hint="Take them out: keys are given in the environment. If a directory is called so, name the one above it "
+            "as the source, and this one as a dataset.",
+        )
 
 
 def _refuse_for_objects(spec: CopySpec) -> None:

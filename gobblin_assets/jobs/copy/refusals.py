@@ -20,6 +20,7 @@ class Refusals:
 
     _conflicts: list[str] = field(default_factory=list)
     _owners: list[str] = field(default_factory=list)
+    _unreadable: list[str] = field(default_factory=list)
     _times: dict[str, list[str]] = field(default_factory=dict)
     _lengths: dict[str, list[str]] = field(default_factory=dict)
 
@@ -29,6 +30,10 @@ class Refusals:
 
     def add_owner(self, text: str) -> None:
         self._owners.append(text)
+
+    def add_unreadable(self, text: str) -> None:
+        """What this user would own and could not open again."""
+        self._unreadable.append(text)
 
     def add_length(self, side: str, text: str) -> None:
         """A name or path that is too long. ``side``: the option that can mend it."""
@@ -53,6 +58,14 @@ class Refusals:
                 f"{_name_some(self._owners)}",
                 field="preserve",
                 hint="Run as a user that may do this, or take u and g out of preserve. Nothing was copied.",
+            )
+        if self._unreadable:
+            raise RejectedError(
+                f"this user could not read {len(self._unreadable)} files and directories by the modes of their copies: "
+                f"{_name_some(self._unreadable)}",
+                field="preserve",
+                hint="Give the owner the right to read (and to search a directory), or take p out of preserve. Nothing "
+                "was copied.",
             )
         for side, found in self._times.items():
             raise RejectedError(

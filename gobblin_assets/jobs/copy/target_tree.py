@@ -1,7 +1,7 @@
 """The destination's tree as a plan lists it: without the job's own work, and refused where other jobs publish in it.
 
 A listing goes into each directory that is on the way to a name that the plan may publish. So it comes to the work
-directory of every other copy in whose tree this name would lie, whatever filters or a manifest leave out.
+directory of every other copy in whose tree this name would lie, unless filters exclude a directory above it.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -49,7 +49,7 @@ class TargetTree:
             if entry.path.endswith(WORK_NAME) and self._is_work(entry):
                 if root == self.root and entry.path == WORK_NAME:
                     continue
-                raise refuse_around(f"{root}/{entry.path}".rpartition("/")[0])
+                raise refuse_around(f"{root}/{entry.path}".rpartition("/")[0], is_listed=True)
             if entry.path.endswith(IDENTITY_NAME) and self._is_strange(root, entry):
                 place = f"{root}/{entry.path}".rpartition("/")[0]
                 raise RejectedError(

@@ -137,13 +137,15 @@ class KafkaConnection:
         return f"org.apache.kafka.common.security.{module}LoginModule required {login};"
 
     def _require_servers(self) -> None:
+        # The text before an @ may be a login, which is no part of a Kafka address, and may have a comma in it.
+        servers = self.bootstrap_servers
+        is_shown = "," not in servers.rpartition("@")[0] and not set("?#") & set(servers)
         for server in self._servers().split(","):
             found = _SERVER.fullmatch(server)
             if found is None or not 0 < int(found["port"]) <= _PORT_MAX:
-                # The text before an @ may be a login, which is no part of a Kafka address.
                 raise self.reject(
                     "bootstrap_servers",
-                    f"expected host:port, found {server.rpartition('@')[2]!r}",
+                    f"expected host:port, found {repr(server.rpartition('@')[2]) if is_shown else 'something else'}",
                     "Write it like broker1:9092,broker2:9092, without a scheme and a login.",
                 )
 

@@ -60,7 +60,7 @@ class RegistryConnection:
     def __post_init__(self) -> None:
         # The first two messages don't show the URL, since it may hold a secret.
         parts = urlsplit(self.url)
-        if parts.username is not None or parts.password is not None or parts.query:
+        if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
             raise RejectedError(
                 "the URL holds credentials or parameters",
                 field=f"{self.where}.url",
