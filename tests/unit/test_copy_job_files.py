@@ -72,3 +72,12 @@ def test_a_file_set_that_is_not_there_is_looked_for_at_the_source(tmp_path: Path
     ) as refused:
         select_partitions(job, datasets, keys=["2026-02-01"], begun_by=None)
     assert refused.value.hint == "It has: 2026-01-01."
+
+
+@pytest.mark.parametrize("written", ["12345678", "{a: 12345678}", "'a 12345678'"])
+def test_what_stands_in_place_of_a_passphrases_variable_is_not_repeated(tmp_path: Path, written: str) -> None:
+    text = f"{_JOB}defaults: {{converters: [{{kind: gpg_encrypt, passphrase_env: {written}}}]}}\n"
+    with pytest.raises(RejectedError) as refused:
+        read_any_job_file(write(tmp_path, text))
+    assert refused.value.field == "defaults.converters[0].passphrase_env"
+    assert "12345678" not in str(refused.value)
