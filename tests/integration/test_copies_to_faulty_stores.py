@@ -70,8 +70,8 @@ def test_a_fault_of_the_store_loses_nothing_and_leaves_nothing(
     lake.write("a/replaced", b"other")
     lake.write("a/new", b"new")
     (lake.source / "a/removed").unlink()
-    with faulty_store(versitygw.address) as proxy:
-        monkeypatch.setenv("GOBBLIN_S3_ENDPOINT_URL", proxy.endpoint_url)
+    with faulty_store(versitygw.address) as proxy, monkeypatch.context() as patch:
+        patch.setenv("GOBBLIN_S3_ENDPOINT_URL", proxy.endpoint_url)
         left = [fault]
         proxy.choose = lambda request: left.pop() if left and REQUESTS[name](request) else None
         ran = invoke("run", lake.job)
@@ -83,4 +83,5 @@ def test_a_fault_of_the_store_loses_nothing_and_leaves_nothing(
     begun = [each.path for each in lake.files.list_uploads(lake.root)]
     # Nobody learns of an upload whose beginning was not answered. It has no part.
     assert begun == ([f"{lake.root}/a/new"] if (name, fault) == ("begin", StoreFault.LOST) else [])
-    assert invoke("verify", lake.job).exit_code == 0
+    found = invoke("verify", lake.job)
+    assert found.exit_code == 0, found.output
