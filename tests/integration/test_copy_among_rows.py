@@ -1,7 +1,6 @@
 """Copies beside jobs of rows: neither publishes into the other's destination, and a copy of one is no such thing."""
 
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 from gobblin_assets.commit.destination import IDENTITY_NAME
 from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.errors import ErrorFamily, RejectedError
-from tests.support import s3_servers
+from tests.support import copy_lake, s3_servers
 from tests.support.copy_lake import CopyLake, Open, files_of, look_at, opening
 from tests.support.database_pool import DatabasePool
 from tests.support.kinds import OBJECTS
@@ -18,6 +17,8 @@ from tests.support.lake import Lake, make_lake
 from tests.support.object_lake import ObjectLake
 from tests.support.postgres import migrated_database
 from tests.support.s3_servers import S3Server
+
+job = copy_lake.job
 
 versitygw = s3_servers.versitygw
 
@@ -30,12 +31,6 @@ def lake(database_url: str, tmp_path: Path) -> CopyLake:
     made.make_source()
     made.tree.mkdir()
     return made
-
-
-@pytest.fixture
-def job(lake: CopyLake) -> Iterator[Open]:
-    with opening(lake) as open_world:
-        yield open_world
 
 
 @dataclass(frozen=True)

@@ -1,26 +1,17 @@
 """Attributes of files and directories that a copy keeps, and what it does where they alone differ."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.support.copy_lake import CopyLake, CopyWorld, Open, inodes_of, look_at, opening
+from tests.support import copy_lake
+from tests.support.copy_lake import CopyLake, CopyWorld, Open, inodes_of, look_at
 from tests.support.copying import access_list
 
-
-@pytest.fixture
-def lake(database_url: str, tmp_path: Path) -> CopyLake:
-    made = CopyLake(database_url, str(tmp_path))
-    made.make_source()
-    return made
-
-
-@pytest.fixture
-def job(lake: CopyLake) -> Iterator[Open]:
-    with opening(lake) as open_world:
-        yield open_world
+lake = copy_lake.lake
+job = copy_lake.job
 
 
 def run(world: CopyWorld) -> None:

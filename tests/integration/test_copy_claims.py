@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -13,9 +12,12 @@ from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.destinations.claims import WORK_NAME, claim_path
 from gobblin_assets.errors import ErrorFamily, RejectedError
 from gobblin_assets.failpoints import Failpoint, install
+from tests.support import copy_lake
 from tests.support.copy_lake import CopyLake, CopyWorld, Open, files_of, look_at, opening
 from tests.support.database_pool import DatabasePool
 from tests.support.postgres import migrated_database
+
+job = copy_lake.job
 
 NAME: Final = "mine/logs/app/today.log"
 """A name of the inner job, which the outer one's source has as well."""
@@ -27,12 +29,6 @@ def lake(database_url: str, tmp_path: Path) -> CopyLake:
     made.make_source()
     made.write(NAME, 3)
     return made
-
-
-@pytest.fixture
-def job(lake: CopyLake) -> Iterator[Open]:
-    with opening(lake) as open_world:
-        yield open_world
 
 
 def inner_of(lake: CopyLake, at: str = "lake/mine") -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """A destination that keeps times in coarse steps, as old ext4, exFAT and network mounts do: what is there stays."""
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,10 @@ from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import WHOLE
 from gobblin_assets.run.dry_run import PlannedSlice, plan_dry
 from gobblin_assets.run.run_values import RunRequest
-from tests.support.copy_lake import CopyLake, CopyWorld, Open, files_of, inodes_of, opening
+from tests.support import copy_lake
+from tests.support.copy_lake import CopyLake, CopyWorld, Open, files_of, inodes_of
+
+job = copy_lake.job
 
 _S_NS = 1_000_000_000
 _LATER_NS = 1_700_000_001 * _S_NS
@@ -53,12 +55,6 @@ def lake(database_url: str, tmp_path: Path) -> CopyLake:
     for number, path in enumerate(sorted(made.source.rglob("*"))):
         _SYSTEMS_UTIME(path, ns=(_LATER_NS, _LATER_NS + 123_456_789 + number))
     return made
-
-
-@pytest.fixture
-def job(lake: CopyLake) -> Iterator[Open]:
-    with opening(lake) as open_world:
-        yield open_world
 
 
 def plan(world: CopyWorld) -> list[PlannedSlice]:

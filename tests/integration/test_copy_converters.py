@@ -30,10 +30,13 @@ from gobblin_assets.jobs.copy.transfer.results import list_results
 from gobblin_assets.jobs.copy.transfer.splits import SplitFiles
 from gobblin_assets.jobs.copy.transfer.writing import BinWork, pack_item
 from gobblin_assets.run.run_values import RunReport
+from tests.support import copy_lake
 from tests.support.archives import AT_S, put, tar_of, zip_of
-from tests.support.copy_lake import CopyLake, CopyWorld, Open, files_of, inodes_of, look_at, opening
+from tests.support.copy_lake import CopyLake, CopyWorld, Open, files_of, inodes_of, look_at
 from tests.support.copying import entry_of
 from tests.support.gpg import Keys, look_at_programs, open_keys, store
+
+job = copy_lake.job
 
 WHOLE: dict[str, Any] = {"datasets": []}
 
@@ -43,12 +46,6 @@ def lake(database_url: str, tmp_path: Path) -> CopyLake:
     made = CopyLake(database_url, str(tmp_path))
     made.source.mkdir()
     return made
-
-
-@pytest.fixture
-def job(lake: CopyLake) -> Iterator[Open]:
-    with opening(lake) as open_world:
-        yield open_world
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import os
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.state import DatasetOutcome
 from gobblin_assets.run.run_values import RunReport
+from tests.support import copy_lake
 from tests.support.command_lake import invoke
 from tests.support.copy_lake import (
     REMOVED,
@@ -23,21 +23,10 @@ from tests.support.copy_lake import (
     files_of,
     inodes_of,
     look_at,
-    opening,
 )
 
-
-@pytest.fixture
-def lake(database_url: str, tmp_path: Path) -> CopyLake:
-    made = CopyLake(database_url, str(tmp_path))
-    made.make_source()
-    return made
-
-
-@pytest.fixture
-def job(lake: CopyLake) -> Iterator[Open]:
-    with opening(lake) as open_world:
-        yield open_world
+lake = copy_lake.lake
+job = copy_lake.job
 
 
 def run(world: CopyWorld, mode: Mode = Mode.APPEND) -> RunReport:

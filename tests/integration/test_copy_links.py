@@ -1,7 +1,6 @@
 """Links on the way from a job's source to what is copied."""
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,10 @@ import pytest
 
 from gobblin_assets.errors import ErrorFamily, RejectedError
 from gobblin_assets.run.run_values import RunReport
-from tests.support.copy_lake import CopyLake, Open, files_of, opening
+from tests.support import copy_lake
+from tests.support.copy_lake import CopyLake, Open, files_of
+
+job = copy_lake.job
 
 
 @pytest.fixture
@@ -19,12 +21,6 @@ def lake(database_url: str, tmp_path: Path) -> CopyLake:
     (tmp_path / "secret/sub").mkdir(parents=True)
     (tmp_path / "secret/sub/f").write_text("secret")
     return made
-
-
-@pytest.fixture
-def job(lake: CopyLake) -> Iterator[Open]:
-    with opening(lake) as open_world:
-        yield open_world
 
 
 def said(report: RunReport) -> str:

@@ -2,7 +2,6 @@
 
 import threading
 import uuid
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,13 @@ from gobblin_assets.jobs.copy.transfer.rates import SharedCopyRate
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.state.postgres import PostgresRateShareStore
 from gobblin_assets.state.rate_shares import SharedRate
-from tests.support.copy_lake import CopyLake, Open, look_at, opening
+from tests.support import copy_lake
+from tests.support.copy_lake import CopyLake, Open, look_at
 from tests.support.copying import TAG, divide, file_items, fill, order_of
 from tests.support.spark import wait_until
+
+lake = copy_lake.lake
+job = copy_lake.job
 
 RATE = SharedRate("nightly", 10_000, 100, 2)
 OF_A_SHARE = Rate(5_000, 50)
@@ -152,19 +155,6 @@ def test_a_share_that_is_renewed_meanwhile_is_not_taken(engine: Engine) -> None:
     taking.join()
     assert taken == [False]
     assert store.renew(rate, holder, ttl_s=TTL_S)
-
-
-@pytest.fixture
-def lake(database_url: str, tmp_path: Path) -> CopyLake:
-    made = CopyLake(database_url, str(tmp_path))
-    made.make_source()
-    return made
-
-
-@pytest.fixture
-def job(lake: CopyLake) -> Iterator[Open]:
-    with opening(lake) as open_world:
-        yield open_world
 
 
 def test_a_job_with_a_rate_copies_all_and_leaves_no_share(lake: CopyLake, job: Open) -> None:

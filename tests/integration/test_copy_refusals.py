@@ -18,25 +18,16 @@ from gobblin_assets.fs.posix_named import PosixNamedFiles
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.fs.tree import TreeEntry
 from gobblin_assets.jobs.copy import running
-from tests.support.copy_lake import REMOVED, CopyLake, CopyWorld, Open, files_of, look_at, opening
+from tests.support import copy_lake
+from tests.support.copy_lake import REMOVED, CopyLake, CopyWorld, Open, files_of, look_at
 from tests.support.mounts import bound, remount_read_only, tmpfs
 from tests.support.ordinary_user import OrdinaryUser, RefusedError, ordinary_user, run
 from tests.support.postgres import make_reachable_directory
 
+lake = copy_lake.lake
+job = copy_lake.job
+
 WHOLE: dict[str, Any] = {"datasets": []}
-
-
-@pytest.fixture
-def lake(database_url: str, tmp_path: Path) -> CopyLake:
-    made = CopyLake(database_url, str(tmp_path))
-    made.make_source()
-    return made
-
-
-@pytest.fixture
-def job(lake: CopyLake) -> Iterator[Open]:
-    with opening(lake) as open_world:
-        yield open_world
 
 
 def refuse(world: CopyWorld, field: str) -> str:

@@ -1,7 +1,6 @@
 """What only the plan can refuse: times and names that can't be published, whatever the options are."""
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,23 +9,14 @@ from gobblin_assets.errors import ErrorFamily
 from gobblin_assets.fs.posix_named import PosixNamedFiles
 from gobblin_assets.jobs.copy.name_lengths import find_name_lengths
 from gobblin_assets.run.run_values import RunReport
-from tests.support.copy_lake import CopyLake, Open, files_of, opening
+from tests.support import copy_lake
+from tests.support.copy_lake import CopyLake, Open, files_of
+
+lake = copy_lake.lake
+job = copy_lake.job
 
 FAR_S = 10_413_792_000
 """In the year 2300."""
-
-
-@pytest.fixture
-def lake(database_url: str, tmp_path: Path) -> CopyLake:
-    made = CopyLake(database_url, str(tmp_path))
-    made.make_source()
-    return made
-
-
-@pytest.fixture
-def job(lake: CopyLake) -> Iterator[Open]:
-    with opening(lake) as open_world:
-        yield open_world
 
 
 def refused(report: RunReport) -> str:

@@ -1,7 +1,6 @@
 """Files with the name of work directories: they are copied like any other, but not to the work directory's place."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,23 +8,14 @@ import pytest
 
 from gobblin_assets.destinations.claims import WORK_NAME
 from gobblin_assets.errors import ErrorFamily, RejectedError
-from tests.support.copy_lake import CopyLake, Open, files_of, opening
+from tests.support import copy_lake
+from tests.support.copy_lake import CopyLake, Open, files_of
+
+lake = copy_lake.lake
+job = copy_lake.job
 
 WHOLE: dict[str, Any] = {"datasets": []}
 NAMES = (f"albums/{WORK_NAME}", f"albums/deep/{WORK_NAME}")
-
-
-@pytest.fixture
-def lake(database_url: str, tmp_path: Path) -> CopyLake:
-    made = CopyLake(database_url, str(tmp_path))
-    made.make_source()
-    return made
-
-
-@pytest.fixture
-def job(lake: CopyLake) -> Iterator[Open]:
-    with opening(lake) as open_world:
-        yield open_world
 
 
 def test_a_file_of_this_name_is_copied_changed_and_removed(lake: CopyLake, job: Open) -> None:

@@ -1,29 +1,18 @@
 """`make demo-distcp` in a clone of its own: its verdict, its exit code, and the processes that it leaves."""
 
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from gobblin_assets.db import embedded
+from tests.support import demo_clone
+from tests.support.demo_clone import CLONE
 
-CLONE = Path(__file__).parents[2]
+clone = demo_clone.clone
 DEMO_S_MAX = 240
-
-
-@pytest.fixture
-def clone() -> Iterator[Path]:
-    """Not below pytest's own folder: root runs Postgres as a user who can't pass through that folder."""
-    folder = Path(tempfile.mkdtemp(prefix="gobblin-demo-"))
-    folder.chmod(0o755)
-    shutil.copytree(CLONE / "demo", folder / "demo", ignore=shutil.ignore_patterns("__pycache__"))
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.mark.thorough

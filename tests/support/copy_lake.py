@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
+
 from gobblin_assets.commit.operations import LogOperations
 from gobblin_assets.destinations.claims import WORK_NAME, work_root_of
 from gobblin_assets.fs.port import FileSystem
@@ -219,3 +221,17 @@ def opening(lake: CopyLake) -> Iterator[Open]:
     yield open_world
     for world in opened:
         world.close()
+
+
+@pytest.fixture
+def lake(database_url: str, tmp_path: Path) -> CopyLake:
+    """With the first version of its source."""
+    made = CopyLake(database_url, str(tmp_path))
+    made.make_source()
+    return made
+
+
+@pytest.fixture
+def job(lake: CopyLake) -> Iterator[Open]:
+    with opening(lake) as open_world:
+        yield open_world

@@ -1,0 +1,20 @@
+"""A clone of the demos, so that their tests leave nothing in the tree."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+CLONE = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def clone() -> Iterator[Path]:
+    """Not below pytest's own folder: root runs Postgres as a user who can't pass through that folder."""
+    folder = Path(tempfile.mkdtemp(prefix="gobblin-demo-"))
+    folder.chmod(0o755)
+    shutil.copytree(CLONE / "demo", folder / "demo", ignore=shutil.ignore_patterns("__pycache__"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
