@@ -48,6 +48,8 @@ DRIVER_LOGS_KEPT: Final = 20
 
 CONNECT_PORT: Final = 15_002
 
+# The driver itself computes what is selected from a written-out table. A task would wait while others have all slots.
+_ASK_ZONE: Final = "SELECT java_method('java.time.ZoneId', 'systemDefault') FROM VALUES (1)"
 # PySpark prints each rejected query, with its plan, on stderr before it raises the same error.
 _REPEATS_ERRORS: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 _ADDRESS: Final = re.compile(r"sc://([^/:;]+)(?::(\d+))?(?:/.*)?")
@@ -220,7 +222,7 @@ def explain_failed_start(log_path: Path) -> RejectedError | RetryableError:
 
 def _require_utc(session: SparkSession) -> None:
     """JDBC drivers turn times without a zone into instants by the JVM's zone, whatever the session's is."""
-    zone = session.sql("SELECT java_method('java.time.ZoneId', 'systemDefault')").collect()[0][0]
+    zone = session.sql(_ASK_ZONE).collect()[0][0]
     if zone not in {"UTC", "Etc/UTC", "Z", "GMT"}:
         session.stop()
         raise RejectedError(

@@ -137,6 +137,8 @@ def _cancel(server: ConnectServer, target: str) -> tuple[list[str], list[bool]]:
     for worker in workers:
         worker.start()
     wait_until(lambda: tasks_run(f"{target}-cancelled"), "the tasks run")
+    # Whoever comes to end what has all slots must not wait for one.
+    open_remote(server).stop()
     cancellation.cancel("cancelled")
     for worker in workers:
         worker.join()
