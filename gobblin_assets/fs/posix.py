@@ -99,9 +99,19 @@ class PosixFileSystem:
             raise
 
     def make_directories(self, directory: str) -> None:
+        refused = Path(directory)
         for _ in range(RACE_TRIES_MAX):
-            if self._make_missing(directory):
+            not_made = self._make_missing(directory)
+            if not_made is None:
                 return
+            refused = not_made
+        if refused.parent.is_dir():
+            raise RejectedError(
+                f"can't make {refused}: the file system of {refused.parent} makes no directories",
+                field="destination",
+                hint="Name a destination on a disk.",
+                path=str(refused),
+            )
         raise RetryableError(f"the parents of {directory} are removed while it is being made", path=directory)
 
     def make_destination(self, root: str) -> None:
@@ -243,8 +253,8 @@ class PosixFileSystem:
     def probe(self, staging_root: str, final_root: str) -> None:
         prove_publication(self, staging_root, final_root)
 
-    def _make_missing(self, directory: str) -> bool:
-        """False when a parent that was there has gone meanwhile."""
+    def _make_missing(self, directory: str) -> Path | None:
+        """What could not be made: a parent that was there has gone meanwhile, or takes no directories."""
         missing: list[Path] = []
         with families("make", directory):
             for ancestor in (Path(directory), *Path(directory).parents):
@@ -257,19 +267,12 @@ class PosixFileSystem:
                 except FileExistsError as error:
                     if not ancestor.is_dir():
                         raise ConflictError(f"{ancestor} is not a directory", path=str(ancestor)) from error
-                except FileNotFoundError as error:
-                    if ancestor.parent.is_dir():
-                        raise RejectedError(
-                            f"can't make {ancestor}: the file system of {ancestor.parent} makes no directories",
-                            field="destination",
-                            hint="Name a destination on a disk.",
-                            path=str(ancestor),
-                        ) from error
-                    return False
+                except FileNotFoundError:
+                    return ancestor
                 else:
                     if self._umask is not None:
                         ancestor.chmod(_mode_of(ancestor.stat().st_mode, self._umask))
-        return True
+        return None
 
 
 def _find_stat(path: str) -> os.stat_result | None:
