@@ -3,8 +3,9 @@
 A pytest plugin. ``tests/budgets.json`` holds, for each directory, the number of its tests and the processor seconds
 that they took, with their child processes; and for each slow file, its seconds by the clock. After a whole run, a
 directory at 110 % of its budget gives a warning, and one at 150 % and 20 s more fails it: the seconds of a worker's
-servers count in the directory whose test happened to ask first. ``--record-budgets`` writes the file anew. Servers that
-outlive their starter (Postgres) count where they were started, as far as they can be read.
+servers count in the directory whose test happened to ask first. Thorough tests have no budget. ``--record-budgets``
+writes the file anew. Servers that outlive their starter (Postgres) count where they were started, as far as they can be
+read.
 """
 
 import json
@@ -28,6 +29,7 @@ WHOLE: Final = 0.95
 _LONG_S: Final = 5.0
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _PROCESSOR_S: Final = "processor_s"
+_THOROUGH: Final = "thorough"
 
 
 @dataclass
@@ -39,6 +41,8 @@ class Costs:
     clock_s: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
 
     def add(self, report: pytest.TestReport) -> None:
+        if _THOROUGH in report.keywords:
+            return
         file = report.nodeid.partition("::")[0]
         self.clock_s[file] += report.duration
         if report.when == "teardown":
