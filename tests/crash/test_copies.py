@@ -1,9 +1,7 @@
 """Real copies, killed and paused everywhere: names hold what the log says, and no version of a file is ever lost."""
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -18,6 +16,7 @@ from tests.crash.test_kills import (
     open_sequence,
 )
 from tests.crash.test_lost_acknowledgements import COMMITS
+from tests.support import copy_lake
 from tests.support.copy_lake import (
     ACTS_OF_THE_CHANGE,
     OF_VERSION_2,
@@ -32,6 +31,8 @@ from tests.support.copy_lake import (
 from tests.support.lake import start_worker
 from tests.support.shares import cross, rotating
 from tests.support.workers import Worker
+
+lake, world, changed = copy_lake.lake, copy_lake.world, copy_lake.changed
 
 AN_ACT: Final = "act"
 ACTS: Final = range(1, ACTS_OF_THE_CHANGE + 1)
@@ -52,28 +53,6 @@ SEALED: Final = (
 )
 MOVED_ASIDE: Final = Counter(content_of(path, 1) for path in (REMOVED, *REPLACED))
 MOVED_ASIDE_TWICE: Final = MOVED_ASIDE + Counter(content_of(path, 2) for path in OF_VERSION_2)
-
-
-@pytest.fixture
-def lake(database_url: str, tmp_path: Path) -> CopyLake:
-    made = CopyLake(database_url, str(tmp_path))
-    made.make_source()
-    return made
-
-
-@pytest.fixture
-def world(lake: CopyLake) -> Iterator[CopyWorld]:
-    opened = lake.open_world()
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def changed(lake: CopyLake, world: CopyWorld) -> CopyWorld:
-    """The first version was copied, and then the source changed."""
-    assert not world.run().failed
-    lake.change_source()
-    return world
 
 
 def kill(lake: CopyLake, at: str, **how: str) -> None:

@@ -18,9 +18,9 @@ from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import DatasetOutcome
-from tests.crash import test_copies
 from tests.crash.test_copies import AN_ACT, SEALED, kill, pause
 from tests.crash.test_kills import open_sequence
+from tests.support import copy_lake
 from tests.support.copy_lake import (
     OF_VERSION_2,
     REMOVED,
@@ -35,7 +35,7 @@ from tests.support.restoring import Backup, backups, reconcile, start_reconcilia
 from tests.support.shares import cross, rotating
 from tests.support.workers import Worker
 
-lake = test_copies.lake
+lake = copy_lake.lake
 
 ALBUMS: Final = "albums"
 MOVED_ASIDE: Final = Counter(content_of(path, 1) for path in (REMOVED, *REPLACED) if path.startswith(ALBUMS))

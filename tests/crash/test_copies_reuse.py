@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -14,28 +14,17 @@ from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.jobs.copy.transfer.journal import JOURNAL_NAME
 from tests.crash.points import OF_A_REUSE
 from tests.crash.test_copies import check_complete, check_paused, kill
+from tests.support import copy_lake
 from tests.support.copy_lake import CopyLake, CopyWorld, inodes_of, opening
 from tests.support.lake import start_worker
 from tests.support.shares import rotating
+
+lake, world = copy_lake.lake, copy_lake.world
 
 MANY: Final = 2_000
 AGAIN_MAX: Final = MANY // 20
 ALBUMS: Final = "albums/many"
 _TAKEN: Final = re.compile(r"([\d,]+) of ([\d,]+) files were there from an earlier attempt")
-
-
-@pytest.fixture
-def lake(database_url: str, tmp_path: Path) -> CopyLake:
-    made = CopyLake(database_url, str(tmp_path))
-    made.make_source()
-    return made
-
-
-@pytest.fixture
-def world(lake: CopyLake) -> Iterator[CopyWorld]:
-    opened = lake.open_world()
-    yield opened
-    opened.close()
 
 
 def taken(world: CopyWorld) -> list[tuple[int, int]]:

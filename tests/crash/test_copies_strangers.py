@@ -13,9 +13,9 @@ from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName
-from tests.crash import test_copies
 from tests.crash.test_copies import MOVED_ASIDE, check_complete, kill
 from tests.crash.test_kills import open_sequence
+from tests.support import copy_lake
 from tests.support.copy_lake import CopyLake, CopyWorld, content_of, files_of
 from tests.support.shares import rotating
 
@@ -27,7 +27,7 @@ ADVICE: Final = {
     "removed.bin": "Abandon: the next run compares both sides again",
 }
 
-lake, world, changed = test_copies.lake, test_copies.world, test_copies.changed
+lake, world, changed = copy_lake.lake, copy_lake.world, copy_lake.changed
 
 
 @pytest.mark.rotating

@@ -3,7 +3,6 @@
 import datetime as dt
 import json
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,11 @@ import pytest
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.state import DatasetOutcome
 from tests.crash.test_copies import kill
+from tests.support import copy_lake
 from tests.support.copy_lake import REMOVED, CopyLake, CopyWorld, files_of
 from tests.support.shares import rotating
+
+world = copy_lake.world
 
 
 @pytest.fixture
@@ -23,13 +25,6 @@ def lake(database_url: str, tmp_path: Path) -> CopyLake:
     made = CopyLake(database_url, str(tmp_path), options={"events": events})
     made.make_source()
     return made
-
-
-@pytest.fixture
-def world(lake: CopyLake) -> Iterator[CopyWorld]:
-    opened = lake.open_world()
-    yield opened
-    opened.close()
 
 
 def told(lake: CopyLake, event: str) -> list[dict[str, Any]]:

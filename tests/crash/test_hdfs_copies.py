@@ -1,7 +1,6 @@
 """Copies to HDFS, killed and paused: names hold what the log says, and no version of a file is ever lost."""
 
 import os
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -14,11 +13,14 @@ from tests.crash.test_copies import MOVED_ASIDE, MOVED_ASIDE_TWICE, check_comple
 from tests.crash.test_copies_restored import OF_SETTING_ASIDE, kill_and_back_up, set_aside_twice
 from tests.crash.test_copies_strangers import abandon_beside
 from tests.crash.test_kills import open_sequence
+from tests.support import copy_lake
 from tests.support.hdfs_lake import HdfsLake, HdfsWorld, make_hdfs_lake
 from tests.support.hdfs_place import HdfsClient
 from tests.support.hdfs_server import HdfsServer
 from tests.support.lake import start_worker
 from tests.support.restoring import backups
+
+world, changed = copy_lake.world, copy_lake.changed
 
 POINTS: Final = (
     Failpoint.ATTEMPT_REGISTERED,
@@ -40,16 +42,6 @@ def lake(hdfs_server: HdfsServer, database_url: str, tmp_path: Path, monkeypatch
     for name in (*hdfs_server.environment, "HADOOP_USER_NAME"):
         monkeypatch.setenv(name, os.environ.get(name, ""))  # put back after the test
     return make_hdfs_lake(hdfs_server, database_url, tmp_path)
-
-
-@pytest.fixture
-def changed(lake: HdfsLake) -> Iterator[HdfsWorld]:
-    """The first version was copied, and then the source changed."""
-    opened = lake.open_world()
-    assert not opened.run().failed
-    lake.change_source()
-    yield opened
-    opened.close()
 
 
 @pytest.mark.rotating

@@ -1,6 +1,5 @@
 """Real copies to a bucket of versitygw, killed and paused: names hold what the log says, and no version is lost."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -13,7 +12,7 @@ from tests.crash.test_copies import MOVED_ASIDE, check_complete, kill
 from tests.crash.test_copies_restored import OF_SETTING_ASIDE, kill_and_back_up, set_aside_twice
 from tests.crash.test_copies_strangers import abandon_beside
 from tests.crash.test_kills import open_sequence
-from tests.support import s3_servers
+from tests.support import copy_lake, s3_servers
 from tests.support.lake import start_worker
 from tests.support.object_lake import ObjectCopyWorld, ObjectLake
 from tests.support.restoring import backups
@@ -21,6 +20,7 @@ from tests.support.s3_servers import S3Server
 from tests.support.shares import rotating
 
 versitygw = s3_servers.versitygw
+world, changed = copy_lake.world, copy_lake.changed
 
 OF_A_FIRST_COPY: Final = (
     Failpoint.ATTEMPT_REGISTERED,
@@ -49,21 +49,6 @@ def lake(versitygw: S3Server, database_url: str, tmp_path: Path, monkeypatch: py
     )
     made.make_source()
     return made
-
-
-@pytest.fixture
-def world(lake: ObjectLake) -> Iterator[ObjectCopyWorld]:
-    opened = lake.open_world()
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def changed(lake: ObjectLake, world: ObjectCopyWorld) -> ObjectCopyWorld:
-    """The first version was copied, and then the source changed."""
-    assert not world.run().failed
-    lake.change_source()
-    return world
 
 
 @pytest.mark.parametrize("at", [*map(rotating, OF_A_FIRST_COPY)], ids=str)

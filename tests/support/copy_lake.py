@@ -232,6 +232,21 @@ def lake(database_url: str, tmp_path: Path) -> CopyLake:
 
 
 @pytest.fixture
+def world(lake: CopyLake) -> Iterator[CopyWorld]:
+    opened = lake.open_world()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def changed(lake: CopyLake, world: CopyWorld) -> CopyWorld:
+    """The first version was copied, and then the source changed."""
+    assert not world.run().failed
+    lake.change_source()
+    return world
+
+
+@pytest.fixture
 def job(lake: CopyLake) -> Iterator[Open]:
     with opening(lake) as open_world:
         yield open_world
