@@ -117,6 +117,11 @@ def list_without_files(tree: Tree, root: str, descend: Descend | None = None) ->
     return (tree.list_without_files if isinstance(tree, ListedWithoutFiles) else tree.list_tree)(root, descend)
 
 
+def is_hidden(entry: TreeEntry, hidden: frozenset[str]) -> bool:
+    """Whether an entry directly below a root is left out for its name: a directory, or a link to one."""
+    return entry.path in hidden and entry.kind in DIRECTORIES_AND_LINKS
+
+
 def sort_key(entry: TreeEntry) -> str:
     """The path, with ``/`` behind that of a directory. Python compares texts as their UTF-8 bytes compare."""
     return f"{entry.path}/" if entry.kind is EntryKind.DIRECTORY else entry.path

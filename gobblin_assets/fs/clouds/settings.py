@@ -68,11 +68,8 @@ class AzureSettings:
 def read_gcs_settings(environment: Mapping[str, str]) -> GcsSettings:
     """From ``GOBBLIN_GCS_ENDPOINT_URL`` and so on; empty values count as missing. RejectedError names the variable."""
     given = _read(environment, GOOGLE, ("service_account_file", "service_account_key", "token"))
-    key_file = given["service_account_file"]
-    if key_file is not None and not Path(key_file).is_file():
-        # Not shown: it may be the key itself.
-        variable = f"{GOOGLE.prefix}SERVICE_ACCOUNT_FILE"
-        raise RejectedError("expected the path of a file, found none there", field=variable, hint="Correct the path.")
+    # Not shown: it may be the key itself.
+    _require_file(given["service_account_file"], f"{GOOGLE.prefix}SERVICE_ACCOUNT_FILE", is_shown=False)
     return GcsSettings(**given)
 
 
@@ -93,9 +90,10 @@ def _read(environment: Mapping[str, str], words: CloudWords, keys: Sequence[str]
     return given
 
 
-def _require_file(path: str | None, variable: str) -> None:
+def _require_file(path: str | None, variable: str, *, is_shown: bool = True) -> None:
     if path is not None and not Path(path).is_file():
-        raise RejectedError(f"expected a file, found none at {path!a}", field=variable, hint="Correct the path.")
+        said = f"a file, found none at {path!a}" if is_shown else "the path of a file, found none there"
+        raise RejectedError(f"expected {said}", field=variable, hint="Correct the path.")
 
 
 def _check_endpoint(url: str, variable: str) -> None:

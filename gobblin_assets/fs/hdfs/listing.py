@@ -20,7 +20,7 @@ from gobblin_assets.fs.hdfs.answers import (
     status_of,
 )
 from gobblin_assets.fs.hdfs.web import WebHdfs
-from gobblin_assets.fs.tree import DIRECTORIES_AND_LINKS, Descend, EntryKind, TreeEntry, sort_key
+from gobblin_assets.fs.tree import Descend, EntryKind, TreeEntry, is_hidden, sort_key
 
 _SIGNED: Final = bytes(byte ^ 0x80 for byte in range(256))
 """Bytes that compare as the signed ones do."""
@@ -88,7 +88,7 @@ class HdfsListing:
     def _list_level(self, level: _Level) -> Generator[TreeEntry, None, _Level | None]:
         """The entries up to the next directory that is descended into, which is returned; None at the end."""
         for entry in level.entries:
-            if not level.prefix and entry.path in self._hidden and entry.kind in DIRECTORIES_AND_LINKS:
+            if not level.prefix and is_hidden(entry, self._hidden):
                 continue
             if entry.kind is not EntryKind.DIRECTORY:
                 yield entry

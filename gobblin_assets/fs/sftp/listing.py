@@ -11,7 +11,7 @@ from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.fs.sftp.answers import SftpFailure, entry_of_attributes, explain_sftp_failure
 from gobblin_assets.fs.sftp.client import SftpClient
 from gobblin_assets.fs.sftp.session import SftpSession, run_together
-from gobblin_assets.fs.tree import DIRECTORIES_AND_LINKS, Descend, EntryKind, TreeEntry, sort_key
+from gobblin_assets.fs.tree import Descend, EntryKind, TreeEntry, is_hidden, sort_key
 
 READ_AHEAD: Final = 8
 """So many directories of each one that is being listed."""
@@ -138,11 +138,7 @@ class SftpListing:
         found = self._begin(self._root, self._real_root).result()
         if isinstance(found, SftpFailure):
             raise explain_sftp_failure(found, action="list", path=self._root, option=self._option)
-        shown = [
-            each
-            for each in found
-            if each.entry.path not in self._hidden or each.entry.kind not in DIRECTORIES_AND_LINKS
-        ]
+        shown = [each for each in found if not is_hidden(each.entry, self._hidden)]
         return _Level(self._root, "", self._real_root, shown)
 
     def _open_below(
