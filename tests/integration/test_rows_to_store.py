@@ -20,7 +20,7 @@ from tests.support import hdfs_server as hdfs_servers
 from tests.support import s3_servers
 from tests.support.ingestion import Ingestion, run_in_child
 from tests.support.postgres import Database
-from tests.support.shares import rotating
+from tests.support.reached_stores import STORES, reach_destination
 from tests.support.stored_lake import StoredLake, make_stored_lake
 from tests.support.twins import write_twice
 
@@ -28,7 +28,7 @@ versitygw = s3_servers.versitygw
 hdfs_server = hdfs_servers.hdfs_server
 
 
-@pytest.fixture(params=["store", rotating("hdfs")])
+@pytest.fixture(params=STORES)
 def lake(
     request: pytest.FixtureRequest,
     database_url: str,
@@ -36,13 +36,7 @@ def lake(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> StoredLake:
-    if request.param == "store":
-        store = request.getfixturevalue("versitygw")
-        environment, uri = store.environment, f"s3://{store.make_bucket()}/lake"
-    else:
-        cluster = request.getfixturevalue("hdfs_server")
-        environment, uri = cluster.environment, cluster.uri(cluster.make_root())
-    return make_stored_lake(uri, environment, database_url, fresh_database, tmp_path, monkeypatch)
+    return make_stored_lake(*reach_destination(request), database_url, fresh_database, tmp_path, monkeypatch)
 
 
 def test_rows_are_published_and_the_next_run_adds_only_new_ones(lake: StoredLake) -> None:

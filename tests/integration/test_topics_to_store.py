@@ -13,7 +13,7 @@ from tests.integration.test_kafka_shared_reads import count_tags, dataset, recor
 from tests.support import hdfs_server as hdfs_servers
 from tests.support import s3_servers
 from tests.support.kafka import MakeTopic, produce
-from tests.support.shares import rotating
+from tests.support.reached_stores import STORES, reach_destination
 from tests.support.topics import JOB, Open
 
 versitygw = s3_servers.versitygw
@@ -30,19 +30,14 @@ def read_objects(uri: str, urn: str, role: str) -> list[dict[str, object]]:
     return rows
 
 
-@pytest.fixture(params=["store", rotating("hdfs")])
+@pytest.fixture(params=STORES)
 def uri(request: pytest.FixtureRequest, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> str:
     """A destination that the driver and Spark's tasks reach."""
-    if request.param == "store":
-        store = request.getfixturevalue("versitygw")
-        environment, uri = store.environment, f"s3://{store.make_bucket()}/lake"
-    else:
-        cluster = request.getfixturevalue("hdfs_server")
-        environment, uri = cluster.environment, cluster.uri(cluster.make_root())
+    uri, environment = reach_destination(request)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
         monkeypatch.setitem(spark.sparkContext.environment, name, value)
-    return str(uri)
+    return uri
 
 
 def test_dead_letters_quarantine_and_shares_of_one_write_stay_with_their_topic(

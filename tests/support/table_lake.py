@@ -21,11 +21,11 @@ from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
 from gobblin_assets.sources.jdbc.source import JdbcSource
 from gobblin_assets.spec.job_parsing import parse_job, resolve_datasets
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec, SplitSpec, WatermarkSpec
-from tests.support.hdfs_server import USER, HdfsServer
+from tests.support.hdfs_server import USER
 from tests.support.kinds import COMBINATIONS, DIRECTORIES, HDFS, IN_A_STORE, OBJECTS, ON_HDFS
 from tests.support.lake import FORKS, Lake, make_lake, make_root
 from tests.support.postgres import Database
-from tests.support.s3_servers import S3Server
+from tests.support.reached_stores import reach_bucket, reach_hdfs
 from tests.support.shares import rare, rotating
 from tests.support.workers import Worker
 
@@ -125,23 +125,17 @@ def make_table_lake(database_url: str, folder: Path, source: Database, destinati
 def make_any_lake(request: pytest.FixtureRequest, database_url: str, folder: Path) -> Lake:
     """A lake of the kind and the destination in the fixture's parameter."""
     kind, destination = request.param
-    reach = {OBJECTS: _reach_bucket, HDFS: _reach_hdfs}.get(destination)
+    reach = {OBJECTS: reach_bucket, HDFS: _reach_hdfs}.get(destination)
     store: dict[str, Any] = {} if reach is None else _reach_store(request, *reach(request))
     if kind != TABLES:
         return make_lake(database_url, folder, request.param, **store)
     return make_table_lake(database_url, folder, request.getfixturevalue("fresh_database"), destination, **store)
 
 
-def _reach_bucket(request: pytest.FixtureRequest) -> tuple[str, Mapping[str, str]]:
-    """A new bucket of a real server, and how it is reached."""
-    server: S3Server = request.getfixturevalue("versitygw")
-    return f"s3://{server.make_bucket()}", server.environment
-
-
 def _reach_hdfs(request: pytest.FixtureRequest) -> tuple[str, Mapping[str, str]]:
-    """The same for a directory of HDFS. hdfs-native's own variable is put back after the test, too."""
-    server: HdfsServer = request.getfixturevalue("hdfs_server")
-    return server.uri(server.make_root()), {**server.environment, "HADOOP_USER_NAME": USER}
+    """hdfs-native's own variable is put back after the test, too."""
+    place, environment = reach_hdfs(request)
+    return place, {**environment, "HADOOP_USER_NAME": USER}
 
 
 def _reach_store(request: pytest.FixtureRequest, uri: str, environment: Mapping[str, str]) -> dict[str, Any]:
