@@ -1,0 +1,81 @@
+"""The port of logs that sinks read: vnodes of records, cut into epochs by barriers.
+
+A **vnode** is one ordered part of a log (a partition of a topic) and the key of one watermark. An **epoch** is what lies
+between two barriers. Within an epoch a log may cut and order its chunks anew at each reading: ``chunk_id`` says nothing,
+and the end of an epoch is the finest place at which a reader may stop and go on. A position is the place of a barrier in
+a vnode: everything before it belongs to earlier epochs. The items are those of RisingWave's log store.
+"""
+
+import datetime as dt
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class StreamChunk:
+    """Records of one vnode, as the log has them: not decoded. They belong to the epoch of the next ``Barrier``."""
+
+    vnode: str
+    chunk: pa.RecordBatch
+    chunk_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """The end of an epoch of the vnodes in ``positions``: where each of them is now. Numbers of epochs only grow.
+
+    ``at``: the time of the barrier, by the log. Only at a barrier with ``is_checkpoint`` a reader may cut.
+    """
+
+    epoch: int
+    positions: Mapping[str, int]
+    is_checkpoint: bool
+    at: dt.datetime
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateVnodeBitmap:
+    """From here on the reader gives items of these vnodes. What came before it must be cut first."""
+
+    vnodes: frozenset[str]
+
+
+LogItem = StreamChunk | Barrier | UpdateVnodeBitmap
+
+
+class LogReader(Protocol):
+    """Reads some vnodes of one log, in one thread."""
+
+    def assign(self, positions: Mapping[str, int]) -> None:
+        """Read exactly these vnodes from now on, each from its position; the next item is an UpdateVnodeBitmap.
+
+        A vnode that was read before goes on where it was if its position is the one of its last barrier.
+        """
+        ...
+
+    def read(self, *, wait_s: float) -> Iterator[LogItem]:
+        """The items that are there, or come within ``wait_s``. Ends after at most ``wait_s`` and some.
+
+        Raises:
+            RejectedError: a position is no place of the log any more, or the log refuses the reader.
+            RetryableError: the log is out of reach.
+
+        """
+        ...
+
+    def rewind(self, vnode: str, position: int) -> None:
+        """Read the vnode again from a position that was the place of a barrier."""
+        ...
+
+    def truncate(self, vnode: str, position: int) -> None:
+        """Nothing before ``position`` is needed any more: it is published. A log may drop it, or only note it."""
+        ...
+
+    def measure_lag(self) -> Mapping[str, int]:
+        """How many positions of each vnode that is read lie between its last barrier and the end of the log."""
+        ...
+
+    def close(self) -> None: ...
