@@ -1,9 +1,9 @@
 """The port of logs that sinks read: vnodes of records, cut into epochs by barriers.
 
-A **vnode** is one ordered part of a log (a partition of a topic) and the key of one watermark. An **epoch** is what lies
-between two barriers. Within an epoch a log may cut and order its chunks anew at each reading: ``chunk_id`` says nothing,
-and the end of an epoch is the finest place at which a reader may stop and go on. A position is the place of a barrier in
-a vnode: everything before it belongs to earlier epochs. The items are those of RisingWave's log store.
+A **vnode** is one ordered part of a log (a partition of a topic) and the key of one watermark. An **epoch** is what
+lies between two barriers. Within an epoch a log may cut and order its chunks anew at each reading: ``chunk_id`` says
+nothing, and the end of an epoch is the finest place at which a reader may stop and go on. A position is the place of a
+barrier in a vnode: everything before it belongs to earlier epochs. The items are those of RisingWave's log store.
 """
 
 import datetime as dt
