@@ -77,6 +77,7 @@ class Failpoint(StrEnum):
     LOST_MARKER_MOVED = "lost_marker_moved"
     RETIRE_MARKED = "retire_marked"
     RETIRE_REMOVED = "retire_removed"
+    VNODES_MOVED = "vnodes_moved"
     FOLD_SEGMENTS_JOINED = "fold_segments_joined"
     FOLD_COMMITTED = "fold_committed"
 

@@ -73,7 +73,7 @@ def _list_held(log: Log, jobs: Sequence[JobName | None]) -> list[str]:
     live = log.stores.leases.list_live([each.dataset_id for each in found])
     return [
         f"sequence {each.sequence_id} of {each.label} is {each.state.value}, and held by "
-        f"{log.stores.leases.get_status(each.dataset_id).describe_holder()}; recover it after that"
+        f"{log.stores.leases.find_holder(each.dataset_id).describe_holder()}; recover it after that"
         for each in found
         if each.dataset_id in live and each.state is not SequenceState.BLOCKED
     ]

@@ -30,7 +30,7 @@ from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.side_by_side import call_side_by_side
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.sequence_state import SequenceState
-from gobblin_assets.model.state import AttemptId, DatasetId
+from gobblin_assets.model.state import AttemptId, LaneId
 from gobblin_assets.state.leases import Lease
 
 # Shared by all datasets that are cleaned at once; each gets its part, so that files of one that can't be removed do not
@@ -86,58 +86,58 @@ class Cleanup:
         An error that concerns all datasets is raised.
         """
         fs, _root = self.open_file_system(root_uri)
-        outcomes: dict[DatasetId, Cleaned | GobblinError] = {lease.dataset_id: Cleaned() for lease in leases}
+        outcomes: dict[LaneId, Cleaned | GobblinError] = {lease.lane_id: Cleaned() for lease in leases}
         left = list(leases)
         for _pass in range(PASSES_MAX):
             attempts = self._mark(left, outcomes)
             if not attempts:
                 break
-            self._clear_all(fs, attempts, {lease.dataset_id: lease for lease in left}, outcomes)
-            marked = {attempt.dataset_id for attempt in attempts}
-            left = [lease for lease in left if lease.dataset_id in marked]
+            self._clear_all(fs, attempts, {lease.lane_id: lease for lease in left}, outcomes)
+            marked = {attempt.lane_id for attempt in attempts}
+            left = [lease for lease in left if lease.lane_id in marked]
         self._remove_retired(leases, retire_grace_s, outcomes)
         self._fold_all(leases, fold, outcomes)
-        return [outcomes[lease.dataset_id] for lease in leases]
+        return [outcomes[lease.lane_id] for lease in leases]
 
-    def _mark(self, leases: Sequence[Lease], outcomes: dict[DatasetId, Cleaned | GobblinError]) -> list[AttemptRecord]:
+    def _mark(self, leases: Sequence[Lease], outcomes: dict[LaneId, Cleaned | GobblinError]) -> list[AttemptRecord]:
         marked: list[AttemptRecord] = []
 
         def mark(some: Sequence[Lease]) -> None:
-            fences = {lease.dataset_id: lease.fence for lease in some}
+            fences = {lease.lane_id: lease.fence for lease in some}
             marked.extend(self.store.mark_for_cleanup(fences, limit=_share(ATTEMPTS_PER_PASS_MAX, len(fences))))
 
-        ours = [lease for lease in leases if isinstance(outcomes[lease.dataset_id], Cleaned)]
+        ours = [lease for lease in leases if isinstance(outcomes[lease.lane_id], Cleaned)]
         for lease, error in zip(ours, do_together(ours, mark), strict=True):
             if error is not None:
-                outcomes[lease.dataset_id] = error
+                outcomes[lease.lane_id] = error
         return marked
 
     def _clear_all(
         self,
         fs: FileSystem,
         attempts: Sequence[AttemptRecord],
-        leases: Mapping[DatasetId, Lease],
-        outcomes: dict[DatasetId, Cleaned | GobblinError],
+        leases: Mapping[LaneId, Lease],
+        outcomes: dict[LaneId, Cleaned | GobblinError],
     ) -> None:
         empty: dict[AttemptId, int] = {}
-        for dataset_id in {attempt.dataset_id for attempt in attempts}:
-            outcome = outcomes[dataset_id]
+        for lane_id in {attempt.lane_id for attempt in attempts}:
+            outcome = outcomes[lane_id]
             if isinstance(outcome, Cleaned):
                 outcome.remaining = 0
         for attempt in attempts:
-            outcome = outcomes[attempt.dataset_id]
+            outcome = outcomes[attempt.lane_id]
             if not isinstance(outcome, Cleaned):
                 continue
             try:
-                found = self._clear(fs, attempt, leases[attempt.dataset_id])
+                found = self._clear(fs, attempt, leases[attempt.lane_id])
             except GobblinError as error:
-                outcomes[attempt.dataset_id] = error
+                outcomes[attempt.lane_id] = error
                 continue
             if found:
                 outcome.remaining += 1
             else:
                 outcome.attempt_count += 1
-                empty[attempt.attempt_id] = leases[attempt.dataset_id].fence
+                empty[attempt.attempt_id] = leases[attempt.lane_id].fence
         fs.sync_directories({str(PurePosixPath(attempt.staging_path).parent) for attempt in attempts})
         self.store.mark_cleaned(empty)
 
@@ -184,9 +184,9 @@ class Cleanup:
             return []
 
     def _remove_retired(
-        self, leases: Sequence[Lease], grace_s: float, outcomes: dict[DatasetId, Cleaned | GobblinError]
+        self, leases: Sequence[Lease], grace_s: float, outcomes: dict[LaneId, Cleaned | GobblinError]
     ) -> None:
-        ours = {lease.dataset_id: lease for lease in leases if isinstance(outcomes[lease.dataset_id], Cleaned)}
+        ours = {lease.lane_id: lease for lease in leases if isinstance(outcomes[lease.lane_id], Cleaned)}
         if not ours:
             return
         limit = _share(SEGMENTS_PER_PASS_MAX, len(ours))
@@ -205,22 +205,22 @@ class Cleanup:
                 outcomes[segment.dataset_id] = error
 
     def _fold_all(
-        self, leases: Sequence[Lease], bounds: FoldBounds, outcomes: dict[DatasetId, Cleaned | GobblinError]
+        self, leases: Sequence[Lease], bounds: FoldBounds, outcomes: dict[LaneId, Cleaned | GobblinError]
     ) -> None:
-        ours = {lease.dataset_id: lease for lease in leases if isinstance(outcomes[lease.dataset_id], Cleaned)}
-        for dataset_id in self.store.find_foldable(*ours, bounds=bounds) if ours else ():
-            outcome = outcomes[dataset_id]
+        ours = {lease.lane_id: lease for lease in leases if isinstance(outcomes[lease.lane_id], Cleaned)}
+        for lane_id in self.store.find_foldable(*ours, bounds=bounds) if ours else ():
+            outcome = outcomes[lane_id]
             try:
                 if isinstance(outcome, Cleaned):
-                    self._fold(ours[dataset_id], bounds, outcome)
+                    self._fold(ours[lane_id], bounds, outcome)
             except GobblinError as error:
-                outcomes[dataset_id] = error
+                outcomes[lane_id] = error
 
     def _fold(self, lease: Lease, bounds: FoldBounds, outcome: Cleaned) -> None:
-        dataset_id, limit = lease.dataset_id, SEQUENCES_PER_FOLD_MAX
+        lane_id, limit = lease.lane_id, SEQUENCES_PER_FOLD_MAX
         for _fold in range(FOLDS_PER_CLEANUP_MAX):
             self.require(lease)
-            folded = self.store.fold(dataset_id, fence=lease.fence, bounds=bounds, limit=limit)
+            folded = self.store.fold(lane_id, fence=lease.fence, bounds=bounds, limit=limit)
             outcome.folded += folded
             if not folded:
                 break
@@ -228,10 +228,10 @@ class Cleanup:
             return
         for _forgetting in range(FOLDS_PER_CLEANUP_MAX):
             self.require(lease)
-            forgotten = self.store.forget(dataset_id, fence=lease.fence, bounds=bounds, limit=limit)
+            forgotten = self.store.forget(lane_id, fence=lease.fence, bounds=bounds, limit=limit)
             outcome.forgotten += forgotten
             if forgotten < limit:
-                self.store.mark_folded(dataset_id, fence=lease.fence, bounds=bounds)
+                self.store.mark_folded(lane_id, fence=lease.fence, bounds=bounds)
                 return
 
     def _remove_files(self, segment: StoredSegment, lease: Lease) -> int:

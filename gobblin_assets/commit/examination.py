@@ -1,9 +1,9 @@
 """Finds sequences that storage remembers and the log forgot, and decides whether the log can adopt them.
 
 Changes nothing. A sequence is forgotten if storage names it, by a marker or by a published directory, and the log never
-sealed it. The log can adopt the lost history if that history is whole: the markers lead from the dataset's version in
-the log to the newest version, with one sequence for each version, and every file of these sequences is there as it was
-sealed. Files of a generation that a later lost sequence replaced may be missing: nobody reads them any more.
+sealed it. The log can adopt the lost history if that history is whole: it is all of lane 0, whose markers lead from the
+version in the log to the newest version, with one sequence for each version, and every file of these sequences is there
+as it was sealed. Files of a generation that a later lost sequence replaced may be missing: nobody reads them any more.
 """
 
 from collections import defaultdict
@@ -28,7 +28,6 @@ from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import DatasetId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.state.datasets import DatasetStore
-from gobblin_assets.state.leases import LeaseStore
 
 MISSING_NAMED_MAX: Final = 20
 
@@ -80,11 +79,12 @@ class LogFinding:
     missing: tuple[str, ...] = ()
     missing_count: int = 0
     missing_partitions: tuple[str, ...] = field(default=())
+    is_fence_behind: bool = False
 
     @property
     def is_behind(self) -> bool:
         """Whether the log lacks something that storage has, so that nothing may run."""
-        return bool(self.forgotten) or self.storage_fence > self.fence
+        return bool(self.forgotten) or self.is_fence_behind
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,6 @@ class Examination:
 
     store: CommitStepStore
     datasets: DatasetStore
-    leases: LeaseStore
     published: PublishedFiles
     fs: FileSystem
     root: str
@@ -104,10 +103,16 @@ class Examination:
         # Storage first: if a run publishes between the two looks, the log then knows its sequence.
         markers = list_markers(self.fs, self.root, self.job, urn)
         state = self.datasets.load(self.job, [urn]).get(urn)
-        fence = 0 if state is None else self.leases.get_status(state.dataset_id).fence
-        storage_fence = max((marker.fence for marker in markers), default=0)
-        version = 0 if state is None else state.version
-        finding = LogFinding(urn, None if state is None else state.dataset_id, version, fence, storage_fence)
+        view = self.store.look_at(self.job, [] if state is None else [state.dataset_id], [])
+        fences = {lane.number: lane.fence for lane in view.lanes}
+        finding = LogFinding(
+            urn,
+            None if state is None else state.dataset_id,
+            version=0 if state is None else state.version,
+            fence=max(fences.values(), default=0),
+            storage_fence=max((marker.fence for marker in markers), default=0),
+            is_fence_behind=any(marker.fence > fences.get(marker.lane_number, 0) for marker in markers),
+        )
         known = self.store.find_known(list({marker.sequence_id for marker in markers}))
         explained = all(m.sequence_id in known and known[m.sequence_id].is_sealed for m in markers)
         if explained and not thoroughly:
@@ -134,6 +139,7 @@ class Examination:
             missing=tuple(path for path, _partition in missing[:MISSING_NAMED_MAX]),
             missing_count=len(missing),
             missing_partitions=tuple(sorted({partition for _path, partition in missing})),
+            is_fence_behind=finding.is_fence_behind,
         )
 
     def list_directories(self, urn: DatasetUrn) -> Mapping[SequenceId, Iterable[str]]:
@@ -235,6 +241,8 @@ def decide_chain(version: int, remembered: Sequence[Remembered]) -> tuple[tuple[
     forgotten = [each for each in remembered if each.is_forgotten]
     if not forgotten:
         return (), None
+    if any(marker.lane_number for each in forgotten for marker in each.markers):
+        return (), "lanes of a sink published it, and vnodes may have moved between them since"
     for each in forgotten:
         if (fault := _unusable(version, each)) is not None:
             return (), fault

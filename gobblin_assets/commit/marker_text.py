@@ -20,7 +20,7 @@ from gobblin_assets.commit.sequence import KeyMove, PublishedInterval, SealedAtt
 from gobblin_assets.errors import CorruptionError
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.interval import Interval
-from gobblin_assets.model.state import AttemptId, DatasetId, SequenceId
+from gobblin_assets.model.state import AttemptId, DatasetId, LaneId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.model.watermark import Watermark, parse_watermark
 
@@ -148,7 +148,7 @@ def _sealed_of(marker: Mapping[str, Any]) -> SealedSequence:
         attempts=attempts,
         order=SealOrder(
             sequence_id=SequenceId(uuid.UUID(marker["sequence_id"])),
-            dataset_id=DatasetId(0),
+            dataset_id=DatasetId(LaneId(0)),
             partition=marker["partition"],
             fence=marker["fence"],
             base_version=marker["base_version"],

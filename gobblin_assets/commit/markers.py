@@ -6,7 +6,10 @@ file (the marker) is put beside the datasets. Before anything runs for a dataset
 sequence the log never sealed, or whose fence is above the dataset's, means that the log is older than the storage. That
 dataset is stopped until a person reconciles (``commit.reconciliation``); the other datasets go on.
 
-    <root>/<job>/.markers/<dataset>/<version>-<fence>-<sequence>.json
+    <root>/<job>/.markers/<dataset>/<version>-<fence>-<sequence>.json             of lane 0
+    <root>/<job>/.markers/<dataset>/.lane-<n>/<version>-<fence>-<sequence>.json   of another lane
+
+A dataset is stopped as a whole: what one lane published and the log forgot, another lane may hold by now.
 
 Who is authoritative. The log, always: a marker only shows that another log, or a newer state of this log, wrote it.
 Each executor puts a marker under its own fence, so that every fence that ever executed is seen. Markers are outside
@@ -16,14 +19,16 @@ What a crash leaves. A marker without a visible file: its sequence is PREPARED a
 An abandoned sequence's markers are removed before the sequence is ABORTED, because the next sequence gets its version.
 
 What is not promised. A sequence that was sealed but not begun to be executed is forgotten without a trace; nothing of
-it is visible. Only the newest ``MARKERS_KEPT`` publications are remembered, so a log that fell further behind is
-noticed, but can't be completed from the markers.
+it is visible. Only the newest ``MARKERS_KEPT`` publications of a lane are remembered, so a log that fell further behind
+is noticed, but can't be completed from the markers.
 """
 
 import re
 import uuid
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Final
 
 from gobblin_assets.commit.attempts import MARKERS_KEPT, MARKERS_NAME
@@ -38,7 +43,7 @@ from gobblin_assets.commit.destination import (
 )
 from gobblin_assets.commit.marker_text import encode_marker
 from gobblin_assets.commit.sequence import KnownSequence, SealedSequence
-from gobblin_assets.commit.store import CommitStepStore
+from gobblin_assets.commit.store import CommitStepStore, LaneView
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.model.files import FileIdentity
@@ -50,23 +55,31 @@ from gobblin_assets.state.leases import Lease
 
 _ASKED_AT_ONCE_MAX: Final = 10_000
 
-_NAME: Final = re.compile(r"(?P<version>\d{20})-(?P<fence>\d{20})-(?P<sequence>[0-9a-f]{32})\.json")
+_NAME: Final = re.compile(
+    r"(?:\.lane-(?P<lane>\d{1,9})/)?(?P<version>\d{20})-(?P<fence>\d{20})-(?P<sequence>[0-9a-f]{32})\.json"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """One marker, as its file name says. ``version``: the dataset's version that the sequence makes when it is DONE."""
+    """One marker, as its path says. ``version``: the version of its lane that the sequence makes when it is DONE."""
 
     path: str
     identity: FileIdentity
     version: int
     fence: int
     sequence_id: SequenceId
+    lane_number: int = 0
+
+    @property
+    def directory(self) -> str:
+        return self.path.rpartition("/")[0]
 
 
-def marker_directory(root: str, job: JobName, urn: DatasetUrn) -> str:
-    """The directory of one dataset's markers."""
-    return "/".join((root, *encode_segment(job), MARKERS_NAME, *encode_segment(urn)))
+def marker_directory(root: str, job: JobName, urn: DatasetUrn, lane_number: int = 0) -> str:
+    """The directory of one lane's markers. That of lane 0 is above those of all lanes."""
+    lane = (f".lane-{lane_number}",) if lane_number else ()
+    return "/".join((root, *encode_segment(job), MARKERS_NAME, *encode_segment(urn), *lane))
 
 
 def put_markers(fs: FileSystem, root: str, executions: Iterable[tuple[SealedSequence, int]]) -> None:
@@ -76,7 +89,7 @@ def put_markers(fs: FileSystem, root: str, executions: Iterable[tuple[SealedSequ
     """
     contents = {}
     for sealed, fence in executions:
-        directory = marker_directory(root, sealed.job, sealed.urn)
+        directory = marker_directory(root, sealed.job, sealed.urn, sealed.lane_number)
         fs.make_directories(directory)
         name = f"{sealed.version:020d}-{fence:020d}-{sealed.order.sequence_id.hex}.json"
         contents[f"{directory}/{name}"] = encode_marker(sealed, fence=fence)
@@ -85,27 +98,36 @@ def put_markers(fs: FileSystem, root: str, executions: Iterable[tuple[SealedSequ
 
 def sync_markers(fs: FileSystem, root: str, sequences: Iterable[SealedSequence]) -> None:
     """Return once the names of these sequences' markers survive a power cut."""
-    directories = (marker_directory(root, sealed.job, sealed.urn) for sealed in sequences)
+    directories = (marker_directory(root, sealed.job, sealed.urn, sealed.lane_number) for sealed in sequences)
     fs.sync_directories(list_upwards(directories, root))
 
 
 def list_markers(fs: FileSystem, root: str, job: JobName, urn: DatasetUrn) -> list[Marker]:
-    """The dataset's markers, oldest version first."""
+    """The markers of all lanes of the dataset, by lanes, the oldest version first."""
     found = []
-    for file in fs.list_files(marker_directory(root, job, urn)):
-        name = _NAME.fullmatch(file.path.rpartition("/")[2])
+    directory = marker_directory(root, job, urn)
+    for file in fs.list_files(directory):
+        name = _NAME.fullmatch(file.path.removeprefix(f"{directory}/"))
         if name is not None:
+            version, fence, lane = int(name["version"]), int(name["fence"]), int(name["lane"] or 0)
             sequence_id = SequenceId(uuid.UUID(hex=name["sequence"]))
-            found.append(Marker(file.path, file.identity, int(name["version"]), int(name["fence"]), sequence_id))
-    return sorted(found, key=lambda marker: (marker.version, marker.fence))
+            found.append(Marker(file.path, file.identity, version, fence, sequence_id, lane))
+    return sorted(found, key=lambda marker: (marker.lane_number, marker.version, marker.fence))
 
 
-def find_forgotten(markers: Iterable[Marker], known: Mapping[SequenceId, KnownSequence], *, fence: int) -> list[Marker]:
-    """The markers that the log does not explain: it never sealed the sequence, or the fence went back."""
+def find_forgotten(
+    markers: Iterable[Marker], known: Mapping[SequenceId, KnownSequence], *, fences: Mapping[int, int]
+) -> list[Marker]:
+    """The markers that the log does not explain: it never sealed the sequence, or the fence went back.
+
+    ``fences``: by the numbers of the lanes that the log has.
+    """
     return [
         marker
         for marker in markers
-        if marker.sequence_id not in known or not known[marker.sequence_id].is_sealed or marker.fence > fence
+        if marker.sequence_id not in known
+        or not known[marker.sequence_id].is_sealed
+        or marker.fence > fences.get(marker.lane_number, 0)
     ]
 
 
@@ -148,6 +170,9 @@ def _check_some(
             errors[urn] = error
     ids = list({marker.sequence_id for found in markers.values() for marker in found})
     view = store.look_at(job, [lease.dataset_id for lease in leases.values()], ids[:_ASKED_AT_ONCE_MAX])
+    lanes: dict[DatasetId, list[LaneView]] = defaultdict(list)
+    for lane in view.lanes:
+        lanes[lane.dataset_id].append(lane)
     misplaced = _find_misplaced(view.binding, fs, root, identity)
     if misplaced is not None:
         return dict.fromkeys(leases, misplaced)
@@ -155,8 +180,9 @@ def _check_some(
     for start in range(_ASKED_AT_ONCE_MAX, len(ids), _ASKED_AT_ONCE_MAX):
         known |= store.find_known(ids[start : start + _ASKED_AT_ONCE_MAX])
     for urn, found in markers.items():
-        version = view.versions.get(leases[urn].dataset_id, 0)
-        forgotten = find_forgotten(found, known, fence=leases[urn].fence)
+        of_dataset = lanes[leases[urn].dataset_id]
+        version = max((lane.version for lane in of_dataset), default=0)
+        forgotten = find_forgotten(found, known, fences={lane.number: lane.fence for lane in of_dataset})
         if forgotten:
             errors[urn] = LogBehindError(urn, forgotten)
         elif version and not found and not _is_visible(store, fs, leases[urn].dataset_id):
@@ -193,16 +219,16 @@ def is_any_visible(store: CommitStepStore, fs: FileSystem, root: str, state: Dat
 
 def remove_markers(fs: FileSystem, root: str, job: JobName, urn: DatasetUrn, sequence_id: SequenceId) -> None:
     """Forget a sequence that is being abandoned, durably."""
-    directory = marker_directory(root, job, urn)
-    for marker in list_markers(fs, root, job, urn):
-        if marker.sequence_id == sequence_id:
-            fs.remove_file(marker.path, marker.identity)
-    fs.sync_directories([directory])
+    found = [marker for marker in list_markers(fs, root, job, urn) if marker.sequence_id == sequence_id]
+    for marker in found:
+        fs.remove_file(marker.path, marker.identity)
+    fs.sync_directories({marker_directory(root, job, urn), *(marker.directory for marker in found)})
 
 
 def prune_markers(store: CommitStepStore, fs: FileSystem, root: str, job: JobName, urn: DatasetUrn) -> int:
-    """Remove the oldest markers beyond ``MARKERS_KEPT`` whose sequences are over; returns how many."""
-    old = list_markers(fs, root, job, urn)[:-MARKERS_KEPT]
+    """Remove the oldest markers of each lane beyond ``MARKERS_KEPT`` whose sequences are over; returns how many."""
+    by_lane = groupby(list_markers(fs, root, job, urn), key=lambda marker: marker.lane_number)
+    old = [marker for _lane, markers in by_lane for marker in list(markers)[:-MARKERS_KEPT]]
     known = store.find_known([marker.sequence_id for marker in old]) if old else {}
     over = [marker for marker in old if _is_over(known.get(marker.sequence_id))]
     for marker in over:

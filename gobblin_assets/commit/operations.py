@@ -14,7 +14,7 @@ from gobblin_assets.commit.cleanup import Cleaned, Cleanup
 from gobblin_assets.commit.driver import PUBLISH_TRIES_MAX, Driver
 from gobblin_assets.commit.folding import DEFAULT_FOLD, FoldBounds
 from gobblin_assets.commit.markers import check_log
-from gobblin_assets.commit.recovery import LEFT_UNSEALED, Recovered, recover_dataset
+from gobblin_assets.commit.recovery import LEFT_UNSEALED, Recovered, recover_lane
 from gobblin_assets.commit.sequence import AttemptRecord, Publication, SequenceRecord
 from gobblin_assets.commit.step_world import OpenFileSystem
 from gobblin_assets.commit.store import CommitStepStore
@@ -24,7 +24,7 @@ from gobblin_assets.model.clock import Clock
 from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import DatasetId, DatasetState, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName
-from gobblin_assets.state.leases import Holder, Lease, LeaseKeeper, LeaseStore
+from gobblin_assets.state.leases import Holder, Lease, LeaseKeeper, LeaseStatus, LeaseStore
 
 LEASE_TTL_S: Final = 60.0
 """How long leases last, in seconds, where neither a job nor a sequence says it."""
@@ -62,10 +62,10 @@ class LogOperations:
         return Sweep(self.store, self.clock, self.say, self._recover, on_publication).run(jobs, bounds)
 
     def _recover(self, sequence: SequenceRecord) -> Recovered:
-        with self.hold(sequence.dataset_id, sequence.urn, ttl_s=sequence.lease_ttl_s) as (keeper, lease):
+        with self._hold_lane(sequence) as (keeper, lease):
             try:
                 self._check_log(sequence, lease)
-                return recover_dataset(self.driver(keeper), self.abandonment(), lease)
+                return recover_lane(self.driver(keeper), self.abandonment(), lease)
             except FencedError:
                 raise
             except GobblinError as error:
@@ -82,15 +82,15 @@ class LogOperations:
     def resume(self, sequence_id: SequenceId) -> Recovered:
         """Try a BLOCKED sequence again at once, on a person's request."""
         sequence = self.store.get(sequence_id)
-        with self.hold(sequence.dataset_id, sequence.urn, ttl_s=sequence.lease_ttl_s) as (keeper, lease):
+        with self._hold_lane(sequence) as (keeper, lease):
             self._check_log(sequence, lease)
             self.store.resume(sequence_id, fence=lease.fence)
-            return recover_dataset(self.driver(keeper), self.abandonment(), lease)
+            return recover_lane(self.driver(keeper), self.abandonment(), lease)
 
     def abandon(self, sequence_id: SequenceId, *, reason: str) -> None:
         """Abandon a sealed sequence, on a person's request; the next run does its work again."""
         sequence = self.store.get(sequence_id)
-        with self.hold(sequence.dataset_id, sequence.urn, ttl_s=sequence.lease_ttl_s) as (_keeper, lease):
+        with self._hold_lane(sequence) as (_keeper, lease):
             self._check_log(sequence, lease)
             self.abandonment().begin(sequence, lease, reason=reason)
 
@@ -111,7 +111,7 @@ class LogOperations:
 
     def _abort_unsealed(self, lease: Lease) -> None:
         for sequence in self.store.find_unfinished(lease.dataset_id):
-            if sequence.state is SequenceState.BUILDING:
+            if sequence.state is SequenceState.BUILDING and sequence.lane_id == lease.lane_id:
                 self.store.abort(sequence.sequence_id, fence=lease.fence, error=LEFT_UNSEALED)
 
     def _check_log(self, sequence: SequenceRecord, lease: Lease) -> None:
@@ -130,22 +130,45 @@ class LogOperations:
     def hold(
         self, dataset_id: DatasetId, urn: DatasetUrn, *, ttl_s: float | None = None
     ) -> Iterator[tuple[LeaseKeeper, Lease]]:
-        """Hold a dataset's lease during the block, and keep it alive. ConflictError names another holder.
+        """Hold a dataset as a whole during the block, and keep its lease alive. ConflictError names another holder.
 
         ``ttl_s`` counts if ``lease_ttl_s`` is None.
         """
-        lasting_s = self.lease_ttl_s or ttl_s or LEASE_TTL_S
-        keeper = LeaseKeeper(self.leases, self.clock, ttl_s=lasting_s, say=self.say)
+        keeper = self._new_keeper(ttl_s)
         taken = keeper.take([dataset_id], self.holder)
         if not taken:
-            status = self.leases.get_status(dataset_id)
-            raise DatasetBusyError(
-                f"{urn} is being worked on by {status.describe_holder()}",
-                hint="Wait for that process to end, or stop it.",
-                dataset_id=dataset_id,
-            )
+            raise self._busy(dataset_id, urn, self.leases.find_holder(dataset_id))
+        with self._keeping(keeper):
+            yield keeper, taken[0]
+
+    @contextmanager
+    def _hold_lane(self, sequence: SequenceRecord) -> Iterator[tuple[LeaseKeeper, Lease]]:
+        """``hold`` for the sequence's lane alone: others may work on the other lanes."""
+        keeper = self._new_keeper(sequence.lease_ttl_s)
+        taken = keeper.take_lanes([sequence.lane_id], self.holder)
+        if not taken:
+            status = self.leases.get_status(sequence.lane_id)
+            if not status.is_live:
+                status = self.leases.find_holder(sequence.dataset_id)
+            raise self._busy(sequence.dataset_id, sequence.urn, status)
+        with self._keeping(keeper):
+            yield keeper, taken[0]
+
+    def _new_keeper(self, ttl_s: float | None) -> LeaseKeeper:
+        lasting_s = self.lease_ttl_s or ttl_s or LEASE_TTL_S
+        return LeaseKeeper(self.leases, self.clock, ttl_s=lasting_s, say=self.say)
+
+    def _busy(self, dataset_id: DatasetId, urn: DatasetUrn, status: LeaseStatus) -> DatasetBusyError:
+        return DatasetBusyError(
+            f"{urn} is being worked on by {status.describe_holder()}",
+            hint="Wait for that process to end, or stop it.",
+            dataset_id=dataset_id,
+        )
+
+    @contextmanager
+    def _keeping(self, keeper: LeaseKeeper) -> Iterator[None]:
         keeper.start()
         try:
-            yield keeper, taken[0]
+            yield
         finally:
             keeper.stop()

@@ -79,7 +79,8 @@ class Reconciliation:
         if way is Way.ADOPT:
             _require_adoptable(finding)
         floor = max(finding.storage_fence, self._captured_fence())
-        examination.leases.raise_fence(dataset_id, floor=floor)
+        for lane_id in self.operations.store.list_lane_ids(dataset_id):
+            self.operations.leases.raise_fence(lane_id, floor=floor)
         reach(Failpoint.FENCE_RAISED)
         with self.operations.hold(dataset_id, urn) as (keeper, lease):
             # Before the lease was ours, the storage may have changed.

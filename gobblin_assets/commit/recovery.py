@@ -4,6 +4,7 @@ The caller holds the dataset's lease. The decision depends on the sequence's sta
 step to find out whether it has happened.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, assert_never
@@ -11,6 +12,7 @@ from typing import Final, assert_never
 from gobblin_assets.commit.abandonment import Abandonment
 from gobblin_assets.commit.driver import Driver
 from gobblin_assets.commit.sequence import Publication, SequenceRecord
+from gobblin_assets.errors import ConflictError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.state.leases import Lease
@@ -54,11 +56,29 @@ def decide_recovery(state: SequenceState) -> RecoveryAction:
 
 
 def recover_dataset(driver: Driver, abandonment: Abandonment, lease: Lease) -> Recovered:
-    """End every unfinished sequence of the leased dataset, oldest first.
+    """End every unfinished sequence of lane 0 of a dataset that is leased as a whole, oldest first.
 
     Raises the families of ``Driver.publish``; sequences that were ended before stay ended, and the next call goes on.
+    ConflictError if another lane has an open sequence: that lane's next holder completes it.
     """
     unfinished = driver.store.find_unfinished(lease.dataset_id)
+    for each in unfinished:
+        if each.lane_id != lease.lane_id and each.state.is_open:
+            raise ConflictError(
+                f"lane {each.lane_number} of {each.urn} has an open publication, sequence {each.sequence_id}",
+                hint="Complete it first: `gobblin-assets recover`, or run its sink.",
+                sequence_id=str(each.sequence_id),
+            )
+    return _recover(driver, abandonment, lease, unfinished)
+
+
+def recover_lane(driver: Driver, abandonment: Abandonment, lease: Lease) -> Recovered:
+    """The same for a single lane, whatever the others have open."""
+    return _recover(driver, abandonment, lease, driver.store.find_unfinished(lease.dataset_id))
+
+
+def _recover(driver: Driver, abandonment: Abandonment, lease: Lease, of_dataset: Sequence[SequenceRecord]) -> Recovered:
+    unfinished = [each for each in of_dataset if each.lane_id == lease.lane_id]
     if not unfinished:
         return Recovered()
     reach(Failpoint.RECOVERY_STARTED)

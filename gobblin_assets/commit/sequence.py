@@ -9,7 +9,7 @@ from gobblin_assets.commit.segment import Segment
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.sequence_state import SequenceState
-from gobblin_assets.model.state import AttemptId, DatasetId, RunId, SequenceId
+from gobblin_assets.model.state import AttemptId, DatasetId, LaneId, RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.model.watermark import Watermark
 from gobblin_assets.model.work_unit import WorkUnit
@@ -33,7 +33,7 @@ class NewSequence:
 
     ``lease_ttl_s``: how long the run's leases last, for processes that complete the sequence without the job file.
     ``slots_keep_s`` None: it publishes names that are always new. ``reuse_keep_s`` None: nothing of a failed attempt is
-    ever used again.
+    ever used again. ``lane`` None: lane 0.
     """
 
     sequence_id: SequenceId
@@ -48,6 +48,11 @@ class NewSequence:
     lease_ttl_s: float | None = None
     slots_keep_s: float | None = None
     reuse_keep_s: float | None = None
+    lane: LaneId | None = None
+
+    @property
+    def lane_id(self) -> LaneId:
+        return self.dataset_id if self.lane is None else self.lane
 
     def details(self) -> dict[str, object]:
         """The details in the log; a seal adds others."""
@@ -64,7 +69,7 @@ class NewAttempt:
     """One try at one MultiWorkUnit of a sequence, recorded before it writes its first byte.
 
     ``tag`` names its work; attempts that work together share a tag. ``interruption``: JSON with which the job kind ends
-    that work after the process died, without secrets; None: the work ends with the process.
+    that work after the process died, without secrets; None: the work ends with the process. ``lane`` None: lane 0.
     """
 
     attempt_id: AttemptId
@@ -76,6 +81,11 @@ class NewAttempt:
     staging_path: str
     tag: str | None = None
     interruption: Mapping[str, object] | None = None
+    lane: LaneId | None = None
+
+    @property
+    def lane_id(self) -> LaneId:
+        return self.dataset_id if self.lane is None else self.lane
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +126,7 @@ class KeyMove:
 
 @dataclass(frozen=True, slots=True)
 class SealOrder:
-    """Everything that the decision fixes."""
+    """Everything that the decision fixes. ``base_version`` is the lane's. ``lane`` None: lane 0."""
 
     sequence_id: SequenceId
     dataset_id: DatasetId
@@ -130,6 +140,11 @@ class SealOrder:
     moves: tuple[KeyMove, ...]
     complete: bool
     details: Mapping[str, object] = field(default_factory=dict)
+    lane: LaneId | None = None
+
+    @property
+    def lane_id(self) -> LaneId:
+        return self.dataset_id if self.lane is None else self.lane
 
     @property
     def planned_rows(self) -> int:
@@ -154,7 +169,7 @@ class SealedSequence:
     """Everything that a seal decided: enough to seal the sequence again in a log that forgot it.
 
     ``attempts`` are the winners that have segments; ``order.winners`` names these. ``destination`` is the identity of
-    the job's destination, if the log has one.
+    the job's destination, if the log has one. ``lane_number``: of its lane in the dataset.
     """
 
     job: JobName
@@ -164,6 +179,7 @@ class SealedSequence:
     order: SealOrder
     attempts: tuple[SealedAttempt, ...]
     destination: str | None = None
+    lane_number: int = 0
 
     def segments(self) -> Iterator[Segment]:
         """The segments of all its attempts, in order."""
@@ -171,7 +187,7 @@ class SealedSequence:
 
     @property
     def version(self) -> int:
-        """The dataset's version after the finish."""
+        """The lane's version after the finish."""
         return self.order.base_version + 1
 
     @property
@@ -213,6 +229,8 @@ class SequenceRecord:
     failed_tries: int
     last_error: str | None
     details: Mapping[str, object]
+    lane_id: LaneId
+    lane_number: int
 
     @property
     def label(self) -> str:
@@ -257,7 +275,7 @@ class AttemptRecord:
 
     attempt_id: AttemptId
     sequence_id: SequenceId
-    dataset_id: DatasetId
+    lane_id: LaneId
     staging_path: str
     sequence_state: SequenceState
     cleanup_fences: tuple[int, ...]
@@ -271,6 +289,7 @@ class Publication:
 
     ``watermarks`` maps each moved key to its position (before, after) as text. ``rows_total``: all data rows that its
     partition has now. ``recovered``: another run than the one that sealed the sequence finished it.
+    ``version`` is the dataset's, ``lane_version`` that of its lane, both after the finish.
     """
 
     sequence_id: SequenceId
@@ -291,3 +310,5 @@ class Publication:
     details: Mapping[str, object]
     rows_total: int = 0
     recovered: bool = False
+    lane_version: int = 0
+    lane_number: int = 0

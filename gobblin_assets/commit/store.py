@@ -30,7 +30,7 @@ from gobblin_assets.commit.sequence import (
 )
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.path_names import moved_path
-from gobblin_assets.model.state import AttemptId, DatasetId, SequenceId
+from gobblin_assets.model.state import AttemptId, DatasetId, LaneId, SequenceId
 from gobblin_assets.model.urn import JobName
 
 
@@ -56,11 +56,21 @@ class StoredSegment:
 
 
 @dataclass(frozen=True, slots=True)
+class LaneView:
+    """A lane at the moment of a ``LogView``."""
+
+    dataset_id: DatasetId
+    number: int
+    version: int
+    fence: int
+
+
+@dataclass(frozen=True, slots=True)
 class LogView:
-    """The log's state of a job's datasets at one moment, for comparison with storage."""
+    """The log's state of a job's datasets, with all their lanes, at one moment, for comparison with storage."""
 
     known: Mapping[SequenceId, KnownSequence]
-    versions: Mapping[DatasetId, int]
+    lanes: Sequence[LaneView]
     binding: Binding | None
 
 
@@ -102,7 +112,7 @@ class CommitStepStore(Protocol):
     def seal(self, *orders: SealOrder) -> None:
         """T2, the decision: BUILDING becomes PREPARED under fence, version, winners, counts and digests.
 
-        At most one for each dataset.
+        At most one for each lane. ConflictError also if a key is another lane's, or is not where its move starts.
         """
         ...
 
@@ -125,7 +135,7 @@ class CommitStepStore(Protocol):
         ...
 
     def is_open_and_held(self, sequence_id: SequenceId, *, fence: int) -> bool:
-        """Whether the sequence is open and ``fence`` is still the dataset's; LOST and CONFLICT count only then."""
+        """Whether the sequence is open and ``fence`` is still its lane's; LOST and CONFLICT count only then."""
         ...
 
     def claim(self, sequence_id: SequenceId, *, fence: int) -> Sequence[AttemptRecord]:
@@ -137,7 +147,7 @@ class CommitStepStore(Protocol):
         ...
 
     def finish_all(self, fences: Mapping[SequenceId, int]) -> Mapping[SequenceId, int]:
-        """T3 of several, at most one for each dataset, each under its fence; returns the datasets' new versions."""
+        """T3 of several, at most one for each lane, each under its fence; returns the datasets' new versions."""
         ...
 
     def record_failure(
@@ -169,7 +179,7 @@ class CommitStepStore(Protocol):
     # Looking --------------------------------------------------------------------------------------------
 
     def find_unfinished(self, *dataset_ids: DatasetId) -> Sequence[SequenceRecord]:
-        """BUILDING, PREPARED, BLOCKED and ABANDONING sequences of these datasets, oldest first."""
+        """BUILDING, PREPARED, BLOCKED and ABANDONING sequences of all lanes of these datasets, oldest first."""
         ...
 
     def find_known(self, sequence_ids: Sequence[SequenceId]) -> Mapping[SequenceId, KnownSequence]:
@@ -177,7 +187,11 @@ class CommitStepStore(Protocol):
         ...
 
     def look_at(self, job: JobName, dataset_ids: Sequence[DatasetId], sequence_ids: Sequence[SequenceId]) -> LogView:
-        """The sequences among these that the log has, the versions of these datasets, and the job's destination."""
+        """The sequences among these that the log has, the lanes of these datasets, and the job's destination."""
+        ...
+
+    def list_lane_ids(self, dataset_id: DatasetId) -> Sequence[LaneId]:
+        """The lanes of a dataset, lane 0 first."""
         ...
 
     def find_newest_segment(self, dataset_id: DatasetId) -> StoredSegment | None:
@@ -220,11 +234,11 @@ class CommitStepStore(Protocol):
 
     # Cleaning -------------------------------------------------------------------------------------------
 
-    def mark_for_cleanup(self, fences: Mapping[DatasetId, int], *, limit: int) -> Sequence[AttemptRecord]:
-        """Mark, each with our fence of its dataset, attempts whose sequence is over, and return them.
+    def mark_for_cleanup(self, fences: Mapping[LaneId, int], *, limit: int) -> Sequence[AttemptRecord]:
+        """Mark, each with our fence of its lane, attempts whose sequence is over, and return them.
 
         Attempts of BUILDING or open sequences are never returned; RUNNING attempts of other sequences become CANCELLED.
-        ``limit``: attempts of each dataset, the oldest first. What may be used again is left for its time, unless its
+        ``limit``: attempts of each lane, the oldest first. What may be used again is left for its time, unless its
         partition was published since.
         """
         ...
@@ -240,26 +254,29 @@ class CommitStepStore(Protocol):
         """
         ...
 
-    def list_removable(self, *dataset_ids: DatasetId, grace_s: float, limit: int) -> Sequence[StoredSegment]:
-        """Segments that a DONE sequence retired more than ``grace_s`` ago; of each dataset the ``limit`` oldest."""
+    def list_removable(self, *lane_ids: LaneId, grace_s: float, limit: int) -> Sequence[StoredSegment]:
+        """Segments that a DONE sequence retired more than ``grace_s`` ago; of each dataset the ``limit`` oldest.
+
+        They are lane 0's to remove, whichever lane published them.
+        """
         ...
 
     def mark_removed(self, segment_ids: Sequence[uuid.UUID]) -> None: ...
 
     # Folding --------------------------------------------------------------------------------------------
 
-    def find_foldable(self, *dataset_ids: DatasetId, bounds: FoldBounds) -> Sequence[DatasetId]:
-        """The datasets among these that published enough since their last fold, or were last folded long ago."""
+    def find_foldable(self, *lane_ids: LaneId, bounds: FoldBounds) -> Sequence[LaneId]:
+        """The lanes among these whose dataset published enough since their last fold, or that were folded long ago."""
         ...
 
-    def fold(self, dataset_id: DatasetId, *, fence: int, bounds: FoldBounds, limit: int) -> int:
-        """Fold the oldest publications of each partition, ``limit`` at most; returns how many, 0 when none is left."""
+    def fold(self, lane_id: LaneId, *, fence: int, bounds: FoldBounds, limit: int) -> int:
+        """Fold the lane's oldest publications of each partition, ``limit`` at most; returns how many, 0 if none is left."""
         ...
 
-    def forget(self, dataset_id: DatasetId, *, fence: int, bounds: FoldBounds, limit: int) -> int:
+    def forget(self, lane_id: LaneId, *, fence: int, bounds: FoldBounds, limit: int) -> int:
         """Drop sequences that are older than the history and have nothing on storage; returns how many."""
         ...
 
-    def mark_folded(self, dataset_id: DatasetId, *, fence: int, bounds: FoldBounds) -> None:
-        """Record that everything of the dataset that can be folded now is folded."""
+    def mark_folded(self, lane_id: LaneId, *, fence: int, bounds: FoldBounds) -> None:
+        """Record that everything of the lane that can be folded now is folded."""
         ...

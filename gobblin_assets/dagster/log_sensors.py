@@ -32,7 +32,7 @@ from gobblin_assets.dagster.sensors import UNFINISHED
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import WHOLE
-from gobblin_assets.model.state import DatasetId, DatasetState
+from gobblin_assets.model.state import DatasetId, DatasetState, LaneId
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.run.job_kind import CheckResult
 from gobblin_assets.run.lag_check import LAG_CHECK, check_lag
@@ -183,7 +183,7 @@ def _make_requests(layout: JobLayout, states: Mapping[DatasetUrn, DatasetState])
         SourceRequest(
             urn=urn,
             partition=WHOLE,
-            state=states.get(urn) or DatasetState(DatasetId(0), job, urn, 0),
+            state=states.get(urn) or DatasetState(DatasetId(LaneId(0)), job, urn, 0),
             mode=Mode.APPEND,
             by_hand=False,
             spec=spec,

@@ -126,7 +126,7 @@ def _find_due(stores: Stores, job: JobName) -> SequenceId | None:
         return sequence.sequence_id
     for publication in stores.commits.list_unannounced(job=job, limit=UNANNOUNCED_PER_TICK_MAX):
         # The process that holds the dataset now is about to announce it.
-        if not stores.leases.get_status(publication.dataset_id).is_live:
+        if not stores.leases.find_holder(publication.dataset_id).is_live:
             return publication.sequence_id
     return None
 

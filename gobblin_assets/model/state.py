@@ -13,7 +13,10 @@ from gobblin_assets.model.watermark import Watermark
 RunId = NewType("RunId", uuid.UUID)
 AttemptId = NewType("AttemptId", uuid.UUID)
 SequenceId = NewType("SequenceId", uuid.UUID)
-DatasetId = NewType("DatasetId", int)
+LaneId = NewType("LaneId", int)
+"""One writer's place in a dataset, with a lease, a version and an open sequence of its own."""
+DatasetId = NewType("DatasetId", LaneId)
+"""Also the id of the dataset's lane 0, the only lane of a dataset that no sink writes."""
 KeyId = NewType("KeyId", int)
 
 
@@ -67,9 +70,9 @@ class KeyState:
 class DatasetState:
     """The state of a dataset between runs, also if the last run did not touch it.
 
-    ``version`` counts finished sequences. ``keys`` is indexed by (key name, partition). ``published``: the asset
-    partitions that have an active generation or interval. ``ahead``: active intervals that reach beyond their key's
-    watermark, ascending, indexed as ``keys``; they come from a window of a log that was read before earlier windows.
+    ``version`` counts finished sequences of lane 0. ``keys`` is indexed by (key name, partition). ``published``: the
+    asset partitions that have an active generation or interval. ``ahead``: active intervals that reach beyond their
+    key's watermark, ascending, indexed as ``keys``; they come from a window of a log that was read before earlier windows.
     ``source_columns``: the last accepted schema of the source. ``published_columns``: the columns of the last
     publication that knew them. Both map column names to type texts; None before the first. ``source_facts``: plain JSON
     values that the source keeps with the dataset.

@@ -7,7 +7,7 @@ from functools import partial
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.interval import Interval
-from gobblin_assets.model.state import DatasetId, DatasetState
+from gobblin_assets.model.state import DatasetId, DatasetState, LaneId
 from gobblin_assets.model.urn import DatasetUrn, JobName, parse_job_name
 from gobblin_assets.model.watermark import Watermark
 from gobblin_assets.model.work_unit import WorkUnit, WorkUnitId
@@ -19,7 +19,7 @@ from gobblin_assets.run.slices import label_of
 from gobblin_assets.state.datasets import DatasetStore
 
 # Stands for a dataset that no run has registered yet; nothing is stored under it.
-_UNREGISTERED = DatasetId(0)
+_UNREGISTERED = DatasetId(LaneId(0))
 
 
 @dataclass(frozen=True, slots=True)

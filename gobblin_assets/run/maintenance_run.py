@@ -31,7 +31,7 @@ Send = Callable[[DatasetReport], None]
 
 def examination_of(stores: Stores, job: JobName, fs: FileSystem, root: str) -> Examination:
     """What tells whether the log is older than the storage; ``fs`` and ``root`` are the job's destination."""
-    return Examination(stores.commits, stores.datasets, stores.leases, stores.published, fs, root, job)
+    return Examination(stores.commits, stores.datasets, stores.published, fs, root, job)
 
 
 class _Record:

@@ -3,6 +3,7 @@
 from sqlalchemy import Engine
 
 from gobblin_assets.commit.postgres.destinations import PostgresDestinationStore
+from gobblin_assets.commit.postgres.lanes import PostgresLaneStore
 from gobblin_assets.commit.postgres.store import PostgresCommitStepStore
 from gobblin_assets.commit.published.postgres import PostgresPublishedFiles
 from gobblin_assets.run.stores import Stores
@@ -22,6 +23,7 @@ def open_stores(engine: Engine) -> Stores:
         datasets=PostgresDatasetStore(engine),
         runs=PostgresRunStore(engine),
         commits=PostgresCommitStepStore(engine),
+        lanes=PostgresLaneStore(engine),
         published=PostgresPublishedFiles(engine),
         destinations=PostgresDestinationStore(engine),
         events=PostgresEventStore(engine),

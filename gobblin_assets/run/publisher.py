@@ -140,7 +140,7 @@ class Publisher:
     def _tell(self, published: Sequence[tuple[Slice, Publication]]) -> None:
         reports = []
         for slice_, publication in published:
-            self.versions[slice_.state.dataset_id] = publication.version
+            self.versions[slice_.state.dataset_id] = publication.lane_version
             self._remember(slice_, publication)
             report = report_of(publication, slice_.partition)
             if slice_.error is not None:

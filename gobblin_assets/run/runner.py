@@ -184,7 +184,7 @@ class _Run:
     def _say_waiting(self, waiting: Mapping[DatasetUrn, DatasetId]) -> None:
         """Of one dataset who holds it: there may be thousands."""
         urn, dataset_id = next(iter(waiting.items()))
-        holder = self._stores.leases.get_status(dataset_id).describe_holder()
+        holder = self._stores.leases.find_holder(dataset_id).describe_holder()
         more = f", and {len(waiting) - 1} more are worked on" if len(waiting) > 1 else ""
         self._ports.say(
             f"{urn} is being worked on by {holder}{more}; waiting for at most {self._request.job.lease.wait_s:g} s"
@@ -192,7 +192,7 @@ class _Run:
 
     def _skip_busy(self, waiting: Iterable[tuple[DatasetUrn, DatasetId]]) -> None:
         for urn, dataset_id in waiting:
-            status = self._stores.leases.get_status(dataset_id)
+            status = self._stores.leases.find_holder(dataset_id)
             text = f"{urn} is being worked on by {status.owner} (run {status.run_id}); skipped"
             if self._request.by_hand:
                 # Others come again by themselves, and say a text once that stays the same.

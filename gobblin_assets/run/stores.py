@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from gobblin_assets.commit.destination import DestinationStore
+from gobblin_assets.commit.lanes import LaneStore
 from gobblin_assets.commit.published.port import PublishedFiles
 from gobblin_assets.commit.store import CommitStepStore
 from gobblin_assets.state.datasets import DatasetStore, RunStore
@@ -19,6 +20,7 @@ class Stores:
     datasets: DatasetStore
     runs: RunStore
     commits: CommitStepStore
+    lanes: LaneStore
     published: PublishedFiles
     destinations: DestinationStore
     events: EventStore

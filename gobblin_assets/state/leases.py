@@ -1,10 +1,11 @@
-"""Leases say which process may work on a dataset now.
+"""Leases say which process may work on a lane now: on a dataset, or on one writer's place in it.
 
-The promise: of two runners, at most one can pass a guarded transaction for a dataset at a time, because each
-taking raises the dataset's fence and every guarded transaction names its fence. A lease that ran out stays with its
-holder until another process takes the dataset over. Only the database's clock decides about expiry. The local
-monotonic clock only makes a holder stop early, at two thirds of the lease, so that transactions are
-seldom refused.
+The promise: of two runners, at most one can pass a guarded transaction for a lane at a time, because each
+taking raises the lane's fence and every guarded transaction names its fence. A lease that ran out stays with its
+holder until another process takes the lane over. Who takes a dataset as a whole holds its lane 0 and has raised the
+fences of the others: no lane can be taken until that lease ends. Only the database's clock decides about expiry.
+The local monotonic clock only makes a holder stop early, at two thirds of the lease, so that transactions are seldom
+refused.
 
 Not promised: that a holder which lost its lease does nothing any more. A paused process may wake up and
 rename what it had planned; the protocol makes this harmless.
@@ -17,7 +18,7 @@ from typing import Final, Protocol
 
 from gobblin_assets.errors import FencedError, GobblinError
 from gobblin_assets.model.clock import Clock
-from gobblin_assets.model.state import DatasetId, RunId
+from gobblin_assets.model.state import DatasetId, LaneId, RunId
 
 # With a heartbeat in each quarter of the lease, two may fail before work stops at two thirds.
 HEARTBEATS_PER_LEASE: Final = 4
@@ -30,10 +31,18 @@ RAN_OUT: Final = "its process died: the lease ran out"
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """One dataset held under ``fence``."""
+    """One lane held under ``fence``. ``lane`` None: lane 0."""
 
     dataset_id: DatasetId
     fence: int
+    lane: LaneId | None = None
+
+    @property
+    def lane_id(self) -> LaneId:
+        return self.dataset_id if self.lane is None else self.lane
+
+    def __str__(self) -> str:
+        return f"dataset {self.dataset_id}" if self.lane is None else f"lane {self.lane} of dataset {self.dataset_id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +58,7 @@ class Holder:
 class LeaseStatus:
     """A lease as the database sees it now. ``ends_in_s``: unless its holder renews it; None where nobody holds it."""
 
-    dataset_id: DatasetId
+    lane_id: LaneId
     fence: int
     is_live: bool
     owner: str | None
@@ -68,29 +77,38 @@ class LeaseStore(Protocol):
     """Implemented by ``state.postgres``; the fake of the simulated world passes the same contract suite."""
 
     def take(self, dataset_ids: Sequence[DatasetId], holder: Holder, *, ttl_s: float) -> list[Lease]:
-        """Try to take all, in short transactions, without waiting; return those that were free or had run out.
+        """Try to take datasets as a whole, in short transactions, without waiting.
 
-        A RUNNING run that let a lease run out and holds no live lease becomes FAILED, with the error ``RAN_OUT``. If
-        that run wakes up after all, its own end replaces this.
+        Returns a lease of lane 0 of each whose lanes were all free or had run out; the fences of the other lanes were
+        raised. A RUNNING run that let a lease run out and holds no live lease becomes FAILED, with the error
+        ``RAN_OUT``. If that run wakes up after all, its own end replaces this.
         """
         ...
 
-    def renew(self, leases: Iterable[Lease], *, ttl_s: float) -> frozenset[DatasetId]:
-        """Extend the leases that are still held under their fence, in one statement; return their datasets."""
+    def take_lanes(self, lane_ids: Sequence[LaneId], holder: Holder, *, ttl_s: float) -> list[Lease]:
+        """The same for single lanes; a lane of a dataset that somebody holds as a whole is not free."""
         ...
 
-    def raise_fence(self, dataset_id: DatasetId, *, floor: int) -> bool:
-        """Raise the fence to at least ``floor`` while nobody holds the dataset; False, and no change, if it is held."""
+    def renew(self, leases: Iterable[Lease], *, ttl_s: float) -> frozenset[LaneId]:
+        """Extend the leases that are still held under their fence, in one statement; return their lanes."""
+        ...
+
+    def raise_fence(self, lane_id: LaneId, *, floor: int) -> bool:
+        """Raise the fence to at least ``floor`` while nobody holds the lane; False, and no change, if it is held."""
         ...
 
     def release(self, leases: Iterable[Lease]) -> None:
         """End the leases that are still held. The fence stays: it never goes back."""
         ...
 
-    def get_status(self, dataset_id: DatasetId) -> LeaseStatus: ...
+    def get_status(self, lane_id: LaneId) -> LeaseStatus: ...
 
-    def list_live(self, dataset_ids: Sequence[DatasetId]) -> frozenset[DatasetId]:
-        """The datasets among these that are held now, by one statement."""
+    def find_holder(self, dataset_id: DatasetId) -> LeaseStatus:
+        """The status of a lane of the dataset that is held now; if none is, that of lane 0."""
+        ...
+
+    def list_live(self, lane_ids: Sequence[LaneId]) -> frozenset[LaneId]:
+        """The lanes among these that are held now, by one statement."""
         ...
 
 
@@ -113,20 +131,27 @@ class LeaseKeeper:
         self._ttl_s = ttl_s
         self._say = say
         self._lock = threading.Lock()
-        self._held: dict[DatasetId, Lease] = {}
-        self._stop_at: dict[DatasetId, float] = {}
+        self._held: dict[LaneId, Lease] = {}
+        self._stop_at: dict[LaneId, float] = {}
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
     def take(self, dataset_ids: Sequence[DatasetId], holder: Holder) -> list[Lease]:
-        """Take the free datasets, and keep their leases alive from now on."""
+        """Take the free datasets as a whole, and keep their leases alive from now on."""
         # Read before the database grants: the local limit must never outlive the real one.
         asked_at = self._clock.monotonic()
-        leases = self._store.take(dataset_ids, holder, ttl_s=self._ttl_s)
+        return self._keep(self._store.take(dataset_ids, holder, ttl_s=self._ttl_s), asked_at)
+
+    def take_lanes(self, lane_ids: Sequence[LaneId], holder: Holder) -> list[Lease]:
+        """Take the free lanes, and keep their leases alive from now on."""
+        asked_at = self._clock.monotonic()
+        return self._keep(self._store.take_lanes(lane_ids, holder, ttl_s=self._ttl_s), asked_at)
+
+    def _keep(self, leases: list[Lease], asked_at: float) -> list[Lease]:
         with self._lock:
             for lease in leases:
-                self._held[lease.dataset_id] = lease
-                self._stop_at[lease.dataset_id] = asked_at + self._ttl_s * LOCAL_LIMIT_FRACTION
+                self._held[lease.lane_id] = lease
+                self._stop_at[lease.lane_id] = asked_at + self._ttl_s * LOCAL_LIMIT_FRACTION
         return leases
 
     def start(self) -> None:
@@ -153,14 +178,14 @@ class LeaseKeeper:
         given = list(leases)
         with self._lock:
             for lease in given:
-                self._held.pop(lease.dataset_id, None)
+                self._held.pop(lease.lane_id, None)
         self._store.release(given)
 
     def require(self, lease: Lease) -> None:
         """Return if new work may start under this lease; FencedError otherwise."""
         with self._lock:
-            held = self._held.get(lease.dataset_id)
-            stop_at = self._stop_at.get(lease.dataset_id, 0.0)
+            held = self._held.get(lease.lane_id)
+            stop_at = self._stop_at.get(lease.lane_id, 0.0)
         if held != lease:
             raise FencedError("the lease of this dataset was lost", fence=lease.fence)
         if self._clock.monotonic() >= stop_at:
@@ -173,7 +198,7 @@ class LeaseKeeper:
     def is_lost(self, lease: Lease) -> bool:
         """Whether it is known that this lease is not ours any more. One that could not be renewed may still be."""
         with self._lock:
-            return self._held.get(lease.dataset_id) != lease
+            return self._held.get(lease.lane_id) != lease
 
     def beat(self) -> None:
         """Renew once; the thread calls this, and so does the simulated world."""
@@ -185,11 +210,11 @@ class LeaseKeeper:
         survivors = self._store.renew(leases, ttl_s=self._ttl_s)
         with self._lock:
             for lease in leases:
-                if lease.dataset_id in survivors:
-                    self._stop_at[lease.dataset_id] = asked_at + self._ttl_s * LOCAL_LIMIT_FRACTION
-                elif self._held.get(lease.dataset_id) == lease:
-                    del self._held[lease.dataset_id]
-                    self._say(f"lost the lease of dataset {lease.dataset_id}: its work stops here")
+                if lease.lane_id in survivors:
+                    self._stop_at[lease.lane_id] = asked_at + self._ttl_s * LOCAL_LIMIT_FRACTION
+                elif self._held.get(lease.lane_id) == lease:
+                    del self._held[lease.lane_id]
+                    self._say(f"lost the lease of {lease}: its work stops here")
 
     def _beat(self) -> None:
         while not self._stopping.wait(self._ttl_s / HEARTBEATS_PER_LEASE):

@@ -62,7 +62,7 @@ def test_the_log_is_looked_at_in_one_moment(log: LogWorld) -> None:
     done = log.publish(log.take(orders))
     view = log.commits.look_at(JOB, [orders, lines], [done.sequence_id])
     assert view.binding is None
-    assert view.versions == {orders: 1, lines: 0}
+    assert {(lane.dataset_id, lane.number): lane.version for lane in view.lanes} == {(orders, 0): 1, (lines, 0): 0}
     assert view.known[done.sequence_id].state is SequenceState.DONE
     binding = log.destinations.bind(JOB, root_uri=ROOT_URI, identity="a")
     assert log.commits.look_at(JOB, [orders], []).binding == binding

@@ -46,7 +46,7 @@ def check_nothing_is_strange(world: World) -> None:
     stores = world.stores
     progress = VerificationProgress(clock, lambda _line: None)
     verification = Verification(stores.commits, stores.published, open_file_system, world.lake.root, job, progress)
-    examination = Examination(stores.commits, stores.datasets, stores.leases, stores.published, fs, root, job)
+    examination = Examination(stores.commits, stores.datasets, stores.published, fs, root, job)
     for urn in map(DatasetUrn, world.lake.urns):
         dataset_id = stores.datasets.load(job, [urn])[urn].dataset_id
         assert verification.verify(urn, dataset_id, checksums=True).faults == []
@@ -178,7 +178,7 @@ def check_copies_are_as_published(world: CopyWorld) -> None:
     fs, root = open_file_system(root_uri)
     progress = VerificationProgress(SystemClock(), lambda _line: None)
     verification = Verification(stores.commits, stores.published, open_file_system, root_uri, job, progress)
-    examination = Examination(stores.commits, stores.datasets, stores.leases, stores.published, fs, root, job)
+    examination = Examination(stores.commits, stores.datasets, stores.published, fs, root, job)
     paths = set()
     for urn in map(DatasetUrn, world.lake.urns):
         dataset_id = stores.datasets.load(job, [urn])[urn].dataset_id

@@ -37,12 +37,13 @@ _PAYLOAD_BYTES_MAX: Final = 1 << 20
 # A row that exists was written by an earlier try of the same transaction, whose acknowledgement was lost.
 _BEGIN = text(f"""
     INSERT INTO gobblin.commit_sequence
-           (sequence_id, dataset_id, run_id, partition, mode, replaces, fence, state, details)
-    SELECT sequence_id, dataset_id, run_id, partition, mode, replaces, fence, '{INITIAL_STATE}', CAST(details AS jsonb)
-      FROM unnest(CAST(:sequence_id AS uuid[]), CAST(:dataset_id AS bigint[]), CAST(:run_id AS uuid[]),
-                  CAST(:partition AS text[]), CAST(:mode AS text[]), CAST(:replaces AS boolean[]),
-                  CAST(:fence AS bigint[]), CAST(:details AS text[]))
-           AS given (sequence_id, dataset_id, run_id, partition, mode, replaces, fence, details)
+           (sequence_id, dataset_id, lane_id, run_id, partition, mode, replaces, fence, state, details)
+    SELECT sequence_id, dataset_id, lane_id, run_id, partition, mode, replaces, fence, '{INITIAL_STATE}',
+           CAST(details AS jsonb)
+      FROM unnest(CAST(:sequence_id AS uuid[]), CAST(:dataset_id AS bigint[]), CAST(:lane_id AS bigint[]),
+                  CAST(:run_id AS uuid[]), CAST(:partition AS text[]), CAST(:mode AS text[]),
+                  CAST(:replaces AS boolean[]), CAST(:fence AS bigint[]), CAST(:details AS text[]))
+           AS given (sequence_id, dataset_id, lane_id, run_id, partition, mode, replaces, fence, details)
         ON CONFLICT (sequence_id) DO NOTHING
 """)
 
@@ -67,14 +68,15 @@ _PLAN_WORK_UNITS = text("""
 
 _REGISTER_ATTEMPTS = text("""
     INSERT INTO gobblin.attempt
-           (attempt_id, sequence_id, dataset_id, fence, multi_work_unit, try_number, state, staging_path,
+           (attempt_id, sequence_id, dataset_id, lane_id, fence, multi_work_unit, try_number, state, staging_path,
             tag, interruption)
-    SELECT attempt_id, sequence_id, dataset_id, fence, multi_work_unit, try_number, 'RUNNING', staging_path,
+    SELECT attempt_id, sequence_id, dataset_id, lane_id, fence, multi_work_unit, try_number, 'RUNNING', staging_path,
            tag, CAST(interruption AS jsonb)
       FROM unnest(CAST(:attempt_id AS uuid[]), CAST(:sequence_id AS uuid[]), CAST(:dataset_id AS bigint[]),
-                  CAST(:fence AS bigint[]), CAST(:multi_work_unit AS integer[]), CAST(:try_number AS integer[]),
-                  CAST(:staging_path AS text[]), CAST(:tag AS text[]), CAST(:interruption AS text[]))
-           AS given (attempt_id, sequence_id, dataset_id, fence, multi_work_unit, try_number, staging_path,
+                  CAST(:lane_id AS bigint[]), CAST(:fence AS bigint[]), CAST(:multi_work_unit AS integer[]),
+                  CAST(:try_number AS integer[]), CAST(:staging_path AS text[]), CAST(:tag AS text[]),
+                  CAST(:interruption AS text[]))
+           AS given (attempt_id, sequence_id, dataset_id, lane_id, fence, multi_work_unit, try_number, staging_path,
                      tag, interruption)
         ON CONFLICT (attempt_id) DO NOTHING
 """)
@@ -155,11 +157,12 @@ _END_ATTEMPTS = text("""
 
 
 def begin(connection: Connection, sequences: Sequence[NewSequence]) -> None:
-    hold_fences(connection, [(each.dataset_id, each.fence) for each in sequences])
+    hold_fences(connection, [(each.lane_id, each.fence) for each in sequences])
     rows = [
         {
             "sequence_id": each.sequence_id,
             "dataset_id": each.dataset_id,
+            "lane_id": each.lane_id,
             "run_id": each.run_id,
             "partition": each.partition,
             "mode": each.mode.value,
@@ -191,6 +194,7 @@ def register_attempts(connection: Connection, attempts: Sequence[NewAttempt]) ->
             "attempt_id": each.attempt_id,
             "sequence_id": each.sequence_id,
             "dataset_id": each.dataset_id,
+            "lane_id": each.lane_id,
             "fence": each.fence,
             "multi_work_unit": each.multi_work_unit,
             "try_number": each.try_number,

@@ -11,7 +11,7 @@ from gobblin_assets.commit.postgres.guards import hold_fences
 from gobblin_assets.commit.sequence import AttemptRecord, LeftoverRequest
 from gobblin_assets.db.sequence_states import IS_OVER
 from gobblin_assets.model.sequence_state import SequenceState
-from gobblin_assets.model.state import AttemptId, DatasetId, SequenceId
+from gobblin_assets.model.state import AttemptId, LaneId, SequenceId
 
 # How long an attempt's name is looked at again after nothing was found there.
 FAILED_GRACE_S: Final = 600.0
@@ -22,7 +22,7 @@ FENCES_KEPT_MAX: Final = 8
 LEFT_OPEN: Final = "its writer never reported its end; the sequence is over"
 
 _ATTEMPT_COLUMNS = """
-    a.attempt_id, a.sequence_id, a.dataset_id, a.staging_path, a.cleanup_fences, a.interruption,
+    a.attempt_id, a.sequence_id, a.lane_id, a.staging_path, a.cleanup_fences, a.interruption,
     s.state AS sequence_state, s.details ? 'slots_keep_s' AS is_at_given_names
 """
 
@@ -41,13 +41,13 @@ _MARK = text(f"""
            state = CASE WHEN a.state = 'RUNNING' THEN 'CANCELLED' ELSE a.state END,
            error = CASE WHEN a.state = 'RUNNING' THEN coalesce(a.error, :left) ELSE a.error END
       FROM gobblin.commit_sequence s,
-           unnest(CAST(:dataset_id AS bigint[]), CAST(:fence AS bigint[])) AS given (dataset_id, fence)
-     WHERE s.sequence_id = a.sequence_id AND s.state {IS_OVER} AND a.dataset_id = given.dataset_id
+           unnest(CAST(:lane_id AS bigint[]), CAST(:fence AS bigint[])) AS given (lane_id, fence)
+     WHERE s.sequence_id = a.sequence_id AND s.state {IS_OVER} AND a.lane_id = given.lane_id
        AND a.attempt_id IN (
-           SELECT mine.attempt_id FROM unnest(CAST(:dataset_id AS bigint[])) AS each (dataset_id)
+           SELECT mine.attempt_id FROM unnest(CAST(:lane_id AS bigint[])) AS each (lane_id)
             CROSS JOIN LATERAL (
                   SELECT o.attempt_id FROM gobblin.attempt o JOIN gobblin.commit_sequence q USING (sequence_id)
-                   WHERE o.dataset_id = each.dataset_id AND o.cleaned_at IS NULL AND q.state {IS_OVER}
+                   WHERE o.lane_id = each.lane_id AND o.cleaned_at IS NULL AND q.state {IS_OVER}
                      AND (q.state <> 'DONE' OR o.state <> 'STAGED' OR NOT q.details ? 'slots_keep_s'
                           OR q.done_at <= clock_timestamp()
                              - make_interval(secs => CAST(q.details ->> 'slots_keep_s' AS double precision)))
@@ -105,10 +105,11 @@ _MARK_CLEANED = text("""
             OR started_at < clock_timestamp() - make_interval(secs => :silent_grace_s))
 """)
 
-# A limit for each dataset: files of one dataset that can't be removed must not hold up the others.
+# A limit for each dataset: files of one dataset that can't be removed must not hold up the others. Only who holds a
+# dataset as a whole replaces files, so the holder of its lane 0 removes those that were replaced.
 _LIST_REMOVABLE = text("""
     SELECT mine.segment_id
-      FROM unnest(CAST(:dataset_ids AS bigint[])) AS each (dataset_id)
+      FROM unnest(CAST(:lane_ids AS bigint[])) AS each (dataset_id)
      CROSS JOIN LATERAL (
            SELECT g.segment_id, g.retired_at
              FROM gobblin.segment g
@@ -128,9 +129,9 @@ _MARK_REMOVED = text("""
 """)
 
 
-def mark_for_cleanup(connection: Connection, fences: Mapping[DatasetId, int], limit: int) -> list[AttemptRecord]:
+def mark_for_cleanup(connection: Connection, fences: Mapping[LaneId, int], limit: int) -> list[AttemptRecord]:
     hold_fences(connection, fences.items())
-    owners = {"dataset_id": list(fences), "fence": list(fences.values())}
+    owners = {"lane_id": list(fences), "fence": list(fences.values())}
     arguments = {**owners, "limit": limit, "fences_kept_max": FENCES_KEPT_MAX, "left": LEFT_OPEN}
     return [_attempt_of(row) for row in connection.execute(_MARK, arguments)]
 
@@ -156,10 +157,8 @@ def mark_cleaned(connection: Connection, fences: Mapping[AttemptId, int]) -> Non
     connection.execute(_MARK_CLEANED, arguments)
 
 
-def list_removable(
-    connection: Connection, dataset_ids: Sequence[DatasetId], grace_s: float, limit: int
-) -> list[uuid.UUID]:
-    arguments = {"dataset_ids": list(dataset_ids), "grace_s": grace_s, "limit": limit}
+def list_removable(connection: Connection, lane_ids: Sequence[LaneId], grace_s: float, limit: int) -> list[uuid.UUID]:
+    arguments = {"lane_ids": list(lane_ids), "grace_s": grace_s, "limit": limit}
     return list(connection.execute(_LIST_REMOVABLE, arguments).scalars())
 
 
@@ -171,7 +170,7 @@ def _attempt_of(row: Row[Any]) -> AttemptRecord:
     return AttemptRecord(
         attempt_id=AttemptId(row.attempt_id),
         sequence_id=SequenceId(row.sequence_id),
-        dataset_id=DatasetId(row.dataset_id),
+        lane_id=LaneId(row.lane_id),
         staging_path=row.staging_path,
         sequence_state=SequenceState(row.sequence_state),
         cleanup_fences=tuple(row.cleanup_fences),

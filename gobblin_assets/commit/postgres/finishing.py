@@ -1,8 +1,9 @@
 """After the seal: T3, failures, blocking, resuming and abandoning.
 
 After the locks of ``guards``, T3 works in this order. First the version: a sequence that was planned on another version
-is refused. Then replaced generations retire, since the ledger refuses two active intervals that overlap. Then
-watermarks and ledger. The state comes last, since DONE marks the earlier sequences whose entries retire.
+of its lane is refused. The dataset's own row is locked before, so that its versions follow each other. Then replaced
+generations retire, since the ledger refuses two active intervals that overlap. Then watermarks and ledger. The state
+comes last, since DONE marks the earlier sequences whose entries retire.
 """
 
 from collections import Counter
@@ -19,28 +20,91 @@ from gobblin_assets.errors import ConflictError
 from gobblin_assets.model.sequence_state import SequenceEvent, SequenceState
 from gobblin_assets.model.state import SequenceId, WorkingState
 
-# Compare-and-set: two sequences that were planned on one version can't both be finished.
+# In one order, and before their lanes: sequences of several lanes of a dataset are finished by different processes.
+_LOCK_DATASETS = text("""
+    SELECT d.dataset_id FROM gobblin.dataset d
+     WHERE d.dataset_id IN (SELECT s.dataset_id FROM gobblin.commit_sequence s
+                             WHERE s.sequence_id = ANY (CAST(:sequence_ids AS uuid[])))
+     ORDER BY d.dataset_id
+       FOR NO KEY UPDATE
+""")
+
+# Compare-and-set: two sequences that were planned on one version of a lane can't both be finished. The versions that a
+# dataset gets are those of all its lanes, one after the other.
+_MOVE_VERSIONS = text("""
+    WITH moved AS (
+        UPDATE gobblin.lane n SET version = n.version + 1
+          FROM gobblin.commit_sequence s
+         WHERE s.sequence_id = ANY (CAST(:sequence_ids AS uuid[])) AND n.lane_id = s.lane_id
+           AND n.version = s.base_version
+     RETURNING s.sequence_id, s.dataset_id
+    ),
+    counted AS (SELECT dataset_id, count(*) AS added FROM moved GROUP BY dataset_id),
+    raised AS (
+        UPDATE gobblin.dataset d SET version = d.version + counted.added
+          FROM counted
+         WHERE d.dataset_id = counted.dataset_id
+     RETURNING d.dataset_id, d.version - counted.added AS base
+    )
+    SELECT moved.sequence_id,
+           raised.base + row_number() OVER (PARTITION BY moved.dataset_id ORDER BY moved.sequence_id) AS version
+      FROM moved JOIN raised USING (dataset_id)
+""")
+
+_HAS_LANES: Final = "EXISTS (SELECT FROM gobblin.lane n WHERE n.dataset_id = d.dataset_id AND n.number > 0)"
+
 # The schemas that the next run compares with move together with the version they belong to. Facts of the partition
 # alone stand beside those of others under the same name; null takes its own away.
-_MOVE_VERSIONS = text("""
+_MOVE_SCHEMAS = text(f"""
     UPDATE gobblin.dataset d
-       SET version = d.version + 1,
-           source_columns = coalesce(nullif(s.details -> 'source_columns', '[]'), d.source_columns),
+       SET source_columns = coalesce(nullif(s.details -> 'source_columns', '[]'), d.source_columns),
            published_columns = coalesce(nullif(s.details -> 'columns', '[]'), d.published_columns),
            source_facts = CASE WHEN s.details -> 'partition_facts' IS NULL
                THEN coalesce(s.details -> 'source_facts', d.source_facts)
-               ELSE coalesce(d.source_facts, CAST('{}' AS jsonb)) || (
+               ELSE coalesce(d.source_facts, CAST('{{}}' AS jsonb)) || (
                    SELECT coalesce(jsonb_object_agg(given.key, CASE jsonb_typeof(given.value)
-                              WHEN 'null' THEN coalesce(d.source_facts -> given.key, '{}') - s.partition
-                              ELSE coalesce(d.source_facts -> given.key, '{}')
+                              WHEN 'null' THEN coalesce(d.source_facts -> given.key, '{{}}') - s.partition
+                              ELSE coalesce(d.source_facts -> given.key, '{{}}')
                                    || jsonb_build_object(s.partition, given.value)
-                          END), '{}')
+                          END), '{{}}')
                      FROM jsonb_each(s.details -> 'partition_facts') AS given)
                END
       FROM gobblin.commit_sequence s
-     WHERE s.sequence_id = ANY (CAST(:sequence_ids AS uuid[])) AND d.dataset_id = s.dataset_id
-       AND d.version = s.base_version
- RETURNING s.sequence_id, d.version
+     WHERE s.sequence_id = ANY (CAST(:sequence_ids AS uuid[])) AND d.dataset_id = s.dataset_id AND NOT {_HAS_LANES}
+       AND s.details ?| ARRAY['source_columns', 'columns', 'source_facts', 'partition_facts']
+""")
+
+_JOINED_COLUMNS: Final = """
+    coalesce((
+        SELECT jsonb_agg(pair ORDER BY place)
+          FROM (SELECT DISTINCT ON (pair ->> 0) pair, min(place) OVER (PARTITION BY pair ->> 0) AS place
+                  FROM (SELECT pair, place, 0 AS age
+                          FROM jsonb_array_elements(coalesce(d.{column}, '[]')) WITH ORDINALITY AS old (pair, place)
+                         UNION ALL
+                        SELECT pair, 1000000 + place, 1
+                          FROM gobblin.commit_sequence s,
+                               jsonb_array_elements(coalesce(s.details -> '{detail}', '[]'))
+                               WITH ORDINALITY AS new (pair, place)
+                         WHERE s.sequence_id = ANY (CAST(:sequence_ids AS uuid[])) AND s.dataset_id = d.dataset_id
+                       ) AS every
+                 ORDER BY pair ->> 0, age DESC
+               ) AS joined
+    ), d.{column})
+"""
+
+# Where a dataset has several lanes, each adds to what the others said: columns and facts by their names.
+_JOIN_SCHEMAS = text(f"""
+    UPDATE gobblin.dataset d
+       SET source_columns = {_JOINED_COLUMNS.format(column="source_columns", detail="source_columns")},
+           published_columns = {_JOINED_COLUMNS.format(column="published_columns", detail="columns")},
+           source_facts = coalesce(d.source_facts, '{{}}') || coalesce((
+               SELECT jsonb_object_agg(fact.key, fact.value)
+                 FROM gobblin.commit_sequence s, jsonb_each(s.details -> 'source_facts') AS fact
+                WHERE s.sequence_id = ANY (CAST(:sequence_ids AS uuid[])) AND s.dataset_id = d.dataset_id), '{{}}')
+     WHERE {_HAS_LANES}
+       AND d.dataset_id IN (SELECT s.dataset_id FROM gobblin.commit_sequence s
+                             WHERE s.sequence_id = ANY (CAST(:sequence_ids AS uuid[]))
+                               AND s.details ?| ARRAY['source_columns', 'columns', 'source_facts'])
 """)
 
 # Everything that earlier sequences published in the partition. The sequence's own segments are sealed, and stay.
@@ -165,7 +229,7 @@ _UNSEAL_SEGMENTS = text("UPDATE gobblin.segment SET sealed = false WHERE sequenc
 
 
 def finish(connection: Connection, fences: Mapping[SequenceId, int]) -> dict[SequenceId, int]:
-    """T3 for sequences of different datasets, all of them or none. Returns the datasets' new versions."""
+    """T3 for sequences of different lanes, all of them or none. Returns the versions of their datasets."""
     locked = lock_for_all(connection, fences, SequenceEvent.FINISH)
     versions = {
         sequence_id: int(row.result_version)
@@ -178,10 +242,13 @@ def finish(connection: Connection, fences: Mapping[SequenceId, int]) -> dict[Seq
 
 def _finish_prepared(connection: Connection, rows: Mapping[SequenceId, Row[Any]]) -> dict[SequenceId, int]:
     ids = {"sequence_ids": list(rows)}
+    connection.execute(_LOCK_DATASETS, ids)
     versions = {SequenceId(row.sequence_id): int(row.version) for row in connection.execute(_MOVE_VERSIONS, ids)}
     for sequence_id, row in rows.items():
         if sequence_id not in versions:
-            raise ConflictError(f"the dataset is not at version {row.base_version} any more", **_shown(sequence_id))
+            raise ConflictError(f"the lane is not at version {row.base_version} any more", **_shown(sequence_id))
+    connection.execute(_MOVE_SCHEMAS, ids)
+    connection.execute(_JOIN_SCHEMAS, ids)
     replacing = [sequence_id for sequence_id, row in rows.items() if row.replaces]
     if replacing:
         connection.execute(_RETIRE_SEGMENTS, {"sequence_ids": replacing})

@@ -7,7 +7,7 @@ from sqlalchemy import Connection, Row, text
 
 from gobblin_assets.commit.folding import FoldBounds, FoldMember
 from gobblin_assets.commit.named_folding import NamedMember
-from gobblin_assets.model.state import DatasetId, SequenceId
+from gobblin_assets.model.state import LaneId, SequenceId
 
 UNTOLD_S: Final = 7 * 86_400.0
 """Publications of which a sink of events was not told wait so long with being folded: a fold can't tell their files."""
@@ -38,7 +38,7 @@ _ENTRY_COUNT: Final = "(SELECT count(*) FROM gobblin.ledger l WHERE l.sequence_i
 
 _UNFOLDED: Final = """
       FROM gobblin.dataset d JOIN gobblin.commit_sequence s USING (dataset_id)
-     WHERE d.dataset_id = :dataset_id AND s.state = 'DONE' AND s.folded_at IS NULL
+     WHERE s.lane_id = :lane_id AND s.state = 'DONE' AND s.folded_at IS NULL
 """
 
 _MEMBERS = text(f"""
@@ -58,36 +58,34 @@ _NAMED_MEMBERS = text(f"""
 _EARLIER_FOLDS = text(f"""
     SELECT {_MEMBER_COLUMNS}, 0 AS entry_count
       FROM gobblin.commit_sequence s
-     WHERE s.dataset_id = :dataset_id AND s.state = 'DONE' AND s.folded_at IS NOT NULL
+     WHERE s.lane_id = :lane_id AND s.state = 'DONE' AND s.folded_at IS NOT NULL
        AND (s.details ? 'slots_keep_s') = :is_named
        AND s.partition = ANY (CAST(:partitions AS text[])) AND {_IS_ACTIVE}
 """)
 
 
-def find_members(connection: Connection, dataset_id: DatasetId, bounds: FoldBounds, limit: int) -> list[FoldMember]:
+def find_members(connection: Connection, lane_id: LaneId, bounds: FoldBounds, limit: int) -> list[FoldMember]:
     """Those that may be folded, at names that are always new."""
-    return [_member_of(row) for row in connection.execute(_MEMBERS, _asked(dataset_id, bounds, limit))]
+    return [_member_of(row) for row in connection.execute(_MEMBERS, _asked(lane_id, bounds, limit))]
 
 
-def find_named_members(
-    connection: Connection, dataset_id: DatasetId, bounds: FoldBounds, limit: int
-) -> list[NamedMember]:
+def find_named_members(connection: Connection, lane_id: LaneId, bounds: FoldBounds, limit: int) -> list[NamedMember]:
     """The oldest unfolded ones at given names."""
-    rows = connection.execute(_NAMED_MEMBERS, _asked(dataset_id, bounds, limit))
+    rows = connection.execute(_NAMED_MEMBERS, _asked(lane_id, bounds, limit))
     return [NamedMember(_member_of(row), row.step_count, row.is_due) for row in rows]
 
 
 def find_earlier_folds(
-    connection: Connection, dataset_id: DatasetId, members: Iterable[FoldMember], *, is_named: bool
+    connection: Connection, lane_id: LaneId, members: Iterable[FoldMember], *, is_named: bool
 ) -> list[FoldMember]:
     """The folds of the members' partitions."""
     partitions = list({member.partition for member in members})
-    asked = {"dataset_id": dataset_id, "partitions": partitions, "is_named": is_named}
+    asked = {"lane_id": lane_id, "partitions": partitions, "is_named": is_named}
     return [_member_of(row) for row in connection.execute(_EARLIER_FOLDS, asked)]
 
 
-def _asked(dataset_id: DatasetId, bounds: FoldBounds, limit: int) -> dict[str, object]:
-    asked = {"dataset_id": dataset_id, "keep": bounds.keep, "age_s": bounds.age_s, "limit": limit}
+def _asked(lane_id: LaneId, bounds: FoldBounds, limit: int) -> dict[str, object]:
+    asked = {"lane_id": lane_id, "keep": bounds.keep, "age_s": bounds.age_s, "limit": limit}
     return {**asked, "untold_s": UNTOLD_S}
 
 

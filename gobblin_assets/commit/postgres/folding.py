@@ -32,22 +32,24 @@ from gobblin_assets.db.sequence_states import IS_OPEN
 from gobblin_assets.errors import CorruptionError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.model.interval import Interval
-from gobblin_assets.model.state import DatasetId, SequenceId
+from gobblin_assets.model.state import DatasetId, LaneId, SequenceId
 from gobblin_assets.model.watermark import parse_watermark
 
 _JoinNames = Callable[[Connection, DatasetId, Mapping[str, object]], Collection[SequenceId]]
 
 _FIND_DUE = text("""
-    SELECT dataset_id FROM gobblin.dataset
-     WHERE dataset_id = ANY (CAST(:dataset_ids AS bigint[]))
-       AND (version - folded_version >= :keep + :count_min
-            OR tidied_at <= clock_timestamp() - make_interval(secs => :tidy_s))
-     ORDER BY dataset_id
+    SELECT n.lane_id FROM gobblin.lane n JOIN gobblin.dataset d USING (dataset_id)
+     WHERE n.lane_id = ANY (CAST(:lane_ids AS bigint[]))
+       AND (d.version - n.folded_version >= :keep + :count_min
+            OR n.tidied_at <= clock_timestamp() - make_interval(secs => :tidy_s))
+     ORDER BY n.lane_id
 """)
+
+_DATASET_OF = text("SELECT dataset_id FROM gobblin.lane WHERE lane_id = :lane_id")
 
 _IS_OPEN = text(f"""
     SELECT count(*) > 0 FROM gobblin.commit_sequence
-     WHERE dataset_id = :dataset_id AND state {IS_OPEN}
+     WHERE lane_id = :lane_id AND state {IS_OPEN}
 """)
 
 _SMALL_SEGMENTS = text(f"""
@@ -116,8 +118,8 @@ _DROP_PLANS = tuple(
 
 # Storage names sequences as long as their directories and markers exist.
 _REMEMBER = text("""
-    INSERT INTO gobblin.past_sequence (sequence_id, dataset_id, state)
-    SELECT sequence_id, :dataset_id, 'DONE' FROM unnest(CAST(:others AS uuid[])) AS given (sequence_id)
+    INSERT INTO gobblin.past_sequence (sequence_id, dataset_id, lane_id, state)
+    SELECT sequence_id, :dataset_id, :lane_id, 'DONE' FROM unnest(CAST(:others AS uuid[])) AS given (sequence_id)
 """)
 
 _SUM_UP = text(f"""
@@ -176,49 +178,55 @@ _TOTALS = text("""
 """)
 
 _MARK_FOLDED = text("""
-    UPDATE gobblin.dataset
-       SET folded_version = greatest(folded_version, version - :keep), tidied_at = clock_timestamp()
-     WHERE dataset_id = :dataset_id
+    UPDATE gobblin.lane n
+       SET folded_version = greatest(n.folded_version, d.version - :keep), tidied_at = clock_timestamp()
+      FROM gobblin.dataset d
+     WHERE n.lane_id = :lane_id AND d.dataset_id = n.dataset_id
 """)
 
 
-def find_due(connection: Connection, dataset_ids: Sequence[DatasetId], bounds: FoldBounds) -> list[DatasetId]:
+def find_due(connection: Connection, lane_ids: Sequence[LaneId], bounds: FoldBounds) -> list[LaneId]:
     arguments = {
-        "dataset_ids": list(dataset_ids),
+        "lane_ids": list(lane_ids),
         "keep": bounds.keep,
         "count_min": bounds.count_min,
         "tidy_s": TIDY_S,
     }
-    return [DatasetId(dataset_id) for dataset_id in connection.execute(_FIND_DUE, arguments).scalars()]
+    return [LaneId(lane_id) for lane_id in connection.execute(_FIND_DUE, arguments).scalars()]
 
 
-def fold(connection: Connection, dataset_id: DatasetId, fence: int, bounds: FoldBounds, limit: int) -> int:
-    """Fold, and return the number of folded sequences; 0 if nothing is left to fold."""
-    hold_fences(connection, [(dataset_id, fence)])
-    if connection.execute(_IS_OPEN, {"dataset_id": dataset_id}).scalar_one():
+def fold(connection: Connection, lane_id: LaneId, fence: int, bounds: FoldBounds, limit: int) -> int:
+    """Fold publications of one lane, and return their number; 0 if nothing is left to fold."""
+    hold_fences(connection, [(lane_id, fence)])
+    if connection.execute(_IS_OPEN, {"lane_id": lane_id}).scalar_one():
         return 0
-    if members := bound_fold(find_members(connection, dataset_id, bounds, limit)):
-        earlier = find_earlier_folds(connection, dataset_id, members, is_named=False)
-        _carry_out(connection, dataset_id, plan_folds(members, earlier))
+    dataset_id = DatasetId(connection.execute(_DATASET_OF, {"lane_id": lane_id}).scalar_one())
+    if members := bound_fold(find_members(connection, lane_id, bounds, limit)):
+        earlier = find_earlier_folds(connection, lane_id, members, is_named=False)
+        _carry_out(connection, (dataset_id, lane_id), plan_folds(members, earlier))
         return len(members)
-    if named := bound_named_fold(find_named_members(connection, dataset_id, bounds, limit)):
+    if named := bound_named_fold(find_named_members(connection, lane_id, bounds, limit)):
         new = [each.member for each in named]
-        earlier = find_earlier_folds(connection, dataset_id, new, is_named=True)
+        earlier = find_earlier_folds(connection, lane_id, new, is_named=True)
         version, step_count = new[-1].version, sum(each.step_count for each in named)
         join = partial(join_names, version=version, step_count=step_count)
-        _carry_out(connection, dataset_id, plan_folds(new, earlier), join)
+        _carry_out(connection, (dataset_id, lane_id), plan_folds(new, earlier), join)
     return len(named)
 
 
-def mark_folded(connection: Connection, dataset_id: DatasetId, fence: int, bounds: FoldBounds) -> None:
-    hold_fences(connection, [(dataset_id, fence)])
-    connection.execute(_MARK_FOLDED, {"dataset_id": dataset_id, "keep": bounds.keep})
+def mark_folded(connection: Connection, lane_id: LaneId, fence: int, bounds: FoldBounds) -> None:
+    hold_fences(connection, [(lane_id, fence)])
+    connection.execute(_MARK_FOLDED, {"lane_id": lane_id, "keep": bounds.keep})
 
 
 def _carry_out(
-    connection: Connection, dataset_id: DatasetId, folds: Sequence[Fold], join_names: _JoinNames | None = None
+    connection: Connection,
+    place: tuple[DatasetId, LaneId],
+    folds: Sequence[Fold],
+    join_names: _JoinNames | None = None,
 ) -> None:
     """``join_names``: of publications at given names, whose files are not all current."""
+    dataset_id, lane_id = place
     pairs = [(member, each.survivor) for each in folds for member in each.all]
     members, survivors = [member for member, _survivor in pairs], [survivor for _member, survivor in pairs]
     given = {"members": members, "survivors": survivors}
@@ -237,7 +245,7 @@ def _carry_out(
         connection.execute(statement, {**given, "dataset_id": dataset_id})
     for statement in _DROP_PLANS:
         connection.execute(statement, {"members": members})
-    connection.execute(_REMEMBER, {"others": others, "dataset_id": dataset_id})
+    connection.execute(_REMEMBER, {"others": others, "dataset_id": dataset_id, "lane_id": lane_id})
     sum_up = _SUM_UP if join_names is None else _COUNT_PUBLICATIONS
     summed = {row.sequence_id: row.details for row in connection.execute(sum_up, given)}
     require_each(map(SequenceId, summed), "the fold", [each.survivor for each in folds])

@@ -6,7 +6,7 @@ from sqlalchemy import Connection, text
 
 from gobblin_assets.commit.folding import FoldBounds, list_named_sequences
 from gobblin_assets.commit.postgres.guards import hold_fences, lock_sequences
-from gobblin_assets.model.state import DatasetId, SequenceId
+from gobblin_assets.model.state import LaneId, SequenceId
 
 _IS_CLEAN: Final = """
     NOT EXISTS (SELECT FROM gobblin.attempt a WHERE a.sequence_id = s.sequence_id AND a.cleaned_at IS NULL)
@@ -16,7 +16,7 @@ _IS_CLEAN: Final = """
 _RETIRED = text(f"""
     SELECT s.sequence_id
       FROM gobblin.dataset d JOIN gobblin.commit_sequence s USING (dataset_id)
-     WHERE d.dataset_id = :dataset_id AND s.state = 'DONE' AND s.announced_at IS NOT NULL
+     WHERE s.lane_id = :lane_id AND s.state = 'DONE' AND s.announced_at IS NOT NULL
        AND s.result_version <= d.version - :keep
        AND s.done_at <= clock_timestamp() - make_interval(secs => :history_s) AND {_IS_CLEAN}
        AND NOT EXISTS (SELECT FROM gobblin.ledger l WHERE l.sequence_id = s.sequence_id AND l.active)
@@ -38,7 +38,7 @@ _RETIRED = text(f"""
 
 _ABORTED = text(f"""
     SELECT s.sequence_id FROM gobblin.commit_sequence s
-     WHERE s.dataset_id = :dataset_id AND s.state = 'ABORTED'
+     WHERE s.lane_id = :lane_id AND s.state = 'ABORTED'
        AND s.aborted_at <= clock_timestamp() - make_interval(secs => :history_s) AND {_IS_CLEAN}
      ORDER BY s.aborted_at, s.sequence_id
      LIMIT :limit
@@ -51,12 +51,12 @@ _PAYLOADS = text("""
 
 # Their directories are gone, so nobody asks for them any more.
 _FORGET_PAST = text("""
-    DELETE FROM gobblin.past_sequence WHERE sequence_id = ANY (CAST(:named AS uuid[])) AND dataset_id = :dataset_id
+    DELETE FROM gobblin.past_sequence WHERE sequence_id = ANY (CAST(:named AS uuid[])) AND lane_id = :lane_id
 """)
 
 _REMEMBER_ABORTED = text("""
-    INSERT INTO gobblin.past_sequence (sequence_id, dataset_id, state)
-    SELECT sequence_id, dataset_id, 'ABORTED' FROM gobblin.commit_sequence
+    INSERT INTO gobblin.past_sequence (sequence_id, dataset_id, lane_id, state)
+    SELECT sequence_id, dataset_id, lane_id, 'ABORTED' FROM gobblin.commit_sequence
      WHERE sequence_id = ANY (CAST(:sequence_ids AS uuid[])) AND state = 'ABORTED' AND digest IS NOT NULL
 """)
 
@@ -80,10 +80,10 @@ _FORGET = (
 )
 
 
-def forget(connection: Connection, dataset_id: DatasetId, fence: int, bounds: FoldBounds, limit: int) -> int:
+def forget(connection: Connection, lane_id: LaneId, fence: int, bounds: FoldBounds, limit: int) -> int:
     """Remove old sequences, and return their number; fewer than ``limit``: there are no more."""
-    hold_fences(connection, [(dataset_id, fence)])
-    asked = {"dataset_id": dataset_id, "keep": bounds.keep_remembered, "history_s": bounds.history_s, "limit": limit}
+    hold_fences(connection, [(lane_id, fence)])
+    asked = {"lane_id": lane_id, "keep": bounds.keep_remembered, "history_s": bounds.history_s, "limit": limit}
     retired = list(connection.execute(_RETIRED, asked).scalars())
     aborted = list(connection.execute(_ABORTED, {**asked, "limit": limit - len(retired)}).scalars())
     ids = {"sequence_ids": [*retired, *aborted]}
@@ -92,7 +92,7 @@ def forget(connection: Connection, dataset_id: DatasetId, fence: int, bounds: Fo
     lock_sequences(connection, [SequenceId(sequence_id) for sequence_id in ids["sequence_ids"]])
     payloads = connection.execute(_PAYLOADS, {"sequence_ids": retired}).all()
     named = list_named_sequences((bytes(row.payload), bytes(row.digest)) for row in payloads)
-    connection.execute(_FORGET_PAST, {"named": list(named), "dataset_id": dataset_id})
+    connection.execute(_FORGET_PAST, {"named": list(named), "lane_id": lane_id})
     connection.execute(_REMEMBER_ABORTED, ids)
     for statement in _FORGET:
         connection.execute(statement, ids)

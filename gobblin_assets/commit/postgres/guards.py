@@ -1,10 +1,10 @@
 """The locks that every guarded transition takes first, always in this order: lease rows, then sequence rows.
 
 FOR KEY SHARE on a lease conflicts with a taker's FOR UPDATE and with nothing else: while a transition is
-under way, no process can take the dataset over, and heartbeats go on. A fence that is read without that lock
+under way, no process can take the lane over, and heartbeats go on. A fence that is read without that lock
 protects nothing: the taker could commit between the read and our write.
 
-Every transaction locks rows of several datasets in the order of their ids, so there are no deadlocks.
+Every transaction locks rows of several lanes in the order of their ids, so there are no deadlocks.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,15 +20,15 @@ from gobblin_assets.model.sequence_state import (
     next_state,
     target_of,
 )
-from gobblin_assets.model.state import DatasetId, SequenceId
+from gobblin_assets.model.state import LaneId, SequenceId
 
 _HOLD_FENCE = text("""
-    SELECT dataset_id, fence FROM gobblin.lease
-     WHERE dataset_id = ANY (CAST(:dataset_ids AS bigint[])) ORDER BY dataset_id FOR KEY SHARE
+    SELECT lane_id, fence FROM gobblin.lease
+     WHERE lane_id = ANY (CAST(:lane_ids AS bigint[])) ORDER BY lane_id FOR KEY SHARE
 """)
 
 _LOCK_SEQUENCE = text("""
-    SELECT sequence_id, dataset_id, partition, replaces, fence, state, base_version, result_version, digest,
+    SELECT sequence_id, dataset_id, lane_id, partition, replaces, fence, state, base_version, result_version, digest,
            failed_tries
       FROM gobblin.commit_sequence
      WHERE sequence_id = ANY (CAST(:sequence_ids AS uuid[]))
@@ -43,12 +43,12 @@ _SHARE_SEQUENCE = text("""
      WHERE sequence_id = ANY (CAST(:sequence_ids AS uuid[])) ORDER BY sequence_id FOR SHARE
 """)
 
-# A process that slept while its sequence was folded must learn that the dataset was taken over.
-_DATASET_OF = text("""
-    SELECT sequence_id, dataset_id FROM gobblin.commit_sequence
+# A process that slept while its sequence was folded must learn that the lane was taken over.
+_LANE_OF = text("""
+    SELECT sequence_id, lane_id FROM gobblin.commit_sequence
      WHERE sequence_id = ANY (CAST(:sequence_ids AS uuid[]))
      UNION ALL
-    SELECT sequence_id, dataset_id FROM gobblin.past_sequence
+    SELECT sequence_id, lane_id FROM gobblin.past_sequence
      WHERE sequence_id = ANY (CAST(:sequence_ids AS uuid[]))
 """)
 
@@ -56,30 +56,30 @@ _DATASET_OF = text("""
 _PAST = text("SELECT state FROM gobblin.past_sequence WHERE sequence_id = :sequence_id")
 
 
-def hold_fences(connection: Connection, fences: Iterable[tuple[DatasetId, int]]) -> None:
+def hold_fences(connection: Connection, fences: Iterable[tuple[LaneId, int]]) -> None:
     """Keep takers out until this transaction ends; FencedError if one of the fences is not the newest."""
     wanted = list(fences)
-    rows = connection.execute(_HOLD_FENCE, {"dataset_ids": [dataset_id for dataset_id, _fence in wanted]})
-    newest = {row.dataset_id: row.fence for row in rows}
-    for dataset_id, fence in wanted:
-        found = newest.get(dataset_id)
+    rows = connection.execute(_HOLD_FENCE, {"lane_ids": [lane_id for lane_id, _fence in wanted]})
+    newest = {row.lane_id: row.fence for row in rows}
+    for lane_id, fence in wanted:
+        found = newest.get(lane_id)
         if found != fence:
             raise FencedError(
-                f"dataset {dataset_id} was taken over: fence {fence} was replaced by {found}",
-                dataset_id=dataset_id,
+                f"dataset or lane {lane_id} was taken over: fence {fence} was replaced by {found}",
+                lane_id=lane_id,
                 fence=fence,
                 found=found,
             )
 
 
 def hold_fences_of(connection: Connection, fences: Mapping[SequenceId, int]) -> None:
-    """``hold_fences`` for the datasets of sequences, which never change."""
-    rows = connection.execute(_DATASET_OF, {"sequence_ids": list(fences)})
-    datasets = {SequenceId(row.sequence_id): DatasetId(row.dataset_id) for row in rows}
+    """``hold_fences`` for the lanes of sequences, which never change."""
+    rows = connection.execute(_LANE_OF, {"sequence_ids": list(fences)})
+    lanes = {SequenceId(row.sequence_id): LaneId(row.lane_id) for row in rows}
     for sequence_id in fences:
-        if sequence_id not in datasets:
+        if sequence_id not in lanes:
             raise unknown_sequence(sequence_id)
-    hold_fences(connection, [(datasets[sequence_id], fence) for sequence_id, fence in fences.items()])
+    hold_fences(connection, [(lanes[sequence_id], fence) for sequence_id, fence in fences.items()])
 
 
 def lock_sequences(connection: Connection, sequence_ids: Sequence[SequenceId]) -> dict[SequenceId, Row[Any]]:

@@ -12,12 +12,12 @@ from gobblin_assets.commit.postgres.finishing import TOUCHES_KEY
 from gobblin_assets.commit.postgres.guards import past_sequence, unexpected_state, unknown_sequence
 from gobblin_assets.commit.postgres.sealed import find_known
 from gobblin_assets.commit.sequence import COMPACTION, Publication, SequenceRecord
-from gobblin_assets.commit.store import LogView, StoredSegment
+from gobblin_assets.commit.store import LaneView, LogView, StoredSegment
 from gobblin_assets.db.sequence_states import IS_OPEN, IS_RECOVERABLE, IS_UNFINISHED
 from gobblin_assets.db.transactions import transact
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.sequence_state import SequenceState
-from gobblin_assets.model.state import DatasetId, RunId, SequenceId
+from gobblin_assets.model.state import DatasetId, LaneId, RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.model.watermark import parse_watermark
 
@@ -26,7 +26,8 @@ _SEGMENTS_PER_READ: Final = 8
 
 _SEQUENCE_COLUMNS: Final = """
     s.sequence_id, s.dataset_id, d.job, d.urn, s.run_id, s.partition, s.mode, s.replaces, s.fence, s.state,
-    s.base_version, s.digest, s.failed_tries, s.last_error, s.details
+    s.base_version, s.digest, s.failed_tries, s.last_error, s.details, s.lane_id,
+    (SELECT n.number FROM gobblin.lane n WHERE n.lane_id = s.lane_id) AS lane_number
 """
 
 _GET = text(f"""
@@ -45,7 +46,7 @@ _FIND_UNFINISHED = text(f"""
 
 _RECOVERABLE: Final = f"""
       FROM gobblin.commit_sequence s JOIN gobblin.dataset d USING (dataset_id)
-      JOIN gobblin.lease l USING (dataset_id)
+      JOIN gobblin.lease l USING (lane_id)
      WHERE s.state {IS_RECOVERABLE}
        AND (s.next_try_at IS NULL OR s.next_try_at <= clock_timestamp())
        AND (l.expires_at IS NULL OR l.expires_at <= clock_timestamp())
@@ -92,12 +93,15 @@ _NEWEST_SEGMENT = text("""
      LIMIT 1
 """)
 
-_VERSIONS = text(
-    "SELECT dataset_id, version FROM gobblin.dataset WHERE dataset_id = ANY (CAST(:dataset_ids AS bigint[]))"
-)
+_LANES = text("""
+    SELECT n.dataset_id, n.number, n.version, l.fence FROM gobblin.lane n JOIN gobblin.lease l USING (lane_id)
+     WHERE n.dataset_id = ANY (CAST(:dataset_ids AS bigint[]))
+""")
+
+_LANE_IDS = text("SELECT lane_id FROM gobblin.lane WHERE dataset_id = :dataset_id ORDER BY number")
 
 _IS_OPEN_AND_HELD = text(f"""
-    SELECT count(*) FROM gobblin.commit_sequence s JOIN gobblin.lease l USING (dataset_id)
+    SELECT count(*) FROM gobblin.commit_sequence s JOIN gobblin.lease l USING (lane_id)
      WHERE s.sequence_id = :sequence_id AND s.state {IS_RECOVERABLE} AND l.fence = :fence
 """)
 
@@ -204,12 +208,16 @@ def find_newest_segment(engine: Engine, dataset_id: DatasetId) -> StoredSegment 
 def look_at(
     connection: Connection, job: JobName, dataset_ids: Sequence[DatasetId], sequence_ids: Sequence[SequenceId]
 ) -> LogView:
-    versions = connection.execute(_VERSIONS, {"dataset_ids": list(dataset_ids)})
+    lanes = connection.execute(_LANES, {"dataset_ids": list(dataset_ids)})
     return LogView(
         known=find_known(connection, sequence_ids) if sequence_ids else {},
-        versions={DatasetId(row.dataset_id): row.version for row in versions},
+        lanes=[LaneView(DatasetId(row.dataset_id), row.number, row.version, row.fence) for row in lanes],
         binding=find_binding(connection, job),
     )
+
+
+def list_lane_ids(connection: Connection, dataset_id: DatasetId) -> list[LaneId]:
+    return [LaneId(each) for each in connection.execute(_LANE_IDS, {"dataset_id": dataset_id}).scalars()]
 
 
 def is_open_and_held(connection: Connection, sequence_id: SequenceId, fence: int) -> bool:
@@ -257,6 +265,8 @@ def _publication_of(
         watermarks=watermarks,
         details=row.details,
         rows_total=row.rows_total,
+        lane_version=row.base_version + 1,
+        lane_number=row.lane_number,
     )
 
 
@@ -289,6 +299,8 @@ def record_of(row: Row[Any]) -> SequenceRecord:
         failed_tries=row.failed_tries,
         last_error=row.last_error,
         details=row.details,
+        lane_id=LaneId(row.lane_id),
+        lane_number=row.lane_number,
     )
 
 

@@ -20,14 +20,16 @@ from gobblin_assets.commit.sequence import (
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.sequence_state import SequenceState
-from gobblin_assets.model.state import AttemptId, DatasetId, SequenceId
+from gobblin_assets.model.state import AttemptId, DatasetId, LaneId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.model.watermark import Watermark, parse_watermark
 
 _SEALED = text("""
     SELECT s.sequence_id, s.dataset_id, d.job, d.urn, s.partition, s.mode, s.replaces, s.fence, s.state,
-           s.base_version, s.digest, s.segment_count, s.row_count, s.complete, s.details, b.identity
+           s.base_version, s.digest, s.segment_count, s.row_count, s.complete, s.details, b.identity, s.lane_id,
+           n.number AS lane_number
       FROM gobblin.commit_sequence s JOIN gobblin.dataset d USING (dataset_id)
+      JOIN gobblin.lane n USING (lane_id)
       LEFT JOIN gobblin.destination b ON b.job = d.job
      WHERE s.sequence_id = ANY (CAST(:sequence_ids AS uuid[]))
 """)
@@ -89,6 +91,7 @@ def _sealed_of(
         replaces=row.replaces,
         attempts=attempts,
         destination=row.identity,
+        lane_number=row.lane_number,
         order=SealOrder(
             sequence_id=sequence_id,
             dataset_id=DatasetId(row.dataset_id),
@@ -102,6 +105,7 @@ def _sealed_of(
             moves=moves,
             complete=row.complete,
             details=row.details,
+            lane=LaneId(row.lane_id) if row.lane_number else None,
         ),
     )
 

@@ -1,7 +1,8 @@
 """T2, the decision: BUILDING becomes PREPARED, for all given sequences or for none.
 
 The leases are locked first, then the sequences. From then on nothing that is read below can change: no attempt is
-staged while its sequence is locked, and a dataset's version moves only under its lease. ``_SEAL`` checks state, fence
+staged while its sequence is locked, and a lane's version moves only under its lease. The keys are locked as well: only
+their lane publishes them, each from where it stands. ``_SEAL`` checks state, fence
 and version once more, in the statement that writes.
 """
 
@@ -15,7 +16,7 @@ from sqlalchemy import Connection, Row, text
 from gobblin_assets.commit.postgres.arguments import in_columns, watermark_to_bytes, watermark_to_jsonb
 from gobblin_assets.commit.postgres.guards import hold_fences, lock_sequences, require_each, require_edge
 from gobblin_assets.commit.segment import combine_digests
-from gobblin_assets.commit.sequence import SealOrder
+from gobblin_assets.commit.sequence import KeyMove, SealOrder
 from gobblin_assets.db.json_column import to_jsonb
 from gobblin_assets.db.sequence_states import result, starts
 from gobblin_assets.errors import ConflictError, CorruptionError
@@ -23,7 +24,7 @@ from gobblin_assets.model.sequence_state import SequenceEvent, SequenceState, ta
 from gobblin_assets.model.state import SequenceId
 
 _VERSIONS = text("""
-    SELECT dataset_id, version FROM gobblin.dataset WHERE dataset_id = ANY (CAST(:dataset_ids AS bigint[]))
+    SELECT lane_id, version FROM gobblin.lane WHERE lane_id = ANY (CAST(:lane_ids AS bigint[]))
 """)
 
 # Not locked: a STAGED attempt stays STAGED.
@@ -43,14 +44,27 @@ _SEAL_SEGMENTS = text("""
  RETURNING s.sequence_id, s.digest, s.step_count, s.file_count, s.row_count, s.file_bytes
 """)
 
-# Before the moves, which refer to keys; in the order of datasets, as everywhere.
+# Before the moves, which refer to keys; in the order of datasets, as everywhere. A new key is its first lane's.
 _MAKE_KEYS = text("""
-    INSERT INTO gobblin.watermark_key (dataset_id, name, partition)
-    SELECT dataset_id, name, partition
-      FROM unnest(CAST(:dataset_id AS bigint[]), CAST(:name AS text[]), CAST(:partition AS text[]))
-           AS given (dataset_id, name, partition)
+    INSERT INTO gobblin.watermark_key (dataset_id, name, partition, lane_id)
+    SELECT dataset_id, name, partition, lane_id
+      FROM unnest(CAST(:dataset_id AS bigint[]), CAST(:name AS text[]), CAST(:partition AS text[]),
+                  CAST(:lane_id AS bigint[])) AS given (dataset_id, name, partition, lane_id)
      ORDER BY dataset_id, name, partition
         ON CONFLICT (dataset_id, name, partition) DO NOTHING
+""")
+
+# A move that leaves the watermark where it is does not care where that is.
+_LOCK_KEYS = text("""
+    SELECT k.key_id
+      FROM unnest(CAST(:dataset_id AS bigint[]), CAST(:name AS text[]), CAST(:partition AS text[]),
+                  CAST(:lane_id AS bigint[]), CAST(:old_bytes AS bytea[]), CAST(:touches AS boolean[]))
+           AS given (dataset_id, name, partition, lane_id, old_bytes, touches)
+      JOIN gobblin.watermark_key k
+           ON k.dataset_id = given.dataset_id AND k.name = given.name AND k.partition = given.partition
+     WHERE k.lane_id = given.lane_id AND (NOT given.touches OR k.watermark_bytes IS NOT DISTINCT FROM given.old_bytes)
+     ORDER BY k.key_id
+       FOR NO KEY UPDATE OF k
 """)
 
 _PLAN_MOVES = text("""
@@ -89,14 +103,14 @@ _SEAL = text(f"""
            AS given (sequence_id, fence, base_version, digest, complete, segment_count, step_count, file_count,
                      row_count, file_bytes, details)
      WHERE s.sequence_id = given.sequence_id AND s.state {starts(SequenceEvent.SEAL)} AND s.fence = given.fence
-       AND (SELECT d.version FROM gobblin.dataset d WHERE d.dataset_id = s.dataset_id) = given.base_version
-       AND (SELECT l.fence FROM gobblin.lease l WHERE l.dataset_id = s.dataset_id) = given.fence
+       AND (SELECT n.version FROM gobblin.lane n WHERE n.lane_id = s.lane_id) = given.base_version
+       AND (SELECT l.fence FROM gobblin.lease l WHERE l.lane_id = s.lane_id) = given.fence
  RETURNING s.sequence_id
 """)
 
 
 def seal(connection: Connection, orders: Sequence[SealOrder]) -> None:
-    hold_fences(connection, [(order.dataset_id, order.fence) for order in orders])
+    hold_fences(connection, [(order.lane_id, order.fence) for order in orders])
     rows = lock_sequences(connection, [order.sequence_id for order in orders])
     left = [order for order in orders if _is_to_seal(order, rows[order.sequence_id])]
     if not left:
@@ -129,10 +143,10 @@ def _is_to_seal(order: SealOrder, row: Row[Any]) -> bool:
 
 
 def _require_versions(connection: Connection, orders: Sequence[SealOrder]) -> None:
-    rows = connection.execute(_VERSIONS, {"dataset_ids": [order.dataset_id for order in orders]})
-    versions = {row.dataset_id: row.version for row in rows}
+    rows = connection.execute(_VERSIONS, {"lane_ids": [order.lane_id for order in orders]})
+    versions = {row.lane_id: row.version for row in rows}
     for order in orders:
-        version = versions[order.dataset_id]
+        version = versions[order.lane_id]
         if version != order.base_version:
             raise ConflictError(
                 f"the dataset is at version {version}, but this run was planned on {order.base_version}",
@@ -178,7 +192,9 @@ def _plan_moves(connection: Connection, orders: Sequence[SealOrder]) -> None:
     if not planned:
         return
     keys = [{"dataset_id": order.dataset_id, "name": move.key, "partition": move.partition} for order, move in planned]
-    connection.execute(_MAKE_KEYS, in_columns(keys))
+    owned = [{**key, "lane_id": order.lane_id} for key, (order, _move) in zip(keys, planned, strict=True)]
+    connection.execute(_MAKE_KEYS, in_columns(owned))
+    _require_keys(connection, planned, owned)
     moves = [
         {
             "sequence_id": order.sequence_id,
@@ -206,6 +222,24 @@ def _plan_moves(connection: Connection, orders: Sequence[SealOrder]) -> None:
     ]
     if intervals:
         _require_all(connection.execute(_PLAN_INTERVALS, in_columns(intervals)).rowcount, intervals, "intervals")
+
+
+def _require_keys(
+    connection: Connection, planned: Sequence[tuple[SealOrder, KeyMove]], owned: Sequence[dict[str, Any]]
+) -> None:
+    """Each key is the lane's, and stands where its move starts."""
+    wanted = [
+        {**key, "old_bytes": watermark_to_bytes(move.old), "touches": move.new is not None or not move.intervals}
+        for key, (_order, move) in zip(owned, planned, strict=True)
+    ]
+    ready = len(connection.execute(_LOCK_KEYS, in_columns(wanted)).all())
+    if ready != len(wanted):
+        raise ConflictError(
+            f"{len(wanted) - ready} of {len(wanted)} watermarks are not where this sequence started from, or belong to "
+            "another lane",
+            hint="Another process published or moved them meanwhile; the next read starts from where they are.",
+            sequence_id=", ".join(sorted({str(order.sequence_id) for order, _move in planned})),
+        )
 
 
 def _require_all(done: int, wanted: Sequence[object], what: str) -> None:

@@ -35,7 +35,7 @@ from gobblin_assets.commit.store import LogView, StoredSegment
 from gobblin_assets.db.transactions import transact
 from gobblin_assets.errors import ConflictError
 from gobblin_assets.failpoints import Failpoint
-from gobblin_assets.model.state import AttemptId, DatasetId, SequenceId
+from gobblin_assets.model.state import AttemptId, DatasetId, LaneId, SequenceId
 from gobblin_assets.model.urn import JobName
 
 _MARK_ANNOUNCED = text("""
@@ -216,6 +216,9 @@ class PostgresCommitStepStore:
     def look_at(self, job: JobName, dataset_ids: Sequence[DatasetId], sequence_ids: Sequence[SequenceId]) -> LogView:
         return transact(self._engine, "look at log", lambda c: queries.look_at(c, job, dataset_ids, sequence_ids))
 
+    def list_lane_ids(self, dataset_id: DatasetId) -> Sequence[LaneId]:
+        return transact(self._engine, "list lanes", lambda c: queries.list_lane_ids(c, dataset_id))
+
     def find_newest_segment(self, dataset_id: DatasetId) -> StoredSegment | None:
         return queries.find_newest_segment(self._engine, dataset_id)
 
@@ -246,7 +249,7 @@ class PostgresCommitStepStore:
         arguments = {"sequence_ids": list(sequence_ids)}
         transact(self._engine, "mark announced", lambda c: c.execute(_MARK_ANNOUNCED, arguments).rowcount)
 
-    def mark_for_cleanup(self, fences: Mapping[DatasetId, int], *, limit: int) -> Sequence[AttemptRecord]:
+    def mark_for_cleanup(self, fences: Mapping[LaneId, int], *, limit: int) -> Sequence[AttemptRecord]:
         return transact(
             self._engine,
             "mark for cleanup",
@@ -265,32 +268,30 @@ class PostgresCommitStepStore:
     def mark_cleaned(self, fences: Mapping[AttemptId, int]) -> None:
         transact(self._engine, "mark cleaned", lambda c: cleaning.mark_cleaned(c, fences))
 
-    def list_removable(self, *dataset_ids: DatasetId, grace_s: float, limit: int) -> Sequence[StoredSegment]:
+    def list_removable(self, *lane_ids: LaneId, grace_s: float, limit: int) -> Sequence[StoredSegment]:
         ids = transact(
             self._engine,
             "list removable",
-            lambda c: cleaning.list_removable(c, dataset_ids, grace_s, limit),
+            lambda c: cleaning.list_removable(c, lane_ids, grace_s, limit),
         )
         return queries.load_segments(self._engine, ids) if ids else []
 
     def mark_removed(self, segment_ids: Sequence[uuid.UUID]) -> None:
         transact(self._engine, "mark removed", lambda c: cleaning.mark_removed(c, segment_ids))
 
-    def find_foldable(self, *dataset_ids: DatasetId, bounds: FoldBounds) -> Sequence[DatasetId]:
-        return transact(self._engine, "find foldable", lambda c: folding.find_due(c, dataset_ids, bounds))
+    def find_foldable(self, *lane_ids: LaneId, bounds: FoldBounds) -> Sequence[LaneId]:
+        return transact(self._engine, "find foldable", lambda c: folding.find_due(c, lane_ids, bounds))
 
-    def fold(self, dataset_id: DatasetId, *, fence: int, bounds: FoldBounds, limit: int) -> int:
+    def fold(self, lane_id: LaneId, *, fence: int, bounds: FoldBounds, limit: int) -> int:
         return transact(
             self._engine,
             "fold sequences",
-            lambda c: folding.fold(c, dataset_id, fence, bounds, limit),
+            lambda c: folding.fold(c, lane_id, fence, bounds, limit),
             committed=Failpoint.FOLD_COMMITTED,
         )
 
-    def forget(self, dataset_id: DatasetId, *, fence: int, bounds: FoldBounds, limit: int) -> int:
-        return transact(
-            self._engine, "forget sequences", lambda c: forgetting.forget(c, dataset_id, fence, bounds, limit)
-        )
+    def forget(self, lane_id: LaneId, *, fence: int, bounds: FoldBounds, limit: int) -> int:
+        return transact(self._engine, "forget sequences", lambda c: forgetting.forget(c, lane_id, fence, bounds, limit))
 
-    def mark_folded(self, dataset_id: DatasetId, *, fence: int, bounds: FoldBounds) -> None:
-        transact(self._engine, "mark folded", lambda c: folding.mark_folded(c, dataset_id, fence, bounds))
+    def mark_folded(self, lane_id: LaneId, *, fence: int, bounds: FoldBounds) -> None:
+        transact(self._engine, "mark folded", lambda c: folding.mark_folded(c, lane_id, fence, bounds))

@@ -2,8 +2,9 @@
 
     destination       where each job publishes, and the identity of the destination that is there
     dataset           one row for each dataset (job, URN): its version, and the last accepted schema of the source
-    lease             who may work on the dataset now; ``fence`` grows with each owner
-    watermark_key     the keys with positions of their own, and their published positions
+    lane              the places of a dataset's writers; each dataset has lane 0, a sink one for each writer
+    lease             who may work on the lane now; ``fence`` grows with each owner
+    watermark_key     the keys with positions of their own, their lanes, and their published positions
     run, run_dataset  history: each run of a job, and how each dataset partition left the run
     commit_sequence   one publication of one dataset partition, from BUILDING to DONE or ABORTED
     attempt           one write to one staging directory; history of tasks
@@ -35,7 +36,7 @@ from gobblin_assets.db.tables.log import (
     work_unit,
 )
 from gobblin_assets.db.tables.rates import rate_share
-from gobblin_assets.db.tables.state import dataset, lease, run, watermark_key
+from gobblin_assets.db.tables.state import dataset, lane, lease, run, watermark_key
 
 __all__ = [
     "SCHEMA",
@@ -45,6 +46,7 @@ __all__ = [
     "destination",
     "event_cursor",
     "event_failure",
+    "lane",
     "lease",
     "ledger",
     "metadata",

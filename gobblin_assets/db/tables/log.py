@@ -20,7 +20,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from gobblin_assets.db.sequence_states import IS_OPEN, IS_OVER, IS_UNFINISHED, MAY_BE_UNSEALED
 from gobblin_assets.db.table_metadata import metadata, moment, states
-from gobblin_assets.db.tables.state import dataset, run, watermark_key
+from gobblin_assets.db.tables.state import dataset, lane, run, watermark_key
 from gobblin_assets.model.sequence_state import SequenceState
 
 commit_sequence = Table(
@@ -28,6 +28,7 @@ commit_sequence = Table(
     metadata,
     Column("sequence_id", Uuid, primary_key=True),
     Column("dataset_id", ForeignKey(dataset.c.dataset_id), nullable=False),
+    Column("lane_id", ForeignKey(lane.c.lane_id), nullable=False),
     Column("run_id", ForeignKey(run.c.run_id), nullable=False),
     Column("partition", Text, nullable=False),
     Column("mode", Text, nullable=False),
@@ -37,6 +38,7 @@ commit_sequence = Table(
     # BUILDING -> PREPARED -> DONE; BUILDING -> ABORTED; PREPARED <-> BLOCKED; PREPARED or BLOCKED ->
     # ABANDONING -> ABORTED: model.sequence_state.EDGES.
     Column("state", Text, nullable=False),
+    # The lane's version before it, and the dataset's version after it.
     Column("base_version", BigInteger),
     Column("result_version", BigInteger),
     Column("digest", LargeBinary),
@@ -68,7 +70,7 @@ commit_sequence = Table(
     CheckConstraint("(state = 'DONE') = (result_version IS NOT NULL)", name="done"),
     Index(
         "commit_sequence_one_open",
-        "dataset_id",
+        "lane_id",
         unique=True,
         postgresql_where=text(f"state {IS_OPEN}"),
     ),
@@ -92,6 +94,8 @@ commit_sequence = Table(
         postgresql_where=text("state = 'DONE'"),
     ),
     UniqueConstraint("dataset_id", "result_version"),
+    # Finds a lane's sequences; a dataset may have very many of other lanes.
+    Index(None, "lane_id", "result_version"),
     Index(None, "run_id"),
 )
 
@@ -100,6 +104,7 @@ past_sequence = Table(
     metadata,
     Column("sequence_id", Uuid, primary_key=True),
     Column("dataset_id", ForeignKey(dataset.c.dataset_id), nullable=False),
+    Column("lane_id", ForeignKey(lane.c.lane_id), nullable=False),
     Column("state", Text, nullable=False),
     CheckConstraint(f"state {IS_OVER}", name="state"),
 )
@@ -110,6 +115,7 @@ attempt = Table(
     Column("attempt_id", Uuid, primary_key=True),
     Column("sequence_id", ForeignKey(commit_sequence.c.sequence_id), nullable=False),
     Column("dataset_id", ForeignKey(dataset.c.dataset_id), nullable=False),
+    Column("lane_id", ForeignKey(lane.c.lane_id), nullable=False),
     Column("fence", BigInteger, nullable=False),
     Column("multi_work_unit", Integer, nullable=False),
     Column("try_number", Integer, nullable=False),
@@ -138,7 +144,7 @@ attempt = Table(
         unique=True,
         postgresql_where=text("state = 'STAGED'"),
     ),
-    Index("attempt_to_clean", "dataset_id", postgresql_where=text("cleaned_at IS NULL")),
+    Index("attempt_to_clean", "lane_id", postgresql_where=text("cleaned_at IS NULL")),
     Index(None, "sequence_id"),
 )
 

@@ -41,9 +41,14 @@ _DATASETS: Final = text(f"""
                  FROM gobblin.segment g JOIN gobblin.commit_sequence s USING (sequence_id)
                 WHERE g.dataset_id = d.dataset_id AND g.sealed AND g.retired_by IS NULL AND s.state = 'DONE'
            ) f ON true
-      LEFT JOIN gobblin.commit_sequence o
-             ON o.dataset_id = d.dataset_id AND o.state {IS_OPEN}
-      LEFT JOIN gobblin.lease l ON l.dataset_id = d.dataset_id AND l.expires_at > clock_timestamp()
+      LEFT JOIN LATERAL (
+               SELECT state, sequence_id FROM gobblin.commit_sequence
+                WHERE dataset_id = d.dataset_id AND state {IS_OPEN} ORDER BY prepared_at LIMIT 1
+           ) o ON true
+      LEFT JOIN LATERAL (
+               SELECT owner FROM gobblin.lane JOIN gobblin.lease USING (lane_id)
+                WHERE dataset_id = d.dataset_id AND expires_at > clock_timestamp() ORDER BY number LIMIT 1
+           ) l ON true
       LEFT JOIN LATERAL (
                SELECT outcome, error, ended_at FROM gobblin.run_dataset
                 WHERE dataset_id = d.dataset_id ORDER BY ended_at DESC LIMIT 1

@@ -25,15 +25,22 @@ _REGISTER = text("""
     SELECT d.dataset_id, d.urn FROM gobblin.dataset d JOIN named USING (urn) WHERE d.job = :job
 """)
 
+# Lane 0 of each, with its lease.
+_REGISTER_LANES = text("""
+    INSERT INTO gobblin.lane (lane_id, dataset_id, number)
+    SELECT each, each, 0 FROM unnest(CAST(:dataset_ids AS bigint[])) AS each ORDER BY each
+        ON CONFLICT (lane_id) DO NOTHING
+""")
+
 _REGISTER_LEASES = text("""
-    INSERT INTO gobblin.lease (dataset_id)
+    INSERT INTO gobblin.lease (lane_id)
     SELECT unnest(CAST(:dataset_ids AS bigint[]))
-        ON CONFLICT (dataset_id) DO NOTHING
+        ON CONFLICT (lane_id) DO NOTHING
 """)
 
 _LOAD_DATASETS = text("""
-    SELECT d.dataset_id, d.urn, d.version, d.source_columns, d.published_columns, d.source_facts
-      FROM gobblin.dataset d
+    SELECT d.dataset_id, d.urn, n.version, d.source_columns, d.published_columns, d.source_facts
+      FROM gobblin.dataset d JOIN gobblin.lane n ON n.lane_id = d.dataset_id
      WHERE d.job = :job AND d.urn = ANY (CAST(:urns AS text[]))
 """)
 
@@ -122,7 +129,9 @@ class PostgresDatasetStore:
             if len(rows) < len(set(urns)):
                 # Another process made some of them between the two halves of the statement; they are visible now.
                 rows = connection.execute(_REGISTER, arguments).all()
-            connection.execute(_REGISTER_LEASES, {"dataset_ids": [row.dataset_id for row in rows]})
+            ids = {"dataset_ids": [row.dataset_id for row in rows]}
+            connection.execute(_REGISTER_LANES, ids)
+            connection.execute(_REGISTER_LEASES, ids)
             return {DatasetUrn(row.urn): DatasetId(row.dataset_id) for row in rows}
 
         return transact(self._engine, "register datasets", body)
