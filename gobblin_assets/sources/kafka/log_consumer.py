@@ -131,12 +131,11 @@ class LogConsumer:
                 raise judge_client(final, self._connection, action="read")
             return {}
         found: dict[TopicPartition, PolledPartition] = {}
-        errors = list(map(Message.error, messages))
-        if errors.count(None) != len(errors):
-            for message, error in zip(messages, errors, strict=True):
-                if error is not None:
-                    self._take_error(message, error, found)
-            messages = [message for message, error in zip(messages, errors, strict=True) if error is None]
+        events = [message for message in messages if message.error() is not None]
+        for event in events:
+            self._take_event(event, found)
+        if events:
+            messages = [message for message in messages if message.error() is None]
         _sort_by_partition(messages, found)
         if found:
             self._hear()
@@ -178,9 +177,11 @@ class LogConsumer:
             )
         self._ends.update({TopicPartition(topic, number): each.end for number, each in answer.partitions.items()})
 
-    def _take_error(self, message: Message, error: KafkaError, found: dict[TopicPartition, PolledPartition]) -> None:
-        number, offset = message.partition(), message.offset()
-        name = TopicPartition(message.topic() or "", _NO_PARTITION if number is None else number)
+    def _take_event(self, event: Message, found: dict[TopicPartition, PolledPartition]) -> None:
+        error, number, offset = event.error(), event.partition(), event.offset()
+        if error is None:
+            return
+        name = TopicPartition(event.topic() or "", _NO_PARTITION if number is None else number)
         code, said = error.name(), self._connection.scrub(error.str())
         if code == _END:
             found.setdefault(name, PolledPartition()).end = offset
