@@ -210,13 +210,12 @@ class LogConsumer:
 
 
 def _sort_by_partition(messages: list[Message], found: dict[TopicPartition, PolledPartition]) -> None:
-    names = list(zip(map(Message.topic, messages), map(Message.partition, messages), strict=True))
     groups: dict[tuple[str | None, int | None], list[Message]] = {}
-    if names and names.count(names[0]) == len(names):
-        groups[names[0]] = messages
+    if len(set(map(Message.partition, messages))) == len(set(map(Message.topic, messages))) == 1:
+        groups[messages[0].topic(), messages[0].partition()] = messages
     else:
-        for of, message in zip(names, messages, strict=True):
-            groups.setdefault(of, []).append(message)
+        for message in messages:
+            groups.setdefault((message.topic(), message.partition()), []).append(message)
     for (topic, number), records in groups.items():
         name = TopicPartition(topic or "", _NO_PARTITION if number is None else number)
         found.setdefault(name, PolledPartition()).messages = records

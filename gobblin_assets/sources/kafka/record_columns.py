@@ -1,9 +1,10 @@
 """Messages of librdkafka as columns of Arrow, column by column: a record costs no Python code of its own."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Message
 
 from gobblin_assets.sources.kafka.cluster import TopicPartition
@@ -41,21 +42,20 @@ def build_records(
     are NULL. ``partition``: the one that all records are of, if they are of one.
     """
     count = len(messages)
-    kinds, times = zip(*map(Message.timestamp, messages), strict=True) if messages else ((), ())
     if partition is None:
-        topics = pa.array(map(Message.topic, messages), type=pa.string(), size=count)
-        numbers = pa.array(map(Message.partition, messages), type=pa.int32(), size=count)
+        topics = pa.array(list(map(Message.topic, messages)), type=pa.string())
+        numbers = pa.array(list(map(Message.partition, messages)), type=pa.int32())
     else:
         topics = pa.repeat(pa.scalar(partition.topic, pa.string()), count)
         numbers = pa.repeat(pa.scalar(partition.partition, pa.int32()), count)
     columns = [
-        pa.array(map(Message.key, messages), type=pa.binary(), size=count),
-        pa.array(map(Message.value, messages), type=pa.binary(), size=count),
+        pa.array(list(map(Message.key, messages)), type=pa.binary()),
+        pa.array(list(map(Message.value, messages)), type=pa.binary()),
         topics,
         numbers,
-        pa.array(map(Message.offset, messages), type=pa.int64(), size=count),
-        _as_times(times),
-        _as_types(kinds),
+        pa.array(list(map(Message.offset, messages)), type=pa.int64()),
+        _times_of(messages),
+        _kinds_of(messages),
         _as_headers(messages) if with_headers else pa.nulls(count, _HEADERS),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA)
@@ -66,20 +66,24 @@ def headers_of(message: Message) -> list[tuple[str, bytes | None]] | None:
     return cast("list[tuple[str, bytes | None]] | None", message.headers())
 
 
-def _as_times(times_ms: Sequence[int]) -> pa.Array:
-    is_plain = not times_ms or (min(times_ms) != _NO_TIME_MS and max(times_ms) <= TIME_MS_MAX)
-    known: Iterable[int | None] = (
-        times_ms if is_plain else (None if ms == _NO_TIME_MS or ms > TIME_MS_MAX else ms for ms in times_ms)
-    )
-    return pa.array(known, type=pa.timestamp("ms", "UTC"), size=len(times_ms)).cast(pa.timestamp("us", "UTC"))
+def _times_of(messages: Sequence[Message]) -> pa.Array:
+    times_ms: list[int] = [message.timestamp()[1] for message in messages]
+    found = pa.array(times_ms, type=pa.int64())
+    bounds = pc.min_max(found).as_py()
+    if messages and (bounds["min"] == _NO_TIME_MS or bounds["max"] > TIME_MS_MAX):
+        is_time = pc.and_(pc.not_equal(found, _NO_TIME_MS), pc.less_equal(found, TIME_MS_MAX))
+        found = pc.if_else(is_time, found, pa.scalar(None, pa.int64()))
+    return found.cast(pa.timestamp("ms", "UTC")).cast(pa.timestamp("us", "UTC"))
 
 
-def _as_types(kinds: Sequence[int]) -> pa.Array:
-    different = set(kinds)
+def _kinds_of(messages: Sequence[Message]) -> pa.Array:
+    # Pairs that are kept by the thousand would cost more in garbage collection than the second look.
+    different = {message.timestamp()[0] for message in messages}
     if len(different) == 1:
         kind = _TIMESTAMP_TYPES.get(different.pop(), _WITHOUT_TIME)
-        return pa.repeat(pa.scalar(kind, pa.int32()), len(kinds))
-    return pa.array([_TIMESTAMP_TYPES.get(kind, _WITHOUT_TIME) for kind in kinds], type=pa.int32())
+        return pa.repeat(pa.scalar(kind, pa.int32()), len(messages))
+    kinds = [_TIMESTAMP_TYPES.get(message.timestamp()[0], _WITHOUT_TIME) for message in messages]
+    return pa.array(kinds, type=pa.int32())
 
 
 def _as_headers(messages: Sequence[Message]) -> pa.Array:
