@@ -55,6 +55,17 @@ _STATEMENTS = (
             """,
         )
     ),
+    """
+    CREATE TABLE gobblin.sink_worker (
+        run_id UUID NOT NULL,
+        job TEXT NOT NULL,
+        owner TEXT NOT NULL,
+        configuration TEXT NOT NULL,
+        expires_at TIMESTAMP WITH TIME ZONE NOT NULL,
+        CONSTRAINT sink_worker_pkey PRIMARY KEY (run_id)
+    )
+    """,
+    "CREATE INDEX sink_worker_job_idx ON gobblin.sink_worker (job)",
     "CREATE INDEX watermark_key_lane_id_idx ON gobblin.watermark_key (lane_id)",
     "CREATE INDEX commit_sequence_lane_id_result_version_idx ON gobblin.commit_sequence (lane_id, result_version)",
     "DROP INDEX gobblin.commit_sequence_one_open",
