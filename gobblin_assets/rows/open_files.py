@@ -39,6 +39,11 @@ class OpenFile:
         """The bytes of the file so far: those that are encoded, and those that are held as Arrow has them."""
         return self._stream.size_bytes + self.held_bytes
 
+    @property
+    def kept_bytes(self) -> int:
+        """Memory beside ``held_bytes`` that is free only once the file is finished."""
+        return self._encoder.kept_bytes
+
     def add(self, batch: pa.RecordBatch) -> None:
         """Hold the rows. They must have the file's columns."""
         owned = _without_unseen(batch)

@@ -7,6 +7,7 @@ import pyarrow as pa
 from pyarrow import parquet as pq
 
 from gobblin_assets.model.file_formats import FileFormat
+from gobblin_assets.rows.text_rows import open_csv_rows, open_json_rows
 from gobblin_assets.spark.settings import SPARK_VERSION
 
 # By this, Spark knows that dates and times are in the calendar that it uses itself, and shifts none.
@@ -15,6 +16,11 @@ _METADATA: Final = {"org.apache.spark.version": SPARK_VERSION}
 
 class RowEncoder(Protocol):
     """Writes rows to a stream that it does not close."""
+
+    @property
+    def kept_bytes(self) -> int:
+        """Memory that the encoder keeps between writes, about."""
+        ...
 
     def write(self, rows: pa.Table) -> None: ...
 
@@ -27,6 +33,7 @@ class ParquetRows:
     """Parquet like Spark's: the same types, compression and checksums. Each write is one row group."""
 
     def __init__(self, stream: BinaryIO, schema: pa.Schema, compression: str) -> None:
+        self.kept_bytes = 0
         self._footers: list[pq.FileMetaData] = []
         self._writer = pq.ParquetWriter(
             stream,
@@ -40,6 +47,8 @@ class ParquetRows:
 
     def write(self, rows: pa.Table) -> None:
         self._writer.write_table(rows, row_group_size=rows.num_rows)
+        # Arrow keeps the buffers of a row group until the next one begins, and they may grow by half.
+        self.kept_bytes = rows.nbytes * 3 // 2
 
     def finish(self) -> int:
         self._writer.add_key_value_metadata(_METADATA)
@@ -74,5 +83,7 @@ def open_encoder(file_format: FileFormat, stream: BinaryIO, schema: pa.Schema, c
     match file_format:
         case FileFormat.PARQUET:
             return ParquetRows(stream, schema, compression)
-        case FileFormat.JSON | FileFormat.CSV:
-            raise NotImplementedError(file_format)
+        case FileFormat.JSON:
+            return open_json_rows(stream, schema, compression)
+        case FileFormat.CSV:
+            return open_csv_rows(stream, schema, compression)

@@ -13,6 +13,7 @@ from gobblin_assets.model.file_formats import FileFormat, name_ending
 from gobblin_assets.model.urn import Role
 from gobblin_assets.rows.new_files import FinishedRows, NewFiles
 from gobblin_assets.rows.open_files import OpenFile
+from gobblin_assets.rows.text_rows import require_text_columns
 
 HELD_BYTES_MAX: Final = 64 << 20
 """Bytes of rows that a lane holds in memory before they are encoded, over all of its open files."""
@@ -26,7 +27,8 @@ class LaneFormat:
     """What the files of a lane are. ``columns``: those of each role's files.
 
     ``held_bytes_max`` and ``files_open_max`` bound memory: beyond the first, the file that holds most is encoded;
-    beyond the second, the largest file is closed, and waits for the cut.
+    beyond the second, the largest file is closed, and waits for the cut. So is a file whose encoder keeps most, if all
+    encoders keep more than twice ``held_bytes_max``: they belong to directories that get rows one after the other.
     """
 
     columns: Mapping[Role, pa.Schema]
@@ -55,9 +57,15 @@ class CutFile:
 
 
 class LaneFiles:
-    """``open_files`` is asked at each new file, for the files of the attempt that the next cut seals."""
+    """``open_files`` is asked at each new file, for the files of the attempt that the next cut seals.
+
+    RejectedError names a column that the format can't hold.
+    """
 
     def __init__(self, lane_format: LaneFormat, open_files: Callable[[Role], NewFiles]) -> None:
+        if lane_format.file_format is not FileFormat.PARQUET:
+            for columns in lane_format.columns.values():
+                require_text_columns(lane_format.file_format, columns)
         self._format = lane_format
         self._ending = name_ending(lane_format.file_format, lane_format.compression)
         self._open_files = open_files
@@ -105,6 +113,8 @@ class LaneFiles:
         self.row_counts[placed.role] += placed.rows.num_rows
         while self.held_bytes > self._format.held_bytes_max:
             max(self._open.values(), key=lambda each: each.held_bytes).flush()
+        while sum(each.kept_bytes for each in self._open.values()) > 2 * self._format.held_bytes_max:
+            self._close(max(self._open, key=lambda key: self._open[key].kept_bytes))
 
     def close(self) -> tuple[CutFile, ...]:
         """Close all files, and begin anew."""
