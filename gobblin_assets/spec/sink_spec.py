@@ -22,7 +22,10 @@ class SinkSpec(SpecModel):
 
     lanes: int = Field(4, ge=1, le=256, description="Lanes of each dataset at first; later, `sink scale` says it.")
     every_s: float = Field(
-        1.0, gt=0, allow_inf_nan=False, description="Barriers by time: a publication ends at one, so that this is the least wait."
+        1.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="Barriers by time: a publication ends at one, so that this is the least wait.",
     )
     barriers: Literal["time", "log"] = Field(
         "time",

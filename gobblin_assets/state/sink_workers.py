@@ -13,11 +13,15 @@ from gobblin_assets.model.urn import JobName
 
 @dataclass(frozen=True, slots=True)
 class SinkWorkerRow:
-    """``configuration``: a digest of what the worker does to records; workers of one sink agree."""
+    """``configuration``: a digest of what the worker does to records; workers of one sink agree.
+
+    ``is_drained``: somebody asked the worker to end behind a cut.
+    """
 
     run_id: RunId
     owner: str
     configuration: str
+    is_drained: bool = False
 
 
 class SinkWorkerStore(Protocol):
@@ -28,5 +32,9 @@ class SinkWorkerStore(Protocol):
         ...
 
     def list_live(self, job: JobName) -> Sequence[SinkWorkerRow]: ...
+
+    def drain(self, job: JobName) -> int:
+        """Ask the workers that live now to end behind a cut; returns how many."""
+        ...
 
     def leave(self, run_id: RunId) -> None: ...

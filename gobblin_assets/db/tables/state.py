@@ -77,6 +77,8 @@ sink_worker = Table(
     # A digest of what the worker does to records: workers of one sink agree.
     Column("configuration", Text, nullable=False),
     moment("expires_at", nullable=False),
+    # A person asked it to end behind a cut.
+    Column("is_drained", Boolean, nullable=False, server_default=text("false")),
     Index(None, "job"),
 )
 

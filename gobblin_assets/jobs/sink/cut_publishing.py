@@ -44,7 +44,6 @@ from gobblin_assets.rows.new_files import FilesInDirectory, NewFiles
 from gobblin_assets.run.destination import Destination, Target
 from gobblin_assets.run.job_kind import Output
 from gobblin_assets.run.task import require_whole, task_tag
-from gobblin_assets.spec.sink_spec import SinkSpec
 
 _NUMBER: Final = 0
 """Of the only MultiWorkUnit of a cut."""
@@ -155,9 +154,7 @@ class CutPublisher:
         partition = found.key or ""
         names = self.destination.names_for(Target(lane.urn, partition, sequence_id, _NUMBER))
         ends_at: dt.datetime | None = None if found.window is None else found.window.end
-        return LaneAttempt(
-            sequence_id, attempt_id, partition, ends_at, self.destination.stage(attempt_id), names
-        )
+        return LaneAttempt(sequence_id, attempt_id, partition, ends_at, self.destination.stage(attempt_id), names)
 
     def _new_sequence(self, lane: HeldLane, sequence_id: SequenceId, partition: str) -> NewSequence:
         return NewSequence(

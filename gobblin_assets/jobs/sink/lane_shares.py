@@ -27,7 +27,9 @@ def decide_quota(workers: Sequence[uuid.UUID], me: uuid.UUID, lane_count: int) -
     return least + (place < more)
 
 
-def decide_shares(lanes: Sequence[LaneState], mine: frozenset[LaneId], quota: int, resting: frozenset[LaneId]) -> Shares:
+def decide_shares(
+    lanes: Sequence[LaneState], mine: frozenset[LaneId], quota: int, resting: frozenset[LaneId]
+) -> Shares:
     """What the worker takes and gives back. ``lanes``: those of all datasets that are in use, in one order.
 
     ``resting``: lanes that failed here a moment ago; they are left to others.

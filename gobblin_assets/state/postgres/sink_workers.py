@@ -25,9 +25,13 @@ _FORGET_DEAD = text("""
 """)
 
 _LIST_LIVE = text("""
-    SELECT run_id, owner, configuration FROM gobblin.sink_worker
+    SELECT run_id, owner, configuration, is_drained FROM gobblin.sink_worker
      WHERE job = :job AND expires_at > clock_timestamp()
      ORDER BY run_id
+""")
+
+_DRAIN = text("""
+    UPDATE gobblin.sink_worker SET is_drained = true WHERE job = :job AND expires_at > clock_timestamp()
 """)
 
 _LEAVE = text("DELETE FROM gobblin.sink_worker WHERE run_id = :run_id")
@@ -59,9 +63,12 @@ class PostgresSinkWorkerStore:
     def list_live(self, job: JobName) -> Sequence[SinkWorkerRow]:
         return transact(self._engine, "list sink workers", lambda c: _workers(c.execute(_LIST_LIVE, {"job": job})))
 
+    def drain(self, job: JobName) -> int:
+        return transact(self._engine, "drain sink", lambda c: c.execute(_DRAIN, {"job": job}).rowcount)
+
     def leave(self, run_id: RunId) -> None:
         transact(self._engine, "leave sink", lambda c: c.execute(_LEAVE, {"run_id": run_id}).rowcount)
 
 
 def _workers(rows: Iterable[Row[Any]]) -> list[SinkWorkerRow]:
-    return [SinkWorkerRow(RunId(row.run_id), row.owner, row.configuration) for row in rows]
+    return [SinkWorkerRow(RunId(row.run_id), row.owner, row.configuration, row.is_drained) for row in rows]

@@ -62,6 +62,7 @@ _STATEMENTS = (
         owner TEXT NOT NULL,
         configuration TEXT NOT NULL,
         expires_at TIMESTAMP WITH TIME ZONE NOT NULL,
+        is_drained BOOLEAN NOT NULL DEFAULT false,
         CONSTRAINT sink_worker_pkey PRIMARY KEY (run_id)
     )
     """,
