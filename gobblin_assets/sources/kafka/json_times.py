@@ -1,4 +1,4 @@
-"""Times in the texts of JSON, as Spark reads them with UTC as its zone: which texts are times, and which lose something.
+"""Times in the texts of JSON, as Spark reads them with UTC as its zone: which are times, and which lose something.
 
 A text has one of three outcomes. It stands for a number: days since 1970 for a date, microseconds since 1970 for
 others. It is ``LOSSY`` where Spark reads it, but what it stands for is not the whole text or not in it: a clock's time
@@ -40,8 +40,7 @@ _CLOCK: Final = (
     "(?::(?P<second>[0-9]{1,2})(?:[.](?P<fraction>[0-9]*))?(?P<zone>[^0-9.].*)?)?)?"
 )
 _ANY_MOMENT: Final = re.compile(
-    "(?P<sign>[+-]?)(?P<year>[0-9]{4,6})(?:-(?P<month>[0-9]{1,2})(?:-(?P<day>[0-9]{1,2})"
-    f"(?:[T ]{_CLOCK})?)?)?",
+    f"(?P<sign>[+-]?)(?P<year>[0-9]{{4,6}})(?:-(?P<month>[0-9]{{1,2}})(?:-(?P<day>[0-9]{{1,2}})(?:[T ]{_CLOCK})?)?)?",
     re.DOTALL,
 )
 _CLOCK_ALONE: Final = re.compile(f"(?:T|(?=[0-9]{{1,2}}:)){_CLOCK}", re.DOTALL)
@@ -102,17 +101,17 @@ def _days(found: re.Match[str]) -> int | None:
     year, month, day = int(found["year"]), int(found["month"] or 1), int(found["day"] or 1)
     if found["sign"] == "-":
         year = -year
-    if not 1 <= month <= 12 or not 1 <= day <= _days_in(year, month):  # noqa: PLR2004  months of a year
+    if not 1 <= month <= 12 or not 1 <= day <= _days_in(year, month):
         return None
     # Years that begin in March: the day that some years lack is the last one.
-    shifted = year - (month <= 2)  # noqa: PLR2004  January and February
+    shifted = year - (month <= 2)
     era, of_era = divmod(shifted, 400)
     of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
     return era * _DAYS_PER_ERA + of_era * 365 + of_era // 4 - of_era // 100 + of_year - _EPOCH_DAYS
 
 
 def _days_in(year: int, month: int) -> int:
-    if month == 2:  # noqa: PLR2004  February
+    if month == 2:
         return 29 if year % 4 == 0 and (year % 100 != 0 or year % 400 == 0) else 28
     return 30 if month in {4, 6, 9, 11} else 31
 
@@ -120,7 +119,7 @@ def _days_in(year: int, month: int) -> int:
 def _clock(found: re.Match[str]) -> tuple[int, int] | None:
     """Seconds of the day, and microseconds of the second."""
     hour, minute, second = int(found["hour"] or 0), int(found["minute"] or 0), int(found["second"] or 0)
-    if hour > 23 or minute > 59 or second > 59:  # noqa: PLR2004  a clock
+    if hour > 23 or minute > 59 or second > 59:
         return None
     return hour * 3600 + minute * 60 + second, int((found["fraction"] or "")[:6].ljust(6, "0"))
 
@@ -160,7 +159,7 @@ def _fixed_offset_s(offset: str) -> int | None:
         return None
     hours, minutes, seconds = int(found[2] or found[3]), int(found[4] or 0), int(found[5] or 0)
     total = hours * 3600 + minutes * 60 + seconds
-    if minutes > 59 or seconds > 59 or total > _OFFSET_SECONDS_MAX:  # noqa: PLR2004  a clock
+    if minutes > 59 or seconds > 59 or total > _OFFSET_SECONDS_MAX:
         return None
     return -total if found[1] == "-" else total
 
