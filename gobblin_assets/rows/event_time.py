@@ -27,7 +27,8 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.column_names import name_key
 from gobblin_assets.model.watermark import to_micros
 from gobblin_assets.rows.columns import find_column, named, raising, require_column
-from gobblin_assets.rows.row_quality import DEAD_LETTER_COLUMN, dead_letter_columns, is_dead_letter
+from gobblin_assets.rows.hidden_columns import DEAD_LETTER_COLUMN
+from gobblin_assets.rows.row_quality import dead_letter_columns, is_dead_letter
 from gobblin_assets.spec.event_time_spec import EventTimeSpec, TimeUnit
 
 DEAD_LETTER_VALUE: Final = "dead_letter"
