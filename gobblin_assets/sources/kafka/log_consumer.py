@@ -41,6 +41,7 @@ _SETTINGS: Final = {
     "fetch.wait.max.ms": 100,
     # With the default, a full queue stops the fetching for a second.
     "fetch.queue.backoff.ms": 10,
+    "reconnect.backoff.max.ms": 2_000,
     "topic.metadata.propagation.max.ms": 3_000,
     "queued.max.messages.kbytes": 65_536,
 }
