@@ -37,9 +37,9 @@ def test_a_restart_of_the_broker_is_waited_out(broker: KafkaBroker) -> None:
     name = make_topic(broker.bootstrap, "restarted")
     vnode = f"{name}:0"
     produce(broker.bootstrap, name, [b"%d" % number for number in range(100)])
-    with following(broker.bootstrap, name) as epochs:
+    with following(broker.bootstrap, name, timeout_s=1) as epochs:
         epochs.read_to({vnode: 100})
-        broker.kill()
+        broker.stop()
         seen = len(epochs.closed)
         for item in epochs.log.read(wait_s=0.5):
             raise AssertionError(f"nothing can come while the broker is away, not even a barrier: {item}")

@@ -70,11 +70,18 @@ def start_positions(
 
 @contextmanager
 def following(
-    bootstrap: str, topic: str, positions: Mapping[str, int] | None = None, *, epoch: int = 0, **options: object
+    bootstrap: str,
+    topic: str,
+    positions: Mapping[str, int] | None = None,
+    *,
+    epoch: int = 0,
+    timeout_s: float = 30.0,
+    **options: object,
 ) -> Iterator[Epochs]:
     start = start_positions(bootstrap, topic)
     settings: dict[str, object] = {"topic_ids": {topic: start.topic_id}, "barriers": _SOON, **options}
-    with closing(KafkaEpochLog(KafkaConnection(bootstrap), **settings)) as log:  # type: ignore[arg-type]  # any option
+    connection = KafkaConnection(bootstrap, timeout_s=timeout_s)
+    with closing(KafkaEpochLog(connection, **settings)) as log:  # type: ignore[arg-type]  # any option
         chosen = start.positions if positions is None else positions
         log.assign(chosen, epochs=dict.fromkeys(chosen, epoch) if epoch else {})
         yield Epochs(log)
