@@ -2,22 +2,15 @@
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pytest
 
 from demo.kafka.broker import KafkaBroker
 from gobblin_assets.errors import GobblinError, RejectedError
-from gobblin_assets.sources.kafka.cluster import Isolation
 from gobblin_assets.sources.kafka.confluent import ConfluentCluster
 from gobblin_assets.sources.kafka.connection import KafkaConnection
-from gobblin_assets.sources.kafka.epoch_log import KafkaEpochLog, TimeBarriers
-from gobblin_assets.sources.kafka.record_columns import RECORD_SCHEMA
-from gobblin_assets.sources.kafka.start_positions import TopicStart, find_start_positions
-from gobblin_assets.sources.log_port import Barrier, LogItem, StreamChunk, UpdateVnodeBitmap
+from gobblin_assets.sources.log_port import StreamChunk, UpdateVnodeBitmap
 from tests.support.kafka import (
     COMPACTED,
     MakeTopic,
@@ -33,85 +26,17 @@ from tests.support.kafka import (
     produce_committed,
 )
 from tests.support.spark import wait_until
+from tests.support.topic_epochs import following, numbered, start_positions
 from tests.support.topic_plans import Follower
-
-_SOON = TimeBarriers(0.05)
-
-
-@dataclass
-class Epochs:
-    """What a reader gave, cut by its barriers. ``open``: the values since the last one, by vnode."""
-
-    log: KafkaEpochLog
-    closed: list[tuple[Barrier, Counter[tuple[str, bytes]]]] = field(default_factory=list)
-    open: Counter[tuple[str, bytes]] = field(default_factory=Counter)
-
-    def read_until(self, reached: Callable[[], bool], what: str) -> None:
-        def is_reached() -> bool:
-            for item in self.log.read(wait_s=0.2):
-                self._take(item)
-            return reached()
-
-        wait_until(is_reached, what)
-
-    def read_to(self, positions: Mapping[str, int]) -> None:
-        self.read_until(lambda: self.positions == positions, f"a barrier at {positions}, last one at {self.positions}")
-
-    @property
-    def positions(self) -> Mapping[str, int]:
-        return self.closed[-1][0].positions if self.closed else {}
-
-    @property
-    def values(self) -> Counter[tuple[str, bytes]]:
-        """All values in front of a barrier."""
-        return sum((values for _barrier, values in self.closed), Counter())
-
-    def _take(self, item: LogItem) -> None:
-        match item:
-            case StreamChunk():
-                assert item.chunk.schema == RECORD_SCHEMA
-                self.open.update((item.vnode, value) for value in item.chunk["value"].to_pylist())
-            case Barrier():
-                assert item.is_checkpoint
-                assert not self.closed or item.epoch > self.closed[-1][0].epoch
-                self.closed.append((item, self.open))
-                self.open = Counter()
-            case UpdateVnodeBitmap():
-                assert not self.open, "what came before must be cut first"
-
-
-def _start(
-    bootstrap: str, topic: str, follower: Follower | None = None, isolation: Isolation = "read_committed"
-) -> TopicStart:
-    request = (follower or Follower(topic=topic)).request()
-    return find_start_positions(ConfluentCluster(KafkaConnection(bootstrap)), request, isolation=isolation)
-
-
-@contextmanager
-def _following(
-    bootstrap: str, topic: str, positions: Mapping[str, int] | None = None, *, epoch: int = 0, **options: object
-) -> Iterator[Epochs]:
-    start = _start(bootstrap, topic)
-    settings: dict[str, object] = {"topic_ids": {topic: start.topic_id}, "barriers": _SOON, **options}
-    with closing(KafkaEpochLog(KafkaConnection(bootstrap), **settings)) as log:  # type: ignore[arg-type]  # any option
-        chosen = start.positions if positions is None else positions
-        log.assign(chosen, epochs=dict.fromkeys(chosen, epoch) if epoch else {})
-        yield Epochs(log)
-
-
-def _numbered(topic: str, numbers: range, partitions: int) -> tuple[list[Record], Counter[tuple[str, bytes]]]:
-    """Records, and what a reader gives for them."""
-    records = [Record(b"%d" % number, partition=number % partitions) for number in numbers]
-    return records, Counter((f"{topic}:{record.partition}", record.value or b"") for record in records)
 
 
 def test_epochs_hold_each_record_once_over_a_restart(kafka_broker: KafkaBroker, topic: MakeTopic) -> None:
     """The second reader begins at some barrier in the middle of the first one's."""
     bootstrap, name = kafka_broker.bootstrap, topic(partitions=2)
     sent: Counter[tuple[str, bytes]] = Counter()
-    with _following(bootstrap, name) as first:
+    with following(bootstrap, name) as first:
         for round_number in range(4):
-            records, expected = _numbered(name, range(round_number * 500, (round_number + 1) * 500), 2)
+            records, expected = numbered(name, range(round_number * 500, (round_number + 1) * 500), 2)
             produce(bootstrap, name, records)
             sent += expected
             first.read_to({f"{name}:0": 250 * (round_number + 1), f"{name}:1": 250 * (round_number + 1)})
@@ -120,7 +45,7 @@ def test_epochs_hold_each_record_once_over_a_restart(kafka_broker: KafkaBroker, 
     at = filled[1]
     barrier = first.closed[at][0]
     before: Counter[tuple[str, bytes]] = sum((values for _barrier, values in first.closed[: at + 1]), Counter())
-    with _following(bootstrap, name, barrier.positions, epoch=first.closed[-1][0].epoch) as second:
+    with following(bootstrap, name, barrier.positions, epoch=first.closed[-1][0].epoch) as second:
         second.read_to({f"{name}:0": 1000, f"{name}:1": 1000})
         assert before + second.values == sent
         assert second.closed[0][0].epoch > first.closed[-1][0].epoch
@@ -140,7 +65,7 @@ def test_records_keep_their_parts(kafka_broker: KafkaBroker, topic: MakeTopic) -
     )
     found: list[pa.RecordBatch] = []
     for with_headers in (True, False):
-        with _following(bootstrap, name, with_headers=with_headers) as epochs:
+        with following(bootstrap, name, with_headers=with_headers) as epochs:
             wait_until(
                 lambda: any(
                     isinstance(item, StreamChunk) and not found.append(item.chunk)  # type: ignore[func-returns-value]  # keeps it
@@ -170,7 +95,7 @@ def test_positions_pass_what_no_reader_sees_and_no_open_transaction(
     vnode = f"{name}:0"
     produce_committed(bootstrap, name, [b"a", b"b"])
     produce_aborted(bootstrap, name, [b"never"])
-    with _following(bootstrap, name) as epochs:
+    with following(bootstrap, name) as epochs:
         epochs.read_to({vnode: 5})  # three records and two markers
         assert epochs.values == Counter({(vnode, b"a"): 1, (vnode, b"b"): 1})
         with open_transaction(bootstrap) as transaction:
@@ -184,7 +109,7 @@ def test_positions_pass_what_no_reader_sees_and_no_open_transaction(
         epochs.read_to({vnode: 8})
         assert epochs.values == Counter([(vnode, b"a"), (vnode, b"b"), (vnode, b"c"), (vnode, b"plain, behind it")])
     # A reader that begins in front of a marker ends up behind it.
-    with _following(bootstrap, name, {vnode: 2}) as epochs:
+    with following(bootstrap, name, {vnode: 2}) as epochs:
         epochs.read_to({vnode: 8})
         assert epochs.values == Counter([(vnode, b"c"), (vnode, b"plain, behind it")])
 
@@ -193,7 +118,7 @@ def test_read_uncommitted_sees_open_transactions(kafka_broker: KafkaBroker, topi
     bootstrap, name = kafka_broker.bootstrap, topic()
     with open_transaction(bootstrap) as transaction:
         transaction.produce(name, [b"a", b"b"])
-        with _following(bootstrap, name, isolation="read_uncommitted") as epochs:
+        with following(bootstrap, name, isolation="read_uncommitted") as epochs:
             epochs.read_to({f"{name}:0": 2})
             assert epochs.values == Counter([(f"{name}:0", b"a"), (f"{name}:0", b"b")])
         transaction.abort()
@@ -205,7 +130,7 @@ def test_a_compacted_topic_is_read_to_its_end(kafka_broker: KafkaBroker, topic: 
     compact(bootstrap, name)
     end = ConfluentCluster(KafkaConnection(bootstrap)).find_offsets([name], isolation="read_committed")[name]
     assert not isinstance(end, GobblinError)
-    with _following(bootstrap, name) as epochs:
+    with following(bootstrap, name) as epochs:
         epochs.read_to({f"{name}:0": end.partitions[0].end})
         assert epochs.values[f"{name}:0", b"4"] == 1
         assert epochs.values[f"{name}:0", b"3"] == 0
@@ -213,13 +138,13 @@ def test_a_compacted_topic_is_read_to_its_end(kafka_broker: KafkaBroker, topic: 
 
 def test_a_vnode_is_read_again_from_a_barrier_and_others_go_on(kafka_broker: KafkaBroker, topic: MakeTopic) -> None:
     bootstrap, name = kafka_broker.bootstrap, topic(partitions=2)
-    records, expected = _numbered(name, range(100), 2)
+    records, expected = numbered(name, range(100), 2)
     produce(bootstrap, name, records)
-    with _following(bootstrap, name) as epochs:
+    with following(bootstrap, name) as epochs:
         epochs.read_to({f"{name}:0": 50, f"{name}:1": 50})
         assert epochs.values == expected
         epochs.log.rewind(f"{name}:1", 20)
-        more, later = _numbered(name, range(100, 110), 2)
+        more, later = numbered(name, range(100, 110), 2)
         produce(bootstrap, name, more)
         epochs.closed.clear()
         epochs.read_to({f"{name}:0": 55, f"{name}:1": 55})
@@ -229,13 +154,13 @@ def test_a_vnode_is_read_again_from_a_barrier_and_others_go_on(kafka_broker: Kaf
 
 def test_vnodes_come_and_go_at_barriers(kafka_broker: KafkaBroker, topic: MakeTopic) -> None:
     bootstrap, name = kafka_broker.bootstrap, topic(partitions=3)
-    records, expected = _numbered(name, range(300), 3)
+    records, expected = numbered(name, range(300), 3)
     produce(bootstrap, name, records)
     a, b, c = (f"{name}:{number}" for number in range(3))
-    with _following(bootstrap, name, {a: 0, b: 0}) as epochs:
+    with following(bootstrap, name, {a: 0, b: 0}) as epochs:
         epochs.read_to({a: 100, b: 100})
         epochs.log.assign({b: 100, c: 10})
-        more, later = _numbered(name, range(300, 330), 3)
+        more, later = numbered(name, range(300, 330), 3)
         produce(bootstrap, name, more)
         items = epochs.log.read(wait_s=0.2)
         assert next(items) == UpdateVnodeBitmap(frozenset({b, c}))
@@ -254,17 +179,17 @@ def test_added_partitions_are_found_and_read_from_their_beginning(kafka_broker: 
     bootstrap, name = kafka_broker.bootstrap, topic()
     produce(bootstrap, name, [b"old"])
     follower = Follower({"bootstrap_with": "latest"}, topic=name)
-    first = _start(bootstrap, name, follower)
+    first = start_positions(bootstrap, name, follower)
     assert first.positions == {f"{name}:0": 1}
     assert first.vnodes[f"{name}:0"].lost == 1
     follower.watermarks, follower.facts = {f"{name}:0": 1}, dict(first.facts)
     add_partitions(bootstrap, name, 2)
     produce(bootstrap, name, [Record(b"new", partition=1), Record(b"old's next", partition=0)])
-    second = _start(bootstrap, name, follower)
+    second = start_positions(bootstrap, name, follower)
     assert second.positions == {f"{name}:0": 1, f"{name}:1": 0}
     assert second.vnodes[f"{name}:0"].watermark == 1
     assert second.vnodes[f"{name}:1"].watermark is None
-    with _following(bootstrap, name, second.positions) as epochs:
+    with following(bootstrap, name, second.positions) as epochs:
         epochs.read_to({f"{name}:0": 2, f"{name}:1": 1})
         assert epochs.values == Counter([(f"{name}:0", b"old's next"), (f"{name}:1", b"new")])
 
@@ -275,23 +200,23 @@ def test_offsets_out_of_range_are_refused_or_reset_by_the_rule(kafka_broker: Kaf
     produce(bootstrap, name, [b"%d" % number for number in range(10)])
     delete_records(bootstrap, name, {0: 4})
     for position in (2, 11):
-        with _following(bootstrap, name, {vnode: position}) as epochs:
+        with following(bootstrap, name, {vnode: position}) as epochs:
             with pytest.raises(RejectedError, match=rf"{name}:0: the broker does not have the offset") as refused:
                 epochs.read_until(lambda: False, "an error")
             assert refused.value.field == "kafka.reset_on_out_of_range"
             assert not epochs.values
-    facts = _start(bootstrap, name).facts
+    facts = start_positions(bootstrap, name).facts
     with pytest.raises(RejectedError, match="the next offset is 2, and the broker has 4 to 10"):
-        _start(bootstrap, name, Follower(watermarks={vnode: 2}, facts=dict(facts), topic=name))
+        start_positions(bootstrap, name, Follower(watermarks={vnode: 2}, facts=dict(facts), topic=name))
     nearest = Follower({"reset_on_out_of_range": "nearest"}, watermarks={vnode: 2}, facts=dict(facts), topic=name)
-    found = _start(bootstrap, name, nearest)
+    found = start_positions(bootstrap, name, nearest)
     start = found.vnodes[vnode]
     assert (start.position, start.watermark, start.lost) == (4, 2, 2)
     assert any("reset to 4 by the rule nearest" in note for note in found.notes)
     nearest.watermarks = {vnode: 11}
-    shorter = _start(bootstrap, name, nearest)
+    shorter = start_positions(bootstrap, name, nearest)
     assert shorter.positions == {f"{vnode}#1": 10}
-    with _following(bootstrap, name, shorter.positions) as epochs:
+    with following(bootstrap, name, shorter.positions) as epochs:
         produce(bootstrap, name, [b"next"])
         epochs.read_to({f"{vnode}#1": 11})
         assert epochs.values == Counter([(f"{vnode}#1", b"next")])
@@ -301,7 +226,7 @@ def test_records_of_a_topic_made_anew_are_in_no_epoch(kafka_broker: KafkaBroker,
     """The client itself reads on in the new topic, at the old one's offsets."""
     bootstrap, name = kafka_broker.bootstrap, topic()
     produce(bootstrap, name, [b"old"] * 5)
-    with _following(bootstrap, name) as epochs:
+    with following(bootstrap, name) as epochs:
         epochs.read_to({f"{name}:0": 5})
         delete_topics(bootstrap, name)
         make_topic(bootstrap, name)
@@ -310,13 +235,13 @@ def test_records_of_a_topic_made_anew_are_in_no_epoch(kafka_broker: KafkaBroker,
             epochs.read_until(lambda: False, "an error")
         assert epochs.values == Counter({(f"{name}:0", b"old"): 5})
     with pytest.raises(RejectedError, match="was deleted and made again: its id was"):
-        _start(bootstrap, name, Follower(facts={"topic_id": "another"}, topic=name))
+        start_positions(bootstrap, name, Follower(facts={"topic_id": "another"}, topic=name))
 
 
 def test_a_deleted_topic_is_an_error(kafka_broker: KafkaBroker, topic: MakeTopic) -> None:
     bootstrap, name = kafka_broker.bootstrap, topic()
     produce(bootstrap, name, [b"old"] * 5)
-    with _following(bootstrap, name) as epochs:
+    with following(bootstrap, name) as epochs:
         epochs.read_to({f"{name}:0": 5})
         delete_topics(bootstrap, name)
         with pytest.raises(RejectedError, match="there is no topic"):

@@ -1,9 +1,9 @@
 """When vnodes of a log that carries its own barriers have all reached one epoch. Pure.
 
 A marker with the number of an epoch lies in every vnode, behind the last record of the epoch. A vnode that reached the
-marker of an epoch waits until all others are as far. If one of them goes on behind a higher marker instead, it has no
-marker of that epoch (it began later, or its marker was never written): the waiting ones go on to the higher epoch,
-which then takes in the records of both. Records are never cut within an epoch in this way.
+marker of an epoch waits until all others are as far. If one of them comes to a higher marker instead, it has no marker
+of that epoch (it began later, or its marker was never written): the waiting ones go on, and the higher epoch takes in
+the records of both. So barriers are at the epochs that all vnodes have markers of, in whatever order they are read.
 """
 
 from collections.abc import Collection, Mapping, Sequence

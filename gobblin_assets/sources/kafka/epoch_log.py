@@ -14,8 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from confluent_kafka import Message
-
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.model.clock import Clock, SystemClock
 from gobblin_assets.sources.kafka.cluster import Isolation, TopicPartition
@@ -30,11 +28,8 @@ from gobblin_assets.sources.kafka.epoch_markers import (
 )
 from gobblin_assets.sources.kafka.keys import parse_key
 from gobblin_assets.sources.kafka.log_consumer import LogConsumer, PolledPartition
-from gobblin_assets.sources.kafka.record_columns import build_records
+from gobblin_assets.sources.kafka.record_columns import ClientMessage, build_records, offset_of_message, time_ms_of
 from gobblin_assets.sources.log_port import NEVER_CUT, Barrier, LogItem, StreamChunk, UpdateVnodeBitmap
-
-LAG_S_MAX: Final = 5.0
-"""The age of the ends by which a lag is measured."""
 
 ASK_EVERY_S: Final = 10.0
 """A topic in which no barrier comes is asked for its id so often, since its silence may be that of the brokers."""
@@ -62,11 +57,11 @@ class _Vnode:
     name: TopicPartition
     position: int
     cut: int
-    held: list[Message] = field(default_factory=list)
+    held: list[ClientMessage] = field(default_factory=list)
 
     @property
     def fetched_to(self) -> int:
-        return _offset_of(self.held[-1]) + 1 if self.held else self.position
+        return offset_of_message(self.held[-1]) + 1 if self.held else self.position
 
 
 class KafkaEpochLog:
@@ -153,9 +148,7 @@ class KafkaEpochLog:
 
     def measure_lag(self) -> Mapping[str, int]:
         """A vnode whose end the brokers have not told is left out."""
-        if self._vnodes and self._consumer.age_s > LAG_S_MAX:
-            self._consumer.check_topics()
-        ends = self._consumer.ends
+        ends = self._consumer.find_ends()
         return {vnode: max(0, ends[each.name] - each.cut) for vnode, each in self._vnodes.items() if each.name in ends}
 
     def close(self) -> None:
@@ -180,8 +173,8 @@ class KafkaEpochLog:
     def _take(self, vnode: str, found: PolledPartition) -> None:
         each = self._vnodes[vnode]
         messages = found.messages
-        if messages and _offset_of(messages[0]) < each.fetched_to:
-            messages = [message for message in messages if _offset_of(message) >= each.fetched_to]
+        if messages and offset_of_message(messages[0]) < each.fetched_to:
+            messages = [message for message in messages if offset_of_message(message) >= each.fetched_to]
         if isinstance(self._barriers, MarkerBarriers):
             # The end event says nothing here: positions are those of markers.
             each.held += messages
@@ -191,14 +184,14 @@ class KafkaEpochLog:
         if found.end is not None:
             each.position = max(each.position, found.end)
 
-    def _give(self, vnode: str, messages: Sequence[Message]) -> None:
+    def _give(self, vnode: str, messages: Sequence[ClientMessage]) -> None:
         if not messages:
             return
         each = self._vnodes[vnode]
         chunk = build_records(messages, with_headers=self._with_headers, partition=each.name)
         self._chunks += 1
         self._items.append(StreamChunk(vnode, chunk, self._chunks))
-        each.position = _offset_of(messages[-1]) + 1
+        each.position = offset_of_message(messages[-1]) + 1
 
     def _drop_chunks(self, vnode: str) -> None:
         self._items = deque(
@@ -252,9 +245,9 @@ class KafkaEpochLog:
     def _pass_marker(self, vnode: str, each: _Vnode) -> None:
         """The vnode's next record is a marker. If it can't be passed, it stays the next one."""
         marker = each.held[0]
-        epoch, position = read_epoch(marker, each.name), _offset_of(marker) + 1
+        epoch, position = read_epoch(marker, each.name), offset_of_message(marker) + 1
         before = self._alignment.epoch_of(vnode)
-        reached = self._alignment.reach(vnode, epoch, position, marker.timestamp()[1])
+        reached = self._alignment.reach(vnode, epoch, position, time_ms_of(marker))
         if reached is Reached.BACK:
             raise reject_marker(marker, each.name, f"the marker of epoch {epoch} comes after the one of {before}")
         each.held = each.held[1:]
@@ -293,8 +286,3 @@ def _parse_vnode(vnode: str) -> TopicPartition:
             f"{vnode!r} is no vnode of a topic", field="positions", hint="Write it like MyTopic:0, as its watermark."
         )
     return key.partition
-
-
-def _offset_of(message: Message) -> int:
-    # Only an event without a record has no offset.
-    return message.offset() or 0

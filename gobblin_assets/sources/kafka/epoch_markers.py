@@ -4,11 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from confluent_kafka import Message
-
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.sources.kafka.cluster import TopicPartition
-from gobblin_assets.sources.kafka.record_columns import headers_of
+from gobblin_assets.sources.kafka.record_columns import ClientMessage, headers_of, offset_of_message
 
 EPOCH_HEADER: Final = "gobblin-epoch"
 """Its value is the number of the epoch that ends here, in decimal digits."""
@@ -26,7 +24,7 @@ class MarkerBarriers:
     alignment_s: float = ALIGNMENT_S
 
 
-def find_marker(messages: Sequence[Message]) -> int | None:
+def find_marker(messages: Sequence[ClientMessage]) -> int | None:
     """The place of the first record that has the header."""
     for place, headers in enumerate(map(headers_of, messages)):
         if headers is not None and any(name == EPOCH_HEADER for name, _value in headers):
@@ -34,7 +32,7 @@ def find_marker(messages: Sequence[Message]) -> int | None:
     return None
 
 
-def read_epoch(marker: Message, name: TopicPartition) -> int:
+def read_epoch(marker: ClientMessage, name: TopicPartition) -> int:
     """RejectedError for a header that is no number of an epoch."""
     values = [value for name, value in headers_of(marker) or () if name == EPOCH_HEADER]
     value = values[0] or b""
@@ -46,8 +44,8 @@ def read_epoch(marker: Message, name: TopicPartition) -> int:
     )
 
 
-def reject_marker(marker: Message, name: TopicPartition, message: str) -> RejectedError:
-    offset = marker.offset() or 0
+def reject_marker(marker: ClientMessage, name: TopicPartition, message: str) -> RejectedError:
+    offset = offset_of_message(marker)
     return RejectedError(
         f"{name}, offset {offset}: {message}",
         field="barriers",

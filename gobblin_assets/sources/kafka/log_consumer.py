@@ -5,6 +5,7 @@ new topic's records at the old positions and says nothing. So ``check_topics`` a
 before an answer with the same ids is of the same topics.
 """
 
+import contextlib
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping
@@ -24,6 +25,9 @@ from gobblin_assets.sources.kafka.reading import POLL_TIMEOUT_MS
 ANSWER_S_MAX: Final = 5.0
 """How long one question for ids may hold up the reading."""
 
+ENDS_S_MAX: Final = 5.0
+"""The age of the ends by which a lag is measured."""
+
 ASK_AGAIN_S: Final = 1.0
 """The pause after a question without an answer."""
 
@@ -41,6 +45,7 @@ _SETTINGS: Final = {
     "fetch.wait.max.ms": 100,
     # With the default, a full queue stops the fetching for a second.
     "fetch.queue.backoff.ms": 10,
+    "reconnect.backoff.max.ms": 2_000,
     "topic.metadata.propagation.max.ms": 3_000,
     "queued.max.messages.kbytes": 65_536,
 }
@@ -78,7 +83,8 @@ class LogConsumer:
         self._seen: list[ClientFailure] = []
         self._heard_at = self._asked_at = monotonic()
         self._ask_at = float("-inf")
-        self._ends: dict[TopicPartition, int] = {}
+        self._ends: Mapping[TopicPartition, int] = {}
+        self._ends_at = float("-inf")
         settings = {
             **_SETTINGS,
             **connection.admin_settings(),
@@ -94,14 +100,23 @@ class LogConsumer:
             failure = ClientFailure(found.name(), found.str())
             raise judge_client(failure, connection, action="open a consumer") from error
 
-    @property
-    def ends(self) -> Mapping[TopicPartition, int]:
-        """The ends of the topics' partitions as of the last answer, for the consumer's isolation."""
+    def find_ends(self) -> Mapping[TopicPartition, int]:
+        """The ends of the topics' partitions for the consumer's isolation, some seconds old; those that are known."""
+        if self._monotonic() - self._ends_at > ENDS_S_MAX:
+            self._ends_at = self._monotonic()
+            with contextlib.suppress(RetryableError):  # what matters to the reading shows in the reading
+                answers = self._cluster.find_offsets(sorted(self._topic_ids), isolation=self._isolation)
+                self._ends = {
+                    TopicPartition(topic, number): each.end
+                    for topic, answer in answers.items()
+                    if isinstance(answer, TopicOffsets)
+                    for number, each in answer.partitions.items()
+                }
         return self._ends
 
     @property
     def age_s(self) -> float:
-        """How old the last answer is."""
+        """How old the last answer with the topics' ids is."""
         return self._monotonic() - self._asked_at
 
     def assign(self, places: Mapping[TopicPartition, int], *, paused: Collection[TopicPartition]) -> None:
@@ -147,8 +162,7 @@ class LogConsumer:
         if now < self._ask_at:
             return False
         try:
-            answers = self._cluster.find_offsets(sorted(self._topic_ids), isolation=self._isolation)
-            for topic, answer in answers.items():
+            for topic, answer in self._cluster.find_topic_ids(sorted(self._topic_ids)).items():
                 self._require_same(topic, answer)
         except RetryableError as error:
             if self._monotonic() - self._heard_at > self._patience_s:
@@ -164,18 +178,17 @@ class LogConsumer:
     def close(self) -> None:
         self._consumer.close()
 
-    def _require_same(self, topic: str, answer: TopicOffsets | GobblinError) -> None:
+    def _require_same(self, topic: str, answer: str | GobblinError) -> None:
         if isinstance(answer, GobblinError):
             raise answer
-        if answer.topic_id != self._topic_ids[topic]:
+        if answer != self._topic_ids[topic]:
             raise RejectedError(
                 f"the topic {topic} was deleted and made again while it was read: its id was "
-                f"{self._topic_ids[topic]} and is {answer.topic_id} now",
+                f"{self._topic_ids[topic]} and is {answer} now",
                 field="datasets.topic",
                 hint="Nothing of the new topic was published. To publish its records too, start the dataset over.",
                 topic=topic,
             )
-        self._ends.update({TopicPartition(topic, number): each.end for number, each in answer.partitions.items()})
 
     def _take_event(self, event: Message, found: dict[TopicPartition, PolledPartition]) -> None:
         error, number, offset = event.error(), event.partition(), event.offset()

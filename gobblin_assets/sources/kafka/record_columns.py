@@ -9,6 +9,9 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Me
 
 from gobblin_assets.sources.kafka.cluster import TopicPartition
 
+ClientMessage = Message
+"""A record as the client gives it, for modules that only pass it on."""
+
 TIME_MS_MAX: Final = (2**63 - 1) // 1000
 """The last millisecond that fits into 64 bits as microseconds, which Spark and Parquet count."""
 
@@ -59,6 +62,16 @@ def build_records(
         _as_headers(messages) if with_headers else pa.nulls(count, _HEADERS),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA)
+
+
+def offset_of_message(message: Message) -> int:
+    # Only an event without a record has no offset.
+    return message.offset() or 0
+
+
+def time_ms_of(message: Message) -> int:
+    """Milliseconds since 1970; below 0: the record has no time."""
+    return message.timestamp()[1]
 
 
 def headers_of(message: Message) -> list[tuple[str, bytes | None]] | None:
