@@ -1,8 +1,8 @@
 """A worker of a sink: it holds its share of the lanes, reads their vnodes, and publishes what is due at barriers.
 
 All workers are equal, and any number of them may run, on any machines. Each looks at the log every half second: how
-many workers live, which lanes are free, which vnodes have no lane, which should move. It takes its fair share of free lanes,
-recovers each before it reads a vnode of it, and gives back what is above its share, behind a forced cut.
+many workers live, which lanes are free, which vnodes have no lane, which should move. It takes its fair share of the
+free lanes, recovers each before it reads a vnode of it, and gives back what is above its share, behind a forced cut.
 
 A lane changes (it joins, leaves, gets or gives vnodes) at a barrier only, when nothing of it waits. A lane that fails
 is given back and rests, and its next holder goes on from the log; the others go on.
@@ -22,9 +22,9 @@ from gobblin_assets.errors import FencedError, GobblinError, RejectedError
 from gobblin_assets.jobs.sink.cut_publishing import CutPublisher
 from gobblin_assets.jobs.sink.dataset_sink import DatasetSink
 from gobblin_assets.jobs.sink.held_lane import HeldLane, LaneCut
-from gobblin_assets.jobs.sink.lane_writer import Cut, VnodeSpan
 from gobblin_assets.jobs.sink.lane_holding import REST_S, REST_S_MAX, LaneHolding
 from gobblin_assets.jobs.sink.lane_shares import decide_quota, decide_shares, lanes_in_use, plan_moves, plan_places
+from gobblin_assets.jobs.sink.lane_writer import Cut, VnodeSpan
 from gobblin_assets.jobs.sink.sink_ports import SinkPorts
 from gobblin_assets.jobs.sink.sink_progress import SinkProgress
 from gobblin_assets.model.partition import AssetPartition
@@ -197,7 +197,9 @@ class SinkWorker:
             lane.moves = {
                 v: to for v, to in moves.get(lane.number, {}).items() if v in lane.read_to or v in state.vnodes
             }
-            lane.joining = frozenset((set(state.vnodes) | placed) & sink.vnodes) - lane.read_to.keys() - lane.moves.keys()
+            lane.joining = (
+                frozenset((set(state.vnodes) | placed) & sink.vnodes) - lane.read_to.keys() - lane.moves.keys()
+            )
         if any(lane.wants_change for lane in sink.lanes.values()) and sink.reader is None:
             self._change(sink)
 

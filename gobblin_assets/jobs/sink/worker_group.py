@@ -3,7 +3,7 @@
 import signal
 import subprocess
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from gobblin_assets.model.clock import Clock, SystemClock
@@ -22,7 +22,7 @@ class WorkerGroup:
     start: Callable[[], "subprocess.Popen[bytes]"]
     count: int
     say: Callable[[str], None]
-    clock: Clock = SystemClock()
+    clock: Clock = field(default_factory=SystemClock)
 
     def run(self, wait: Callable[[float], bool]) -> bool:
         """Keep so many processes alive until ``wait`` says to stop, or all have ended well; whether they ended well.

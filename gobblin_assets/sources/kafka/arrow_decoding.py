@@ -11,7 +11,6 @@ Rows and dead letters are in the order of the records.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
@@ -21,6 +20,7 @@ from pyarrow import compute as pc
 from gobblin_assets.errors import CorruptionError, RejectedError
 from gobblin_assets.rows.arrow_types import arrow_type
 from gobblin_assets.rows.hidden_columns import DEAD_LETTER_COLUMN, published_name
+from gobblin_assets.sources.epoch_source import DecodedRows
 from gobblin_assets.sources.kafka.arrow_parts import find_spark_part, plan_arrow_part
 from gobblin_assets.sources.kafka.kafka_spec import KafkaReadSpec
 from gobblin_assets.sources.kafka.kept_columns import KEPT_ORDER, list_kept, require_distinct_names
@@ -51,15 +51,6 @@ _KEY_COLUMN: Final = KEPT_ORDER["key"]
 _TIME_KINDS: Final = pa.array(["create_time", "log_append_time"])
 _KNOWN_KINDS: Final = pa.array([0, 1], pa.int32())
 _NO_TIME: Final = pa.scalar(-1_000, pa.timestamp("us", "UTC"))
-
-
-@dataclass(frozen=True, slots=True)
-class DecodedRows:
-    """``dead_letters`` is empty where no record can be wrong; ``left_out`` counts tombstones."""
-
-    rows: pa.RecordBatch
-    dead_letters: pa.RecordBatch
-    left_out: int
 
 
 def find_spark_need(dataset: DatasetSpec, read: KafkaReadSpec) -> str | None:

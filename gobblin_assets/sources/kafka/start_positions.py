@@ -8,23 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gobblin_assets.errors import GobblinError, RejectedError
+from gobblin_assets.sources.epoch_source import VnodeStart
 from gobblin_assets.sources.kafka.cluster import Cluster, Isolation, TopicOffsets, TopicPartition
 from gobblin_assets.sources.kafka.kafka_spec import topic_options
 from gobblin_assets.sources.kafka.planning import TopicMemory, decide_ranges, find_beginners, recall_topic, topic_of
 from gobblin_assets.sources.port import SourceRequest
-
-
-@dataclass(frozen=True, slots=True)
-class VnodeStart:
-    """``watermark``: that of the vnode before, None for a new vnode. Another position than it is a reset by a rule.
-
-    ``lost`` and ``repeated`` count offsets, as in ``OffsetRange``.
-    """
-
-    position: int
-    watermark: int | None
-    lost: int
-    repeated: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from gobblin_assets.sources.kafka.cluster import Cluster
 from gobblin_assets.sources.kafka.connection import KafkaConnection
 from gobblin_assets.sources.kafka.epoch_log import KafkaEpochLog, TimeBarriers
 from gobblin_assets.sources.kafka.epoch_markers import MarkerBarriers
-from gobblin_assets.sources.kafka.epoch_starts import find_start_positions
 from gobblin_assets.sources.kafka.kafka_spec import KafkaSourceSpec, topic_options
+from gobblin_assets.sources.kafka.start_positions import find_start_positions
 from gobblin_assets.sources.port import SourceRequest
 from gobblin_assets.spec.job_spec import DatasetSpec
 from gobblin_assets.spec.sink_spec import SinkSpec
