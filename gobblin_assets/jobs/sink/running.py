@@ -117,7 +117,7 @@ def make_first_lanes(job: JobSpec, stores: Stores, dataset_ids: Sequence[Dataset
 
 
 def digest_configuration(job: JobSpec, specs: Mapping[DatasetUrn, DatasetSpec]) -> str:
-    """Of what a worker does to records. How many lanes there are at first, and how long leases live, is no part of it."""
+    """Of what a worker does to records. How many lanes there are at first is no part of it."""
     said = {
         "release": __version__,
         "source": job.source.model_dump(mode="json"),
