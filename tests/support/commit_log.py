@@ -14,7 +14,10 @@ from typing import Any, Protocol
 from sqlalchemy import DateTime, Engine, text
 
 from gobblin_assets.commit.destination import DestinationStore
+from gobblin_assets.commit.lanes import LaneState, LaneStore
 from gobblin_assets.commit.postgres import PostgresCommitStepStore, PostgresDestinationStore
+from gobblin_assets.commit.postgres.arguments import watermark_to_jsonb
+from gobblin_assets.commit.postgres.lanes import PostgresLaneStore
 from gobblin_assets.commit.published.port import PublishedFiles
 from gobblin_assets.commit.published.postgres import PostgresPublishedFiles
 from gobblin_assets.commit.rename_steps import RenameFile
@@ -36,6 +39,7 @@ from gobblin_assets.model.state import (
     AttemptId,
     DatasetId,
     DatasetState,
+    LaneId,
     RunId,
     SequenceId,
 )
@@ -54,8 +58,10 @@ from gobblin_assets.state.rate_shares import RateShareStore
 from tests.simulation.commit_store import SimCommitStepStore
 from tests.simulation.database import SimDatabase
 from tests.simulation.destination_store import SimDestinationStore
+from tests.simulation.lane_store import SimLaneStore
+from tests.simulation.lease_store import SimLeaseStore
 from tests.simulation.rate_share_store import SimRateShareStore
-from tests.simulation.state_stores import SimDatasetStore, SimLeaseStore, SimPublishedFiles, SimRunStore
+from tests.simulation.state_stores import SimDatasetStore, SimPublishedFiles, SimRunStore
 
 JOB = JobName("shop")
 ROOT_URI = "file:///lake"
@@ -73,8 +79,12 @@ class Backing(Protocol):
 
     def list_rows(self, table: str, *columns: str) -> list[tuple[Any, ...]]: ...
 
-    def set_version(self, dataset_id: DatasetId, version: int) -> None:
+    def set_version(self, lane_id: LaneId, version: int) -> None:
         """Write a value that no method of the ports would write."""
+        ...
+
+    def set_watermark(self, dataset_id: DatasetId, watermark: int) -> None:
+        """Write another position of the key "id", which no method of the ports would write."""
         ...
 
 
@@ -93,8 +103,12 @@ class SimBacking:
         rows = getattr(self.db, name).values()
         return sorted((tuple(_plain(getattr(row, column)) for column in columns) for row in rows), key=repr)
 
-    def set_version(self, dataset_id: DatasetId, version: int) -> None:
-        self.db.datasets.put(dataset_id, replace(self.db.datasets[dataset_id], version=version))
+    def set_version(self, lane_id: LaneId, version: int) -> None:
+        self.db.lanes.put(lane_id, replace(self.db.lanes[lane_id], version=version))
+
+    def set_watermark(self, dataset_id: DatasetId, watermark: int) -> None:
+        (key,) = [key for key in self.db.keys.values() if (key.dataset_id, key.name) == (dataset_id, "id")]
+        self.db.keys.put(key.key_id, replace(key, watermark=long_watermark(watermark)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +137,20 @@ class PostgresBacking:
             rows = connection.execute(text(f"SELECT {', '.join(columns)} FROM gobblin.{table}")).all()
         return sorted((tuple(row) for row in rows), key=repr)
 
-    def set_version(self, dataset_id: DatasetId, version: int) -> None:
-        arguments = {"dataset_id": dataset_id, "version": version}
+    def set_version(self, lane_id: LaneId, version: int) -> None:
+        arguments = {"lane_id": lane_id, "version": version}
         with self.engine.begin() as connection:
-            statement = "UPDATE gobblin.dataset SET version = :version WHERE dataset_id = :dataset_id"
+            statement = "UPDATE gobblin.lane SET version = :version WHERE lane_id = :lane_id"
+            connection.execute(text(statement), arguments)
+
+    def set_watermark(self, dataset_id: DatasetId, watermark: int) -> None:
+        there = long_watermark(watermark)
+        arguments = {"dataset_id": dataset_id, "json": watermark_to_jsonb(there), "bytes": there.encode()}
+        statement = """
+            UPDATE gobblin.watermark_key SET watermark = CAST(:json AS jsonb), watermark_bytes = :bytes
+             WHERE dataset_id = :dataset_id AND name = 'id'
+        """
+        with self.engine.begin() as connection:
             connection.execute(text(statement), arguments)
 
 
@@ -156,6 +180,7 @@ class Built:
 @dataclass(frozen=True, slots=True)
 class LogWorld:
     commits: CommitStepStore
+    lanes: LaneStore
     leases: LeaseStore
     datasets: DatasetStore
     runs: RunStore
@@ -189,6 +214,19 @@ class LogWorld:
         self.advance(TTL_S + 1)
         return self.take(dataset_id)
 
+    def spread(self, dataset_id: DatasetId, count: int) -> list[LaneId]:
+        """Give the dataset this many lanes; returns them by number."""
+        self.lanes.spread(dataset_id, count)
+        return [lane.lane_id for lane in self.lanes_of(dataset_id)]
+
+    def lanes_of(self, dataset_id: DatasetId) -> tuple[LaneState, ...]:
+        return self.lanes.load(dataset_id)[dataset_id].lanes
+
+    def take_lane(self, lane_id: LaneId, run_id: RunId | None = None) -> Lease:
+        """Take a free lane for a run of its own."""
+        (lease,) = self.leases.take_lanes([lane_id], Holder("worker", run_id or self.start_run()), ttl_s=TTL_S)
+        return lease
+
     def state_of(self, dataset_id: DatasetId) -> DatasetState:
         job, urn = self.names[dataset_id]
         return self.datasets.load(job, [urn])[urn]
@@ -214,7 +252,7 @@ class LogWorld:
         units: Sequence[tuple[int | None, WorkUnit]] = (),
     ) -> NewSequence:
         """A sequence that is not begun yet."""
-        status = self.leases.get_status(lease.dataset_id)
+        status = self.leases.get_status(lease.lane_id)
         return NewSequence(
             SequenceId(uuid.uuid4()),
             lease.dataset_id,
@@ -225,6 +263,7 @@ class LogWorld:
             lease.fence,
             ROOT_URI,
             tuple(units),
+            lane=lease.lane,
         )
 
     def register_attempt(self, new: NewSequence, *, multi_work_unit: int = 0, try_number: int = 1) -> NewAttempt:
@@ -256,6 +295,7 @@ class LogWorld:
     ) -> SealOrder:
         """The order of a runner. ``moves`` None continues the key "id" by ten positions."""
         state = self.state_of(new.dataset_id)
+        (lane,) = [each for each in self.lanes_of(new.dataset_id) if each.lane_id == new.lane_id]
         if moves is None:
             old = state.find_watermark("id", new.partition)
             moves = [move(old, 10 if old is None else int(str(old)) + 10, partition=new.partition)]
@@ -265,7 +305,7 @@ class LogWorld:
             dataset_id=new.dataset_id,
             partition=new.partition,
             fence=new.fence,
-            base_version=state.version,
+            base_version=lane.version,
             winners=tuple(staged.attempt_id for staged in winners),
             digest=combine_digests(segment.digest for segment in segments),
             segment_count=len(segments),
@@ -273,6 +313,7 @@ class LogWorld:
             moves=tuple(moves),
             complete=True,
             details={"columns": [["id", "bigint"]], "source_columns": [["id", "int8"]]},
+            lane=new.lane,
         )
 
     def prepare(self, lease: Lease, **options: Any) -> Built:
@@ -291,7 +332,7 @@ class LogWorld:
     def fail(self, built: Built, *, retry_in_s: float = 5.0, tries_max: int = 5, block: bool = False) -> None:
         self.commits.record_failure(
             built.sequence_id,
-            fence=self.leases.get_status(built.new.dataset_id).fence,
+            fence=self.leases.get_status(built.new.lane_id).fence,
             error="no room",
             tries_max=tries_max,
             retry_in_s=retry_in_s,
@@ -317,6 +358,7 @@ def attempt_of(new: NewSequence, *, multi_work_unit: int = 0, try_number: int = 
         f"/lake/shop/.staging/{attempt_id.hex}",
         tag="tag",
         interruption={"session_id": "session", "user": "user", "tag": "tag"},
+        lane=new.lane,
     )
 
 
@@ -359,6 +401,7 @@ def move_by(
 def open_simulated(db: SimDatabase) -> LogWorld:
     return LogWorld(
         SimCommitStepStore(db),
+        SimLaneStore(db),
         SimLeaseStore(db),
         SimDatasetStore(db),
         SimRunStore(db),
@@ -372,6 +415,7 @@ def open_simulated(db: SimDatabase) -> LogWorld:
 def open_postgres(engine: Engine) -> LogWorld:
     return LogWorld(
         PostgresCommitStepStore(engine),
+        PostgresLaneStore(engine),
         PostgresLeaseStore(engine),
         PostgresDatasetStore(engine),
         PostgresRunStore(engine),
