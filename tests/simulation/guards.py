@@ -15,7 +15,7 @@ class Guard(StrEnum):
     TAKE_RAISES_FENCE = "take-raises-fence"
     """Each taking gets a fence of its own: ``_TAKE_WHOLE`` and ``_TAKE_LANES``."""
     TAKE_KNOWS_ITS_OWN = "take-knows-its-own"
-    """A repeated taking of the same run returns the lease that the first one got: ``_take_whole`` and ``_take_lanes``."""
+    """A repeated taking of the same run returns the lease of the first one: ``_take_whole`` and ``_take_lanes``."""
     RENEW_CHECKS_FENCE = "renew-checks-fence"
     """A heartbeat extends only the lease it was given: ``_RENEW``."""
     RELEASE_CHECKS_FENCE = "release-checks-fence"
