@@ -13,8 +13,10 @@ from tests.contracts import (
     test_commit_store_finish,
     test_commit_store_folding,
     test_commit_store_handover,
+    test_commit_store_lanes,
     test_commit_store_queries,
     test_dataset_store,
+    test_lane_store,
     test_lease_store,
     test_run_store,
 )
@@ -30,6 +32,8 @@ SUITES = (
     test_commit_store_cleaning,
     test_commit_store_claims,
     test_commit_store_folding,
+    test_commit_store_lanes,
+    test_lane_store,
     test_dataset_store,
     test_run_store,
 )

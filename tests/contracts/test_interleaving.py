@@ -26,14 +26,14 @@ WRITES = {
     "continue_building": "UPDATE gobblin.commit_sequence SET fence",
     "seal": "SET sealed = true",
     "abort": "SET state = 'ABORTED'",
-    "finish": "SET version = d.version + 1",
+    "finish": "SET version = n.version + 1",
     "record_failure": "SET failed_tries",
     "resume": "SET state = 'PREPARED'",
     "begin_abandon": "SET state = 'ABANDONING'",
     "end_abandon": "SET sealed = false",
     "mark_for_cleanup": "SET cleanup_fences",
 }
-TAKEOVER = "SET fence = fence + 1"
+TAKEOVER = "SET fence = l.fence + 1"
 
 
 @pytest.fixture
@@ -200,7 +200,7 @@ def test_two_seals_of_one_dataset_never_leave_two_open_sequences(log: LogWorld, 
     log.publish(lease)
     orders = [replace(built.order, base_version=1, moves=()) for built in (first, second)]
 
-    with two.pause("SELECT dataset_id, version", lambda: PostgresCommitStepStore(two.held).seal(orders[0])) as winning:
+    with two.pause("SELECT lane_id, version", lambda: PostgresCommitStepStore(two.held).seal(orders[0])) as winning:
         # Sequences are locked one by one, so the second call meets the index.
         PostgresCommitStepStore(two.other).seal(orders[1])
 

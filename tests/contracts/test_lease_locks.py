@@ -14,7 +14,7 @@ def test_a_taker_does_not_wait_for_what_others_hold(emptied_engine: Engine) -> N
     held, free = log.register("orders"), log.register("clicks")
     log.take(held)
     with emptied_engine.connect() as connection, ThreadPoolExecutor(1) as pool:
-        connection.execute(text("SELECT FROM gobblin.lease WHERE dataset_id = :id FOR KEY SHARE"), {"id": held})
+        connection.execute(text("SELECT FROM gobblin.lease WHERE lane_id = :id FOR KEY SHARE"), {"id": held})
         taken = pool.submit(log.leases.take, [held, free], Holder("another worker", log.start_run()), ttl_s=TTL_S)
         try:
             assert [lease.dataset_id for lease in taken.result(10)] == [free]

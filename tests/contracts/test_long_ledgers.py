@@ -15,9 +15,10 @@ ROWS_VISITED_MAX = 50
 
 _PUBLISH = text("""
     INSERT INTO gobblin.commit_sequence
-           (sequence_id, dataset_id, run_id, partition, mode, replaces, fence, state, base_version, result_version,
-            digest)
-    SELECT given.id, s.dataset_id, s.run_id, s.partition, s.mode, s.replaces, s.fence, s.state, n, n + 1, s.digest
+           (sequence_id, dataset_id, lane_id, run_id, partition, mode, replaces, fence, state, base_version,
+            result_version, digest)
+    SELECT given.id, s.dataset_id, s.lane_id, s.run_id, s.partition, s.mode, s.replaces, s.fence, s.state,
+           n, n + 1, s.digest
       FROM gobblin.commit_sequence s, unnest(CAST(:ids AS uuid[])) WITH ORDINALITY AS given (id, n)
 """)
 _ADVANCE = text("""

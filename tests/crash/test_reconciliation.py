@@ -133,7 +133,7 @@ def test_an_adopted_history_is_what_it_was(world: World, backup: Backup, runs: i
     restored = backup(world)
     publish_more(world, runs=runs, mode=mode)
     fences = world.scalar(
-        "SELECT fence FROM gobblin.lease JOIN gobblin.dataset USING (dataset_id) WHERE urn = :u", u=LOST
+        "SELECT fence FROM gobblin.lease JOIN gobblin.dataset ON dataset_id = lane_id WHERE urn = :u", u=LOST
     )
 
     done = reconcile(restored, LOST, Way.ADOPT)
@@ -342,7 +342,7 @@ def test_a_history_that_is_not_whole_is_not_adopted_and_can_be_set_aside(
             files.write(marker, files.read(marker).replace(b'"complete":true', b'"complete":null'))
         case "log went on":
             with restored.engine.begin() as connection:
-                connection.execute(text("UPDATE gobblin.dataset SET version = version + 1"))
+                connection.execute(text("UPDATE gobblin.lane SET version = version + 1"))
 
     shown = examine(restored, LOST).refusal
 

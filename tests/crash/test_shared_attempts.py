@@ -44,7 +44,7 @@ def count_tags(world: World) -> object:
 def expire_lease_of(world: World, urn: str) -> None:
     query = """
         UPDATE gobblin.lease SET expires_at = clock_timestamp() - interval '1 second'
-         WHERE dataset_id = (SELECT dataset_id FROM gobblin.dataset WHERE urn = :urn)
+         WHERE lane_id = (SELECT dataset_id FROM gobblin.dataset WHERE urn = :urn)
     """
     with world.engine.begin() as connection:
         connection.execute(text(query), {"urn": urn})
@@ -217,7 +217,7 @@ def test_a_directory_that_can_t_be_synced_is_its_own_dataset_s_error(world: Worl
 def fence_out(world: World, urn: str) -> None:
     query = """
         UPDATE gobblin.lease SET fence = fence + 1, owner = 'another'
-         WHERE dataset_id = (SELECT dataset_id FROM gobblin.dataset WHERE urn = :urn)
+         WHERE lane_id = (SELECT dataset_id FROM gobblin.dataset WHERE urn = :urn)
     """
     with world.engine.begin() as connection:
         connection.execute(text(query), {"urn": urn})

@@ -87,7 +87,7 @@ def hold(world: World, urn: str) -> None:
     """Let another process hold the dataset for an hour."""
     query = """
         UPDATE gobblin.lease SET owner = 'somebody', expires_at = clock_timestamp() + interval '1 hour'
-         WHERE dataset_id = (SELECT dataset_id FROM gobblin.dataset WHERE urn = :urn)
+         WHERE lane_id = (SELECT dataset_id FROM gobblin.dataset WHERE urn = :urn)
     """
     with world.engine.begin() as connection:
         connection.execute(text(query), {"urn": urn})

@@ -230,7 +230,7 @@ class TestReconcile:
         assert OTHER not in result.stdout
         assert restored.stored_files() == before
         assert [each.urn for each in restored.run().failed] == [LOST]
-        fence = "SELECT fence FROM gobblin.lease JOIN gobblin.dataset USING (dataset_id) WHERE urn = :urn"
+        fence = "SELECT fence FROM gobblin.lease JOIN gobblin.dataset ON dataset_id = lane_id WHERE urn = :urn"
         assert ask(lake, "reconcile", code=1)["behind"][LOST]["fence"] == restored.scalar(fence, urn=LOST)
 
     def test_adopting_is_one_command(self, lake: Lake, restored: World) -> None:

@@ -25,7 +25,7 @@ from gobblin_assets.commit.sequence import (
 )
 from gobblin_assets.commit.store import LogView, StoredSegment
 from gobblin_assets.model.sequence_state import SequenceState
-from gobblin_assets.model.state import AttemptId, DatasetId, SequenceId
+from gobblin_assets.model.state import AttemptId, DatasetId, LaneId, SequenceId
 from gobblin_assets.model.urn import JobName
 from tests.simulation import log_building, log_cleaning, log_finishing, log_folding, log_queries, log_sealed
 from tests.simulation.database import SimDatabase
@@ -130,6 +130,9 @@ class SimCommitStepStore:
     def look_at(self, job: JobName, dataset_ids: Sequence[DatasetId], sequence_ids: Sequence[SequenceId]) -> LogView:
         return log_queries.look_at(self._db, job, dataset_ids, sequence_ids)
 
+    def list_lane_ids(self, dataset_id: DatasetId) -> Sequence[LaneId]:
+        return log_queries.list_lane_ids(self._db, dataset_id)
+
     def find_newest_segment(self, dataset_id: DatasetId) -> StoredSegment | None:
         return log_queries.find_newest_segment(self._db, dataset_id)
 
@@ -161,7 +164,7 @@ class SimCommitStepStore:
                 if row is not None and row.state is SequenceState.DONE and row.announced_at is None:
                     db.sequences.put(sequence_id, replace(row, announced_at=db.now_s))
 
-    def mark_for_cleanup(self, fences: Mapping[DatasetId, int], *, limit: int) -> Sequence[AttemptRecord]:
+    def mark_for_cleanup(self, fences: Mapping[LaneId, int], *, limit: int) -> Sequence[AttemptRecord]:
         with self._db.transaction() as db:
             return log_cleaning.mark_for_cleanup(db, fences, limit)
 
@@ -173,25 +176,25 @@ class SimCommitStepStore:
         with self._db.transaction() as db:
             log_cleaning.mark_cleaned(db, fences)
 
-    def list_removable(self, *dataset_ids: DatasetId, grace_s: float, limit: int) -> Sequence[StoredSegment]:
-        found = log_cleaning.list_removable(self._db, dataset_ids, grace_s, limit)
+    def list_removable(self, *lane_ids: LaneId, grace_s: float, limit: int) -> Sequence[StoredSegment]:
+        found = log_cleaning.list_removable(self._db, lane_ids, grace_s, limit)
         return log_queries.stored(self._db, found)
 
     def mark_removed(self, segment_ids: Sequence[uuid.UUID]) -> None:
         with self._db.transaction() as db:
             log_cleaning.mark_removed(db, segment_ids)
 
-    def find_foldable(self, *dataset_ids: DatasetId, bounds: FoldBounds) -> Sequence[DatasetId]:
-        return log_folding.find_due(self._db, dataset_ids, bounds)
+    def find_foldable(self, *lane_ids: LaneId, bounds: FoldBounds) -> Sequence[LaneId]:
+        return log_folding.find_due(self._db, lane_ids, bounds)
 
-    def fold(self, dataset_id: DatasetId, *, fence: int, bounds: FoldBounds, limit: int) -> int:
+    def fold(self, lane_id: LaneId, *, fence: int, bounds: FoldBounds, limit: int) -> int:
         with self._db.transaction() as db:
-            return log_folding.fold(db, dataset_id, fence, bounds, limit)
+            return log_folding.fold(db, lane_id, fence, bounds, limit)
 
-    def forget(self, dataset_id: DatasetId, *, fence: int, bounds: FoldBounds, limit: int) -> int:
+    def forget(self, lane_id: LaneId, *, fence: int, bounds: FoldBounds, limit: int) -> int:
         with self._db.transaction() as db:
-            return log_folding.forget(db, dataset_id, fence, bounds, limit)
+            return log_folding.forget(db, lane_id, fence, bounds, limit)
 
-    def mark_folded(self, dataset_id: DatasetId, *, fence: int, bounds: FoldBounds) -> None:
+    def mark_folded(self, lane_id: LaneId, *, fence: int, bounds: FoldBounds) -> None:
         with self._db.transaction() as db:
-            log_folding.mark_folded(db, dataset_id, fence, bounds)
+            log_folding.mark_folded(db, lane_id, fence, bounds)

@@ -7,8 +7,9 @@
     db.fingerprint()                         equal for equal tables, in every process; times count from now
 
 The tables are public (``db.sequences``, ``db.ledger``, …: dicts of the frozen rows of ``tests.simulation.rows``, in
-the order of their making), for code that looks; only the stores write. ``SimCommitStepStore``, ``SimLeaseStore``,
-``SimDatasetStore``, ``SimRunStore`` and ``SimPublishedFiles`` are made from one ``SimDatabase`` and share it.
+the order of their making), for code that looks; only the stores write. ``SimCommitStepStore``, ``SimLaneStore``,
+``SimLeaseStore``, ``SimDatasetStore``, ``SimRunStore`` and ``SimPublishedFiles`` are made from one ``SimDatabase`` and
+share it.
 
 This module draws no random number, reads no real clock and makes no id. The clock moves only when it is moved;
 otherwise "oldest first" means first made.
@@ -23,7 +24,7 @@ from dataclasses import fields
 from typing import Any, Final, Generic, Self, TypeVar
 
 from gobblin_assets.db.json_column import to_jsonb
-from gobblin_assets.model.state import AttemptId, DatasetId, KeyId, RunId, SequenceId
+from gobblin_assets.model.state import AttemptId, DatasetId, KeyId, LaneId, RunId, SequenceId
 from gobblin_assets.model.urn import JobName
 from tests.simulation.guards import Guard
 from tests.simulation.rows import (
@@ -31,6 +32,7 @@ from tests.simulation.rows import (
     DatasetRow,
     DestinationRow,
     KeyRow,
+    LaneRow,
     LeaseRow,
     LedgerRow,
     MoveRow,
@@ -102,7 +104,8 @@ class SimDatabase:
         self.without = without
         self.destinations: Table[JobName, DestinationRow] = Table()
         self.datasets: Table[DatasetId, DatasetRow] = Table()
-        self.leases: Table[DatasetId, LeaseRow] = Table()
+        self.lanes: Table[LaneId, LaneRow] = Table()
+        self.leases: Table[LaneId, LeaseRow] = Table()
         self.keys: Table[KeyId, KeyRow] = Table()
         self.runs: Table[RunId, RunRow] = Table()
         self.run_datasets: Table[tuple[RunId, DatasetId, str], RunDatasetRow] = Table()

@@ -14,6 +14,7 @@ from gobblin_assets.model.work_unit import WorkUnit
 from tests.simulation.database import ConstraintError, Guard, SimDatabase, json_text
 from tests.simulation.log_guards import (
     contradiction,
+    encoded,
     get_sequence,
     require_building,
     require_event,
@@ -24,7 +25,7 @@ from tests.simulation.rows import AttemptRow, KeyRow, MoveRow, SegmentRow, Seque
 
 
 def begin(db: SimDatabase, new: NewSequence) -> None:
-    require_fence(db, new.dataset_id, new.fence, Guard.BEGIN_CHECKS_FENCE)
+    require_fence(db, new.lane_id, new.fence, Guard.BEGIN_CHECKS_FENCE)
     if new.mode is Mode.AUTO:
         raise ConstraintError(f"the mode of {new.sequence_id} is undecided")
     if new.run_id not in db.runs or new.dataset_id not in db.datasets:
@@ -33,6 +34,7 @@ def begin(db: SimDatabase, new: NewSequence) -> None:
         row = SequenceRow(
             sequence_id=new.sequence_id,
             dataset_id=new.dataset_id,
+            lane_id=new.lane_id,
             run_id=new.run_id,
             partition=new.partition,
             mode=new.mode,
@@ -49,7 +51,7 @@ def begin(db: SimDatabase, new: NewSequence) -> None:
 
 def continue_building(db: SimDatabase, sequence_id: SequenceId, fence: int) -> None:
     row = get_sequence(db, sequence_id)
-    require_fence(db, row.dataset_id, fence, Guard.CONTINUE_CHECKS_FENCE)
+    require_fence(db, row.lane_id, fence, Guard.CONTINUE_CHECKS_FENCE)
     if row.state is not SequenceState.BUILDING and db.holds(Guard.CONTINUE_CHECKS_BUILDING):
         raise unexpected_state(sequence_id, row.state, "be built on")
     db.sequences.put(sequence_id, replace(row, fence=fence))
@@ -66,6 +68,7 @@ def register_attempt(db: SimDatabase, new: NewAttempt) -> None:
         attempt_id=new.attempt_id,
         sequence_id=new.sequence_id,
         dataset_id=new.dataset_id,
+        lane_id=new.lane_id,
         fence=new.fence,
         multi_work_unit=new.multi_work_unit,
         try_number=new.try_number,
@@ -147,27 +150,27 @@ def _add_segments(db: SimDatabase, staged: StagedAttempt, dataset_id: DatasetId)
 
 
 def seal(db: SimDatabase, order: SealOrder) -> None:
-    require_fence(db, order.dataset_id, order.fence, Guard.SEAL_CHECKS_FENCE)
+    require_fence(db, order.lane_id, order.fence, Guard.SEAL_CHECKS_FENCE)
     row = get_sequence(db, order.sequence_id)
     own_work = row.state is SequenceState.PREPARED and row.digest == order.digest
     if own_work and db.holds(Guard.SEAL_KNOWS_ITS_OWN):
         return
     if row.state is not SequenceState.BUILDING and db.holds(Guard.SEAL_CHECKS_BUILDING):
         raise unexpected_state(order.sequence_id, row.state, "be sealed")
-    version = db.datasets[order.dataset_id].version
+    version = db.lanes[order.lane_id].version
     if version != order.base_version and db.holds(Guard.SEAL_CHECKS_VERSION):
         raise ConflictError(f"the dataset is at version {version}, but this run was planned on {order.base_version}")
     segments = _seal_segments(db, order)
     keys = _make_keys(db, order)
     for move in order.moves:
-        _plan_move(db, order.sequence_id, keys[move.key, move.partition], move)
+        _plan_move(db, order, keys[move.key, move.partition], move)
     if row.fence != order.fence and db.holds(Guard.SEAL_CHECKS_SEQUENCE_FENCE):
         raise contradiction("the seal", order.sequence_id)
     if db.holds(Guard.ONE_OPEN_SEQUENCE) and any(
-        other.dataset_id == row.dataset_id and other.state.is_open and other.sequence_id != row.sequence_id
+        other.lane_id == row.lane_id and other.state.is_open and other.sequence_id != row.sequence_id
         for other in db.sequences.values()
     ):
-        raise ConflictError("another sequence of this dataset is still open", sequence_id=str(order.sequence_id))
+        raise ConflictError("another sequence of this lane is still open", sequence_id=str(order.sequence_id))
     sealed = replace(
         row,
         state=SequenceState.PREPARED,
@@ -214,14 +217,23 @@ def _make_keys(db: SimDatabase, order: SealOrder) -> Mapping[tuple[str, str], Ke
     for move in order.moves:
         if (move.key, move.partition) not in keys:
             key_id = keys[move.key, move.partition] = KeyId(len(db.keys) + 1)
-            db.keys.put(key_id, KeyRow(key_id, order.dataset_id, move.key, move.partition))
+            db.keys.put(key_id, KeyRow(key_id, order.dataset_id, move.key, move.partition, order.lane_id))
     return keys
 
 
-def _plan_move(db: SimDatabase, sequence_id: SequenceId, key_id: KeyId, move: KeyMove) -> None:
+def _plan_move(db: SimDatabase, order: SealOrder, key_id: KeyId, move: KeyMove) -> None:
+    sequence_id, key = order.sequence_id, db.keys[key_id]
     if (sequence_id, key_id) in db.moves:
         raise ConflictError(f"two moves of the key {move.key!r}", sequence_id=str(sequence_id))
-    db.moves.put((sequence_id, key_id), MoveRow(sequence_id, key_id, move.old, move.new, move.intervals))
+    planned = MoveRow(sequence_id, key_id, move.old, move.new, move.intervals)
+    if key.lane_id != order.lane_id and db.holds(Guard.SEAL_CHECKS_LANE):
+        raise ConflictError(f"the key {move.key!r} belongs to another lane", sequence_id=str(sequence_id))
+    moved = planned.touches_key and encoded(key.watermark) != encoded(move.old)
+    if moved and db.holds(Guard.SEAL_COMPARES_WATERMARKS):
+        raise ConflictError(
+            f"the watermark of {move.key!r} is not where this sequence started from", sequence_id=str(sequence_id)
+        )
+    db.moves.put((sequence_id, key_id), planned)
 
 
 def _merged(stored: str, added: Mapping[str, object]) -> dict[str, object]:

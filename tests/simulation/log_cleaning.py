@@ -3,14 +3,14 @@
 import json
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
 from gobblin_assets.commit.postgres.cleaning import FAILED_GRACE_S, FENCES_KEPT_MAX, LEFT_OPEN, SILENT_GRACE_S
 from gobblin_assets.commit.sequence import REUSE_KEEP_DETAIL, SLOTS_KEEP_DETAIL, AttemptRecord, LeftoverRequest
 from gobblin_assets.model.sequence_state import SequenceState
-from gobblin_assets.model.state import AttemptId, DatasetId, SequenceId
+from gobblin_assets.model.state import AttemptId, LaneId, SequenceId
 from tests.simulation.database import Guard, SimDatabase
 from tests.simulation.log_guards import require_fence
 from tests.simulation.rows import AttemptRow, SegmentRow, SequenceRow
@@ -25,20 +25,21 @@ def list_attempts(db: SimDatabase, sequence_id: SequenceId) -> list[AttemptRecor
     return [_record_of(db, attempt) for attempt in sorted(found, key=lambda a: a.started_at)]
 
 
-def mark_for_cleanup(db: SimDatabase, owners: Mapping[DatasetId, int], limit: int) -> list[AttemptRecord]:
-    for dataset_id, fence in owners.items():
-        require_fence(db, dataset_id, fence, Guard.CLEANUP_CHECKS_FENCE)
+def mark_for_cleanup(db: SimDatabase, owners: Mapping[LaneId, int], limit: int) -> list[AttemptRecord]:
+    for lane_id, fence in owners.items():
+        require_fence(db, lane_id, fence, Guard.CLEANUP_CHECKS_FENCE)
     found = [
         attempt
         for attempt in db.attempts.values()
-        if attempt.dataset_id in owners
+        if attempt.lane_id in owners
         and attempt.cleaned_at is None
         and (db.sequences[attempt.sequence_id].state in _OVER or not db.holds(Guard.CLEANUP_LEAVES_UNFINISHED_ALONE))
         and not _keeps_slots(db, attempt)
         and not _waits_for_reuse(db, attempt)
     ]
-    first = _first_of_each(sorted(found, key=lambda a: a.started_at), limit)
-    return [_mark(db, attempt, owners[attempt.dataset_id]) for attempt in first]
+    oldest = sorted(found, key=lambda a: a.started_at)
+    first = _first_of_each(oldest, limit, lambda attempt: attempt.lane_id)
+    return [_mark(db, attempt, owners[attempt.lane_id]) for attempt in first]
 
 
 def _mark(db: SimDatabase, attempt: AttemptRow, fence: int) -> AttemptRecord:
@@ -122,27 +123,28 @@ def _is_over(db: SimDatabase, attempt: AttemptRow) -> bool:
     return (attempt.state != "RUNNING" and ended) or attempt.started_at < db.now_s - SILENT_GRACE_S
 
 
-def list_removable(db: SimDatabase, dataset_ids: Sequence[DatasetId], grace_s: float, limit: int) -> list[SegmentRow]:
+def list_removable(db: SimDatabase, lane_ids: Sequence[LaneId], grace_s: float, limit: int) -> list[SegmentRow]:
     found = [
         segment
         for segment in db.segments.values()
-        if segment.dataset_id in dataset_ids
+        if segment.dataset_id in lane_ids
         and segment.retired_by is not None
         and segment.retired_at is not None
         and segment.removed_at is None
         and db.sequences[segment.retired_by].state is SequenceState.DONE
         and (segment.retired_at <= db.now_s - grace_s or not db.holds(Guard.REMOVABLE_WAITS_FOR_GRACE))
     ]
-    return _first_of_each(sorted(found, key=lambda segment: (segment.retired_at, segment.segment_id)), limit)
+    oldest = sorted(found, key=lambda segment: (segment.retired_at, segment.segment_id))
+    return _first_of_each(oldest, limit, lambda segment: segment.dataset_id)
 
 
-def _first_of_each(rows: Iterable[R], limit: int) -> list[R]:
-    """Up to ``limit`` rows of each dataset."""
-    taken: Counter[DatasetId] = Counter()
+def _first_of_each(rows: Iterable[R], limit: int, lane_of: Callable[[R], LaneId]) -> list[R]:
+    """Up to ``limit`` rows of each lane."""
+    taken: Counter[LaneId] = Counter()
     first = []
     for row in rows:
-        if taken[row.dataset_id] < limit:
-            taken[row.dataset_id] += 1
+        if taken[lane_of(row)] < limit:
+            taken[lane_of(row)] += 1
             first.append(row)
     return first
 
@@ -158,7 +160,7 @@ def _record_of(db: SimDatabase, attempt: AttemptRow) -> AttemptRecord:
     return AttemptRecord(
         attempt_id=attempt.attempt_id,
         sequence_id=attempt.sequence_id,
-        dataset_id=attempt.dataset_id,
+        lane_id=attempt.lane_id,
         staging_path=attempt.staging_path,
         sequence_state=db.sequences[attempt.sequence_id].state,
         cleanup_fences=attempt.cleanup_fences,

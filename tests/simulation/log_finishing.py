@@ -9,9 +9,8 @@ from gobblin_assets.errors import ConflictError
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.sequence_state import SequenceEvent, SequenceState
 from gobblin_assets.model.state import KeyId, SequenceId, WorkingState
-from gobblin_assets.model.watermark import Watermark
 from tests.simulation.database import Guard, SimDatabase
-from tests.simulation.log_guards import get_sequence, require_event, require_fence
+from tests.simulation.log_guards import encoded, get_sequence, require_event, require_fence
 from tests.simulation.rows import LedgerRow, MoveRow, SequenceRow
 
 
@@ -40,19 +39,20 @@ def finish(db: SimDatabase, sequence_id: SequenceId, fence: int) -> int:
 
 
 def _move_version(db: SimDatabase, row: SequenceRow) -> int:
-    dataset = db.datasets[row.dataset_id]
-    if dataset.version != row.base_version and db.holds(Guard.FINISH_COMPARES_VERSION):
-        raise ConflictError(
-            f"the dataset is not at version {row.base_version} any more", sequence_id=str(row.sequence_id)
-        )
+    dataset, lane = db.datasets[row.dataset_id], db.lanes[row.lane_id]
+    if lane.version != row.base_version and db.holds(Guard.FINISH_COMPARES_VERSION):
+        raise ConflictError(f"the lane is not at version {row.base_version} any more", sequence_id=str(row.sequence_id))
     details = json.loads(row.details)
+    has_lanes = any(each.dataset_id == row.dataset_id and each.number for each in db.lanes.values())
+    columns, facts = (_joined, _joined_facts) if has_lanes else (_columns, _facts)
     moved = replace(
         dataset,
         version=dataset.version + 1,
-        source_columns=_columns(details, "source_columns", dataset.source_columns),
-        published_columns=_columns(details, "columns", dataset.published_columns),
-        source_facts=_facts(details, row.partition, dataset.source_facts),
+        source_columns=columns(details, "source_columns", dataset.source_columns),
+        published_columns=columns(details, "columns", dataset.published_columns),
+        source_facts=facts(details, row.partition, dataset.source_facts),
     )
+    db.lanes.put(row.lane_id, replace(lane, version=lane.version + 1))
     db.datasets.put(row.dataset_id, moved)
     return moved.version
 
@@ -67,8 +67,20 @@ def _facts(details: dict[str, Any], partition: str, present: str | None) -> str 
     return json.dumps(facts)
 
 
-def _columns(details: dict[str, object], name: str, present: str | None) -> str | None:
+def _columns(details: dict[str, Any], name: str, present: str | None) -> str | None:
     return json.dumps(details[name]) if details.get(name, []) != [] else present
+
+
+def _joined(details: dict[str, Any], name: str, present: str | None) -> str | None:
+    """The columns that all lanes said: each name at its first place, with its last type."""
+    types = dict([*json.loads(present or "[]"), *details.get(name, [])])
+    return json.dumps(list(types.items())) if types else present
+
+
+def _joined_facts(details: dict[str, Any], _partition: str, present: str | None) -> str | None:
+    if not {"source_columns", "columns", "source_facts"} & details.keys():
+        return present
+    return json.dumps({**json.loads(present or "{}"), **details.get("source_facts", {})})
 
 
 def _retire(db: SimDatabase, row: SequenceRow) -> None:
@@ -92,16 +104,12 @@ def _move_watermarks(db: SimDatabase, moves: list[MoveRow]) -> None:
         if not move.touches_key:
             continue
         key = db.keys[move.key_id]
-        if _encoded(key.watermark) != _encoded(move.old) and db.holds(Guard.FINISH_COMPARES_WATERMARKS):
+        if encoded(key.watermark) != encoded(move.old) and db.holds(Guard.FINISH_COMPARES_WATERMARKS):
             raise ConflictError(
                 "a watermark is not where this sequence started from", sequence_id=str(move.sequence_id)
             )
         new = key.watermark if move.new is None else move.new
         db.keys.put(key.key_id, replace(key, watermark=new, sequence_id=move.sequence_id))
-
-
-def _encoded(watermark: Watermark | None) -> bytes | None:
-    return None if watermark is None else watermark.encode()
 
 
 def _write_ledger(db: SimDatabase, move: MoveRow) -> None:
@@ -177,7 +185,7 @@ def record_failure(
 
 def defer(db: SimDatabase, sequence_id: SequenceId, fence: int, *, error: str, retry_in_s: float) -> None:
     row = get_sequence(db, sequence_id)
-    require_fence(db, row.dataset_id, fence, Guard.DEFERRAL_CHECKS_FENCE)
+    require_fence(db, row.lane_id, fence, Guard.DEFERRAL_CHECKS_FENCE)
     if row.state not in (SequenceState.PREPARED, SequenceState.ABANDONING):
         return
     if row.next_try_at is not None and row.next_try_at > db.now_s:

@@ -33,32 +33,36 @@ from gobblin_assets.commit.sequence import SLOTS_KEEP_DETAIL, PublishedInterval
 from gobblin_assets.errors import CorruptionError
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.sequence_state import SequenceState
-from gobblin_assets.model.state import DatasetId, KeyId, SequenceId
+from gobblin_assets.model.state import DatasetId, KeyId, LaneId, SequenceId
 from tests.simulation.database import Guard, SimDatabase, json_text
 from tests.simulation.log_guards import require_fence
 from tests.simulation.log_sealed import segment_of
 from tests.simulation.rows import LedgerRow, PastSequenceRow, SegmentRow, SequenceRow
 
 
-def find_due(db: SimDatabase, dataset_ids: Sequence[DatasetId], bounds: FoldBounds) -> list[DatasetId]:
+def find_due(db: SimDatabase, lane_ids: Sequence[LaneId], bounds: FoldBounds) -> list[LaneId]:
     return sorted(
-        row.dataset_id
-        for row in db.datasets.values()
-        if row.dataset_id in dataset_ids
-        and (row.version - row.folded_version >= bounds.keep + bounds.count_min or row.tidied_at <= db.now_s - TIDY_S)
+        row.lane_id
+        for row in db.lanes.values()
+        if row.lane_id in lane_ids
+        and (
+            db.datasets[row.dataset_id].version - row.folded_version >= bounds.keep + bounds.count_min
+            or row.tidied_at <= db.now_s - TIDY_S
+        )
     )
 
 
-def mark_folded(db: SimDatabase, dataset_id: DatasetId, fence: int, bounds: FoldBounds) -> None:
-    require_fence(db, dataset_id, fence, Guard.FOLD_CHECKS_FENCE)
-    row = db.datasets[dataset_id]
-    folded_version = max(row.folded_version, row.version - bounds.keep)
-    db.datasets.put(dataset_id, replace(row, folded_version=folded_version, tidied_at=db.now_s))
+def mark_folded(db: SimDatabase, lane_id: LaneId, fence: int, bounds: FoldBounds) -> None:
+    require_fence(db, lane_id, fence, Guard.FOLD_CHECKS_FENCE)
+    row = db.lanes[lane_id]
+    folded_version = max(row.folded_version, db.datasets[row.dataset_id].version - bounds.keep)
+    db.lanes.put(lane_id, replace(row, folded_version=folded_version, tidied_at=db.now_s))
 
 
-def fold(db: SimDatabase, dataset_id: DatasetId, fence: int, bounds: FoldBounds, limit: int) -> int:
-    require_fence(db, dataset_id, fence, Guard.FOLD_CHECKS_FENCE)
-    mine = [row for row in db.sequences.values() if row.dataset_id == dataset_id]
+def fold(db: SimDatabase, lane_id: LaneId, fence: int, bounds: FoldBounds, limit: int) -> int:
+    require_fence(db, lane_id, fence, Guard.FOLD_CHECKS_FENCE)
+    dataset_id = db.lanes[lane_id].dataset_id
+    mine = [row for row in db.sequences.values() if row.lane_id == lane_id]
     if any(row.state.is_open for row in mine) and db.holds(Guard.FOLD_WAITS_FOR_OPEN):
         return 0
     newest = db.datasets[dataset_id].version - bounds.keep
@@ -91,11 +95,12 @@ def fold(db: SimDatabase, dataset_id: DatasetId, fence: int, bounds: FoldBounds,
     return len(named)
 
 
-def forget(db: SimDatabase, dataset_id: DatasetId, fence: int, bounds: FoldBounds, limit: int) -> int:
-    require_fence(db, dataset_id, fence, Guard.FOLD_CHECKS_FENCE)
+def forget(db: SimDatabase, lane_id: LaneId, fence: int, bounds: FoldBounds, limit: int) -> int:
+    require_fence(db, lane_id, fence, Guard.FOLD_CHECKS_FENCE)
     old_at = db.now_s - bounds.history_s
+    dataset_id = db.lanes[lane_id].dataset_id
     newest = db.datasets[dataset_id].version - bounds.keep_remembered
-    mine = [row for row in db.sequences.values() if row.dataset_id == dataset_id and _is_clean(db, row)]
+    mine = [row for row in db.sequences.values() if row.lane_id == lane_id and _is_clean(db, row)]
     retired = [
         row
         for row in mine
@@ -119,11 +124,11 @@ def forget(db: SimDatabase, dataset_id: DatasetId, fence: int, bounds: FoldBound
     aborted = aborted[: limit - len(retired)]
     payloads = [(s.payload, s.digest) for row in retired for s in _sealed(db, row.sequence_id)]
     for named in list_named_sequences(payloads):
-        if named in db.past_sequences:
+        if named in db.past_sequences and db.past_sequences[named].lane_id == lane_id:
             db.past_sequences.drop(named)
     for row in aborted:
         if row.digest is not None:
-            db.past_sequences.put(row.sequence_id, PastSequenceRow(row.sequence_id, dataset_id, row.state))
+            db.past_sequences.put(row.sequence_id, PastSequenceRow(row.sequence_id, dataset_id, lane_id, row.state))
     for row in (*retired, *aborted):
         _drop(db, row.sequence_id)
     return len(retired) + len(aborted)
@@ -195,7 +200,8 @@ def _join_the_rest(db: SimDatabase, planned: Fold) -> None:
     _point_to(db, planned)
     _drop_plans(db, planned.all)
     for other in planned.others:
-        db.past_sequences.put(other, PastSequenceRow(other, survivor.dataset_id, SequenceState.DONE))
+        past = PastSequenceRow(other, survivor.dataset_id, survivor.lane_id, SequenceState.DONE)
+        db.past_sequences.put(other, past)
         db.sequences.drop(other)
     summed = replace(
         survivor,

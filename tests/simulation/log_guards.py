@@ -6,19 +6,20 @@ two connections what the locks of the real adapter are for.
 
 from gobblin_assets.errors import ConflictError, CorruptionError, FencedError, RejectedError
 from gobblin_assets.model.sequence_state import EDGES, SequenceEvent, SequenceState, target_of
-from gobblin_assets.model.state import DatasetId, SequenceId
+from gobblin_assets.model.state import LaneId, SequenceId
+from gobblin_assets.model.watermark import Watermark
 from tests.simulation.database import Guard, SimDatabase
-from tests.simulation.rows import SequenceRow
+from tests.simulation.rows import LeaseRow, SequenceRow
 
 
-def require_fence(db: SimDatabase, dataset_id: DatasetId, fence: int, guard: Guard) -> None:
+def require_fence(db: SimDatabase, lane_id: LaneId, fence: int, guard: Guard) -> None:
     """FencedError if ``fence`` is not the newest, unless ``guard`` is switched off."""
-    lease = db.leases.get(dataset_id)
+    lease = db.leases.get(lane_id)
     found = None if lease is None else lease.fence
     if found != fence and db.holds(guard):
         raise FencedError(
-            f"dataset {dataset_id} was taken over: fence {fence} was replaced by {found}",
-            dataset_id=dataset_id,
+            f"dataset or lane {lane_id} was taken over: fence {fence} was replaced by {found}",
+            lane_id=lane_id,
             fence=fence,
             found=found,
         )
@@ -48,9 +49,9 @@ def require_event(
     """
     past = db.past_sequences.get(sequence_id)
     if past is not None:
-        require_fence(db, past.dataset_id, fence, fence_guard)
+        require_fence(db, past.lane_id, fence, fence_guard)
     row = get_sequence(db, sequence_id)
-    require_fence(db, row.dataset_id, fence, fence_guard)
+    require_fence(db, row.lane_id, fence, fence_guard)
     asked = state_guard is None or db.holds(state_guard)
     if asked and row.state is not target_of(event) and (row.state, event) not in EDGES:
         raise unexpected_state(sequence_id, row.state, f"take the transition {event!s}")
@@ -80,3 +81,12 @@ def unexpected_state(sequence_id: SequenceId, state: SequenceState, wanted: str)
 def contradiction(what: str, sequence_id: SequenceId) -> CorruptionError:
     """The error of a guarded statement of the adapter that changes no row under its lock."""
     return CorruptionError(f"{what} changed 0 rows instead of one", sequence_id=str(sequence_id))
+
+
+def encoded(watermark: Watermark | None) -> bytes | None:
+    """What watermarks are compared by."""
+    return None if watermark is None else watermark.encode()
+
+
+def is_live(db: SimDatabase, lease: LeaseRow) -> bool:
+    return lease.expires_at is not None and lease.expires_at > db.now_s

@@ -7,15 +7,15 @@ from collections.abc import Iterable, Sequence
 
 from gobblin_assets.commit.sequence import COMPACTION, KeyMove, Publication, PublishedInterval, SequenceRecord
 from gobblin_assets.commit.standing import stand
-from gobblin_assets.commit.store import LogView, StoredSegment
+from gobblin_assets.commit.store import LaneView, LogView, StoredSegment
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.sequence_state import RECOVERABLE_STATES, SequenceState
-from gobblin_assets.model.state import DatasetId, SequenceId
+from gobblin_assets.model.state import DatasetId, LaneId, SequenceId
 from gobblin_assets.model.urn import JobName, Role
 from gobblin_assets.model.watermark import Watermark
 from tests.simulation.database import Guard, SimDatabase
 from tests.simulation.destination_store import find_binding
-from tests.simulation.log_guards import get_sequence, unexpected_state
+from tests.simulation.log_guards import get_sequence, is_live, unexpected_state
 from tests.simulation.log_sealed import find_known
 from tests.simulation.rows import SegmentRow, SequenceRow
 
@@ -62,8 +62,17 @@ def find_newest_segment(db: SimDatabase, dataset_id: DatasetId) -> StoredSegment
 def look_at(
     db: SimDatabase, job: JobName, dataset_ids: Sequence[DatasetId], sequence_ids: Sequence[SequenceId]
 ) -> LogView:
-    versions = {number: db.datasets[number].version for number in dataset_ids if number in db.datasets}
-    return LogView(find_known(db, sequence_ids), versions, find_binding(db, job))
+    lanes = [
+        LaneView(row.dataset_id, row.number, row.version, db.leases[row.lane_id].fence)
+        for row in db.lanes.values()
+        if row.dataset_id in dataset_ids
+    ]
+    return LogView(find_known(db, sequence_ids), lanes, find_binding(db, job))
+
+
+def list_lane_ids(db: SimDatabase, dataset_id: DatasetId) -> list[LaneId]:
+    lanes = [row for row in db.lanes.values() if row.dataset_id == dataset_id]
+    return [row.lane_id for row in sorted(lanes, key=lambda row: row.number)]
 
 
 def _order(segment: SegmentRow) -> tuple[bool, uuid.UUID, int, uuid.UUID]:
@@ -74,7 +83,7 @@ def _order(segment: SegmentRow) -> tuple[bool, uuid.UUID, int, uuid.UUID]:
 
 def is_open_and_held(db: SimDatabase, sequence_id: SequenceId, fence: int) -> bool:
     row = db.sequences.get(sequence_id)
-    return row is not None and row.state in RECOVERABLE_STATES and db.leases[row.dataset_id].fence == fence
+    return row is not None and row.state in RECOVERABLE_STATES and db.leases[row.lane_id].fence == fence
 
 
 def find_unfinished(db: SimDatabase, dataset_ids: Sequence[DatasetId]) -> list[SequenceRecord]:
@@ -107,7 +116,7 @@ def _find_recoverable(db: SimDatabase, jobs: Sequence[JobName] | None) -> list[S
 
 def _waits_since(db: SimDatabase, row: SequenceRow) -> tuple[bool, float]:
     """Sequences that were never tried come first."""
-    ended = [at for at in (row.next_try_at, db.leases[row.dataset_id].expires_at) if at is not None]
+    ended = [at for at in (row.next_try_at, db.leases[row.lane_id].expires_at) if at is not None]
     return (True, max(ended)) if ended else (False, 0.0)
 
 
@@ -152,6 +161,8 @@ def load_publication(db: SimDatabase, sequence_id: SequenceId) -> Publication:
         watermarks={name: (_shown(move.old), _shown(move.new)) for name, move in moves},
         details=json.loads(row.details),
         rows_total=_count_active_rows(db, row),
+        lane_version=(row.base_version or 0) + 1,
+        lane_number=db.lanes[row.lane_id].number,
     )
 
 
@@ -229,6 +240,8 @@ def record_of(db: SimDatabase, row: SequenceRow) -> SequenceRecord:
         failed_tries=row.failed_tries,
         last_error=row.last_error,
         details=details,
+        lane_id=row.lane_id,
+        lane_number=db.lanes[row.lane_id].number,
     )
 
 
@@ -241,8 +254,8 @@ def _is_due(db: SimDatabase, row: SequenceRow) -> bool:
 
 
 def _is_held(db: SimDatabase, row: SequenceRow) -> bool:
-    expires_at = db.leases[row.dataset_id].expires_at
-    return expires_at is not None and expires_at > db.now_s
+    own, whole = db.leases[row.lane_id], db.leases[row.dataset_id]
+    return is_live(db, own) or (whole.is_whole and is_live(db, whole))
 
 
 def _shown(watermark: Watermark | None) -> str | None:

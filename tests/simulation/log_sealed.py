@@ -30,6 +30,7 @@ def load_sealed(db: SimDatabase, sequence_id: SequenceId) -> SealedSequence:
         replaces=row.replaces,
         attempts=attempts,
         destination=db.destinations[dataset.job].identity if dataset.job in db.destinations else None,
+        lane_number=db.lanes[row.lane_id].number,
         order=SealOrder(
             sequence_id=sequence_id,
             dataset_id=row.dataset_id,
@@ -43,6 +44,7 @@ def load_sealed(db: SimDatabase, sequence_id: SequenceId) -> SealedSequence:
             moves=tuple(sorted(moves, key=lambda move: (move.key, move.partition))),
             complete=bool(row.complete),
             details=json.loads(row.details),
+            lane=row.lane_id if db.lanes[row.lane_id].number else None,
         ),
     )
 

@@ -25,6 +25,7 @@ from gobblin_assets.commit.postgres import (
     sealing,
 )
 from gobblin_assets.commit.postgres import folding as log_folding
+from gobblin_assets.commit.postgres import lanes as lane_store
 from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.commit.steps import StepVerdict
 from gobblin_assets.destinations import posix as posix_destination
@@ -296,6 +297,8 @@ _LEASES = ("tests/contracts/test_lease_store.py",)
 _FOLDS = ("tests/contracts/test_commit_store_folding.py",)
 _NAMED_FOLDS = ("tests/contracts/test_commit_store_named_folding.py",)
 _INTERLEAVED = ("tests/contracts/test_interleaving.py",)
+_LANES = ("tests/contracts/test_lanes_interleaving.py",)
+_LANE_STORE = ("tests/contracts/test_lane_store.py",)
 _FILES = ("tests/contracts/test_file_system.py",)
 _SYNCS = ("tests/contracts/test_posix.py",)
 
@@ -350,10 +353,34 @@ IN_AN_ADAPTER = (
     ),
     Mutant(
         "leases end by another clock than the database's",
-        with_sql(lease_store, "_LOCK_LEASES", "clock_timestamp()", "(clock_timestamp() + interval '1 hour')"),
+        with_sql(lease_store, "_LOCK_WHOLE", "clock_timestamp()", "(clock_timestamp() + interval '1 hour')"),
         _LEASES,
     ),
-    Mutant("the fence does not grow", with_sql(lease_store, "_TAKE", "fence + 1", "fence"), _LEASES),
+    Mutant("the fence does not grow", with_sql(lease_store, "_TAKE_WHOLE", "fence + 1", "fence"), _LEASES),
+    Mutant("the fence of a lane does not grow", with_sql(lease_store, "_TAKE_LANES", "fence + 1", "fence"), _LEASES),
+    Mutant(
+        "whoever takes a lane does not look at the whole",
+        with_sql(lease_store, "_LIST_WHOLE", "w.is_whole", "false"),
+        _LEASES,
+    ),
+    Mutant("taking a lane does not lock the whole", with_sql(lease_store, "_SHARE_WHOLE", "FOR KEY SHARE", ""), _LANES),
+    Mutant(
+        "a vnode moves below an open sequence",
+        with_sql(lane_store, "_MOVE", "m.key_id = k.key_id", "false"),
+        (*_LANE_STORE, *_LANES),
+    ),
+    Mutant("a move does not lock its vnodes", with_sql(lane_store, "_LOCK_VNODES", "FOR UPDATE", ""), _LANES),
+    Mutant("the owner of vnodes is not fenced", patched(lane_store, "hold_fences", _nothing), _LANE_STORE),
+    Mutant(
+        "a seal takes the keys of other lanes",
+        with_sql(sealing, "_LOCK_KEYS", "k.lane_id = given.lane_id", "true"),
+        _LANE_STORE,
+    ),
+    Mutant(
+        "finishes of a dataset do not wait for each other",
+        with_sql(finishing, "_LOCK_DATASETS", "FOR NO KEY UPDATE", ""),
+        _LANES,
+    ),
     Mutant(
         "verify by existence alone",
         patched(rename_steps.RenameDirectory, "verify", _by_existence),

@@ -16,6 +16,7 @@ from gobblin_assets.model.state import (
     DatasetId,
     DatasetOutcome,
     KeyId,
+    LaneId,
     RunId,
     SequenceId,
     WorkingState,
@@ -33,18 +34,28 @@ class DatasetRow:
     source_columns: str | None = None
     published_columns: str | None = None
     source_facts: str | None = None
+    lane_count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class LaneRow:
+    lane_id: LaneId
+    dataset_id: DatasetId
+    number: int
+    version: int = 0
     folded_version: int = 0
     tidied_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseRow:
-    dataset_id: DatasetId
+    lane_id: LaneId
     fence: int = 0
     owner: str | None = None
     run_id: RunId | None = None
     dagster_run_id: str | None = None
     expires_at: float | None = None
+    is_whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +66,7 @@ class KeyRow:
     dataset_id: DatasetId
     name: str
     partition: str
+    lane_id: LaneId
     watermark: Watermark | None = None
     sequence_id: SequenceId | None = None
 
@@ -88,6 +100,7 @@ class RunDatasetRow:
 class SequenceRow:
     sequence_id: SequenceId
     dataset_id: DatasetId
+    lane_id: LaneId
     run_id: RunId
     partition: str
     mode: Mode
@@ -120,6 +133,7 @@ class PastSequenceRow:
 
     sequence_id: SequenceId
     dataset_id: DatasetId
+    lane_id: LaneId
     state: SequenceState
 
 
@@ -130,6 +144,7 @@ class AttemptRow:
     attempt_id: AttemptId
     sequence_id: SequenceId
     dataset_id: DatasetId
+    lane_id: LaneId
     fence: int
     multi_work_unit: int
     try_number: int

@@ -1,7 +1,6 @@
-"""``SimLeaseStore(db)``, ``SimDatasetStore(db)``, ``SimRunStore(db)`` and ``SimPublishedFiles(db)``: the state's ports.
+"""``SimDatasetStore(db)``, ``SimRunStore(db)`` and ``SimPublishedFiles(db)``: ports of the state.
 
-They share one ``SimDatabase`` with ``SimCommitStepStore``; only its clock decides about leases. ``take`` is one
-transaction for each dataset, as in Postgres: leases taken before a refusal stay taken.
+They share one ``SimDatabase`` with ``SimCommitStepStore``, ``SimLeaseStore`` and ``SimLaneStore``.
 """
 
 import datetime as dt
@@ -12,7 +11,7 @@ from typing import Final
 
 from gobblin_assets.commit.published.port import ActiveSchema, PublishedPartition, PublishedSegment, PublishedSet, T
 from gobblin_assets.commit.sequence import SLOTS_KEEP_DETAIL
-from gobblin_assets.errors import ConflictError, RejectedError
+from gobblin_assets.errors import ConflictError
 from gobblin_assets.model.interval import Interval, join_neighbours
 from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import (
@@ -25,100 +24,14 @@ from gobblin_assets.model.state import (
 )
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.state.datasets import LapsedRun, NewRun, RunDatasetRecord
-from gobblin_assets.state.leases import RAN_OUT, Holder, Lease, LeaseStatus
-from tests.simulation.database import ConstraintError, Guard, SimDatabase, json_text
+from tests.simulation.database import ConstraintError, SimDatabase, json_text
+from tests.simulation.lane_store import next_lane_id
+from tests.simulation.log_guards import is_live
 from tests.simulation.log_queries import where
-from tests.simulation.rows import DatasetRow, LeaseRow, RunDatasetRow, RunRow, SegmentRow
+from tests.simulation.rows import DatasetRow, LaneRow, LeaseRow, RunDatasetRow, RunRow, SegmentRow
 
 _LAPSED_WITHIN_S: Final = dt.timedelta(days=30).total_seconds()
 _RUN_STATES: Final = frozenset(WorkingState) - {WorkingState.SUCCESSFUL, WorkingState.SKIPPED}
-
-
-class SimLeaseStore:
-    def __init__(self, db: SimDatabase) -> None:
-        self._db = db
-
-    def take(self, dataset_ids: Sequence[DatasetId], holder: Holder, *, ttl_s: float) -> list[Lease]:
-        with self._db.transaction() as db:
-            found = [_take_one(db, dataset_id, holder, ttl_s) for dataset_id in dataset_ids]
-        return [lease for lease in found if lease is not None]
-
-    def renew(self, leases: Iterable[Lease], *, ttl_s: float) -> frozenset[DatasetId]:
-        with self._db.transaction() as db:
-            rows = _held(db, leases, Guard.RENEW_CHECKS_FENCE)
-            held = [row for row in rows if row.owner is not None]
-            for row in held:
-                db.leases.put(row.dataset_id, replace(row, expires_at=db.now_s + ttl_s))
-        return frozenset(row.dataset_id for row in held)
-
-    def raise_fence(self, dataset_id: DatasetId, *, floor: int) -> bool:
-        with self._db.transaction() as db:
-            row = db.leases.get(dataset_id)
-            if row is None or (_is_live(db, row) and db.holds(Guard.RAISE_LEAVES_HELD_ALONE)):
-                return False
-            db.leases.put(dataset_id, replace(row, fence=max(row.fence, floor)))
-        return True
-
-    def release(self, leases: Iterable[Lease]) -> None:
-        with self._db.transaction() as db:
-            for row in _held(db, leases, Guard.RELEASE_CHECKS_FENCE):
-                db.leases.put(row.dataset_id, replace(row, owner=None, expires_at=None))
-
-    def get_status(self, dataset_id: DatasetId) -> LeaseStatus:
-        row = _get_lease(self._db, dataset_id)
-        live = _is_live(self._db, row)
-        ends_in_s = row.expires_at - self._db.now_s if live and row.expires_at is not None else None
-        return LeaseStatus(dataset_id, row.fence, live, row.owner, row.run_id, row.dagster_run_id, ends_in_s)
-
-    def list_live(self, dataset_ids: Sequence[DatasetId]) -> frozenset[DatasetId]:
-        with self._db.transaction() as db:
-            rows = [db.leases[number] for number in dataset_ids if number in db.leases]
-            return frozenset(row.dataset_id for row in rows if _is_live(db, row))
-
-
-def _take_one(db: SimDatabase, dataset_id: DatasetId, holder: Holder, ttl_s: float) -> Lease | None:
-    row = _get_lease(db, dataset_id)
-    if _is_live(db, row):
-        if (row.run_id, row.owner) == (holder.run_id, holder.owner) and db.holds(Guard.TAKE_KNOWS_ITS_OWN):
-            return Lease(dataset_id, row.fence)
-        if db.holds(Guard.TAKE_REFUSES_LIVE_LEASE):
-            return None
-    taken = LeaseRow(
-        dataset_id=dataset_id,
-        # The first fence is always raised: a fence of 0 means that no process ever took the dataset.
-        fence=row.fence + 1 if db.holds(Guard.TAKE_RAISES_FENCE) else max(row.fence, 1),
-        owner=holder.owner,
-        run_id=holder.run_id,
-        dagster_run_id=holder.dagster_run_id,
-        expires_at=db.now_s + ttl_s,
-    )
-    db.leases.put(dataset_id, taken)
-    if row.owner is not None and row.run_id is not None and row.run_id != holder.run_id:
-        _end_dead(db, row.run_id)
-    return Lease(dataset_id, taken.fence)
-
-
-def _end_dead(db: SimDatabase, run_id: RunId) -> None:
-    run = db.runs.get(run_id)
-    held = [lease for lease in db.leases.values() if lease.run_id == run_id]
-    if run is not None and run.state is WorkingState.RUNNING and not any(_is_live(db, lease) for lease in held):
-        db.runs.put(run_id, replace(run, state=WorkingState.FAILED, error=RAN_OUT, ended_at=db.now_s))
-
-
-def _get_lease(db: SimDatabase, dataset_id: DatasetId) -> LeaseRow:
-    row = db.leases.get(dataset_id)
-    if row is None:
-        raise RejectedError(f"dataset {dataset_id} is not registered", field="dataset", hint="Run its job once.")
-    return row
-
-
-def _is_live(db: SimDatabase, row: LeaseRow) -> bool:
-    return row.expires_at is not None and row.expires_at > db.now_s
-
-
-def _held(db: SimDatabase, leases: Iterable[Lease], guard: Guard) -> list[LeaseRow]:
-    rows = [(lease, db.leases[lease.dataset_id]) for lease in leases if lease.dataset_id in db.leases]
-    return [row for lease, row in rows if row.fence == lease.fence or not db.holds(guard)]
 
 
 class SimDatasetStore:
@@ -129,8 +42,9 @@ class SimDatasetStore:
         with self._db.transaction() as db:
             known = {row.urn: row.dataset_id for row in db.datasets.values() if row.job == job}
             for urn in sorted(set(urns) - known.keys()):
-                dataset_id = known[urn] = DatasetId(len(db.datasets) + 1)
-                db.datasets.put(dataset_id, DatasetRow(dataset_id, job, urn, tidied_at=db.now_s))
+                dataset_id = known[urn] = DatasetId(next_lane_id(db))
+                db.datasets.put(dataset_id, DatasetRow(dataset_id, job, urn))
+                db.lanes.put(dataset_id, LaneRow(dataset_id, dataset_id, 0, tidied_at=db.now_s))
                 db.leases.put(dataset_id, LeaseRow(dataset_id))
         return {urn: known[urn] for urn in urns}
 
@@ -169,7 +83,7 @@ class SimDatasetStore:
             dataset_id=row.dataset_id,
             job=row.job,
             urn=row.urn,
-            version=row.version,
+            version=self._db.lanes[row.dataset_id].version,
             keys={
                 (key.name, key.partition): KeyState(key.key_id, key.name, key.partition, key.watermark)
                 for key in keys.values()
@@ -231,7 +145,7 @@ class SimRunStore:
     def forget(self, job: JobName, *, older_than_s: float, limit: int) -> int:
         with self._db.transaction() as db:
             kept = {row.run_id for row in db.sequences.values()}
-            kept |= {row.run_id for row in db.leases.values() if row.run_id is not None and _is_live(db, row)}
+            kept |= {row.run_id for row in db.leases.values() if row.run_id is not None and is_live(db, row)}
             old_at = db.now_s - older_than_s
             old = [
                 row
@@ -266,7 +180,7 @@ class SimRunStore:
                 and (row.state is WorkingState.RUNNING or was_ended)
                 and row.dagster_run_id is not None
                 and row.started_at > db.now_s - _LAPSED_WITHIN_S
-                and not any(_is_live(db, lease) for lease in held)
+                and not any(is_live(db, lease) for lease in held)
             ):
                 found.append(LapsedRun(row.run_id, row.dagster_run_id, row.owner, was_ended or bool(held)))
         return found[:limit]

@@ -45,9 +45,11 @@ from tests.simulation.commit_store import SimCommitStepStore
 from tests.simulation.database import SimDatabase
 from tests.simulation.destination_store import SimDestinationStore
 from tests.simulation.file_system import SimDisk, SimFileSystem
+from tests.simulation.lane_store import SimLaneStore
+from tests.simulation.lease_store import SimLeaseStore
 from tests.simulation.process import KilledError, Process, Watched, WatchedFileSystem
 from tests.simulation.rate_share_store import SimRateShareStore
-from tests.simulation.state_stores import SimDatasetStore, SimLeaseStore, SimPublishedFiles, SimRunStore
+from tests.simulation.state_stores import SimDatasetStore, SimPublishedFiles, SimRunStore
 from tests.support.kinds import COMBINATIONS, DESTINATIONS, KINDS, UNITS
 
 JOB: Final = "sim"
@@ -184,6 +186,7 @@ class Runner:
             datasets=self._watch("datasets", SimDatasetStore(db)),
             runs=self._watch("runs", SimRunStore(db)),
             commits=self._watch("log", SimCommitStepStore(db)),
+            lanes=self._watch("lanes", SimLaneStore(db)),
             published=self._watch("published", SimPublishedFiles(db)),
             destinations=self._watch("destinations", SimDestinationStore(db)),
             events=_UNREACHED,

@@ -5,16 +5,17 @@ attempt, ``prepare`` seals it, ``publish`` finishes it. Each returns the values 
 any of them again.
 """
 
-import hashlib
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
-from sqlalchemy import DateTime, Engine, text
+from sqlalchemy import Engine
 
 from gobblin_assets.commit.destination import DestinationStore
+from gobblin_assets.commit.lanes import LaneState, LaneStore
 from gobblin_assets.commit.postgres import PostgresCommitStepStore, PostgresDestinationStore
+from gobblin_assets.commit.postgres.lanes import PostgresLaneStore
 from gobblin_assets.commit.published.port import PublishedFiles
 from gobblin_assets.commit.published.postgres import PostgresPublishedFiles
 from gobblin_assets.commit.rename_steps import RenameFile
@@ -28,7 +29,6 @@ from gobblin_assets.commit.sequence import (
     StagedAttempt,
 )
 from gobblin_assets.commit.store import CommitStepStore
-from gobblin_assets.db.tables import metadata
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.interval import Interval
@@ -36,6 +36,7 @@ from gobblin_assets.model.state import (
     AttemptId,
     DatasetId,
     DatasetState,
+    LaneId,
     RunId,
     SequenceId,
 )
@@ -54,84 +55,15 @@ from gobblin_assets.state.rate_shares import RateShareStore
 from tests.simulation.commit_store import SimCommitStepStore
 from tests.simulation.database import SimDatabase
 from tests.simulation.destination_store import SimDestinationStore
+from tests.simulation.lane_store import SimLaneStore
+from tests.simulation.lease_store import SimLeaseStore
 from tests.simulation.rate_share_store import SimRateShareStore
-from tests.simulation.state_stores import SimDatasetStore, SimLeaseStore, SimPublishedFiles, SimRunStore
+from tests.simulation.state_stores import SimDatasetStore, SimPublishedFiles, SimRunStore
+from tests.support.log_backings import Backing, PostgresBacking, SimBacking
 
 JOB = JobName("shop")
 ROOT_URI = "file:///lake"
 TTL_S = 60.0
-
-
-class Backing(Protocol):
-    """The implementation behind the ports, for facts that the ports do not show."""
-
-    def advance(self, seconds: float) -> None: ...
-
-    def digest(self) -> str:
-        """Equal as long as no row has changed."""
-        ...
-
-    def list_rows(self, table: str, *columns: str) -> list[tuple[Any, ...]]: ...
-
-    def set_version(self, dataset_id: DatasetId, version: int) -> None:
-        """Write a value that no method of the ports would write."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class SimBacking:
-    db: SimDatabase
-
-    def advance(self, seconds: float) -> None:
-        self.db.advance(seconds)
-
-    def digest(self) -> str:
-        return self.db.fingerprint()
-
-    def list_rows(self, table: str, *columns: str) -> list[tuple[Any, ...]]:
-        name = table if table == "ledger" else f"{table}s"
-        rows = getattr(self.db, name).values()
-        return sorted((tuple(_plain(getattr(row, column)) for column in columns) for row in rows), key=repr)
-
-    def set_version(self, dataset_id: DatasetId, version: int) -> None:
-        self.db.datasets.put(dataset_id, replace(self.db.datasets[dataset_id], version=version))
-
-
-@dataclass(frozen=True, slots=True)
-class PostgresBacking:
-    engine: Engine
-
-    def advance(self, seconds: float) -> None:
-        """Make all recorded times older, since the server's clock can't be moved."""
-        with self.engine.begin() as connection:
-            for table in metadata.sorted_tables:
-                moments = [column.name for column in table.columns if isinstance(column.type, DateTime)]
-                if moments:
-                    changes = ", ".join(f"{name} = {name} - make_interval(secs => :seconds)" for name in moments)
-                    connection.execute(text(f"UPDATE {table.fullname} SET {changes}"), {"seconds": seconds})
-
-    def digest(self) -> str:
-        digest = hashlib.sha256()
-        with self.engine.connect() as connection:
-            for table in metadata.sorted_tables:
-                rows = connection.execute(text(f"SELECT t::text FROM {table.fullname} t ORDER BY 1")).scalars()
-                digest.update("\n".join((table.fullname, *rows)).encode())
-        return digest.hexdigest()
-
-    def list_rows(self, table: str, *columns: str) -> list[tuple[Any, ...]]:
-        with self.engine.connect() as connection:
-            rows = connection.execute(text(f"SELECT {', '.join(columns)} FROM gobblin.{table}")).all()
-        return sorted((tuple(row) for row in rows), key=repr)
-
-    def set_version(self, dataset_id: DatasetId, version: int) -> None:
-        arguments = {"dataset_id": dataset_id, "version": version}
-        with self.engine.begin() as connection:
-            statement = "UPDATE gobblin.dataset SET version = :version WHERE dataset_id = :dataset_id"
-            connection.execute(text(statement), arguments)
-
-
-def _plain(value: object) -> object:
-    return str(value) if isinstance(value, str) else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +88,7 @@ class Built:
 @dataclass(frozen=True, slots=True)
 class LogWorld:
     commits: CommitStepStore
+    lanes: LaneStore
     leases: LeaseStore
     datasets: DatasetStore
     runs: RunStore
@@ -189,6 +122,19 @@ class LogWorld:
         self.advance(TTL_S + 1)
         return self.take(dataset_id)
 
+    def spread(self, dataset_id: DatasetId, count: int) -> list[LaneId]:
+        """Give the dataset this many lanes; returns them by number."""
+        self.lanes.spread(dataset_id, count)
+        return [lane.lane_id for lane in self.lanes_of(dataset_id)]
+
+    def lanes_of(self, dataset_id: DatasetId) -> tuple[LaneState, ...]:
+        return self.lanes.load(dataset_id)[dataset_id].lanes
+
+    def take_lane(self, lane_id: LaneId, run_id: RunId | None = None) -> Lease:
+        """Take a free lane for a run of its own."""
+        (lease,) = self.leases.take_lanes([lane_id], Holder("worker", run_id or self.start_run()), ttl_s=TTL_S)
+        return lease
+
     def state_of(self, dataset_id: DatasetId) -> DatasetState:
         job, urn = self.names[dataset_id]
         return self.datasets.load(job, [urn])[urn]
@@ -214,7 +160,7 @@ class LogWorld:
         units: Sequence[tuple[int | None, WorkUnit]] = (),
     ) -> NewSequence:
         """A sequence that is not begun yet."""
-        status = self.leases.get_status(lease.dataset_id)
+        status = self.leases.get_status(lease.lane_id)
         return NewSequence(
             SequenceId(uuid.uuid4()),
             lease.dataset_id,
@@ -225,6 +171,7 @@ class LogWorld:
             lease.fence,
             ROOT_URI,
             tuple(units),
+            lane=lease.lane,
         )
 
     def register_attempt(self, new: NewSequence, *, multi_work_unit: int = 0, try_number: int = 1) -> NewAttempt:
@@ -256,6 +203,7 @@ class LogWorld:
     ) -> SealOrder:
         """The order of a runner. ``moves`` None continues the key "id" by ten positions."""
         state = self.state_of(new.dataset_id)
+        (lane,) = [each for each in self.lanes_of(new.dataset_id) if each.lane_id == new.lane_id]
         if moves is None:
             old = state.find_watermark("id", new.partition)
             moves = [move(old, 10 if old is None else int(str(old)) + 10, partition=new.partition)]
@@ -265,7 +213,7 @@ class LogWorld:
             dataset_id=new.dataset_id,
             partition=new.partition,
             fence=new.fence,
-            base_version=state.version,
+            base_version=lane.version,
             winners=tuple(staged.attempt_id for staged in winners),
             digest=combine_digests(segment.digest for segment in segments),
             segment_count=len(segments),
@@ -273,6 +221,7 @@ class LogWorld:
             moves=tuple(moves),
             complete=True,
             details={"columns": [["id", "bigint"]], "source_columns": [["id", "int8"]]},
+            lane=new.lane,
         )
 
     def prepare(self, lease: Lease, **options: Any) -> Built:
@@ -291,7 +240,7 @@ class LogWorld:
     def fail(self, built: Built, *, retry_in_s: float = 5.0, tries_max: int = 5, block: bool = False) -> None:
         self.commits.record_failure(
             built.sequence_id,
-            fence=self.leases.get_status(built.new.dataset_id).fence,
+            fence=self.leases.get_status(built.new.lane_id).fence,
             error="no room",
             tries_max=tries_max,
             retry_in_s=retry_in_s,
@@ -317,6 +266,7 @@ def attempt_of(new: NewSequence, *, multi_work_unit: int = 0, try_number: int = 
         f"/lake/shop/.staging/{attempt_id.hex}",
         tag="tag",
         interruption={"session_id": "session", "user": "user", "tag": "tag"},
+        lane=new.lane,
     )
 
 
@@ -359,6 +309,7 @@ def move_by(
 def open_simulated(db: SimDatabase) -> LogWorld:
     return LogWorld(
         SimCommitStepStore(db),
+        SimLaneStore(db),
         SimLeaseStore(db),
         SimDatasetStore(db),
         SimRunStore(db),
@@ -372,6 +323,7 @@ def open_simulated(db: SimDatabase) -> LogWorld:
 def open_postgres(engine: Engine) -> LogWorld:
     return LogWorld(
         PostgresCommitStepStore(engine),
+        PostgresLaneStore(engine),
         PostgresLeaseStore(engine),
         PostgresDatasetStore(engine),
         PostgresRunStore(engine),

@@ -25,6 +25,7 @@ from gobblin_assets.commit.attempts import MARKERS_NAME, SET_ASIDE_NAME, STAGING
 from gobblin_assets.commit.destination import IDENTITY_NAME
 from gobblin_assets.commit.operations import LogOperations
 from gobblin_assets.commit.postgres import PostgresCommitStepStore, PostgresDestinationStore
+from gobblin_assets.commit.postgres.lanes import PostgresLaneStore
 from gobblin_assets.commit.published.postgres import PostgresPublishedFiles
 from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.db.engine import open_external
@@ -187,6 +188,7 @@ class World:
             datasets=PostgresDatasetStore(self.engine),
             runs=PostgresRunStore(self.engine),
             commits=PostgresCommitStepStore(self.engine),
+            lanes=PostgresLaneStore(self.engine),
             published=PostgresPublishedFiles(self.engine),
             destinations=PostgresDestinationStore(self.engine),
             events=PostgresEventStore(self.engine),

@@ -18,7 +18,7 @@ SAMPLE_EVERY_S: Final = 0.2
 _LOOK = """
     SELECT d.job, d.urn, d.version, coalesce(l.fence, 0), coalesce(k.position, 0), s.done, s.last, g.rows
       FROM gobblin.dataset d
-      LEFT JOIN gobblin.lease l USING (dataset_id)
+      LEFT JOIN gobblin.lease l ON l.lane_id = d.dataset_id
       LEFT JOIN LATERAL (SELECT max((w.watermark ->> 'value')::bigint) AS position FROM gobblin.watermark_key w
                           WHERE w.dataset_id = d.dataset_id) k ON true
       LEFT JOIN LATERAL (SELECT coalesce(sum(q.publication_count), 0)::bigint AS done,

@@ -215,11 +215,11 @@ class Runners:
         return log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
 
     def _leases_of(self, pid: int) -> dict[int, int]:
-        query = "SELECT dataset_id, fence FROM gobblin.lease WHERE owner ~ %s"
+        query = "SELECT lane_id, fence FROM gobblin.lease WHERE owner ~ %s"
         return self._ask(query, [f":{re.escape(str(pid))}$"])
 
     def _fences(self) -> dict[int, int]:
-        return self._ask("SELECT dataset_id, fence FROM gobblin.lease", [])
+        return self._ask("SELECT lane_id, fence FROM gobblin.lease", [])
 
     def _ask(self, query: str, arguments: list[str]) -> dict[int, int]:
         """Empty while Postgres is away: unknown leases are not counted."""

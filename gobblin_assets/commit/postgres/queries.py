@@ -50,6 +50,8 @@ _RECOVERABLE: Final = f"""
      WHERE s.state {IS_RECOVERABLE}
        AND (s.next_try_at IS NULL OR s.next_try_at <= clock_timestamp())
        AND (l.expires_at IS NULL OR l.expires_at <= clock_timestamp())
+       AND NOT EXISTS (SELECT FROM gobblin.lease w
+                        WHERE w.lane_id = s.dataset_id AND w.is_whole AND w.expires_at > clock_timestamp())
        AND (CAST(:jobs AS text[]) IS NULL OR d.job = ANY (CAST(:jobs AS text[])))
 """
 

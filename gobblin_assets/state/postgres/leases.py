@@ -65,10 +65,15 @@ _LOCK_LANES = text("""
      WHERE n.lane_id = ANY (CAST(:lane_ids AS bigint[]))
        AND ((l.expires_at > clock_timestamp()) IS NOT TRUE
             OR (l.owner = :owner AND l.run_id = :run_id AND NOT l.is_whole))
-       AND NOT EXISTS (SELECT FROM gobblin.lease w
-                        WHERE w.lane_id = n.dataset_id AND w.is_whole AND w.expires_at > clock_timestamp())
      ORDER BY l.lane_id
        FOR UPDATE OF l
+""")
+
+# By a statement of its own, after the locks: a statement that waits for a taker of the whole still sees lane 0 as it
+# was before.
+_LIST_WHOLE = text("""
+    SELECT w.lane_id FROM gobblin.lease w
+     WHERE w.lane_id = ANY (CAST(:dataset_ids AS bigint[])) AND w.is_whole AND w.expires_at > clock_timestamp()
 """)
 
 _TAKE_LANES = text("""
@@ -245,7 +250,9 @@ def _take_lanes(connection: Connection, some: Sequence[LaneId], holder: Holder, 
     _require_registered(connection, some)
     asked, ours = {"lane_ids": list(some)}, {"owner": holder.owner, "run_id": holder.run_id}
     connection.execute(_SHARE_WHOLE, asked)
-    rows = {row.lane_id: row for row in connection.execute(_LOCK_LANES, {**asked, **ours})}
+    locked = connection.execute(_LOCK_LANES, {**asked, **ours}).all()
+    whole = set(connection.execute(_LIST_WHOLE, {"dataset_ids": [row.dataset_id for row in locked]}).scalars())
+    rows = {row.lane_id: row for row in locked if row.dataset_id not in whole}
     free = [lane_id for lane_id, row in rows.items() if not row.is_live]
     arguments = {"lane_ids": free, **ours, "dagster_run_id": holder.dagster_run_id, "ttl_s": ttl_s}
     fences = {lane_id: row.fence for lane_id, row in rows.items()}
