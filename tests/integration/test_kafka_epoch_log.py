@@ -246,3 +246,18 @@ def test_a_deleted_topic_is_an_error(kafka_broker: KafkaBroker, topic: MakeTopic
         delete_topics(bootstrap, name)
         with pytest.raises(RejectedError, match="there is no topic"):
             epochs.read_until(lambda: False, "an error")
+
+
+def test_vnodes_that_can_t_be_read_together_change_nothing(kafka_broker: KafkaBroker, topic: MakeTopic) -> None:
+    bootstrap, name = kafka_broker.bootstrap, topic()
+    vnode = f"{name}:0"
+    with following(bootstrap, name) as epochs:
+        for wrong, said in (
+            ({vnode: 0, f"{vnode}#1": 0}, "two vnodes are of one partition"),
+            ({"0": 0}, "is no vnode"),
+        ):
+            with pytest.raises(RejectedError, match=said):
+                epochs.log.assign(wrong)
+        produce(bootstrap, name, [b"a"])
+        epochs.read_to({vnode: 1})
+        assert epochs.values == Counter([(vnode, b"a")])

@@ -98,7 +98,10 @@ class KafkaEpochLog:
         self._marked_at = self._monotonic()
 
     def assign(self, positions: Mapping[str, int], *, epochs: Mapping[str, int] = NEVER_CUT) -> None:
-        before, self._vnodes = self._vnodes, {}
+        names = {_parse_vnode(vnode): vnode for vnode in positions}
+        if len(names) != len(positions):
+            raise RejectedError("two vnodes are of one partition", field="positions", hint="Assign the newer one.")
+        before, self._vnodes, self._names = self._vnodes, {}, names
         for vnode, position in positions.items():
             known = before.get(vnode)
             if known is not None and known.cut == position:
@@ -110,9 +113,6 @@ class KafkaEpochLog:
         for vnode in before.keys() - self._vnodes.keys():
             self._drop_chunks(vnode)
             self._alignment.drop(vnode)
-        self._names = {each.name: vnode for vnode, each in self._vnodes.items()}
-        if len(self._names) != len(self._vnodes):
-            raise RejectedError("two vnodes are of one partition", field="positions", hint="Assign the newer one.")
         self._last_epoch = self._alignment.last = max(self._last_epoch, *epochs.values(), 0)
         self._items = deque(item for item in self._items if not isinstance(item, UpdateVnodeBitmap))
         self._items.appendleft(UpdateVnodeBitmap(frozenset(self._vnodes)))
@@ -135,7 +135,9 @@ class KafkaEpochLog:
             if now >= deadline and not is_first:
                 return
             is_first = False
-            self._fetch(max(0.0, min(POLL_S, deadline - now, self._due_at - now)))
+            # A barrier that is due already waits for the brokers' answer, which is no reason to poll without a pause.
+            due_s = self._due_at - now if self._due_at > now else POLL_S
+            self._fetch(max(0.0, min(POLL_S, deadline - now, due_s)))
 
     def rewind(self, vnode: str, position: int) -> None:
         self._drop_chunks(vnode)
