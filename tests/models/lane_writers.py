@@ -1,8 +1,8 @@
 """The protocol of lanes as a model: every move of a writer, between which it may stop for any time, or for ever.
 
 Each transaction is one move. A writer may be killed before any move, and its lane may be taken at any time, while the
-writer knows nothing of it. The answer to a seal or to a finish may be lost, and making visible may succeed with an error. A
-person may give an open row up.
+writer knows nothing of it. The answer to a seal or to a finish may be lost, and a file may become visible although the
+answer is an error. A person may give an open row up.
 """
 
 from collections.abc import Callable, Iterator
@@ -123,7 +123,7 @@ class Lanes:
             return "BLOCKED: a writer waits for a person without a cause"
         return (
             find_duplicate(world, self.contents_of)
-            or find_lost(world, self.contents_of)
+            or find_lost(world, self.contents_of, self.committed_of)
             or self.find_unnamed(world)
         )
 
@@ -134,6 +134,10 @@ class Lanes:
         for epoch in range(cut.start + 1, cut.end + 1):
             if (cut.vnode, epoch) not in self.empty:
                 yield cut.vnode, epoch
+
+    def committed_of(self, vnode: int, position: int) -> Iterator[Content]:
+        """What must be visible of a vnode whose committed epoch is ``position``."""
+        return self.contents_of(Range(vnode, 0, position))
 
     def has_data(self, row: Row) -> bool:
         return any(True for each in row.ranges for _ in self.contents_of(each))
@@ -152,7 +156,7 @@ class Lanes:
 
     def again(self, world: LaneWorld, writer: Writer) -> Writer:
         """From the start, or no further: the lane is another writer's."""
-        return Writer(Step.RESOLVE, writer.lane, writer.fence) if self.is_held(world, writer) else IDLE
+        return resolving(writer) if self.is_held(world, writer) else IDLE
 
     def take(self, world: LaneWorld, writer: Writer) -> Iterator[Move]:
         """A new fence, whoever was there before."""
@@ -194,7 +198,7 @@ class Lanes:
         """Variants only: the row goes, and its epochs are read again."""
         is_held = Guard.FINISH_FENCE in self.without or self.is_held(world, writer)
         if is_held and world.lanes[writer.lane].open == writer.row:
-            yield world.with_row(writer.lane, None), Writer(Step.RESOLVE, writer.lane, writer.fence)
+            yield world.with_row(writer.lane, None), resolving(writer)
         else:
             yield world, IDLE
 
@@ -204,7 +208,7 @@ class Lanes:
         """Cuts the lane's vnodes at an epoch, or hands one of them over to another lane."""
         for epoch in range(1, self.epochs + 1):
             for ranges in self.list_cuts(world, world.vnodes_of(writer.lane), epoch):
-                yield self.cut(world, writer, Row(writer.lane, writer.fence, ranges))
+                yield self.cut(world, writer, Row(writer.lane, writer.fence, ranges, self.number_cut(writer)))
         if world.moves < self.moves:
             yield from self.move(world, writer)
 
@@ -216,7 +220,11 @@ class Lanes:
 
     def cut(self, world: LaneWorld, writer: Writer, row: Row) -> Move:
         """An empty cut becomes a row, too."""
-        return world, writer._replace(step=Step.STAGE, row=row)
+        return world, writer._replace(step=Step.STAGE, row=row, cuts=row.number)
+
+    def number_cut(self, writer: Writer) -> int:
+        """No attempt is ever named as an earlier one was."""
+        return writer.cuts + 1
 
     def stage(self, world: LaneWorld, writer: Writer) -> Iterator[Move]:
         """The data is durable before the row stands."""
@@ -254,7 +262,7 @@ class Lanes:
         if world.lanes[writer.lane].open == row:
             yield world, writer._replace(step=Step.SHOW if self.has_data(row) else Step.FINISH)
         else:
-            yield world, Writer(Step.RESOLVE, writer.lane, writer.fence)
+            yield world, resolving(writer)
 
     # --- execution
 
@@ -306,12 +314,16 @@ class Lanes:
                 if lane != writer.lane:
                     lanes = self.moved(world.lanes_of[vnode], lane)
                     lanes_of = (*world.lanes_of[:vnode], lanes, *world.lanes_of[vnode + 1 :])
-                    after = Writer(Step.RESOLVE, writer.lane, writer.fence)
-                    yield world._replace(lanes_of=lanes_of, moves=world.moves + 1), after
+                    yield world._replace(lanes_of=lanes_of, moves=world.moves + 1), resolving(writer)
 
     def moved(self, lanes: frozenset[int], to: int) -> frozenset[int]:
         del lanes
         return frozenset({to})
+
+
+def resolving(writer: Writer) -> Writer:
+    """The writer looks for an open row first, as after it took the lane."""
+    return writer._replace(step=Step.RESOLVE, row=None)
 
 
 def row_of(writer: Writer) -> Row:

@@ -28,12 +28,12 @@ class Range(NamedTuple):
 
 
 class Row(NamedTuple):
-    """``lane`` and ``fence``: who sealed the row. ``again``: how often the same cut was staged before."""
+    """``lane``, ``fence`` and ``number`` tell one attempt from all others: the writer's cuts under its fence."""
 
     lane: int
     fence: int
     ranges: tuple[Range, ...]
-    again: int = 0
+    number: int = 0
 
     def covers(self, vnode: int) -> bool:
         return any(each.vnode == vnode for each in self.ranges)
@@ -48,8 +48,8 @@ class LaneWorld(NamedTuple):
     """``committed``, ``truncated`` and ``lanes_of`` have an entry for each vnode.
 
     ``lanes_of``: the lanes that a vnode belongs to; more than one only where a move goes wrong. ``sources``: rows whose
-    data is durable and not visible. ``visible``: the ranges in each visible file. ``truncated``: the epochs that the log
-    has no more. ``moves`` and ``abandonments``: how many there were.
+    data is durable and not visible. ``visible``: the ranges in each visible file. ``truncated``: the epochs that the
+    log has no more. ``moves`` and ``abandonments``: how many there were.
     """
 
     committed: tuple[int, ...]
@@ -115,12 +115,16 @@ class Step(StrEnum):
 
 
 class Writer(NamedTuple):
-    """A process. ``fence``: the one under which it took the lane. ``row``: the one it stages, seals or ends."""
+    """A process. ``fence``: the one under which it took the lane. ``row``: the one it stages, seals or ends.
+
+    ``cuts``: how many there were under this fence.
+    """
 
     step: Step = Step.IDLE
     lane: int = 0
     fence: int = 0
     row: Row | None = None
+    cuts: int = 0
 
 
 Contents = Callable[[Range], Iterable[Content]]
@@ -133,11 +137,13 @@ def find_duplicate(world: LaneWorld, contents_of: Contents) -> str | None:
     return None
 
 
-def find_lost(world: LaneWorld, contents_of: Contents) -> str | None:
+def find_lost(
+    world: LaneWorld, contents_of: Contents, committed_of: Callable[[int, int], Iterable[Content]]
+) -> str | None:
     """What is committed and not visible, or truncated and neither committed nor in an open row."""
     visible = _count_visible(world, contents_of)
     for vnode, committed in enumerate(world.committed):
-        for content in contents_of(Range(vnode, 0, committed)):
+        for content in committed_of(vnode, committed):
             if content not in visible:
                 return f"LOST: {content} is committed and not visible"
         is_promised = any(lane.open is not None and lane.open.covers(vnode) for lane in world.lanes)
