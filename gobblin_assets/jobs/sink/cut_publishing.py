@@ -36,7 +36,7 @@ from gobblin_assets.model.clock import Clock
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.partition import AssetPartition
-from gobblin_assets.model.state import AttemptId, RunId, SequenceId
+from gobblin_assets.model.state import AttemptId, LaneId, RunId, SequenceId
 from gobblin_assets.model.urn import Role
 from gobblin_assets.model.watermark import long_watermark
 from gobblin_assets.rows.attempt_files import open_role_files
@@ -75,14 +75,23 @@ class CutPublisher:
     describe: Callable[[HeldLane], LaneDescription]
     judge: Callable[[HeldLane, Cut], None]
 
-    def open_attempts(self, lanes: Sequence[HeldLane]) -> None:
-        """Begin the next sequence of each lane that has none, before its first byte. Raises for all of them."""
+    def open_attempts(self, lanes: Sequence[HeldLane]) -> Mapping[LaneId, GobblinError]:
+        """Begin the next sequence of each lane that has none, before its first byte; the errors of those that fail."""
         ready = [lane for lane in lanes if lane.attempt is None]
-        if not ready:
-            return
-        self.destination.require()
-        attempts = [self._new_attempt(lane) for lane in ready]
-        pairs = list(zip(ready, attempts, strict=True))
+        try:
+            self.destination.require()
+            pairs = [(lane, self._new_attempt(lane)) for lane in ready]
+        except GobblinError as error:
+            return {lane.lane_id: error for lane in ready}
+        failed: dict[LaneId, GobblinError] = {}
+        for (lane, attempt), failure in zip(pairs, do_together(pairs, self._begin), strict=True):
+            if failure is None:
+                lane.attempt = attempt
+            else:
+                failed[lane.lane_id] = failure
+        return failed
+
+    def _begin(self, pairs: Sequence[tuple[HeldLane, LaneAttempt]]) -> None:
         self.store.begin(*(self._new_sequence(lane, each.sequence_id, each.partition) for lane, each in pairs))
         reach(Failpoint.SEQUENCE_BEGUN)
         self.store.register_attempt(
@@ -102,8 +111,6 @@ class CutPublisher:
             )
         )
         reach(Failpoint.ATTEMPT_REGISTERED)
-        for lane, each in pairs:
-            lane.attempt = each
 
     def open_files(self, lane: HeldLane, role: Role) -> NewFiles:
         """New files of the lane's attempt, which is open."""

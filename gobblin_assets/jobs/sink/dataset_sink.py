@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import pyarrow as pa
-
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.jobs.sink.cut_publishing import LaneDescription
 from gobblin_assets.jobs.sink.held_lane import HeldLane
@@ -78,6 +76,3 @@ class DatasetSink:
                 field="quality.dead_letter_fraction_max",
                 hint="Nothing of the cut was published. Correct the decoder, or allow more dead letters.",
             )
-
-    def formats(self) -> Mapping[Role, pa.Schema]:
-        return self.lane_format.columns

@@ -30,8 +30,6 @@ from gobblin_assets.sources.environment import read_connection
 from gobblin_assets.spec.job_parsing import find_datasets, resolve_datasets
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 
-_NO_SPARK = "a worker of a sink starts no Spark"
-
 
 def read_sink_datasets(job: JobSpec, urns: Sequence[str] = ()) -> Mapping[DatasetUrn, DatasetSpec]:
     """The datasets of a sink, checked. RejectedError names the field and the fix."""

@@ -23,8 +23,7 @@ from gobblin_assets.rows.hidden_columns import DEAD_LETTER_COLUMN, published_nam
 from gobblin_assets.sources.epoch_source import DecodedRows
 from gobblin_assets.sources.kafka.arrow_parts import find_spark_part, plan_arrow_part
 from gobblin_assets.sources.kafka.kafka_spec import KafkaReadSpec
-from gobblin_assets.sources.kafka.kept_columns import KEPT_ORDER, list_kept, require_distinct_names
-from gobblin_assets.spec.job_spec import DatasetSpec
+from gobblin_assets.sources.kafka.kept_columns import KEPT_ORDER, list_kept, refuse_equal_names
 
 _HEADERS: Final = "array<struct<key:string,value:binary>>"
 # Named as in Spark's own files.
@@ -53,19 +52,10 @@ _KNOWN_KINDS: Final = pa.array([0, 1], pa.int32())
 _NO_TIME: Final = pa.scalar(-1_000, pa.timestamp("us", "UTC"))
 
 
-def find_spark_need(dataset: DatasetSpec, read: KafkaReadSpec) -> str | None:
-    """The first option of a topic's dataset that only Spark can do, such as ``kafka.value.format``."""
-    if dataset.converters:
-        return "converters"
-    if dataset.quality.rows:
-        return "quality.rows"
-    return _find_need_of_decoding(read, "kafka")
-
-
 class ArrowDecoder:
     """Made once for a topic, for one thread. ``columns`` are those of ``schema``, with the names of Spark's types.
 
-    RejectedError for two columns of one name, and for what ``find_spark_need`` finds in ``read``.
+    RejectedError for two columns of one name, and for what only Spark decodes, with its field.
     """
 
     def __init__(self, read: KafkaReadSpec, topic: str, *, field: str = "kafka") -> None:
@@ -77,7 +67,7 @@ class ArrowDecoder:
         self._value = plan_arrow_part(read.value)
         self._key = plan_arrow_part(read.key) if _KEY_COLUMN in self._keep else None
         kept = [(name, self._kept_type(name)) for name in self._keep]
-        require_distinct_names([name for name, _type in self._value.columns], self._keep, topic=topic, field=field)
+        refuse_equal_names([name for name, _type in self._value.columns], self._keep, topic=topic, field=field)
         self.columns: tuple[tuple[str, str], ...] = (*self._value.columns, *kept)
         self.schema = _schema_of(self.columns)
         self.can_have_dead_letters = self._value.can_fail or (self._key is not None and self._key.can_fail)

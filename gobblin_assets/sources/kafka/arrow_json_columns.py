@@ -43,7 +43,7 @@ def reading_types(data_type: pa.DataType) -> list[pa.DataType]:
     return [data_type]
 
 
-def finish(read: pa.Array, data_type: pa.DataType) -> tuple[pa.Array, Rows | None]:
+def finish_column(read: pa.Array, data_type: pa.DataType) -> tuple[pa.Array, Rows | None]:
     """The column, and the rows that have to be read in another way, if there are any."""
     if pa.types.is_list(data_type):
         return _finish_list(read, data_type)
@@ -61,7 +61,7 @@ def finish(read: pa.Array, data_type: pa.DataType) -> tuple[pa.Array, Rows | Non
 
 
 def _finish_list(read: pa.ListArray, data_type: pa.DataType) -> tuple[pa.Array, Rows | None]:
-    elements, odd = finish(read.values, data_type.value_type)
+    elements, odd = finish_column(read.values, data_type.value_type)
     mask = read.is_null() if read.null_count else None
     made = pa.ListArray.from_arrays(read.offsets, elements, type=data_type, mask=mask)
     if odd is None:

@@ -28,7 +28,6 @@ _WRAPPED_DEPTH: Final = 3
 
 _KNOWN_NAMES_MAX: Final = 10_000
 _STRINGS: Final = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
-_COLON: Final = re.compile(r"[ \t\r\n]*+:")
 _NUMBERS: Final = re.compile(r"-?([0-9]++)(?:[.]([0-9]++))?(?:[eE][+-]?([0-9]++))?")
 _ESCAPED_HALF: Final = re.compile(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"

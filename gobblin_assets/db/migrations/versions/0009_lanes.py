@@ -37,6 +37,15 @@ _STATEMENTS = (
     "ALTER TABLE gobblin.dataset DROP COLUMN folded_version, DROP COLUMN tidied_at",
     "ALTER TABLE gobblin.lease DROP CONSTRAINT lease_dataset_id_fkey",
     "ALTER TABLE gobblin.lease RENAME COLUMN dataset_id TO lane_id",
+    # Postgres 18 gives such constraints names; earlier ones have none.
+    """
+    DO $$ BEGIN
+        IF EXISTS (SELECT FROM pg_constraint
+                    WHERE conrelid = 'gobblin.lease'::regclass AND conname = 'lease_dataset_id_not_null') THEN
+            ALTER TABLE gobblin.lease RENAME CONSTRAINT lease_dataset_id_not_null TO lease_lane_id_not_null;
+        END IF;
+    END $$
+    """,
     """
     ALTER TABLE gobblin.lease
         ADD CONSTRAINT lease_lane_id_fkey FOREIGN KEY (lane_id) REFERENCES gobblin.lane (lane_id),
