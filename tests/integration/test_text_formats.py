@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as t
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -21,6 +22,7 @@ from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.sink.lane_files import LaneFiles, LaneFormat, PlacedRows
 from gobblin_assets.model.file_formats import FileFormat
 from gobblin_assets.model.urn import Role
+from gobblin_assets.rows import dataset_reader
 from gobblin_assets.rows.dataset_reader import read_dataset
 from gobblin_assets.rows.new_files import FilesInDirectory
 from gobblin_assets.rows.parquet_writer import WrittenDirectory
@@ -184,3 +186,74 @@ def test_nested_values_are_those_of_parquet(
     wanted, got = shown(expected), shown(found)
     assert got - wanted == Counter()
     assert got == wanted
+
+
+def _frame(spark: SparkSession, publisher: TextPublisher, **options: Any) -> DataFrame:
+    return read_dataset(spark, URN, job="shop", database=publisher.engine, **options)
+
+
+@pytest.mark.parametrize("form", FORMATS[::2], ids=".".join)
+@pytest.mark.parametrize("directories_max", [50, 0], ids=["by directory", "by path"])
+def test_directories_and_columns_of_several_publications(
+    spark: SparkSession,
+    engine: Engine,
+    tmp_path: Path,
+    form: tuple[FileFormat, str],
+    directories_max: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A column that came later, one that was widened, a directory column, and files of another format."""
+    monkeypatch.setattr(dataset_reader, "DIRECTORIES_MAX", directories_max)
+    old = pa.schema([("raw", pa.binary()), ("n", pa.int32())])
+    new = pa.schema([("more", pa.string()), ("n", pa.int64()), ("raw", pa.binary())])
+    by = (t.StructField("day", t.StringType()),)
+    publisher = TextPublisher(engine, tmp_path / "la ke~%20", schema=old, lane_format=form, partition_fields=by)
+    publisher.batches = [
+        PlacedRows(Role.DATA, "day=2026-01-01", pa.record_batch([[b"\0", None], [1, 2]], schema=old)),
+        PlacedRows(Role.DATA, "day=a%2Fb", pa.record_batch([[b""], [3]], schema=old)),
+    ]
+    publisher.publish(spark.range(0), URN, partition="2026-01-01")
+    publisher.schema = new
+    publisher.batches = [PlacedRows(Role.DATA, "day=x", pa.record_batch([["é"], [2**40], [b"r"]], schema=new))]
+    publisher.publish(spark.range(0), URN, partition="2026-02-01")
+    publisher.lane_format = (FileFormat.PARQUET, "zstd")
+    publisher.batches = [PlacedRows(Role.DATA, "day=x", pa.record_batch([["p"], [7], [None]], schema=new))]
+    publisher.publish(spark.range(0), URN, partition="2026-02-01")
+    frame = _frame(spark, publisher)
+    assert frame.schema.simpleString() == "struct<more:string,n:bigint,raw:binary,day:string>"
+    found = Counter((row["more"], row["n"], row["raw"], row["day"]) for row in frame.toArrow().to_pylist())
+    assert found == Counter(
+        [
+            (None, 1, b"\0", "2026-01-01"),
+            (None, 2, None, "2026-01-01"),
+            (None, 3, b"", "a/b"),
+            ("é", 2**40, b"r", "x"),
+            ("p", 7, None, "x"),
+        ]
+    )
+    assert [row.n for row in frame.where("day = 'a/b'").select("n").collect()] == [3]
+
+
+@pytest.mark.parametrize(
+    ("form", "old", "new"),
+    [
+        ((FileFormat.JSON, "none"), b'"n":12345', b'"n":"1345'),
+        ((FileFormat.JSON, "none"), b'{"n":12345', b'["n",12345'),
+        ((FileFormat.CSV, "none"), b"12345", b"1x345"),
+        ((FileFormat.CSV, "none"), b'"n","text"', b'"m","text"'),
+    ],
+)
+def test_a_text_that_is_no_value_of_its_column_fails_the_query(
+    spark: SparkSession, engine: Engine, tmp_path: Path, form: tuple[FileFormat, str], old: bytes, new: bytes
+) -> None:
+    """Spark alone would give NULL."""
+    schema = pa.schema([("n", pa.int64()), ("text", pa.string())])
+    publisher = TextPublisher(engine, tmp_path, schema=schema, lane_format=form)
+    publisher.batches = [PlacedRows(Role.DATA, "", pa.record_batch([[12345], ["a"]], schema=schema))]
+    publisher.publish(spark.range(0), URN)
+    (path,) = tmp_path.rglob("part-*")
+    content = path.read_bytes()
+    assert old in content
+    path.write_bytes(content.replace(old, new))
+    with pytest.raises(Py4JJavaError, match="FAILED_READ_FILE"):
+        _frame(spark, publisher).collect()
