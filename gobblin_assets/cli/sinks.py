@@ -58,7 +58,7 @@ def run(job_file: Path, datasets: Sequence[str], workers: int) -> None:
     if workers > 1:
         command = [sys.executable, "-m", "gobblin_assets.cli", "sink", "run", str(job_file)]
         command += [part for urn in datasets for part in ("--dataset", urn)]
-        group = WorkerGroup(lambda: subprocess.Popen(command), workers, say)  # noqa: S603  this program itself
+        group = WorkerGroup(lambda: subprocess.Popen(command, process_group=0), workers, say)  # noqa: S603  this program itself
         with heed_stop_signals(say, stop):
             if not group.run(stop.wait):
                 click.get_current_context().exit(EXIT_FAILED)

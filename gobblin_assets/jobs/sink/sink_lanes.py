@@ -154,7 +154,9 @@ class SinkLanes:
             now = self.ports.clock.now()
             spans = {vnode: VnodeSpan(position, position) for vnode, position in unsaid.items()}
             cut = Cut(spans=spans, files=(), row_counts={}, epoch=lane.epoch or 0, opened_at=now, at=now)
-            self._raise_first(self.publisher.publish([LaneCut(lane, cut)]), lane)
+            outcomes = self.publisher.publish([LaneCut(lane, cut)])
+            self._announce(outcomes)
+            self._raise_first(outcomes, lane)
 
     def _raise_first(self, outcomes: Sequence[Publication | GobblinError], lane: HeldLane) -> None:
         for outcome in outcomes:
@@ -179,7 +181,9 @@ class SinkLanes:
     def publish(self, sink: DatasetSink, cuts: Sequence[LaneCut]) -> frozenset[LaneId]:
         """Publish the cuts; the lanes that failed are given up, and are returned."""
         failed: set[LaneId] = set()
-        for each, outcome in zip(cuts, self.publisher.publish(cuts) if cuts else (), strict=True):
+        outcomes = self.publisher.publish(cuts) if cuts else []
+        self._announce(outcomes)
+        for each, outcome in zip(cuts, outcomes, strict=True):
             if isinstance(outcome, GobblinError):
                 failed.add(each.lane.lane_id)
                 self.rest(sink, each.lane, outcome)
@@ -192,13 +196,22 @@ class SinkLanes:
             self.assign(sink)
         return frozenset(failed)
 
+    def _announce(self, outcomes: Sequence[Publication | GobblinError]) -> None:
+        """Nobody is told of each of a sink's publications; old ones can be folded."""
+        published = [each.sequence_id for each in outcomes if not isinstance(each, GobblinError)]
+        if not published:
+            return
+        try:
+            self.ports.stores.commits.mark_announced(*published)
+        except GobblinError as error:
+            self.ports.say(f"publications are marked later: {error}")
+
     def _note_published(self, lane: HeldLane, publication: Publication, positions: Mapping[str, int]) -> None:
         lane.version = publication.lane_version
         lane.positions |= positions
         lane.is_described = True
         self.holding.failures.pop(lane.lane_id, None)
         self.progress.publish(publication)
-        self.ports.stores.commits.mark_announced(publication.sequence_id)
 
     # Ends and failures ----------------------------------------------------------------------------------
 
