@@ -5,10 +5,11 @@ from typing import Final
 DEAD_LETTER_COLUMN: Final = "gobblin_dead_letter"
 SHARE_COLUMN: Final = "gobblin_share"
 
-_REASON: Final = "dead_letter_reason"
+REASON_COLUMN: Final = "dead_letter_reason"
+"""In published dead letters."""
 _HIDDEN_PREFIX: Final = "gobblin_"
 
 
 def published_name(hidden: str) -> str:
     """The name in published dead letters of one of the hidden columns of dead letters."""
-    return _REASON if hidden == DEAD_LETTER_COLUMN else hidden.removeprefix(_HIDDEN_PREFIX)
+    return REASON_COLUMN if hidden == DEAD_LETTER_COLUMN else hidden.removeprefix(_HIDDEN_PREFIX)

@@ -46,7 +46,10 @@ class DatasetSink:
         return next((lane for lane in self.lanes.values() if vnode in lane.read_to), None)
 
     def describe(self) -> LaneDescription:
-        columns, letters = self.source.decoder.columns, self.source.decoder.dead_letter_columns
+        letters, event_time = self.source.decoder.dead_letter_columns, self.spec.writer.event_time
+        # Readers take the directory's value as the last column.
+        directories = () if event_time is None else ((event_time.name, "string"),)
+        columns = (*self.source.decoder.columns, *directories)
         facts: Mapping[str, object] = {} if self.start is None else self.start.facts
         return LaneDescription(
             file_schemas={

@@ -1,5 +1,6 @@
 """A worker of a sink, from the environment, as the command line runs it."""
 
+import datetime as dt
 import hashlib
 import json
 import os
@@ -13,7 +14,9 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.events.outbox import open_events
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.sink.dataset_sink import DatasetSink
+from gobblin_assets.jobs.sink.event_directories import EventDirectories
 from gobblin_assets.jobs.sink.lane_files import LaneFormat
+from gobblin_assets.jobs.sink.roll_policy import RollPolicy
 from gobblin_assets.jobs.sink.sink_ports import SinkPorts
 from gobblin_assets.jobs.sink.sink_rules import check_sink_dataset, check_sink_job, choose_compression
 from gobblin_assets.jobs.sink.sink_worker import SinkWorker
@@ -27,6 +30,7 @@ from gobblin_assets.run.stores import Stores
 from gobblin_assets.sources.connection import LogConnection
 from gobblin_assets.sources.discovery import discovery_of
 from gobblin_assets.sources.environment import read_connection
+from gobblin_assets.sources.epoch_source import EpochSource
 from gobblin_assets.spec.job_parsing import find_datasets, resolve_datasets
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 
@@ -87,24 +91,36 @@ def open_worker(
     ports.events.begin(ids.values())
     policy = check_sink_job(job)
     sinks = {
-        ids[urn]: DatasetSink(
-            urn=urn,
-            dataset_id=ids[urn],
-            spec=spec,
-            source=sources[urn],
-            policy=policy,
-            lane_format=LaneFormat(
-                columns={
-                    Role.DATA: arrow_schema(sources[urn].decoder.columns),
-                    Role.DEAD_LETTER: arrow_schema(sources[urn].decoder.dead_letter_columns),
-                },
-                file_format=FileFormat(job.sink.format),
-                compression=choose_compression(job, spec),
-            ),
-        )
-        for urn, spec in specs.items()
+        ids[urn]: _open_sink(job, urn, ids[urn], spec, sources[urn], policy, clock.now) for urn, spec in specs.items()
     }
     yield SinkWorker(ports, sinks)
+
+
+def _open_sink(
+    job: JobSpec,
+    urn: DatasetUrn,
+    dataset_id: DatasetId,
+    spec: DatasetSpec,
+    source: EpochSource,
+    policy: RollPolicy,
+    now: Callable[[], dt.datetime],
+) -> DatasetSink:
+    columns = {
+        Role.DATA: arrow_schema(source.decoder.columns),
+        Role.DEAD_LETTER: arrow_schema(source.decoder.dead_letter_columns),
+    }
+    event_time = spec.writer.event_time
+    return DatasetSink(
+        urn=urn,
+        dataset_id=dataset_id,
+        spec=spec,
+        source=source,
+        policy=policy,
+        lane_format=LaneFormat(
+            columns=columns, file_format=FileFormat(job.sink.format), compression=choose_compression(job, spec)
+        ),
+        place_rows=None if event_time is None else EventDirectories(event_time, columns, dataset=urn, now=now),
+    )
 
 
 def make_first_lanes(job: JobSpec, stores: Stores, dataset_ids: Sequence[DatasetId]) -> None:

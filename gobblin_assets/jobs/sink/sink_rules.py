@@ -29,7 +29,6 @@ def check_sink_dataset(urn: DatasetUrn, dataset: DatasetSpec) -> None:
         "quality.rows": dataset.quality.rows,
         "writer.partition_by": dataset.writer.partition_by,
         "writer.time_column": dataset.writer.time_column,
-        "writer.event_time": dataset.writer.event_time,
     }
     for name, is_asked in needs.items():
         if is_asked:
