@@ -1,6 +1,7 @@
 """``gobblin-assets sink run`` as a shell sees it: a real broker, several workers, producers that write all the time."""
 
 import signal
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from sqlalchemy import Engine, text
 from demo.kafka.broker import KafkaBroker
 from tests.support.kafka import delete_topics
 from tests.support.spark import wait_until
-from tests.support.topic_shop import StandbyCommands, TopicShop
+from tests.support.topic_shop import JOB, StandbyCommands, TopicShop
 
 SINK = {"lease": {"ttl_s": 3, "wait_s": 60}, "sink": {"lanes": 2, "every_s": 0.3, "roll": {"age_s": 0}}}
 
@@ -65,3 +66,30 @@ def test_workers_share_lanes_and_publish_each_record_once_while_one_is_killed_an
     status = shop.begin("sink", "status")
     assert status.end() == 0, status.said
     assert "0 live workers" in status.said
+
+
+def join(shop: TopicShop, run_id: uuid.UUID) -> None:
+    """As a worker with another job file that was killed as soon as it had joined."""
+    asked = {"run_id": run_id, "job": JOB}
+    with shop.engine.begin() as connection:
+        connection.execute(text("DELETE FROM gobblin.sink_worker WHERE owner = 'elsewhere:1'"))
+        connection.execute(
+            text("""
+                INSERT INTO gobblin.sink_worker (run_id, job, owner, configuration, expires_at)
+                VALUES (:run_id, :job, 'elsewhere:1', 'another', clock_timestamp() + interval '5 minutes')
+            """),
+            asked,
+        )
+
+
+def test_of_workers_with_different_job_files_the_newer_one_is_refused(shop: TopicShop) -> None:
+    with shop.producing:
+        worker = shop.begin("sink", "run")
+        shop.await_publications(worker, 1)
+        join(shop, uuid.UUID(int=2**128 - 1))
+        wait_until(lambda: sorted(live_lanes(shop).values()) == [2], f"a share with the newer one; {worker.said}")
+        shop.await_publications(worker, 2)
+
+        join(shop, uuid.UUID(int=0))
+        assert worker.end() == 2, worker.said
+    assert "elsewhere:1 works on the sink" in worker.said

@@ -32,11 +32,13 @@ def decide_shares(
 ) -> Shares:
     """What the worker takes and gives back. ``lanes``: those of all datasets that are in use, in one order.
 
-    ``resting``: lanes that failed here a moment ago; they are left to others.
+    ``resting``: lanes that failed here a moment ago; they are left to others. A lane of the worker's that is not in use
+    is given back: its vnodes have moved, and nobody needs it.
     """
     held = [lane.lane_id for lane in lanes if lane.lane_id in mine]
     free = [lane.lane_id for lane in lanes if not lane.is_live and lane.lane_id not in mine | resting]
-    return Shares(tuple(free[: max(0, quota - len(held))]), tuple(held[quota:]))
+    unused = sorted(mine.difference(held))
+    return Shares(tuple(free[: max(0, quota - len(held))]), (*held[quota:], *unused))
 
 
 def lanes_in_use(found: DatasetLanes) -> list[LaneState]:

@@ -46,7 +46,8 @@ class SinkLanes:
         workers = ports.stores.sink_workers.beat(JobName(ports.job.job), me, ttl_s=ports.job.lease.ttl_s)
         self.is_drained = any(each.is_drained for each in workers if each.run_id == self.run_id)
         for other in workers:
-            if other.configuration != ports.configuration:
+            # The newer one yields: whoever joins by mistake never ends those that are at work.
+            if other.configuration != ports.configuration and other.run_id < self.run_id:
                 raise RejectedError(
                     f"{other.owner} works on the sink {ports.job.job} by another job file, or another release",
                     field="sink",
