@@ -25,7 +25,6 @@ from gobblin_assets.commit.postgres import (
     sealing,
 )
 from gobblin_assets.commit.postgres import folding as log_folding
-from gobblin_assets.commit.postgres import lanes as lane_store
 from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.commit.steps import StepVerdict
 from gobblin_assets.destinations import posix as posix_destination
@@ -40,6 +39,7 @@ from gobblin_assets.run import round as run_round
 from gobblin_assets.state.postgres import leases as lease_store
 from tests.simulation.file_system import SimFileSystem
 from tests.simulation.guards import Guard
+from tests.simulation.lane_mutants import OF_LANES
 from tests.simulation.mutant import Mutant, patched, with_sql, without
 from tests.simulation.storage_changes import (
     bound_to_no_root,
@@ -297,8 +297,6 @@ _LEASES = ("tests/contracts/test_lease_store.py",)
 _FOLDS = ("tests/contracts/test_commit_store_folding.py",)
 _NAMED_FOLDS = ("tests/contracts/test_commit_store_named_folding.py",)
 _INTERLEAVED = ("tests/contracts/test_interleaving.py",)
-_LANES = ("tests/contracts/test_lanes_interleaving.py",)
-_LANE_STORE = ("tests/contracts/test_lane_store.py",)
 _FILES = ("tests/contracts/test_file_system.py",)
 _SYNCS = ("tests/contracts/test_posix.py",)
 
@@ -321,6 +319,7 @@ def _by_key_alone(frame: Any, published: Any, *, key: Any, **_others: Any) -> An
 
 
 IN_AN_ADAPTER = (
+    *OF_LANES,
     Mutant("the fence is read without a lock", with_sql(guards, "_HOLD_FENCE", "FOR KEY SHARE", ""), _INTERLEAVED),
     Mutant("the sequence is read without a lock", with_sql(guards, "_LOCK_SEQUENCE", "FOR UPDATE", ""), _INTERLEAVED),
     Mutant("T1 reads its sequence without a lock", with_sql(guards, "_SHARE_SEQUENCE", "FOR SHARE", ""), _INTERLEAVED),
@@ -357,30 +356,6 @@ IN_AN_ADAPTER = (
         _LEASES,
     ),
     Mutant("the fence does not grow", with_sql(lease_store, "_TAKE_WHOLE", "fence + 1", "fence"), _LEASES),
-    Mutant("the fence of a lane does not grow", with_sql(lease_store, "_TAKE_LANES", "fence + 1", "fence"), _LEASES),
-    Mutant(
-        "whoever takes a lane does not look at the whole",
-        with_sql(lease_store, "_LIST_WHOLE", "w.is_whole", "false"),
-        _LEASES,
-    ),
-    Mutant("taking a lane does not lock the whole", with_sql(lease_store, "_SHARE_WHOLE", "FOR KEY SHARE", ""), _LANES),
-    Mutant(
-        "a vnode moves below an open sequence",
-        with_sql(lane_store, "_MOVE", "m.key_id = k.key_id", "false"),
-        (*_LANE_STORE, *_LANES),
-    ),
-    Mutant("a move does not lock its vnodes", with_sql(lane_store, "_LOCK_VNODES", "FOR UPDATE", ""), _LANES),
-    Mutant("the owner of vnodes is not fenced", patched(lane_store, "hold_fences", _nothing), _LANE_STORE),
-    Mutant(
-        "a seal takes the keys of other lanes",
-        with_sql(sealing, "_LOCK_KEYS", "k.lane_id = given.lane_id", "true"),
-        _LANE_STORE,
-    ),
-    Mutant(
-        "finishes of a dataset do not wait for each other",
-        with_sql(finishing, "_LOCK_DATASETS", "FOR NO KEY UPDATE", ""),
-        _LANES,
-    ),
     Mutant(
         "verify by existence alone",
         patched(rename_steps.RenameDirectory, "verify", _by_existence),

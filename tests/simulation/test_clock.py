@@ -83,7 +83,7 @@ def test_the_lease_of_a_dead_run_lives_an_hour_longer_and_its_work_is_then_compl
         world.open_process(faults={number: Fault.KILLED_AFTER}).run(mode)
         checker.look(world)
         world.db.advance(-HOUR_S)
-        busy = {lease.dataset_id for lease in world.db.leases.values() if lease.owner is not None}
+        busy = {lease.lane_id for lease in world.db.leases.values() if lease.owner is not None}
 
         world.db.advance(LEASE_S)
         early = world.open_process().run()
