@@ -84,7 +84,6 @@ class CutPublisher:
         attempts = [self._new_attempt(lane) for lane in ready]
         pairs = list(zip(ready, attempts, strict=True))
         self.store.begin(*(self._new_sequence(lane, each.sequence_id, each.partition) for lane, each in pairs))
-        reach(Failpoint.SEQUENCE_BEGUN)
         self.store.register_attempt(
             *(
                 NewAttempt(
@@ -101,7 +100,6 @@ class CutPublisher:
                 for lane, each in pairs
             )
         )
-        reach(Failpoint.ATTEMPT_REGISTERED)
         for lane, each in pairs:
             lane.attempt = each
 
