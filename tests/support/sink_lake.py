@@ -52,7 +52,7 @@ _RECORDS: Final = pa.schema([("vnode", pa.string()), ("n", pa.int64()), ("is_bad
 _PACE_S: Final = 0.005
 """Between barriers behind the log's end."""
 
-_PATIENCE_S: Final = 60.0
+_PATIENCE_S: Final = 20.0
 _count = iter(range(1_000_000))
 
 Records = Counter[tuple[str, str, int]]
@@ -212,7 +212,7 @@ class SinkWorld:
 
         def wait(seconds: float) -> bool:
             time.sleep(seconds / self.lake.speed)
-            assert time.monotonic() < deadline, f"the worker did not get on: {self.lines}"
+            assert time.monotonic() < deadline, f"the worker did not get on: {self.lines[-5:]}"
             return ask()
 
         self._open_worker(wait).run()
@@ -330,14 +330,16 @@ class SinkWorld:
     def staging_left(self) -> list[str]:
         return [str(path) for path in Path(self.lake.root).rglob("*.parquet") if STAGING_NAME in path.parts]
 
-    def is_tidy(self) -> bool:
-        """Whether nothing is left to clean up after."""
-        return not self.scalar("SELECT count(*) FROM gobblin.attempt WHERE cleaned_at IS NULL")
-
     def stored_files(self) -> list[str]:
         """The files that readers may see."""
         paths = Path(self.lake.root).rglob("*.parquet")
         return [str(path) for path in paths if not any(part.startswith((".", "_")) for part in path.parts)]
+
+    def count_held_lanes(self) -> list[int]:
+        """How many lanes each worker holds."""
+        query = "SELECT count(*) FROM gobblin.lease WHERE expires_at > clock_timestamp() GROUP BY run_id ORDER BY 1"
+        with self.engine.connect() as connection:
+            return list(connection.execute(text(query)).scalars())
 
     def lane_sizes(self) -> list[int]:
         """How many vnodes each lane has, by the numbers of the lanes."""
