@@ -9,7 +9,7 @@ from typing import Final
 import pyarrow as pa
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.sources.log_port import Barrier, LogItem, StreamChunk, UpdateVnodeBitmap
+from gobblin_assets.sources.log_port import NEVER_CUT, Barrier, LogItem, StreamChunk, UpdateVnodeBitmap
 
 STARTED_AT: Final = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
 
@@ -102,7 +102,9 @@ class FakeReader:
     _has_new_vnodes: bool = False
     _chunk_id: int = 0
 
-    def assign(self, positions: Mapping[str, int]) -> None:
+    def assign(self, positions: Mapping[str, int], *, epochs: Mapping[str, int] = NEVER_CUT) -> None:
+        # The numbers of epochs are the log's own: those behind a position are above the one of its barrier.
+        del epochs
         self._places = {
             vnode: self._places[vnode]
             if vnode in self._places and self._places[vnode].barrier == position

@@ -93,7 +93,6 @@ class CutPublisher:
 
     def _begin(self, pairs: Sequence[tuple[HeldLane, LaneAttempt]]) -> None:
         self.store.begin(*(self._new_sequence(lane, each.sequence_id, each.partition) for lane, each in pairs))
-        reach(Failpoint.SEQUENCE_BEGUN)
         self.store.register_attempt(
             *(
                 NewAttempt(
@@ -110,7 +109,6 @@ class CutPublisher:
                 for lane, each in pairs
             )
         )
-        reach(Failpoint.ATTEMPT_REGISTERED)
 
     def open_files(self, lane: HeldLane, role: Role) -> NewFiles:
         """New files of the lane's attempt, which is open."""
