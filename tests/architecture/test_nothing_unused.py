@@ -70,6 +70,7 @@ EXCEPTIONS = {
     "fs.s3.connections._TlsPool.ConnectionCls": "the same",
     "jobs.copy.transfer.copy_process.serve": "what a copying process runs",
     "jobs.ingest.spark_engine.SparkEngine.has_session": "for benchmarks, which measure the opening of a session",
+    "rows.row_encoders.CountedStream.writable": _CALLED_BY_IO,
     "rows.uploads._PartStream.writable": _CALLED_BY_IO,
     "spark.session.ConnectPatience.can_retry": "PySpark's client calls it",
     "sources.connection.SourceConnection.model_config": _READ_BY_PYDANTIC,
