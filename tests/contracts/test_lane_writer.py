@@ -2,74 +2,24 @@
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from gobblin_assets.errors import CorruptionError, RejectedError, RetryableError
 from gobblin_assets.fs.posix import PosixFileSystem
 from gobblin_assets.jobs.sink.lane_files import LaneFormat, PlacedRows
-from gobblin_assets.jobs.sink.lane_writer import Cut, LaneWriter, PlaceRows, VnodeSpan
+from gobblin_assets.jobs.sink.lane_writer import Cut, LaneWriter, VnodeSpan
 from gobblin_assets.jobs.sink.roll_policy import RollPolicy
 from gobblin_assets.model.file_formats import FileFormat
 from gobblin_assets.model.urn import Role
 from gobblin_assets.rows.new_files import FilesInDirectory, NewFile, NewFiles
 from gobblin_assets.sources.log_port import Barrier, StreamChunk, UpdateVnodeBitmap
-from tests.support.fake_log import STARTED_AT, FakeLog, FakeReader
-
-COLUMNS = pa.schema([("vnode", pa.string()), ("n", pa.int64())])
-EACH = RollPolicy(age_s=0.0)
-NEVER = RollPolicy(rows_max=1 << 60)
-
-
-def rows(vnode: str, *numbers: int) -> pa.RecordBatch:
-    return pa.record_batch([[vnode] * len(numbers), list(numbers)], schema=COLUMNS)
-
-
-@dataclass
-class Lane:
-    """A writer whose files stand in a directory."""
-
-    root: Path
-    policy: RollPolicy = EACH
-    place_rows: PlaceRows | None = None
-    lane_format: LaneFormat = field(
-        default_factory=lambda: LaneFormat(dict.fromkeys(Role, COLUMNS), FileFormat.PARQUET, "zstd")
-    )
-    writer: LaneWriter = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.writer = LaneWriter(self.lane_format, self.policy, self._open_files, place_rows=self.place_rows)
-
-    def _open_files(self, role: Role) -> NewFiles:
-        directory = self.root / role
-        directory.mkdir(parents=True, exist_ok=True)
-        return FilesInDirectory(PosixFileSystem(), str(directory))
-
-    def rows_of(self, cut: Cut, role: Role = Role.DATA) -> Counter[tuple[str, int]]:
-        found: Counter[tuple[str, int]] = Counter()
-        for each in cut.files:
-            if each.role is role:
-                path = self.root / role / each.partition_path / each.finished.file.name
-                table = pq.ParquetFile(path).read()
-                assert table.num_rows == each.finished.file.row_count
-                found.update((row["vnode"], row["n"]) for row in table.to_pylist())
-        assert found.total() == cut.row_counts.get(role, 0)
-        return found
-
-
-def barrier(epoch: int, *, is_checkpoint: bool = True, at_s: float | None = None, **positions: int) -> Barrier:
-    at = STARTED_AT.fromtimestamp(STARTED_AT.timestamp() + (epoch if at_s is None else at_s), STARTED_AT.tzinfo)
-    return Barrier(epoch, positions, is_checkpoint, at)
-
-
-def got(cut: Cut | None) -> Cut:
-    assert cut is not None
-    return cut
+from tests.support.fake_log import FakeLog, FakeReader
+from tests.support.lanes import COLUMNS, EACH, NEVER, Lane, barrier, got, rows
 
 
 def expected(log: FakeLog, spans: Mapping[str, VnodeSpan]) -> Counter[tuple[str, int]]:
@@ -416,65 +366,6 @@ def test_discarded_files_are_closed_and_stay(tmp_path: Path) -> None:
     assert not [path for path in Path("/proc/self/fd").iterdir() if str(tmp_path) in str(path.resolve())]
     with pytest.raises(CorruptionError):
         lane.writer.barrier(barrier(1, a=1))
-
-
-def _small_slices(batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-    return (batch.slice(start, 2) for start in range(0, batch.num_rows, 2))
-
-
-@pytest.mark.parametrize("spread", [1, 5, 40, None], ids=lambda spread: spread or "one after the other")
-@pytest.mark.parametrize("cut_up", [lambda batch: [batch], _small_slices], ids=["large", "tiny"])
-def test_memory_is_bounded_whatever_the_size_of_files(
-    tmp_path: Path, cut_up: Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]], spread: int | None
-) -> None:
-    """Arrow's own pool is measured, so that rows that something keeps by accident are seen as well."""
-    bound, chunk_bytes = 1 << 20, 1 << 18
-    columns = pa.schema([("text", pa.large_binary())])
-    before, chance, highest, written = pa.total_allocated_bytes(), random.Random(1), 0, 0
-
-    def place(role: Role, batch: pa.RecordBatch) -> Iterable[PlacedRows]:
-        number = written >> 20 if spread is None else len(batch["text"][0].as_py()) % spread
-        yield PlacedRows(role, f"d={number}", batch)
-
-    lane = Lane(
-        tmp_path,
-        NEVER,
-        place_rows=place,
-        lane_format=LaneFormat({Role.DATA: columns}, FileFormat.PARQUET, "none", held_bytes_max=bound),
-    )
-    lane.writer.assign({"a": 0})
-    while written < 24 << 20:
-        count = chance.randint(100, 139)
-        chunk = pa.record_batch([[chance.randbytes(chunk_bytes // count) for _row in range(count)]], schema=columns)
-        for each in cut_up(chunk):
-            lane.writer.write_batch("a", each)
-            assert lane.writer.held_bytes <= bound
-            highest = max(highest, pa.total_allocated_bytes() - before)
-        written += chunk.nbytes
-    assert highest < 3 * bound + 2 * chunk_bytes, f"{highest:,} bytes"
-    lane.writer.barrier(barrier(1, a=1))
-    cut = got(lane.writer.commit())
-    assert sum(each.finished.file.identity.size_bytes for each in cut.files) > written
-
-
-def test_the_largest_is_encoded_first(tmp_path: Path) -> None:
-    columns = pa.schema([("text", pa.string())])
-    lane_format = LaneFormat({Role.DATA: columns}, FileFormat.PARQUET, "none", held_bytes_max=300_000)
-    lane = Lane(
-        tmp_path, NEVER, lambda role, batch: [PlacedRows(role, f"d={batch['text'][0]}"[:3], batch)], lane_format
-    )
-    lane.writer.assign({"a": 0})
-    for letter in "xyyyyxyyyy":
-        lane.writer.write_batch("a", pa.record_batch([[letter * 50_000]], schema=columns))
-    lane.writer.barrier(barrier(1, a=10))
-    cut = got(lane.writer.commit())
-    groups = {
-        each.partition_path: pq.read_metadata(
-            tmp_path / Role.DATA / each.partition_path / each.finished.file.name
-        ).num_row_groups
-        for each in cut.files
-    }
-    assert groups == {"d=x": 1, "d=y": 2}
 
 
 def test_text_and_parquet_differ_in_nothing_that_a_cut_says(tmp_path: Path) -> None:

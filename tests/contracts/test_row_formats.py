@@ -187,7 +187,7 @@ class LossyDisk(PosixFileSystem):
             content = Path(path).read_bytes()
             Path(path).write_bytes(content[: len(content) // 2])
 
-        stream.close = cut  # type: ignore[method-assign]
+        stream.close = cut  # type: ignore[method-assign]  # a stream that loses bytes as it is closed
         return stream
 
 
