@@ -58,6 +58,7 @@ _COMMANDS: Final[Mapping[str, LazyCommand]] = {
         "stream",
         "Follow the topics of the job in JOB_FILE, or repeat its copies, until SIGTERM or Ctrl-C.",
     ),
+    "sink": _in("sinks", "sink", "Sinks: several workers publish the job's topics at once, each record exactly once."),
     "plan": _in("jobs", "plan", "Show what `run` would read or copy now."),
     "discover": _in(
         "discovering",

@@ -23,9 +23,7 @@ from gobblin_assets.run.log import open_log
 @click.command()
 @job_file_or_name
 @click.option("--dataset", "datasets", multiple=True, metavar="URN", help="One of the job's; may be repeated.")
-@click.option(
-    "--checksums", is_flag=True, help="Also read every file completely, and check the checksums of its pages."
-)
+@click.option("--checksums", is_flag=True, help="Also read every file completely, and check the checksums in it.")
 @json_option
 def verify(
     job_file: Path | None,

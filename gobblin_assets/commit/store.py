@@ -270,7 +270,7 @@ class CommitStepStore(Protocol):
         ...
 
     def fold(self, lane_id: LaneId, *, fence: int, bounds: FoldBounds, limit: int) -> int:
-        """Fold the lane's oldest publications of each partition, at most ``limit``; returns how many, 0 if none."""
+        """Fold the lane's oldest publications of each partition, at most ``limit``; returns how many, 0 at the end."""
         ...
 
     def forget(self, lane_id: LaneId, *, fence: int, bounds: FoldBounds, limit: int) -> int:

@@ -72,7 +72,7 @@ class DatasetState:
 
     ``version`` counts finished sequences of lane 0. ``keys`` is indexed by (key name, partition). ``published``: the
     asset partitions that have an active generation or interval. ``ahead``: active intervals that reach beyond their
-    key's watermark, ascending, indexed as ``keys``; they are of a window of a log that was read before earlier windows.
+    key's watermark, ascending, indexed as ``keys``; they come from a window of a log that was read before earlier ones.
     ``source_columns``: the last accepted schema of the source. ``published_columns``: the columns of the last
     publication that knew them. Both map column names to type texts; None before the first. ``source_facts``: plain JSON
     values that the source keeps with the dataset.

@@ -1,20 +1,16 @@
-"""Arrow batches into Parquet files like Spark's: the same types, compression, checksums and bound of rows."""
+"""Arrow batches into Parquet files like Spark's, with the same bound of rows."""
 
-from contextlib import ExitStack
 from types import TracebackType
 from typing import Final, Self
 
 import pyarrow as pa
-from pyarrow import parquet as pq
 
-from gobblin_assets.fs.posix_errors import families
-from gobblin_assets.rows.new_files import FinishedRows, NewFile, NewFiles
-from gobblin_assets.spark.settings import SPARK_VERSION
+from gobblin_assets.model.file_formats import FileFormat, name_ending
+from gobblin_assets.rows.new_files import FinishedRows, NewFiles
+from gobblin_assets.rows.open_files import OpenFile
 
 # The bytes of a file that are held in memory before they are encoded: one row group.
 _ROW_GROUP_BYTES: Final = 64 << 20
-# By this, Spark knows that dates and times are in the calendar that it uses itself, and shifts none.
-_METADATA: Final = {"org.apache.spark.version": SPARK_VERSION}
 
 
 class RollingWriter:
@@ -41,7 +37,7 @@ class RollingWriter:
         self._rows_max = rows_max
         self._compression = compression
         self._rows_left = 0
-        self._open: _OpenFile | None = None
+        self._open: OpenFile | None = None
         self._finished: list[FinishedRows] = []
         self.files: tuple[FinishedRows, ...] = ()
 
@@ -52,6 +48,8 @@ class RollingWriter:
                 self._rows_left = self._rows_max
             count = min(batch.num_rows, self._rows_left)
             self._open.add(batch.slice(0, count))
+            if self._open.held_bytes >= _ROW_GROUP_BYTES:
+                self._open.flush()
             batch = batch.slice(count)
             self._rows_left -= count
             if self._rows_left == 0:
@@ -69,55 +67,14 @@ class RollingWriter:
                 self.files = tuple(self._finished)
         finally:
             if self._open is not None:
-                self._open.file.discard()
+                self._open.discard()
 
-    def _begin(self) -> "_OpenFile":
-        name = f"{self._name}-c{len(self._finished):03d}.{self._compression}.parquet"
-        return _OpenFile(self._files.create(self._partition_path, name), self._schema, self._compression)
+    def _begin(self) -> OpenFile:
+        ending = name_ending(FileFormat.PARQUET, self._compression)
+        file = self._files.create(self._partition_path, f"{self._name}-c{len(self._finished):03d}{ending}")
+        return OpenFile(file, self._schema, FileFormat.PARQUET, self._compression)
 
     def _end(self) -> None:
         if self._open is not None:
-            self._finished.append(self._open.close())
+            self._finished.append(self._open.finish())
         self._open = None
-
-
-class _OpenFile:
-    """Errors of the disk are families of the destination's, and never blamed on the source."""
-
-    def __init__(self, file: NewFile, schema: pa.Schema, compression: str) -> None:
-        self.file = file
-        self._held: list[pa.RecordBatch] = []
-        self._held_bytes = 0
-        self._footers: list[pq.FileMetaData] = []
-        with families("write", file.path), ExitStack() as stack:
-            stack.callback(file.discard)
-            self.writer = pq.ParquetWriter(
-                file.stream,
-                schema,
-                compression=compression,
-                store_decimal_as_integer=True,
-                store_schema=False,
-                write_page_checksum=True,
-                metadata_collector=self._footers,
-            )
-            stack.pop_all()
-
-    def add(self, batch: pa.RecordBatch) -> None:
-        self._held.append(batch)
-        self._held_bytes += batch.nbytes
-        if self._held_bytes >= _ROW_GROUP_BYTES:
-            self._flush()
-
-    def _flush(self) -> None:
-        if self._held:
-            group = pa.Table.from_batches(self._held)
-            with families("write", self.file.path):
-                self.writer.write_table(group, row_group_size=group.num_rows)
-        self._held, self._held_bytes = [], 0
-
-    def close(self) -> FinishedRows:
-        self._flush()
-        with families("write", self.file.path):
-            self.writer.add_key_value_metadata(_METADATA)
-            self.writer.close()
-            return self.file.finish(self._footers[-1].num_rows)

@@ -34,7 +34,8 @@ from gobblin_assets.rows.columns import (
     require_column,
     require_distinct_columns,
 )
-from gobblin_assets.rows.row_quality import DEAD_LETTER_COLUMN, dead_letter_columns, find_hidden_columns, is_dead_letter
+from gobblin_assets.rows.hidden_columns import DEAD_LETTER_COLUMN
+from gobblin_assets.rows.row_quality import dead_letter_columns, find_hidden_columns, is_dead_letter
 from gobblin_assets.spec.function_modules import require_allowed_module
 from gobblin_assets.spec.job_spec import ConverterSpec
 

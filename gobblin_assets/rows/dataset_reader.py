@@ -28,10 +28,12 @@ from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.column_names import name_key, pair_names
 from gobblin_assets.model.directory_names import NULL_DIRECTORY
+from gobblin_assets.model.file_formats import FileFormat, format_of
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.path_names import path_of
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role, parse_job_name, parse_urn
 from gobblin_assets.rows.columns import named
+from gobblin_assets.rows.format_reading import columns_to_read, open_format, read_value
 from gobblin_assets.rows.row_quality import FAILED_COLUMN, FAILED_TYPE
 from gobblin_assets.rows.schema_merge import merge_schemas, parse_schema, type_to_read
 from gobblin_assets.run.log import open_log
@@ -119,7 +121,7 @@ def read_by_directories(
 
 @dataclass(frozen=True, slots=True)
 class FileGroup:
-    """Files that one Spark read can take: one directory above their partitions, one schema.
+    """Files that one Spark read can take: one directory above their partitions, one schema, one format.
 
     ``base_uri`` None: any directories, and the values of partitions come from each row's path.
     """
@@ -127,6 +129,7 @@ class FileGroup:
     base_uri: str | None
     partition_columns: tuple[str, ...]
     schema_json: str
+    file_format: FileFormat = FileFormat.PARQUET
 
 
 def _read(
@@ -219,22 +222,22 @@ def _locate(
     fs, root = open_root(segment.root_uri)
     role_path = path_of(root, job, urn, role)
     schema_json = read_schema(segment.file_schema)
-    undivided = FileGroup(fs.to_uri(role_path), (), schema_json)
+    role_uri = fs.to_uri(role_path)
     for path, size_bytes in segment.file_sizes():
         if not path.startswith(f"{role_path}/"):
             raise CorruptionError(
                 f"the log has a file of {urn!a} outside its directory", path=path, directory=role_path
             )
         _require_whole(fs.to_uri(path), looked[path] if path in looked else fs.find_identity(path), size_bytes)
-        below = path[len(role_path) + 1 :]
+        below, file_format = path[len(role_path) + 1 :], format_of(path)
         if "=" not in below:
-            yield undivided, fs.to_uri(path), size_bytes
+            yield FileGroup(role_uri, (), schema_json, file_format), fs.to_uri(path), size_bytes
             continue
         directories = below.split("/")[:-1]
         columns = tuple(unquote(part.partition("=")[0]) for part in directories if "=" in part)
         above = next((i for i, part in enumerate(directories) if "=" in part), 0)
         base = "/".join((role_path, *directories[:above]))
-        yield FileGroup(fs.to_uri(base), columns, schema_json), fs.to_uri(path), size_bytes
+        yield FileGroup(fs.to_uri(base), columns, schema_json, file_format), fs.to_uri(path), size_bytes
 
 
 def _require_whole(uri: str, found: FileIdentity | None, expected: int) -> None:
@@ -271,7 +274,7 @@ def _read_group(spark: SparkSession, group: FileGroup, uris: Sequence[str], sche
         if field.name in names
     }
     try:
-        frame = _open_files(spark, group, uris, types)
+        frame = _open_files(spark, group, uris, columns_to_read(group.file_format, stored, types))
         found = pair_names(types, frame.columns)
     except AnalysisException as error:
         if error.getCondition() == "PATH_NOT_FOUND":
@@ -294,15 +297,18 @@ def _open_files(
     spark: SparkSession, group: FileGroup, uris: Sequence[str], types: Mapping[str, t.DataType]
 ) -> DataFrame:
     """Files and the values of their directories, with these types."""
+    file_format = group.file_format
     if group.base_uri is not None:
-        asked = t.StructType([t.StructField(name, data_type) for name, data_type in types.items()])
-        return spark.read.schema(asked).option("basePath", group.base_uri).parquet(*uris)
+        frame = open_format(spark.read.option("basePath", group.base_uri), file_format, types, uris)
+        if file_format is not FileFormat.CSV:
+            return frame
+        return frame.select(*(read_value(file_format, name, kind).alias(name) for name, kind in types.items()))
     directories = {name_key(name): place for place, name in enumerate(reversed(group.partition_columns))}
-    in_files = [t.StructField(name, kind) for name, kind in types.items() if name_key(name) not in directories]
-    frame = spark.read.schema(t.StructType(in_files)).option("recursiveFileLookup", "true").parquet(*uris)
+    in_files = {name: kind for name, kind in types.items() if name_key(name) not in directories}
+    frame = open_format(spark.read.option("recursiveFileLookup", "true"), file_format, in_files, uris)
     path = f.split(frame.metadataColumn("_metadata")["file_path"], "/")
     return frame.select(
-        *(named(field.name) for field in in_files),
+        *(read_value(file_format, name, kind).alias(name) for name, kind in in_files.items()),
         *(
             _directory_value(path, directories[name_key(name)]).cast(kind).alias(name)
             for name, kind in types.items()

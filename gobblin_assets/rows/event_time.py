@@ -4,7 +4,7 @@
 column of its own, so that Spark evaluates it once a row, in code small enough to be compiled:
 
     the value   of the column, or the text at a path in its JSON; a text is also parsed as ISO 8601
-    the moment  NULL where it can't be read, ``_BEYOND`` where no calendar of ours holds the time
+    the moment  NULL where it can't be read, ``BEYOND_MICROS`` where no calendar of ours holds the time
     the wall    what clocks in the zone show then, for the pattern
     the verdict NULL for a good time, else what is wrong
 
@@ -27,37 +27,22 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.column_names import name_key
 from gobblin_assets.model.watermark import to_micros
 from gobblin_assets.rows.columns import find_column, named, raising, require_column
-from gobblin_assets.rows.row_quality import DEAD_LETTER_COLUMN, dead_letter_columns, is_dead_letter
-from gobblin_assets.spec.event_time_spec import EventTimeSpec, TimeUnit
+from gobblin_assets.rows.hidden_columns import DEAD_LETTER_COLUMN
+from gobblin_assets.rows.row_quality import dead_letter_columns, is_dead_letter
+from gobblin_assets.rows.time_faults import (
+    BEYOND_MICROS,
+    DAY_MICROS,
+    HIGH_MICROS,
+    LOW_MICROS,
+    UNIT_MICROS,
+    YEAR_1_MICROS,
+    YEAR_10000_MICROS,
+    TimeFault,
+)
+from gobblin_assets.spec.event_time_spec import EventTimeSpec
 
 DEAD_LETTER_VALUE: Final = "dead_letter"
 """The directory of dead letters while they are written; it is not part of the path that is published."""
-
-_MISSING: Final = "event_time_missing"
-_UNREADABLE: Final = "event_time_unreadable"
-_FUTURE: Final = "event_time_future"
-_SAID: Final = {
-    _MISSING: "has no event time",
-    _UNREADABLE: "has an event time that can't be read",
-    _FUTURE: "has an event time further in the future than future_s_max",
-}
-_HINTS: Final = {
-    _MISSING: "Set on_missing: directory or dead_letter, name another column, or fill it by a converter.",
-    _UNREADABLE: "Set on_missing: directory or dead_letter; or write it by a converter as an ISO 8601 text, "
-    "or as a number that counts unit since 1970.",
-    _FUTURE: "Compare unit with what the column counts; else set on_future: directory, dead_letter or accept, "
-    "or a larger future_s_max.",
-}
-
-_DAY_MICROS: Final = 86_400_000_000
-_YEAR_1_MICROS: Final = -62_135_596_800_000_000
-_YEAR_10000_MICROS: Final = 253_402_300_800_000_000
-# No zone is a day away from UTC: within these bounds, a moment can be moved into any zone, to check its year there.
-_LOW: Final = _YEAR_1_MICROS - _DAY_MICROS
-_HIGH: Final = _YEAR_10000_MICROS + _DAY_MICROS
-_BEYOND: Final = 2**62
-
-_MICROS: Final = {TimeUnit.SECONDS: 1_000_000, TimeUnit.MILLISECONDS: 1_000, TimeUnit.MICROSECONDS: 1}
 
 _NUMBER: Final = r"^[+-]?[0-9]+([.][0-9]*)?(E[+-]?[0-9]{1,4})?$"
 _ISO: Final = (
@@ -136,22 +121,15 @@ def find_zone_failure(error: BaseException, *, dataset: str) -> RejectedError | 
 def find_event_time_failure(raised: tuple[str, str], *, dataset: str) -> RejectedError | None:
     """The error for what ``find_raised`` found, if it was a row without a usable event time."""
     kind, name = raised
-    if kind not in _SAID:
-        return None
-    rule = "on_future" if kind == _FUTURE else "on_missing"
-    return RejectedError(
-        f"dataset {dataset!r}: at least one row {_SAID[kind]} in {name!r}, and {rule} is fail",
-        field=f"writer.event_time.{rule}",
-        hint=f"Nothing that its task read was published. {_HINTS[kind]}",
-    )
+    return TimeFault(kind).refusal(name, dataset=dataset) if kind in list(TimeFault) else None
 
 
 def _read(value: Column, data_type: t.DataType, spec: EventTimeSpec, label: str, column: str) -> Column:
-    """Microseconds since 1970: NULL, or at least ``_LOW``; ``_BEYOND`` stands for everything from ``_HIGH`` on."""
+    """Microseconds since 1970: NULL, or at least ``LOW_MICROS``; ``BEYOND_MICROS`` from ``HIGH_MICROS`` on."""
     match data_type:
         case t.DateType():
             days = f.unix_date(value).cast(t.LongType())
-            return _out_of_zone(_scaled(days, days, _DAY_MICROS), spec.zone)
+            return _out_of_zone(_scaled(days, days, DAY_MICROS), spec.zone)
         case t.TimestampType():
             return _clipped(f.unix_micros(value))
         case t.TimestampNTZType():
@@ -159,12 +137,12 @@ def _read(value: Column, data_type: t.DataType, spec: EventTimeSpec, label: str,
             return _out_of_zone(clock, spec.zone)
         case t.FloatType() | t.DoubleType():
             number = value.cast(t.DoubleType())
-            return f.when(~f.isnan(number), _scaled(number, number, _MICROS[spec.unit]))
+            return f.when(~f.isnan(number), _scaled(number, number, UNIT_MICROS[spec.unit]))
         case t.DecimalType():
-            return _scaled(value.cast(t.DoubleType()), value.try_cast(_EXACT), _MICROS[spec.unit])
+            return _scaled(value.cast(t.DoubleType()), value.try_cast(_EXACT), UNIT_MICROS[spec.unit])
         case t.ByteType() | t.ShortType() | t.IntegerType() | t.LongType():
             number = value.cast(t.LongType())
-            return _scaled(number, number, _MICROS[spec.unit])
+            return _scaled(number, number, UNIT_MICROS[spec.unit])
         case _:
             hint = "Name the place of a text in JSON by json_path; take a field out of a struct by a converter."
             raise _wrong_type(data_type, label, column, "a date, a time, a number or a text", hint)
@@ -186,76 +164,81 @@ def _read_text(text: Column, parsed: Column, spec: EventTimeSpec) -> Column:
     """``text`` is in upper case and has no blanks around it; ``parsed`` is what ``_parse_iso`` makes of it."""
     behind = f.substring(text, _SECONDS_AT, _ISO_LENGTH_MAX)
     has_offset = text.endswith("Z") | behind.contains("+") | behind.contains("-")
-    number = _scaled(text.try_cast(t.DoubleType()), text.try_cast(_EXACT), _MICROS[spec.unit])
+    number = _scaled(text.try_cast(t.DoubleType()), text.try_cast(_EXACT), UNIT_MICROS[spec.unit])
     return (
         f.when(parsed.isNotNull() & has_offset, parsed)
         .when(parsed.isNotNull(), _out_of_zone(parsed, spec.zone))
         .when(text.rlike(_NUMBER), number)
-        .when(text.rlike(_LATER_YEAR), f.lit(_BEYOND))
+        .when(text.rlike(_LATER_YEAR), f.lit(BEYOND_MICROS))
     )
 
 
 def _scaled(compared: Column, exact: Column, micros: int) -> Column:
     """``exact * micros`` where it fits. ``compared`` is the same number, of a type that holds all of its values."""
     product = f.floor(exact * f.lit(micros)).cast(t.LongType())
-    return f.when(compared >= f.lit(_HIGH // micros), f.lit(_BEYOND)).when(compared >= f.lit(_LOW // micros), product)
+    return f.when(compared >= f.lit(HIGH_MICROS // micros), f.lit(BEYOND_MICROS)).when(
+        compared >= f.lit(LOW_MICROS // micros), product
+    )
 
 
 def _clipped(moment: Column) -> Column:
-    return f.when(moment >= _HIGH, f.lit(_BEYOND)).when(moment >= _LOW, moment)
+    return f.when(moment >= HIGH_MICROS, f.lit(BEYOND_MICROS)).when(moment >= LOW_MICROS, moment)
 
 
 def _out_of_zone(clock: Column, zone: str) -> Column:
     """The moment at which the zone's clocks show ``clock``."""
     if zone == "UTC":
         return clock
-    return f.when(clock < _HIGH, f.unix_micros(f.to_utc_timestamp(f.timestamp_micros(clock), zone))).otherwise(clock)
+    return f.when(clock < HIGH_MICROS, f.unix_micros(f.to_utc_timestamp(f.timestamp_micros(clock), zone))).otherwise(
+        clock
+    )
 
 
 def _in_zone(moment: Column, zone: str) -> Column:
     """What the zone's clocks show; NULL where no zone's clocks show a year of 1 to 9999."""
     clock = f.timestamp_micros(moment)
-    return f.when((moment >= _LOW) & (moment < _HIGH), clock if zone == "UTC" else f.from_utc_timestamp(clock, zone))
+    return f.when(
+        (moment >= LOW_MICROS) & (moment < HIGH_MICROS), clock if zone == "UTC" else f.from_utc_timestamp(clock, zone)
+    )
 
 
 def _judge(value: Column, moment: Column, wall: Column, limit: int | None) -> Column:
-    """NULL for a time that may be used, else one of the kinds of ``_SAID``."""
-    verdict = f.when(value.isNull(), f.lit(_MISSING)).when(moment.isNull(), f.lit(_UNREADABLE))
+    """NULL for a time that may be used, else the value of a ``TimeFault``."""
+    verdict = f.when(value.isNull(), f.lit(TimeFault.MISSING.value)).when(
+        moment.isNull(), f.lit(TimeFault.UNREADABLE.value)
+    )
     if limit is not None:
-        verdict = verdict.when(moment > limit, f.lit(_FUTURE))
+        verdict = verdict.when(moment > limit, f.lit(TimeFault.FUTURE.value))
     shown = f.unix_micros(wall)
-    return verdict.when(wall.isNull() | (shown < _YEAR_1_MICROS) | (shown >= _YEAR_10000_MICROS), f.lit(_UNREADABLE))
+    return verdict.when(
+        wall.isNull() | (shown < YEAR_1_MICROS) | (shown >= YEAR_10000_MICROS), f.lit(TimeFault.UNREADABLE.value)
+    )
 
 
 def _limit(spec: EventTimeSpec, now: dt.datetime) -> int | None:
     return None if spec.limit_s is None else to_micros(now) + int(spec.limit_s * 1_000_000)
 
 
-def _rule_of(kind: str, spec: EventTimeSpec) -> str:
-    return spec.on_future if kind == _FUTURE else spec.on_missing
-
-
 def _directory(verdict: Column, wall: Column, spec: EventTimeSpec) -> Column:
     good = f.date_format(f.date_trunc(spec.granularity.value, wall), spec.directory_pattern)
     directory = f.when(verdict.isNull(), good)
-    for kind in _SAID:
-        match _rule_of(kind, spec):
+    for fault in TimeFault:
+        match fault.rule(spec):
             case "directory":
-                instead = f.lit(spec.future_name if kind == _FUTURE else spec.missing_name)
+                instead = f.lit(fault.directory(spec))
             case "dead_letter":
                 instead = f.lit(DEAD_LETTER_VALUE)
             case _:
-                instead = raising(kind, spec.column, t.StringType())
-        directory = directory.when(verdict == kind, instead)
+                instead = raising(fault.value, spec.column, t.StringType())
+        directory = directory.when(verdict == fault.value, instead)
     return directory
 
 
 def _reason(verdict: Column, spec: EventTimeSpec) -> Column:
-    place = repr(spec.column) if spec.json_path is None else f"{spec.column!r} at {spec.json_path}"
     reason = f.lit(None).cast(t.StringType())
-    for kind, said in _SAID.items():
-        if _rule_of(kind, spec) == "dead_letter":
-            reason = f.when(verdict == kind, f.lit(f"the row {said} in {place}")).otherwise(reason)
+    for fault in TimeFault:
+        if fault.rule(spec) == "dead_letter":
+            reason = f.when(verdict == fault.value, f.lit(fault.reason(spec))).otherwise(reason)
     return reason
 
 

@@ -11,6 +11,7 @@ from typing import BinaryIO, Protocol
 from gobblin_assets.commit.steps import CommitStep
 from gobblin_assets.errors import RetryableError
 from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.model.file_formats import FileFormat, format_of
 from gobblin_assets.model.files import DataFile
 from gobblin_assets.rows.footers import count_rows
 
@@ -34,8 +35,8 @@ class NewFile(Protocol):
     @property
     def stream(self) -> BinaryIO: ...
 
-    def finish(self, row_count: int) -> FinishedRows:
-        """``row_count``: by the footer that was written."""
+    def finish(self, row_count: int, size_bytes: int) -> FinishedRows:
+        """``row_count``: by the footer that was written, or as counted. ``size_bytes``: what the stream was given."""
         ...
 
     def discard(self) -> None:
@@ -70,8 +71,8 @@ class _FileInDirectory:
     path: str
     stream: BinaryIO
 
-    def finish(self, row_count: int) -> FinishedRows:
-        return FinishedRows(finish_file(self.fs, self.path, self.stream, row_count))
+    def finish(self, row_count: int, size_bytes: int) -> FinishedRows:
+        return FinishedRows(finish_file(self.fs, self.path, self.stream, row_count, size_bytes))
 
     def discard(self) -> None:
         # An error is being raised already: on a full disk, the close fails as well.
@@ -79,13 +80,21 @@ class _FileInDirectory:
             self.stream.close()
 
 
-def finish_file(fs: FileSystem, path: str, stream: BinaryIO, row_count: int) -> DataFile:
-    """Close the file, and look at what is there now. RetryableError if it is gone, or its footer has other rows."""
+def finish_file(fs: FileSystem, path: str, stream: BinaryIO, row_count: int, size_bytes: int) -> DataFile:
+    """Close the file, and look at what is there now. RetryableError if it is gone, or is not what was written.
+
+    The rows of a Parquet file are those of its footer. A text file has no such place: its bytes are counted as they are
+    written, and a file of as many bytes has as many rows. Reading all of it again would cost as much as the write.
+    """
     stream.close()
     identity = fs.find_identity(path)
     if identity is None:
         raise RetryableError(f"{path} is gone, and it was written just now", path=path)
-    found = count_rows(fs, path)
-    if found != row_count:
+    if format_of(path) is not FileFormat.PARQUET:
+        if identity.size_bytes != size_bytes:
+            raise RetryableError(
+                f"{path} has {identity.size_bytes:,} bytes, and {size_bytes:,} were written", path=path
+            )
+    elif (found := count_rows(fs, path)) != row_count:
         raise RetryableError(f"{path} holds {found:,} rows, and {row_count:,} were written", path=path)
-    return DataFile(path.rpartition("/")[2], identity, found)
+    return DataFile(path.rpartition("/")[2], identity, row_count)

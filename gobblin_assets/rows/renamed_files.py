@@ -8,6 +8,7 @@ from typing import BinaryIO
 from gobblin_assets.commit.rename_steps import RenameFile
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.model.file_formats import format_of
 from gobblin_assets.model.urn import Role
 from gobblin_assets.rows.new_files import FinishedRows, NewFile, finish_file
 from gobblin_assets.run.output_names import OutputNames
@@ -23,7 +24,7 @@ class RenamedFiles:
     role: Role = Role.DATA
 
     def create(self, partition_path: str, name: str) -> NewFile:
-        source = f"{self.staging}/{uuid.uuid4().hex}.parquet"
+        source = f"{self.staging}/{uuid.uuid4().hex}.{format_of(name)}"
         target = f"{self.names.directory_of(self.role, partition_path)}/{name}"
         return _RenamedFile(self.fs, source, target, self.fs.create_file(source))
 
@@ -35,8 +36,8 @@ class _RenamedFile:
     target: str
     stream: BinaryIO
 
-    def finish(self, row_count: int) -> FinishedRows:
-        found = finish_file(self.fs, self.path, self.stream, row_count)
+    def finish(self, row_count: int, size_bytes: int) -> FinishedRows:
+        found = finish_file(self.fs, self.path, self.stream, row_count, size_bytes)
         file = replace(found, name=self.target.rpartition("/")[2])
         return FinishedRows(file, RenameFile(self.path, self.target, file.identity, file.row_count))
 

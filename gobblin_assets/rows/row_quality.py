@@ -67,17 +67,14 @@ from gobblin_assets.rows.columns import (
     raising,
     refuse_expression,
 )
+from gobblin_assets.rows.hidden_columns import DEAD_LETTER_COLUMN, SHARE_COLUMN, published_name
 from gobblin_assets.rows.row_samples import RowFailures
 from gobblin_assets.spec.job_spec import RowPolicySpec
 
 ROLE_COLUMN: Final = "gobblin_role"
 FAILED_COLUMN: Final = "failed_policies"
 FAILED_TYPE: Final = t.ArrayType(t.StringType(), containsNull=False)
-DEAD_LETTER_COLUMN: Final = "gobblin_dead_letter"
-SHARE_COLUMN: Final = "gobblin_share"
-REASON_COLUMN: Final = "dead_letter_reason"
 
-_HIDDEN_PREFIX: Final = "gobblin_"
 _RAISED: Final = "row_policy"
 _PROBE: Final = "gobblin_check"
 
@@ -149,7 +146,7 @@ def split_rows(
         # This comes first: a dead letter is never data, whatever else it is.
         aside[Role.DEAD_LETTER] = is_dead_letter()
         schemas[Role.DEAD_LETTER] = _dead_letter_schema(data, frame.schema, hidden, event_time_name)
-        columns += [named(name).alias(_published_name(name)) for name in hidden]
+        columns += [named(name).alias(published_name(name)) for name in hidden]
     if by_kind["err_file"]:
         aside[Role.QUARANTINE] = ~reduce(and_, (passing[name] for name in by_kind["err_file"]))
         schemas[Role.QUARANTINE] = annotated
@@ -229,22 +226,18 @@ def _names_of_failed(passing: Mapping[str, Column]) -> Column:
     return f.array_compact(f.array(*(f.when(~passes, f.lit(name)) for name, passes in passing.items())))
 
 
-def _published_name(hidden: str) -> str:
-    return REASON_COLUMN if hidden == DEAD_LETTER_COLUMN else hidden.removeprefix(_HIDDEN_PREFIX)
-
-
 def _dead_letter_schema(
     data: t.StructType, schema: t.StructType, hidden: Sequence[str], event_time_name: str | None
 ) -> t.StructType:
     own = [field for field in data.fields if field.name != event_time_name]
-    about = [t.StructField(_published_name(name), schema[name].dataType) for name in hidden]
+    about = [t.StructField(published_name(name), schema[name].dataType) for name in hidden]
     return t.StructType([*own, *about])
 
 
 def _require_free(names: Sequence[str], *, annotating: bool, hidden: Sequence[str], dataset: str) -> None:
     """Columns that are added to the files must not have a name that the data has."""
     needed = {FAILED_COLUMN: "row policies need"} if annotating else {}
-    needed |= {_published_name(name): "dead letters need" for name in hidden}
+    needed |= {published_name(name): "dead letters need" for name in hidden}
     if annotating or hidden:
         needed[ROLE_COLUMN] = "row policies need" if annotating else "dead letters need"
     for name, who in needed.items():

@@ -67,7 +67,7 @@ class _UploadedFile:
         # RawIOBase has all that BinaryIO asks for, and is no subclass.
         return cast("BinaryIO", self._stream)
 
-    def finish(self, row_count: int) -> FinishedRows:
+    def finish(self, row_count: int, size_bytes: int) -> FinishedRows:  # noqa: ARG002  the parts have sizes
         parts = self._stream.finish()
         etag = expected_etag(parts) if self.foresees_etags else None
         identity = FileIdentity(sum(each.size_bytes for each in parts), tag=etag)

@@ -4,8 +4,8 @@ The promise. Readers find the same rows before and after, each once, in the same
 watermarks do not change, so that late windows and windows of logs go on as before.
 
 Who is authoritative. The log, as for any sequence: the same code begins, stages, seals, executes, finishes and recovers
-a compaction. It replaces exactly the files that were read: the seal compares the version of the dataset with the
-version under which they were listed, so files that were published since are never retired.
+a compaction. It replaces exactly the files that were read: the dataset is held as a whole, and the seal compares the
+version of its lane 0 with that before they were listed, so files that were published since are never retired.
 
 What keeps rows from being lost. Files of different schemas stay apart, each written with its own schema and version.
 Rows are counted in the footers of the new files, and compared with the log; a checksum that does not depend on their
@@ -126,7 +126,8 @@ class Compaction:
         """
         self._require_rewritable(urn)
         job = JobName(self.job.job)
-        version, groups = self._list_groups(job, urn, partition)
+        base_version = self._find_version(job, lease)
+        groups = self._list_groups(job, urn, partition)
         if not groups:
             return None
         sequence_id = SequenceId(self.clock.new_id())
@@ -152,7 +153,7 @@ class Compaction:
                 dataset_id=lease.dataset_id,
                 partition=partition,
                 fence=lease.fence,
-                base_version=version,
+                base_version=base_version,
                 winners=(staged.attempt_id,),
                 digest=combine_digests(segment.digest for segment in segments),
                 segment_count=len(segments),
@@ -183,7 +184,12 @@ class Compaction:
                 urn=urn,
             )
 
-    def _list_groups(self, job: JobName, urn: DatasetUrn, partition: str) -> tuple[int, list[_Group]]:
+    def _find_version(self, job: JobName, lease: Lease) -> int:
+        """Of the lane whose fence the seal names; the files of all lanes are listed after it."""
+        lanes = self.driver.store.look_at(job, [lease.dataset_id], []).lanes
+        return next((lane.version for lane in lanes if lane.number == 0), 0)
+
+    def _list_groups(self, job: JobName, urn: DatasetUrn, partition: str) -> list[_Group]:
         """All files to replace, as of one version of the dataset."""
         versions: set[int] = set()
         groups: list[_Group] = []
@@ -200,7 +206,7 @@ class Compaction:
             raise ConflictError(
                 f"{urn} was published to while its files were listed", hint="Compact it again.", urn=urn
             )
-        return next(iter(versions), 0), groups
+        return groups
 
     def _stage(
         self, new: NewSequence, urn: DatasetUrn, groups: Sequence[_Group], lease: Lease, spec: CompactionRules

@@ -13,6 +13,7 @@ from gobblin_assets.state.postgres import (
     PostgresLeaseStore,
     PostgresRateShareStore,
     PostgresRunStore,
+    PostgresSinkWorkerStore,
 )
 
 
@@ -27,5 +28,6 @@ def open_stores(engine: Engine) -> Stores:
         published=PostgresPublishedFiles(engine),
         destinations=PostgresDestinationStore(engine),
         events=PostgresEventStore(engine),
+        sink_workers=PostgresSinkWorkerStore(engine),
         rate_shares=PostgresRateShareStore(engine),
     )

@@ -10,6 +10,7 @@ from gobblin_assets.state.datasets import DatasetStore, RunStore
 from gobblin_assets.state.events import EventStore
 from gobblin_assets.state.leases import LeaseStore
 from gobblin_assets.state.rate_shares import RateShareStore
+from gobblin_assets.state.sink_workers import SinkWorkerStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,4 +25,5 @@ class Stores:
     published: PublishedFiles
     destinations: DestinationStore
     events: EventStore
+    sink_workers: SinkWorkerStore
     rate_shares: RateShareStore

@@ -10,9 +10,11 @@ from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
+from gobblin_assets.model.urn import DatasetUrn
+from gobblin_assets.sources.epoch_source import EpochSource
 from gobblin_assets.sources.log_watch import LogWatch
 from gobblin_assets.sources.port import Source
-from gobblin_assets.spec.job_spec import JobSpec
+from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 from gobblin_assets.spec.source_spec import SourceSpec
 
 
@@ -64,3 +66,10 @@ class LogConnection(SourceConnection):
     @abstractmethod
     def open_watch(self, job: JobSpec, *, timeout_s_max: float) -> LogWatch:
         """A watch that looks at the job's logs without reading them, in bounded time. Nothing is connected to yet."""
+
+    @abstractmethod
+    def open_epochs(self, job: JobSpec, urn: DatasetUrn, dataset: DatasetSpec) -> EpochSource:
+        """The log of one dataset, for a sink. Nothing is connected to yet.
+
+        RejectedError names an option of the dataset that sinks do not have.
+        """

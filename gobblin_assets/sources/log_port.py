@@ -9,9 +9,13 @@ barrier in a vnode: everything before it belongs to earlier epochs. The items ar
 import datetime as dt
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from types import MappingProxyType
+from typing import Final, Protocol
 
 import pyarrow as pa
+
+NEVER_CUT: Final[Mapping[str, int]] = MappingProxyType({})
+"""No vnode has an epoch yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +53,12 @@ LogItem = StreamChunk | Barrier | UpdateVnodeBitmap
 class LogReader(Protocol):
     """Reads some vnodes of one log, in one thread."""
 
-    def assign(self, positions: Mapping[str, int]) -> None:
+    def assign(self, positions: Mapping[str, int], *, epochs: Mapping[str, int] = NEVER_CUT) -> None:
         """Read exactly these vnodes from now on, each from its position; the next item is an UpdateVnodeBitmap.
 
-        A vnode that was read before goes on where it was if its position is the one of its last barrier.
+        A vnode that was read before goes on where it was if its position is the one of its last barrier: records that
+        were given behind that barrier are not given again. ``epochs`` are those of the barriers at the positions, also
+        of barriers that another reader gave; a vnode that was never cut has none. Later epochs are above all of them.
         """
         ...
 

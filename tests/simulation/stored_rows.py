@@ -91,8 +91,9 @@ class _StoredRows(SimRows):
         assert isinstance(self._runner, RowUploader)
         assert order.names is not None
         made = UploadedFiles(self._runner.objects, order.directory, order.names).create("", path.rpartition("/")[2])
-        made.stream.write(json.dumps(rows).encode())
-        finished = made.finish(len(rows))
+        content = json.dumps(rows).encode()
+        made.stream.write(content)
+        finished = made.finish(len(rows), len(content))
         return finished.file, finished.step
 
 

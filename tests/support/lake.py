@@ -24,9 +24,6 @@ from gobblin_assets import failpoints
 from gobblin_assets.commit.attempts import MARKERS_NAME, SET_ASIDE_NAME, STAGING_NAME
 from gobblin_assets.commit.destination import IDENTITY_NAME
 from gobblin_assets.commit.operations import LogOperations
-from gobblin_assets.commit.postgres import PostgresCommitStepStore, PostgresDestinationStore
-from gobblin_assets.commit.postgres.lanes import PostgresLaneStore
-from gobblin_assets.commit.published.postgres import PostgresPublishedFiles
 from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.db.engine import open_external
 from gobblin_assets.destinations.registry import DestinationRequest
@@ -39,21 +36,14 @@ from gobblin_assets.model.state import RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.destination import Destination
 from gobblin_assets.run.job_kind import JobKind
+from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest
 from gobblin_assets.run.runner import run_request, stream_request
-from gobblin_assets.run.stores import Stores
 from gobblin_assets.run.streaming import WaitForStop
 from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
 from gobblin_assets.spec.job_options import LeaseSpec, LogSpec, RetrySpec, StreamSpec
 from gobblin_assets.spec.job_spec import JobSpec
 from gobblin_assets.state.leases import Holder
-from gobblin_assets.state.postgres import (
-    PostgresDatasetStore,
-    PostgresEventStore,
-    PostgresLeaseStore,
-    PostgresRateShareStore,
-    PostgresRunStore,
-)
 from tests.support.kinds import DESTINATIONS, DIRECTORIES, KINDS
 from tests.support.lake_files import LakeFiles, open_lake_files
 from tests.support.lake_rows import LakeRows
@@ -183,17 +173,7 @@ class World:
     def __post_init__(self) -> None:
         os.environ.update(self.lake.environment)
         self.engine = open_external(self.lake.database_url)
-        self.stores = Stores(
-            leases=PostgresLeaseStore(self.engine),
-            datasets=PostgresDatasetStore(self.engine),
-            runs=PostgresRunStore(self.engine),
-            commits=PostgresCommitStepStore(self.engine),
-            lanes=PostgresLaneStore(self.engine),
-            published=PostgresPublishedFiles(self.engine),
-            destinations=PostgresDestinationStore(self.engine),
-            events=PostgresEventStore(self.engine),
-            rate_shares=PostgresRateShareStore(self.engine),
-        )
+        self.stores = open_stores(self.engine)
 
     def close(self) -> None:
         self.engine.dispose()

@@ -12,12 +12,13 @@ _IS_CLEAN: Final = """
     NOT EXISTS (SELECT FROM gobblin.attempt a WHERE a.sequence_id = s.sequence_id AND a.cleaned_at IS NULL)
 """
 
-# If a dataset has no files any more, only the newest schema of a role has its columns.
+# By the lane's version: the newest of each lane have markers. If a dataset has no files any more, only the newest
+# schema of a role has its columns.
 _RETIRED = text(f"""
     SELECT s.sequence_id
-      FROM gobblin.dataset d JOIN gobblin.commit_sequence s USING (dataset_id)
+      FROM gobblin.lane n JOIN gobblin.commit_sequence s USING (lane_id)
      WHERE s.lane_id = :lane_id AND s.state = 'DONE' AND s.announced_at IS NOT NULL
-       AND s.result_version <= d.version - :keep
+       AND s.base_version < n.version - :keep
        AND s.done_at <= clock_timestamp() - make_interval(secs => :history_s) AND {_IS_CLEAN}
        AND NOT EXISTS (SELECT FROM gobblin.ledger l WHERE l.sequence_id = s.sequence_id AND l.active)
        AND NOT EXISTS (

@@ -54,7 +54,8 @@ _MAKE_KEYS = text("""
         ON CONFLICT (dataset_id, name, partition) DO NOTHING
 """)
 
-# A move that leaves the watermark where it is does not care where that is.
+# A move that leaves the watermark where it is does not care where that is. Who holds the dataset as a whole publishes
+# the keys of all lanes: it has raised their fences, and none of them can be taken.
 _LOCK_KEYS = text("""
     SELECT k.key_id
       FROM unnest(CAST(:dataset_id AS bigint[]), CAST(:name AS text[]), CAST(:partition AS text[]),
@@ -62,7 +63,10 @@ _LOCK_KEYS = text("""
            AS given (dataset_id, name, partition, lane_id, old_bytes, touches)
       JOIN gobblin.watermark_key k
            ON k.dataset_id = given.dataset_id AND k.name = given.name AND k.partition = given.partition
-     WHERE k.lane_id = given.lane_id AND (NOT given.touches OR k.watermark_bytes IS NOT DISTINCT FROM given.old_bytes)
+     WHERE (k.lane_id = given.lane_id
+            OR given.lane_id = given.dataset_id
+               AND (SELECT w.is_whole FROM gobblin.lease w WHERE w.lane_id = given.lane_id))
+       AND (NOT given.touches OR k.watermark_bytes IS NOT DISTINCT FROM given.old_bytes)
      ORDER BY k.key_id
        FOR NO KEY UPDATE OF k
 """)

@@ -1,11 +1,12 @@
 """Compares the files of a dataset with the ledger, and on demand reads them completely. Changes nothing.
 
 Faults of a published file: it is missing; it has another length; it is another file of the same length; it can't be
-read, or the checksums of its pages or its number of rows do not match. Files below the dataset's directories that no
+read, or its checksums or its number of rows do not match. Files below the dataset's directories that no
 publication has are faults too. Files of open sequences, and of replaced generations whose grace is not over, are no
 faults. A possible fault is checked twice, since runs publish and clean meanwhile.
 
-Not promised: damage to a page without a checksum is not noticed if its bytes still decode.
+Not promised: damage to a page without a checksum is not noticed if its bytes still decode; nor is damage to a text file
+without gzip, if its lines still can be read (``text_damage``).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,11 +21,13 @@ from gobblin_assets.commit.attempts import published_directories
 from gobblin_assets.commit.object_listings import look_at_files
 from gobblin_assets.commit.published.current import list_current
 from gobblin_assets.commit.published.port import PublishedFile, PublishedFiles
+from gobblin_assets.commit.published.text_damage import find_text_damage
 from gobblin_assets.commit.step_world import OpenFileSystem
 from gobblin_assets.commit.store import CommitStepStore
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.model.clock import Clock
+from gobblin_assets.model.file_formats import FileFormat, format_of
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.path_names import path_of
 from gobblin_assets.model.state import DatasetId, SequenceId
@@ -179,7 +182,7 @@ class Verification:
         fs, root = self.open_file_system(each.root_uri)
         if not each.file.path.startswith(f"{root}/"):
             raise RejectedError(
-                "pages are read of Parquet files that runs wrote, and these files were copied",
+                "files of rows are read that runs wrote, and these files were copied",
                 field="--checksums",
                 hint="Leave it out; `gobblin-assets plan` with `same: checksum` compares the bytes with the source.",
             )
@@ -219,7 +222,10 @@ class Verification:
 
 
 def find_damage(fs: FileSystem, path: str, *, row_count: int) -> str | None:
-    """Read a Parquet file completely, in batches, with the checksums of its pages. Returns the fault, or None."""
+    """Read a file of rows completely, in batches, with all checksums that it has. Returns the fault, or None."""
+    file_format = format_of(path)
+    if file_format is not FileFormat.PARQUET:
+        return find_text_damage(fs, path, file_format, row_count=row_count)
     rows = 0
     try:
         with (

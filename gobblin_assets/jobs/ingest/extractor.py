@@ -25,6 +25,7 @@ from gobblin_assets.rows.converters import convert
 from gobblin_assets.rows.dataset_reader import read_published
 from gobblin_assets.rows.failed_rows import look_at_failed, open_sampler, sample_files
 from gobblin_assets.rows.file_sizes import plan_file_rows_max
+from gobblin_assets.rows.hidden_columns import SHARE_COLUMN
 from gobblin_assets.rows.late_rows import without_published
 from gobblin_assets.rows.observation import Observed, ObservedPositions, observe_positions
 from gobblin_assets.rows.output_partitions import add_output_partitions, explain_partition_failure, published_path
@@ -34,7 +35,6 @@ from gobblin_assets.rows.parquet_writer import (
     write_parquet,
 )
 from gobblin_assets.rows.row_quality import (
-    SHARE_COLUMN,
     RowSplit,
     explain_row_failure,
     find_broken_policy,

@@ -14,11 +14,11 @@ from gobblin_assets.model.state import DatasetState
 from gobblin_assets.model.urn import Role
 from gobblin_assets.rows.column_comments import carry_comments
 from gobblin_assets.rows.row_samples import SAMPLES_MAX, RowFailures
+from gobblin_assets.run.dead_letter_check import check_dead_letters
 from gobblin_assets.run.job_kind import CheckResult, Staged
 from gobblin_assets.spec.job_spec import DatasetSpec, RowPolicySpec, TaskPolicySpec
 
 QUARANTINE_CHECK: Final = "quarantine_fraction"
-DEAD_LETTER_CHECK: Final = "dead_letter_fraction"
 COLUMNS_SHOWN_MAX: Final = 10
 SAMPLES: Final = "samples"
 
@@ -179,23 +179,6 @@ def may_have_dead_letters(spec: DatasetSpec, *, may_fail_rows: bool) -> bool:
     """Whether records may become dead letters: while they are read (``may_fail_rows``), or by their event time."""
     rules = spec.writer.event_time
     return may_fail_rows or (rules is not None and "dead_letter" in (rules.on_missing, rules.on_future))
-
-
-def check_dead_letters(*, rows: int, dead_letters: int, fraction_max: float, count_max: int) -> CheckResult:
-    """Check that the share of dead letters is at most ``quality.dead_letter_fraction_max``.
-
-    Up to ``count_max`` dead letters (``quality.dead_letter_count_max``) are allowed, however large their share.
-    """
-    total = rows + dead_letters
-    fraction = dead_letters / total if total else 0.0
-    allowed = f"{fraction_max:.4g}" + (f", or {count_max} of them" if count_max else "")
-    return CheckResult(
-        name=DEAD_LETTER_CHECK,
-        passed=fraction <= fraction_max or dead_letters <= count_max,
-        blocking=True,
-        description=f"{dead_letters} of {total} records are dead letters ({fraction:.4g}); allowed: {allowed}",
-        figures={"dead_letters": dead_letters, "fraction": fraction, "fraction_max": fraction_max},
-    )
 
 
 def _check_row_count(policy: TaskPolicySpec, read: int, written: int, aside: int) -> CheckResult:

@@ -7,17 +7,20 @@ from typing import ClassVar, cast
 from pydantic import Field
 
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.sources.connection import LogConnection
 from gobblin_assets.sources.discovery import discovery_of
+from gobblin_assets.sources.epoch_source import EpochSource
 from gobblin_assets.sources.kafka.confluent import ConfluentCluster
 from gobblin_assets.sources.kafka.connection import TIMEOUT_S, KafkaConnection, SaslMechanism, SecurityProtocol
 from gobblin_assets.sources.kafka.kafka_spec import Decoder, KafkaSourceSpec, topic_options
 from gobblin_assets.sources.kafka.registry import RegistryConnection, SchemaRegistry
 from gobblin_assets.sources.kafka.source import KafkaSource
+from gobblin_assets.sources.kafka.topic_epochs import TopicEpochs
 from gobblin_assets.sources.kafka.watch import TopicWatch
 from gobblin_assets.sources.log_watch import LogWatch
 from gobblin_assets.sources.port import Source
-from gobblin_assets.spec.job_spec import JobSpec
+from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 
 
 class ClusterConnection(LogConnection):
@@ -92,6 +95,11 @@ class ClusterConnection(LogConnection):
         connection = self.connection(source.connection)
         bounded = replace(connection, timeout_s=min(connection.timeout_s, timeout_s_max))
         return TopicWatch(ConfluentCluster(bounded), source)
+
+    def open_epochs(self, job: JobSpec, urn: DatasetUrn, dataset: DatasetSpec) -> EpochSource:
+        source = _source_of(job)
+        connection = self.connection(source.connection)
+        return TopicEpochs(ConfluentCluster(connection), connection, source, job.sink, urn, dataset)
 
     @classmethod
     def list_job_capabilities(cls, job: JobSpec) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""The cluster as librdkafka's admin client sees it; besides ``consumer``, only this module knows that client.
+"""The cluster as librdkafka's admin client sees it. Beside it, only the two consumers talk with that client.
 
 Each question opens a client of its own: a long-lived one keeps asking a controller or a leader that is gone, and none
 survives a fork. The client never says that a login is refused; it tries until its time is up. So the reports of its
@@ -100,6 +100,16 @@ class ConfluentCluster:
             elif not answer.is_internal:
                 found[name] = _as_description(answer)
         return found
+
+    def find_topic_ids(self, topics: Sequence[str]) -> Mapping[str, str | GobblinError]:
+        """For each topic its id, or why there is none. Errors of the other questions."""
+        session = _open(self._connection, "ask for the topics' ids")
+        return {
+            name: judge_topic(answer, self._connection, name)
+            if isinstance(answer, ClientFailure)
+            else _as_description(answer).topic_id
+            for name, answer in session.describe(topics).items()
+        }
 
     def find_offsets(self, topics: Sequence[str], *, isolation: Isolation) -> Mapping[str, TopicOffsets | GobblinError]:
         session = _open(self._connection, "ask for the topics' offsets")

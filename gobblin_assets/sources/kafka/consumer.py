@@ -14,28 +14,25 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, cast
+from typing import Final, Protocol
 
 import pyarrow as pa
-from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaError, Message
+from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.sources.kafka.cluster import Isolation, TopicPartition
 from gobblin_assets.sources.kafka.connection import KafkaConnection
-from gobblin_assets.sources.kafka.failures import ClientFailure, judge_client
+from gobblin_assets.sources.kafka.failures import GONE, PASSING, ClientFailure, judge_client
 from gobblin_assets.sources.kafka.reading import POLL_TIMEOUT_MS, Ranges
+from gobblin_assets.sources.kafka.record_columns import TIME_MS_MAX, build_records, headers_of
 
 BYTES_MAX: Final = 256 * 1024 * 1024
 """Bytes of keys, values and headers in one read: more than the sizes of earlier runs let expect."""
 
-TIME_MS_MAX: Final = (2**63 - 1) // 1000
-"""The last millisecond that fits into 64 bits as microseconds, which Spark and Parquet count."""
-
 BEYOND_MAX: Final = 1_000_000
 """How many records beyond ``TIME_MS_MAX`` one read may find."""
 
-_NO_TIME_MS: Final = -1
 _BATCH_RECORDS: Final = 10_000
 _POLL_S: Final = 0.5
 _SEEN_MAX: Final = 50
@@ -51,32 +48,8 @@ _SETTINGS: Final = {
     "topic.metadata.propagation.max.ms": 3_000,
     "queued.max.messages.kbytes": 65_536,
 }
-# Spark's numbers for kinds of times; Spark gives -1 for a record without a time.
-_TIMESTAMP_TYPES: Final = {TIMESTAMP_CREATE_TIME: 0, TIMESTAMP_LOG_APPEND_TIME: 1}
-_WITHOUT_TIME: Final = -1
-_GONE: Final = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_ID"})
 _END: Final = "_PARTITION_EOF"
 _NO_PARTITION: Final = -1
-_PASSING: Final = frozenset({
-    "_ALL_BROKERS_DOWN", "_TRANSPORT", "_TIMED_OUT", "_RESOLVE", "LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION",
-    "_MAX_POLL_EXCEEDED", "REQUEST_TIMED_OUT", "OFFSET_NOT_AVAILABLE", "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH",
-    "_WAIT_COORD", "_STATE",
-})  # fmt: skip
-
-_HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-_SCHEMA: Final = pa.schema(
-    [
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp", pa.timestamp("us", "UTC")),
-        ("timestampType", pa.int32()),
-        ("headers", _HEADERS),
-    ]
-)
-"""The schema of Spark's source, with ``headers``."""
 
 
 class TooManyBytesError(RetryableError):
@@ -144,33 +117,17 @@ class _BeyondTime:
 
 @dataclass(slots=True)
 class _Columns:
-    found: dict[str, list[Any]] = field(default_factory=lambda: {name: [] for name in _SCHEMA.names})
+    found: list[Message] = field(default_factory=list)
     size_bytes: int = 0
 
     def add(self, message: Message) -> None:
-        kind, timestamp_ms = message.timestamp()
-        # The library's annotation is too narrow: it gives pairs of a name and bytes.
-        headers = cast("list[tuple[str, bytes | None]] | None", message.headers())
-        key, value = message.key(), message.value()
-        row = (
-            *(key, value, message.topic(), message.partition(), message.offset()),
-            *(_as_micros(timestamp_ms), _TIMESTAMP_TYPES.get(kind, _WITHOUT_TIME)),
-            None if headers is None else [{"key": name, "value": content} for name, content in headers],
-        )
-        for column, cell in zip(self.found.values(), row, strict=True):
-            column.append(cell)
-        self.size_bytes += len(key or b"") + len(value or b"")
-        for header, content in headers or ():
+        self.found.append(message)
+        self.size_bytes += len(message.key() or b"") + len(message.value() or b"")
+        for header, content in headers_of(message) or ():
             self.size_bytes += len(header) + len(content or b"")
 
     def as_table(self) -> pa.Table:
-        return pa.table(
-            [pa.array(column, type=_SCHEMA.field(name).type) for name, column in self.found.items()], schema=_SCHEMA
-        )
-
-
-def _as_micros(timestamp_ms: int) -> int | None:
-    return None if timestamp_ms == _NO_TIME_MS or timestamp_ms > TIME_MS_MAX else timestamp_ms * 1000
+        return pa.Table.from_batches([build_records(self.found, with_headers=True)])
 
 
 class _Read:
@@ -223,7 +180,7 @@ class _Read:
                 )
             if any(message.error() is None for message in messages) or done:
                 deadline = time.monotonic() + self._patience_s
-            elif gone := next((failure for failure in self._seen if failure.name in _GONE), None):
+            elif gone := next((failure for failure in self._seen if failure.name in GONE), None):
                 # The client reports a partition that it can't find in this way; no message of it comes.
                 raise _describe_gone(self._connection.scrub(gone.text))
             elif any(failure.is_final for failure in self._seen) or time.monotonic() > deadline:
@@ -262,9 +219,9 @@ class _Read:
                 f"{name}: records were deleted between planning and reading: {said}",
                 hint="Nothing of it was published. The next run plans anew, by reset_on_out_of_range.",
             )
-        if code in _GONE:
+        if code in GONE:
             raise _describe_gone(f"{name}: {said}")
-        if code in _PASSING:
+        if code in PASSING:
             self._see(error)
             return
         raise judge_client(ClientFailure(code, said), self._connection, action=f"read {name}")

@@ -18,12 +18,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from gobblin_assets.errors import RejectedError
-from gobblin_assets.model.column_names import name_key
 from gobblin_assets.rows.columns import named
-from gobblin_assets.rows.row_quality import DEAD_LETTER_COLUMN, SHARE_COLUMN
-from gobblin_assets.sources.kafka.decoding_plan import KEPT_ORDER, DecodingPlan
+from gobblin_assets.rows.hidden_columns import DEAD_LETTER_COLUMN, SHARE_COLUMN
+from gobblin_assets.sources.kafka.decoding_plan import DecodingPlan
 from gobblin_assets.sources.kafka.json_decoder import JsonDecoder
+from gobblin_assets.sources.kafka.kept_columns import list_kept, refuse_equal_names
 from gobblin_assets.sources.kafka.part_decoders import (
     BytesDecoder,
     PartDecoder,
@@ -85,7 +84,7 @@ def decode(frame: DataFrame, plan: DecodingPlan, *, with_share: bool = False) ->
         judged, decoded = flat, {name: f.col("gobblin_record").getField(name) for name in names}
     key = f.lit(None) if plan.key is None else f.when(is_good, plan.key.value(named(_KEY)))
     kept = _select_kept(plan, frame, key)
-    _require_distinct_names(list(decoded), list(kept), plan)
+    refuse_equal_names(list(decoded), list(kept), topic=plan.topic, field=plan.field)
     return judged.select(
         *(column.alias(name) for name, column in {**decoded, **kept}.items()),
         named(DEAD_LETTER_COLUMN),
@@ -104,8 +103,8 @@ def decoded_columns(spark: Callable[[], SparkSession], plan: DecodingPlan) -> Ma
     if isinstance(data_type, t.StructType) and plan.value.is_record:
         decoded = {each.name: each.dataType for each in data_type.fields}
     types = {**_KEPT_TYPES, **({} if plan.key is None else {"kafka_key": _type_of(plan.key, spark)})}
-    kept = {name: types[name] for name in _kept_names(plan)}
-    _require_distinct_names(list(decoded), list(kept), plan)
+    kept = {name: types[name] for name in list_kept(plan.keep)}
+    refuse_equal_names(list(decoded), list(kept), topic=plan.topic, field=plan.field)
     return {name: each.simpleString() for name, each in {**decoded, **kept}.items()}
 
 
@@ -166,10 +165,6 @@ def _headers(frame: DataFrame) -> Column:
     return named("headers") if "headers" in frame.columns else f.lit(None).cast(HEADERS_TYPE)
 
 
-def _kept_names(plan: DecodingPlan) -> list[str]:
-    return [column for kept, column in KEPT_ORDER.items() if kept in plan.keep]
-
-
 def _select_kept(plan: DecodingPlan, frame: DataFrame, key: Column) -> dict[str, Column]:
     columns = {
         "kafka_key": key,
@@ -180,7 +175,7 @@ def _select_kept(plan: DecodingPlan, frame: DataFrame, key: Column) -> dict[str,
         "kafka_timestamp_type": _timestamp_type(),
         "kafka_headers": _headers(frame),
     }
-    return {name: columns[name] for name in _kept_names(plan)}
+    return {name: columns[name] for name in list_kept(plan.keep)}
 
 
 def _letter_columns(frame: DataFrame) -> dict[str, Column]:
@@ -195,22 +190,3 @@ def _letter_columns(frame: DataFrame) -> dict[str, Column]:
         **({"headers": named("headers")} if "headers" in frame.columns else {}),
     }
     return {f"{DEAD_LETTER_COLUMN}_{name}": column for name, column in columns.items()}
-
-
-def _require_distinct_names(decoded: list[str], kept: list[str], plan: DecodingPlan) -> None:
-    seen: dict[str, str] = {name_key(name): f"the kept column {name!r}" for name in kept}
-    for name in decoded:
-        other = seen.get(name_key(name))
-        if other is not None:
-            raise RejectedError(
-                f"topic {plan.topic!r}: the decoded field {name!r} and {other} would be one column",
-                field=f"{plan.field}.keep" if "kept" in other else f"{plan.field}.value.schema",
-                hint="Leave the one out of keep, or give a reader's schema without the other as `value.schema`.",
-            )
-        if name_key(name).startswith((DEAD_LETTER_COLUMN, SHARE_COLUMN)):
-            raise RejectedError(
-                f"topic {plan.topic!r}: the decoded field {name!r} has the name of a column that Gobblin hides in rows",
-                field=f"{plan.field}.value.schema",
-                hint="Give a reader's schema without it as `value.schema`.",
-            )
-        seen[name_key(name)] = f"the field {name!r}"

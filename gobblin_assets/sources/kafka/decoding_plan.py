@@ -23,6 +23,7 @@ from gobblin_assets.sources.kafka.avro_schemas import find_recursive, is_record,
 from gobblin_assets.sources.kafka.json_decoder import JsonDecoder
 from gobblin_assets.sources.kafka.json_inference import infer_json_schema
 from gobblin_assets.sources.kafka.kafka_spec import Decoder, DecoderSpec, KafkaReadSpec, Kept
+from gobblin_assets.sources.kafka.kept_columns import KEPT_ORDER
 from gobblin_assets.sources.kafka.part_decoders import (
     AvroDecoder,
     BytesDecoder,
@@ -49,17 +50,6 @@ ABSENT_IDS_MAX: Final = 1_000
 """Ids that records name and the registry does not have. If there are more, they are no schema ids at all."""
 
 DESCRIPTOR_BYTES_MAX: Final = 4 << 20
-
-KEPT_ORDER: Final[Mapping[Kept, str]] = {
-    "key": "kafka_key",
-    "topic": "kafka_topic",
-    "partition": "kafka_partition",
-    "offset": "kafka_offset",
-    "timestamp": "kafka_timestamp",
-    "timestamp_type": "kafka_timestamp_type",
-    "headers": "kafka_headers",
-}
-"""The names of the columns that ``keep`` asks for, in their order."""
 
 
 @dataclass(frozen=True, slots=True)

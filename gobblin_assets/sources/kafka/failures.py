@@ -11,6 +11,16 @@ from gobblin_assets.sources.kafka.connection import KafkaConnection
 _CHARACTERS_MAX: Final = 400
 _REASONS_MAX: Final = 3
 
+GONE: Final = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_ID"})
+"""What a consumer reports of a topic that was deleted."""
+
+PASSING: Final = frozenset({
+    "_ALL_BROKERS_DOWN", "_TRANSPORT", "_TIMED_OUT", "_RESOLVE", "LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION",
+    "_MAX_POLL_EXCEEDED", "REQUEST_TIMED_OUT", "OFFSET_NOT_AVAILABLE", "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH",
+    "_WAIT_COORD", "_STATE",
+})  # fmt: skip
+"""What a consumer reports, and then goes on by itself."""
+
 _LOGIN: Final = frozenset({
     "_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "UNSUPPORTED_SASL_MECHANISM", "ILLEGAL_SASL_STATE",
 })  # fmt: skip

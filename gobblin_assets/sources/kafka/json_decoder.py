@@ -37,6 +37,7 @@ from gobblin_assets.sources.kafka.json_keys import (
     keys_are_plain,
     names_are_plain,
 )
+from gobblin_assets.sources.kafka.json_reasons import DOUBLED, HALF_PAIR, MISFIT, NO_UTF8, ROUNDED
 from gobblin_assets.sources.kafka.part_decoders import Steps, is_utf8
 
 _VALUE: Final = "gobblin_value"
@@ -107,12 +108,12 @@ class JsonDecoder:
         if text_type(self.data_type) is not None:
             rounded = rounded | f.coalesce(prepared[_COMPARED][_ROUNDED], f.lit(False))
         wrong: list[tuple[Column, str]] = [
-            (~prepared[_GOOD], "it is not one JSON value whose fields fit the schema"),
-            (rounded, "a number or a time of it is not exact in its column, or beyond it"),
-            (prepared[_DOUBLED], "it has a key twice, or one that differs from a column by case alone"),
-            (prepared[_HALF], "it has half of a pair of surrogates"),
+            (~prepared[_GOOD], MISFIT),
+            (rounded, ROUNDED),
+            (prepared[_DOUBLED], DOUBLED),
+            (prepared[_HALF], HALF_PAIR),
         ]
-        reason = f.when(content.isNull(), None).when(~is_utf8(content), "it is not UTF-8")
+        reason = f.when(content.isNull(), None).when(~is_utf8(content), NO_UTF8)
         for condition, said in wrong:
             reason = reason.when(condition, said)
         return reason

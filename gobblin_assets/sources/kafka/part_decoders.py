@@ -16,6 +16,7 @@ from pyspark.sql.avro.functions import from_avro
 
 from gobblin_assets.rows.columns import find_raised
 from gobblin_assets.sources.kafka.avro_schemas import END, END_FIELD, VALUE_FIELD
+from gobblin_assets.sources.kafka.json_reasons import NO_UTF8
 from gobblin_assets.sources.kafka.protobuf_messages import MessageType, decoder_of
 
 FRAME_BYTES: Final = 5
@@ -83,7 +84,7 @@ class StringDecoder:
         return ()
 
     def reason(self, content: Column, prepared: Column) -> Column:  # noqa: ARG002  the bytes say it
-        return f.when(~is_utf8(content), f.lit("it is not UTF-8"))
+        return f.when(~is_utf8(content), f.lit(NO_UTF8))
 
     def value(self, prepared: Column) -> Column:
         return prepared

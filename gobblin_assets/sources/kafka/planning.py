@@ -94,7 +94,7 @@ class TopicDecision:
     """What one run reads of a topic, by partition. ``facts`` are stored once this is published.
 
     ``ends`` are the partitions' ends as the broker gave them; a limit may end a range before them. A past window has
-    no ends, and no limit ends it, because no later run goes on with it.
+    no ends, and no limit ends it, because no later run goes on with it; nor does one end what a reader of epochs reads.
     """
 
     topic: str
@@ -188,10 +188,11 @@ def decide_ranges(
     offsets: TopicOffsets,
     *,
     at_time: Mapping[TopicPartition, int | None],
+    is_limited: bool = True,
 ) -> TopicDecision:
     """Which offsets this run reads. RejectedError: one is out of range and the rule says ``fail``."""
     _require_given(request, memory.topic, offsets)
-    decision = TopicDecision.begin(memory, offsets)
+    decision = TopicDecision.begin(memory, offsets, is_limited=is_limited)
     for number in sorted({*offsets.partitions, *offsets.failures, *memory.positions}):
         name = TopicPartition(memory.topic, number)
         found = offsets.partitions.get(number)
@@ -211,7 +212,7 @@ def decide_ranges(
         if chosen.note is not None:
             decision.notes.append(chosen.note)
     offsets_max = topic_options(request.spec).kafka.records_per_partition_max
-    if offsets_max is not None:
+    if offsets_max is not None and is_limited:
         decision.limit(dict.fromkeys(decision.ranges, offsets_max))
     return decision
 

@@ -1,6 +1,5 @@
 """The Kafka source: asks the brokers once for all topics of a run, plans by their answers, and reads exactly that."""
 
-import datetime as dt
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -25,7 +24,6 @@ from gobblin_assets.sources.kafka.planning import (
     TopicMemory,
     cut_ranges,
     decide_ranges,
-    find_beginners,
     limit_run,
     recall_topic,
     topic_of,
@@ -39,6 +37,7 @@ from gobblin_assets.sources.kafka.sizes import (
     recall_task_rates,
     track_production,
 )
+from gobblin_assets.sources.kafka.start_positions import ask_beginnings
 from gobblin_assets.sources.kafka.topic_reader import TopicReader
 from gobblin_assets.sources.kafka.windows import Taken, WindowReading, decide_reading, fill_ranges, reread_ranges
 from gobblin_assets.sources.port import PlanSession, ReadPlan, SourceRequest
@@ -192,7 +191,8 @@ class KafkaPlanSession:
         taken = self._taken.setdefault(request.urn, Taken())
         match reading:
             case WindowReading.CONTINUE:
-                found = decide_ranges(request, memory, offsets, at_time=self._at_time(request, memory, offsets))
+                at_time = ask_beginnings(self._cluster, request, memory, offsets)
+                found = decide_ranges(request, memory, offsets, at_time=at_time)
                 taken.end_before(found)
             case WindowReading.REREAD:
                 found = reread_ranges(request, memory, offsets, request.load_intervals(request.partition.key or ""))
@@ -230,15 +230,3 @@ class KafkaPlanSession:
         if isinstance(found, GobblinError):
             raise found
         return found
-
-    def _at_time(
-        self, request: SourceRequest, memory: TopicMemory, offsets: TopicOffsets
-    ) -> Mapping[TopicPartition, int | None]:
-        beginners = find_beginners(request, memory, offsets.partitions)
-        if not beginners:
-            return {}
-        given = topic_options(request.spec).kafka.bootstrap_timestamp
-        if not isinstance(given, dt.datetime):
-            given = dt.datetime.combine(given or dt.date.min, dt.time())
-        moment = given if given.tzinfo is not None else given.replace(tzinfo=dt.UTC)
-        return self._cluster.find_offsets_at(dict.fromkeys(beginners, moment))

@@ -5,6 +5,7 @@ from gobblin_assets.state.postgres.events import PostgresEventStore
 from gobblin_assets.state.postgres.leases import PostgresLeaseStore
 from gobblin_assets.state.postgres.rate_shares import PostgresRateShareStore
 from gobblin_assets.state.postgres.runs import PostgresRunStore
+from gobblin_assets.state.postgres.sink_workers import PostgresSinkWorkerStore
 
 __all__ = [
     "PostgresDatasetStore",
@@ -12,4 +13,5 @@ __all__ = [
     "PostgresLeaseStore",
     "PostgresRateShareStore",
     "PostgresRunStore",
+    "PostgresSinkWorkerStore",
 ]

@@ -69,11 +69,25 @@ _LOCK_LANES = text("""
        FOR UPDATE OF l
 """)
 
+# Who has let the whole dataset run out must learn it from lane 0's fence, as from any lane's that is taken.
+_LOCK_LAPSED = text("""
+    SELECT lane_id, owner, run_id, false AS is_live FROM gobblin.lease
+     WHERE lane_id IN (SELECT dataset_id FROM gobblin.lane WHERE lane_id = ANY (CAST(:lane_ids AS bigint[])))
+       AND is_whole AND (expires_at > clock_timestamp()) IS NOT TRUE
+     ORDER BY lane_id
+       FOR UPDATE
+""")
+
+_END_LAPSED = text("""
+    UPDATE gobblin.lease SET fence = fence + 1, is_whole = false, owner = NULL, expires_at = NULL
+     WHERE lane_id = ANY (CAST(:lane_ids AS bigint[]))
+""")
+
 # By a statement of its own, after the locks: a statement that waits for a taker of the whole still sees lane 0 as it
 # was before.
 _LIST_WHOLE = text("""
     SELECT w.lane_id FROM gobblin.lease w
-     WHERE w.lane_id = ANY (CAST(:dataset_ids AS bigint[])) AND w.is_whole AND w.expires_at > clock_timestamp()
+     WHERE w.lane_id = ANY (CAST(:dataset_ids AS bigint[])) AND w.is_whole
 """)
 
 _TAKE_LANES = text("""
@@ -249,6 +263,10 @@ def _take_whole(connection: Connection, some: Sequence[DatasetId], holder: Holde
 def _take_lanes(connection: Connection, some: Sequence[LaneId], holder: Holder, ttl_s: float) -> list[Lease]:
     _require_registered(connection, some)
     asked, ours = {"lane_ids": list(some)}, {"owner": holder.owner, "run_id": holder.run_id}
+    lapsed = connection.execute(_LOCK_LAPSED, asked).all()
+    if lapsed:
+        connection.execute(_END_LAPSED, {"lane_ids": [row.lane_id for row in lapsed]})
+        _end_dead(connection, lapsed, holder)
     connection.execute(_SHARE_WHOLE, asked)
     locked = connection.execute(_LOCK_LANES, {**asked, **ours}).all()
     whole = set(connection.execute(_LIST_WHOLE, {"dataset_ids": [row.dataset_id for row in locked]}).scalars())

@@ -37,6 +37,15 @@ _STATEMENTS = (
     "ALTER TABLE gobblin.dataset DROP COLUMN folded_version, DROP COLUMN tidied_at",
     "ALTER TABLE gobblin.lease DROP CONSTRAINT lease_dataset_id_fkey",
     "ALTER TABLE gobblin.lease RENAME COLUMN dataset_id TO lane_id",
+    # Postgres 18 gives such constraints names; earlier ones have none.
+    """
+    DO $$ BEGIN
+        IF EXISTS (SELECT FROM pg_constraint
+                    WHERE conrelid = 'gobblin.lease'::regclass AND conname = 'lease_dataset_id_not_null') THEN
+            ALTER TABLE gobblin.lease RENAME CONSTRAINT lease_dataset_id_not_null TO lease_lane_id_not_null;
+        END IF;
+    END $$
+    """,
     """
     ALTER TABLE gobblin.lease
         ADD CONSTRAINT lease_lane_id_fkey FOREIGN KEY (lane_id) REFERENCES gobblin.lane (lane_id),
@@ -55,6 +64,18 @@ _STATEMENTS = (
             """,
         )
     ),
+    """
+    CREATE TABLE gobblin.sink_worker (
+        run_id UUID NOT NULL,
+        job TEXT NOT NULL,
+        owner TEXT NOT NULL,
+        configuration TEXT NOT NULL,
+        expires_at TIMESTAMP WITH TIME ZONE NOT NULL,
+        is_drained BOOLEAN NOT NULL DEFAULT false,
+        CONSTRAINT sink_worker_pkey PRIMARY KEY (run_id)
+    )
+    """,
+    "CREATE INDEX sink_worker_job_idx ON gobblin.sink_worker (job)",
     "CREATE INDEX watermark_key_lane_id_idx ON gobblin.watermark_key (lane_id)",
     "CREATE INDEX commit_sequence_lane_id_result_version_idx ON gobblin.commit_sequence (lane_id, result_version)",
     "DROP INDEX gobblin.commit_sequence_one_open",

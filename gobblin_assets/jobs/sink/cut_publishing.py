@@ -1,0 +1,345 @@
+"""Publishes cuts of a worker's lanes: each is a sequence of its own, and all of them go through the log together.
+
+The order is that of every publication. The attempt is recorded before its first byte. At the cut, files are durable
+before the attempt is staged, the sequence is sealed with the start and the end of each vnode, files are renamed and
+verified, and the watermarks move at the end. A cut without rows is a sequence without steps.
+"""
+
+import datetime as dt
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Final
+
+from gobblin_assets.commit.batches import do_together
+from gobblin_assets.commit.driver import Driver
+from gobblin_assets.commit.segment import Segment, combine_digests, encode_segments
+from gobblin_assets.commit.sequence import (
+    KeyMove,
+    NewAttempt,
+    NewSequence,
+    Publication,
+    PublishedInterval,
+    SealOrder,
+    StagedAttempt,
+)
+from gobblin_assets.commit.store import CommitStepStore
+from gobblin_assets.errors import GobblinError
+from gobblin_assets.failpoints import Failpoint, reach
+from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.jobs.sink.held_lane import HeldLane, LaneAttempt, LaneCut
+from gobblin_assets.jobs.sink.lane_files import CutFile
+from gobblin_assets.jobs.sink.lane_writer import Cut
+from gobblin_assets.model.clock import Clock
+from gobblin_assets.model.extract import Mode
+from gobblin_assets.model.interval import Interval
+from gobblin_assets.model.partition import AssetPartition
+from gobblin_assets.model.state import AttemptId, LaneId, RunId, SequenceId
+from gobblin_assets.model.urn import Role
+from gobblin_assets.model.watermark import long_watermark
+from gobblin_assets.rows.attempt_files import open_role_files
+from gobblin_assets.rows.new_files import FilesInDirectory, NewFiles
+from gobblin_assets.run.destination import Destination, Target
+from gobblin_assets.run.job_kind import Output
+from gobblin_assets.run.task import require_whole, task_tag
+
+_NUMBER: Final = 0
+"""Of the only MultiWorkUnit of a cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaneDescription:
+    """What a publication says of its dataset. ``file_schemas``: as Spark's JSON. ``details``: of each first one."""
+
+    file_schemas: Mapping[Role, object]
+    details: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class CutPublisher:
+    """``fs``: the destination's file system, with the job's umask. ``partition_of``: the window that is open now.
+
+    ``describe`` and ``judge`` know the lane's dataset; ``judge`` raises RejectedError for a cut that its rules refuse.
+    """
+
+    run_id: RunId
+    store: CommitStepStore
+    destination: Destination
+    fs: FileSystem
+    driver: Driver
+    clock: Clock
+    lease_ttl_s: float
+    partition_of: Callable[[HeldLane], AssetPartition]
+    describe: Callable[[HeldLane], LaneDescription]
+    judge: Callable[[HeldLane, Cut], None]
+
+    def open_attempts(self, lanes: Sequence[HeldLane]) -> Mapping[LaneId, GobblinError]:
+        """Begin the next sequence of each lane that has none, before its first byte; the errors of those that fail."""
+        ready = [lane for lane in lanes if lane.attempt is None]
+        try:
+            self.destination.require()
+            pairs = [(lane, self._new_attempt(lane)) for lane in ready]
+        except GobblinError as error:
+            return {lane.lane_id: error for lane in ready}
+        failed: dict[LaneId, GobblinError] = {}
+        for (lane, attempt), failure in zip(pairs, do_together(pairs, self._begin), strict=True):
+            if failure is None:
+                lane.attempt = attempt
+            else:
+                failed[lane.lane_id] = failure
+        return failed
+
+    def _begin(self, pairs: Sequence[tuple[HeldLane, LaneAttempt]]) -> None:
+        self.store.begin(*(self._new_sequence(lane, each.sequence_id, each.partition) for lane, each in pairs))
+        self.store.register_attempt(
+            *(
+                NewAttempt(
+                    attempt_id=each.attempt_id,
+                    sequence_id=each.sequence_id,
+                    dataset_id=lane.dataset_id,
+                    fence=lane.lease.fence,
+                    multi_work_unit=_NUMBER,
+                    try_number=1,
+                    staging_path=each.staging,
+                    tag=task_tag(each.attempt_id),
+                    lane=lane.lease.lane,
+                )
+                for lane, each in pairs
+            )
+        )
+
+    def open_files(self, lane: HeldLane, role: Role) -> NewFiles:
+        """New files of the lane's attempt, which is open."""
+        attempt = lane.attempt
+        if attempt is None:
+            raise AssertionError(f"{lane.label} has no attempt")
+        if role not in attempt.files:
+            if attempt.names is not None:
+                attempt.files[role] = open_role_files(self.fs, attempt.staging, attempt.names, role)
+            else:
+                directory = f"{attempt.staging}/{role}"
+                self.fs.make_directories(directory)
+                attempt.files[role] = FilesInDirectory(self.fs, directory)
+        return attempt.files[role]
+
+    def close_attempts(self, lanes: Sequence[HeldLane]) -> None:
+        """End what was begun and not sealed, as far as possible; the lanes' next holders do the rest."""
+        for lane in lanes:
+            if lane.attempt is not None:
+                with suppress(GobblinError):
+                    self.store.abort(lane.attempt.sequence_id, fence=lane.lease.fence, error="its lane was given back")
+            lane.attempt = None
+
+    def publish(self, cuts: Sequence[LaneCut]) -> list[Publication | GobblinError]:
+        """Publish each cut, or say why it is not published. Its lane must then be given up, and recovered.
+
+        The lanes have no open attempt afterwards.
+        """
+        outcomes: dict[SequenceId, Publication | GobblinError] = {}
+        pending = [self._pend(each) for each in cuts]
+        self._try_each(pending, outcomes, lambda each: self.judge(each.lane, each.cut))
+        self._do(pending, outcomes, self._begin_empty)
+        self._make_durable(pending, outcomes)
+        self._do(pending, outcomes, self._stage)
+        self._try_each(pending, outcomes, lambda each: self.driver.require(each.lane.lease))
+        reach(Failpoint.STAGED_BEFORE_SEAL)
+        self._do(pending, outcomes, lambda some: self.store.seal(*(self._order(each) for each in some)))
+        sealed = self._left(pending, outcomes)
+        published = self.driver.publish_all([(each.sequence_id, each.lane.lease) for each in sealed])
+        outcomes |= {each.sequence_id: outcome for each, outcome in zip(sealed, published, strict=True)}
+        for each in pending:
+            each.lane.attempt = None
+        return [outcomes[each.sequence_id] for each in pending]
+
+    def _new_attempt(self, lane: HeldLane) -> LaneAttempt:
+        sequence_id, attempt_id = SequenceId(self.clock.new_id()), AttemptId(self.clock.new_id())
+        found = self.partition_of(lane)
+        partition = found.key or ""
+        names = self.destination.names_for(Target(lane.urn, partition, sequence_id, _NUMBER))
+        ends_at: dt.datetime | None = None if found.window is None else found.window.end
+        return LaneAttempt(sequence_id, attempt_id, partition, ends_at, self.destination.stage(attempt_id), names)
+
+    def _new_sequence(self, lane: HeldLane, sequence_id: SequenceId, partition: str) -> NewSequence:
+        return NewSequence(
+            sequence_id=sequence_id,
+            dataset_id=lane.dataset_id,
+            run_id=self.run_id,
+            partition=partition,
+            mode=Mode.APPEND,
+            replaces=False,
+            fence=lane.lease.fence,
+            root_uri=self.destination.root_uri,
+            lease_ttl_s=self.lease_ttl_s,
+            lane=lane.lease.lane,
+        )
+
+    def _pend(self, given: LaneCut) -> "_Pending":
+        attempt = given.lane.attempt
+        if attempt is None:
+            partition = self.partition_of(given.lane).key or ""
+            return _Pending(given.lane, given.cut, SequenceId(self.clock.new_id()), partition, None)
+        return _Pending(given.lane, given.cut, attempt.sequence_id, attempt.partition, attempt)
+
+    def _begin_empty(self, some: Sequence["_Pending"]) -> None:
+        """The sequences of cuts without rows whose lanes never opened a file."""
+        new = [self._new_sequence(each.lane, each.sequence_id, each.partition) for each in some if not each.attempt]
+        if new:
+            self.store.begin(*new)
+
+    def _stage(self, some: Sequence["_Pending"]) -> None:
+        self.destination.require()
+        staged = [
+            StagedAttempt(
+                each.attempt.attempt_id, each.sequence_id, each.lane.lease.fence, each.segments, each.segment_ids
+            )
+            for each in some
+            if each.attempt is not None and each.segments
+        ]
+        if staged:
+            self.store.stage(*staged)
+        unused = [each.attempt.attempt_id for each in some if each.attempt is not None and not each.segments]
+        if unused:
+            self.store.fail_attempt(*unused, error="nothing was written", cancelled=True)
+
+    def _make_durable(
+        self, pending: Sequence["_Pending"], outcomes: dict[SequenceId, Publication | GobblinError]
+    ) -> None:
+        """Once only, for all of them: what a disk has failed to keep is read again, and never synced again."""
+        left = self._left(pending, outcomes)
+        outputs = {each.sequence_id: _outputs_of(each) for each in left}
+        reach(Failpoint.ATTEMPT_WRITTEN)
+        try:
+            given = {each.attempt.staging: outputs[each.sequence_id] for each in left if each.attempt is not None}
+            with_files = {staging: found for staging, found in given.items() if found}
+            if with_files:
+                self.destination.make_durable(with_files)
+        except GobblinError as error:
+            outcomes |= dict.fromkeys(outputs, error)
+            return
+        reach(Failpoint.ATTEMPT_DURABLE)
+        self._try_each(left, outcomes, lambda each: self._list_segments(each, outputs[each.sequence_id]))
+
+    def _list_segments(self, each: "_Pending", outputs: Sequence[Output]) -> None:
+        each.segments = self._segments(each, outputs)
+        require_whole(each.lane.label, rows_read=sum(each.cut.row_counts.values()), segments=each.segments)
+        each.segment_ids = tuple(self.clock.new_id() for _segment in each.segments)
+
+    def _segments(self, each: "_Pending", outputs: Sequence[Output]) -> tuple[Segment, ...]:
+        target = Target(each.lane.urn, each.partition, each.sequence_id, _NUMBER)
+        schemas = self.describe(each.lane).file_schemas
+        segments: list[Segment] = []
+        for role in Role:
+            mine = [output for output in outputs if output.role is role]
+            if mine:
+                segments += encode_segments(
+                    self.destination.steps_for(mine, target),
+                    role=role,
+                    partition=each.partition,
+                    file_schema=schemas.get(role),
+                )
+        return tuple(segments)
+
+    def _order(self, each: "_Pending") -> SealOrder:
+        lane, cut = each.lane, each.cut
+        winners = (each.attempt.attempt_id,) if each.attempt is not None and each.segments else ()
+        details = {} if lane.is_described else dict(self.describe(lane).details)
+        return SealOrder(
+            sequence_id=each.sequence_id,
+            dataset_id=lane.dataset_id,
+            partition=each.partition,
+            fence=lane.lease.fence,
+            base_version=lane.version,
+            winners=winners,
+            digest=combine_digests(segment.digest for segment in each.segments),
+            segment_count=len(each.segments),
+            row_count=sum(segment.row_count for segment in each.segments),
+            moves=tuple(_move_of(lane, vnode, span.start, span.end) for vnode, span in cut.spans.items()),
+            complete=True,
+            details={
+                "uri": self.destination.uri_of(lane.urn, Role.DATA),
+                "rows_read": sum(cut.row_counts.values()),
+                "epoch": cut.epoch,
+                "barrier_at": cut.at.isoformat(),
+                "duration_s": round((cut.at - cut.opened_at).total_seconds(), 3),
+                **details,
+            },
+            lane=lane.lease.lane,
+        )
+
+    def _do(
+        self,
+        pending: Sequence["_Pending"],
+        outcomes: dict[SequenceId, Publication | GobblinError],
+        act: Callable[[Sequence["_Pending"]], None],
+    ) -> None:
+        left = self._left(pending, outcomes)
+        for each, error in zip(left, do_together(left, act, lambda one: len(one.cut.spans)), strict=True):
+            if error is not None:
+                outcomes[each.sequence_id] = error
+
+    def _try_each(
+        self,
+        pending: Sequence["_Pending"],
+        outcomes: dict[SequenceId, Publication | GobblinError],
+        act: Callable[["_Pending"], None],
+    ) -> None:
+        for each in self._left(pending, outcomes):
+            try:
+                act(each)
+            except GobblinError as error:
+                outcomes[each.sequence_id] = error
+
+    @staticmethod
+    def _left(
+        pending: Sequence["_Pending"], outcomes: Mapping[SequenceId, Publication | GobblinError]
+    ) -> list["_Pending"]:
+        return [each for each in pending if each.sequence_id not in outcomes]
+
+
+@dataclass(slots=True, eq=False)
+class _Pending:
+    """A cut on its way. ``attempt`` None: its lane never opened a file."""
+
+    lane: HeldLane
+    cut: Cut
+    sequence_id: SequenceId
+    partition: str
+    attempt: LaneAttempt | None
+    segments: tuple[Segment, ...] = ()
+    segment_ids: tuple[uuid.UUID, ...] = ()
+
+
+def _outputs_of(each: _Pending) -> list[Output]:
+    def place(file: CutFile) -> tuple[str, str]:
+        return file.role.value, file.partition_path
+
+    attempt = each.attempt
+    if attempt is None:
+        return []
+    outputs = []
+    for (role, path), files in groupby(sorted(each.cut.files, key=place), key=place):
+        found = [file.finished for file in files]
+        outputs.append(
+            Output(
+                role=Role(role),
+                path="/".join(filter(None, (attempt.staging, role, path))),
+                partition_path=path,
+                files=tuple(file.file for file in found),
+                details=tuple(file.step for file in found if file.step is not None),
+            )
+        )
+    return outputs
+
+
+def _move_of(lane: HeldLane, vnode: str, start: int, end: int) -> KeyMove:
+    """From where the vnode is published to where the cut ends. What a rule of the log leaves out is in no interval."""
+    published = lane.positions.get(vnode)
+    return KeyMove(
+        key=vnode,
+        partition="",
+        old=None if published is None else long_watermark(published),
+        new=long_watermark(end),
+        intervals=(PublishedInterval(Interval(long_watermark(start), long_watermark(end))),),
+    )

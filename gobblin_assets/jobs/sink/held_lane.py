@@ -1,0 +1,69 @@
+"""A lane that this worker holds, and the attempt that its open files belong to."""
+
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gobblin_assets.jobs.sink.lane_writer import Cut, LaneWriter
+from gobblin_assets.model.state import AttemptId, DatasetId, LaneId, SequenceId
+from gobblin_assets.model.urn import DatasetUrn, Role
+from gobblin_assets.rows.new_files import NewFiles
+from gobblin_assets.run.output_names import OutputNames
+from gobblin_assets.state.leases import Lease
+
+
+@dataclass(frozen=True, slots=True)
+class LaneAttempt:
+    """A sequence that is being built, with its only attempt. ``ends_at``: the end of the window that it belongs to."""
+
+    sequence_id: SequenceId
+    attempt_id: AttemptId
+    partition: str
+    ends_at: dt.datetime | None
+    staging: str
+    names: OutputNames | None
+    files: dict[Role, NewFiles] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class HeldLane:
+    """``positions``: where each vnode is published up to; None: nothing of it yet. ``read_to``: its last barrier.
+
+    ``is_described``: whether the log has the columns and facts that a publication of this worker brings.
+    """
+
+    lease: Lease
+    number: int
+    urn: DatasetUrn
+    dataset_id: DatasetId
+    version: int
+    writer: LaneWriter
+    positions: dict[str, int | None] = field(default_factory=dict)
+    read_to: dict[str, int] = field(default_factory=dict)
+    epoch: int | None = None
+    attempt: LaneAttempt | None = None
+    is_described: bool = False
+    # What the lane's next cut is forced for.
+    is_leaving: bool = False
+    moves: Mapping[str, int] = field(default_factory=dict)
+    joining: frozenset[str] = frozenset()
+
+    @property
+    def lane_id(self) -> LaneId:
+        return self.lease.lane_id
+
+    @property
+    def label(self) -> str:
+        return f"{self.urn} lane {self.number}"
+
+    @property
+    def wants_change(self) -> bool:
+        return self.is_leaving or bool(self.moves) or bool(self.joining)
+
+
+@dataclass(frozen=True, slots=True)
+class LaneCut:
+    """A cut of a lane that is to be published. ``rows_read``: records that became rows or dead letters."""
+
+    lane: HeldLane
+    cut: Cut

@@ -1,0 +1,105 @@
+"""Takes lanes, recovers them before their vnodes are read, and gives them back."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from gobblin_assets.commit.abandonment import Abandonment
+from gobblin_assets.commit.driver import Driver
+from gobblin_assets.commit.lanes import DatasetLanes
+from gobblin_assets.commit.recovery import recover_lane
+from gobblin_assets.errors import ConflictError, GobblinError
+from gobblin_assets.jobs.sink.dataset_sink import DatasetSink
+from gobblin_assets.jobs.sink.held_lane import HeldLane
+from gobblin_assets.jobs.sink.lane_writer import LaneWriter
+from gobblin_assets.jobs.sink.sink_ports import SinkPorts
+from gobblin_assets.model.state import LaneId
+from gobblin_assets.model.urn import Role
+from gobblin_assets.rows.new_files import NewFiles
+from gobblin_assets.state.leases import Holder, Lease, LeaseKeeper
+
+REST_S: Final = 5.0
+REST_S_MAX: Final = 300.0
+
+
+@dataclass(slots=True)
+class LaneHolding:
+    """``resting``: lanes that failed here, with the time by the monotonic clock until which they are left to others."""
+
+    ports: SinkPorts
+    keeper: LeaseKeeper
+    holder: Holder
+    driver: Driver
+    abandonment: Abandonment
+    open_files: Callable[[HeldLane, Role], NewFiles]
+    resting: dict[LaneId, float] = field(default_factory=dict)
+    failures: dict[LaneId, int] = field(default_factory=dict)
+
+    def list_resting(self) -> frozenset[LaneId]:
+        now_s = self.ports.clock.monotonic()
+        self.resting = {lane_id: until_s for lane_id, until_s in self.resting.items() if until_s > now_s}
+        return frozenset(self.resting)
+
+    def take(self, wanted: Mapping[LaneId, DatasetSink]) -> list[HeldLane]:
+        """The lanes among these that could be taken and recovered. A lane that can't be recovered rests."""
+        leases = self.keeper.take_lanes(list(wanted), self.holder) if wanted else []
+        if not leases:
+            return []
+        sinks = {lease.lane_id: wanted[lease.lane_id] for lease in leases}
+        errors = self.ports.destination.check_logs({sinks[lease.lane_id].urn: lease for lease in leases})
+        recovered: list[Lease] = []
+        for lease in leases:
+            try:
+                if (error := errors.get(sinks[lease.lane_id].urn)) is not None:
+                    raise error
+                self._recover(lease, sinks[lease.lane_id])
+                recovered.append(lease)
+            except GobblinError as error:
+                self.rest(lease, sinks[lease.lane_id].urn, error)
+        found = self.ports.stores.lanes.load(*{lease.dataset_id for lease in recovered}) if recovered else {}
+        return [self._hold(lease, sinks[lease.lane_id], found[lease.dataset_id]) for lease in recovered]
+
+    def rest(self, lease: Lease, label: str, error: GobblinError) -> None:
+        """Give a lane that failed back, and leave it alone for a while, longer each time."""
+        count = self.failures[lease.lane_id] = self.failures.get(lease.lane_id, 0) + 1
+        rest_s = min(REST_S_MAX, REST_S * 2 ** (count - 1))
+        self.resting[lease.lane_id] = self.ports.clock.monotonic() + rest_s
+        self.ports.say(f"{label}: rests for {rest_s:.0f} s: {error}")
+        self.release([lease])
+
+    def release(self, leases: Sequence[Lease]) -> None:
+        try:
+            self.keeper.release(leases)
+        except GobblinError as error:
+            self.ports.say(f"leases could not be released and will run out: {error}")
+
+    def _recover(self, lease: Lease, sink: DatasetSink) -> None:
+        found = recover_lane(self.driver, self.abandonment, lease)
+        for publication in found.published:
+            self.ports.say(f"{sink.urn}: completed sequence {publication.sequence_id} of an earlier holder")
+        if found.published:
+            self.ports.stores.commits.mark_announced(*(each.sequence_id for each in found.published))
+        if found.blocked is not None:
+            blocked = found.blocked.sequence_id
+            raise ConflictError(
+                f"lane {found.blocked.lane_number} of {sink.urn} is blocked by sequence {blocked}: "
+                f"{found.blocked.last_error}",
+                hint=f"Resume or abandon it: `gobblin-assets commit resume|abandon {blocked}`.",
+                urn=sink.urn,
+            )
+
+    def _hold(self, lease: Lease, sink: DatasetSink, found: DatasetLanes) -> HeldLane:
+        state = next(lane for lane in found.lanes if lane.lane_id == lease.lane_id)
+
+        def open_files(role: Role) -> NewFiles:
+            return self.open_files(lane, role)
+
+        lane = HeldLane(
+            lease=lease,
+            number=state.number,
+            urn=sink.urn,
+            dataset_id=sink.dataset_id,
+            version=state.version,
+            writer=LaneWriter(sink.lane_format, sink.policy, open_files, place_rows=sink.place_rows),
+        )
+        return lane

@@ -1,0 +1,83 @@
+"""How lanes are shared among workers, and vnodes among lanes: pure decisions, each of one worker about itself.
+
+Nobody assigns. Workers see the same log, so that their decisions fit together; where two of them have seen different
+moments, a lease or a fence refuses one, and the next look mends it.
+"""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gobblin_assets.commit.lanes import DatasetLanes, LaneState
+from gobblin_assets.model.state import LaneId
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """``take``: free lanes, at most as many as are missing. ``give_back``: lanes above the worker's share."""
+
+    take: tuple[LaneId, ...] = ()
+    give_back: tuple[LaneId, ...] = ()
+
+
+def decide_quota(workers: Sequence[uuid.UUID], me: uuid.UUID, lane_count: int) -> int:
+    """How many lanes are the worker's fair share; the shares of all workers add up to ``lane_count``."""
+    place = sorted(workers).index(me)
+    least, more = divmod(lane_count, len(workers))
+    return least + (place < more)
+
+
+def decide_shares(
+    lanes: Sequence[LaneState], mine: frozenset[LaneId], quota: int, resting: frozenset[LaneId]
+) -> Shares:
+    """What the worker takes and gives back. ``lanes``: those of all datasets that are in use, in one order.
+
+    ``resting``: lanes that failed here a moment ago; they are left to others. A lane of the worker's that is not in use
+    is given back: its vnodes have moved, and nobody needs it.
+    """
+    held = [lane.lane_id for lane in lanes if lane.lane_id in mine]
+    free = [lane.lane_id for lane in lanes if not lane.is_live and lane.lane_id not in mine | resting]
+    unused = sorted(mine.difference(held))
+    return Shares(tuple(free[: max(0, quota - len(held))]), (*held[quota:], *unused))
+
+
+def lanes_in_use(found: DatasetLanes) -> list[LaneState]:
+    """Those over which vnodes are to be spread, and those that still have some."""
+    return [lane for lane in found.lanes if lane.number < found.count or lane.vnodes]
+
+
+def plan_places(found: DatasetLanes, vnodes: Sequence[str]) -> Mapping[str, int]:
+    """The lanes of vnodes that have none: where there are fewest."""
+    known = {vnode for lane in found.lanes for vnode in lane.vnodes}
+    loads = {lane.number: len(lane.vnodes) for lane in found.lanes if lane.number < found.count}
+    places: dict[str, int] = {}
+    for vnode in vnodes:
+        if vnode not in known:
+            number = min(loads, key=lambda each: (loads[each], each))
+            places[vnode] = number
+            loads[number] += 1
+    return places
+
+
+def plan_moves(found: DatasetLanes, read: frozenset[str]) -> Mapping[int, Mapping[str, int]]:
+    """Which vnodes each lane gives to which lanes, until shares are even: (from lane) -> vnode -> (to lane).
+
+    ``read``: the vnodes that are read. Others, of earlier lives of a topic, stay where they are in lanes that are kept.
+    """
+    total = sum(vnode in read for lane in found.lanes for vnode in lane.vnodes)
+    least, more = divmod(total, found.count)
+    surplus: list[tuple[int, str]] = []
+    wanting: list[int] = []
+    for lane in found.lanes:
+        mine = [vnode for vnode in lane.vnodes if vnode in read]
+        share = (least + (lane.number < more)) if lane.number < found.count else 0
+        surplus += [(lane.number, vnode) for vnode in mine[share:]]
+        wanting += [lane.number] * max(0, share - len(mine))
+    moves: dict[int, dict[str, int]] = {}
+    for (number, vnode), target in zip(surplus, wanting, strict=True):
+        moves.setdefault(number, {})[vnode] = target
+    for lane in found.lanes:
+        for place, vnode in enumerate(each for each in lane.vnodes if each not in read):
+            if lane.number >= found.count:
+                moves.setdefault(lane.number, {})[vnode] = place % found.count
+    return moves

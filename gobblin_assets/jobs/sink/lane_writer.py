@@ -1,0 +1,232 @@
+"""Rows of a lane gather in open files that nobody sees, until a cut at a barrier closes all of them at once.
+
+A cut covers whole epochs only. So it is taken at a checkpoint barrier at which no vnode of the lane has rows that are
+newer than its own last checkpoint barrier: then each row of the files lies between the start and the end of its vnode.
+"""
+
+import datetime as dt
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from gobblin_assets.errors import CorruptionError
+from gobblin_assets.jobs.sink.lane_files import CutFile, LaneFiles, LaneFormat, PlacedRows
+from gobblin_assets.jobs.sink.roll_policy import RollPolicy
+from gobblin_assets.model.urn import Role
+from gobblin_assets.rows.new_files import NewFiles
+from gobblin_assets.sources.log_port import Barrier
+
+PlaceRows = Callable[[Role, pa.RecordBatch], Iterable[PlacedRows]]
+"""Divides rows into directories, and may give some of them another role."""
+
+
+@dataclass(frozen=True, slots=True)
+class VnodeSpan:
+    """Positions of two barriers of a vnode: what lies from ``start`` up to ``end``, where the next span starts."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Whole epochs of a lane, and exactly their rows.
+
+    ``spans``: of each vnode whose position moved. ``files``: empty if only positions moved. ``opened_at``: the time of
+    the barrier behind which the cut begins, or of its own first barrier if no earlier one was seen. ``epoch`` and
+    ``at``: of the last checkpoint barrier, at which it ends.
+    """
+
+    spans: Mapping[str, VnodeSpan]
+    files: tuple[CutFile, ...]
+    row_counts: Mapping[Role, int]
+    epoch: int
+    opened_at: dt.datetime
+    at: dt.datetime
+
+
+@dataclass(slots=True)
+class _Vnode:
+    """``start``: where its first uncut epoch begins. ``end`` and ``seen``: its last checkpoint and last barrier."""
+
+    start: int
+    end: int
+    seen: int
+    epoch: int | None = None
+    rows_in_epoch: int = 0
+    rows_past_end: int = 0
+
+
+class LaneWriter:
+    """A writer of one thread. After an error, only ``discard`` is left: the rows are read again.
+
+    ``open_files`` is asked at each new file, for the files of the attempt that the next cut seals. ``place_rows`` None:
+    all rows belong into the dataset's own directory.
+    """
+
+    def __init__(
+        self,
+        lane_format: LaneFormat,
+        policy: RollPolicy,
+        open_files: Callable[[Role], NewFiles],
+        *,
+        place_rows: PlaceRows | None = None,
+    ) -> None:
+        self._policy = policy
+        self._files = LaneFiles(lane_format, open_files)
+        self._place_rows = place_rows or _in_one_directory
+        self._vnodes: dict[str, _Vnode] = {}
+        self._is_broken = False
+        # Where rows, and positions, began to wait: the time of a barrier, or None before the first one.
+        self._has_rows = self._has_moved = self._is_full = False
+        self._rows_since: dt.datetime | None = None
+        self._moved_since: dt.datetime | None = None
+        self._last_at: dt.datetime | None = None
+        self._checkpoint: Barrier | None = None
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of rows that are in memory, and not yet encoded."""
+        return self._files.held_bytes
+
+    @property
+    def can_commit(self) -> bool:
+        """Whether no row is newer than the last checkpoint barrier of its vnode."""
+        return not any(each.rows_past_end for each in self._vnodes.values())
+
+    def assign(self, positions: Mapping[str, int]) -> None:
+        """Take rows of exactly these vnodes from now on, each from the position at which its next cut starts.
+
+        CorruptionError if rows of earlier vnodes are neither cut nor discarded.
+        """
+        if self._has_rows:
+            raise CorruptionError(
+                f"vnodes of a lane change, and rows of {sorted(self._vnodes)} are neither cut nor discarded"
+            )
+        self._vnodes = {vnode: _Vnode(position, position, position) for vnode, position in positions.items()}
+        self._last_at = self._checkpoint = None
+        self._begin_anew()
+
+    def write_batch(self, vnode: str, rows: pa.RecordBatch, role: Role = Role.DATA) -> None:
+        """Rows of the vnode's current epoch, which its next barrier ends.
+
+        RejectedError names a column that is not the lane's. CorruptionError: the lane has no such vnode.
+        """
+        state = self._find(vnode)
+        self._files.require_columns(role, rows.schema)
+        if not rows.num_rows:
+            return
+        if not self._has_rows:
+            self._has_rows, self._rows_since = True, self._last_at
+        state.rows_in_epoch += rows.num_rows
+        state.rows_past_end += rows.num_rows
+        with self._whole():
+            for placed in self._place_rows(role, rows):
+                self._files.add(placed)
+
+    def try_commit(self) -> None:
+        """Call it after a chunk: if a bound of the policy is reached, the next checkpoint barrier is a cut."""
+        rows = sum(self._files.row_counts.values())
+        self._is_full |= self._policy.is_full(row_count=rows, size_bytes=self._files.size_bytes)
+
+    def barrier(self, barrier: Barrier) -> Cut | None:
+        """End the epoch of the barrier's vnodes; a cut if one is due, and may be taken here.
+
+        CorruptionError, which names the vnode, for a barrier that goes back.
+        """
+        for vnode, position in barrier.positions.items():
+            _require_ahead(vnode, self._find(vnode), position, barrier.epoch)
+        for vnode, position in barrier.positions.items():
+            state = self._vnodes[vnode]
+            if position > state.start and not self._has_moved:
+                self._has_moved, self._moved_since = True, self._last_at
+            state.seen, state.epoch, state.rows_in_epoch = position, barrier.epoch, 0
+            if barrier.is_checkpoint:
+                state.end, state.rows_past_end = position, 0
+        self._rows_since = self._rows_since or (barrier.at if self._has_rows else None)
+        self._moved_since = self._moved_since or (barrier.at if self._has_moved else None)
+        self._last_at = barrier.at
+        if not barrier.is_checkpoint:
+            return None
+        self._checkpoint = barrier
+        return self.commit() if self.can_commit and self._is_due(barrier.at) else None
+
+    def commit(self) -> Cut | None:
+        """A cut at the last checkpoint barrier, due or not: before vnodes change, and at the end.
+
+        None: no position moved. CorruptionError names vnodes whose rows are newer than that barrier: the log owes a
+        barrier. Discard them, and read again.
+        """
+        if not self.can_commit:
+            newer = sorted(vnode for vnode, each in self._vnodes.items() if each.rows_past_end)
+            raise CorruptionError(f"a cut inside of an epoch: rows of {newer} are newer than the last checkpoint")
+        moved = {vnode: each for vnode, each in self._vnodes.items() if each.end > each.start}
+        if self._checkpoint is None or not moved:
+            return None
+        last = self._checkpoint
+        row_counts = dict(self._files.row_counts)
+        with self._whole():
+            files = self._files.close()
+        cut = Cut(
+            spans={vnode: VnodeSpan(each.start, each.end) for vnode, each in moved.items()},
+            files=files,
+            row_counts=row_counts,
+            epoch=last.epoch,
+            opened_at=self._moved_since or last.at,
+            at=last.at,
+        )
+        for each in moved.values():
+            each.start = each.end
+        self._begin_anew()
+        return cut
+
+    def discard(self) -> None:
+        """Give up what is not cut, and all vnodes. Files stay, for whoever cleans up after their attempt."""
+        self._files.discard()
+        self._vnodes = {}
+        self._is_broken = False
+        self._begin_anew()
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """What fails half-way leaves files without some of their rows, which no cut may ever have."""
+        if self._is_broken:
+            raise CorruptionError("the lane failed before, and what it gathered is not discarded")
+        self._is_broken = True
+        yield
+        self._is_broken = False
+
+    def _is_due(self, at: dt.datetime) -> bool:
+        if self._has_rows and self._rows_since is not None:
+            return self._is_full or self._policy.is_old(opened_at=self._rows_since, at=at, has_rows=True)
+        if self._has_moved and self._moved_since is not None:
+            return self._policy.is_old(opened_at=self._moved_since, at=at, has_rows=False)
+        return False
+
+    def _begin_anew(self) -> None:
+        self._has_rows = self._has_moved = self._is_full = False
+        self._rows_since = self._moved_since = None
+
+    def _find(self, vnode: str) -> _Vnode:
+        state = self._vnodes.get(vnode)
+        if state is None:
+            raise CorruptionError(f"the log gave an item of vnode {vnode!r}, which the lane does not have", vnode=vnode)
+        return state
+
+
+def _require_ahead(vnode: str, state: _Vnode, position: int, epoch: int) -> None:
+    if position < state.seen:
+        said = f"a barrier of vnode {vnode!r} goes back from position {state.seen} to {position}"
+    elif state.epoch is not None and epoch <= state.epoch:
+        said = f"a barrier of vnode {vnode!r} goes back from epoch {state.epoch} to {epoch}"
+    elif position == state.seen and state.rows_in_epoch:
+        said = f"vnode {vnode!r} had {state.rows_in_epoch} rows in an epoch that ends where it began, at {position}"
+    else:
+        return
+    raise CorruptionError(said, vnode=vnode, position=position, epoch=epoch)
+
+
+def _in_one_directory(role: Role, rows: pa.RecordBatch) -> Iterable[PlacedRows]:
+    return (PlacedRows(role, "", rows),)

@@ -1,0 +1,258 @@
+"""The lanes that a worker holds: looking at the log, taking and giving back, moving vnodes, publishing, failing.
+
+A lane changes (it joins, leaves, gets or gives vnodes) at a barrier only, when nothing of it waits. A lane that fails
+is given back and rests, and its next holder goes on from the log; the others go on.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from gobblin_assets.commit.lanes import DatasetLanes
+from gobblin_assets.commit.sequence import Publication
+from gobblin_assets.errors import FencedError, GobblinError, RejectedError
+from gobblin_assets.jobs.sink.cut_publishing import CutPublisher
+from gobblin_assets.jobs.sink.dataset_sink import DatasetSink
+from gobblin_assets.jobs.sink.held_lane import HeldLane, LaneCut
+from gobblin_assets.jobs.sink.lane_holding import REST_S, REST_S_MAX, LaneHolding
+from gobblin_assets.jobs.sink.lane_shares import decide_quota, decide_shares, lanes_in_use, plan_moves, plan_places
+from gobblin_assets.jobs.sink.lane_writer import Cut, VnodeSpan
+from gobblin_assets.jobs.sink.sink_ports import SinkPorts
+from gobblin_assets.jobs.sink.sink_progress import SinkProgress
+from gobblin_assets.model.state import DatasetId, LaneId, RunId
+from gobblin_assets.model.urn import JobName
+from gobblin_assets.state.sink_workers import SinkWorkerRow
+
+DISCOVER_EVERY_S: Final = 30.0
+"""How often a log is asked for new vnodes."""
+
+
+@dataclass(slots=True)
+class SinkLanes:
+    """``is_drained``: somebody asked the worker to end."""
+
+    ports: SinkPorts
+    sinks: Mapping[DatasetId, DatasetSink]
+    run_id: RunId
+    holding: LaneHolding
+    publisher: CutPublisher
+    progress: SinkProgress
+    is_drained: bool = False
+
+    def look(self, now_s: float) -> None:
+        """Look at the log once: count the workers, take and give back, and note what the lanes are to do."""
+        ports = self.ports
+        me = SinkWorkerRow(self.run_id, self.holding.holder.owner, ports.configuration)
+        workers = ports.stores.sink_workers.beat(JobName(ports.job.job), me, ttl_s=ports.job.lease.ttl_s)
+        self.is_drained = any(each.is_drained for each in workers if each.run_id == self.run_id)
+        for other in workers:
+            # The newer one yields: whoever joins by mistake never ends those that are at work.
+            if other.configuration != ports.configuration and other.run_id < self.run_id:
+                raise RejectedError(
+                    f"{other.owner} works on the sink {ports.job.job} by another job file, or another release",
+                    field="sink",
+                    hint="Stop the workers that have the old one first: `gobblin-assets sink status` shows them.",
+                )
+        self._forget_lost()
+        found = ports.stores.lanes.load(*self.sinks)
+        ready = [sink for sink in self.sinks.values() if self._is_started(sink, now_s)]
+        usable = [lane for sink in ready for lane in lanes_in_use(found[sink.dataset_id])]
+        mine = frozenset(lane_id for sink in self.sinks.values() for lane_id in sink.lanes)
+        quota = decide_quota([each.run_id for each in workers], self.run_id, len(usable))
+        shares = decide_shares(usable, mine, quota, self.holding.list_resting())
+        self.progress.note_share(len(mine), quota, len(workers), len(usable))
+        by_lane = {lane.lane_id: sink for sink in ready for lane in found[sink.dataset_id].lanes}
+        for lane in self.holding.take({lane_id: by_lane[lane_id] for lane_id in shares.take}):
+            by_lane[lane.lane_id].lanes[lane.lane_id] = lane
+        for lane_id in shares.give_back:
+            by_lane[lane_id].lanes[lane_id].is_leaving = True
+        if shares.take:
+            found = ports.stores.lanes.load(*self.sinks)
+        for sink in ready:
+            self._note_changes(sink, found[sink.dataset_id])
+
+    def _is_started(self, sink: DatasetSink, now_s: float) -> bool:
+        """Whether the log has said where its vnodes begin."""
+        if now_s < sink.not_before_s:
+            return False
+        if sink.start is not None and now_s - sink.started_s < DISCOVER_EVERY_S:
+            return True
+        try:
+            state = self.ports.stores.datasets.load(JobName(self.ports.job.job), [sink.urn])[sink.urn]
+            start = sink.source.find_start(state)
+        except GobblinError as error:
+            self.fail(sink, error)
+            return False
+        if sink.start is None:
+            for note in (*start.notes, *start.degraded):
+                self.ports.say(f"{sink.urn}: {note}")
+        sink.start, sink.started_s = start, now_s
+        return True
+
+    def _note_changes(self, sink: DatasetSink, found: DatasetLanes) -> None:
+        """What each of the dataset's lanes is to do at its next barrier; vnodes without a lane get one."""
+        places = plan_places(found, sorted(sink.vnodes))
+        moves = plan_moves(found, sink.vnodes)
+        of_lane = {state.lane_id: state for state in found.lanes}
+        for lane in sink.lanes.values():
+            state = of_lane[lane.lane_id]
+            new = [vnode for vnode, number in places.items() if number == lane.number]
+            placed = self.ports.stores.lanes.place(lane.lease, new) if new else frozenset()
+            lane.moves = {
+                v: to for v, to in moves.get(lane.number, {}).items() if v in lane.read_to or v in state.vnodes
+            }
+            lane.joining = (
+                frozenset((set(state.vnodes) | placed) & sink.vnodes) - lane.read_to.keys() - lane.moves.keys()
+            )
+        if any(lane.wants_change for lane in sink.lanes.values()) and sink.reader is None:
+            self.change(sink)
+
+    def change(self, sink: DatasetSink) -> None:
+        """Carry out what lanes are to do. All vnodes of the dataset are at a barrier, or none is read yet."""
+        changing = [lane for lane in sink.lanes.values() if lane.wants_change and lane.writer.can_commit]
+        cuts = [LaneCut(lane, cut) for lane in changing if (cut := lane.writer.commit()) is not None]
+        failed = self.publish(sink, cuts)
+        changing = [lane for lane in changing if lane.lane_id not in failed]
+        leaving = [lane for lane in changing if lane.is_leaving]
+        for lane in leaving:
+            self.ports.say(f"{lane.label}: given back")
+        self.drop(sink, leaving)
+        staying = [lane for lane in changing if not lane.is_leaving]
+        for lane in staying:
+            try:
+                self._move_vnodes(lane)
+                self._join_vnodes(sink, lane)
+            except GobblinError as error:
+                self.rest(sink, lane, error)
+        self.assign(sink)
+
+    def _move_vnodes(self, lane: HeldLane) -> None:
+        by_target: dict[int, list[str]] = {}
+        for vnode, target in lane.moves.items():
+            by_target.setdefault(target, []).append(vnode)
+        for target, vnodes in by_target.items():
+            moved = self.ports.stores.lanes.move(lane.lease, target, vnodes)
+            for vnode in moved:
+                lane.read_to.pop(vnode, None)
+                lane.positions.pop(vnode, None)
+        lane.moves = {}
+
+    def _join_vnodes(self, sink: DatasetSink, lane: HeldLane) -> None:
+        """Read the lane's vnodes from where they are published up to. The log learns where a new one begins first."""
+        job = JobName(self.ports.job.job)
+        state = self.ports.stores.datasets.load(job, [sink.urn])[sink.urn]
+        start = sink.source.find_start(state) if lane.joining else sink.start
+        if start is None:
+            raise AssertionError(f"{sink.urn} was not started")
+        for vnode in sorted(lane.joining & start.vnodes.keys()):
+            begin = start.vnodes[vnode]
+            lane.positions[vnode] = begin.watermark
+            lane.read_to[vnode] = begin.position
+        lane.joining = frozenset()
+        lane.writer.assign(lane.read_to)
+        unsaid = {vnode: position for vnode, position in lane.read_to.items() if lane.positions[vnode] != position}
+        if unsaid:
+            now = self.ports.clock.now()
+            spans = {vnode: VnodeSpan(position, position) for vnode, position in unsaid.items()}
+            cut = Cut(spans=spans, files=(), row_counts={}, epoch=lane.epoch or 0, opened_at=now, at=now)
+            outcomes = self.publisher.publish([LaneCut(lane, cut)])
+            self._announce(outcomes)
+            self._raise_first(outcomes, lane)
+
+    def _raise_first(self, outcomes: Sequence[Publication | GobblinError], lane: HeldLane) -> None:
+        for outcome in outcomes:
+            if isinstance(outcome, GobblinError):
+                raise outcome
+            self._note_published(lane, outcome, lane.read_to)
+
+    def assign(self, sink: DatasetSink) -> None:
+        positions = {vnode: at for lane in sink.lanes.values() for vnode, at in lane.read_to.items()}
+        epochs = {vnode: lane.epoch for lane in sink.lanes.values() if lane.epoch is not None for vnode in lane.read_to}
+        try:
+            if not positions:
+                self._close_reader(sink)
+                return
+            if sink.reader is None and sink.start is not None:
+                sink.reader = sink.source.open_reader(sink.start)
+            if sink.reader is not None:
+                sink.reader.assign(positions, epochs=epochs)
+        except GobblinError as error:
+            self.fail(sink, error)
+
+    def publish(self, sink: DatasetSink, cuts: Sequence[LaneCut]) -> frozenset[LaneId]:
+        """Publish the cuts; the lanes that failed are given up, and are returned."""
+        failed: set[LaneId] = set()
+        outcomes = self.publisher.publish(cuts) if cuts else []
+        self._announce(outcomes)
+        for each, outcome in zip(cuts, outcomes, strict=True):
+            if isinstance(outcome, GobblinError):
+                failed.add(each.lane.lane_id)
+                self.rest(sink, each.lane, outcome)
+                continue
+            self._note_published(each.lane, outcome, {vnode: span.end for vnode, span in each.cut.spans.items()})
+            for vnode, span in each.cut.spans.items():
+                if sink.reader is not None:
+                    sink.reader.truncate(vnode, span.end)
+        if failed:
+            self.assign(sink)
+        return frozenset(failed)
+
+    def _announce(self, outcomes: Sequence[Publication | GobblinError]) -> None:
+        """Nobody is told of each of a sink's publications; old ones can be folded."""
+        published = [each.sequence_id for each in outcomes if not isinstance(each, GobblinError)]
+        if not published:
+            return
+        try:
+            self.ports.stores.commits.mark_announced(*published)
+        except GobblinError as error:
+            self.ports.say(f"publications are marked later: {error}")
+
+    def _note_published(self, lane: HeldLane, publication: Publication, positions: Mapping[str, int]) -> None:
+        lane.version = publication.lane_version
+        lane.positions |= positions
+        lane.is_described = True
+        self.holding.failures.pop(lane.lane_id, None)
+        self.progress.publish(publication)
+
+    # Ends and failures ----------------------------------------------------------------------------------
+
+    def _forget_lost(self) -> None:
+        for sink in self.sinks.values():
+            lost = [lane for lane in sink.lanes.values() if self.holding.keeper.is_lost(lane.lease)]
+            if lost:
+                self.drop(sink, lost)
+                self.assign(sink)
+
+    def rest(self, sink: DatasetSink, lane: HeldLane, error: GobblinError) -> None:
+        lane.writer.discard()
+        self.publisher.close_attempts([lane])
+        sink.lanes.pop(lane.lane_id, None)
+        if isinstance(error, FencedError):
+            self.ports.say(f"{lane.label}: taken over: {error}")
+            self.holding.release([lane.lease])
+        else:
+            self.holding.rest(lane.lease, lane.label, error)
+
+    def fail(self, sink: DatasetSink, error: GobblinError) -> None:
+        """The log of the dataset fails: its lanes are given up, and all of it rests."""
+        sink.failures += 1
+        rest_s = min(REST_S_MAX, REST_S * 2 ** (sink.failures - 1))
+        sink.not_before_s = self.ports.clock.monotonic() + rest_s
+        sink.start = None
+        self.ports.say(f"{sink.urn}: rests for {rest_s:.0f} s: {error}")
+        self.drop(sink, list(sink.lanes.values()))
+
+    def drop(self, sink: DatasetSink, lanes: Sequence[HeldLane]) -> None:
+        for lane in lanes:
+            lane.writer.discard()
+            sink.lanes.pop(lane.lane_id, None)
+        self.publisher.close_attempts(lanes)
+        if lanes:
+            self.holding.release([lane.lease for lane in lanes])
+        if not sink.lanes:
+            self._close_reader(sink)
+
+    def _close_reader(self, sink: DatasetSink) -> None:
+        if sink.reader is not None:
+            sink.reader.close()
+        sink.reader = None

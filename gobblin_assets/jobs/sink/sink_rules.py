@@ -1,0 +1,54 @@
+"""What a sink asks of a job and its datasets, beyond what every job keeps. Checked before anything is written."""
+
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.jobs.sink.roll_policy import RollPolicy, check_roll_policy
+from gobblin_assets.model.file_formats import TEXT_COMPRESSIONS, FileFormat
+from gobblin_assets.model.partition import PartitionKind
+from gobblin_assets.model.urn import DatasetUrn
+from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
+from gobblin_assets.spec.source_spec import LogSourceSpec
+
+
+def check_sink_job(job: JobSpec) -> RollPolicy:
+    """The job's roll policy. RejectedError names the field and the fix."""
+    if not isinstance(job.source, LogSourceSpec):
+        raise RejectedError(
+            f"a sink follows a log, and {job.job} reads tables",
+            field="source.type",
+            hint="Have a schedule or a sensor run it instead.",
+        )
+    policy = RollPolicy(job.sink.roll.rows_max, job.sink.roll.bytes_max, job.sink.roll.age_s)
+    check_roll_policy(policy, field="sink.roll")
+    return policy
+
+
+def check_sink_dataset(urn: DatasetUrn, dataset: DatasetSpec) -> None:
+    """RejectedError for an option of rows that only Spark carries out."""
+    needs = {
+        "converters": dataset.converters,
+        "quality.rows": dataset.quality.rows,
+        "writer.partition_by": dataset.writer.partition_by,
+        "writer.time_column": dataset.writer.time_column,
+    }
+    for name, is_asked in needs.items():
+        if is_asked:
+            raise RejectedError(
+                f"{urn}: a sink's workers do not carry out {name}, which needs Spark",
+                field=f"datasets[{urn}].{name}",
+                hint="Leave it out, or publish the dataset with `gobblin-assets stream`.",
+            )
+    kind = dataset.partitions.kind
+    if kind is not PartitionKind.NONE and not kind.is_time:
+        raise RejectedError(
+            f"{urn}: a sink publishes windows of time, and the dataset has {kind} partitions",
+            field=f"datasets[{urn}].partitions.kind",
+            hint="Write hourly, daily, weekly or monthly, or leave the partitions out.",
+        )
+
+
+def choose_compression(job: JobSpec, dataset: DatasetSpec) -> str:
+    """Of the sink's files: text files that say nothing of it are compressed by gzip, as every reader knows it."""
+    given = dataset.writer.compression
+    is_text = FileFormat(job.sink.format) is not FileFormat.PARQUET
+    said = "compression" in dataset.writer.model_fields_set
+    return "gzip" if is_text and not said and given not in TEXT_COMPRESSIONS else given

@@ -1,0 +1,247 @@
+"""A worker of a sink: it holds its share of the lanes, reads their vnodes, and publishes what is due at barriers.
+
+All workers are equal, and any number of them may run, on any machines. Each looks at the log every half second: how
+many workers live, which lanes are free, which vnodes have no lane, which should move. It takes its fair share of the
+free lanes, recovers each before it reads a vnode of it, and gives back what is above its share, behind a forced cut.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from gobblin_assets.commit.abandonment import Abandonment
+from gobblin_assets.commit.cleanup import Cleanup
+from gobblin_assets.commit.driver import Driver
+from gobblin_assets.errors import GobblinError, OutcomeUnknownError, RetryableError
+from gobblin_assets.jobs.sink.cut_publishing import CutPublisher
+from gobblin_assets.jobs.sink.dataset_sink import DatasetSink
+from gobblin_assets.jobs.sink.held_lane import HeldLane, LaneCut
+from gobblin_assets.jobs.sink.lane_holding import LaneHolding
+from gobblin_assets.jobs.sink.sink_lanes import SinkLanes
+from gobblin_assets.jobs.sink.sink_ports import SinkPorts
+from gobblin_assets.jobs.sink.sink_progress import SinkProgress
+from gobblin_assets.model.partition import AssetPartition
+from gobblin_assets.model.state import DatasetId, RunId, WorkingState
+from gobblin_assets.model.urn import JobName, Role
+from gobblin_assets.run.runner import owner_text
+from gobblin_assets.sources.log_port import Barrier, StreamChunk
+from gobblin_assets.spec.partition_keys import open_partition
+from gobblin_assets.state.datasets import NewRun
+from gobblin_assets.state.leases import Holder, LeaseKeeper
+
+LOOK_EVERY_S: Final = 0.5
+CLEAN_EVERY_S: Final = 10.0
+
+_IDLE_S: Final = 0.2
+_READ_S: Final = 0.1
+
+
+@dataclass(slots=True)
+class SinkWorker:
+    """Call ``run`` once."""
+
+    ports: SinkPorts
+    sinks: Mapping[DatasetId, DatasetSink]
+    _lanes: SinkLanes = field(init=False)
+    _publisher: CutPublisher = field(init=False)
+    _progress: SinkProgress = field(init=False)
+    _look_at_s: float = 0.0
+    _clean_at_s: float = 0.0
+    _is_out_of_reach: bool = False
+
+    def __post_init__(self) -> None:
+        ports = self.ports
+        run_id = RunId(ports.clock.new_id())
+        keeper = LeaseKeeper(ports.stores.leases, ports.clock, ttl_s=ports.job.lease.ttl_s, say=ports.say)
+        driver = Driver(
+            ports.stores.commits,
+            ports.open_file_system,
+            keeper.require,
+            ports.job.publish_tries_max,
+            ports.clock.sleep,
+        )
+        self._publisher = CutPublisher(
+            run_id=run_id,
+            store=ports.stores.commits,
+            destination=ports.destination,
+            fs=ports.fs,
+            driver=driver,
+            clock=ports.clock,
+            lease_ttl_s=ports.job.lease.ttl_s,
+            partition_of=self._partition_of,
+            describe=lambda lane: self.sinks[lane.dataset_id].describe(),
+            judge=lambda lane, cut: self.sinks[lane.dataset_id].judge(cut),
+        )
+        holding = LaneHolding(
+            ports,
+            keeper,
+            Holder(owner_text(), run_id),
+            driver,
+            Abandonment(ports.stores.commits, ports.open_file_system, ports.interrupt),
+            self._publisher.open_files,
+        )
+        self._progress = SinkProgress(ports.clock, ports.say)
+        self._lanes = SinkLanes(ports, self.sinks, run_id, holding, self._publisher, self._progress)
+
+    def run(self) -> None:
+        """Work until the ports' ``wait`` says to stop; then end behind a cut, and give all lanes back."""
+        ports, holding, job = self.ports, self._lanes.holding, JobName(self.ports.job.job)
+        ports.stores.runs.begin(NewRun(self._lanes.run_id, job, holding.holder.owner))
+        state, error = WorkingState.FAILED, None
+        holding.keeper.start()
+        try:
+            while not ports.wait(0.0) and not self._lanes.is_drained:
+                self._turn()
+            self._drain()
+            state = WorkingState.COMMITTED
+        except GobblinError as failure:
+            error = str(failure)
+            raise
+        finally:
+            for sink in self.sinks.values():
+                self._lanes.drop(sink, list(sink.lanes.values()))
+            holding.keeper.stop()
+            self._leave(state, error)
+
+    def _leave(self, state: WorkingState, error: str | None) -> None:
+        try:
+            self.ports.stores.sink_workers.leave(self._lanes.run_id)
+            self.ports.stores.runs.end(self._lanes.run_id, state, error=error, figures=self._progress.figures)
+        except GobblinError as second:
+            self.ports.say(f"the end of the worker could not be recorded: {second}")
+
+    def _turn(self) -> None:
+        now_s = self.ports.clock.monotonic()
+        if now_s >= self._look_at_s:
+            self._look_at_s = now_s + LOOK_EVERY_S
+            self._look(now_s)
+        reading = [sink for sink in self.sinks.values() if sink.reader is not None]
+        if not reading:
+            self.ports.wait(_IDLE_S)
+        for sink in reading:
+            self._read(sink)
+        if now_s >= self._clean_at_s:
+            self._clean_at_s = now_s + CLEAN_EVERY_S
+            self._clean()
+        self._progress.tick(self._measure_lag)
+
+    def _look(self, now_s: float) -> None:
+        """A log that is out of reach is waited for: what is held is published as long as the leases last."""
+        try:
+            self._lanes.look(now_s)
+            self._is_out_of_reach = False
+        except (RetryableError, OutcomeUnknownError) as error:
+            if not self._is_out_of_reach:
+                self.ports.say(f"the commit log is out of reach, and is asked again: {error}")
+            self._is_out_of_reach = True
+
+    # Reading --------------------------------------------------------------------------------------------
+
+    def _read(self, sink: DatasetSink) -> None:
+        """Take items up to the next barrier, or for a moment."""
+        reader = sink.reader
+        if reader is None:
+            return
+        try:
+            for item in reader.read(wait_s=_READ_S):
+                if isinstance(item, StreamChunk):
+                    self._write(sink, item)
+                elif isinstance(item, Barrier):
+                    self._pass(sink, item)
+                    return
+        except GobblinError as error:
+            self._lanes.fail(sink, error)
+
+    def _write(self, sink: DatasetSink, item: StreamChunk) -> None:
+        lane = sink.owner_of(item.vnode)
+        if lane is None:
+            return
+        if lane.attempt is None and not self._open_attempts(lane):
+            return
+        decoded = sink.source.decoder.decode(item.chunk)
+        lane.writer.write_batch(item.vnode, decoded.rows)
+        if decoded.dead_letters.num_rows:
+            lane.writer.write_batch(item.vnode, decoded.dead_letters, Role.DEAD_LETTER)
+        lane.writer.try_commit()
+        self._progress.read(item.chunk.num_rows, item.chunk.nbytes)
+
+    def _open_attempts(self, wanted: HeldLane) -> bool:
+        """Those of all lanes together; lanes that fail rest. Whether the wanted one is open."""
+        held = [(sink, lane) for sink in self.sinks.values() for lane in sink.lanes.values()]
+        errors = self._publisher.open_attempts([lane for _sink, lane in held])
+        for sink, lane in held:
+            if lane.lane_id in errors:
+                self._lanes.rest(sink, lane, errors[lane.lane_id])
+                self._lanes.assign(sink)
+        return wanted.attempt is not None
+
+    def _pass(self, sink: DatasetSink, barrier: Barrier) -> None:
+        cuts = []
+        for lane in list(sink.lanes.values()):
+            mine = {vnode: at for vnode, at in barrier.positions.items() if vnode in lane.read_to}
+            if not mine:
+                continue
+            cut = lane.writer.barrier(Barrier(barrier.epoch, mine, barrier.is_checkpoint, barrier.at))
+            lane.read_to |= mine
+            lane.epoch = barrier.epoch
+            is_over = (
+                lane.attempt is not None and lane.attempt.ends_at is not None and barrier.at >= lane.attempt.ends_at
+            )
+            if cut is None and is_over and lane.writer.can_commit:
+                cut = lane.writer.commit()
+            if cut is not None:
+                cuts.append(LaneCut(lane, cut))
+        self._lanes.publish(sink, cuts)
+        if sink.reader is not None and any(lane.wants_change for lane in sink.lanes.values()):
+            self._lanes.change(sink)
+
+    def _drain(self) -> None:
+        """Wait for the next barrier of each log, and give its lanes back behind a cut."""
+        waiting_s = 2 * self.ports.job.sink.every_s + 5.0
+        deadline = self.ports.clock.monotonic() + waiting_s
+        for sink in self.sinks.values():
+            for lane in sink.lanes.values():
+                lane.is_leaving = True
+        while any(sink.reader is not None for sink in self.sinks.values()):
+            if self.ports.clock.monotonic() > deadline:
+                self.ports.say(f"no barrier came in {waiting_s:.0f} s: what was read since the last cut is read again")
+                return
+            for sink in self.sinks.values():
+                self._read(sink)
+
+    # Upkeep ---------------------------------------------------------------------------------------------
+
+    def _clean(self) -> None:
+        """A failure here never fails a lane: the next cleanup does it."""
+        ports = self.ports
+        leases = [lane.lease for sink in self.sinks.values() for lane in sink.lanes.values()]
+        if not leases:
+            return
+        cleanup = Cleanup(
+            ports.stores.commits, ports.open_file_system, ports.interrupt, self._lanes.holding.keeper.require
+        )
+        try:
+            outcomes = cleanup.clean_all(
+                leases,
+                root_uri=ports.destination.root_uri,
+                retire_grace_s=ports.job.retire_grace_s,
+                fold=ports.job.log.bounds,
+            )
+            for error in (each for each in outcomes if isinstance(each, GobblinError)):
+                ports.say(f"cleanup is left to the next time: {error}")
+            for sink in self.sinks.values():
+                if any(lane.number == 0 for lane in sink.lanes.values()):
+                    ports.destination.prune(sink.urn)
+            ports.events.deliver()
+        except GobblinError as error:
+            ports.say(f"cleanup is left to the next time: {error}")
+
+    def _measure_lag(self) -> int:
+        readers = [sink.reader for sink in self.sinks.values() if sink.reader is not None]
+        try:
+            return sum(sum(reader.measure_lag().values()) for reader in readers)
+        except GobblinError:
+            return 0
+
+    def _partition_of(self, lane: HeldLane) -> AssetPartition:
+        return open_partition(self.sinks[lane.dataset_id].spec, self.ports.clock.now())

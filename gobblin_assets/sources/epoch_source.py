@@ -1,0 +1,79 @@
+"""The port by which sinks get at a dataset's log: where its vnodes begin, a reader of them, and rows of its records."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from gobblin_assets.model.state import DatasetState
+from gobblin_assets.sources.log_port import LogReader
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedRows:
+    """What a batch of records became; each record is one of them. ``left_out``: records that are no rows by a rule."""
+
+    rows: pa.RecordBatch
+    dead_letters: pa.RecordBatch
+    left_out: int
+
+
+class RowDecoder(Protocol):
+    """Makes rows of a log's records, in this process. Columns are (name, type as Spark writes it)."""
+
+    @property
+    def columns(self) -> Sequence[tuple[str, str]]: ...
+
+    @property
+    def dead_letter_columns(self) -> Sequence[tuple[str, str]]: ...
+
+    def decode(self, records: pa.RecordBatch) -> DecodedRows:
+        """CorruptionError if a record would be lost. What can't be decoded is a dead letter."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class VnodeStart:
+    """``watermark``: that of the vnode before, None for a new vnode. Another position than it is a reset by a rule.
+
+    ``lost`` and ``repeated`` count positions that the reset leaves out for good, and that may come twice.
+    """
+
+    position: int
+    watermark: int | None
+    lost: int = 0
+    repeated: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LogStart:
+    """The vnodes to read now, by their names, which are watermark keys.
+
+    ``facts`` are to be stored with the dataset. ``notes`` tell people how positions were chosen, ``degraded`` what is
+    left out for now. ``memory``: what the log's own reader needs.
+    """
+
+    vnodes: Mapping[str, VnodeStart]
+    facts: Mapping[str, object] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    degraded: tuple[str, ...] = ()
+    memory: Any = None
+
+
+class EpochSource(Protocol):
+    """The log of one dataset. Nothing is connected to before a method is called."""
+
+    @property
+    def decoder(self) -> RowDecoder: ...
+
+    def find_start(self, state: DatasetState) -> LogStart:
+        """Ask the log, and decide by the dataset's rules where each vnode is read from.
+
+        RejectedError if a rule refuses what was found; RetryableError if the log is out of reach.
+        """
+        ...
+
+    def open_reader(self, start: LogStart) -> LogReader:
+        """A reader of this log, before any vnode is assigned to it."""
+        ...

@@ -1,0 +1,107 @@
+"""Messages of librdkafka as columns of Arrow, column by column: a record costs no Python code of its own."""
+
+from collections.abc import Sequence
+from typing import Final, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Message
+
+from gobblin_assets.sources.kafka.cluster import TopicPartition
+
+ClientMessage = Message
+"""A record as the client gives it, for modules that only pass it on."""
+
+TIME_MS_MAX: Final = (2**63 - 1) // 1000
+"""The last millisecond that fits into 64 bits as microseconds, which Spark and Parquet count."""
+
+_NO_TIME_MS: Final = -1
+# Spark's numbers for kinds of times; Spark gives -1 for a record without a time.
+_TIMESTAMP_TYPES: Final = {TIMESTAMP_CREATE_TIME: 0, TIMESTAMP_LOG_APPEND_TIME: 1}
+_WITHOUT_TIME: Final = -1
+_HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+RECORD_SCHEMA: Final = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+        ("timestampType", pa.int32()),
+        ("headers", _HEADERS),
+    ]
+)
+"""The schema of Spark's source, with ``headers``."""
+
+
+def build_records(
+    messages: Sequence[Message], *, with_headers: bool, partition: TopicPartition | None = None
+) -> pa.RecordBatch:
+    """The records in ``RECORD_SCHEMA``, in their order; at most 2 GiB of keys, and of values.
+
+    A record without a time, or with one beyond ``TIME_MS_MAX``, has NULL for it. Without ``with_headers`` all headers
+    are NULL. ``partition``: the one that all records are of, if they are of one.
+    """
+    count = len(messages)
+    if partition is None:
+        topics = pa.array(list(map(Message.topic, messages)), type=pa.string())
+        numbers = pa.array(list(map(Message.partition, messages)), type=pa.int32())
+    else:
+        topics = pa.repeat(pa.scalar(partition.topic, pa.string()), count)
+        numbers = pa.repeat(pa.scalar(partition.partition, pa.int32()), count)
+    columns = [
+        pa.array(list(map(Message.key, messages)), type=pa.binary()),
+        pa.array(list(map(Message.value, messages)), type=pa.binary()),
+        topics,
+        numbers,
+        pa.array(list(map(Message.offset, messages)), type=pa.int64()),
+        _times_of(messages),
+        _kinds_of(messages),
+        _as_headers(messages) if with_headers else pa.nulls(count, _HEADERS),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA)
+
+
+def offset_of_message(message: Message) -> int:
+    # Only an event without a record has no offset.
+    return message.offset() or 0
+
+
+def time_ms_of(message: Message) -> int:
+    """Milliseconds since 1970; below 0: the record has no time."""
+    return message.timestamp()[1]
+
+
+def headers_of(message: Message) -> list[tuple[str, bytes | None]] | None:
+    """The library's annotation is too narrow: it gives pairs of a name and bytes."""
+    return cast("list[tuple[str, bytes | None]] | None", message.headers())
+
+
+def _times_of(messages: Sequence[Message]) -> pa.Array:
+    times_ms: list[int] = [message.timestamp()[1] for message in messages]
+    found = pa.array(times_ms, type=pa.int64())
+    bounds = pc.min_max(found).as_py()
+    if messages and (bounds["min"] == _NO_TIME_MS or bounds["max"] > TIME_MS_MAX):
+        is_time = pc.and_(pc.not_equal(found, _NO_TIME_MS), pc.less_equal(found, TIME_MS_MAX))
+        found = pc.if_else(is_time, found, pa.scalar(None, pa.int64()))
+    return found.cast(pa.timestamp("ms", "UTC")).cast(pa.timestamp("us", "UTC"))
+
+
+def _kinds_of(messages: Sequence[Message]) -> pa.Array:
+    # Pairs that are kept by the thousand would cost more in garbage collection than the second look.
+    different = {message.timestamp()[0] for message in messages}
+    if len(different) == 1:
+        kind = _TIMESTAMP_TYPES.get(different.pop(), _WITHOUT_TIME)
+        return pa.repeat(pa.scalar(kind, pa.int32()), len(messages))
+    kinds = [_TIMESTAMP_TYPES.get(message.timestamp()[0], _WITHOUT_TIME) for message in messages]
+    return pa.array(kinds, type=pa.int32())
+
+
+def _as_headers(messages: Sequence[Message]) -> pa.Array:
+    found = [headers_of(message) for message in messages]
+    return pa.array(
+        [None if each is None else [{"key": name, "value": content} for name, content in each] for each in found],
+        type=_HEADERS,
+    )

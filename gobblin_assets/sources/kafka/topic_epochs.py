@@ -1,0 +1,69 @@
+"""A topic as a sink's log: its records are decoded by Arrow, and read by one consumer in this process."""
+
+from gobblin_assets.errors import CorruptionError
+from gobblin_assets.model.extract import Mode
+from gobblin_assets.model.partition import WHOLE
+from gobblin_assets.model.state import DatasetState
+from gobblin_assets.model.urn import DatasetUrn
+from gobblin_assets.sources.epoch_source import LogStart, RowDecoder
+from gobblin_assets.sources.kafka.arrow_decoding import ArrowDecoder
+from gobblin_assets.sources.kafka.cluster import Cluster
+from gobblin_assets.sources.kafka.connection import KafkaConnection
+from gobblin_assets.sources.kafka.epoch_log import KafkaEpochLog, TimeBarriers
+from gobblin_assets.sources.kafka.epoch_markers import MarkerBarriers
+from gobblin_assets.sources.kafka.kafka_spec import KafkaSourceSpec, topic_options
+from gobblin_assets.sources.kafka.start_positions import find_start_positions
+from gobblin_assets.sources.port import SourceRequest
+from gobblin_assets.spec.job_spec import DatasetSpec
+from gobblin_assets.spec.sink_spec import SinkSpec
+
+
+class TopicEpochs:
+    """``EpochSource`` of one topic. RejectedError names an option that only Spark carries out."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        connection: KafkaConnection,
+        source: KafkaSourceSpec,
+        sink: SinkSpec,
+        urn: DatasetUrn,
+        dataset: DatasetSpec,
+    ) -> None:
+        options = topic_options(dataset)
+        self._cluster = cluster
+        self._connection = connection
+        self._source = source
+        self._sink = sink
+        self._urn = urn
+        self._dataset = dataset
+        self._topic = options.topic or urn
+        self._with_headers = "headers" in options.kafka.keep
+        self._decoder = ArrowDecoder(options.kafka, self._topic, field=f"datasets[{urn}].kafka")
+
+    @property
+    def decoder(self) -> RowDecoder:
+        return self._decoder
+
+    def find_start(self, state: DatasetState) -> LogStart:
+        request = SourceRequest(
+            urn=self._urn, partition=WHOLE, state=state, mode=Mode.APPEND, by_hand=False, spec=self._dataset
+        )
+        found = find_start_positions(self._cluster, request, isolation=self._source.isolation)
+        return LogStart(
+            found.vnodes, facts=found.facts, notes=found.notes, degraded=found.degraded, memory=found.topic_id
+        )
+
+    def open_reader(self, start: LogStart) -> KafkaEpochLog:
+        if not isinstance(start.memory, str):
+            raise CorruptionError(f"{self._urn}: where its topic begins was not asked")
+        barriers: TimeBarriers | MarkerBarriers = TimeBarriers(self._sink.every_s)
+        if self._sink.barriers == "log":
+            barriers = MarkerBarriers(self._sink.alignment_s)
+        return KafkaEpochLog(
+            self._connection,
+            topic_ids={self._topic: start.memory},
+            barriers=barriers,
+            isolation=self._source.isolation,
+            with_headers=self._with_headers,
+        )

@@ -1,0 +1,39 @@
+"""What a job file says about its sink: `gobblin-assets sink run` follows the job's logs by several workers."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from gobblin_assets.spec.spec_model import MIB, SpecModel, Whole
+
+
+class RollSpec(SpecModel):
+    """When the open, invisible files of a lane are closed and published: at the first barrier behind any bound."""
+
+    rows_max: Whole | None = Field(None, ge=1, description="So many rows are gathered.")
+    bytes_max: Whole | None = Field(128 * MIB, ge=1, description="So many bytes are written.")
+    age_s: float | None = Field(
+        10.0, ge=0, allow_inf_nan=False, description="The first row has waited so long; 0: at each barrier with rows."
+    )
+
+
+class SinkSpec(SpecModel):
+    """How several workers publish the job's logs at once, each exactly once."""
+
+    lanes: int = Field(4, ge=1, le=256, description="Lanes of each dataset at first; later, `sink scale` says it.")
+    every_s: float = Field(
+        1.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="Barriers by time: a publication ends at one, so that this is the least wait.",
+    )
+    barriers: Literal["time", "log"] = Field(
+        "time",
+        description="time: each worker makes them. log: records with the header gobblin-epoch in every partition, so "
+        "that an epoch is the same in all of them.",
+    )
+    alignment_s: float = Field(
+        300.0, gt=0, allow_inf_nan=False, description="Barriers in the log: the longest wait for a partition's marker."
+    )
+    roll: RollSpec = RollSpec()
+    format: Literal["parquet", "json", "csv"] = "parquet"

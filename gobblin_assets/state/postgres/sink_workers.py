@@ -1,0 +1,74 @@
+"""``SinkWorkerStore`` in Postgres, by the database's clock."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Engine, Row, text
+
+from gobblin_assets.db.transactions import transact
+from gobblin_assets.model.state import RunId
+from gobblin_assets.model.urn import JobName
+from gobblin_assets.state.sink_workers import SinkWorkerRow
+
+_BEAT = text("""
+    INSERT INTO gobblin.sink_worker (run_id, job, owner, configuration, expires_at)
+    VALUES (:run_id, :job, :owner, :configuration, clock_timestamp() + make_interval(secs => :ttl_s))
+        ON CONFLICT (run_id) DO UPDATE SET expires_at = excluded.expires_at
+""")
+
+_FORGET_DEAD = text("""
+    DELETE FROM gobblin.sink_worker WHERE run_id IN (
+        SELECT run_id FROM gobblin.sink_worker
+         WHERE job = :job AND expires_at <= clock_timestamp()
+           FOR UPDATE SKIP LOCKED
+    )
+""")
+
+_LIST_LIVE = text("""
+    SELECT run_id, owner, configuration, is_drained FROM gobblin.sink_worker
+     WHERE job = :job AND expires_at > clock_timestamp()
+     ORDER BY run_id
+""")
+
+_DRAIN = text("""
+    UPDATE gobblin.sink_worker SET is_drained = true WHERE job = :job AND expires_at > clock_timestamp()
+""")
+
+_LEAVE = text("DELETE FROM gobblin.sink_worker WHERE run_id = :run_id")
+
+
+class PostgresSinkWorkerStore:
+    """``SinkWorkerStore`` over the table ``sink_worker``."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def beat(self, job: JobName, worker: SinkWorkerRow, *, ttl_s: float) -> Sequence[SinkWorkerRow]:
+        def body(connection: Connection) -> list[SinkWorkerRow]:
+            connection.execute(
+                _BEAT,
+                {
+                    "run_id": worker.run_id,
+                    "job": job,
+                    "owner": worker.owner,
+                    "configuration": worker.configuration,
+                    "ttl_s": ttl_s,
+                },
+            )
+            connection.execute(_FORGET_DEAD, {"job": job})
+            return _workers(connection.execute(_LIST_LIVE, {"job": job}))
+
+        return transact(self._engine, "count sink workers", body)
+
+    def list_live(self, job: JobName) -> Sequence[SinkWorkerRow]:
+        return transact(self._engine, "list sink workers", lambda c: _workers(c.execute(_LIST_LIVE, {"job": job})))
+
+    def drain(self, job: JobName) -> int:
+        return transact(self._engine, "drain sink", lambda c: c.execute(_DRAIN, {"job": job}).rowcount)
+
+    def leave(self, run_id: RunId) -> None:
+        transact(self._engine, "leave sink", lambda c: c.execute(_LEAVE, {"run_id": run_id}).rowcount)
+
+
+def _workers(rows: Iterable[Row[Any]]) -> list[SinkWorkerRow]:
+    return [SinkWorkerRow(RunId(row.run_id), row.owner, row.configuration, row.is_drained) for row in rows]

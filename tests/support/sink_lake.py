@@ -1,0 +1,369 @@
+"""A sink over a log that each process makes anew from its seed, with workers that are killed or stopped at failpoints.
+
+The clock of a worker runs fast, so that what it does every ten seconds it does several times in a second.
+"""
+
+import datetime as dt
+import itertools
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from sqlalchemy import text
+
+from gobblin_assets import failpoints
+from gobblin_assets.commit.attempts import STAGING_NAME
+from gobblin_assets.db.engine import open_external
+from gobblin_assets.destinations.registry import DestinationRequest, open_posix_destination
+from gobblin_assets.fs.registry import open_file_system
+from gobblin_assets.jobs.sink.dataset_sink import DatasetSink
+from gobblin_assets.jobs.sink.lane_files import LaneFormat
+from gobblin_assets.jobs.sink.lane_shares import plan_moves
+from gobblin_assets.jobs.sink.roll_policy import RollPolicy
+from gobblin_assets.jobs.sink.running import make_first_lanes
+from gobblin_assets.jobs.sink.sink_ports import SinkPorts
+from gobblin_assets.jobs.sink.sink_worker import SinkWorker
+from gobblin_assets.model.clock import SystemClock
+from gobblin_assets.model.file_formats import FileFormat
+from gobblin_assets.model.state import DatasetId, DatasetState
+from gobblin_assets.model.urn import DatasetUrn, JobName, Role
+from gobblin_assets.rows.arrow_types import arrow_schema
+from gobblin_assets.run.postgres import open_stores
+from gobblin_assets.sources.epoch_source import DecodedRows, LogStart, VnodeStart
+from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
+from gobblin_assets.sources.log_port import NEVER_CUT, Barrier, LogItem
+from gobblin_assets.spec.job_options import LeaseSpec, LogSpec
+from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec, QualitySpec
+from gobblin_assets.spec.sink_spec import RollSpec, SinkSpec
+from tests.support.fake_log import STARTED_AT, FakeLog, FakeReader
+from tests.support.lake import FORKS
+from tests.support.workers import Worker
+
+JOB: Final = "crash"
+URN: Final = DatasetUrn("records")
+COLUMNS: Final = (("vnode", "string"), ("n", "bigint"))
+_RECORDS: Final = pa.schema([("vnode", pa.string()), ("n", pa.int64()), ("is_bad", pa.bool_())])
+_PACE_S: Final = 0.005
+"""Between barriers behind the log's end."""
+
+_PATIENCE_S: Final = 20.0
+_count = iter(range(1_000_000))
+
+Records = Counter[tuple[str, str, int]]
+"""Role, vnode and number of each record."""
+
+
+@dataclass(frozen=True)
+class FastClock(SystemClock):
+    """``speed`` seconds are one."""
+
+    speed: float
+
+    def monotonic(self) -> float:
+        return time.monotonic() * self.speed
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds / self.speed)
+
+
+@dataclass(frozen=True)
+class SinkLake:
+    """The addresses and settings of one sink. Worker processes get a copy."""
+
+    database_url: str
+    directory: str
+    seed: int = 1
+    vnode_count: int = 5
+    epoch_count: int = 5
+    lanes: int = 2
+    # By the workers' clocks; the database lets them end only where a test says so.
+    lease_ttl_s: float = 6000.0
+    speed: float = 50.0
+
+    @property
+    def root(self) -> str:
+        return f"{self.directory}/lake"
+
+    def make_log(self) -> FakeLog:
+        """A function of the seed: epochs with few records, gaps, and barriers at which nothing may be cut."""
+        chance = random.Random(self.seed)
+        log = FakeLog([f"p{number}" for number in range(self.vnode_count)], _RECORDS)
+        numbers = itertools.count()
+        for epoch in range(1, self.epoch_count + 1):
+            is_last = epoch == self.epoch_count
+            for vnode in log.vnodes:
+                count = chance.randint(1 if is_last else 0, 4)
+                rows = [{"vnode": vnode, "n": next(numbers), "is_bad": chance.random() < 0.2} for _row in range(count)]
+                if chance.random() < 0.3:
+                    log.skip(vnode)
+                log.append(vnode, pa.RecordBatch.from_pylist(rows, schema=_RECORDS))
+            log.end_epoch(is_checkpoint=is_last or chance.random() < 0.7)
+        return log
+
+    def job(self) -> JobSpec:
+        return JobSpec(
+            job=JOB,
+            source=JdbcSourceSpec(connection="none"),
+            destination=self.root,
+            lease=LeaseSpec(ttl_s=self.lease_ttl_s),
+            retire_grace_s=0.0,
+            # A drain waits for so many barriers by the fast clock.
+            sink=SinkSpec(lanes=self.lanes, every_s=10.0 * self.speed, roll=RollSpec(age_s=0.0)),
+            log=LogSpec(fold_keep=0, fold_min=2, fold_age_s=0.0),
+        )
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """Records that are bad become dead letters."""
+
+    columns: Sequence[tuple[str, str]] = COLUMNS
+    dead_letter_columns: Sequence[tuple[str, str]] = COLUMNS
+
+    def decode(self, records: pa.RecordBatch) -> DecodedRows:
+        is_bad = records["is_bad"]
+        rows = records.select(["vnode", "n"])
+        return DecodedRows(rows.filter(pa.compute.invert(is_bad)), rows.filter(is_bad), 0)
+
+
+@dataclass(frozen=True)
+class FakeEpochSource:
+    """``EpochSource`` over one FakeLog."""
+
+    log: FakeLog
+    decoder: Decoder = Decoder()
+
+    def find_start(self, state: DatasetState) -> LogStart:
+        starts = {}
+        for vnode in self.log.vnodes:
+            watermark = state.find_watermark(vnode, "")
+            position = None if watermark is None else int(watermark.value)
+            starts[vnode] = VnodeStart(position or 0, position)
+        return LogStart(starts)
+
+    def open_reader(self, start: LogStart) -> "EndlessReader":
+        del start
+        return EndlessReader(self.log.open_reader(random.randrange(1 << 30)))
+
+
+@dataclass
+class EndlessReader:
+    """Behind the end of the log there are barriers for ever, as of a topic into which nobody writes."""
+
+    inner: FakeReader
+    _positions: dict[str, int] = field(default_factory=dict)
+    _epoch: int = 0
+
+    def assign(self, positions: Mapping[str, int], *, epochs: Mapping[str, int] = NEVER_CUT) -> None:
+        self.inner.assign(positions, epochs=epochs)
+        self._positions = dict(positions)
+        self._epoch = max(self._epoch, *epochs.values(), 0)
+
+    def read(self, *, wait_s: float) -> Iterator[LogItem]:
+        for item in self.inner.read(wait_s=wait_s):
+            if isinstance(item, Barrier):
+                self._positions |= item.positions
+                self._epoch = max(self._epoch, item.epoch)
+            yield item
+        if self._positions and not any(self.inner.measure_lag().values()):
+            time.sleep(_PACE_S)
+            self._epoch += 1
+            at = STARTED_AT + dt.timedelta(days=1, seconds=self._epoch)
+            yield Barrier(self._epoch, dict(self._positions), is_checkpoint=True, at=at)
+
+    def rewind(self, vnode: str, position: int) -> None:
+        self.inner.rewind(vnode, position)
+
+    def truncate(self, vnode: str, position: int) -> None:
+        self.inner.truncate(vnode, position)
+
+    def measure_lag(self) -> Mapping[str, int]:
+        return self.inner.measure_lag()
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+@dataclass
+class SinkWorld:
+    """The sink opened by this process."""
+
+    lake: SinkLake
+    lines: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        Path(self.lake.root).mkdir(exist_ok=True)
+        self.engine = open_external(self.lake.database_url)
+        self.stores = open_stores(self.engine)
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+    def work(self, is_over: Callable[[], bool] | None = None) -> None:
+        """Be a worker until all of the log is published, and lanes are as they were asked for."""
+        deadline = time.monotonic() + _PATIENCE_S
+        ask = is_over or self.is_published
+
+        def wait(seconds: float) -> bool:
+            time.sleep(seconds / self.lake.speed)
+            assert time.monotonic() < deadline, f"the worker did not get on: {self.lines[-5:]}"
+            return ask()
+
+        self._open_worker(wait).run()
+
+    def _open_worker(self, wait: Callable[[float], bool]) -> SinkWorker:
+        job = self.lake.job()
+        fs, root = open_file_system(self.lake.root)
+        clock = FastClock(self.lake.speed)
+        ports = SinkPorts(
+            job=job,
+            stores=self.stores,
+            destination=open_posix_destination(
+                DestinationRequest(JobName(JOB), self.lake.root, fs, root, self.stores, open_file_system, clock.new_id)
+            ),
+            open_file_system=open_file_system,
+            fs=fs,
+            interrupt=lambda _attempt: None,
+            clock=clock,
+            say=self.lines.append,
+            wait=wait,
+            configuration="the same",
+        )
+        ports.destination.bind()
+        dataset_id = self.register()
+        make_first_lanes(job, self.stores, [dataset_id])
+        sink = DatasetSink(
+            urn=URN,
+            dataset_id=dataset_id,
+            spec=DatasetSpec(quality=QualitySpec(dead_letter_fraction_max=1.0)),
+            source=FakeEpochSource(self.lake.make_log()),
+            policy=RollPolicy(age_s=0.0),
+            lane_format=LaneFormat(dict.fromkeys(Role, arrow_schema(COLUMNS)), FileFormat.PARQUET, "zstd"),
+        )
+        return SinkWorker(ports, {dataset_id: sink})
+
+    def register(self) -> DatasetId:
+        return self.stores.datasets.register(JobName(JOB), [URN])[URN]
+
+    def scale(self, count: int) -> None:
+        self.stores.lanes.spread(self.register(), count)
+
+    def expire(self) -> None:
+        """Let all leases run out, and nobody be counted as a live worker, as waiting would."""
+        with self.engine.begin() as connection:
+            for table in ("lease", "sink_worker"):
+                connection.execute(
+                    text(f"UPDATE gobblin.{table} SET expires_at = clock_timestamp() - interval '1 second'")
+                )
+
+    def is_published(self) -> bool:
+        dataset_id = self.register()
+        found = self.stores.lanes.load(dataset_id)[dataset_id]
+        ends = self.lake.make_log().ends()
+        at = {vnode: mark and int(mark.value) for lane in found.lanes for vnode, mark in lane.vnodes.items()}
+        return at == ends and not plan_moves(found, frozenset(ends))
+
+    def published(self) -> Records:
+        """The rows of the files that the ledger names."""
+        records: Records = Counter()
+        for role in Role:
+            found = self.stores.published.find(JobName(JOB), URN, role=role)
+            for file in [file for segment in (found.segments if found else ()) for file in segment.files()]:
+                table = pq.ParquetFile(file.path).read()
+                records.update((role.value, row["vnode"], row["n"]) for row in table.to_pylist())
+        return records
+
+    def expected(self) -> Records:
+        log = self.lake.make_log()
+        return Counter(
+            ((Role.DEAD_LETTER if row["is_bad"] else Role.DATA).value, vnode, row["n"])
+            for vnode, end in log.ends().items()
+            for record in log.rows_of(vnode, 0, end)
+            for row in record.to_pylist()
+        )
+
+    def ledger(self) -> dict[str, list[tuple[int, int]]]:
+        """The active intervals of each vnode, from low to high, without the empty ones."""
+        query = text("""
+            SELECT k.name, (l.low ->> 'value')::bigint AS low, (l.high ->> 'value')::bigint AS high
+              FROM gobblin.ledger l JOIN gobblin.watermark_key k USING (key_id)
+             WHERE l.active ORDER BY k.name, 2, 3
+        """)
+        found: dict[str, list[tuple[int, int]]] = {}
+        with self.engine.connect() as connection:
+            for row in connection.execute(query):
+                if row.low != row.high:
+                    found.setdefault(row.name, []).append((row.low, row.high))
+        return found
+
+    def scalar(self, query: str) -> object:
+        with self.engine.connect() as connection:
+            return connection.execute(text(query)).scalar()
+
+    def check_exactly_once(self) -> None:
+        """Check the rows, the intervals, the watermarks, the sequences and the files, after all work has ended."""
+        assert self.published() == self.expected(), "what is published is not exactly the log"
+        ends, ledger = self.lake.make_log().ends(), self.ledger()
+        assert ledger.keys() == ends.keys()
+        for vnode, intervals in ledger.items():
+            assert [low for low, _high in intervals] == [0, *(high for _low, high in intervals[:-1])], (
+                f"gaps or overlaps in the ledger of {vnode}: {intervals}"
+            )
+            assert intervals[-1][1] == ends[vnode]
+        assert self.is_published()
+        query = "SELECT count(*) FROM gobblin.commit_sequence WHERE state NOT IN ('DONE', 'ABORTED')"
+        assert self.scalar(query) == 0, "a sequence is still open"
+        assert self.scalar("SELECT count(*) FROM gobblin.lease WHERE expires_at > clock_timestamp()") == 0
+        stray = set(self.stored_files()) - set(self.published_paths())
+        assert not stray, f"files stand in the dataset that the log does not know: {stray}"
+
+    def published_paths(self) -> list[str]:
+        found = (self.stores.published.find(JobName(JOB), URN, role=role) for role in Role)
+        return [file.path for view in found if view for segment in view.segments for file in segment.files()]
+
+    def staging_left(self) -> list[str]:
+        return [str(path) for path in Path(self.lake.root).rglob("*.parquet") if STAGING_NAME in path.parts]
+
+    def stored_files(self) -> list[str]:
+        """The files that readers may see."""
+        paths = Path(self.lake.root).rglob("*.parquet")
+        return [str(path) for path in paths if not any(part.startswith((".", "_")) for part in path.parts)]
+
+    def count_held_lanes(self) -> list[int]:
+        """How many lanes each worker holds."""
+        query = "SELECT count(*) FROM gobblin.lease WHERE expires_at > clock_timestamp() GROUP BY run_id ORDER BY 1"
+        with self.engine.connect() as connection:
+            return list(connection.execute(text(query)).scalars())
+
+    def lane_sizes(self) -> list[int]:
+        """How many vnodes each lane has, by the numbers of the lanes."""
+        dataset_id = self.register()
+        return [len(lane.vnodes) for lane in self.stores.lanes.load(dataset_id)[dataset_id].lanes]
+
+
+FORKS.set_forkserver_preload(["tests.support.lake", "tests.support.sink_lake", "pandas"])
+
+
+def start_sink_worker(lake: SinkLake, *, failpoint: str = "") -> Worker:
+    """Start a worker with these failpoints armed. It ends at the log's end, once it has reached all of them."""
+    log = Path(lake.directory, f"sink-failpoints-{next(_count)}.log")
+    process = FORKS.Process(target=_work, args=(lake, failpoint, str(log)))
+    process.start()
+    return Worker(process, log)
+
+
+def _work(lake: SinkLake, failpoint: str, log: str) -> None:
+    world = SinkWorld(lake)
+    with failpoints.install(failpoints.ArmedFailpoints(failpoint, log)):
+        world.work(lambda: count_reached(log) == len(list(filter(None, failpoint.split(",")))) and world.is_published())
+
+
+def count_reached(log: str) -> int:
+    path = Path(log)
+    return len(path.read_text(encoding="utf-8").splitlines()) if path.exists() else 0
