@@ -134,11 +134,14 @@ def test_one_planned_on_an_older_version_keeps_all_from_being_sealed(log: LogWor
     refuses_all(log, lambda: log.commits.seal(*orders), ConflictError)
 
 
-def test_one_whose_watermark_is_elsewhere_keeps_all_from_being_finished(log: LogWorld) -> None:
+def test_one_whose_watermark_is_elsewhere_keeps_all_from_being_sealed_and_finished(log: LogWorld) -> None:
     all_built = build_all(log)
     orders = [built.order for built in all_built]
     orders[0] = replace(orders[0], moves=(move(3, 9),))
-    log.commits.seal(*orders)
+    refuses_all(log, lambda: log.commits.seal(*orders), ConflictError)
+
+    seal_all(log, all_built)
+    log.backing.set_watermark(all_built[0].lease.dataset_id, 3)
     refuses_all(log, lambda: log.commits.finish_all(fences(all_built)), ConflictError)
 
 
@@ -176,7 +179,7 @@ def test_attempts_of_several_datasets_are_marked_with_the_fence_of_each(log: Log
     owners = {lease.dataset_id: lease.fence for lease in leases}
     marked = log.commits.mark_for_cleanup(owners, limit=10)
 
-    assert {each.dataset_id: each.cleanup_fences for each in marked} == {
+    assert {each.lane_id: each.cleanup_fences for each in marked} == {
         dataset_id: (fence,) for dataset_id, fence in owners.items()
     }
     older: dict[DatasetId, int] = {**owners, leases[0].dataset_id: leases[0].fence - 1}
