@@ -4,6 +4,7 @@ A column may be read in one of several types, by what its records hold: a time a
 number or as text. ``finish`` turns each into the column's type.
 """
 
+from decimal import Decimal
 from typing import Any, Final
 
 import numpy as np
@@ -87,7 +88,7 @@ def _finish_decimal(read: pa.Array, data_type: pa.DataType) -> tuple[pa.Array, R
             read, f"^-?{digits}(?:[.][0-9]{{1,{scale}}})?$" if scale else f"^-?{digits}$", read_type
         )
     # Arrow's reader looks at a number's own digits alone, not at those that the scale adds.
-    limit = pa.scalar(10**precision - 1, pa.decimal128(_DIGITS_MAX, 0)).as_py().scaleb(-scale)
+    limit = Decimal((0, (9,) * precision, -scale))
     beyond = _some(np.asarray(pc.greater(pc.abs(read), pa.scalar(limit, read_type)).fill_null(fill_value=False)))
     kept = read if beyond is None else pc.if_else(pa.array(beyond), None, read)
     made = kept if precision == _DIGITS_MAX else kept.cast(data_type)

@@ -13,7 +13,7 @@ from typing import Final
 
 from gobblin_assets.model.column_names import find_alike
 
-_TOKEN: Final = re.compile(r"\s*(?:(`(?:[^`]|``)+`)|([A-Za-z_][A-Za-z0-9_]*)|([0-9]+)|([<>(),:]))")
+_TOKEN: Final = re.compile(r"\s*(?:(`(?:[^`]|``)+`)|([A-Za-z_][A-Za-z0-9_]*)|([0-9]+)|([<>(),]))")
 _END: Final = ""
 _NAMES: Final = MappingProxyType({
     "boolean": "boolean", "smallint": "smallint", "short": "smallint", "int": "int", "integer": "int",
@@ -80,8 +80,6 @@ class _Reader:
         columns = []
         while True:
             name = self._read_name()
-            if self._next == ":":
-                self._take()
             columns.append((name, self._read_type()))
             if self._next == _END:
                 return columns
