@@ -17,6 +17,7 @@ from gobblin_assets.jobs.sink.running import read_sink_datasets, run_worker
 from gobblin_assets.jobs.sink.worker_group import WorkerGroup
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.urn import JobName
+from gobblin_assets.model.wording import count_of
 from gobblin_assets.run.log import open_log
 from gobblin_assets.run.stop_signals import StopRequest, heed_stop_signals
 
@@ -127,7 +128,7 @@ def drain(job_file: Path, wait_s: float) -> None:
     read_sink_datasets(job)
     with open_log(say) as log:
         workers, name = log.stores.sink_workers, JobName(job.job)
-        say(f"{workers.drain(name)} workers are asked to end")
+        say(f"{count_of(workers.drain(name), 'worker is', 'workers are')} asked to end")
         until_s = clock.monotonic() + wait_s
         while left := workers.list_live(name):
             if clock.monotonic() >= until_s:

@@ -113,9 +113,9 @@ class LeaseStore(Protocol):
 
 
 class LeaseKeeper:
-    """Renews leases from a thread of its own, and says when work must stop.
+    """Renews leases from a thread of its own, and says when work must stop. ``also`` is called with each heartbeat.
 
-    Call ``require`` before each new piece of work. After ``stop`` no lease is renewed any more.
+    Call ``require before each new piece of work. After ``stop`` no lease is renewed any more.
     """
 
     def __init__(
@@ -125,7 +125,9 @@ class LeaseKeeper:
         *,
         ttl_s: float,
         say: Callable[[str], None],
+        also: Callable[[], object] | None = None,
     ) -> None:
+        self._also = also
         self._store = store
         self._clock = clock
         self._ttl_s = ttl_s
@@ -220,5 +222,7 @@ class LeaseKeeper:
         while not self._stopping.wait(self._ttl_s / HEARTBEATS_PER_LEASE):
             try:
                 self.beat()
+                if self._also is not None:
+                    self._also()
             except GobblinError as error:
                 self._say(f"heartbeat failed, will try again: {error}")

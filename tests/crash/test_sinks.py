@@ -17,7 +17,8 @@ from tests.support.shares import cross, rotating
 from tests.support.sink_lake import SinkLake, SinkWorld, count_reached, start_sink_worker
 from tests.support.spark import wait_until
 
-ONCE = (Failpoint.DESTINATION_MARKED, Failpoint.DESTINATION_BOUND)
+OF_A_BINDING = (Failpoint.DESTINATION_MARKED, Failpoint.DESTINATION_BOUND)
+ONCE = (*OF_A_BINDING, Failpoint.LEASE_TAKEN)
 OF_RECOVERY = (Failpoint.RECOVERY_STARTED, Failpoint.SEALED_BEFORE_EXECUTE, *OF_EXECUTION)
 
 # A worker joins two empty lanes by two publications without rows, which have no attempt.
@@ -25,6 +26,7 @@ WITH_ROWS = {
     point: 1
     if point
     in (
+        Failpoint.LEASE_TAKEN,
         *(Failpoint.ATTEMPT_REGISTERED, Failpoint.STAGE_COMMITTED, Failpoint.STEP_BEFORE, Failpoint.STEP_AFTER),
         *(Failpoint.EXECUTED_BEFORE_SYNC, Failpoint.SYNCED_BEFORE_VERIFY),
     )
@@ -51,7 +53,7 @@ BETWEEN_STEPS = (
     Failpoint.VERIFIED_BEFORE_FINISH,
 )
 SEALED = (Failpoint.SEAL_COMMITTED, Failpoint.STEP_AFTER, Failpoint.VERIFIED_BEFORE_FINISH)
-AROUND_A_MOVE = (Failpoint.LEASE_TAKEN, Failpoint.SEQUENCE_BEGUN, Failpoint.SEAL_COMMITTED, Failpoint.FINISH_COMMITTED)
+AROUND_A_MOVE = (Failpoint.SEQUENCE_BEGUN, Failpoint.SEAL_COMMITTED, Failpoint.FINISH_COMMITTED)
 
 
 @pytest.fixture
@@ -88,7 +90,7 @@ def test_every_point_that_a_sink_reaches_is_killed_here(lake: SinkLake, world: S
         world.work()
 
     world.check_exactly_once()
-    assert seen | set(ONCE) == {*OF_A_SINK, *OF_RECOVERY, *OF_A_RESCALE}
+    assert seen | set(OF_A_BINDING) == {*OF_A_SINK, *OF_RECOVERY, *OF_A_RESCALE}
 
 
 @pytest.mark.parametrize(
@@ -124,7 +126,7 @@ def test_a_worker_that_is_not_answered_goes_on_by_the_log(lake: SinkLake, world:
 
 
 @pytest.mark.parametrize(
-    "point", [*BETWEEN_STEPS, *(rotating(p) for p in OF_A_SINK if p not in (*BETWEEN_STEPS, *ONCE))], ids=str
+    "point", [*BETWEEN_STEPS, *(rotating(p) for p in OF_A_SINK if p not in (*BETWEEN_STEPS, *OF_A_BINDING))], ids=str
 )
 def test_a_zombie_that_wakes_up_changes_nothing(lake: SinkLake, world: SinkWorld, point: Failpoint) -> None:
     zombie = start_sink_worker(lake, failpoint=f"{point}=stop@{WITH_ROWS[point]}")
@@ -227,6 +229,8 @@ def test_a_worker_killed_after_a_move_leaves_vnodes_where_they_are_or_where_they
     lake: SinkLake, world: SinkWorld, point: Failpoint, count: int
 ) -> None:
     """What moved is joined by another lane of the same worker, from where it is published up to."""
+    lake = replace(lake, epoch_count=20)
+    world.lake = lake
     world.work(some_published(world))
     world.scale(4)
     kill_at(lake, point, count)

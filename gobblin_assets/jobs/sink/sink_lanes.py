@@ -39,11 +39,16 @@ class SinkLanes:
     progress: SinkProgress
     is_drained: bool = False
 
+    def count_in(self) -> Sequence[SinkWorkerRow]:
+        """Be counted as alive for as long as leases last; returns all live workers."""
+        ports = self.ports
+        me = SinkWorkerRow(self.run_id, self.holding.holder.owner, ports.configuration)
+        return ports.stores.sink_workers.beat(JobName(ports.job.job), me, ttl_s=ports.job.lease.ttl_s)
+
     def look(self, now_s: float) -> None:
         """Look at the log once: count the workers, take and give back, and note what the lanes are to do."""
         ports = self.ports
-        me = SinkWorkerRow(self.run_id, self.holding.holder.owner, ports.configuration)
-        workers = ports.stores.sink_workers.beat(JobName(ports.job.job), me, ttl_s=ports.job.lease.ttl_s)
+        workers = self.count_in()
         self.is_drained = any(each.is_drained for each in workers if each.run_id == self.run_id)
         for other in workers:
             # The newer one yields: whoever joins by mistake never ends those that are at work.

@@ -7,6 +7,7 @@ from typing import Final
 from gobblin_assets.commit.sequence import Publication
 from gobblin_assets.model.clock import Clock
 from gobblin_assets.model.urn import Role
+from gobblin_assets.model.wording import count_of
 from gobblin_assets.run.progress import MIB
 
 LINE_EVERY_S: Final = 10.0
@@ -47,7 +48,9 @@ class SinkProgress:
             return
         self._share = share
         idle = "; there are more workers than lanes, and this one idles" if quota == 0 else ""
-        self.say(f"{held} of {lanes} lanes held, of a share of {quota} among {workers} workers{idle}")
+        self.say(
+            f"{held} of {lanes} lanes held, of a share of {quota} among {count_of(workers, 'worker', 'workers')}{idle}"
+        )
 
     def tick(self, measure_lag: Callable[[], int]) -> None:
         now_s = self.clock.monotonic()

@@ -52,7 +52,14 @@ class SinkWorker:
     def __post_init__(self) -> None:
         ports = self.ports
         run_id = RunId(ports.clock.new_id())
-        keeper = LeaseKeeper(ports.stores.leases, ports.clock, ttl_s=ports.job.lease.ttl_s, say=ports.say)
+        keeper = LeaseKeeper(
+            ports.stores.leases,
+            ports.clock,
+            ttl_s=ports.job.lease.ttl_s,
+            say=ports.say,
+            # Also while a broker keeps this thread waiting: a worker that holds lanes is counted.
+            also=self._count_in,
+        )
         driver = Driver(
             ports.stores.commits,
             ports.open_file_system,
@@ -102,6 +109,9 @@ class SinkWorker:
                 self._lanes.drop(sink, list(sink.lanes.values()))
             holding.keeper.stop()
             self._leave(state, error)
+
+    def _count_in(self) -> None:
+        self._lanes.count_in()
 
     def _leave(self, state: WorkingState, error: str | None) -> None:
         try:
