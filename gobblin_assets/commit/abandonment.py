@@ -86,7 +86,7 @@ class Abandonment:
                 undo_steps(steps, StepWorld(fs, ports, located), captured)
                 fs.sync_directories(directories_to_sync(steps, root, {}, captured))
         reach(Failpoint.ABANDON_RETURNED)
-        remove_markers(fs, root, sequence.job, sequence.urn, sequence.sequence_id)
+        remove_markers(fs, root, sequence)
         self.store.end_abandon(sequence.sequence_id, fence=lease.fence)
 
     def _require_held(self, sequence_id: SequenceId, fence: int) -> None:

@@ -42,7 +42,7 @@ from gobblin_assets.commit.destination import (
     read_identity,
 )
 from gobblin_assets.commit.marker_text import encode_marker
-from gobblin_assets.commit.sequence import KnownSequence, SealedSequence
+from gobblin_assets.commit.sequence import KnownSequence, SealedSequence, SequenceRecord
 from gobblin_assets.commit.store import CommitStepStore, LaneView
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.fs.port import FileSystem
@@ -70,10 +70,6 @@ class Marker:
     fence: int
     sequence_id: SequenceId
     lane_number: int = 0
-
-    @property
-    def directory(self) -> str:
-        return self.path.rpartition("/")[0]
 
 
 def marker_directory(root: str, job: JobName, urn: DatasetUrn, lane_number: int = 0) -> str:
@@ -217,12 +213,12 @@ def is_any_visible(store: CommitStepStore, fs: FileSystem, root: str, state: Dat
     return store.find_newest_segment(state.dataset_id) is not None and _is_visible(store, fs, state.dataset_id)
 
 
-def remove_markers(fs: FileSystem, root: str, job: JobName, urn: DatasetUrn, sequence_id: SequenceId) -> None:
-    """Forget a sequence that is being abandoned, durably."""
-    found = [marker for marker in list_markers(fs, root, job, urn) if marker.sequence_id == sequence_id]
-    for marker in found:
-        fs.remove_file(marker.path, marker.identity)
-    fs.sync_directories({marker_directory(root, job, urn), *(marker.directory for marker in found)})
+def remove_markers(fs: FileSystem, root: str, sequence: SequenceRecord) -> None:
+    """Forget a sequence that is being abandoned, durably: also if another process removed its markers before."""
+    for marker in list_markers(fs, root, sequence.job, sequence.urn):
+        if marker.sequence_id == sequence.sequence_id:
+            fs.remove_file(marker.path, marker.identity)
+    fs.sync_directories([marker_directory(root, sequence.job, sequence.urn, sequence.lane_number)])
 
 
 def prune_markers(store: CommitStepStore, fs: FileSystem, root: str, job: JobName, urn: DatasetUrn) -> int:

@@ -73,7 +73,7 @@ SILENT_S_MAX: Final = 2 * 86_400.0
 FREE: Final = frozenset({"scheme", "to_uri"})
 """What a file system answers without a look at anything outside."""
 
-# No job of this world names a sink of events, so that a call fails the test.
+# No job of this world names a sink of events, and none is a sink, so that a call fails the test.
 _UNREACHED: Final[Any] = None
 _CALLS_PER_BEAT: Final = 40
 
@@ -190,6 +190,7 @@ class Runner:
             published=self._watch("published", SimPublishedFiles(db)),
             destinations=self._watch("destinations", SimDestinationStore(db)),
             events=_UNREACHED,
+            sink_workers=_UNREACHED,
             rate_shares=SimRateShareStore(db),
         )
         self._fs = self._watch_files(SimFileSystem(world.disk))
