@@ -73,7 +73,10 @@ def run(job_file: Path, datasets: Sequence[str], workers: int) -> None:
 @click.argument("lanes", type=click.IntRange(1, _WORKERS_MAX))
 @_dataset_option
 def scale(job_file: Path, lanes: int, datasets: Sequence[str]) -> None:
-    """Spread the vnodes of the sink's datasets over this many LANES; workers move them while they run."""
+    """Spread the sink's partitions over this many LANES.
+
+    Workers move them while they run, one lane after the other.
+    """
     job = read_job(job_file)
     specs = read_sink_datasets(job, datasets)
     with open_log(say) as log:

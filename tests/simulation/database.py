@@ -29,6 +29,7 @@ from gobblin_assets.model.urn import JobName
 from tests.simulation.guards import Guard
 from tests.simulation.rows import (
     AttemptRow,
+    CountedWorkerRow,
     DatasetRow,
     DestinationRow,
     KeyRow,
@@ -117,6 +118,7 @@ class SimDatabase:
         self.moves: Table[tuple[SequenceId, KeyId], MoveRow] = Table()
         self.ledger: Table[int, LedgerRow] = Table()
         self.rate_shares: Table[tuple[str, int], RateShareRow] = Table()
+        self.sink_workers: Table[RunId, CountedWorkerRow] = Table()
         self._undo: list[tuple[Table[Any, Any], object, object]] = []
         self._join_tables()
 

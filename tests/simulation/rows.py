@@ -239,6 +239,16 @@ class RateShareRow:
 
 
 @dataclass(frozen=True, slots=True)
+class CountedWorkerRow:
+    run_id: RunId
+    job: JobName
+    owner: str
+    configuration: str
+    expires_at: float
+    is_drained: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class DestinationRow:
     job: JobName
     root_uri: str

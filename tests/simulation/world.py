@@ -49,6 +49,7 @@ from tests.simulation.lane_store import SimLaneStore
 from tests.simulation.lease_store import SimLeaseStore
 from tests.simulation.process import KilledError, Process, Watched, WatchedFileSystem
 from tests.simulation.rate_share_store import SimRateShareStore
+from tests.simulation.sink_worker_store import SimSinkWorkerStore
 from tests.simulation.state_stores import SimDatasetStore, SimPublishedFiles, SimRunStore
 from tests.support.kinds import COMBINATIONS, DESTINATIONS, KINDS, UNITS
 
@@ -190,7 +191,7 @@ class Runner:
             published=self._watch("published", SimPublishedFiles(db)),
             destinations=self._watch("destinations", SimDestinationStore(db)),
             events=_UNREACHED,
-            sink_workers=_UNREACHED,
+            sink_workers=SimSinkWorkerStore(db),
             rate_shares=SimRateShareStore(db),
         )
         self._fs = self._watch_files(SimFileSystem(world.disk))

@@ -51,13 +51,16 @@ from gobblin_assets.state.postgres import (
     PostgresRateShareStore,
     PostgresRunStore,
 )
+from gobblin_assets.state.postgres.sink_workers import PostgresSinkWorkerStore
 from gobblin_assets.state.rate_shares import RateShareStore
+from gobblin_assets.state.sink_workers import SinkWorkerStore
 from tests.simulation.commit_store import SimCommitStepStore
 from tests.simulation.database import SimDatabase
 from tests.simulation.destination_store import SimDestinationStore
 from tests.simulation.lane_store import SimLaneStore
 from tests.simulation.lease_store import SimLeaseStore
 from tests.simulation.rate_share_store import SimRateShareStore
+from tests.simulation.sink_worker_store import SimSinkWorkerStore
 from tests.simulation.state_stores import SimDatasetStore, SimPublishedFiles, SimRunStore
 from tests.support.log_backings import Backing, PostgresBacking, SimBacking
 
@@ -95,6 +98,7 @@ class LogWorld:
     published: PublishedFiles
     destinations: DestinationStore
     rate_shares: RateShareStore
+    sink_workers: SinkWorkerStore
     backing: Backing
     names: dict[DatasetId, tuple[JobName, DatasetUrn]] = field(default_factory=dict)
 
@@ -316,6 +320,7 @@ def open_simulated(db: SimDatabase) -> LogWorld:
         SimPublishedFiles(db),
         SimDestinationStore(db),
         SimRateShareStore(db),
+        SimSinkWorkerStore(db),
         SimBacking(db),
     )
 
@@ -330,5 +335,6 @@ def open_postgres(engine: Engine) -> LogWorld:
         PostgresPublishedFiles(engine),
         PostgresDestinationStore(engine),
         PostgresRateShareStore(engine),
+        PostgresSinkWorkerStore(engine),
         PostgresBacking(engine),
     )

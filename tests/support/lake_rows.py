@@ -12,6 +12,7 @@ from gobblin_assets.commit.steps import CommitStep
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.files import DataFile
 from gobblin_assets.rows.attempt_files import open_role_files
+from gobblin_assets.rows.row_encoders import CountedStream
 from gobblin_assets.run.job_kind import PlanRequest, WorkOrder
 from gobblin_assets.run.output_names import OutputNames
 
@@ -66,8 +67,9 @@ class LakeRows:
         fs, _root = open_file_system(self.lake.root)
         fs.make_directories(order.directory)
         made = open_role_files(fs, order.directory, names).create("", name)
-        pq.write_table(_table_of(rows), made.stream, write_page_checksum=True)
-        finished = made.finish(len(rows))
+        with CountedStream(made.stream) as counted:
+            pq.write_table(_table_of(rows), counted, write_page_checksum=True)
+        finished = made.finish(len(rows), counted.size_bytes)
         return finished.file, finished.step
 
     def move(self, source: str, target: str) -> None:
