@@ -90,7 +90,7 @@ def scale(job_file: Path, lanes: int, datasets: Sequence[str]) -> None:
 @job_file_argument
 @json_option
 def status(job_file: Path, as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
-    """Show the sink's workers, its lanes, and where each lane's vnodes are published up to."""
+    """Show the live workers, the lanes, and how far each is."""
     job = read_job(job_file)
     specs = read_sink_datasets(job)
     with open_log(say) as log:
@@ -126,7 +126,10 @@ def status(job_file: Path, as_json: bool) -> None:  # noqa: FBT001  an option th
 @job_file_argument
 @click.option("--wait", "wait_s", type=click.FloatRange(min=0), default=120.0, show_default=True, help="In seconds.")
 def drain(job_file: Path, wait_s: float) -> None:
-    """End all workers of the sink behind a cut, wherever they run, and wait until none is left."""
+    """End all workers, wherever they run, behind a cut.
+
+    Waits until none is left.
+    """
     job, clock = read_job(job_file), SystemClock()
     read_sink_datasets(job)
     with open_log(say) as log:
