@@ -29,7 +29,7 @@ class SourceRequest(PlanRequest):
 
 @dataclass(frozen=True, slots=True)
 class SharedRows:
-    """``frame`` is lazy; every row has the name of its plan's ``sharing`` in ``row_quality.SHARE_COLUMN``.
+    """``frame`` is lazy; every row has the name of its plan's ``sharing`` in ``hidden_columns.SHARE_COLUMN``.
 
     ``row_counts`` are the rows of each name, as the source gave them; a name without rows may be left out.
     """

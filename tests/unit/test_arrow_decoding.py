@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from pyspark.sql import types as t
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.sources.kafka.arrow_decoding import ArrowDecoder, find_spark_need
+from gobblin_assets.sources.kafka.arrow_decoding import ArrowDecoder, find_topic_spark_need
 from gobblin_assets.sources.kafka.arrow_json import ArrowJson
 from gobblin_assets.sources.kafka.ddl_columns import read_ddl
 from gobblin_assets.sources.kafka.json_values import JsonValues
@@ -263,7 +263,7 @@ def test_no_record_gives_no_row() -> None:
 )
 def test_what_needs_spark_is_named(dataset: dict[str, object], need: str | None) -> None:
     read = KafkaReadSpec.model_validate(dataset.get("kafka", {}))
-    assert find_spark_need(DatasetSpec.model_validate(dataset), read) == need
+    assert find_topic_spark_need(DatasetSpec.model_validate(dataset), read) == need
     if need is not None and need.startswith("kafka"):
         with pytest.raises(RejectedError, match="only Spark decodes this") as refused:
             ArrowDecoder(read, TOPIC)

@@ -23,7 +23,7 @@ from gobblin_assets.rows.arrow_types import arrow_type
 from gobblin_assets.rows.hidden_columns import DEAD_LETTER_COLUMN, published_name
 from gobblin_assets.sources.kafka.arrow_parts import find_spark_part, plan_arrow_part
 from gobblin_assets.sources.kafka.kafka_spec import KafkaReadSpec
-from gobblin_assets.sources.kafka.kept_columns import KEPT_ORDER, list_kept, require_distinct_names
+from gobblin_assets.sources.kafka.kept_columns import KEPT_ORDER, list_kept, require_own_names
 from gobblin_assets.spec.job_spec import DatasetSpec
 
 _HEADERS: Final = "array<struct<key:string,value:binary>>"
@@ -62,8 +62,8 @@ class DecodedRows:
     left_out: int
 
 
-def find_spark_need(dataset: DatasetSpec, read: KafkaReadSpec) -> str | None:
-    """The first option of a topic's dataset that only Spark can do, such as ``kafka.value.format``."""
+def find_topic_spark_need(dataset: DatasetSpec, read: KafkaReadSpec) -> str | None:
+    """The first option of a topic's dataset that only Spark can do, such as the value's format."""
     if dataset.converters:
         return "converters"
     if dataset.quality.rows:
@@ -74,7 +74,7 @@ def find_spark_need(dataset: DatasetSpec, read: KafkaReadSpec) -> str | None:
 class ArrowDecoder:
     """Made once for a topic, for one thread. ``columns`` are those of ``schema``, with the names of Spark's types.
 
-    RejectedError for two columns of one name, and for what ``find_spark_need`` finds in ``read``.
+    RejectedError for two columns of one name, and for what ``find_topic_spark_need`` finds in ``read``.
     """
 
     def __init__(self, read: KafkaReadSpec, topic: str, *, field: str = "kafka") -> None:
@@ -86,7 +86,7 @@ class ArrowDecoder:
         self._value = plan_arrow_part(read.value)
         self._key = plan_arrow_part(read.key) if _KEY_COLUMN in self._keep else None
         kept = [(name, self._kept_type(name)) for name in self._keep]
-        require_distinct_names([name for name, _type in self._value.columns], self._keep, topic=topic, field=field)
+        require_own_names([name for name, _type in self._value.columns], self._keep, topic=topic, field=field)
         self.columns: tuple[tuple[str, str], ...] = (*self._value.columns, *kept)
         self.schema = _schema_of(self.columns)
         self.can_have_dead_letters = self._value.can_fail or (self._key is not None and self._key.can_fail)

@@ -27,7 +27,7 @@ import pyarrow as pa
 from pyarrow import compute as pc
 from pyarrow import json as arrow_json
 
-from gobblin_assets.sources.kafka.arrow_json_columns import Rows, finish, reading_types
+from gobblin_assets.sources.kafka.arrow_json_columns import Rows, finish_column, reading_types
 from gobblin_assets.sources.kafka.json_values import (
     DEPTH_MAX,
     NAME_LENGTH_MAX,
@@ -188,7 +188,7 @@ class ArrowJson:
         odd: Rows | None = None
         for read, data_type in zip(table.columns, self._types, strict=True):
             chunk = read.combine_chunks()
-            column, rows = finish(chunk, data_type)
+            column, rows = finish_column(chunk, data_type)
             columns.append(column)
             if rows is not None:
                 odd = rows if odd is None else odd | rows

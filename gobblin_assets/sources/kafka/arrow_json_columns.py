@@ -1,7 +1,7 @@
 """Columns as Arrow's JSON reader reads them best, made the columns of the schema; what may not be exact is found.
 
 A column may be read in one of several types, by what its records hold: a time as text or as whole seconds, a decimal as
-number or as text. ``finish`` turns each into the column's type.
+number or as text. ``finish_column`` turns each into the column's type.
 """
 
 from decimal import Decimal
@@ -44,7 +44,7 @@ def reading_types(data_type: pa.DataType) -> list[pa.DataType]:
     return [data_type]
 
 
-def finish(read: pa.Array, data_type: pa.DataType) -> tuple[pa.Array, Rows | None]:
+def finish_column(read: pa.Array, data_type: pa.DataType) -> tuple[pa.Array, Rows | None]:
     """The column, and the rows that have to be read in another way, if there are any."""
     if pa.types.is_list(data_type):
         return _finish_list(read, data_type)
@@ -62,7 +62,7 @@ def finish(read: pa.Array, data_type: pa.DataType) -> tuple[pa.Array, Rows | Non
 
 
 def _finish_list(read: pa.ListArray, data_type: pa.DataType) -> tuple[pa.Array, Rows | None]:
-    elements, odd = finish(read.values, data_type.value_type)
+    elements, odd = finish_column(read.values, data_type.value_type)
     mask = read.is_null() if read.null_count else None
     made = pa.ListArray.from_arrays(read.offsets, elements, type=data_type, mask=mask)
     if odd is None:
