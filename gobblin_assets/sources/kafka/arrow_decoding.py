@@ -23,7 +23,7 @@ from gobblin_assets.rows.hidden_columns import DEAD_LETTER_COLUMN, published_nam
 from gobblin_assets.sources.epoch_source import DecodedRows
 from gobblin_assets.sources.kafka.arrow_parts import find_spark_part, plan_arrow_part
 from gobblin_assets.sources.kafka.kafka_spec import KafkaReadSpec
-from gobblin_assets.sources.kafka.kept_columns import KEPT_ORDER, list_kept, refuse_equal_names
+from gobblin_assets.sources.kafka.kept_columns import KEPT_ORDER, list_kept, require_own_names
 
 _HEADERS: Final = "array<struct<key:string,value:binary>>"
 # Named as in Spark's own files.
@@ -67,7 +67,7 @@ class ArrowDecoder:
         self._value = plan_arrow_part(read.value)
         self._key = plan_arrow_part(read.key) if _KEY_COLUMN in self._keep else None
         kept = [(name, self._kept_type(name)) for name in self._keep]
-        refuse_equal_names([name for name, _type in self._value.columns], self._keep, topic=topic, field=field)
+        require_own_names([name for name, _type in self._value.columns], self._keep, topic=topic, field=field)
         self.columns: tuple[tuple[str, str], ...] = (*self._value.columns, *kept)
         self.schema = _schema_of(self.columns)
         self.can_have_dead_letters = self._value.can_fail or (self._key is not None and self._key.can_fail)

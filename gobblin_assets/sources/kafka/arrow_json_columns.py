@@ -1,7 +1,7 @@
 """Columns as Arrow's JSON reader reads them best, made the columns of the schema; what may not be exact is found.
 
 A column may be read in one of several types, by what its records hold: a time as text or as whole seconds, a decimal as
-number or as text. ``finish`` turns each into the column's type.
+number or as text. ``finish_column`` turns each into the column's type.
 """
 
 from decimal import Decimal

@@ -22,7 +22,7 @@ from gobblin_assets.rows.columns import named
 from gobblin_assets.rows.hidden_columns import DEAD_LETTER_COLUMN, SHARE_COLUMN
 from gobblin_assets.sources.kafka.decoding_plan import DecodingPlan
 from gobblin_assets.sources.kafka.json_decoder import JsonDecoder
-from gobblin_assets.sources.kafka.kept_columns import list_kept, refuse_equal_names
+from gobblin_assets.sources.kafka.kept_columns import list_kept, require_own_names
 from gobblin_assets.sources.kafka.part_decoders import (
     BytesDecoder,
     PartDecoder,
@@ -84,7 +84,7 @@ def decode(frame: DataFrame, plan: DecodingPlan, *, with_share: bool = False) ->
         judged, decoded = flat, {name: f.col("gobblin_record").getField(name) for name in names}
     key = f.lit(None) if plan.key is None else f.when(is_good, plan.key.value(named(_KEY)))
     kept = _select_kept(plan, frame, key)
-    refuse_equal_names(list(decoded), list(kept), topic=plan.topic, field=plan.field)
+    require_own_names(list(decoded), list(kept), topic=plan.topic, field=plan.field)
     return judged.select(
         *(column.alias(name) for name, column in {**decoded, **kept}.items()),
         named(DEAD_LETTER_COLUMN),
@@ -104,7 +104,7 @@ def decoded_columns(spark: Callable[[], SparkSession], plan: DecodingPlan) -> Ma
         decoded = {each.name: each.dataType for each in data_type.fields}
     types = {**_KEPT_TYPES, **({} if plan.key is None else {"kafka_key": _type_of(plan.key, spark)})}
     kept = {name: types[name] for name in list_kept(plan.keep)}
-    refuse_equal_names(list(decoded), list(kept), topic=plan.topic, field=plan.field)
+    require_own_names(list(decoded), list(kept), topic=plan.topic, field=plan.field)
     return {name: each.simpleString() for name, each in {**decoded, **kept}.items()}
 
 

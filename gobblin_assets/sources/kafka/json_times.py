@@ -71,7 +71,7 @@ def read_date(text: str) -> int | Unread:
     trimmed = text.strip(_TRIMMED)
     found = _ANY_DATE.fullmatch(trimmed)
     days = None if found is None else _days(found)
-    if days is None:
+    if days is None or not -(2**31) <= days < 2**31:
         return Unread.NO_TIME
     return days if _EXACT_DATE.match(text) else Unread.LOSSY
 

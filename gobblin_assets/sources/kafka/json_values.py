@@ -6,6 +6,7 @@ It decides as ``JsonDecoder`` does on Spark, in the same order of reasons, with 
 import json
 import re
 import sys
+import threading
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,7 +27,14 @@ NAME_LENGTH_MAX: Final = 50_000
 _WRAPPED_DEPTH: Final = 3
 """How deep Spark's decoder puts a value that is no record."""
 
+_FLAT_DEPTH_MAX: Final = 100
+"""So deep, no more calls are needed than Python allows by default."""
+
+_DEEP: Final = threading.Lock()
+"""How many calls Python allows holds for all threads."""
+
 _KNOWN_NAMES_MAX: Final = 10_000
+_COLON: Final = re.compile(r"[ \t\r\n]*+:")
 _STRINGS: Final = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _NUMBERS: Final = re.compile(r"-?([0-9]++)(?:[.]([0-9]++))?(?:[eE][+-]?([0-9]++))?")
 _ESCAPED_HALF: Final = re.compile(
@@ -36,7 +44,8 @@ _WHOLE: Final = re.compile("-?[0-9]+")
 _DECIMAL: Final = re.compile(r"[-+]?(?:([0-9]+)[.]?([0-9]*)|[.]([0-9]+))(?:[eE]([-+]?[0-9]{1,10}))?")
 _INT_MAX: Final = 2**31 - 1
 _EXPONENT_DIGITS_MAX: Final = 9
-_TO_ESCAPE: Final = re.compile(r'[\x00-\x1f"\\]')
+# Spark's writer of JSON has escapes for characters of two units of UTF-16.
+_TO_ESCAPE: Final = re.compile(r'[\x00-\x1f"\\\U00010000-\U0010ffff]')
 _SHORT_ESCAPES: Final = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
 
 
@@ -93,7 +102,7 @@ class JsonValues:
         except UnicodeDecodeError:
             return NO_UTF8
         try:
-            if len(text) > NUMBER_DIGITS_MAX:
+            if len(text) > NUMBER_DIGITS_MAX or text.count("[") + text.count("{") > _FLAT_DEPTH_MAX:
                 depth = _require_within_limits(text, self._depth_max)
                 values, reason = self._fit_deep(text, depth)
             else:
@@ -124,13 +133,16 @@ class JsonValues:
         return JsonColumns(columns, pa.array(reasons, pa.string()) if any(reasons) else None)
 
     def _fit_deep(self, text: str, depth: int) -> tuple[list[Any], str | None]:
-        before = sys.getrecursionlimit()
-        # Reading and writing take one or two calls for each level.
-        sys.setrecursionlimit(before + 3 * depth)
-        try:
+        if depth <= _FLAT_DEPTH_MAX:
             return self._fit(text)
-        finally:
-            sys.setrecursionlimit(before)
+        with _DEEP:
+            before = sys.getrecursionlimit()
+            # Reading and writing take one or two calls for each level.
+            sys.setrecursionlimit(before + 3 * depth)
+            try:
+                return self._fit(text)
+            finally:
+                sys.setrecursionlimit(before)
 
     def _fit(self, text: str) -> tuple[list[Any], str | None]:
         value = json.loads(
@@ -193,10 +205,10 @@ def _require_within_limits(text: str, depth_max: int) -> int:
                 raise _MisfitError
     if len(text) > NAME_LENGTH_MAX:
         for found in _STRINGS.finditer(text):
-            is_name = (
-                text[found.end() :].lstrip(" \t\r\n").startswith(":") if len(found[0]) > NAME_LENGTH_MAX else False
-            )
-            if is_name and len(json.loads(found[0]).encode("utf-16-le", "surrogatepass")) > 2 * NAME_LENGTH_MAX:
+            if len(found[0]) <= NAME_LENGTH_MAX or _COLON.match(text, found.end()) is None:
+                continue
+            # Java counts in units of UTF-16.
+            if len(json.loads(found[0]).encode("utf-16-le", "surrogatepass")) > 2 * NAME_LENGTH_MAX:
                 raise _MisfitError
     return deepest
 
@@ -293,7 +305,10 @@ def _write(value: Any) -> str:
 
 def _escape(found: re.Match[str]) -> str:
     character = found[0]
-    return _SHORT_ESCAPES.get(character) or f"\\u{ord(character):04X}"
+    if character in _SHORT_ESCAPES:
+        return _SHORT_ESCAPES[character]
+    units = character.encode("utf-16-be")
+    return "".join(f"\\u{units[place : place + 2].hex().upper()}" for place in range(0, len(units), 2))
 
 
 def _fit_boolean(value: Any, lossy: _Lossy) -> Any:  # noqa: ARG001  true is exact

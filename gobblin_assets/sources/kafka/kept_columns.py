@@ -25,7 +25,7 @@ def list_kept(keep: Collection[Kept]) -> list[str]:
     return [column for kept, column in KEPT_ORDER.items() if kept in keep]
 
 
-def refuse_equal_names(decoded: Sequence[str], kept: Sequence[str], *, topic: str, field: str) -> None:
+def require_own_names(decoded: Sequence[str], kept: Sequence[str], *, topic: str, field: str) -> None:
     """RejectedError for a field with the name of a kept or a hidden column. ``field`` is the place of the spec."""
     seen: dict[str, str] = {name_key(name): f"the kept column {name!r}" for name in kept}
     for name in decoded:
