@@ -1,5 +1,6 @@
 """The rows of a lake as its job kind reads and writes them: lines of a source, and small Parquet files."""
 
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,8 +67,10 @@ class LakeRows:
         fs, _root = open_file_system(self.lake.root)
         fs.make_directories(order.directory)
         made = open_role_files(fs, order.directory, names).create("", name)
-        pq.write_table(_table_of(rows), made.stream, write_page_checksum=True)
-        finished = made.finish(len(rows))
+        held = io.BytesIO()
+        pq.write_table(_table_of(rows), held, write_page_checksum=True)
+        made.stream.write(held.getvalue())
+        finished = made.finish(len(rows), len(held.getvalue()))
         return finished.file, finished.step
 
     def move(self, source: str, target: str) -> None:
