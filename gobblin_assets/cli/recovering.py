@@ -70,12 +70,12 @@ def recover(job: str | None, job_file: Path | None, master: str | None, remote: 
 def _list_held(log: Log, jobs: Sequence[JobName | None]) -> list[str]:
     """What is said of open sequences that others hold, or held when they died. ``jobs`` None: of all."""
     found = [each for job in jobs for each in log.stores.commits.list_open(job, limit=_HELD_SHOWN_MAX)]
-    live = log.stores.leases.list_live([each.dataset_id for each in found])
+    live = log.stores.leases.list_live([each.lane_id for each in found])
     return [
         f"sequence {each.sequence_id} of {each.label} is {each.state.value}, and held by "
-        f"{log.stores.leases.find_holder(each.dataset_id).describe_holder()}; recover it after that"
+        f"{log.stores.leases.get_status(each.lane_id).describe_holder()}; recover it after that"
         for each in found
-        if each.dataset_id in live and each.state is not SequenceState.BLOCKED
+        if each.lane_id in live and each.state is not SequenceState.BLOCKED
     ]
 
 
