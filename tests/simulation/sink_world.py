@@ -49,7 +49,7 @@ from tests.simulation.rows import SequenceRow
 from tests.simulation.sink_worker_store import SimSinkWorkerStore
 from tests.simulation.state_stores import SimDatasetStore, SimPublishedFiles, SimRunStore
 from tests.simulation.stepping import Actor, SeenProcess
-from tests.simulation.world import FREE, SimClock
+from tests.simulation.world import FREE, SimClock, number_of
 from tests.support.fake_log import FakeLog
 from tests.support.sink_lake import COLUMNS, FakeEpochSource, Records, make_random_log, records_of
 
@@ -119,6 +119,9 @@ class SinkWorld:
             SimLaneStore(self.db).spread(self.dataset_id, count)
             self.look()
 
+    def drain(self) -> None:
+        SimSinkWorkerStore(self.db).drain(JOB)
+
     def expire(self) -> None:
         """Let all leases run out."""
         self.db.advance(LEASE_S + 1)
@@ -128,6 +131,11 @@ class SinkWorld:
     @property
     def dataset_id(self) -> DatasetId | None:
         return next(iter(self.db.datasets), None)
+
+    def find_holder(self, lane_id: LaneId) -> int:
+        """The place among the actors of who held the lane last; -1: nobody did."""
+        run_id = self.db.leases[lane_id].run_id
+        return -1 if run_id is None else number_of(run_id) - 1
 
     def list_open(self) -> list[SequenceRow]:
         return [row for row in self.db.sequences.values() if row.state.is_open]
