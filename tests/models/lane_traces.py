@@ -54,6 +54,7 @@ class Transition(StrEnum):
     NOTHING = "nothing"
     TRUNCATE = "truncate"
     MEET = "meet a vnode"
+    SPREAD = "make lanes"
     TAKE = "take a lane"
     SEAL = "seal"
     SHOW = "become visible"
@@ -127,10 +128,32 @@ def check_step(before: LaneObservation, after: LaneObservation) -> Transition:
     for name, position in before.truncated.items():
         kept = after.truncated.get(name)
         change.require(kept is not None and kept >= position, f"vnode {name} was truncated to {position}, now {kept}")
+    if _is_spread(change):
+        change.require_nothing_else()
+        check_observation(after)
+        return Transition.SPREAD
     change.require(len(change.lanes) <= 1, "one transaction changes one lane")
     transition = _check_lane(change, change.lanes[0]) if change.lanes else _check_beside_lanes(change)
     check_observation(after)
     return transition
+
+
+def split_by_lane(before: LaneObservation, after: LaneObservation) -> list[LaneObservation]:
+    """The steps to an observation, if one transaction may act on several lanes, as calls of a worker's store do.
+
+    What it did to one lane, and to the vnodes of that lane's row, is one step. Lanes share nothing, so that the order
+    of the steps does not matter. What is left is the last step.
+    """
+    change = _Change(before, after)
+    if len(change.lanes) <= 1 or _is_spread(change):
+        return [after]
+    steps = [before]
+    for name in change.lanes:
+        row = _lane(before, name).open
+        ended = {vnode: after.vnodes[vnode] for vnode in (row.ranges if row else ()) if vnode in after.vnodes}
+        last = steps[-1]
+        steps.append(replace(last, lanes={**last.lanes, name: _lane(after, name)}, vnodes={**last.vnodes, **ended}))
+    return steps[1:] if steps[-1] == after else [*steps[1:], after]
 
 
 def check_observation(seen: LaneObservation) -> None:
@@ -155,6 +178,14 @@ def check_observation(seen: LaneObservation) -> None:
 def _lane(seen: LaneObservation, name: str) -> ObservedLane:
     """A lane that nobody ever took has no row in the log."""
     return seen.lanes.get(name, ObservedLane())
+
+
+def _is_spread(change: _Change) -> bool:
+    """Lanes that there were not begin at the highest fence of the others, with nothing open."""
+    fence = max((lane.fence for lane in change.before.lanes.values()), default=0)
+    are_new = all(name not in change.before.lanes for name in change.lanes)
+    found = [_lane(change.after, name) for name in change.lanes]
+    return bool(found) and are_new and fence > 0 and found == [ObservedLane(fence)] * len(found)
 
 
 def _rows(seen: LaneObservation) -> list[ObservedRow]:

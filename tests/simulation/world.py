@@ -106,6 +106,11 @@ class SimClock:
         return uuid.UUID(int=(self._number << 64) | next(self._ids))
 
 
+def number_of(made: uuid.UUID) -> int:
+    """The process that made an id."""
+    return made.int >> 64
+
+
 @dataclass
 class World:
     """The state that processes share. ``events`` are the publications that Dagster was told of, with repetitions."""

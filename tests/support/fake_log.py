@@ -69,6 +69,10 @@ class FakeLog:
     def drop(self, vnode: str, position: int) -> None:
         self._truncated[vnode] = max(self._truncated[vnode], position)
 
+    def truncated(self) -> dict[str, int]:
+        """Where each vnode begins now."""
+        return dict(self._truncated)
+
     def epoch_after(self, vnode: str, position: int) -> int:
         """The index of the epoch that begins at the position. RejectedError if no barrier was there."""
         begins = [0, *(each.ends[vnode] for each in self._epochs)]

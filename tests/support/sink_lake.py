@@ -91,20 +91,7 @@ class SinkLake:
         return f"{self.directory}/lake"
 
     def make_log(self) -> FakeLog:
-        """A function of the seed: epochs with few records, gaps, and barriers at which nothing may be cut."""
-        chance = random.Random(self.seed)
-        log = FakeLog([f"p{number}" for number in range(self.vnode_count)], _RECORDS)
-        numbers = itertools.count()
-        for epoch in range(1, self.epoch_count + 1):
-            is_last = epoch == self.epoch_count
-            for vnode in log.vnodes:
-                count = chance.randint(1 if is_last else 0, 4)
-                rows = [{"vnode": vnode, "n": next(numbers), "is_bad": chance.random() < 0.2} for _row in range(count)]
-                if chance.random() < 0.3:
-                    log.skip(vnode)
-                log.append(vnode, pa.RecordBatch.from_pylist(rows, schema=_RECORDS))
-            log.end_epoch(is_checkpoint=is_last or chance.random() < 0.7)
-        return log
+        return make_random_log(self.seed, self.vnode_count, self.epoch_count)
 
     def job(self) -> JobSpec:
         return JobSpec(
@@ -117,6 +104,33 @@ class SinkLake:
             sink=SinkSpec(lanes=self.lanes, every_s=10.0 * self.speed, roll=RollSpec(age_s=0.0)),
             log=LogSpec(fold_keep=0, fold_min=2, fold_age_s=0.0),
         )
+
+
+def make_random_log(seed: int, vnode_count: int, epoch_count: int) -> FakeLog:
+    """A function of the seed: epochs with few records, gaps, and barriers at which nothing may be cut."""
+    chance = random.Random(seed)
+    log = FakeLog([f"p{number}" for number in range(vnode_count)], _RECORDS)
+    numbers = itertools.count()
+    for epoch in range(1, epoch_count + 1):
+        is_last = epoch == epoch_count
+        for vnode in log.vnodes:
+            count = chance.randint(1 if is_last else 0, 4)
+            rows = [{"vnode": vnode, "n": next(numbers), "is_bad": chance.random() < 0.2} for _row in range(count)]
+            if chance.random() < 0.3:
+                log.skip(vnode)
+            log.append(vnode, pa.RecordBatch.from_pylist(rows, schema=_RECORDS))
+        log.end_epoch(is_checkpoint=is_last or chance.random() < 0.7)
+    return log
+
+
+def records_of(log: FakeLog) -> Records:
+    """What a sink is to publish of the log, of which nothing is truncated yet."""
+    return Counter(
+        ((Role.DEAD_LETTER if row["is_bad"] else Role.DATA).value, vnode, row["n"])
+        for vnode, end in log.ends().items()
+        for record in log.rows_of(vnode, 0, end)
+        for row in record.to_pylist()
+    )
 
 
 @dataclass(frozen=True)
@@ -138,6 +152,8 @@ class FakeEpochSource:
 
     log: FakeLog
     decoder: Decoder = Decoder()
+    chance: random.Random = field(default_factory=random.Random)
+    pace_s: float = _PACE_S
 
     def find_start(self, state: DatasetState) -> LogStart:
         starts = {}
@@ -149,7 +165,7 @@ class FakeEpochSource:
 
     def open_reader(self, start: LogStart) -> "EndlessReader":
         del start
-        return EndlessReader(self.log.open_reader(random.randrange(1 << 30)))
+        return EndlessReader(self.log.open_reader(self.chance.randrange(1 << 30)), self.pace_s)
 
 
 @dataclass
@@ -157,6 +173,7 @@ class EndlessReader:
     """Behind the end of the log there are barriers for ever, as of a topic into which nobody writes."""
 
     inner: FakeReader
+    pace_s: float
     _positions: dict[str, int] = field(default_factory=dict)
     _epoch: int = 0
 
@@ -172,7 +189,7 @@ class EndlessReader:
                 self._epoch = max(self._epoch, item.epoch)
             yield item
         if self._positions and not any(self.inner.measure_lag().values()):
-            time.sleep(_PACE_S)
+            time.sleep(self.pace_s)
             self._epoch += 1
             at = STARTED_AT + dt.timedelta(days=1, seconds=self._epoch)
             yield Barrier(self._epoch, dict(self._positions), is_checkpoint=True, at=at)
@@ -280,13 +297,7 @@ class SinkWorld:
         return records
 
     def expected(self) -> Records:
-        log = self.lake.make_log()
-        return Counter(
-            ((Role.DEAD_LETTER if row["is_bad"] else Role.DATA).value, vnode, row["n"])
-            for vnode, end in log.ends().items()
-            for record in log.rows_of(vnode, 0, end)
-            for row in record.to_pylist()
-        )
+        return records_of(self.lake.make_log())
 
     def ledger(self) -> dict[str, list[tuple[int, int]]]:
         """The active intervals of each vnode, from low to high, without the empty ones."""

@@ -1,0 +1,125 @@
+"""A random history of a sink: workers take turns, are killed, sleep past their leases, leave; somebody scales, gives up.
+
+After a while nothing more goes wrong, and the history ends once all of the log is published.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from gobblin_assets.model.sequence_state import SequenceState
+from tests.models.lane_traces import Transition, check_trace, split_by_lane
+from tests.simulation.sink_world import SinkWorld
+from tests.simulation.stepping import Actor
+
+WORKERS: Final = 2
+LANES_MAX: Final = 4
+
+_CALLS_MAX: Final = 12
+_ABANDON_CALLS_MAX: Final = 80
+_TURN_S: Final = 0.5
+_WILD_TURNS: Final = 120
+_TURNS_MAX: Final = 4000
+
+
+@dataclass
+class SinkHistory:
+    """``run`` it once. ``done``: what went wrong, for people."""
+
+    world: SinkWorld
+    done: list[str] = field(default_factory=list)
+    _workers: list[Actor] = field(default_factory=list)
+    _asleep: dict[int, int] = field(default_factory=dict)
+
+    def run(self) -> list[Transition]:
+        """The transitions that were seen. AssertionError for a step that is none, or an end that is wrong."""
+        for turn in range(_TURNS_MAX):
+            self._awake(turn)
+            if turn < _WILD_TURNS:
+                self._go_wrong(turn)
+            elif turn == _WILD_TURNS:
+                self._asleep.clear()
+                self.world.is_over = self.world.is_published
+            elif self.world.is_published() and all(actor.is_over for actor in self.world.actors):
+                return self._end()
+            self._take_turn(turn)
+        raise AssertionError(f"not all of the log was published: {self.done}, {[a.lines[-3:] for a in self._workers]}")
+
+    def check(self) -> list[Transition]:
+        """The transitions of the trace up to now."""
+        steps = self.world.trace[:1]
+        for seen in self.world.trace[1:]:
+            steps += split_by_lane(steps[-1], seen)
+        return check_trace(steps)
+
+    def stop(self) -> None:
+        """Kill what still works."""
+        for actor in self.world.actors:
+            if not actor.is_over:
+                actor.kill()
+
+    def _end(self) -> list[Transition]:
+        found = self.check()
+        world = self.world
+        assert world.published() == world.expected, "what is published is not exactly the log"
+        assert not world.list_open(), "a row is still open"
+        return found
+
+    def _take_turn(self, turn: int) -> None:
+        world = self.world
+        self._workers = [each for each in self._workers if not each.is_over]
+        if len(self._workers) < WORKERS and not (turn > _WILD_TURNS and world.is_published()):
+            self._workers.append(world.start_worker())
+        ready = [each for place, each in enumerate(world.actors) if not each.is_over and place not in self._asleep]
+        if ready:
+            world.chance.choice(ready).go_on(world.chance.randint(1, _CALLS_MAX))
+        world.db.advance(_TURN_S)
+
+    def _awake(self, turn: int) -> None:
+        self._asleep = {place: until for place, until in self._asleep.items() if until > turn}
+
+    def _go_wrong(self, turn: int) -> None:
+        chance = self.world.chance
+        wrong = (
+            (0.03, self._kill),
+            (0.05, lambda: self._sleep(turn)),
+            (0.02, self._drain),
+            (0.05, lambda: self.world.spread(chance.randint(1, LANES_MAX))),
+            (0.2, lambda: self._abandon(turn)),
+        )
+        for likelihood, act in wrong:
+            if chance.random() < likelihood:
+                act()
+
+    def _kill(self) -> None:
+        if self._workers:
+            self.world.chance.choice(self._workers).kill()
+            self.done.append("kill")
+
+    def _sleep(self, turn: int) -> None:
+        """One of them misses its heartbeats, and the others don't."""
+        places = [place for place, each in enumerate(self.world.actors) if not each.is_over]
+        if places:
+            place = self.world.chance.choice(places)
+            self._asleep[place] = turn + self.world.chance.randint(5, 40)
+            self._expire()
+            self.done.append("sleep")
+
+    def _expire(self) -> None:
+        self.world.expire()
+        for place, each in enumerate(self.world.actors):
+            if not each.is_over and place not in self._asleep:
+                each.beat()
+
+    def _drain(self) -> None:
+        self.world.drain()
+        self.done.append("drain")
+
+    def _abandon(self, turn: int) -> None:
+        """A row whose holder is dead, or sleeps."""
+        sealed = [row for row in self.world.list_open() if row.state is SequenceState.PREPARED]
+        if sealed:
+            row = self.world.chance.choice(sealed)
+            self._asleep[self.world.find_holder(row.lane_id)] = turn + self.world.chance.randint(1, 40)
+            self._expire()
+            self.world.start_abandonment(row.sequence_id).go_on(self.world.chance.randint(1, _ABANDON_CALLS_MAX))
+            self.done.append("abandon")

@@ -1,0 +1,323 @@
+"""The simulated world of sinks: workers over one log, whose calls take turns, and what is seen after each call.
+
+``SinkWorker``, ``LogOperations`` and all below them are the product's own. ``trace`` has the observations that
+``tests.models.lane_traces`` checks. Only the fence under which a vnode moved is no fact of the log: it is noted at
+the move.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from io import BytesIO
+from typing import Any, Final
+
+import pyarrow.parquet as pq
+
+from gobblin_assets.commit.operations import LogOperations
+from gobblin_assets.commit.segment import list_published
+from gobblin_assets.destinations.registry import DestinationRequest, open_posix_destination
+from gobblin_assets.jobs.sink.dataset_sink import DatasetSink
+from gobblin_assets.jobs.sink.lane_files import LaneFormat
+from gobblin_assets.jobs.sink.lane_shares import plan_moves
+from gobblin_assets.jobs.sink.roll_policy import RollPolicy
+from gobblin_assets.jobs.sink.running import make_first_lanes
+from gobblin_assets.jobs.sink.sink_ports import SinkPorts
+from gobblin_assets.jobs.sink.sink_worker import SinkWorker
+from gobblin_assets.model.file_formats import FileFormat
+from gobblin_assets.model.sequence_state import SequenceState
+from gobblin_assets.model.state import DatasetId, LaneId, RunId, SequenceId
+from gobblin_assets.model.urn import DatasetUrn, JobName, Role
+from gobblin_assets.model.watermark import Watermark
+from gobblin_assets.rows.arrow_types import arrow_schema
+from gobblin_assets.run.stores import Stores
+from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
+from gobblin_assets.spec.job_options import LeaseSpec, LogSpec
+from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec, QualitySpec
+from gobblin_assets.spec.sink_spec import RollSpec, SinkSpec
+from gobblin_assets.state.leases import Holder, Lease
+from tests.models.lane_traces import LaneObservation, ObservedLane, ObservedRow, ObservedVnode
+from tests.simulation.commit_store import SimCommitStepStore
+from tests.simulation.database import SimDatabase
+from tests.simulation.destination_store import SimDestinationStore
+from tests.simulation.file_system import SimDisk, SimFileSystem
+from tests.simulation.lane_store import SimLaneStore
+from tests.simulation.lease_store import SimLeaseStore
+from tests.simulation.process import Watched, WatchedFileSystem
+from tests.simulation.rate_share_store import SimRateShareStore
+from tests.simulation.rows import SequenceRow
+from tests.simulation.sink_worker_store import SimSinkWorkerStore
+from tests.simulation.state_stores import SimDatasetStore, SimPublishedFiles, SimRunStore
+from tests.simulation.stepping import Actor, SeenProcess
+from tests.simulation.world import FREE, SimClock, number_of
+from tests.support.fake_log import FakeLog
+from tests.support.sink_lake import COLUMNS, FakeEpochSource, Records, make_random_log, records_of
+
+JOB: Final = JobName("sink")
+URN: Final = DatasetUrn("records")
+ROOT: Final = "/lake"
+LEASE_S: Final = 60.0
+
+_NOWHERE: Final = -1
+"""The position of a vnode of which the log does not know yet where it begins."""
+
+_TURN_S: Final = 0.2
+# No sink of events is named.
+_UNREACHED: Final[Any] = None
+
+
+class TurningClock(SimClock):
+    """Moves by each of its process's turns, and stands while the process sleeps: nothing local stops a zombie."""
+
+    def turn(self, seconds: float) -> None:
+        self.now_s += max(seconds, _TURN_S)
+
+
+@dataclass
+class SinkWorld:
+    """The state that processes share. ``is_over`` is asked for at each turn of a worker: whether the worker ends."""
+
+    seed: int
+    db: SimDatabase = field(default_factory=SimDatabase)
+    vnode_count: int = 5
+    epoch_count: int = 6
+    is_over: Callable[[], bool] = lambda: False
+    disk: SimDisk = field(default_factory=SimDisk)
+    trace: list[LaneObservation] = field(default_factory=list)
+    actors: list[Actor] = field(default_factory=list)
+    log: FakeLog = field(init=False)
+    expected: Records = field(init=False)
+    _moved_by: dict[str, int] = field(default_factory=dict)
+    _files: dict[SequenceId, frozenset[str]] = field(default_factory=dict)
+    _visible: tuple[int, frozenset[str]] = (-1, frozenset())
+
+    def __post_init__(self) -> None:
+        self.disk.mkdir(ROOT)
+        self.chance = random.Random(self.seed)
+        self.log = make_random_log(self.seed, self.vnode_count, self.epoch_count)
+        self.expected = records_of(self.log)
+
+    # Its processes ---------------------------------------------------------------------------------------
+
+    def start_worker(self) -> Actor:
+        return self._start("worker", lambda hands: hands.work())
+
+    def start_abandonment(self, sequence_id: SequenceId) -> Actor:
+        return self._start("person", lambda hands: hands.operations().abandon(sequence_id, reason="somebody said so"))
+
+    def _start(self, name: str, work: Callable[["_Hands"], None]) -> Actor:
+        number = len(self.actors) + 1
+        process = SeenProcess(f"{name} {number}", look=self.look)
+        lines: list[str] = []
+        hands = _Hands(self, process, number, lines)
+        actor = Actor(process, lambda: work(hands), lines)
+        self.actors.append(actor)
+        return actor
+
+    def spread(self, count: int) -> None:
+        if self.dataset_id is not None:
+            SimLaneStore(self.db).spread(self.dataset_id, count)
+            self.look()
+
+    def drain(self) -> None:
+        SimSinkWorkerStore(self.db).drain(JOB)
+
+    def expire(self) -> None:
+        """Let all leases run out."""
+        self.db.advance(LEASE_S + 1)
+
+    # What is so ------------------------------------------------------------------------------------------
+
+    @property
+    def dataset_id(self) -> DatasetId | None:
+        return next(iter(self.db.datasets), None)
+
+    def find_holder(self, lane_id: LaneId) -> int:
+        """The place among the actors of who held the lane last; -1: nobody did."""
+        run_id = self.db.leases[lane_id].run_id
+        return -1 if run_id is None else number_of(run_id) - 1
+
+    def list_open(self) -> list[SequenceRow]:
+        return [row for row in self.db.sequences.values() if row.state.is_open]
+
+    def is_published(self) -> bool:
+        """Whether all of the log is published, and the vnodes are spread as they are to be."""
+        if self.dataset_id is None:
+            return False
+        found = SimLaneStore(self.db).load(self.dataset_id)[self.dataset_id]
+        at = {vnode: _position(mark) for lane in found.lanes for vnode, mark in lane.vnodes.items()}
+        return at == self.log.ends() and not plan_moves(found, frozenset(at))
+
+    def published(self) -> Records:
+        """The rows of the files that the log names."""
+        records: Records = Counter()
+        for role in Role:
+            found = SimPublishedFiles(self.db).find(JOB, URN, role=role)
+            for file in [file for segment in (found.segments if found else ()) for file in segment.files()]:
+                rows = pq.read_table(BytesIO(self.disk.read(file.path))).to_pylist()
+                records.update((role.value, row["vnode"], row["n"]) for row in rows)
+        return records
+
+    # What is seen ----------------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Take the next observation, unless nothing has changed."""
+        seen = self._observe()
+        if not self.trace or self.trace[-1] != seen:
+            self.trace.append(seen)
+
+    def _observe(self) -> LaneObservation:
+        db = self.db
+        rows = {sequence.lane_id: self._observe_row(sequence) for sequence in self.list_open()}
+        truncated = {vnode: at for vnode, at in self.log.truncated().items() if at > 0}
+        return LaneObservation(
+            {self._name(lane_id): ObservedLane(db.leases[lane_id].fence, rows.get(lane_id)) for lane_id in db.lanes},
+            {
+                key.name: ObservedVnode(self._name(key.lane_id), _position(key.watermark), self._moved_by.get(key.name))
+                for key in db.keys.values()
+            },
+            self._observe_visible(),
+            truncated,
+        )
+
+    def _observe_row(self, sequence: SequenceRow) -> ObservedRow:
+        sequence_id = sequence.sequence_id
+        if sequence_id not in self._files:
+            sealed = [each for each in self.db.segments.values() if each.sequence_id == sequence_id and each.sealed]
+            self._files[sequence_id] = frozenset(
+                path for each in sealed for path, *_facts in list_published(each.payload, each.digest)
+            )
+        return ObservedRow(
+            str(sequence_id),
+            sequence.fence,
+            {
+                self.db.keys[move.key_id].name: (_position(move.old), _position(move.new))
+                for move in self.db.moves.values()
+                if move.sequence_id == sequence_id
+            },
+            self._files[sequence_id],
+            sequence.state is SequenceState.ABANDONING,
+        )
+
+    def _observe_visible(self) -> frozenset[str]:
+        calls, visible = self._visible
+        if calls != self.disk.calls:
+            shown = (path for path in self.disk.files() if not any(part[:1] in "._" for part in path.split("/")[1:]))
+            self._visible = self.disk.calls, frozenset(shown)
+        return self._visible[1]
+
+    def _name(self, lane_id: LaneId) -> str:
+        return f"lane {self.db.lanes[lane_id].number}"
+
+    def note_move(self, vnode: str, fence: int) -> None:
+        self._moved_by[vnode] = fence
+
+
+class NotedLaneStore(SimLaneStore):
+    """Tells the world under which fence vnodes moved."""
+
+    def __init__(self, world: SinkWorld) -> None:
+        super().__init__(world.db)
+        self._world = world
+
+    def move(self, lease: Lease, number: int, vnodes: Any) -> frozenset[str]:
+        before = {key.name: key.lane_id for key in self._db.keys.values()}
+        there = super().move(lease, number, vnodes)
+        for key in self._db.keys.values():
+            if before[key.name] != key.lane_id:
+                self._world.note_move(key.name, lease.fence)
+        return there
+
+
+class _Hands:
+    """What a process of the world works with: its own clock, and ports whose calls are the process's."""
+
+    def __init__(self, world: SinkWorld, process: SeenProcess, number: int, lines: list[str]) -> None:
+        self._world = world
+        self._process = process
+        self._lines = lines
+        self._clock = TurningClock(number, now_s=1e6 * number)
+        self._chance = random.Random(f"{world.seed} {number}")
+        self._fs: Any = WatchedFileSystem(process, "fs", SimFileSystem(world.disk), FREE)
+        db = world.db
+        self._stores = Stores(
+            leases=self._watch("leases", SimLeaseStore(db)),
+            datasets=self._watch("datasets", SimDatasetStore(db)),
+            runs=self._watch("runs", SimRunStore(db)),
+            commits=self._watch("log", SimCommitStepStore(db)),
+            lanes=self._watch("lanes", NotedLaneStore(world)),
+            published=self._watch("published", SimPublishedFiles(db)),
+            destinations=self._watch("destinations", SimDestinationStore(db)),
+            events=_UNREACHED,
+            sink_workers=self._watch("workers", SimSinkWorkerStore(db)),
+            rate_shares=SimRateShareStore(db),
+        )
+
+    def work(self) -> None:
+        """Be a worker of the sink until the world says that it is over, or somebody drains the sink."""
+        job = _job()
+        request = DestinationRequest(
+            JOB, ROOT, self._fs, ROOT, self._stores, self._open_file_system, self._clock.new_id
+        )
+        ports = SinkPorts(
+            job=job,
+            stores=self._stores,
+            destination=open_posix_destination(request),
+            open_file_system=self._open_file_system,
+            fs=self._fs,
+            interrupt=lambda _attempt: None,
+            clock=self._clock,
+            say=self._lines.append,
+            wait=self._wait,
+            configuration="the same",
+        )
+        ports.destination.bind()
+        dataset_id = self._stores.datasets.register(JOB, [URN])[URN]
+        make_first_lanes(job, self._stores, [dataset_id])
+        sink = DatasetSink(
+            urn=URN,
+            dataset_id=dataset_id,
+            spec=DatasetSpec(quality=QualitySpec(dead_letter_fraction_max=1.0)),
+            source=FakeEpochSource(self._world.log, chance=self._chance, pace_s=0.0),
+            policy=RollPolicy(age_s=0.0),
+            lane_format=LaneFormat(dict.fromkeys(Role, arrow_schema(COLUMNS)), FileFormat.PARQUET, "zstd"),
+        )
+        SinkWorker(ports, {dataset_id: sink}).run()
+
+    def operations(self) -> LogOperations:
+        return LogOperations(
+            store=self._stores.commits,
+            leases=self._stores.leases,
+            open_file_system=self._open_file_system,
+            interrupt=lambda _attempt: None,
+            clock=self._clock,
+            holder=Holder(self._process.name, RunId(self._clock.new_id())),
+            say=self._lines.append,
+            lease_ttl_s=LEASE_S,
+        )
+
+    def _wait(self, seconds: float) -> bool:
+        self._clock.turn(seconds)
+        return self._world.is_over()
+
+    def _open_file_system(self, _uri: str) -> tuple[Any, str]:
+        return self._fs, ROOT
+
+    def _watch(self, prefix: str, port: object) -> Any:
+        return Watched(self._process, prefix, port)
+
+
+def _position(mark: Watermark | None) -> int:
+    return _NOWHERE if mark is None else int(mark.value)
+
+
+def _job() -> JobSpec:
+    return JobSpec(
+        job=JOB,
+        source=JdbcSourceSpec(connection="none"),
+        destination=ROOT,
+        lease=LeaseSpec(ttl_s=LEASE_S),
+        retire_grace_s=0.0,
+        sink=SinkSpec(lanes=2, roll=RollSpec(age_s=0.0)),
+        log=LogSpec(fold_keep=0, fold_min=2, fold_age_s=0.0),
+    )
