@@ -31,16 +31,21 @@ _PLAIN: Final = MappingProxyType(
 _JSON_NAMES: Final = MappingProxyType({"tinyint": "byte", "smallint": "short", "int": "integer", "bigint": "long"})
 _DECIMAL: Final = re.compile(r"decimal\((\d+),(\d+)\)")
 _ARRAY: Final = re.compile(r"array<(.+)>")
+# Of plain types only: such as the headers of a record.
+_STRUCT: Final = re.compile(r"struct<((?:\w+:\w+,)*\w+:\w+)>")
 
 
 def arrow_type(spark_type: str) -> pa.DataType | None:
-    """The Arrow type of a Spark type as ``simpleString`` writes it; None for structs, maps and others without one."""
+    """The Arrow type of a Spark type as ``simpleString`` writes it; None for maps, nested structs and such."""
     if (decimal := _DECIMAL.fullmatch(spark_type)) is not None:
         return pa.decimal128(int(decimal[1]), int(decimal[2]))
     if (array := _ARRAY.fullmatch(spark_type)) is not None:
         element = arrow_type(array[1])
         # The element has the same name in Spark's own files.
         return None if element is None else pa.list_(pa.field("element", element))
+    if (fields := _fields_of(spark_type)) is not None:
+        kinds = [(name, arrow_type(kind)) for name, kind in fields]
+        return None if any(kind is None for _name, kind in kinds) else pa.struct(kinds)
     return _PLAIN.get(spark_type)
 
 
@@ -61,4 +66,15 @@ def schema_to_json(columns: Sequence[tuple[str, str]]) -> dict[str, object]:
 def _type_to_json(spark_type: str) -> object:
     if (array := _ARRAY.fullmatch(spark_type)) is not None:
         return {"type": "array", "elementType": _type_to_json(array[1]), "containsNull": True}
+    if (fields := _fields_of(spark_type)) is not None:
+        return schema_to_json(fields)
     return _JSON_NAMES.get(spark_type, spark_type)
+
+
+def _fields_of(spark_type: str) -> list[tuple[str, str]] | None:
+    """The fields of a struct of plain types; None for any other type."""
+    found = _STRUCT.fullmatch(spark_type)
+    if found is None:
+        return None
+    pairs = (field.partition(":") for field in found[1].split(","))
+    return [(name, kind) for name, _colon, kind in pairs]

@@ -11,6 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from pyspark.sql import types as t
 
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.rows.arrow_types import arrow_schema, schema_to_json
+from gobblin_assets.rows.schema_merge import parse_schema
 from gobblin_assets.sources.kafka.arrow_decoding import ArrowDecoder
 from gobblin_assets.sources.kafka.arrow_json import ArrowJson
 from gobblin_assets.sources.kafka.ddl_columns import read_ddl
@@ -283,3 +285,21 @@ def test_a_ddl_gives_the_names_of_sparks_types() -> None:
         ("d", "array<array<timestamp>>"),
         ("e", "decimal(10,0)"),
     )
+
+
+def test_files_can_be_made_of_all_columns_that_records_give() -> None:
+    read = KafkaReadSpec.model_validate(
+        {
+            "value": {"format": "json", "schema": "a int, b array<decimal(3,1)>"},
+            "keep": ["topic", "key", "headers", "partition", "offset", "timestamp", "timestamp_type"],
+        }
+    )
+    decoder = ArrowDecoder(read, TOPIC)
+
+    for columns, schema in (
+        (decoder.columns, decoder.schema),
+        (decoder.dead_letter_columns, decoder.dead_letter_schema),
+    ):
+        assert arrow_schema(columns) == schema
+        named = ",".join(f"{name}:{kind}" for name, kind in columns)
+        assert parse_schema(schema_to_json(columns)).simpleString() == f"struct<{named}>"
