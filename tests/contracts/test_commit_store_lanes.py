@@ -12,7 +12,7 @@ from gobblin_assets.model.state import DatasetId, LaneId
 from gobblin_assets.model.urn import Role
 from gobblin_assets.state.leases import Lease
 from tests.contracts.test_lane_store import publish, two_lanes
-from tests.support.commit_log import JOB, TTL_S, LogWorld, move
+from tests.support.commit_log import JOB, TTL_S, Built, LogWorld, move
 
 ALL = FoldBounds(keep=0, count_min=1, age_s=0.0, history_s=1_000.0, keep_marked=0)
 
@@ -275,3 +275,52 @@ def test_a_lane_forgets_only_what_is_its_own(log: LogWorld) -> None:
     assert log.commits.forget(first.lane_id, fence=first.fence, bounds=ALL, limit=9) == 1
     assert set(log.commits.find_known([mine.sequence_id, other.sequence_id])) == {other.sequence_id}
     assert log.commits.forget(second.lane_id, fence=second.fence, bounds=ALL, limit=9) == 1
+
+
+def whole_that_ran_out(log: LogWorld, **options: Any) -> tuple[Lease, Built, Lease]:
+    """A lease of lane 1, what the holder of the whole sealed before its lease ran out, and a lease of lane 0."""
+    first, second = two_lanes(log)
+    publish(log, second, "b", None, 10)
+    log.leases.release([first, second])
+    built = log.prepare(log.take(first.dataset_id), **options)
+    log.advance(TTL_S + 1)
+    return log.take_lane(second.lane_id), built, log.take_lane(first.lane_id)
+
+
+def test_a_lane_does_not_publish_what_an_open_sequence_of_another_lane_publishes(log: LogWorld) -> None:
+    second, built, first = whole_that_ran_out(log, moves=[move(10, 20, key="b")])
+    own = log.build(second, moves=[move(10, 15, key="b")])
+
+    with pytest.raises(ConflictError, match="another lane"):
+        log.commits.seal(own.order)
+    publish(log, second, "c", None, 1)
+    log.commits.finish(built.sequence_id, fence=first.fence)
+
+    publish(log, second, "b", 20, 30)
+
+
+def test_what_is_published_while_a_replacement_is_open_would_be_retired_by_it(log: LogWorld) -> None:
+    second, built, first = whole_that_ran_out(log, replaces=True, moves=[])
+    own = log.build(second, moves=[move(10, 20, key="b")])
+
+    with pytest.raises(ConflictError, match="another lane"):
+        log.commits.seal(own.order)
+    log.publish(second, partition="2026", moves=[])
+    log.commits.finish(built.sequence_id, fence=first.fence)
+
+    log.publish(second, moves=[move(10, 20, key="b")])
+    view = log.published.find(JOB, log.names[second.dataset_id][1], role=Role.DATA)
+    assert view is not None
+    assert len(view.segments) == 3, "that of the replacement, the other partition's, and what came after it"
+
+
+def test_nothing_is_replaced_while_a_sequence_of_another_lane_is_open(log: LogWorld) -> None:
+    first, second = two_lanes(log)
+    built = log.prepare(second, moves=[move(None, 10, key="b")])
+    log.leases.release([first, second])
+    whole = log.take(first.dataset_id)
+
+    with pytest.raises(ConflictError, match="another lane"):
+        log.prepare(whole, replaces=True, moves=[])
+    log.leases.release([whole])
+    log.commits.finish(built.sequence_id, fence=log.take_lane(second.lane_id).fence)

@@ -164,6 +164,7 @@ def seal(db: SimDatabase, order: SealOrder) -> None:
     keys = _make_keys(db, order)
     for move in order.moves:
         _plan_move(db, order, keys[move.key, move.partition], move)
+    _require_closed_elsewhere(db, row)
     if row.fence != order.fence and db.holds(Guard.SEAL_CHECKS_SEQUENCE_FENCE):
         raise contradiction("the seal", order.sequence_id)
     if db.holds(Guard.ONE_OPEN_SEQUENCE) and any(
@@ -235,6 +236,17 @@ def _plan_move(db: SimDatabase, order: SealOrder, key_id: KeyId, move: KeyMove) 
             f"the watermark of {move.key!r} is not where this sequence started from", sequence_id=str(sequence_id)
         )
     db.moves.put((sequence_id, key_id), planned)
+
+
+def _require_closed_elsewhere(db: SimDatabase, row: SequenceRow) -> None:
+    for other in db.sequences.values():
+        if other.dataset_id != row.dataset_id or other.lane_id == row.lane_id or not other.state.is_open:
+            continue
+        own, theirs = (
+            {move.key_id for move in db.moves.values() if move.sequence_id == each.sequence_id} for each in (row, other)
+        )
+        if own & theirs or ((row.replaces or other.replaces) and row.partition == other.partition):
+            raise ConflictError(f"sequence {other.sequence_id} of another lane is open")
 
 
 def _merged(stored: str, added: Mapping[str, object]) -> dict[str, object]:

@@ -18,7 +18,7 @@ from gobblin_assets.commit.postgres.guards import hold_fences, lock_sequences, r
 from gobblin_assets.commit.segment import combine_digests
 from gobblin_assets.commit.sequence import KeyMove, SealOrder
 from gobblin_assets.db.json_column import to_jsonb
-from gobblin_assets.db.sequence_states import result, starts
+from gobblin_assets.db.sequence_states import IS_OPEN, result, starts
 from gobblin_assets.errors import ConflictError, CorruptionError
 from gobblin_assets.model.sequence_state import SequenceEvent, SequenceState, target_of
 from gobblin_assets.model.state import SequenceId
@@ -92,6 +92,21 @@ _PLAN_INTERVALS = text("""
       JOIN gobblin.watermark_key k ON k.dataset_id = i.dataset_id AND k.name = i.name AND k.partition = i.partition
 """)
 
+# Who held the dataset as a whole may have left an open sequence in lane 0. Until it ends, no other lane publishes the
+# same keys: its records would be published twice. And nothing else is published where it replaces all that is there:
+# the replacement would retire what it has not read. It is seen: its seal kept takers of lanes out until it committed.
+_FIND_OPEN_ELSEWHERE = text(f"""
+    SELECT s.sequence_id, o.sequence_id AS other
+      FROM gobblin.commit_sequence s
+      JOIN gobblin.lane n ON n.dataset_id = s.dataset_id AND n.lane_id <> s.lane_id
+      JOIN gobblin.commit_sequence o ON o.lane_id = n.lane_id AND o.state {IS_OPEN}
+     WHERE s.sequence_id = ANY (CAST(:sequence_ids AS uuid[]))
+       AND ((s.replaces OR o.replaces) AND s.partition = o.partition
+            OR EXISTS (SELECT FROM gobblin.planned_move m JOIN gobblin.planned_move t USING (key_id)
+                        WHERE m.sequence_id = s.sequence_id AND t.sequence_id = o.sequence_id))
+     LIMIT 1
+""")
+
 # Subqueries, since the planner expects few rows of a join with so many conditions, and then compares all with all.
 _SEAL = text(f"""
     UPDATE gobblin.commit_sequence s
@@ -122,6 +137,7 @@ def seal(connection: Connection, orders: Sequence[SealOrder]) -> None:
     _require_versions(connection, left)
     totals = _seal_segments(connection, left)
     _plan_moves(connection, left)
+    _require_closed_elsewhere(connection, left)
     sealed = [
         {
             "sequence_id": order.sequence_id,
@@ -243,6 +259,16 @@ def _require_keys(
             "another lane",
             hint="Another process published or moved them meanwhile; the next read starts from where they are.",
             sequence_id=", ".join(sorted({str(order.sequence_id) for order, _move in planned})),
+        )
+
+
+def _require_closed_elsewhere(connection: Connection, orders: Sequence[SealOrder]) -> None:
+    asked = {"sequence_ids": [order.sequence_id for order in orders]}
+    for row in connection.execute(_FIND_OPEN_ELSEWHERE, asked):
+        raise ConflictError(
+            f"sequence {row.other} of another lane is open, and publishes the same keys or replaces the partition",
+            hint="Complete it first: `gobblin-assets recover`, or run its sink.",
+            sequence_id=str(row.sequence_id),
         )
 
 
