@@ -1,0 +1,39 @@
+"""What a worker of a sink does when the commit log refuses or does not answer: it goes on, and nothing is lost."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from gobblin_assets.errors import RetryableError
+from gobblin_assets.failpoints import Failpoint, install
+from tests.support.sink_lake import SinkLake, SinkWorld
+
+
+@pytest.fixture
+def world(database_url: str, tmp_path: Path) -> Iterator[SinkWorld]:
+    # A lane that failed rests for five seconds, and the clock runs fast.
+    opened = SinkWorld(SinkLake(database_url, str(tmp_path), speed=200.0))
+    yield opened
+    opened.close()
+
+
+def fail_some(point: Failpoint, count: int) -> tuple[list[Failpoint], Callable[[Failpoint], None]]:
+    raised: list[Failpoint] = []
+
+    def act(reached: Failpoint) -> None:
+        if reached is point and len(raised) < count:
+            raised.append(reached)
+            raise RetryableError("the log does not answer")
+
+    return raised, act
+
+
+def test_a_worker_goes_on_when_no_lane_could_begin_an_attempt(world: SinkWorld) -> None:
+    raised, act = fail_some(Failpoint.ATTEMPT_REGISTERED, 1)
+
+    with install(act):
+        world.work()
+
+    assert len(raised) == 1
+    world.check_exactly_once()
