@@ -1,12 +1,16 @@
 """What a worker of a sink does when the commit log refuses or does not answer: it goes on, and nothing is lost."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from gobblin_assets.commit.lanes import DatasetLanes
+from gobblin_assets.commit.postgres.lanes import PostgresLaneStore
 from gobblin_assets.errors import RetryableError
 from gobblin_assets.failpoints import Failpoint, install
+from gobblin_assets.model.state import DatasetId
 from tests.support.sink_lake import SinkLake, SinkWorld
 
 
@@ -36,4 +40,29 @@ def test_a_worker_goes_on_when_no_lane_could_begin_an_attempt(world: SinkWorld) 
         world.work()
 
     assert len(raised) == 1
+    world.check_exactly_once()
+
+
+class LanesOutOfReach(PostgresLaneStore):
+    """Does not answer once, as soon as leases are held."""
+
+    def __init__(self, world: SinkWorld) -> None:
+        super().__init__(world.engine)
+        self._world = world
+        self.failed = 0
+
+    def load(self, *dataset_ids: DatasetId) -> Mapping[DatasetId, DatasetLanes]:
+        if not self.failed and self._world.count_held_lanes():
+            self.failed += 1
+            raise RetryableError("the log does not answer")
+        return super().load(*dataset_ids)
+
+
+def test_lanes_that_were_taken_and_not_loaded_are_given_back(world: SinkWorld) -> None:
+    lanes = LanesOutOfReach(world)
+    world.stores = replace(world.stores, lanes=lanes)
+
+    world.work()
+
+    assert lanes.failed == 1
     world.check_exactly_once()

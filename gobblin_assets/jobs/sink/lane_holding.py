@@ -45,7 +45,14 @@ class LaneHolding:
         leases = self.keeper.take_lanes(list(wanted), self.holder) if wanted else []
         if not leases:
             return []
-        sinks = {lease.lane_id: wanted[lease.lane_id] for lease in leases}
+        try:
+            return self._recover_all(leases, {lease.lane_id: wanted[lease.lane_id] for lease in leases})
+        except GobblinError:
+            # Otherwise they are renewed for ever, and no worker writes them, not even this one.
+            self.release(leases)
+            raise
+
+    def _recover_all(self, leases: Sequence[Lease], sinks: Mapping[LaneId, DatasetSink]) -> list[HeldLane]:
         errors = self.ports.destination.check_logs({sinks[lease.lane_id].urn: lease for lease in leases})
         recovered: list[Lease] = []
         for lease in leases:
