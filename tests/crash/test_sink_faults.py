@@ -1,5 +1,6 @@
 """What a worker of a sink does when the commit log refuses or does not answer: it goes on, and nothing is lost."""
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -66,3 +67,17 @@ def test_lanes_that_were_taken_and_not_loaded_are_given_back(world: SinkWorld) -
 
     assert lanes.failed == 1
     world.check_exactly_once()
+
+
+def test_a_log_that_failed_long_ago_rests_as_if_for_the_first_time(world: SinkWorld) -> None:
+    def wait(seconds: float) -> bool:
+        time.sleep(seconds / world.lake.speed)
+        return world.is_published()
+
+    worker = world.open_worker(wait)
+    (sink,) = worker.sinks.values()
+    sink.failures = 8
+
+    worker.run()
+
+    assert sink.failures == 0

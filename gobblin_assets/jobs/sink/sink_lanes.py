@@ -14,7 +14,7 @@ from gobblin_assets.errors import FencedError, GobblinError, RejectedError
 from gobblin_assets.jobs.sink.cut_publishing import CutPublisher
 from gobblin_assets.jobs.sink.dataset_sink import DatasetSink
 from gobblin_assets.jobs.sink.held_lane import HeldLane, LaneCut
-from gobblin_assets.jobs.sink.lane_holding import REST_S, REST_S_MAX, LaneHolding
+from gobblin_assets.jobs.sink.lane_holding import LaneHolding, decide_rest_s
 from gobblin_assets.jobs.sink.lane_shares import decide_quota, decide_shares, lanes_in_use, plan_moves, plan_places
 from gobblin_assets.jobs.sink.lane_writer import Cut, VnodeSpan
 from gobblin_assets.jobs.sink.sink_ports import SinkPorts
@@ -189,6 +189,7 @@ class SinkLanes:
                 failed.add(each.lane.lane_id)
                 self.rest(sink, each.lane, outcome)
                 continue
+            sink.failures = 0
             self._note_published(each.lane, outcome, {vnode: span.end for vnode, span in each.cut.spans.items()})
             for vnode, span in each.cut.spans.items():
                 if sink.reader is not None:
@@ -236,7 +237,7 @@ class SinkLanes:
     def fail(self, sink: DatasetSink, error: GobblinError) -> None:
         """The log of the dataset fails: its lanes are given up, and all of it rests."""
         sink.failures += 1
-        rest_s = min(REST_S_MAX, REST_S * 2 ** (sink.failures - 1))
+        rest_s = decide_rest_s(sink.failures)
         sink.not_before_s = self.ports.clock.monotonic() + rest_s
         sink.start = None
         self.ports.say(f"{sink.urn}: rests for {rest_s:.0f} s: {error}")
