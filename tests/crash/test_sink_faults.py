@@ -1,17 +1,19 @@
 """What a worker of a sink does when the commit log refuses or does not answer: it goes on, and nothing is lost."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
 from gobblin_assets.commit.lanes import DatasetLanes
 from gobblin_assets.commit.postgres.lanes import PostgresLaneStore
 from gobblin_assets.errors import RetryableError
 from gobblin_assets.failpoints import Failpoint, install
 from gobblin_assets.model.state import DatasetId
+from gobblin_assets.state.leases import Lease
 from tests.support.sink_lake import SinkLake, SinkWorld
 
 
@@ -81,3 +83,31 @@ def test_a_log_that_failed_long_ago_rests_as_if_for_the_first_time(world: SinkWo
     worker.run()
 
     assert sink.failures == 0
+
+
+class TakenOver(PostgresLaneStore):
+    """Another process takes the first lane over, and leaves it, before a vnode is placed in it."""
+
+    def __init__(self, world: SinkWorld) -> None:
+        super().__init__(world.engine)
+        self._engine_of_world = world.engine
+        self.fenced = 0
+
+    def place(self, lease: Lease, vnodes: Sequence[str]) -> frozenset[str]:
+        if not self.fenced:
+            self.fenced += 1
+            leave = "UPDATE gobblin.lease SET fence = fence + 1, owner = NULL, expires_at = NULL WHERE lane_id = :id"
+            with self._engine_of_world.begin() as connection:
+                connection.execute(text(leave), {"id": lease.lane_id})
+        return super().place(lease, vnodes)
+
+
+def test_a_worker_goes_on_without_a_lane_that_was_taken_over_before_it_places_vnodes(world: SinkWorld) -> None:
+    lanes = TakenOver(world)
+    world.stores = replace(world.stores, lanes=lanes)
+
+    world.work()
+
+    assert lanes.fenced == 1
+    assert any("taken over" in line for line in world.lines)
+    world.check_exactly_once()

@@ -77,8 +77,9 @@ class SinkLanes:
             return False
         if sink.start is not None and now_s - sink.started_s < DISCOVER_EVERY_S:
             return True
+        # Outside: what the commit log does not answer is no fault of the dataset's log.
+        state = self.ports.stores.datasets.load(JobName(self.ports.job.job), [sink.urn])[sink.urn]
         try:
-            state = self.ports.stores.datasets.load(JobName(self.ports.job.job), [sink.urn])[sink.urn]
             start = sink.source.find_start(state)
         except GobblinError as error:
             self.fail(sink, error)
@@ -94,10 +95,15 @@ class SinkLanes:
         places = plan_places(found, sorted(sink.vnodes))
         moves = plan_moves(found, sink.vnodes)
         of_lane = {state.lane_id: state for state in found.lanes}
-        for lane in sink.lanes.values():
+        for lane in list(sink.lanes.values()):
             state = of_lane[lane.lane_id]
             new = [vnode for vnode, number in places.items() if number == lane.number]
-            placed = self.ports.stores.lanes.place(lane.lease, new) if new else frozenset()
+            try:
+                placed = self.ports.stores.lanes.place(lane.lease, new) if new else frozenset()
+            except FencedError as error:
+                self.rest(sink, lane, error)
+                self.assign(sink)
+                continue
             lane.moves = {
                 v: to for v, to in moves.get(lane.number, {}).items() if v in lane.read_to or v in state.vnodes
             }
