@@ -309,9 +309,9 @@ def test_what_is_published_while_a_replacement_is_open_would_be_retired_by_it(lo
     log.commits.finish(built.sequence_id, fence=first.fence)
 
     log.publish(second, moves=[move(10, 20, key="b")])
-    view = log.published.find(JOB, log.names[second.dataset_id][1], role=Role.DATA, partition="")
+    view = log.published.find(JOB, log.names[second.dataset_id][1], role=Role.DATA)
     assert view is not None
-    assert len(view.segments) == 2, "that of the replacement, and what came after it"
+    assert len(view.segments) == 3, "that of the replacement, the other partition's, and what came after it"
 
 
 def test_nothing_is_replaced_while_a_sequence_of_another_lane_is_open(log: LogWorld) -> None:

@@ -97,6 +97,8 @@ class _Place:
 class FakeReader:
     """``LogReader`` of one FakeLog. A read ends at a random item, or at the end of the log; it never waits.
 
+    Like a consumer of Kafka's, it can't be read once it is closed.
+
     Records of an epoch that has not ended are given as well.
     """
 
@@ -105,6 +107,7 @@ class FakeReader:
     _places: dict[str, _Place] = field(default_factory=dict)
     _has_new_vnodes: bool = False
     _chunk_id: int = 0
+    _is_closed: bool = False
 
     def assign(self, positions: Mapping[str, int], *, epochs: Mapping[str, int] = NEVER_CUT) -> None:
         # The numbers of epochs are the log's own: those behind a position are above the one of its barrier.
@@ -127,6 +130,7 @@ class FakeReader:
             mine = {vnode: each for vnode, each in self._places.items() if each.index == index}
             for chunk in self._cut(index, mine):
                 yield chunk
+                assert not self._is_closed, "read after its end"
                 if self.chance.random() < 0.1:
                     return
             epoch = self.log.find_epoch(index)
@@ -168,3 +172,4 @@ class FakeReader:
 
     def close(self) -> None:
         self._places = {}
+        self._is_closed = True

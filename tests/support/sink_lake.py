@@ -232,9 +232,9 @@ class SinkWorld:
             assert time.monotonic() < deadline, f"the worker did not get on: {self.lines[-5:]}"
             return ask()
 
-        self._open_worker(wait).run()
+        self.open_worker(wait).run()
 
-    def _open_worker(self, wait: Callable[[float], bool]) -> SinkWorker:
+    def open_worker(self, wait: Callable[[float], bool]) -> SinkWorker:
         job = self.lake.job()
         fs, root = open_file_system(self.lake.root)
         clock = FastClock(self.lake.speed)

@@ -18,8 +18,13 @@ from gobblin_assets.model.urn import Role
 from gobblin_assets.rows.new_files import NewFiles
 from gobblin_assets.state.leases import Holder, Lease, LeaseKeeper
 
-REST_S: Final = 5.0
-REST_S_MAX: Final = 300.0
+_REST_S: Final = 5.0
+_REST_S_MAX: Final = 300.0
+
+
+def decide_rest_s(failures: int) -> float:
+    """Seconds of rest after so many failures in a row, of which there may be thousands."""
+    return float(min(_REST_S_MAX, _REST_S * 2.0 ** min(failures - 1, 10)))
 
 
 @dataclass(slots=True)
@@ -45,7 +50,14 @@ class LaneHolding:
         leases = self.keeper.take_lanes(list(wanted), self.holder) if wanted else []
         if not leases:
             return []
-        sinks = {lease.lane_id: wanted[lease.lane_id] for lease in leases}
+        try:
+            return self._recover_all(leases, {lease.lane_id: wanted[lease.lane_id] for lease in leases})
+        except GobblinError:
+            # Otherwise they are renewed for ever, and no worker writes them, not even this one.
+            self.release(leases)
+            raise
+
+    def _recover_all(self, leases: Sequence[Lease], sinks: Mapping[LaneId, DatasetSink]) -> list[HeldLane]:
         errors = self.ports.destination.check_logs({sinks[lease.lane_id].urn: lease for lease in leases})
         recovered: list[Lease] = []
         for lease in leases:
@@ -62,7 +74,7 @@ class LaneHolding:
     def rest(self, lease: Lease, label: str, error: GobblinError) -> None:
         """Give a lane that failed back, and leave it alone for a while, longer each time."""
         count = self.failures[lease.lane_id] = self.failures.get(lease.lane_id, 0) + 1
-        rest_s = min(REST_S_MAX, REST_S * 2 ** (count - 1))
+        rest_s = decide_rest_s(count)
         self.resting[lease.lane_id] = self.ports.clock.monotonic() + rest_s
         self.ports.say(f"{label}: rests for {rest_s:.0f} s: {error}")
         self.release([lease])

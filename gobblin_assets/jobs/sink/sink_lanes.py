@@ -14,7 +14,7 @@ from gobblin_assets.errors import FencedError, GobblinError, RejectedError
 from gobblin_assets.jobs.sink.cut_publishing import CutPublisher
 from gobblin_assets.jobs.sink.dataset_sink import DatasetSink
 from gobblin_assets.jobs.sink.held_lane import HeldLane, LaneCut
-from gobblin_assets.jobs.sink.lane_holding import REST_S, REST_S_MAX, LaneHolding
+from gobblin_assets.jobs.sink.lane_holding import LaneHolding, decide_rest_s
 from gobblin_assets.jobs.sink.lane_shares import decide_quota, decide_shares, lanes_in_use, plan_moves, plan_places
 from gobblin_assets.jobs.sink.lane_writer import Cut, VnodeSpan
 from gobblin_assets.jobs.sink.sink_ports import SinkPorts
@@ -82,8 +82,9 @@ class SinkLanes:
             return False
         if sink.start is not None and now_s - sink.started_s < DISCOVER_EVERY_S:
             return True
+        # Outside: what the commit log does not answer is no fault of the dataset's log.
+        state = self.ports.stores.datasets.load(JobName(self.ports.job.job), [sink.urn])[sink.urn]
         try:
-            state = self.ports.stores.datasets.load(JobName(self.ports.job.job), [sink.urn])[sink.urn]
             start = sink.source.find_start(state)
         except GobblinError as error:
             self.fail(sink, error)
@@ -99,10 +100,15 @@ class SinkLanes:
         places = plan_places(found, sorted(sink.vnodes))
         moves = plan_moves(found, sink.vnodes)
         of_lane = {state.lane_id: state for state in found.lanes}
-        for lane in sink.lanes.values():
+        for lane in list(sink.lanes.values()):
             state = of_lane[lane.lane_id]
             new = [vnode for vnode, number in places.items() if number == lane.number]
-            placed = self.ports.stores.lanes.place(lane.lease, new) if new else frozenset()
+            try:
+                placed = self.ports.stores.lanes.place(lane.lease, new) if new else frozenset()
+            except FencedError as error:
+                self.rest(sink, lane, error)
+                self.assign(sink)
+                continue
             lane.moves = {
                 v: to for v, to in moves.get(lane.number, {}).items() if v in lane.read_to or v in state.vnodes
             }
@@ -194,6 +200,7 @@ class SinkLanes:
                 failed.add(each.lane.lane_id)
                 self.rest(sink, each.lane, outcome)
                 continue
+            sink.failures = 0
             self._note_published(each.lane, outcome, {vnode: span.end for vnode, span in each.cut.spans.items()})
             for vnode, span in each.cut.spans.items():
                 if sink.reader is not None:
@@ -241,7 +248,7 @@ class SinkLanes:
     def fail(self, sink: DatasetSink, error: GobblinError) -> None:
         """The log of the dataset fails: its lanes are given up, and all of it rests."""
         sink.failures += 1
-        rest_s = min(REST_S_MAX, REST_S * 2 ** (sink.failures - 1))
+        rest_s = decide_rest_s(sink.failures)
         sink.not_before_s = self.ports.clock.monotonic() + rest_s
         sink.start = None
         self.ports.say(f"{sink.urn}: rests for {rest_s:.0f} s: {error}")

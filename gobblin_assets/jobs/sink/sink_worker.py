@@ -156,6 +156,9 @@ class SinkWorker:
             for item in reader.read(wait_s=_READ_S):
                 if isinstance(item, StreamChunk):
                     self._write(sink, item)
+                    if sink.reader is not reader:
+                        # The last lane of the dataset failed, and its reader is closed.
+                        return
                 elif isinstance(item, Barrier):
                     self._pass(sink, item)
                     return
