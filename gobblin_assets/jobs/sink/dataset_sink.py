@@ -77,6 +77,6 @@ class DatasetSink:
             raise RejectedError(
                 f"{self.urn}: {found.description}",
                 field="quality.dead_letter_fraction_max",
-                hint="Nothing of the cut was published. Correct the decoder, or allow more: quality.dead_letter_count_max "
-                "counts those of one cut, whatever their share.",
+                hint="Nothing of the cut was published. Correct the decoder, or allow more: "
+                "quality.dead_letter_count_max counts those of one cut, whatever their share.",
             )
