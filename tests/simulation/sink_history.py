@@ -32,6 +32,13 @@ class SinkHistory:
 
     def run(self) -> list[Transition]:
         """The transitions that were seen. AssertionError for a step that is none, or an end that is wrong."""
+        try:
+            return self._run()
+        except AssertionError as error:
+            error.add_note(f"seed {self.world.seed}: {self.done}")
+            raise
+
+    def _run(self) -> list[Transition]:
         for turn in range(_TURNS_MAX):
             self._awake(turn)
             if turn < _WILD_TURNS:
@@ -42,7 +49,7 @@ class SinkHistory:
             elif self.world.is_published() and all(actor.is_over for actor in self.world.actors):
                 return self._end()
             self._take_turn(turn)
-        raise AssertionError(f"not all of the log was published: {self.done}, {[a.lines[-3:] for a in self._workers]}")
+        raise AssertionError(f"not all of the log was published: {[each.lines[-3:] for each in self._workers]}")
 
     def _end(self) -> list[Transition]:
         found = self.world.check()

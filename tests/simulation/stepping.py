@@ -40,12 +40,14 @@ class Actor:
     is_over: bool = False
     failure: BaseException | None = None
     _calls_left: int = 0
+    _thread: threading.Thread = field(init=False)
     _go: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     _back: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
 
     def __post_init__(self) -> None:
         self.process.on_call = self._between_calls
-        threading.Thread(target=self._run, name=self.process.name, daemon=True).start()
+        self._thread = threading.Thread(target=self._run, name=self.process.name, daemon=True)
+        self._thread.start()
 
     def go_on(self, calls: int) -> None:
         """Let it make so many calls, or end. Raises what ended it."""
@@ -71,6 +73,8 @@ class Actor:
             self._calls_left = calls
             self._go.release()
             self._back.acquire()
+            if self.is_over:
+                self._thread.join()
 
     def _between_calls(self, process: Process) -> None:
         """A heartbeat's own call comes here no second time."""
