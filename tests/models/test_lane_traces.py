@@ -16,6 +16,7 @@ from tests.models.lane_traces import (
     Transition,
     check_step,
     check_trace,
+    split_by_lane,
 )
 from tests.models.lane_writers import Guard, Lanes, Move
 from tests.models.lanes import LaneWorld, Row, Writer
@@ -108,6 +109,35 @@ def test_a_row_is_given_up_at_once_or_step_by_step() -> None:
         Transition.HIDE,
         Transition.ABANDON,
     ]
+
+
+def test_new_lanes_begin_at_the_highest_fence() -> None:
+    more = replace(SHOWN, lanes={**SHOWN.lanes, "third": ObservedLane(4), "fourth": ObservedLane(4)})
+    assert check_trace([SHOWN, more]) == [Transition.SPREAD]
+    for wrong in (ObservedLane(3), ObservedLane(5), ObservedLane(4, replace(NEXT, fence=4))):
+        with pytest.raises(AssertionError):
+            check_step(SHOWN, replace(more, lanes={**SHOWN.lanes, "third": wrong}))
+
+
+def test_one_transaction_may_be_steps_of_several_lanes() -> None:
+    row = ObservedRow("other", 4, {"c": (7, 9)}, frozenset())
+    both = seen(ObservedLane(1, ROW), visible=FILES, right=ObservedLane(4, row))
+    ended = seen(ObservedLane(1), DONE | {"c": ObservedVnode("right", 9)}, FILES)
+    steps = split_by_lane(both, ended)
+    assert steps[-1] == ended
+    assert check_trace([both, *steps]) == [Transition.FINISH, Transition.FINISH]
+    for wrong in (
+        replace(ended, vnodes=ended.vnodes | {"c": LEFT["c"]}),
+        replace(ended, visible=FILES | {"other"}),
+        replace(ended, lanes={**ended.lanes, "right": ObservedLane(5)}),
+    ):
+        with pytest.raises(AssertionError):
+            check_trace([both, *split_by_lane(both, wrong)])
+
+
+def test_one_step_is_not_split() -> None:
+    assert split_by_lane(SHOWN, FINISHED) == [FINISHED]
+    assert split_by_lane(SHOWN, SHOWN) == [SHOWN]
 
 
 BAD = [
@@ -231,7 +261,7 @@ def test_every_transition_of_the_model_passes() -> None:
     model = Checked(epochs=1, abandonments=1)
     found = search(model)
     assert found.fault is None, found
-    of_code = {Transition.TRUNCATE, Transition.MEET, Transition.BEGIN_ABANDON, Transition.HIDE}
+    of_code = {Transition.TRUNCATE, Transition.MEET, Transition.SPREAD, Transition.BEGIN_ABANDON, Transition.HIDE}
     assert model.found == set(Transition) - of_code
 
 

@@ -1,4 +1,4 @@
-"""A random history of a sink: workers take turns, are killed, sleep past their leases, leave; somebody scales, gives up.
+"""A random history of a sink. Workers take turns, are killed, sleep past their leases; somebody scales, and gives up.
 
 After a while nothing more goes wrong, and the history ends once all of the log is published.
 """
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gobblin_assets.model.sequence_state import SequenceState
-from tests.models.lane_traces import Transition, check_trace, split_by_lane
+from tests.models.lane_traces import Transition
 from tests.simulation.sink_world import SinkWorld
 from tests.simulation.stepping import Actor
 
@@ -32,6 +32,13 @@ class SinkHistory:
 
     def run(self) -> list[Transition]:
         """The transitions that were seen. AssertionError for a step that is none, or an end that is wrong."""
+        try:
+            return self._run()
+        except AssertionError as error:
+            error.add_note(f"seed {self.world.seed}: {self.done}")
+            raise
+
+    def _run(self) -> list[Transition]:
         for turn in range(_TURNS_MAX):
             self._awake(turn)
             if turn < _WILD_TURNS:
@@ -42,23 +49,10 @@ class SinkHistory:
             elif self.world.is_published() and all(actor.is_over for actor in self.world.actors):
                 return self._end()
             self._take_turn(turn)
-        raise AssertionError(f"not all of the log was published: {self.done}, {[a.lines[-3:] for a in self._workers]}")
-
-    def check(self) -> list[Transition]:
-        """The transitions of the trace up to now."""
-        steps = self.world.trace[:1]
-        for seen in self.world.trace[1:]:
-            steps += split_by_lane(steps[-1], seen)
-        return check_trace(steps)
-
-    def stop(self) -> None:
-        """Kill what still works."""
-        for actor in self.world.actors:
-            if not actor.is_over:
-                actor.kill()
+        raise AssertionError(f"not all of the log was published: {[each.lines[-3:] for each in self._workers]}")
 
     def _end(self) -> list[Transition]:
-        found = self.check()
+        found = self.world.check()
         world = self.world
         assert world.published() == world.expected, "what is published is not exactly the log"
         assert not world.list_open(), "a row is still open"

@@ -8,7 +8,7 @@ the move.
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from io import BytesIO
 from typing import Any, Final
 
@@ -36,7 +36,15 @@ from gobblin_assets.spec.job_options import LeaseSpec, LogSpec
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec, QualitySpec
 from gobblin_assets.spec.sink_spec import RollSpec, SinkSpec
 from gobblin_assets.state.leases import Holder, Lease
-from tests.models.lane_traces import LaneObservation, ObservedLane, ObservedRow, ObservedVnode
+from tests.models.lane_traces import (
+    LaneObservation,
+    ObservedLane,
+    ObservedRow,
+    ObservedVnode,
+    Transition,
+    check_trace,
+    split_by_lane,
+)
 from tests.simulation.commit_store import SimCommitStepStore
 from tests.simulation.database import SimDatabase
 from tests.simulation.destination_store import SimDestinationStore
@@ -126,6 +134,11 @@ class SinkWorld:
         """Let all leases run out."""
         self.db.advance(LEASE_S + 1)
 
+    def stop(self) -> None:
+        """Kill what still works."""
+        for actor in self.actors:
+            actor.kill()
+
     # What is so ------------------------------------------------------------------------------------------
 
     @property
@@ -166,6 +179,13 @@ class SinkWorld:
         if not self.trace or self.trace[-1] != seen:
             self.trace.append(seen)
 
+    def check(self) -> list[Transition]:
+        """The transitions up to now. AssertionError for a step that is none of the model's."""
+        steps = self.trace[:1]
+        for seen in self.trace[1:]:
+            steps += split_by_lane(steps[-1], seen)
+        return check_trace(steps)
+
     def _observe(self) -> LaneObservation:
         db = self.db
         rows = {sequence.lane_id: self._observe_row(sequence) for sequence in self.list_open()}
@@ -200,8 +220,7 @@ class SinkWorld:
         )
 
     def _observe_visible(self) -> frozenset[str]:
-        calls, visible = self._visible
-        if calls != self.disk.calls:
+        if self._visible[0] != self.disk.calls:
             shown = (path for path in self.disk.files() if not any(part[:1] in "._" for part in path.split("/")[1:]))
             self._visible = self.disk.calls, frozenset(shown)
         return self._visible[1]

@@ -40,26 +40,25 @@ class Actor:
     is_over: bool = False
     failure: BaseException | None = None
     _calls_left: int = 0
+    _thread: threading.Thread = field(init=False)
     _go: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     _back: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
 
     def __post_init__(self) -> None:
         self.process.on_call = self._between_calls
-        threading.Thread(target=self._run, name=self.process.name, daemon=True).start()
+        self._thread = threading.Thread(target=self._run, name=self.process.name, daemon=True)
+        self._thread.start()
 
     def go_on(self, calls: int) -> None:
-        """Let it make so many calls, or end."""
-        if not self.is_over:
-            self._calls_left = calls
-            self._go.release()
-            self._back.acquire()
+        """Let it make so many calls, or end. Raises what ended it."""
+        self._take_turn(calls)
         if self.failure is not None:
             raise self.failure
 
     def kill(self) -> None:
-        """It notices at its next call, and has no effect any more."""
+        """None of its calls has an effect any more."""
         self.process.kill()
-        self.go_on(1)
+        self._take_turn(1)
 
     def beat(self) -> None:
         """The heartbeat of its leases, while its other thread waits between two calls."""
@@ -68,6 +67,14 @@ class Actor:
                 keeper.beat()
             except GobblinError as error:
                 self.lines.append(str(error))
+
+    def _take_turn(self, calls: int) -> None:
+        if not self.is_over:
+            self._calls_left = calls
+            self._go.release()
+            self._back.acquire()
+            if self.is_over:
+                self._thread.join()
 
     def _between_calls(self, process: Process) -> None:
         """A heartbeat's own call comes here no second time."""
