@@ -41,11 +41,21 @@ class LaneHolding:
         return frozenset(self.resting)
 
     def take(self, wanted: Mapping[LaneId, DatasetSink]) -> list[HeldLane]:
-        """The lanes among these that could be taken and recovered. A lane that can't be recovered rests."""
+        """The lanes among these that could be taken and recovered. A lane that can't be recovered rests.
+
+        Where the log fails as a whole, its error is raised, and none of the lanes is held.
+        """
         leases = self.keeper.take_lanes(list(wanted), self.holder) if wanted else []
         if not leases:
             return []
-        sinks = {lease.lane_id: wanted[lease.lane_id] for lease in leases}
+        try:
+            return self._prepare(leases, {lease.lane_id: wanted[lease.lane_id] for lease in leases})
+        except GobblinError:
+            # The heartbeat would renew them for ever, and nobody would work on their lanes.
+            self.release(leases)
+            raise
+
+    def _prepare(self, leases: Sequence[Lease], sinks: Mapping[LaneId, DatasetSink]) -> list[HeldLane]:
         errors = self.ports.destination.check_logs({sinks[lease.lane_id].urn: lease for lease in leases})
         recovered: list[Lease] = []
         for lease in leases:
