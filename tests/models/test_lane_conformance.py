@@ -4,7 +4,7 @@ The code is the product's, over stores and a disk in memory that pass the contra
 is refused by the checker's rule: else a checker that looks at nothing would pass.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -23,13 +23,15 @@ from gobblin_assets.state.leases import Lease
 from tests.models.lane_traces import Transition
 from tests.simulation.database import SimDatabase
 from tests.simulation.guards import Guard
-from tests.simulation.sink_history import SinkHistory
-from tests.simulation.sink_world import ROOT, NotedLaneStore, SinkWorld
+from tests.simulation.process import Fault
+from tests.simulation.sink_history import FAULTS, SinkHistory
+from tests.simulation.sink_world import NO_FAULTS, ROOT, NotedLaneStore, SinkWorld
 from tests.simulation.stepping import Actor
 from tests.simulation.world import stepped
 
 SEEDS = range(16)
 CALLS_MAX = 2000
+CALLS_AT_ONCE = 10
 
 Opened = Callable[..., SinkWorld]
 
@@ -65,6 +67,22 @@ def test_each_step_of_many_random_histories_is_one_of_the_model_s(open_world: Op
         SinkHistory(open_world(seed)).run()
 
 
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("label", ["leases.take_lanes", "log.look_at", "log.find_unfinished", "lanes.load"])
+def test_lanes_whose_taking_fails_are_not_held_for_ever(open_world: Opened, label: str, fault: Fault) -> None:
+    """The worker's heartbeats would keep them."""
+    whole = open_world()
+    work(whole)
+    calls = whole.actors[0].process.calls
+    world = open_world()
+
+    number = calls.index(label, calls.index("leases.take_lanes"))
+    work(world, {number: fault})
+
+    assert world.actors[0].process.calls[number] == label
+    assert world.published() == world.expected
+
+
 # --- code that is broken, over a log that is not: up to its first open row
 
 
@@ -94,11 +112,14 @@ def has_shown_all(world: SinkWorld) -> Callable[[], bool]:
     )
 
 
-def work(world: SinkWorld) -> None:
+def work(world: SinkWorld, faults: Mapping[int, Fault] = NO_FAULTS) -> None:
+    """Be a worker until all is published. Leases that no heartbeat renews run out meanwhile."""
     world.is_over = world.is_published
-    actor = world.start_worker()
-    actor.go_on(CALLS_MAX)
-    assert actor.is_over
+    actor = world.start_worker(faults)
+    for _turn in range(CALLS_MAX // CALLS_AT_ONCE):
+        actor.go_on(CALLS_AT_ONCE)
+        world.db.advance(1.0)
+    assert actor.is_over, actor.lines[-3:]
 
 
 def test_rows_end_before_their_files_are_visible(open_world: Opened, monkeypatch: pytest.MonkeyPatch) -> None:

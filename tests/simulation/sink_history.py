@@ -8,12 +8,17 @@ from typing import Final
 
 from gobblin_assets.model.sequence_state import SequenceState
 from tests.models.lane_traces import Transition
+from tests.simulation.process import Fault
 from tests.simulation.sink_world import SinkWorld
 from tests.simulation.stepping import Actor
 
 WORKERS: Final = 2
 LANES_MAX: Final = 4
 
+FAULTS: Final = (Fault.ERROR, Fault.UNKNOWN, Fault.REPEATED)
+
+_FAULTS_MAX: Final = 4
+_FAULTY_CALLS: Final = 400
 _CALLS_MAX: Final = 12
 _ABANDON_CALLS_MAX: Final = 80
 _TURN_S: Final = 0.5
@@ -62,11 +67,17 @@ class SinkHistory:
         world = self.world
         self._workers = [each for each in self._workers if not each.is_over]
         if len(self._workers) < WORKERS and not (turn > _WILD_TURNS and world.is_published()):
-            self._workers.append(world.start_worker())
+            self._workers.append(world.start_worker(self._plan_faults(turn)))
         ready = [each for place, each in enumerate(world.actors) if not each.is_over and place not in self._asleep]
         if ready:
             world.chance.choice(ready).go_on(world.chance.randint(1, _CALLS_MAX))
         world.db.advance(_TURN_S)
+
+    def _plan_faults(self, turn: int) -> dict[int, Fault]:
+        """Calls that fail, or whose answers are lost."""
+        chance = self.world.chance
+        count = chance.randint(0, _FAULTS_MAX) if turn < _WILD_TURNS else 0
+        return {chance.randrange(_FAULTY_CALLS): chance.choice(FAULTS) for _fault in range(count)}
 
     def _awake(self, turn: int) -> None:
         self._asleep = {place: until for place, until in self._asleep.items() if until > turn}

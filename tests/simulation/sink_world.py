@@ -7,7 +7,7 @@ the move.
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from io import BytesIO
 from typing import Any, Final
@@ -51,7 +51,7 @@ from tests.simulation.destination_store import SimDestinationStore
 from tests.simulation.file_system import SimDisk, SimFileSystem
 from tests.simulation.lane_store import SimLaneStore
 from tests.simulation.lease_store import SimLeaseStore
-from tests.simulation.process import Watched, WatchedFileSystem
+from tests.simulation.process import Fault, Watched, WatchedFileSystem
 from tests.simulation.rate_share_store import SimRateShareStore
 from tests.simulation.rows import SequenceRow
 from tests.simulation.sink_worker_store import SimSinkWorkerStore
@@ -69,6 +69,7 @@ LEASE_S: Final = 60.0
 _NOWHERE: Final = -1
 """The position of a vnode of which the log does not know yet where it begins."""
 
+NO_FAULTS: Final[Mapping[int, Fault]] = {}
 _TURN_S: Final = 0.2
 # No sink of events is named.
 _UNREACHED: Final[Any] = None
@@ -107,15 +108,16 @@ class SinkWorld:
 
     # Its processes ---------------------------------------------------------------------------------------
 
-    def start_worker(self) -> Actor:
-        return self._start("worker", lambda hands: hands.work())
+    def start_worker(self, faults: Mapping[int, Fault] = NO_FAULTS) -> Actor:
+        """``faults``: by the numbers of its calls."""
+        return self._start("worker", lambda hands: hands.work(), faults)
 
     def start_abandonment(self, sequence_id: SequenceId) -> Actor:
         return self._start("person", lambda hands: hands.operations().abandon(sequence_id, reason="somebody said so"))
 
-    def _start(self, name: str, work: Callable[["_Hands"], None]) -> Actor:
+    def _start(self, name: str, work: Callable[["_Hands"], None], faults: Mapping[int, Fault] = NO_FAULTS) -> Actor:
         number = len(self.actors) + 1
-        process = SeenProcess(f"{name} {number}", look=self.look)
+        process = SeenProcess(f"{name} {number}", faults, look=self.look)
         lines: list[str] = []
         hands = _Hands(self, process, number, lines)
         actor = Actor(process, lambda: work(hands), lines)
