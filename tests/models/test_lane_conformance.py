@@ -29,7 +29,7 @@ from tests.simulation.sink_world import NO_FAULTS, ROOT, NotedLaneStore, SinkWor
 from tests.simulation.stepping import Actor
 from tests.simulation.world import stepped
 
-SEEDS = range(16)
+SEEDS = range(12)
 CALLS_MAX = 2000
 CALLS_AT_ONCE = 10
 
