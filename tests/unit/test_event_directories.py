@@ -55,6 +55,15 @@ def test_a_directory_for_each_granularity(granularity: str, expected: str) -> No
     assert len(placed) == 1
 
 
+def test_a_pattern_that_is_finer_than_the_granularity_makes_no_more_directories() -> None:
+    placed = place(
+        [at("2026-02-28T23:59:59.999999Z"), at("2026-02-28T23:00:01Z")],
+        granularity="hour",
+        pattern="yyyy-MM-dd HH_mm_ss",
+    )
+    assert paths(placed) == dict.fromkeys((0, 1), "event_time=2026-02-28 23_00_00")
+
+
 def test_rows_of_one_batch_are_divided_and_keep_their_order() -> None:
     placed = place([at(f"2026-02-{day:02}T00:00Z") for day in (1, 2, 1, 3, 2, 1)])
     assert {each.partition_path: each.rows.column("id").to_pylist() for each in placed} == {

@@ -90,7 +90,7 @@ class EventDirectories:
         moments = self._read(values)
         walls = self._in_zone(moments)
         faults = self._judge(values, moments, walls)
-        names = pc.strftime(pc.if_else(faults.is_null(), walls, None).cast(pa.timestamp("us")), self._format)
+        names = self._name(pc.if_else(faults.is_null(), walls, None))
         for fault in TimeFault:
             is_one = pc.fill_null(pc.equal(faults, fault.value), fill_value=False)
             if not pc.any(is_one).as_py():
@@ -103,6 +103,12 @@ class EventDirectories:
                 case _:
                     raise fault.refusal(self._spec.column, dataset=self._dataset)
         yield from self._divide(role, rows, names)
+
+    def _name(self, walls: pa.Array) -> pa.Array:
+        """A pattern may be finer than the granularity, which says how much time a directory holds."""
+        begins = pc.floor_temporal(walls.cast(pa.timestamp("us")), unit=self._spec.granularity.value)
+        # Of smaller units than seconds, Arrow writes fractions.
+        return pc.strftime(begins.cast(pa.timestamp("s")), self._format)
 
     def _divide(self, role: Role, rows: pa.RecordBatch, names: pa.Array) -> Iterable[PlacedRows]:
         """NULL in ``names``: the row has another place already."""
