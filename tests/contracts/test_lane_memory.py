@@ -71,3 +71,19 @@ def test_the_largest_is_encoded_first(tmp_path: Path) -> None:
         for each in cut.files
     }
     assert groups == {"d=x": 1, "d=y": 2}
+
+
+def test_a_worker_can_have_a_lane_encode_what_it_holds_before_its_own_bound(tmp_path: Path) -> None:
+    columns = pa.schema([("text", pa.string())])
+    lane = Lane(tmp_path, NEVER, lane_format=LaneFormat({Role.DATA: columns}, FileFormat.PARQUET, "none"))
+    lane.writer.assign({"a": 0})
+    lane.writer.encode_held()
+    for _chunk in range(2):
+        lane.writer.write_batch("a", pa.record_batch([["x" * 50_000]], schema=columns))
+        assert lane.writer.held_bytes > 0
+        lane.writer.encode_held()
+        assert lane.writer.held_bytes == 0
+    lane.writer.barrier(barrier(1, a=2))
+    (file,) = got(lane.writer.commit()).files
+    written = pq.read_table(tmp_path / Role.DATA / file.finished.file.name)
+    assert written["text"].to_pylist() == ["x" * 50_000] * 2

@@ -116,6 +116,11 @@ class LaneFiles:
         while sum(each.kept_bytes for each in self._open.values()) > 2 * self._format.held_bytes_max:
             self._close(max(self._open, key=lambda key: self._open[key].kept_bytes))
 
+    def encode_held(self) -> None:
+        """Encode what is held of the file that holds most."""
+        if self._open:
+            max(self._open.values(), key=lambda each: each.held_bytes).flush()
+
     def close(self) -> tuple[CutFile, ...]:
         """Close all files, and begin anew."""
         for key in list(self._open):

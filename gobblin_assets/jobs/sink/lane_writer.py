@@ -126,6 +126,11 @@ class LaneWriter:
             for placed in self._place_rows(role, rows):
                 self._files.add(placed)
 
+    def encode_held(self) -> None:
+        """Encode some of what is held in memory: a worker bounds what its lanes hold together."""
+        with self._whole():
+            self._files.encode_held()
+
     def try_commit(self) -> None:
         """Call it after a chunk: if a bound of the policy is reached, the next checkpoint barrier is a cut."""
         rows = sum(self._files.row_counts.values())

@@ -30,6 +30,9 @@ from gobblin_assets.state.datasets import NewRun
 from gobblin_assets.state.leases import Holder, LeaseKeeper
 
 LOOK_EVERY_S: Final = 0.5
+WORKER_BYTES_MAX: Final = 256 << 20
+"""Bytes of rows that all lanes of a worker hold in memory before they are encoded; a lane alone holds less."""
+
 CLEAN_EVERY_S: Final = 10.0
 
 _IDLE_S: Final = 0.2
@@ -175,8 +178,15 @@ class SinkWorker:
         lane.writer.write_batch(item.vnode, decoded.rows)
         if decoded.dead_letters.num_rows:
             lane.writer.write_batch(item.vnode, decoded.dead_letters, Role.DEAD_LETTER)
+        self._bound_memory()
         lane.writer.try_commit()
         self._progress.read(item.chunk.num_rows, item.chunk.nbytes)
+
+    def _bound_memory(self) -> None:
+        """Whatever the number of lanes: beyond the bound, rows of the lane that holds most are encoded."""
+        writers = [lane.writer for sink in self.sinks.values() for lane in sink.lanes.values()]
+        while sum(writer.held_bytes for writer in writers) > WORKER_BYTES_MAX:
+            max(writers, key=lambda writer: writer.held_bytes).encode_held()
 
     def _open_attempts(self, wanted: HeldLane) -> bool:
         """Those of all lanes together; lanes that fail rest. Whether the wanted one is open."""
