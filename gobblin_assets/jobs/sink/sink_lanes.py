@@ -54,7 +54,8 @@ class SinkLanes:
             # The newer one yields: whoever joins by mistake never ends those that are at work.
             if other.configuration != ports.configuration and other.run_id < self.run_id:
                 raise RejectedError(
-                    f"{other.owner} works on {ports.job.job} by another job file or release, or on other datasets",
+                    f"{other.owner} works on the sink {ports.job.job} by another job file or release, or on other "
+                    "datasets",
                     field="sink",
                     hint="Stop the workers that have the old one first: `gobblin-assets sink status` shows them.",
                 )
