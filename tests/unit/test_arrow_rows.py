@@ -73,6 +73,7 @@ def test_what_is_no_position_is_refused() -> None:
 SPARK_TYPES = (
     *("boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "string", "binary", "date"),
     *("timestamp", "timestamp_ntz", "decimal(12,2)", "array<decimal(38,10)>", "array<array<timestamp_ntz>>"),
+    "array<struct<key:string,value:binary>>",
 )
 
 
@@ -81,7 +82,7 @@ def test_each_type_is_told_as_spark_tells_it() -> None:
     told = t.StructType.fromJson(json.loads(json.dumps(schema_to_json(columns))))
     assert [field.dataType.simpleString() for field in told.fields] == list(SPARK_TYPES)
     assert all(arrow_type(name) is not None for name in SPARK_TYPES)
-    assert arrow_type("struct<a:int>") is None
+    assert arrow_type("struct<a:struct<b:int>>") is None
     assert arrow_type("array<map<string,int>>") is None
 
 
