@@ -19,7 +19,7 @@ from gobblin_assets.jobs.sink.lane_shares import decide_quota, decide_shares, la
 from gobblin_assets.jobs.sink.lane_writer import Cut, VnodeSpan
 from gobblin_assets.jobs.sink.sink_ports import SinkPorts
 from gobblin_assets.jobs.sink.sink_progress import SinkProgress
-from gobblin_assets.model.state import DatasetId, LaneId, RunId
+from gobblin_assets.model.state import DatasetId, DatasetState, LaneId, RunId
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.state.sink_workers import SinkWorkerRow
 
@@ -84,7 +84,7 @@ class SinkLanes:
         if sink.start is not None and now_s - sink.started_s < DISCOVER_EVERY_S:
             return True
         # Outside: what the commit log does not answer is no fault of the dataset's log.
-        state = self.ports.stores.datasets.load(JobName(self.ports.job.job), [sink.urn])[sink.urn]
+        state = self._load_state(sink)
         try:
             start = sink.source.find_start(state)
         except GobblinError as error:
@@ -95,6 +95,9 @@ class SinkLanes:
                 self.ports.say(f"{sink.urn}: {note}")
         sink.start, sink.started_s = start, now_s
         return True
+
+    def _load_state(self, sink: DatasetSink) -> DatasetState:
+        return self.ports.stores.datasets.load(JobName(self.ports.job.job), [sink.urn])[sink.urn]
 
     def _note_changes(self, sink: DatasetSink, found: DatasetLanes) -> None:
         """What each of the dataset's lanes is to do at its next barrier; vnodes without a lane get one."""
@@ -151,9 +154,7 @@ class SinkLanes:
 
     def _join_vnodes(self, sink: DatasetSink, lane: HeldLane) -> None:
         """Read the lane's vnodes from where they are published up to. The log learns where a new one begins first."""
-        job = JobName(self.ports.job.job)
-        state = self.ports.stores.datasets.load(job, [sink.urn])[sink.urn]
-        start = sink.source.find_start(state) if lane.joining else sink.start
+        start = sink.source.find_start(self._load_state(sink)) if lane.joining else sink.start
         if start is None:
             raise AssertionError(f"{sink.urn} was not started")
         for vnode in sorted(lane.joining & start.vnodes.keys()):
@@ -167,14 +168,10 @@ class SinkLanes:
             now = self.ports.clock.now()
             spans = {vnode: VnodeSpan(position, position) for vnode, position in unsaid.items()}
             cut = Cut(spans=spans, files=(), row_counts={}, epoch=lane.epoch or 0, opened_at=now, at=now)
-            outcomes = self.publisher.publish([LaneCut(lane, cut)])
-            self._announce(outcomes)
-            self._raise_first(outcomes, lane)
-
-    def _raise_first(self, outcomes: Sequence[Publication | GobblinError], lane: HeldLane) -> None:
-        for outcome in outcomes:
+            (outcome,) = self.publisher.publish([LaneCut(lane, cut)])
             if isinstance(outcome, GobblinError):
                 raise outcome
+            self._announce([outcome])
             self._note_published(lane, outcome, lane.read_to)
 
     def assign(self, sink: DatasetSink) -> None:

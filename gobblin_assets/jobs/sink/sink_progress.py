@@ -30,8 +30,7 @@ class SinkProgress:
     def figures(self) -> dict[str, int]:
         return dict(self._counts)
 
-    def read(self, records: int, size_bytes: int) -> None:
-        del size_bytes
+    def read(self, records: int) -> None:
         self._counts["records"] += records
 
     def publish(self, publication: Publication) -> None:

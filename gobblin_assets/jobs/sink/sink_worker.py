@@ -180,7 +180,7 @@ class SinkWorker:
             lane.writer.write_batch(item.vnode, decoded.dead_letters, Role.DEAD_LETTER)
         self._bound_memory()
         lane.writer.try_commit()
-        self._progress.read(item.chunk.num_rows, item.chunk.nbytes)
+        self._progress.read(item.chunk.num_rows)
 
     def _bound_memory(self) -> None:
         """Whatever the number of lanes: beyond the bound, rows of the lane that holds most are encoded."""
