@@ -49,7 +49,8 @@ NUMBERS = (
     "1", "-0", "0", "-0.0", "1.0", "1e0", "1.5", "01", "+1", ".5", "1.", "1e", "NaN", "Infinity", "-Infinity", "true",
     "[]", "{}", "null", '"1"', '"NaN"', '""', '"1,5"', '" 1"', '"\u0661"', '"1e5"', '"0e-400"', '"."', '"1.50"',
     "1e400", "-1e400", "1e-400", "0e400", "1e1000000000", "99.994", "99.995", "99.99", "100", "1.999", "1.990", "15e-2",
-    "15e-3", "127", "128", "-32768", "32768", "2147483647", "2147483648", "9223372036854775807", "9223372036854775808",
+    "15e-3", "127", "128", "255", "-128", "-129", "-32768", "32768", "2147483647", "2147483648",
+    "9223372036854775807", "9223372036854775808",
     "-9223372036854775808", "-9223372036854775809", "16777217", "9007199254740993", "1.00000005960464477540",
     "3.4028235e38", "3.4028236e38", "1e-50", "0.1", "9223372036854", "9223372036855", "-9223372036855", "99999999999",
     "12345678901234567890123456789012345678", "123456789012345678901234567890123456789", "0.00000000000000000001",
@@ -143,11 +144,13 @@ def _documents(name: str, numbers: Sequence[str]) -> list[bytes]:
 @pytest.mark.parametrize("with_others", [False, True])
 def test_each_type_takes_the_same_values(spark: SparkSession, with_others: bool) -> None:
     kinds = [
-        *("boolean", "smallint", "int", "bigint", "float", "double", "string", "date", "timestamp", "timestamp_ntz"),
+        *("boolean", "tinyint", "smallint", "int", "bigint", "float", "double"),
+        *("string", "date", "timestamp", "timestamp_ntz"),
         *(
             "decimal(4,2)",
             "decimal(38,0)",
             "decimal(38,38)",
+            "array<tinyint>",
             "array<double>",
             "array<decimal(4,2)>",
             "array<timestamp>",
@@ -220,7 +223,7 @@ def test_records_that_are_drawn_have_the_same_end(spark: SparkSession, data: st.
     [
         (
             "a boolean, b short, c INT, d LONG, e real, f double, g STRING, h date, i timestamp_ltz, j timestamp_ntz, "
-            "k dec, `l``m n` numeric(5), o decimal(5,2), p array<array<decimal(3,1)>>, _q2 smallint"
+            "k dec, `l``m n` numeric(5), o decimal(5,2), p array<array<decimal(3,1)>>, _q2 smallint, r byte, s tinyint"
         ),
         "a array< string >, `b` array <int>",
     ],

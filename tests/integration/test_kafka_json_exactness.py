@@ -131,6 +131,12 @@ def _compare(spark: SparkSession, ddl: str, texts: list[str]) -> None:
             ['{"e":"1,5"}', '{"e":"\uff11.\uff15\uff10\uff15"}', '{"e":"1.00\uff15"}', '{"e":"1.0\\u00305"}'],
             {},
         ),
+        (
+            "b tinyint, n struct<b: tinyint>, a array<tinyint>, m map<string,tinyint>",
+            ['{"b":128}', '{"b":255}', '{"b":-129}', '{"n":{"b":200}}', '{"a":[1,200]}', '{"m":{"a":1,"b":200}}'],
+            {'{"b":127,"n":{"b":-128},"a":[null,127],"m":{"a":-128}}': None, '{"b":null}': None, "{}": None},
+        ),
+        ("array<tinyint>", ["[1,200]"], {"[127,null]": None}),
     ],
 )  # fmt: skip
 def test_numbers_and_times_that_a_column_would_change_are_dead_letters(

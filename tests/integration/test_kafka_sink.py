@@ -68,15 +68,15 @@ def test_workers_share_lanes_and_publish_each_record_once_while_one_is_killed_an
     assert "0 live workers" in status.said
 
 
-def join(shop: TopicShop, run_id: uuid.UUID) -> None:
+def join(shop: TopicShop, run_id: uuid.UUID, *, lives_s: float = 300.0) -> None:
     """As a worker with another job file that was killed as soon as it had joined."""
-    asked = {"run_id": run_id, "job": JOB}
+    asked = {"run_id": run_id, "job": JOB, "lives_s": lives_s}
     with shop.engine.begin() as connection:
         connection.execute(text("DELETE FROM gobblin.sink_worker WHERE owner = 'elsewhere:1'"))
         connection.execute(
             text("""
                 INSERT INTO gobblin.sink_worker (run_id, job, owner, configuration, expires_at)
-                VALUES (:run_id, :job, 'elsewhere:1', 'another', clock_timestamp() + interval '5 minutes')
+                VALUES (:run_id, :job, 'elsewhere:1', 'another', clock_timestamp() + make_interval(secs => :lives_s))
             """),
             asked,
         )
@@ -93,3 +93,16 @@ def test_of_workers_with_different_job_files_the_newer_one_is_refused(shop: Topi
         join(shop, uuid.UUID(int=0))
         assert worker.end() == 2, worker.said
     assert "elsewhere:1 works on the sink" in worker.said
+
+
+def test_a_worker_waits_for_a_killed_one_that_had_another_job_file(shop: TopicShop) -> None:
+    migrated = shop.begin("sink", "status")
+    assert migrated.end() == 0, migrated.said
+    join(shop, uuid.UUID(int=0), lives_s=3.0)
+    with shop.producing:
+        worker = shop.begin("sink", "run")
+        shop.await_publications(worker, 1)
+    shop.await_all()
+    assert worker.end(signal.SIGTERM) == 0, worker.said
+    assert "waits for elsewhere:1" in worker.said
+    shop.check_end()

@@ -4,8 +4,10 @@ import datetime as dt
 import hashlib
 import json
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Final
 
 from gobblin_assets import __version__
 from gobblin_assets.commit.sequence import AttemptRecord
@@ -17,6 +19,7 @@ from gobblin_assets.jobs.sink.dataset_sink import DatasetSink
 from gobblin_assets.jobs.sink.event_directories import EventDirectories
 from gobblin_assets.jobs.sink.lane_files import LaneFormat
 from gobblin_assets.jobs.sink.roll_policy import RollPolicy
+from gobblin_assets.jobs.sink.sink_lanes import refuse_other
 from gobblin_assets.jobs.sink.sink_ports import SinkPorts
 from gobblin_assets.jobs.sink.sink_rules import check_sink_dataset, check_sink_job, choose_compression
 from gobblin_assets.jobs.sink.sink_worker import SinkWorker
@@ -33,6 +36,9 @@ from gobblin_assets.sources.environment import read_connection
 from gobblin_assets.sources.epoch_source import EpochSource
 from gobblin_assets.spec.job_parsing import find_datasets, resolve_datasets
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
+
+_LOOK_S: Final = 0.5
+_BESIDE_TTL_S: Final = 2.0
 
 
 def read_sink_datasets(job: JobSpec, urns: Sequence[str] = ()) -> Mapping[DatasetUrn, DatasetSpec]:
@@ -51,8 +57,39 @@ def run_worker(
 ) -> None:
     """Work as one of the sink's workers until ``wait(seconds)`` returns true, as ``threading.Event().wait`` does."""
     specs = read_sink_datasets(job, datasets)
-    with open_log(say) as log, open_worker(job, specs, log.stores, wait, say) as worker:
-        worker.run()
+    with open_log(say) as log:
+        if await_alike(job, digest_configuration(job, specs), log.stores, wait, say):
+            with open_worker(job, specs, log.stores, wait, say) as worker:
+                worker.run()
+
+
+def await_alike(
+    job: JobSpec,
+    configuration: str,
+    stores: Stores,
+    wait: Callable[[float], bool],
+    say: Callable[[str], None],
+) -> bool:
+    """Wait for workers of another configuration to be gone, since one that was killed counts until its lease ends.
+
+    False: ``wait`` said to stop. RejectedError if some are still alive when all leases of dead ones have ended.
+    """
+    deadline_s = time.monotonic() + job.lease.ttl_s + _BESIDE_TTL_S
+    is_said = False
+    while others := [
+        each for each in stores.sink_workers.list_live(JobName(job.job)) if each.configuration != configuration
+    ]:
+        if time.monotonic() >= deadline_s:
+            raise refuse_other(job, others[0])
+        if not is_said:
+            say(
+                f"waits for {others[0].owner}, which has another job file, release or choice of datasets: if it is "
+                f"dead, its lease ends within {job.lease.ttl_s:g} s"
+            )
+            is_said = True
+        if wait(_LOOK_S):
+            return False
+    return True
 
 
 @contextmanager

@@ -21,10 +21,19 @@ from gobblin_assets.jobs.sink.sink_ports import SinkPorts
 from gobblin_assets.jobs.sink.sink_progress import SinkProgress
 from gobblin_assets.model.state import DatasetId, DatasetState, LaneId, RunId
 from gobblin_assets.model.urn import JobName
+from gobblin_assets.spec.job_spec import JobSpec
 from gobblin_assets.state.sink_workers import SinkWorkerRow
 
 DISCOVER_EVERY_S: Final = 30.0
 """How often a log is asked for new vnodes."""
+
+
+def refuse_other(job: JobSpec, other: SinkWorkerRow) -> RejectedError:
+    return RejectedError(
+        f"{other.owner} works on the sink {job.job} by another job file or release, or on other datasets",
+        field="sink",
+        hint="Stop the workers that have the old one first: `gobblin-assets sink status` shows them.",
+    )
 
 
 @dataclass(slots=True)
@@ -53,12 +62,7 @@ class SinkLanes:
         for other in workers:
             # The newer one yields: whoever joins by mistake never ends those that are at work.
             if other.configuration != ports.configuration and other.run_id < self.run_id:
-                raise RejectedError(
-                    f"{other.owner} works on the sink {ports.job.job} by another job file or release, or on other "
-                    "datasets",
-                    field="sink",
-                    hint="Stop the workers that have the old one first: `gobblin-assets sink status` shows them.",
-                )
+                raise refuse_other(ports.job, other)
         self._forget_lost()
         found = ports.stores.lanes.load(*self.sinks)
         ready = [sink for sink in self.sinks.values() if self._is_started(sink, now_s)]

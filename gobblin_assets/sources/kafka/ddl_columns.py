@@ -1,8 +1,8 @@
 """A Spark DDL of JSON records, read without Spark where it names only types that Arrow's decoder has.
 
 Those are scalars and arrays of them. What is left to Spark: structs and maps; ``binary``, which is Base64 in JSON, and
-``variant``; ``tinyint``, of which Spark takes 128 to 255 as negative numbers; comments and constraints; texts that are
-no DDL, and names that Spark can't tell apart, which Spark's decoder refuses.
+``variant``; comments and constraints; texts that are no DDL, and names that Spark can't tell apart, which Spark's
+decoder refuses.
 """
 
 import re
@@ -16,7 +16,8 @@ from gobblin_assets.model.column_names import find_alike
 _TOKEN: Final = re.compile(r"\s*(?:(`(?:[^`]|``)+`)|([A-Za-z_][A-Za-z0-9_]*)|([0-9]+)|([<>(),]))")
 _END: Final = ""
 _NAMES: Final = MappingProxyType({
-    "boolean": "boolean", "smallint": "smallint", "short": "smallint", "int": "int", "integer": "int",
+    "boolean": "boolean", "tinyint": "tinyint", "byte": "tinyint",
+    "smallint": "smallint", "short": "smallint", "int": "int", "integer": "int",
     "bigint": "bigint", "long": "bigint", "float": "float", "real": "float", "double": "double", "string": "string",
     "date": "date", "timestamp": "timestamp", "timestamp_ltz": "timestamp", "timestamp_ntz": "timestamp_ntz",
 })  # fmt: skip

@@ -18,6 +18,7 @@ from pyspark.sql import types as t
 
 from gobblin_assets.sources.kafka.json_exactness import (
     apart,
+    fits_bytes,
     fits_exactly,
     has_half_pair,
     has_texts,
@@ -27,6 +28,7 @@ from gobblin_assets.sources.kafka.json_exactness import (
     may_lose_digits,
     may_lose_text,
     may_lose_time,
+    read_type,
     restore_texts,
     text_type,
 )
@@ -92,9 +94,10 @@ class JsonDecoder:
             before = f.substring(content, f.lit(1), f.octet_length(content) - 1).cast("string")
             spaced = f.regexp_replace(text, _SPACED_END, _LAST_KEY)
             inside = f.when(text.endswith("}"), f.concat(before, f.lit(_LAST_KEY))).otherwise(spaced)
-            schema = t.StructType([*self.data_type.fields, t.StructField(_END, t.BooleanType()), corrupt])
+            fields = [t.StructField(each.name, read_type(each.dataType)) for each in self.data_type.fields]
+            schema = t.StructType([*fields, t.StructField(_END, t.BooleanType()), corrupt])
         else:
-            values = t.MapType(t.StringType(), t.ArrayType(self.data_type))
+            values = t.MapType(t.StringType(), t.ArrayType(read_type(self.data_type)))
             schema = t.StructType([t.StructField(_VALUE, values), corrupt])
             inside = f.concat(f.lit(f'{{"{_VALUE}":{{"{_VALUE}":['), text, f.lit(f'],"{_END}":[]}}}}'))
         return f.from_json(inside, schema, _OPTIONS)
@@ -136,6 +139,10 @@ class JsonDecoder:
             first = f.get(f.map_values(values)[0], f.lit(0))
             count = count_keys(first, self.data_type)
             good = prepared[_CORRUPT].isNull() & whole & (f.size(f.map_values(values)[0]) == 1)
+        fits = fits_bytes(first, self.data_type)
+        if fits is not None:
+            good = good & fits
+            first = f.when(fits, first.cast(self.data_type))
         return f.struct(first.alias(_READ), f.coalesce(good, f.lit(False)).alias(_GOOD), count.alias(_COUNT))
 
     def _doubt(self, content: Column, prepared: Column) -> Column:

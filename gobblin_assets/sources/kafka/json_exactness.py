@@ -1,11 +1,12 @@
 """What Spark's reading of JSON can lose: found and mended by Spark's own expressions over the schema's type.
 
-``from_json`` rounds a decimal to the column's scale, reads a number beyond a double as infinity, cuts a time to
-microseconds, takes ``10:30`` for today, silently keeps the last of two fields of one name, and writes a number in a
-text column with the digits of the nearest double. Only the record's text says what was sent. So a second reading takes
-the places that can lose something, all as text. Before it, numbers that are not whole become texts that begin with
-``MARK``, since a text loses nothing. The second reading costs as much as the first: it is made only where the record's
-text, or its value, shows that something may have been lost.
+``from_json`` takes 128 to 255 for negative bytes: a byte is read as a wider number. It rounds a decimal to the column's
+scale, reads a number beyond a double as infinity, cuts a time to microseconds, takes ``10:30`` for today, silently
+keeps the last of two fields of one name, and writes a number in a text column with the digits of the nearest double.
+Only the record's text says what was sent. So a second reading takes the places that can lose something, all as text.
+Before it, numbers that are not whole become texts that begin with ``MARK``, since a text loses nothing. The second
+reading costs as much as the first: it is made only where the record's text, or its value, shows that something may
+have been lost.
 
 A condition that is None has nothing to look at in the type: nothing can be lost there.
 """
@@ -146,6 +147,29 @@ def may_lose_time(text: Column, data_type: t.DataType) -> Column | None:
 
 def has_texts(data_type: t.DataType) -> bool:
     return any(isinstance(each, t.StringType) for each in _leaf_types(data_type))
+
+
+def read_type(data_type: t.DataType) -> t.DataType:
+    """The type to read by: a wider one in place of a byte, so that ``fits_bytes`` can tell what is beyond it."""
+    match data_type:
+        case t.StructType():
+            return t.StructType([t.StructField(each.name, read_type(each.dataType)) for each in data_type.fields])
+        case t.ArrayType():
+            return t.ArrayType(read_type(data_type.elementType))
+        case t.MapType():
+            return t.MapType(data_type.keyType, read_type(data_type.valueType))
+        case _:
+            return t.ShortType() if isinstance(data_type, t.ByteType) else data_type
+
+
+def fits_bytes(value: Column, data_type: t.DataType) -> Column | None:
+    """Whether each number of a byte column is within a byte. ``value`` was read by ``read_type``."""
+
+    def check(leaves: tuple[Column, ...], kind: t.DataType) -> Column | None:
+        (leaf,) = leaves
+        return leaf.between(-128, 127) if isinstance(kind, t.ByteType) else None
+
+    return _every((value,), data_type, check)
 
 
 def is_finite(value: Column, data_type: t.DataType) -> Column | None:
