@@ -37,6 +37,7 @@ CLEAN_EVERY_S: Final = 10.0
 
 _IDLE_S: Final = 0.2
 _READ_S: Final = 0.1
+"""For the next records of all datasets of a worker together: those without any keep no other one waiting for long."""
 
 
 @dataclass(slots=True)
@@ -132,7 +133,7 @@ class SinkWorker:
         if not reading:
             self.ports.wait(_IDLE_S)
         for sink in reading:
-            self._read(sink)
+            self._read(sink, wait_s=_READ_S / len(reading))
         if now_s >= self._clean_at_s:
             self._clean_at_s = now_s + CLEAN_EVERY_S
             self._clean()
@@ -150,13 +151,13 @@ class SinkWorker:
 
     # Reading --------------------------------------------------------------------------------------------
 
-    def _read(self, sink: DatasetSink) -> None:
-        """Take items up to the next barrier, or for a moment."""
+    def _read(self, sink: DatasetSink, *, wait_s: float) -> None:
+        """Take items up to the next barrier, or for ``wait_s``."""
         reader = sink.reader
         if reader is None:
             return
         try:
-            for item in reader.read(wait_s=_READ_S):
+            for item in reader.read(wait_s=wait_s):
                 if isinstance(item, StreamChunk):
                     self._write(sink, item)
                     if sink.reader is not reader:
@@ -229,8 +230,9 @@ class SinkWorker:
             if self.ports.clock.monotonic() > deadline:
                 self.ports.say(f"no barrier came in {waiting_s:.0f} s: what was read since the last cut is read again")
                 return
-            for sink in self.sinks.values():
-                self._read(sink)
+            reading = [sink for sink in self.sinks.values() if sink.reader is not None]
+            for sink in reading:
+                self._read(sink, wait_s=_READ_S / len(reading))
 
     # Upkeep ---------------------------------------------------------------------------------------------
 
