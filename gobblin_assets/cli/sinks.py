@@ -13,6 +13,7 @@ from gobblin_assets.cli.exit_codes import EXIT_FAILED
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.errors import RetryableError
 from gobblin_assets.jobs.ingest.running import read_job
+from gobblin_assets.jobs.sink.lane_shares import lanes_in_use
 from gobblin_assets.jobs.sink.running import read_sink_datasets, run_worker
 from gobblin_assets.jobs.sink.worker_group import WorkerGroup
 from gobblin_assets.model.clock import SystemClock
@@ -109,7 +110,7 @@ def status(job_file: Path, as_json: bool) -> None:  # noqa: FBT001  an option th
                 {vnode: None if at is None else str(at) for vnode, at in lane.vnodes.items()},
             )
             for urn, state in states.items()
-            for lane in found[state.dataset_id].lanes
+            for lane in lanes_in_use(found[state.dataset_id])
         ]
     if as_json:
         print_json({"workers": workers, "lanes": [each._asdict() for each in lanes]})
