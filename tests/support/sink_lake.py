@@ -4,13 +4,16 @@ The clock of a worker runs fast, so that what it does every ten seconds it does 
 """
 
 import datetime as dt
+import io
 import itertools
+import os
 import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import pyarrow as pa
@@ -20,7 +23,7 @@ from sqlalchemy import text
 from gobblin_assets import failpoints
 from gobblin_assets.commit.attempts import STAGING_NAME
 from gobblin_assets.db.engine import open_external
-from gobblin_assets.destinations.registry import DestinationRequest, open_posix_destination
+from gobblin_assets.destinations.registry import DestinationRequest, open_destination
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.sink.dataset_sink import DatasetSink
 from gobblin_assets.jobs.sink.lane_files import LaneFormat
@@ -53,6 +56,7 @@ _PACE_S: Final = 0.005
 """Between barriers behind the log's end."""
 
 _PATIENCE_S: Final = 20.0
+NO_VARIABLES: Final[Mapping[str, str]] = MappingProxyType({})
 _count = iter(range(1_000_000))
 
 Records = Counter[tuple[str, str, int]]
@@ -85,10 +89,11 @@ class SinkLake:
     # By the workers' clocks; the database lets them end only where a test says so.
     lease_ttl_s: float = 6000.0
     speed: float = 50.0
+    destination: str = ""
 
     @property
     def root(self) -> str:
-        return f"{self.directory}/lake"
+        return self.destination or f"{self.directory}/lake"
 
     def make_log(self) -> FakeLog:
         return make_random_log(self.seed, self.vnode_count, self.epoch_count)
@@ -215,7 +220,9 @@ class SinkWorld:
     lines: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        Path(self.lake.root).mkdir(exist_ok=True)
+        if not self.lake.destination:
+            Path(self.lake.root).mkdir(exist_ok=True)
+        self.fs, self.root = open_file_system(self.lake.root)
         self.engine = open_external(self.lake.database_url)
         self.stores = open_stores(self.engine)
 
@@ -236,16 +243,18 @@ class SinkWorld:
 
     def open_worker(self, wait: Callable[[float], bool]) -> SinkWorker:
         job = self.lake.job()
-        fs, root = open_file_system(self.lake.root)
         clock = FastClock(self.lake.speed)
         ports = SinkPorts(
             job=job,
             stores=self.stores,
-            destination=open_posix_destination(
-                DestinationRequest(JobName(JOB), self.lake.root, fs, root, self.stores, open_file_system, clock.new_id)
+            destination=open_destination(
+                DestinationRequest(
+                    *(JobName(JOB), self.lake.root, self.fs, self.root),
+                    *(self.stores, open_file_system, clock.new_id),
+                )
             ),
             open_file_system=open_file_system,
-            fs=fs,
+            fs=self.fs,
             interrupt=lambda _attempt: None,
             clock=clock,
             say=self.lines.append,
@@ -292,7 +301,8 @@ class SinkWorld:
         for role in Role:
             found = self.stores.published.find(JobName(JOB), URN, role=role)
             for file in [file for segment in (found.segments if found else ()) for file in segment.files()]:
-                table = pq.ParquetFile(file.path).read()
+                with self.fs.open_input(file.path) as stream:
+                    table = pq.read_table(io.BytesIO(stream.read()))
                 records.update((role.value, row["vnode"], row["n"]) for row in table.to_pylist())
         return records
 
@@ -339,12 +349,20 @@ class SinkWorld:
         return [file.path for view in found if view for segment in view.segments for file in segment.files()]
 
     def staging_left(self) -> list[str]:
-        return [str(path) for path in Path(self.lake.root).rglob("*.parquet") if STAGING_NAME in path.parts]
+        return [path for path in self._list_paths() if STAGING_NAME in path.split("/")]
 
     def stored_files(self) -> list[str]:
         """The files that readers may see."""
-        paths = Path(self.lake.root).rglob("*.parquet")
-        return [str(path) for path in paths if not any(part.startswith((".", "_")) for part in path.parts)]
+        below = self.root.count("/") + 1
+        return [
+            path
+            for path in self._list_paths()
+            if not any(part.startswith((".", "_")) for part in path.split("/")[below:])
+        ]
+
+    def _list_paths(self) -> list[str]:
+        paths = [each.path for each in self.fs.list_files(self.root)]
+        return [path for path in paths if path.endswith(".parquet")]
 
     def count_held_lanes(self) -> list[int]:
         """How many lanes each worker holds."""
@@ -361,15 +379,19 @@ class SinkWorld:
 FORKS.set_forkserver_preload(["tests.support.lake", "tests.support.sink_lake", "pandas"])
 
 
-def start_sink_worker(lake: SinkLake, *, failpoint: str = "") -> Worker:
-    """Start a worker with these failpoints armed. It ends at the log's end, once it has reached all of them."""
+def start_sink_worker(lake: SinkLake, *, failpoint: str = "", environment: Mapping[str, str] = NO_VARIABLES) -> Worker:
+    """Start a worker with these failpoints armed. It ends at the log's end, once it has reached all of them.
+
+    ``environment``: how the worker reaches the destination.
+    """
     log = Path(lake.directory, f"sink-failpoints-{next(_count)}.log")
-    process = FORKS.Process(target=_work, args=(lake, failpoint, str(log)))
+    process = FORKS.Process(target=_work, args=(lake, failpoint, str(log), dict(environment)))
     process.start()
     return Worker(process, log)
 
 
-def _work(lake: SinkLake, failpoint: str, log: str) -> None:
+def _work(lake: SinkLake, failpoint: str, log: str, environment: Mapping[str, str]) -> None:
+    os.environ.update(environment)
     world = SinkWorld(lake)
     with failpoints.install(failpoints.ArmedFailpoints(failpoint, log)):
         world.work(lambda: count_reached(log) == len(list(filter(None, failpoint.split(",")))) and world.is_published())

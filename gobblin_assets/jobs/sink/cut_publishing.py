@@ -117,6 +117,7 @@ class CutPublisher:
             raise AssertionError(f"{lane.label} has no attempt")
         if role not in attempt.files:
             if attempt.names is not None:
+                self.fs.make_directories(attempt.staging)
                 attempt.files[role] = open_role_files(self.fs, attempt.staging, attempt.names, role)
             else:
                 directory = f"{attempt.staging}/{role}"
