@@ -17,9 +17,13 @@ LANES_MAX: Final = 4
 
 FAULTS: Final = (Fault.ERROR, Fault.UNKNOWN, Fault.REPEATED)
 
+_PLACES: Final = ("lanes.move", "lanes.move", "log.seal", "fs.rename_no_replace", "log.finish_all", "lanes.place")
+"""Calls before which a worker falls asleep with a purpose."""
+
 _FAULTS_MAX: Final = 4
 _FAULTY_CALLS: Final = 400
 _CALLS_MAX: Final = 12
+_PATIENCE_CALLS: Final = 60
 _ABANDON_CALLS_MAX: Final = 80
 _TURN_S: Final = 0.5
 _WILD_TURNS: Final = 120
@@ -85,6 +89,7 @@ class SinkHistory:
             (0.03, self._kill),
             (0.01, self._cut_power),
             (0.05, lambda: self._sleep(turn)),
+            (0.08, lambda: self._sleep_at_a_place(turn)),
             (0.02, self._drain),
             (0.05, lambda: self.world.spread(chance.randint(1, LANES_MAX))),
             (0.2, lambda: self._abandon(turn)),
@@ -107,10 +112,27 @@ class SinkHistory:
         """One of them misses its heartbeats, and the others don't."""
         places = [place for place, each in enumerate(self.world.actors) if not each.is_over]
         if places:
-            place = self.world.chance.choice(places)
-            self._asleep[place] = turn + self.world.chance.randint(5, 40)
-            self._expire()
-            self.done.append("sleep")
+            self._fall_asleep(self.world.chance.choice(places), turn)
+
+    def _sleep_at_a_place(self, turn: int) -> None:
+        """The same, before a call that matters, if the worker comes to it soon."""
+        chance = self.world.chance
+        awake = [each for each in self._workers if self.world.actors.index(each) not in self._asleep]
+        if not awake:
+            return
+        worker, place = chance.choice(awake), chance.choice(_PLACES)
+        for _call in range(_PATIENCE_CALLS):
+            if worker.is_over:
+                return
+            if worker.process.next_call == place:
+                self._fall_asleep(self.world.actors.index(worker), turn)
+                return
+            worker.go_on(1)
+
+    def _fall_asleep(self, place: int, turn: int) -> None:
+        self._asleep[place] = turn + self.world.chance.randint(5, 40)
+        self._expire()
+        self.done.append(f"sleep before {self.world.actors[place].process.next_call}")
 
     def _expire(self) -> None:
         self.world.expire()

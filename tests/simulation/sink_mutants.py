@@ -17,14 +17,16 @@ from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.errors import OutcomeUnknownError, RetryableError
 from gobblin_assets.jobs.sink import lane_holding
 from gobblin_assets.jobs.sink.cut_publishing import CutPublisher
-from gobblin_assets.jobs.sink.lane_writer import LaneWriter
+from gobblin_assets.jobs.sink.held_lane import LaneCut
 from gobblin_assets.jobs.sink.sink_lanes import SinkLanes
+from gobblin_assets.jobs.sink.sink_worker import SinkWorker
 from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.sources.epoch_source import LogStart, VnodeStart
+from gobblin_assets.sources.log_port import Barrier
 from tests.simulation import log_building
 from tests.simulation.guards import Guard
 from tests.simulation.mutant import Change, Mutant, patched, without
-from tests.support.fake_log import FakeLog
+from tests.support.fake_log import STARTED_AT, FakeLog
 from tests.support.sink_lake import FakeEpochSource
 
 # Recovery and publishing ------------------------------------------------------------------------------------
@@ -87,6 +89,28 @@ def _seals_before_it_is_durable(self: CutPublisher, cuts: Any) -> Any:
 
 
 _PUBLISH_CUTS: Final = CutPublisher.publish
+
+
+def _cuts_after_a_chunk(self: SinkWorker, sink: Any, item: Any) -> None:
+    """A cut whose position counts the records that came, in whatever order they came."""
+    _WRITE(self, sink, item)
+    lane = sink.owner_of(item.vnode)
+    if lane is None or lane.attempt is None:
+        return
+    for each in lane.writer._vnodes.values():
+        each.end, each.rows_past_end = each.seen + each.rows_in_epoch, 0
+    lane.writer._checkpoint = lane.writer._checkpoint or Barrier(0, {}, is_checkpoint=True, at=STARTED_AT)
+    cut = lane.writer.commit()
+    if cut is not None:
+        self._lanes.publish(sink, [LaneCut(lane, cut)])
+
+
+def _epoch_of(self: FakeLog, vnode: str, position: int) -> int:
+    """A log that may be read from any position on."""
+    return sum(each.ends[vnode] <= position for each in self._epochs)
+
+
+_WRITE: Final = SinkWorker._write
 
 
 # Truncating --------------------------------------------------------------------------------------------------
@@ -204,7 +228,10 @@ IN_SINK_HISTORIES = (
     Mutant("recovery rewinds what is not visible", patched(Driver, "publish", _rewinds)),
     Mutant("files become visible without a row", patched(CutPublisher, "_stage", _shows_before_the_row)),
     Mutant("a row stands before its data is durable", patched(CutPublisher, "publish", _seals_before_it_is_durable)),
-    Mutant("a cut inside of an epoch", patched(LaneWriter, "can_commit", True)),  # noqa: FBT003  the property's value
+    Mutant(
+        "a cut inside of an epoch",
+        _all(patched(SinkWorker, "_write", _cuts_after_a_chunk), patched(FakeLog, "epoch_after", _epoch_of)),
+    ),
     Mutant(
         "a vnode is in two lanes",
         _all(

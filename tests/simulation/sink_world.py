@@ -72,6 +72,7 @@ _NOWHERE: Final = -1
 
 NO_FAULTS: Final[Mapping[int, Fault]] = {}
 _TURN_S: Final = 0.2
+_EMPTY: Final = 0.2
 _KEPT: Final = 0.5
 """The share of changes that were not synced, and survive a power cut."""
 
@@ -109,7 +110,7 @@ class SinkWorld:
     def __post_init__(self) -> None:
         self.disk.mkdir(ROOT)
         self.chance = random.Random(self.seed)
-        self.log = make_random_log(self.seed, self.vnode_count, self.epoch_count)
+        self.log = make_random_log(self.seed, self.vnode_count, self.epoch_count, empty_share=_EMPTY)
         self.expected = records_of(self.log)
 
     # Its processes ---------------------------------------------------------------------------------------
