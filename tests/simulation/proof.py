@@ -25,6 +25,7 @@ from tests.simulation.hunting import (
     hunt_in_an_adapter,
     hunt_in_copy_histories,
     hunt_in_object_histories,
+    hunt_in_sink_histories,
     hunt_in_the_copy_world,
     hunt_in_the_object_world,
     hunt_in_the_simulated_world,
@@ -33,6 +34,7 @@ from tests.simulation.mutants import BY_A_PROMISE, IN_AN_ADAPTER, IN_THE_SIMULAT
 from tests.simulation.object_mutants import IN_OBJECT_HISTORIES, IN_THE_OBJECT_WORLD
 from tests.simulation.object_scenarios import OBJECT_SCENARIOS
 from tests.simulation.scenarios import SCENARIOS, Scenario
+from tests.simulation.sink_mutants import IN_SINK_HISTORIES, IN_SINK_MOVES
 from tests.simulation.stored_rows import IN_THE_WORLD_OF_STORED_ROWS
 from tests.simulation.world import stepped
 from tests.simulation.zombies import OVERLAPS, TAKEOVERS, VISITS, explore_overlaps, explore_visits, explore_zombies
@@ -119,6 +121,9 @@ def _list_parts(workers: int, random_histories: int) -> list[Part]:
     parts += [Part("mutants", m.name, lambda m=m: hunt_in_the_object_world(m)) for m in IN_THE_OBJECT_WORLD]
     parts += [Part("mutants", m.name, lambda m=m: hunt_in_object_histories(m)) for m in IN_OBJECT_HISTORIES]
     parts += [Part("mutants", m.name, lambda m=m: hunt_among_stored_rows(m)) for m in IN_THE_WORLD_OF_STORED_ROWS]
+    parts += [
+        Part("mutants", m.name, lambda m=m: hunt_in_sink_histories(m)) for m in (*IN_SINK_HISTORIES, *IN_SINK_MOVES)
+    ]
     parts += [Part("mutants", guard, lambda guard=guard: hunt_by_a_promise(guard)) for guard in BY_A_PROMISE]
     return parts
 

@@ -26,15 +26,25 @@ _CALLS_MAX: Final = 12
 _PATIENCE_CALLS: Final = 60
 _ABANDON_CALLS_MAX: Final = 80
 _TURN_S: Final = 0.5
-_WILD_TURNS: Final = 120
-_TURNS_MAX: Final = 4000
+WILD_TURNS: Final = 120
+_TURNS_MAX: Final = 1500
+
+
+def run_sink_history(seed: int) -> list[Transition]:
+    """As ``SinkHistory.run``, in a world of its own."""
+    world = SinkWorld(seed)
+    try:
+        return SinkHistory(world).run()
+    finally:
+        world.stop()
 
 
 @dataclass
 class SinkHistory:
-    """``run`` it once. ``done``: what went wrong, for people."""
+    """``run`` it once. ``wild_turns``: those in which things go wrong. ``done``: what went wrong, for people."""
 
     world: SinkWorld
+    wild_turns: int = WILD_TURNS
     done: list[str] = field(default_factory=list)
     _workers: list[Actor] = field(default_factory=list)
     _asleep: dict[int, int] = field(default_factory=dict)
@@ -50,9 +60,9 @@ class SinkHistory:
     def _run(self) -> list[Transition]:
         for turn in range(_TURNS_MAX):
             self._awake(turn)
-            if turn < _WILD_TURNS:
+            if turn < self.wild_turns:
                 self._go_wrong(turn)
-            elif turn == _WILD_TURNS:
+            elif turn == self.wild_turns:
                 self._asleep.clear()
                 self.world.is_over = self.world.is_published
             elif self.world.is_published() and all(actor.is_over for actor in self.world.actors):
@@ -67,7 +77,7 @@ class SinkHistory:
     def _take_turn(self, turn: int) -> None:
         world = self.world
         self._workers = [each for each in self._workers if not each.is_over]
-        if len(self._workers) < WORKERS and not (turn > _WILD_TURNS and world.is_published()):
+        if len(self._workers) < WORKERS and not (turn > self.wild_turns and world.is_published()):
             self._workers.append(world.start_worker(self._plan_faults(turn)))
         ready = [each for place, each in enumerate(world.actors) if not each.is_over and place not in self._asleep]
         if ready:
@@ -77,7 +87,7 @@ class SinkHistory:
     def _plan_faults(self, turn: int) -> dict[int, Fault]:
         """Calls that fail, or whose answers are lost."""
         chance = self.world.chance
-        count = chance.randint(0, _FAULTS_MAX) if turn < _WILD_TURNS else 0
+        count = chance.randint(0, _FAULTS_MAX) if turn < self.wild_turns else 0
         return {chance.randrange(_FAULTY_CALLS): chance.choice(FAULTS) for _fault in range(count)}
 
     def _awake(self, turn: int) -> None:

@@ -123,9 +123,7 @@ def make_random_log(seed: int, vnode_count: int, epoch_count: int, *, empty_shar
             if is_empty or chance.random() < 0.3:
                 log.skip(vnode)
             log.append(vnode, pa.RecordBatch.from_pylist(rows, schema=_RECORDS))
-        log.end_epoch(
-            is_checkpoint=is_last or chance.random() < 0.7, after_s=EMPTY_CUT_AGE_S if is_empty else 1.0
-        )
+        log.end_epoch(is_checkpoint=is_last or chance.random() < 0.7, after_s=EMPTY_CUT_AGE_S if is_empty else 1.0)
     return log
 
 
