@@ -164,6 +164,18 @@ def test_small_epochs_gather_until_the_flag_of_try_commit(tmp_path: Path) -> Non
     assert lane.writer.barrier(barrier(4, a=2, b=7)) is None
 
 
+def test_a_cut_starts_where_the_last_one_ended_whatever_was_read_without_rows(tmp_path: Path) -> None:
+    """The vnode passed a barrier at which nothing may be cut, and then the lane got another one."""
+    lane = Lane(tmp_path)
+    lane.writer.assign({"a": 5, "b": 0}, starts={"a": 3})
+    assert lane.writer.barrier(barrier(1, is_checkpoint=False, a=5, b=0)) is None
+    assert lane.writer.commit() is None
+    lane.writer.write_batch("a", rows("a", 5))
+    cut = got(lane.writer.barrier(barrier(2, a=6, b=0)))
+    assert cut.spans == {"a": VnodeSpan(3, 6)}
+    assert lane.rows_of(cut) == Counter([("a", 5)])
+
+
 def test_age_is_that_of_the_rows_and_not_of_quiet_barriers_before(tmp_path: Path) -> None:
     lane = Lane(tmp_path, RollPolicy(age_s=50))
     lane.writer.assign({"a": 0})

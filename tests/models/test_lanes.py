@@ -92,6 +92,8 @@ def test_what_a_guard_keeps_out_other_guards_keep_out_in_longer_orders(guards: s
     [
         (Lanes(without=frozenset({Guard.SEAL_FENCE, Guard.SEAL_OPEN, Guard.SEAL_STARTS})), PHANTOM, 11),
         (Lanes(without=frozenset({Guard.FINISH_FENCE, Guard.FINISH_OPEN})), PHANTOM, 15),
+        (Lanes(without=frozenset({Guard.MOVE_FENCE, Guard.MOVE_OPEN})), DUPLICATE, 16),
+        (Lanes(without=frozenset({Guard.MOVE_FENCE, Guard.SEAL_MEMBERS})), DUPLICATE, 16),
         (variants.ReadsBeforeItResolves(without=frozenset({Guard.SEAL_OPEN})), PHANTOM, 11),
         (variants.MovesAreCopies(), DUPLICATE, 14),
         (variants.RewindsWhatIsNotVisible(), PHANTOM, 10),

@@ -21,6 +21,9 @@ from tests.simulation.mutated import VARIABLE
 from tests.simulation.object_machine import OBJECT_DEEDS_MAX, ObjectHistories
 from tests.simulation.object_scenarios import OBJECT_OVERLAPS, OBJECT_SCENARIOS, OBJECT_TAKEOVERS
 from tests.simulation.scenarios import SCENARIOS, Scenario
+from tests.simulation.sink_history import run_sink_history
+from tests.simulation.sink_moves import run_moves
+from tests.simulation.sink_mutants import IN_SINK_MOVES
 from tests.simulation.stored_rows import STORED_ROWS_SCENARIOS
 from tests.simulation.world import stepped
 from tests.simulation.zombies import explore_overlaps, explore_visits, explore_zombies
@@ -29,6 +32,7 @@ SUITE_S_MAX = 900
 
 _SEEDS_MAX = 40
 _EXAMPLES_OF_A_SEED = 100
+_SINK_SEEDS_MAX = 500
 
 
 Hunt = tuple[Callable[[Scenario, Tally], Tally], Scenario]
@@ -94,6 +98,20 @@ def _hunt_at_random(mutant: Mutant, machine: type[RuleBasedStateMachine], deeds_
             except Exception as error:  # noqa: BLE001  whatever it is, the change was noticed
                 return Catch(mutant.name, str(error) or type(error).__name__, number * _EXAMPLES_OF_A_SEED)
     return Catch(mutant.name, None, _SEEDS_MAX * _EXAMPLES_OF_A_SEED)
+
+
+def hunt_in_sink_histories(mutant: Mutant, seeds: Iterable[int] = range(_SINK_SEEDS_MAX)) -> Catch:
+    """One history for each seed, until one notices."""
+    number = 0
+    for number, each in enumerate(seeds, start=1):
+        with stepped(), mutant.change():
+            try:
+                (run_moves if mutant in IN_SINK_MOVES else run_sink_history)(each)
+            except (TypeError, AttributeError, NameError) as error:
+                raise RuntimeError(f"{mutant.name} can't be carried out: mend it") from error
+            except Exception as error:  # noqa: BLE001  whatever it is, the change was noticed
+                return Catch(mutant.name, str(error) or type(error).__name__, number)
+    return Catch(mutant.name, None, number)
 
 
 def hunt_among_stored_rows(mutant: Mutant) -> Catch:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from tests.simulation.copy_mutants import IN_COPY_HISTORIES, IN_THE_COPY_WORLD
@@ -25,6 +26,7 @@ from tests.simulation.hunting import (
     hunt_in_an_adapter,
     hunt_in_copy_histories,
     hunt_in_object_histories,
+    hunt_in_sink_histories,
     hunt_in_the_copy_world,
     hunt_in_the_object_world,
     hunt_in_the_simulated_world,
@@ -33,14 +35,27 @@ from tests.simulation.mutants import BY_A_PROMISE, IN_AN_ADAPTER, IN_THE_SIMULAT
 from tests.simulation.object_mutants import IN_OBJECT_HISTORIES, IN_THE_OBJECT_WORLD
 from tests.simulation.object_scenarios import OBJECT_SCENARIOS
 from tests.simulation.scenarios import SCENARIOS, Scenario
+from tests.simulation.sink_faults import (
+    SINK_OVERLAPS,
+    SINK_SCENARIOS,
+    SinkScenario,
+    explore_sink_pairs,
+    explore_sink_singles,
+    explore_sink_zombies,
+)
+from tests.simulation.sink_mutants import IN_SINK_HISTORIES, IN_SINK_MOVES
 from tests.simulation.stored_rows import IN_THE_WORLD_OF_STORED_ROWS
 from tests.simulation.world import stepped
 from tests.simulation.zombies import OVERLAPS, TAKEOVERS, VISITS, explore_overlaps, explore_visits, explore_zombies
-from tests.support.shares import SEED_VARIABLE
+from tests.support.shares import SEED_VARIABLE, Share
 
 T = TypeVar("T")
+S = TypeVar("S", Scenario, SinkScenario)
 
 RANDOM_HISTORIES = 10_000
+SINK_PAIRS_OF = 100
+"""The share of the pairs of faults of sinks that is tried."""
+
 _CAUGHT_BY_WIDTH = 110
 _MACHINES = ("test_random_histories.py", "test_copy_histories.py", "test_object_histories.py")
 """Of hypothesis: rows, copies, and copies to an object store."""
@@ -51,7 +66,14 @@ _EXPLORED_WHOLE = {
     "zombies": explore_zombies,
     "visits": explore_visits,
 }
-_PER_CALL = {"singles": len(FAULTS), "zombies": len(TAKEOVERS), "visits": len(VISITS), "overlaps": len(OVERLAPS)}
+_PER_CALL = {
+    "singles": len(FAULTS),
+    "zombies": len(TAKEOVERS),
+    "visits": len(VISITS),
+    "overlaps": len(OVERLAPS),
+    "singles of sinks": len(FAULTS),
+    "zombies of sinks": len(SINK_OVERLAPS),
+}
 
 
 @dataclass(frozen=True)
@@ -67,16 +89,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="proof", description=__doc__)
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--random-histories", type=int, default=RANDOM_HISTORIES)
+    parser.add_argument("--sinks-only", action="store_true", help="faults and mutants of sinks, and nothing else")
     options = parser.parse_args()
     started = time.monotonic()
-    parts = _list_parts(options.workers, options.random_histories)
+    everything = partial(_list_parts, options.workers, options.random_histories)
+    list_parts = _list_sink_parts if options.sinks_only else everything
+    parts = list_parts()
     results: dict[str, list[object]] = {}
     failures: list[str] = []
     with ProcessPoolExecutor(options.workers) as pool:
-        futures = {
-            pool.submit(_carry_out, number, options.workers, options.random_histories): part
-            for number, part in enumerate(parts)
-        }
+        futures = {pool.submit(_carry_out, list_parts, number): part for number, part in enumerate(parts)}
         for done, future in enumerate(as_completed(futures), start=1):
             part = futures[future]
             try:
@@ -92,7 +114,7 @@ def main() -> int:
 
 
 def _list_parts(workers: int, random_histories: int) -> list[Part]:
-    """The longest first. Each worker makes the list anew, since it is told only a part's number."""
+    """The longest first."""
     parts = [
         Part(
             "pairs",
@@ -112,6 +134,7 @@ def _list_parts(workers: int, random_histories: int) -> list[Part]:
         parts += [
             Part(kind, each.name, lambda explore=explore, each=each: _explore(explore, each)) for each in SCENARIOS
         ]
+    parts += _list_sink_parts()
     parts += [Part("mutants", m.name, lambda m=m: hunt_in_an_adapter(m)) for m in IN_AN_ADAPTER]
     parts += [Part("mutants", m.name, lambda m=m: hunt_in_the_simulated_world(m)) for m in IN_THE_SIMULATED_WORLD]
     parts += [Part("mutants", m.name, lambda m=m: hunt_in_the_copy_world(m)) for m in IN_THE_COPY_WORLD]
@@ -123,12 +146,29 @@ def _list_parts(workers: int, random_histories: int) -> list[Part]:
     return parts
 
 
-def _carry_out(number: int, workers: int, random_histories: int) -> object:
-    part = _list_parts(workers, random_histories)[number]
+def _list_sink_parts() -> list[Part]:
+    parts: list[Part] = []
+    for each in SINK_SCENARIOS:
+        parts += [
+            Part("pairs of sinks", each.name, lambda each=each: _explore(_explore_some_sink_pairs, each)),
+            Part("zombies of sinks", each.name, lambda each=each: _explore(explore_sink_zombies, each)),
+            Part("singles of sinks", each.name, lambda each=each: _explore(explore_sink_singles, each)),
+        ]
+    mutants = (*IN_SINK_HISTORIES, *IN_SINK_MOVES)
+    return [*parts, *(Part("mutants", m.name, lambda m=m: hunt_in_sink_histories(m)) for m in mutants)]
+
+
+def _explore_some_sink_pairs(scenario: SinkScenario) -> Tally:
+    return explore_sink_pairs(scenario, share=Share(0, of=SINK_PAIRS_OF))
+
+
+def _carry_out(list_parts: Callable[[], list[Part]], number: int) -> object:
+    """The list is made anew, since what its parts do can't be sent."""
+    part = list_parts()[number]
     return part.name, part.work()
 
 
-def _explore(explore: Callable[[Scenario], Tally], scenario: Scenario) -> Tally:
+def _explore(explore: Callable[[S], Tally], scenario: S) -> Tally:
     with stepped():
         return explore(scenario)
 
@@ -162,7 +202,7 @@ def _print_tables(results: dict[str, list[object]]) -> list[str]:
     failures: list[str] = []
     total = Tally()
     _say("\n| histories | scenario | tried | carried on to their own end |\n| --- | --- | ---: | ---: |")
-    for kind in (*_PER_CALL, "pairs", "random"):
+    for kind in (*_PER_CALL, "pairs", "pairs of sinks", "random"):
         merged: dict[str, Tally] = {}
         for name, tally in _of(results, kind, Tally):
             found = merged.setdefault(name.partition(", part")[0], Tally())

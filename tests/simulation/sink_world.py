@@ -45,6 +45,7 @@ from tests.models.lane_traces import (
     check_trace,
     split_by_lane,
 )
+from tests.simulation import world as simulated
 from tests.simulation.commit_store import SimCommitStepStore
 from tests.simulation.database import SimDatabase
 from tests.simulation.destination_store import SimDestinationStore
@@ -71,6 +72,10 @@ _NOWHERE: Final = -1
 
 NO_FAULTS: Final[Mapping[int, Fault]] = {}
 _TURN_S: Final = 0.2
+_EMPTY: Final = 0.2
+_KEPT: Final = 0.5
+"""The share of changes that were not synced, and survive a power cut."""
+
 # No sink of events is named.
 _UNREACHED: Final[Any] = None
 
@@ -87,11 +92,12 @@ class SinkWorld:
     """The state that processes share. ``is_over`` is asked for at each turn of a worker: whether the worker ends."""
 
     seed: int
-    db: SimDatabase = field(default_factory=SimDatabase)
+    db: SimDatabase = field(default_factory=lambda: SimDatabase(without=simulated.guards_off))
     vnode_count: int = 5
     epoch_count: int = 6
     is_over: Callable[[], bool] = lambda: False
     disk: SimDisk = field(default_factory=SimDisk)
+    # Since the last power cut.
     trace: list[LaneObservation] = field(default_factory=list)
     actors: list[Actor] = field(default_factory=list)
     log: FakeLog = field(init=False)
@@ -99,11 +105,12 @@ class SinkWorld:
     _moved_by: dict[str, int] = field(default_factory=dict)
     _files: dict[SequenceId, frozenset[str]] = field(default_factory=dict)
     _visible: tuple[int, frozenset[str]] = (-1, frozenset())
+    _ended_traces: list[list[LaneObservation]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.disk.mkdir(ROOT)
         self.chance = random.Random(self.seed)
-        self.log = make_random_log(self.seed, self.vnode_count, self.epoch_count)
+        self.log = make_random_log(self.seed, self.vnode_count, self.epoch_count, empty_share=_EMPTY)
         self.expected = records_of(self.log)
 
     # Its processes ---------------------------------------------------------------------------------------
@@ -141,6 +148,19 @@ class SinkWorld:
         for actor in self.actors:
             actor.kill()
 
+    def cut_power(self) -> None:
+        """Kill what works, and lose what was not synced; chance keeps some of it. A published file is never lost."""
+        self.stop()
+        self.look()
+        before, finished = self._observe_visible(), self.list_published()
+        self.disk.power_cut(lambda _change: self.chance.random() < _KEPT)
+        self._visible = (-1, frozenset())
+        lost = before - self._observe_visible()
+        assert not lost & finished, f"a power cut took published files along: {sorted(lost & finished)}"
+        self._ended_traces.append(self.trace)
+        self.trace = []
+        self.look()
+
     # What is so ------------------------------------------------------------------------------------------
 
     @property
@@ -163,15 +183,42 @@ class SinkWorld:
         at = {vnode: _position(mark) for lane in found.lanes for vnode, mark in lane.vnodes.items()}
         return at == self.log.ends() and not plan_moves(found, frozenset(at))
 
+    def list_published(self) -> frozenset[str]:
+        """The paths of the files that the log names."""
+        return frozenset(path for role in Role for path in self._list_published(role))
+
+    def _list_published(self, role: Role) -> list[str]:
+        found = SimPublishedFiles(self.db).find(JOB, URN, role=role)
+        return [file.path for segment in (found.segments if found else ()) for file in segment.files()]
+
     def published(self) -> Records:
         """The rows of the files that the log names."""
         records: Records = Counter()
         for role in Role:
-            found = SimPublishedFiles(self.db).find(JOB, URN, role=role)
-            for file in [file for segment in (found.segments if found else ()) for file in segment.files()]:
-                rows = pq.read_table(BytesIO(self.disk.read(file.path))).to_pylist()
+            for path in self._list_published(role):
+                rows = pq.read_table(BytesIO(self.disk.read(path))).to_pylist()
                 records.update((role.value, row["vnode"], row["n"]) for row in rows)
         return records
+
+    def check_promises(self) -> None:
+        """At the end: the sink is the log, for whoever asks the log of commits, and for whoever lists directories."""
+        assert self.published() == self.expected, "what is published is not exactly the log"
+        assert not self.list_open(), "a row is still open"
+        phantoms = self._observe_visible() - self.list_published()
+        assert not phantoms, f"nothing names the files {sorted(phantoms)}"
+        for name, intervals in self._list_intervals().items():
+            lows, highs = [low for low, _high in intervals], [high for _low, high in intervals]
+            assert lows == [0, *highs[:-1]], f"gaps or overlaps in the ledger of {name}: {intervals}"
+            assert highs[-1] == self.log.ends()[name], f"the ledger of {name} ends early: {intervals}"
+
+    def _list_intervals(self) -> dict[str, list[tuple[int, int]]]:
+        """The active intervals of each vnode, from low to high."""
+        found: dict[str, list[tuple[int, int]]] = {}
+        for entry in self.db.ledger.values():
+            if entry.is_active and entry.low is not None and entry.high is not None:
+                interval = int(entry.low.value), int(entry.high.value)
+                found.setdefault(self.db.keys[entry.key_id].name, []).append(interval)
+        return {name: sorted(intervals) for name, intervals in found.items()}
 
     # What is seen ----------------------------------------------------------------------------------------
 
@@ -183,10 +230,7 @@ class SinkWorld:
 
     def check(self) -> list[Transition]:
         """The transitions up to now. AssertionError for a step that is none of the model's."""
-        steps = self.trace[:1]
-        for seen in self.trace[1:]:
-            steps += split_by_lane(steps[-1], seen)
-        return check_trace(steps)
+        return [step for trace in (*self._ended_traces, self.trace) for step in _check_trace(trace)]
 
     def _observe(self) -> LaneObservation:
         db = self.db
@@ -326,6 +370,13 @@ class _Hands:
 
     def _watch(self, prefix: str, port: object) -> Any:
         return Watched(self._process, prefix, port)
+
+
+def _check_trace(trace: list[LaneObservation]) -> list[Transition]:
+    steps = trace[:1]
+    for seen in trace[1:]:
+        steps += split_by_lane(steps[-1], seen)
+    return check_trace(steps)
 
 
 def _position(mark: Watermark | None) -> int:

@@ -16,9 +16,15 @@ _CALLS_PER_BEAT = 20
 
 @dataclass
 class SeenProcess(Process):
-    """``look`` is called after each effect, whether it succeeded or was refused."""
+    """``look`` is called after each effect, whether it succeeded or was refused. ``next_call``: the one it waits at."""
 
     look: Callable[[], None] = lambda: None
+    next_call: str = ""
+
+    def call(self, label: str, effect: Callable[[], Any]) -> Any:
+        if not self._in_hook:
+            self.next_call = label
+        return super().call(label, effect)
 
     def _carry_out(self, label: str, effect: Callable[[], Any]) -> Any:
         try:

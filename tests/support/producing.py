@@ -119,11 +119,11 @@ def _content(value: bytes) -> object:
         return value
 
 
-def find_ends(bootstrap: str, topic: str) -> dict[str, int]:
+def find_ends(bootstrap: str, topic: str, partitions: int = PARTITIONS) -> dict[str, int]:
     """The end of each partition's log, by its watermark key."""
     admin = open_admin(bootstrap)
     latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the vendor left it untyped
-    asked = {TopicPartition(topic, number): latest for number in range(PARTITIONS)}
+    asked = {TopicPartition(topic, number): latest for number in range(partitions)}
     return {f"{topic}:{each.partition}": found.result().offset for each, found in admin.list_offsets(asked).items()}
 
 

@@ -28,7 +28,7 @@ from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.sink.dataset_sink import DatasetSink
 from gobblin_assets.jobs.sink.lane_files import LaneFormat
 from gobblin_assets.jobs.sink.lane_shares import plan_moves
-from gobblin_assets.jobs.sink.roll_policy import RollPolicy
+from gobblin_assets.jobs.sink.roll_policy import EMPTY_CUT_AGE_S, RollPolicy
 from gobblin_assets.jobs.sink.running import make_first_lanes
 from gobblin_assets.jobs.sink.sink_ports import SinkPorts
 from gobblin_assets.jobs.sink.sink_worker import SinkWorker
@@ -111,20 +111,24 @@ class SinkLake:
         )
 
 
-def make_random_log(seed: int, vnode_count: int, epoch_count: int) -> FakeLog:
-    """A function of the seed: epochs with few records, gaps, and barriers at which nothing may be cut."""
+def make_random_log(seed: int, vnode_count: int, epoch_count: int, *, empty_share: float = 0.0) -> FakeLog:
+    """A function of the seed: epochs with few records, gaps, and barriers at which nothing may be cut.
+
+    ``empty_share``: of epochs, which last long, in which positions move and no record comes.
+    """
     chance = random.Random(seed)
     log = FakeLog([f"p{number}" for number in range(vnode_count)], _RECORDS)
     numbers = itertools.count()
     for epoch in range(1, epoch_count + 1):
         is_last = epoch == epoch_count
+        is_empty = not is_last and empty_share > 0 and chance.random() < empty_share
         for vnode in log.vnodes:
-            count = chance.randint(1 if is_last else 0, 4)
+            count = 0 if is_empty else chance.randint(1 if is_last else 0, 4)
             rows = [{"vnode": vnode, "n": next(numbers), "is_bad": chance.random() < 0.2} for _row in range(count)]
-            if chance.random() < 0.3:
+            if is_empty or chance.random() < 0.3:
                 log.skip(vnode)
             log.append(vnode, pa.RecordBatch.from_pylist(rows, schema=_RECORDS))
-        log.end_epoch(is_checkpoint=is_last or chance.random() < 0.7)
+        log.end_epoch(is_checkpoint=is_last or chance.random() < 0.7, after_s=EMPTY_CUT_AGE_S if is_empty else 1.0)
     return log
 
 

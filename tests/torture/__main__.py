@@ -18,6 +18,7 @@ from tests.torture.home import hold_home, stop_servers
 from tests.torture.isolation import enter_own_mounts
 from tests.torture.runner_process import FORKS
 from tests.torture.schedule import Injection
+from tests.torture.sink_arena import SinkArena
 from tests.torture.small_arena import SmallArena
 from tests.torture.table_arena import TableArena
 from tests.torture.tally import Tally, render_table
@@ -25,13 +26,14 @@ from tests.torture.topic_arena import TopicArena
 from tests.torture.whole_arena import WholeArena
 
 PROGRESS_EVERY_S: Final = 5.0
-KINDS: Final = ("small", "table", "copy", "whole", "topic")
+KINDS: Final = ("small", "table", "copy", "whole", "topic", "sink")
 _PRELOADED: Final = {
     "small": "tests.torture.small_runner",
     "table": "tests.support.table_lake",
     "copy": "tests.support.copy_lake",
     "whole": "tests.torture.whole_runner",
     "topic": "tests.torture.topic_runner",
+    "sink": "tests.torture.sink_runner",
 }
 
 
@@ -98,8 +100,10 @@ def _open_arena(kind: str, home: Path, seed: str, refused: str | None) -> Arena:
             return CopyArena(home, seed, Tally(), refused)
         case "whole":
             return WholeArena(home, seed, Tally())
-        case _:
+        case "topic":
             return TopicArena(home, seed, Tally())
+        case _:
+            return SinkArena(home, seed, Tally(), refused)
 
 
 def _run_all(campaigns: Sequence[Campaign], duration_s: float, interrupted: threading.Event) -> None:

@@ -18,7 +18,7 @@ from tests.torture.tally import Tally
 REST_ROUNDS_MAX: Final = 15
 CLEANING_ROUNDS_MAX: Final = 5
 _RECOVERED = re.compile(
-    r"completed sequence ([0-9a-f-]{36}) of an earlier run|of \d+: completed .*, sequence ([0-9a-f-]{36})"
+    r"completed sequence ([0-9a-f-]{36}) of an earlier (?:run|holder)|of \d+: completed .*, sequence ([0-9a-f-]{36})"
 )
 _ATTEMPTS_LEFT: Final = "SELECT count(*) FROM gobblin.attempt WHERE cleaned_at IS NULL"
 # Attempts that never reported are looked at for a day, and what failed copies left is kept for a day. Times in the log

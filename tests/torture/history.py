@@ -19,8 +19,8 @@ _VERSIONS: Final = """
      WHERE d.job = %s AND d.urn = %s AND s.state = 'DONE' ORDER BY s.result_version
 """
 _INTERVALS: Final = """
-    SELECT k.partition, coalesce((k.watermark ->> 'value')::bigint, 0), coalesce((l.low ->> 'value')::bigint, 0),
-           coalesce((l.high ->> 'value')::bigint, 0)
+    SELECT k.name || ' ' || k.partition, coalesce((k.watermark ->> 'value')::bigint, 0),
+           coalesce((l.low ->> 'value')::bigint, 0), coalesce((l.high ->> 'value')::bigint, 0)
       FROM gobblin.watermark_key k JOIN gobblin.dataset d USING (dataset_id)
       LEFT JOIN gobblin.ledger l ON l.key_id = k.key_id AND l.active AND NOT l.is_generation
                                 AND l.low IS DISTINCT FROM l.high
@@ -39,12 +39,12 @@ _FINISHED: Final = """
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """A job's directory of staging and markers, and the files that its runners wrote."""
+    """A job's directory of staging and markers, and the files that its runners wrote, if they tell anybody."""
 
     job: str
     work: Path
-    events: Path
-    acknowledged: Path
+    events: Path | None
+    acknowledged: Path | None
 
 
 def check_history(
@@ -59,7 +59,8 @@ def check_history(
         _check_versions(connection, subject, seen, finished.keys(), tally)
         _check_ledger(connection, subject, tally)
     _check_work(destination, tally)
-    _check_events(destination, finished, tally)
+    if destination.events is not None and destination.acknowledged is not None:
+        _check_events(destination.job, destination.events, destination.acknowledged, finished, tally)
 
 
 def _check_versions(
@@ -113,16 +114,16 @@ def _list_names(directory: Path, tally: Tally) -> list[str]:
     return [name for name in names if name not in probes]
 
 
-def _check_events(destination: Destination, finished: dict[str, bool], tally: Tally) -> None:
+def _check_events(job: str, events: Path, acknowledged: Path, finished: dict[str, bool], tally: Tally) -> None:
     done = finished.keys()
-    sent = _read_words(destination.events)
+    sent = _read_words(events)
     if done - sent or not all(finished.values()):
-        tally.violate(f"{destination.job}: {len(done - sent)} finished sequences without an event")
+        tally.violate(f"{job}: {len(done - sent)} finished sequences without an event")
     if sent - done:
-        tally.violate(f"{destination.job}: events for what was never finished: {sorted(sent - done)[:3]}")
-    told = _read_words(destination.acknowledged)
+        tally.violate(f"{job}: events for what was never finished: {sorted(sent - done)[:3]}")
+    told = _read_words(acknowledged)
     if told - done:
-        tally.violate(f"{destination.job}: runs were told that these are published: {sorted(told - done)[:3]}")
+        tally.violate(f"{job}: runs were told that these are published: {sorted(told - done)[:3]}")
 
 
 def check_log(connection: Connection, tally: Tally) -> None:

@@ -28,7 +28,7 @@ def check_rows(
             visible: list[str] = []
             for subject, source in destination.sources.items():
                 visible += _check_dataset(connection, subject, source, seen, tally)
-            _check_storage(destination, visible, tally)
+            check_storage(destination.job, destination.root, visible, tally)
             check_history(connection, destination, destination.sources, seen, tally)
         check_log(connection, tally)
 
@@ -57,15 +57,16 @@ def _check_dataset(
     return list(files)
 
 
-def _check_storage(destination: RowDestination, visible: Sequence[str], tally: Tally) -> None:
+def check_storage(job: str, root: Path, visible: Sequence[str], tally: Tally) -> None:
+    """Below the root of a destination, the visible files are all that readers can find."""
     stored = {
         str(path)
-        for path in destination.root.rglob("*")
-        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(destination.root).parts)
+        for path in root.rglob("*")
+        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(root).parts)
     }
     twice = [path for path, count in Counter(visible).items() if count > 1]
     if twice:
-        tally.violate(f"{destination.job}: published under one name twice: {twice[:3]}")
+        tally.violate(f"{job}: published under one name twice: {twice[:3]}")
     phantoms = sorted(stored - set(visible))
     if phantoms:
-        tally.violate(f"{destination.job}: {len(phantoms)} files that the log does not know, such as {phantoms[:3]}")
+        tally.violate(f"{job}: {len(phantoms)} files that the log does not know, such as {phantoms[:3]}")

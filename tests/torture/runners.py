@@ -65,7 +65,8 @@ class _Runner:
 class Runners:
     """All runners of one kind. One thread calls ``step`` again and again; ``step`` never waits.
 
-    ``plan`` gives the fate of the n-th runner, ``start`` its process; at most ``at_work_max`` work at once.
+    ``plan`` gives the fate of the n-th runner, ``start`` its process; at most ``at_work_max`` work at once; it
+    may be changed.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class Runners:
         self._start = start
         self._connect = connect
         self._tally = tally
-        self._at_work_max = at_work_max
+        self.at_work_max = at_work_max
         self._runners: list[_Runner] = []
         self._next = 0
 
@@ -97,7 +98,7 @@ class Runners:
             longest = min(asleep, key=lambda runner: runner.stopped_at or now)
             if now - (longest.stopped_at or now) > LEASE_TTL_S:
                 self._wake(longest)
-        if more and len(self._runners) - len(asleep) < self._at_work_max:
+        if more and len(self._runners) - len(asleep) < self.at_work_max:
             self._start_next(now)
         time.sleep(_TICK_S)
 

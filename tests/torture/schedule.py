@@ -7,7 +7,15 @@ from enum import StrEnum
 from typing import Final
 
 from gobblin_assets.failpoints import Failpoint
-from tests.crash.points import OF_A_CAPTURE, OF_A_PUBLICATION, OF_A_REUSE, OF_CLEANUP, OF_EXECUTION
+from tests.crash.points import (
+    OF_A_CAPTURE,
+    OF_A_PUBLICATION,
+    OF_A_RESCALE,
+    OF_A_REUSE,
+    OF_A_SINK,
+    OF_CLEANUP,
+    OF_EXECUTION,
+)
 from tests.crash.test_folding import OF_A_FOLD
 from tests.crash.test_kills import OF_A_REFRESH, OF_A_RUN, OF_ABANDONMENT, OF_RECOVERY, ONCE_IN_A_RUN
 
@@ -37,6 +45,8 @@ class Injection(StrEnum):
     SPARK_KILLED = "Spark: kill -9 of the Connect server"
     BROKER_KILLED = "Kafka: kill -9 of the broker"
     BROKER_PAUSED = "Kafka: SIGSTOP of the broker"
+    LANES_CHANGED = "sink: another number of lanes and of workers"
+    WORKERS_DRAINED = "sink: all workers are drained"
     STREAM_ENDED = "stream: SIGTERM, which ends it at a published boundary"
 
 
@@ -121,6 +131,7 @@ _SPARK_FATES: Final = (
     (Injection.STOP_AT_POINT, 12),
     (Injection.STOP_AT_RANDOM, 8),
 )
+_SINK_ACTIONS: Final = ((Action.STREAM, 88), (Action.RECOVER, 2), (Action.ABANDON, 8), (Action.RESUME, 2))
 # If nothing else ends a stream before, SIGTERM ends it some publications after its start.
 _STREAM_S: Final = (4.0, 16.0)
 _BY_SIGNAL: Final = (Injection.KILL_AT_RANDOM, Injection.STOP_AT_RANDOM)
@@ -133,6 +144,8 @@ _SPARK_PROXIED_FRACTIONS: Final = {"whole": 0.0, "topic": 0.25}
 _BAD_SOURCE_FRACTION: Final = 0.12
 _NEWS_ONLY_FRACTION: Final = 0.8
 _TIMES_IN_A_COPY: Final = (1, 1, 1, 2, 3, 5)
+# A worker publishes all the time.
+_TIMES_IN_A_SINK: Final = (1, 1, 2, 3, 5, 9)
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +275,22 @@ def plan_spark_runner(kind: str, seed: str, number: int, *, datasets: int) -> Ru
         wake_after_s=None if dice.random() < _NEVER_WOKEN_FRACTION else dice.uniform(*_SLEEP_S),
         route=dice.choice(PROXY_FAULTS) if dice.random() < _SPARK_PROXIED_FRACTIONS[kind] else None,
         end_after_s=dice.uniform(*_STREAM_S) if is_stream else None,
+    )
+
+
+def plan_sink_runner(seed: str, number: int, *, datasets: int) -> RunnerPlan:
+    """The fate of a worker of a sink, or of a person or a sensor beside it. All workers read all datasets."""
+    dice = random.Random(f"{seed}/sink/{number}")
+    plan = plan_runner(seed, number, lakes=1, datasets=datasets, actions=_SINK_ACTIONS)
+    points = (*OF_A_SINK, *OF_A_RESCALE, Failpoint.RECOVERY_STARTED)
+    is_worker = plan.action is Action.STREAM
+    return replace(
+        plan,
+        datasets=tuple(range(datasets)),
+        bad_units=(),
+        failpoint=_plan_failpoint(dice, plan.fate, points if is_worker else _points_of(plan.action), _TIMES_IN_A_SINK),
+        signal_after_s=dice.uniform(0.3, _STREAM_S[1] / 2) if plan.fate in _BY_SIGNAL else None,
+        end_after_s=dice.uniform(*_STREAM_S) if is_worker else None,
     )
 
 

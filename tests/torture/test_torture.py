@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.points import OF_A_CAPTURE, OF_A_REUSE, OF_CLEANUP, OF_EXECUTION
+from tests.crash.points import OF_A_CAPTURE, OF_A_RESCALE, OF_A_REUSE, OF_A_SINK, OF_CLEANUP, OF_EXECUTION
 from tests.crash.test_kills import OF_ABANDONMENT
 from tests.support.postgres import make_reachable_directory
 from tests.torture.home import PREFIX, hold_home, stop_servers
@@ -25,6 +25,7 @@ from tests.torture.schedule import (
     plan_copy_runner,
     plan_disturbances,
     plan_runner,
+    plan_sink_runner,
     plan_spark_runner,
 )
 
@@ -62,6 +63,18 @@ FLOORS = {
         "broker hits": 1,
         "runs: stream": 1,
         "reads that several datasets shared": 1,
+        "samples with all rows of a dataset": 10,
+    },
+    "sink": {
+        "runs that were killed": 4,
+        "zombies woken": 1,
+        "sequences published": 20,
+        "server hits": 1,
+        "broker hits": 1,
+        "proxy faults": 1,
+        "transactions aborted": 2,
+        Injection.LANES_CHANGED: 1,
+        Injection.WORKERS_DRAINED: 1,
         "samples with all rows of a dataset": 10,
     },
 }
@@ -132,6 +145,12 @@ def test_half_a_minute_of_kills_zombies_and_lost_servers_publishes_exactly_once(
 @pytest.mark.timeout(2_400)
 def test_minutes_of_lost_brokers_killed_streams_and_zombies_publish_topics_exactly_once() -> None:
     torture_until_enough_happened(1.5, "topic")
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(2_400)
+def test_minutes_of_killed_and_paused_workers_and_changing_lanes_publish_topics_exactly_once() -> None:
+    torture_until_enough_happened(1.0, "sink")
 
 
 @pytest.mark.thorough
@@ -214,6 +233,17 @@ def test_every_stream_is_told_to_end_and_some_are_killed_or_paused_before() -> N
     }
     assert [plan for plan in streams if plan.end_after_s is None] == []
     assert [plan for plan in plans if plan.action is not Action.STREAM and plan.end_after_s is not None] == []
+
+
+def test_workers_of_a_sink_are_killed_and_stopped_at_every_point_of_their_work() -> None:
+    plans = [plan_sink_runner("any", number, datasets=2) for number in range(3_000)]
+    workers = [plan for plan in plans if plan.action is Action.STREAM]
+    reached = {plan.failpoint.partition("@")[0] for plan in workers}
+
+    for point in (*OF_A_SINK, *OF_A_RESCALE):
+        assert reached >= {f"{point}=kill", f"{point}=stop"}
+    assert {plan.action for plan in plans} == {Action.STREAM, Action.RECOVER, Action.ABANDON, Action.RESUME}
+    assert [plan for plan in workers if plan.end_after_s is None or plan.datasets != (0, 1)] == []
 
 
 def _mentions(process: Path, text: str) -> bool:

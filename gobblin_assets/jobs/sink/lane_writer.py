@@ -8,6 +8,7 @@ import datetime as dt
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
 
@@ -17,6 +18,8 @@ from gobblin_assets.jobs.sink.roll_policy import RollPolicy
 from gobblin_assets.model.urn import Role
 from gobblin_assets.rows.new_files import NewFiles
 from gobblin_assets.sources.log_port import Barrier
+
+_FROM_POSITIONS: Final[Mapping[str, int]] = {}
 
 PlaceRows = Callable[[Role, pa.RecordBatch], Iterable[PlacedRows]]
 """Divides rows into directories, and may give some of them another role."""
@@ -96,16 +99,20 @@ class LaneWriter:
         """Whether no row is newer than the last checkpoint barrier of its vnode."""
         return not any(each.rows_past_end for each in self._vnodes.values())
 
-    def assign(self, positions: Mapping[str, int]) -> None:
-        """Take rows of exactly these vnodes from now on, each from the position at which its next cut starts.
+    def assign(self, positions: Mapping[str, int], *, starts: Mapping[str, int] = _FROM_POSITIONS) -> None:
+        """Take rows of exactly these vnodes from now on, each from its position.
 
+        ``starts``: where the next cut of a vnode starts, if that is before its position and no row lies between.
         CorruptionError if rows of earlier vnodes are neither cut nor discarded.
         """
         if self._has_rows:
             raise CorruptionError(
                 f"vnodes of a lane change, and rows of {sorted(self._vnodes)} are neither cut nor discarded"
             )
-        self._vnodes = {vnode: _Vnode(position, position, position) for vnode, position in positions.items()}
+        self._vnodes = {
+            vnode: _Vnode(starts.get(vnode, position), starts.get(vnode, position), position)
+            for vnode, position in positions.items()
+        }
         self._last_at = self._checkpoint = None
         self._begin_anew()
 

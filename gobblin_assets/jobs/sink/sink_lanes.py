@@ -161,13 +161,17 @@ class SinkLanes:
         start = sink.source.find_start(self._load_state(sink)) if lane.joining else sink.start
         if start is None:
             raise AssertionError(f"{sink.urn} was not started")
+        unsaid: dict[str, int] = {}
         for vnode in sorted(lane.joining & start.vnodes.keys()):
             begin = start.vnodes[vnode]
             lane.positions[vnode] = begin.watermark
             lane.read_to[vnode] = begin.position
+            if begin.watermark != begin.position:
+                unsaid[vnode] = begin.position
         lane.joining = frozenset()
-        lane.writer.assign(lane.read_to)
-        unsaid = {vnode: position for vnode, position in lane.read_to.items() if lane.positions[vnode] != position}
+        # The others may have passed barriers at which nothing may be cut: their next cuts start where the last ended.
+        said = {vnode: at for vnode, at in lane.positions.items() if at is not None and vnode not in unsaid}
+        lane.writer.assign(lane.read_to, starts=said)
         if unsaid:
             now = self.ports.clock.now()
             spans = {vnode: VnodeSpan(position, position) for vnode, position in unsaid.items()}
@@ -176,7 +180,7 @@ class SinkLanes:
             if isinstance(outcome, GobblinError):
                 raise outcome
             self._announce([outcome])
-            self._note_published(lane, outcome, lane.read_to)
+            self._note_published(lane, outcome, unsaid)
 
     def assign(self, sink: DatasetSink) -> None:
         positions = {vnode: at for lane in sink.lanes.values() for vnode, at in lane.read_to.items()}

@@ -1,0 +1,62 @@
+"""What a reader sees of a sink all the while: records that were published once stay, and none is there twice."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Final
+
+import pyarrow.parquet as pq
+
+from tests.torture.observer import Connection, Seen, Subject
+from tests.torture.row_watch import find_active
+from tests.torture.tally import Tally
+
+_PLACES: Final = (("kafka_partition", "kafka_offset"), ("dead_letter_partition", "dead_letter_offset"))
+"""Of rows, and of dead letters."""
+
+Place = tuple[int, int]
+
+
+class SinkWatch:
+    """``Watch`` of datasets whose rows name their partitions and offsets."""
+
+    def __init__(self, tally: Tally) -> None:
+        self._tally = tally
+        self._rows: dict[Subject, int] = {}
+        self._places: dict[str, list[Place]] = {}
+        self._seen: dict[Subject, set[Place]] = {}
+
+    def judge(self, subject: Subject, seen: Seen) -> None:
+        before = self._rows.get(subject, 0)
+        if seen.rows < before:
+            self._tally.violate(f"{subject}: {before} rows were published, and now there are {seen.rows}")
+        self._rows[subject] = seen.rows
+
+    def look(self, connection: Connection, subject: Subject) -> None:
+        _position, paths = find_active(connection, subject)
+        found: Counter[Place] = Counter()
+        for path in paths:
+            try:
+                found.update(self._read(path))
+            except FileNotFoundError:
+                self._tally.violate(f"{subject}: a published file is gone: {path}")
+        before = self._seen.get(subject, set())
+        twice = [place for place, count in found.items() if count > 1]
+        gone = before - found.keys()
+        if twice or gone:
+            self._tally.violate(
+                f"{subject}: {len(twice)} records are there twice, such as {sorted(twice)[:3]}; {len(gone)} that a "
+                f"reader saw are gone, such as {sorted(gone)[:3]}"
+            )
+        else:
+            self._tally.add("samples with all rows of a dataset")
+        self._seen[subject] = set(found)
+
+    def _read(self, path: str) -> list[Place]:
+        """A published file never changes, so that it is read once. It is opened each time: it has to be there."""
+        with Path(path).open("rb") as file:
+            if path not in self._places:
+                parquet = pq.ParquetFile(file)
+                names = next(each for each in _PLACES if each[0] in parquet.schema_arrow.names)
+                table = parquet.read(list(names))
+                self._places[path] = list(zip(*(table[name].to_pylist() for name in names), strict=True))
+        return self._places[path]
