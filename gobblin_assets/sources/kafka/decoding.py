@@ -60,8 +60,8 @@ _KEY: Final = "gobblin_decoded_key"
 
 
 def decode(frame: DataFrame, plan: DecodingPlan, *, share: Column | None = None) -> DataFrame:
-    """Decode lazily: nothing is read. RejectedError for two columns of one name. ``share``: for a frame of which several
-    readers take a part, the value of the hidden column that says whose each row is.
+    """Decode lazily: nothing is read. RejectedError for two columns of one name. ``share``: for a frame whose rows are
+    several datasets' or lanes', the value of the hidden column that says whose each row is.
 
     A record by a schema that the plan does not know fails the Spark action; ``find_missing_schema`` finds this schema.
     """
