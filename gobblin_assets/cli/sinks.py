@@ -52,8 +52,8 @@ _dataset_option = click.option(
 def run(job_file: Path, datasets: Sequence[str], workers: int, master: str | None, remote: str | None) -> None:
     """Work on the sink of the job in JOB_FILE until SIGTERM or Ctrl-C.
 
-    Start it again, here or on other machines, for more workers. They share the lanes evenly, also when one dies. Spark is
-    used only for datasets that need it.
+    Start it again, here or on other machines, for more workers. They share the lanes evenly, also when one dies. Spark
+    is used only for datasets that need it.
     """
     job = read_job(job_file)
     needs = find_spark_needs(job, read_sink_datasets(job, datasets))

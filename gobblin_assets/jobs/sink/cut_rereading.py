@@ -207,7 +207,7 @@ class CutRereading:
         if not isinstance(error, GobblinError) or isinstance(error, RetryableError):
             try:
                 _ = self._spark.get_session(self.ports.job).version
-            except (GobblinError, *spark_raises()) as gone:
+            except spark_raises() as gone:
                 self._lost = session_failure(gone)
         return failure or explain_exception(label, error, self.ports.say)
 
