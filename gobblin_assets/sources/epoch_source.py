@@ -86,12 +86,14 @@ class EpochSource(Protocol):
 class SpanPlan:
     """How the spans of several lanes are read. ``columns``: the log's own, name to Spark's type, in order.
 
-    ``can_share``: one read may give the rows of all lanes.
+    ``can_share``: one read may give the rows of all lanes. ``is_inferred``: the columns come from these records alone,
+    and a plan of others might have others.
     """
 
     read: ReadPlan
     columns: Mapping[str, str]
     can_share: bool
+    is_inferred: bool
 
 
 class SpanSource(Protocol):

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from pyspark.sql import SparkSession
+
 from gobblin_assets.commit.batches import in_bounds
 from gobblin_assets.errors import CorruptionError, GobblinError, RetryableError
 from gobblin_assets.jobs.sink.cut_publishing import new_attempt
@@ -90,11 +92,13 @@ class CutRereading:
             raise CorruptionError(f"{sink.urn}: its rows are made in this process, and are read again")
         stores, job = self.ports.stores, JobName(self.ports.job.job)
         units = {each.lane.lane_id: self._cut_units(each) for each in cuts}
-        plan = sink.spans.plan_spans(
-            lambda: self._spark.get_session(self.ports.job),
-            {_share_of(each.lane): units[each.lane.lane_id] for each in cuts},
-            stores.datasets.load(job, [sink.urn])[sink.urn],
-        )
+        shares = {_share_of(each.lane): units[each.lane.lane_id] for each in cuts}
+        state = stores.datasets.load(job, [sink.urn])[sink.urn]
+        plan = sink.spans.plan_spans(self._get_session, shares, state)
+        if plan.is_inferred:
+            # Another worker may have inferred others meanwhile.
+            settled = stores.datasets.settle_columns(sink.dataset_id, plan.columns)
+            plan = sink.spans.plan_spans(self._get_session, shares, replace(state, source_columns=settled))
         active = stores.published.find_active_schemas(job, [sink.urn]).get(sink.urn, ())
         return _Reading(sink, plan, units, tuple(each.file_schema for each in active))
 
@@ -206,10 +210,13 @@ class CutRereading:
         failure = session_failure(error) if isinstance(error, spark_raises()) else None
         if not isinstance(error, GobblinError) or isinstance(error, RetryableError):
             try:
-                _ = self._spark.get_session(self.ports.job).version
+                _ = self._get_session().version
             except spark_raises() as gone:
                 self._lost = session_failure(gone)
         return failure or explain_exception(label, error, self.ports.say)
+
+    def _get_session(self) -> SparkSession:
+        return self._spark.get_session(self.ports.job)
 
     def _open_worker(self) -> Worker:
         if self._worker is None:

@@ -73,7 +73,14 @@ class TopicSpans:
         columns = decoded_columns(spark, decoding)
         shares = {_partition_of(unit): name for name, units in spans.items() for unit in units}
         read = ReadPlan(self._dataset, SpanReader(reader, shares), may_fail_rows=True)
-        return SpanPlan(read, columns, can_share=not mixes_rows(self._dataset))
+        parts = (self._read.value, *([self._read.key] if "key" in self._read.keep else []))
+        infers = any(part.format is Decoder.JSON and part.schema_ is None for part in parts)
+        return SpanPlan(
+            read,
+            columns,
+            can_share=not mixes_rows(self._dataset),
+            is_inferred=infers and state.source_columns is None,
+        )
 
 
 def _describe(decoder: DecoderSpec) -> str:
