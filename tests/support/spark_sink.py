@@ -1,29 +1,37 @@
 """A sink over topics of a broker whose worker works in this process, with a Spark session that is open already."""
 
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
+from gobblin_assets import failpoints
 from gobblin_assets.commit.sequence import AttemptRecord
 from gobblin_assets.db.engine import open_external
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.ingest.extractor import SparkExtractor
 from gobblin_assets.jobs.sink.running import open_worker, read_sink_datasets
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
+from gobblin_assets.rows.dataset_reader import read_dataset
 from gobblin_assets.run.job_kind import Worker
 from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.stores import Stores
+from gobblin_assets.sources.connection import LogConnection
+from gobblin_assets.sources.environment import read_connection
 from gobblin_assets.spark.cancellation import interrupt_described
+from gobblin_assets.spark.session import open_session
+from gobblin_assets.spark.settings import SparkSettings
 from gobblin_assets.spec.job_parsing import parse_job
 from gobblin_assets.spec.job_spec import JobSpec
+from tests.support.spark import SMALL
 
-JOB = "lake"
 PATIENCE_S = 90.0
 
 Row = tuple[Any, ...]
@@ -52,7 +60,10 @@ class OpenSpark:
 
 @dataclass
 class SparkSink:
-    """``ends``: where the worker's work is over, by vnode; it is asked again and again."""
+    """``ends``: where the worker's work is over, by vnode; it is asked again and again.
+
+    ``by_spark``: Spark makes the rows, also of datasets that Arrow could make them of.
+    """
 
     database_url: str
     root: str
@@ -60,6 +71,7 @@ class SparkSink:
     spark: OpenSpark
     ends: Callable[[], Mapping[str, int]]
     options: Mapping[str, Any] = field(default_factory=dict)
+    by_spark: bool = False
     lines: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -70,7 +82,7 @@ class SparkSink:
     def job(self) -> JobSpec:
         return parse_job(
             {
-                "job": JOB,
+                "job": "lake",
                 "source": {"type": "kafka", "connection": "shop"},
                 "destination": self.root,
                 "datasets": list(self.datasets),
@@ -98,11 +110,16 @@ class SparkSink:
     def opened(self, wait: Callable[[float], bool]) -> Iterator[Callable[[], None]]:
         specs = read_sink_datasets(self.job)
         with open_worker(self.job, specs, self.stores, wait, self.lines.append, self.spark) as worker:
+            if self.by_spark:
+                connection = read_connection(self.job.source, os.environ)
+                assert isinstance(connection, LogConnection)
+                for each in worker.sinks.values():
+                    each.lane_format, each.spans = None, connection.open_spans(self.job, each.urn, each.spec)
             yield worker.run
 
     def watermarks(self) -> dict[str, int]:
         urns = [DatasetUrn(each["urn"] if "urn" in each else each["topic"]) for each in self.datasets]
-        states = self.stores.datasets.load(JobName(JOB), urns)
+        states = self.stores.datasets.load(JobName(self.job.job), urns)
         return {
             name: int(str(key.watermark))
             for state in states.values()
@@ -114,10 +131,10 @@ class SparkSink:
         return self.watermarks() == self.ends()
 
     def columns(self, urn: str) -> Mapping[str, str] | None:
-        return self.stores.datasets.load(JobName(JOB), [DatasetUrn(urn)])[DatasetUrn(urn)].published_columns
+        return self.stores.datasets.load(JobName(self.job.job), [DatasetUrn(urn)])[DatasetUrn(urn)].published_columns
 
     def files(self, urn: str, role: Role = Role.DATA) -> list[str]:
-        found = self.stores.published.find(JobName(JOB), DatasetUrn(urn), role=role)
+        found = self.stores.published.find(JobName(self.job.job), DatasetUrn(urn), role=role)
         return [file.path for segment in (found.segments if found else ()) for file in segment.files()]
 
     def rows(self, urn: str, *columns: str, role: Role = Role.DATA) -> Counter[Row]:
@@ -127,8 +144,11 @@ class SparkSink:
             table = pq.ParquetFile(path).read()
             names = columns or tuple(table.column_names)
             known = [table[name].to_pylist() if name in table.column_names else [None] * len(table) for name in names]
-            found.update(zip(*known, strict=True))
+            found.update(tuple(map(_hashable, row)) for row in zip(*known, strict=True))
         return found
+
+    def read(self, urn: str, role: Role = Role.DATA) -> DataFrame:
+        return read_dataset(self.spark.session, urn, job=self.job.job, database=self.engine, role=role)
 
     def count(self, condition: str = "state = 'DONE'") -> int:
         with self.engine.connect() as connection:
@@ -145,3 +165,15 @@ class SparkSink:
 
     def close(self) -> None:
         self.engine.dispose()
+
+
+def _hashable(value: Any) -> Any:
+    return repr(value) if isinstance(value, list | dict) else value
+
+
+def work_on_connect(work: str, remote: str, failpoint: str, settings: Mapping[str, Any]) -> None:
+    """Be a worker in this process, with a session on the server, until it is killed at the failpoint."""
+    session = open_session(SparkSettings(Path(work), remote=remote, conf=SMALL))
+    sink = SparkSink(**settings, spark=OpenSpark(session, remote), ends=lambda: {"": 0})
+    failpoints.arm(failpoint)
+    sink.work()

@@ -1,0 +1,92 @@
+"""Workers whose rows come from Spark are killed between Spark's write and the end: each record is published once."""
+
+import json
+import os
+import signal
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from demo.kafka.broker import KafkaBroker
+from gobblin_assets.failpoints import Failpoint
+from gobblin_assets.model.urn import Role
+from gobblin_assets.spark.connect_server import ConnectServer
+from tests.support.forked_commands import Commands
+from tests.support.kafka import MakeTopic, Record, produce
+from tests.support.producing import find_ends
+from tests.support.spark_sink import OpenSpark, SparkSink
+
+KILLED = -signal.SIGKILL
+RECORDS = 40
+
+# Joining two empty lanes makes two publications without rows, which have no attempt.
+KILLS = (
+    (Failpoint.ATTEMPT_REGISTERED, 1),
+    (Failpoint.ATTEMPT_WRITTEN, 3),
+    (Failpoint.ATTEMPT_DURABLE, 3),
+    (Failpoint.STAGE_COMMITTED, 1),
+    (Failpoint.STAGED_BEFORE_SEAL, 3),
+    (Failpoint.SEAL_COMMITTED, 3),
+    (Failpoint.STEP_BEFORE, 1),
+    (Failpoint.STEP_AFTER, 1),
+    (Failpoint.VERIFIED_BEFORE_FINISH, 3),
+    (Failpoint.FINISH_COMMITTED, 3),
+)
+ALWAYS = {Failpoint.ATTEMPT_WRITTEN, Failpoint.STEP_BEFORE}
+
+
+@pytest.fixture
+def filled(kafka_broker: KafkaBroker, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A topic whose every tenth record is broken."""
+    monkeypatch.setenv("GOBBLIN_KAFKA_SHOP_BOOTSTRAP_SERVERS", kafka_broker.bootstrap)
+    name = topic("killed", partitions=2)
+    values = [b"{" if n % 10 == 0 else json.dumps({"n": n}).encode() for n in range(RECORDS)]
+    produce(kafka_broker.bootstrap, name, [Record(each, partition=n % 2) for n, each in enumerate(values)])
+    return name
+
+
+@pytest.mark.parametrize(
+    ("point", "count"),
+    [pytest.param(*each, marks=() if each[0] in ALWAYS else pytest.mark.thorough) for each in KILLS],
+    ids=str,
+)
+def test_a_worker_killed_after_spark_wrote_is_gone_on_with_by_another(
+    spark: SparkSession,
+    connect: ConnectServer,
+    commands: Commands,
+    kafka_broker: KafkaBroker,
+    filled: str,
+    database_url: str,
+    tmp_path: Path,
+    point: Failpoint,
+    count: int,
+) -> None:
+    dataset = {
+        "topic": filled,
+        "kafka": {"value": {"format": "json", "schema": "n bigint"}, "keep": ["partition", "offset"]},
+        "converters": [{"sql": {"twice": "n * 2"}}],
+        "quality": {"dead_letter_fraction_max": 1},
+    }
+    settings = {"database_url": database_url, "root": str(tmp_path / "lake"), "datasets": [dataset]}
+    arguments = (str(tmp_path / "child"), connect.url, f"{point}=kill@{count}", settings)
+    code = f"from tests.support.spark_sink import work_on_connect; work_on_connect(*{arguments!r})"
+
+    killed = commands.run_code(code, environment=os.environ)
+
+    assert killed.returncode == KILLED, killed.stdout + killed.stderr
+    ends = find_ends(kafka_broker.bootstrap, filled)
+    sink = SparkSink(database_url, settings["root"], [dataset], OpenSpark(spark, connect.url), lambda: ends)  # type: ignore[arg-type]  # a text
+    sink.expire()
+    sink.work()
+    assert sink.rows(filled, "kafka_partition", "kafka_offset", "n", "twice") == Counter(
+        (n % 2, n // 2, n, 2 * n) for n in range(RECORDS) if n % 10
+    )
+    assert sink.rows(filled, "dead_letter_offset", role=Role.DEAD_LETTER) == Counter([(0,), (5,), (10,), (15,)])
+    assert sink.count("state NOT IN ('DONE', 'ABORTED')") == 0
+    # A worker cleans every ten seconds.
+    published = {*sink.files(filled), *sink.files(filled, Role.DEAD_LETTER)}
+    stored = {str(path) for path in tmp_path.rglob("*.parquet") if not any(p.startswith(".") for p in path.parts)}
+    assert stored == published
+    sink.close()
