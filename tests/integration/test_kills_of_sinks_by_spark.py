@@ -4,19 +4,22 @@ import json
 import os
 import signal
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from sqlalchemy import Engine
 
 from demo.kafka.broker import KafkaBroker
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.urn import Role
 from gobblin_assets.spark.connect_server import ConnectServer
 from tests.support.forked_commands import Commands
-from tests.support.kafka import MakeTopic, Record, produce
+from tests.support.kafka import MakeTopic, Record, delete_topics, produce
 from tests.support.producing import find_ends
 from tests.support.spark_sink import OpenSpark, SparkSink
+from tests.support.topic_shop import StandbyCommands, TopicShop
 
 KILLED = -signal.SIGKILL
 RECORDS = 40
@@ -34,6 +37,11 @@ KILLS = (
     (Failpoint.VERIFIED_BEFORE_FINISH, 3),
     (Failpoint.FINISH_COMMITTED, 3),
 )
+BY_SPARK = {
+    "defaults": {"converters": [{"where": "true"}]},
+    "lease": {"ttl_s": 3, "wait_s": 60},
+    "sink": {"lanes": 2, "every_s": 0.5, "roll": {"age_s": 0}},
+}
 ALWAYS = {Failpoint.ATTEMPT_WRITTEN, Failpoint.STEP_BEFORE}
 
 
@@ -90,3 +98,35 @@ def test_a_worker_killed_after_spark_wrote_is_gone_on_with_by_another(
     stored = {str(path) for path in tmp_path.rglob("*.parquet") if not any(p.startswith(".") for p in path.parts)}
     assert stored == published
     sink.close()
+
+
+@pytest.fixture
+def shop(
+    tmp_path: Path, kafka_broker: KafkaBroker, engine: Engine, database_url: str, connect: ConnectServer
+) -> Iterator[TopicShop]:
+    standby = StandbyCommands(tmp_path)
+    variables = {
+        "GOBBLIN_HOME": str(tmp_path / "home"),
+        "GOBBLIN_DATABASE_URL": database_url,
+        "GOBBLIN_SPARK_REMOTE": connect.url,
+    }
+    made = TopicShop(tmp_path, kafka_broker, engine, standby, variables, BY_SPARK)
+    yield made
+    standby.stop()
+    delete_topics(kafka_broker.bootstrap, *made.topics)
+
+
+@pytest.mark.thorough
+def test_two_commands_share_lanes_and_publish_each_record_once_while_one_is_killed(shop: TopicShop) -> None:
+    with shop.producing:
+        first, second = shop.begin("sink", "run"), shop.begin("sink", "run")
+        shop.await_publications(first, 12)
+        assert second.end(signal.SIGKILL) == KILLED
+        shop.await_publications(first, 6)
+    shop.await_all()
+
+    assert first.end(signal.SIGTERM) == 0, first.said
+    shop.check_end()
+    for topic in shop.topics:
+        assert f"{topic}: rows by Spark, since it has converters" in first.said
+    assert "WARN" not in first.said
