@@ -261,3 +261,20 @@ def test_only_parquet_comes_from_spark(open_sink: Open, topic: MakeTopic) -> Non
 
     with pytest.raises(RejectedError, match=r"sink\.format: .* since its values are Avro"):
         sink.work()
+
+
+def test_leases_are_kept_while_spark_works_longer_than_they_last(
+    open_sink: Open, topic: MakeTopic, kafka_broker: KafkaBroker
+) -> None:
+    name = topic("slow", partitions=2)
+    produce(kafka_broker.bootstrap, name, [Record(b"x", partition=n % 2) for n in range(8)])
+    slept = "java_method('java.lang.Thread', 'sleep', 1000L)"
+    sink = open_sink(
+        name, {"value": {"format": "string"}}, converters=[{"sql": {"slept": slept}}], options={"lease": {"ttl_s": 1}}
+    )
+
+    sink.work()
+
+    assert sink.rows(name, "value") == Counter({("x",): 8})
+    assert not any("rests" in line or "taken over" in line or "lost" in line for line in sink.lines)
+    assert sink.count("state <> 'DONE'") == 0
