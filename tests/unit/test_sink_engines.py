@@ -56,7 +56,7 @@ def test_arrow_makes_the_rows_where_it_can(dataset: Mapping[str, Any], monkeypat
         ({"converters": [{"drop": ["value"]}]}, "it has converters"),
         ({"quality": {"rows": [{"name": "r", "check": "true"}]}}, "it has quality.rows"),
         ({"kafka": JSON, "writer": {"partition_by": ["s"]}}, "it has writer.partition_by"),
-        ({"kafka": JSON, "writer": {"time_column": "at"}}, "it has writer.time_column"),
+        ({"kafka": JSON, "writer": {"time_column": "at", "time_pattern": "yyyy"}}, "it has writer.time_column"),
         ({"writer": {"event_time": {"column": "value", "json_path": "$.at"}}}, "its event times are inside of JSON"),
         ({"kafka": JSON, "writer": {"event_time": {"column": "s"}}}, "its event times are texts"),
         (

@@ -22,7 +22,7 @@ from gobblin_assets.jobs.sink.sink_rules import (
     check_sink_job,
     check_spark_dataset,
     choose_compression,
-    find_spark_need,
+    find_need_of_spark,
 )
 from gobblin_assets.jobs.sink.sink_worker import SinkWorker
 from gobblin_assets.model.clock import SystemClock
@@ -58,7 +58,7 @@ def find_spark_needs(job: JobSpec, specs: Mapping[DatasetUrn, DatasetSpec]) -> M
     connection = _read_log_connection(job)
     found = {}
     for urn, spec in specs.items():
-        need = find_spark_need(spec, connection.open_spans(job, urn, spec).spark_need)
+        need = find_need_of_spark(spec, connection.open_spans(job, urn, spec).spark_need)
         if need is None and spec.writer.event_time is not None:
             columns = arrow_schema(connection.open_epochs(job, urn, spec).decoder.columns)
             need = find_need_of_times(spec.writer.event_time, columns)

@@ -33,7 +33,7 @@ def check_sink_dataset(urn: DatasetUrn, dataset: DatasetSpec) -> None:
         )
 
 
-def find_spark_need(dataset: DatasetSpec, decoding: str | None) -> str | None:
+def find_need_of_spark(dataset: DatasetSpec, decoding: str | None) -> str | None:
     """Why Spark makes the dataset's rows, as a clause; None: the worker makes them by Arrow, in its own process.
 
     Arrow does what it can, since it starts nothing and reads the log once. ``decoding``: why only Spark decodes the
