@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +20,7 @@ from gobblin_assets.spark.connect_server import ConnectServer
 from tests.support.forked_commands import Commands
 from tests.support.kafka import MakeTopic, Record, delete_topics, produce
 from tests.support.producing import find_ends
+from tests.support.spark import wait_until
 from tests.support.spark_sink import OpenSpark, SparkSink
 from tests.support.topic_shop import StandbyCommands, TopicShop
 
@@ -37,22 +40,59 @@ KILLS = (
     (Failpoint.VERIFIED_BEFORE_FINISH, 3),
     (Failpoint.FINISH_COMMITTED, 3),
 )
+ALWAYS = {Failpoint.ATTEMPT_WRITTEN, Failpoint.STEP_BEFORE}
+PAUSES = ((Failpoint.ATTEMPT_WRITTEN, 3), (Failpoint.SEAL_COMMITTED, 3), (Failpoint.STEP_AFTER, 1))
 BY_SPARK = {
     "defaults": {"converters": [{"where": "true"}]},
     "lease": {"ttl_s": 3, "wait_s": 60},
     "sink": {"lanes": 2, "every_s": 0.5, "roll": {"age_s": 0}},
 }
-ALWAYS = {Failpoint.ATTEMPT_WRITTEN, Failpoint.STEP_BEFORE}
 
 
 @pytest.fixture
-def filled(kafka_broker: KafkaBroker, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A topic whose every tenth record is broken."""
+def sink(
+    spark: SparkSession,
+    connect: ConnectServer,
+    kafka_broker: KafkaBroker,
+    topic: MakeTopic,
+    database_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[SparkSink]:
+    """A sink over a topic whose every tenth record is broken."""
     monkeypatch.setenv("GOBBLIN_KAFKA_SHOP_BOOTSTRAP_SERVERS", kafka_broker.bootstrap)
     name = topic("killed", partitions=2)
     values = [b"{" if n % 10 == 0 else json.dumps({"n": n}).encode() for n in range(RECORDS)]
     produce(kafka_broker.bootstrap, name, [Record(each, partition=n % 2) for n, each in enumerate(values)])
-    return name
+    dataset = {
+        "topic": name,
+        "kafka": {"value": {"format": "json", "schema": "n bigint"}, "keep": ["partition", "offset"]},
+        "converters": [{"sql": {"twice": "n * 2"}}],
+        "quality": {"dead_letter_fraction_max": 1},
+    }
+    ends = find_ends(kafka_broker.bootstrap, name)
+    opened = SparkSink(database_url, str(tmp_path / "lake"), [dataset], OpenSpark(spark, connect.url), lambda: ends)
+    yield opened
+    opened.close()
+
+
+def program_of(sink: SparkSink, failpoint: str) -> str:
+    """The program of a process that is another worker of the sink, with a session on the Connect server."""
+    settings = {"database_url": sink.database_url, "root": sink.root, "datasets": sink.datasets}
+    arguments = (f"{sink.root}-child", sink.spark.remote, failpoint, settings, sink.ends())
+    return f"from tests.support.spark_sink import work_on_connect; work_on_connect(*{arguments!r})"
+
+
+def check_exactly_once(sink: SparkSink) -> None:
+    urn = sink.datasets[0]["topic"]
+    assert sink.rows(urn, "kafka_partition", "kafka_offset", "n", "twice") == Counter(
+        (n % 2, n // 2, n, 2 * n) for n in range(RECORDS) if n % 10
+    )
+    assert sink.rows(urn, "dead_letter_offset", role=Role.DEAD_LETTER) == Counter([(0,), (5,), (10,), (15,)])
+    assert sink.count("state NOT IN ('DONE', 'ABORTED')") == 0
+    published = {*sink.files(urn), *sink.files(urn, Role.DEAD_LETTER)}
+    paths = Path(sink.root).rglob("*.parquet")
+    assert {str(path) for path in paths if not any(part.startswith(".") for part in path.parts)} == published
 
 
 @pytest.mark.parametrize(
@@ -61,43 +101,37 @@ def filled(kafka_broker: KafkaBroker, topic: MakeTopic, monkeypatch: pytest.Monk
     ids=str,
 )
 def test_a_worker_killed_after_spark_wrote_is_gone_on_with_by_another(
-    spark: SparkSession,
-    connect: ConnectServer,
-    commands: Commands,
-    kafka_broker: KafkaBroker,
-    filled: str,
-    database_url: str,
-    tmp_path: Path,
-    point: Failpoint,
-    count: int,
+    sink: SparkSink, commands: Commands, point: Failpoint, count: int
 ) -> None:
-    dataset = {
-        "topic": filled,
-        "kafka": {"value": {"format": "json", "schema": "n bigint"}, "keep": ["partition", "offset"]},
-        "converters": [{"sql": {"twice": "n * 2"}}],
-        "quality": {"dead_letter_fraction_max": 1},
-    }
-    settings = {"database_url": database_url, "root": str(tmp_path / "lake"), "datasets": [dataset]}
-    arguments = (str(tmp_path / "child"), connect.url, f"{point}=kill@{count}", settings)
-    code = f"from tests.support.spark_sink import work_on_connect; work_on_connect(*{arguments!r})"
-
-    killed = commands.run_code(code, environment=os.environ)
-
+    killed = commands.run_code(program_of(sink, f"{point}=kill@{count}"), environment=os.environ)
     assert killed.returncode == KILLED, killed.stdout + killed.stderr
-    ends = find_ends(kafka_broker.bootstrap, filled)
-    sink = SparkSink(database_url, settings["root"], [dataset], OpenSpark(spark, connect.url), lambda: ends)  # type: ignore[arg-type]  # a text
     sink.expire()
+
     sink.work()
-    assert sink.rows(filled, "kafka_partition", "kafka_offset", "n", "twice") == Counter(
-        (n % 2, n // 2, n, 2 * n) for n in range(RECORDS) if n % 10
-    )
-    assert sink.rows(filled, "dead_letter_offset", role=Role.DEAD_LETTER) == Counter([(0,), (5,), (10,), (15,)])
-    assert sink.count("state NOT IN ('DONE', 'ABORTED')") == 0
-    # A worker cleans every ten seconds.
-    published = {*sink.files(filled), *sink.files(filled, Role.DEAD_LETTER)}
-    stored = {str(path) for path in tmp_path.rglob("*.parquet") if not any(p.startswith(".") for p in path.parts)}
-    assert stored == published
-    sink.close()
+
+    check_exactly_once(sink)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("point", "count"), PAUSES, ids=str)
+def test_a_worker_that_slept_publishes_nothing_of_what_spark_wrote_for_it(
+    sink: SparkSink, point: Failpoint, count: int
+) -> None:
+    program = program_of(sink, f"{point}=stop@{count}")
+    with subprocess.Popen([sys.executable, "-c", program]) as zombie:
+        wait_until(lambda: is_stopped(zombie.pid), "the worker is at its failpoint")
+        sink.expire()
+        sink.work()
+        check_exactly_once(sink)
+
+        zombie.send_signal(signal.SIGCONT)
+
+        assert zombie.wait(60) == 0
+    check_exactly_once(sink)
+
+
+def is_stopped(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] == "T"
 
 
 @pytest.fixture

@@ -171,9 +171,11 @@ def _hashable(value: Any) -> Any:
     return repr(value) if isinstance(value, list | dict) else value
 
 
-def work_on_connect(work: str, remote: str, failpoint: str, settings: Mapping[str, Any]) -> None:
-    """Be a worker in this process, with a session on the server, until it is killed at the failpoint."""
+def work_on_connect(
+    work: str, remote: str, failpoint: str, settings: Mapping[str, Any], ends: Mapping[str, int]
+) -> None:
+    """Be a worker in this process, with a session on the server, until all is published, with the failpoint armed."""
     session = open_session(SparkSettings(Path(work), remote=remote, conf=SMALL))
-    sink = SparkSink(**settings, spark=OpenSpark(session, remote), ends=lambda: {"": 0})
+    sink = SparkSink(**settings, spark=OpenSpark(session, remote), ends=lambda: ends)
     failpoints.arm(failpoint)
     sink.work()

@@ -121,6 +121,8 @@ class CutRereading:
         try:
             return self._try(reading, cuts)
         except GobblinError as error:
+            if self._lost is not None:
+                return {each.lane.lane_id: error for each in cuts}
             half = len(cuts) // 2
             self.ports.say(f"{reading.sink.urn}: {len(cuts)} lanes are read again in two halves: {error}")
             return {**self._read(reading, cuts[:half]), **self._read(reading, cuts[half:])}

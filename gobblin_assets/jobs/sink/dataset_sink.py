@@ -45,6 +45,10 @@ class DatasetSink:
     not_before_s: float = 0.0
     failures: int = 0
 
+    def __post_init__(self) -> None:
+        if (self.lane_format is None) == (self.spans is None):
+            raise AssertionError(f"{self.urn}: its rows are made by Arrow or by Spark")
+
     @property
     def vnodes(self) -> frozenset[str]:
         """Those that are read."""
