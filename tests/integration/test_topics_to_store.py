@@ -86,8 +86,7 @@ def test_one_job_writes_the_lanes_of_a_sink(
 ) -> None:
     monkeypatch.setenv("GOBBLIN_KAFKA_SHOP_BOOTSTRAP_SERVERS", kafka_broker.bootstrap)
     name = topic("lanes", partitions=2)
-    values = [*records(name, 30), b"broken", b"\xff"]
-    produce(kafka_broker.bootstrap, name, [Record(each, partition=n % 2) for n, each in enumerate(values)])
+    produce(kafka_broker.bootstrap, name, [*records(name, 30, 2), b"broken", Record(b"\xff", partition=1)])
     read = dataset(name, converters=[{"where": "id <> 7"}], quality={"dead_letter_fraction_max": 1})
     ends = find_ends(kafka_broker.bootstrap, name)
     sink = SparkSink(database_url, uri, [read], OpenSpark(spark), lambda: ends, {"job": JOB})

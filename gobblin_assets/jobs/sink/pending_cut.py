@@ -74,15 +74,16 @@ class PendingCut:
         return outputs
 
     def list_moves(self) -> tuple[KeyMove, ...]:
-        """From where each vnode is published to where the cut ends. What a rule of the log leaves out is in none."""
-        return tuple(self._move_of(vnode, span.start, span.end) for vnode, span in self.cut.spans.items())
+        return tuple(_move_of(self.lane, vnode, span.start, span.end) for vnode, span in self.cut.spans.items())
 
-    def _move_of(self, vnode: str, start: int, end: int) -> KeyMove:
-        published = self.lane.positions.get(vnode)
-        return KeyMove(
-            key=vnode,
-            partition="",
-            old=None if published is None else long_watermark(published),
-            new=long_watermark(end),
-            intervals=(PublishedInterval(Interval(long_watermark(start), long_watermark(end))),),
-        )
+
+def _move_of(lane: HeldLane, vnode: str, start: int, end: int) -> KeyMove:
+    """From where the vnode is published to where the cut ends. What a rule of the log leaves out is in no interval."""
+    published = lane.positions.get(vnode)
+    return KeyMove(
+        key=vnode,
+        partition="",
+        old=None if published is None else long_watermark(published),
+        new=long_watermark(end),
+        intervals=(PublishedInterval(Interval(long_watermark(start), long_watermark(end))),),
+    )
