@@ -8,13 +8,13 @@ from typing import Final, NamedTuple
 
 import click
 
-from gobblin_assets.cli.connections import job_file_argument
+from gobblin_assets.cli.connections import SparkChoice, job_file_argument, spark_options
 from gobblin_assets.cli.exit_codes import EXIT_FAILED
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.errors import RetryableError
 from gobblin_assets.jobs.ingest.running import read_job
 from gobblin_assets.jobs.sink.lane_shares import lanes_in_use
-from gobblin_assets.jobs.sink.running import read_sink_datasets, run_worker
+from gobblin_assets.jobs.sink.running import find_spark_needs, read_sink_datasets, run_worker
 from gobblin_assets.jobs.sink.worker_group import WorkerGroup
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.urn import JobName
@@ -49,24 +49,34 @@ _dataset_option = click.option(
 @job_file_argument
 @_dataset_option
 @click.option("--workers", type=click.IntRange(1, _WORKERS_MAX), default=1, show_default=True, help="Processes here.")
-def run(job_file: Path, datasets: Sequence[str], workers: int) -> None:
+@spark_options
+def run(job_file: Path, datasets: Sequence[str], workers: int, master: str | None, remote: str | None) -> None:
     """Work on the sink of the job in JOB_FILE until SIGTERM or Ctrl-C.
 
-    Start it again, here or on other machines, for more workers. They share the lanes evenly, also when one dies.
+    Start it again, here or on other machines, for more workers. They share the lanes evenly, also when one dies. Spark
+    is used only for datasets that need it.
     """
     job = read_job(job_file)
-    read_sink_datasets(job, datasets)
+    needs = find_spark_needs(job, read_sink_datasets(job, datasets))
     stop = StopRequest()
     if workers > 1:
         command = [sys.executable, "-m", "gobblin_assets.cli", "sink", "run", str(job_file)]
         command += [part for urn in datasets for part in ("--dataset", urn)]
+        command += [
+            part for name, value in (("--master", master), ("--remote", remote)) if value for part in (name, value)
+        ]
         group = WorkerGroup(lambda: subprocess.Popen(command, process_group=0), workers, say)  # noqa: S603  this program itself
         with heed_stop_signals(say, stop):
             if not group.run(stop.wait):
                 click.get_current_context().exit(EXIT_FAILED)
         return
+    spark = SparkChoice(master, remote).open()
+    if needs:
+        # Before the signals are ours: a classic session takes SIGINT for itself when it opens.
+        spark.get_session(job)
     with heed_stop_signals(say, stop):
-        run_worker(job, stop.wait, datasets=datasets, say=say)
+        run_worker(job, stop.wait, datasets=datasets, spark=spark, say=say)
+    spark.close()
 
 
 @sink.command("scale")

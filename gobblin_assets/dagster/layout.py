@@ -23,12 +23,12 @@ from gobblin_assets.dagster.partitions import build_partitions_def, list_keys
 from gobblin_assets.dagster.ports import FILE_SYSTEMS_KEY, SPARK_KEY, STORES_KEY, connection_key
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.jobs.asset_view import DeclaredCheck, ShownAsset
-from gobblin_assets.jobs.ingest.quality import QUARANTINE_CHECK
 from gobblin_assets.jobs.programs import JobProgram, program_of
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.dead_letter_check import DEAD_LETTER_CHECK
 from gobblin_assets.run.lag_check import LAG_CHECK
+from gobblin_assets.run.quarantine_check import QUARANTINE_CHECK
 from gobblin_assets.spec.job_options import DatasetOptions, JobOptions
 from gobblin_assets.spec.partition_keys import asset_partition
 from gobblin_assets.spec.source_kind import kind_of

@@ -7,8 +7,8 @@ happened: instants as microseconds, dates as days, composites field by field.
 """
 
 import datetime as dt
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import reduce
 from operator import and_
 from typing import Final
@@ -20,6 +20,7 @@ from pyspark.sql import types as t
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.watermark import Watermark, WatermarkType, from_micros
+from gobblin_assets.rows.hidden_columns import SHARE_COLUMN
 from gobblin_assets.spark.errors import spark_families
 
 _EPOCH: Final = dt.date(1970, 1, 1)
@@ -27,18 +28,23 @@ _EPOCH: Final = dt.date(1970, 1, 1)
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """``high`` is the highest position seen; None: no row had a position. ``row_count`` may count rows twice."""
+    """``high`` is the highest position seen; None: no row had a position. ``row_count`` may count rows twice.
+
+    ``by_share``: the rows of each of the shares that were asked for.
+    """
 
     row_count: int
     high: Watermark | None
+    by_share: Mapping[str, int] = field(default_factory=dict)
 
 
 class ObservedPositions:
     """The results of one action over the frame that ``observe_positions`` gave."""
 
-    def __init__(self, observation: Observation, kinds: Sequence[WatermarkType]) -> None:
+    def __init__(self, observation: Observation, kinds: Sequence[WatermarkType], shares: Sequence[str]) -> None:
         self._observation = observation
         self._kinds = kinds
+        self._shares = shares
 
     def get(self) -> Observed | None:
         """Call this only after the action has returned: before that, a classic session waits without end.
@@ -51,14 +57,18 @@ class ObservedPositions:
         if not values:
             return None
         highs = [values[f"high_{part}"] for part in range(len(self._kinds))]
-        return Observed(row_count=int(values["rows"]), high=_as_watermark(self._kinds, highs))
+        by_share = {share: int(values[f"share_{at}"]) for at, share in enumerate(self._shares)}
+        return Observed(int(values["rows"]), _as_watermark(self._kinds, highs), by_share)
 
 
-def observe_positions(frame: DataFrame, columns: Sequence[str]) -> tuple[DataFrame, ObservedPositions]:
+def observe_positions(
+    frame: DataFrame, columns: Sequence[str], *, shares: Sequence[str] = ()
+) -> tuple[DataFrame, ObservedPositions]:
     """The same frame, observed: the highest position of ``columns``, and the number of rows.
 
     ``columns``: none (only rows are counted), one, or two that are compared in turn (time, then key). A row with a
-    NULL in them has no position. RejectedError names a column that can't be a position.
+    NULL in them has no position. ``shares``: values of ``SHARE_COLUMN`` whose rows are counted apart. RejectedError
+    names a column that can't be a position.
     """
     types = {column.name: column.dataType for column in frame.schema.fields} if columns else {}
     kinds = [_kind_of(name, types.get(name)) for name in columns]
@@ -71,8 +81,12 @@ def observe_positions(frame: DataFrame, columns: Sequence[str]) -> tuple[DataFra
         metrics += [
             _as_scalar(highest.getField(f"part_{at}"), kind).alias(f"high_{at}") for at, kind in enumerate(kinds)
         ]
+    metrics += [
+        f.count(f.when(f.col(SHARE_COLUMN) == f.lit(share), f.lit(1))).alias(f"share_{at}")
+        for at, share in enumerate(shares)
+    ]
     observation = Observation(f"positions-{uuid4()}")
-    return frame.observe(observation, *metrics), ObservedPositions(observation, kinds)
+    return frame.observe(observation, *metrics), ObservedPositions(observation, kinds, shares)
 
 
 def _kind_of(name: str, data_type: t.DataType | None) -> WatermarkType:

@@ -11,7 +11,7 @@ from typing import ClassVar
 from pydantic import BaseModel, ConfigDict
 
 from gobblin_assets.model.urn import DatasetUrn
-from gobblin_assets.sources.epoch_source import EpochSource
+from gobblin_assets.sources.epoch_source import EpochSource, SpanSource
 from gobblin_assets.sources.log_watch import LogWatch
 from gobblin_assets.sources.port import Source
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
@@ -69,7 +69,8 @@ class LogConnection(SourceConnection):
 
     @abstractmethod
     def open_epochs(self, job: JobSpec, urn: DatasetUrn, dataset: DatasetSpec) -> EpochSource:
-        """The log of one dataset, for a sink. Nothing is connected to yet.
+        """The log of one dataset, for a sink. Nothing is connected to yet."""
 
-        RejectedError names an option of the dataset that sinks do not have.
-        """
+    @abstractmethod
+    def open_spans(self, job: JobSpec, urn: DatasetUrn, dataset: DatasetSpec) -> SpanSource:
+        """The same log, for a sink whose rows come from Spark. Nothing is connected to yet."""

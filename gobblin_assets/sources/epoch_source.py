@@ -1,13 +1,16 @@
-"""The port by which sinks get at a dataset's log: where its vnodes begin, a reader of them, and rows of its records."""
+"""The ports by which sinks get at a dataset's log: where its vnodes begin, a reader of them, rows of its records."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import pyarrow as pa
+from pyspark.sql import SparkSession
 
 from gobblin_assets.model.state import DatasetState
+from gobblin_assets.model.work_unit import WorkUnit
 from gobblin_assets.sources.log_port import LogReader
+from gobblin_assets.sources.port import ReadPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,4 +79,37 @@ class EpochSource(Protocol):
 
     def open_reader(self, start: LogStart) -> LogReader:
         """A reader of this log, before any vnode is assigned to it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SpanPlan:
+    """How the spans of several lanes are read. ``columns``: the log's own, name to Spark's type, in order.
+
+    ``can_share``: one read may give the rows of all lanes. ``is_inferred``: the columns come from these records alone,
+    and a plan of others might have others.
+    """
+
+    read: ReadPlan
+    columns: Mapping[str, str]
+    can_share: bool
+    is_inferred: bool
+
+
+class SpanSource(Protocol):
+    """The records of one dataset's log once more, by Spark: those between positions that a ``LogReader`` gave."""
+
+    @property
+    def spark_need(self) -> str | None:
+        """Why only Spark makes rows of the records, as a clause; None: a ``RowDecoder`` makes the same rows."""
+        ...
+
+    def plan_spans(
+        self, spark: Callable[[], SparkSession], spans: Mapping[str, Sequence[WorkUnit]], state: DatasetState
+    ) -> SpanPlan:
+        """Settle how the spans' records are decoded. ``spans``: by the names of shares; a vnode is in one of them.
+
+        RejectedError for a schema that can't be used; RetryableError if the log, or what has its schemas, is out of
+        reach.
+        """
         ...

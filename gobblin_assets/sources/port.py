@@ -31,11 +31,12 @@ class SourceRequest(PlanRequest):
 class SharedRows:
     """``frame`` is lazy; every row has the name of its plan's ``sharing`` in ``hidden_columns.SHARE_COLUMN``.
 
-    ``row_counts`` are the rows of each name, as the source gave them; a name without rows may be left out.
+    ``row_counts`` are the rows of each name, as the source gave them; a name without rows may be left out. None: the
+    source has not counted, and rows are counted while they are written.
     """
 
     frame: DataFrame
-    row_counts: Mapping[str, int]
+    row_counts: Mapping[str, int] | None
 
 
 class Reader(Protocol):

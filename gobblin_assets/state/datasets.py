@@ -63,6 +63,13 @@ class DatasetStore(Protocol):
         """The states of the datasets among these that were ever registered."""
         ...
 
+    def settle_columns(self, dataset_id: DatasetId, columns: Mapping[str, str]) -> Mapping[str, str]:
+        """The dataset's source columns; these, if it has none yet. By one statement.
+
+        For columns that are inferred: writers that infer at once would otherwise write files of different ones.
+        """
+        ...
+
     def load_intervals(self, dataset_id: DatasetId, partition: str | None) -> Mapping[str, Sequence[Interval]]:
         """The ledger's active intervals by the names of keys, ascending; neighbours are joined.
 

@@ -162,3 +162,15 @@ def test_positions_of_every_type_come_back_and_can_be_moved_on(log: LogWorld) ->
     moves = [move_by(state.find_watermark(key, ""), further[key], ends[key], key=key) for key in starts]
     log.publish(lease, moves=moves)
     assert log.state_of(lease.dataset_id).version == 3
+
+
+def test_the_first_columns_that_are_settled_stay(log: LogWorld) -> None:
+    orders, others = log.register("orders"), log.register("others")
+
+    assert log.datasets.settle_columns(orders, {"n": "bigint", "at": "string"}) == {"n": "bigint", "at": "string"}
+    second = {"n": "string", "more": "int"}
+    assert list(log.datasets.settle_columns(orders, second).items()) == [("n", "bigint"), ("at", "string")]
+
+    assert log.state_of(orders).source_columns == {"n": "bigint", "at": "string"}
+    assert log.state_of(orders).published_columns is None
+    assert log.state_of(others).source_columns is None

@@ -11,7 +11,7 @@ import pytest
 
 from gobblin_assets.errors import CorruptionError, RejectedError, RetryableError
 from gobblin_assets.fs.posix import PosixFileSystem
-from gobblin_assets.jobs.sink.lane_files import LaneFormat, PlacedRows
+from gobblin_assets.jobs.sink.lane_files import LaneFiles, LaneFormat, PlacedRows
 from gobblin_assets.jobs.sink.lane_writer import Cut, LaneWriter, VnodeSpan
 from gobblin_assets.jobs.sink.roll_policy import RollPolicy
 from gobblin_assets.model.file_formats import FileFormat
@@ -347,9 +347,8 @@ class FailingFile:
 def test_a_cut_that_fails_half_way_is_never_cut_later(tmp_path: Path) -> None:
     files = FailingFiles(FilesInDirectory(PosixFileSystem(), str(tmp_path)), fails_at=2)
     writer = LaneWriter(
-        LaneFormat({Role.DATA: COLUMNS}, FileFormat.PARQUET, "zstd"),
+        LaneFiles(LaneFormat({Role.DATA: COLUMNS}, FileFormat.PARQUET, "zstd"), lambda role: files),
         NEVER,
-        lambda role: files,
         place_rows=lambda role, batch: [PlacedRows(role, f"n={batch['n'][0]}", batch)],
     )
     writer.assign({"a": 0})

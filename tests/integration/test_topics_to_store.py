@@ -12,8 +12,10 @@ from gobblin_assets.fs.registry import open_file_system
 from tests.integration.test_kafka_shared_reads import count_tags, dataset, records
 from tests.support import hdfs_server as hdfs_servers
 from tests.support import s3_servers
-from tests.support.kafka import MakeTopic, produce
+from tests.support.kafka import MakeTopic, Record, produce
+from tests.support.producing import find_ends
 from tests.support.reached_stores import STORES, reach_destination
+from tests.support.spark_sink import OpenSpark, SparkSink
 from tests.support.topics import JOB, Open
 
 versitygw = s3_servers.versitygw
@@ -71,3 +73,27 @@ def test_dead_letters_quarantine_and_shares_of_one_write_stay_with_their_topic(
     fs, root = open_file_system(uri)
     assert not [file.path for file in fs.list_files(f"{root}/{JOB}/.staging")]
     assert (report.datasets[0].uri or "").startswith(f"{uri}/")
+
+
+@pytest.mark.thorough
+def test_one_job_writes_the_lanes_of_a_sink(
+    spark: SparkSession,
+    database_url: str,
+    kafka_broker: KafkaBroker,
+    topic: MakeTopic,
+    uri: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("GOBBLIN_KAFKA_SHOP_BOOTSTRAP_SERVERS", kafka_broker.bootstrap)
+    name = topic("lanes", partitions=2)
+    produce(kafka_broker.bootstrap, name, [*records(name, 30, 2), b"broken", Record(b"\xff", partition=1)])
+    read = dataset(name, converters=[{"where": "id <> 7"}], quality={"dead_letter_fraction_max": 1})
+    ends = find_ends(kafka_broker.bootstrap, name)
+    sink = SparkSink(database_url, uri, [read], OpenSpark(spark), lambda: ends, {"job": JOB})
+
+    sink.work()
+
+    assert Counter(row["id"] for row in read_objects(uri, name, "data")) == Counter({*range(30)} - {7})
+    letters = read_objects(uri, name, "dead_letter")
+    assert Counter(row["dead_letter_value"] for row in letters) == Counter([b"broken", b"\xff"])
+    sink.close()

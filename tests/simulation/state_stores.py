@@ -52,6 +52,14 @@ class SimDatasetStore:
         rows = [row for row in self._db.datasets.values() if row.job == job and row.urn in urns]
         return {row.urn: self._state_of(row) for row in rows}
 
+    def settle_columns(self, dataset_id: DatasetId, columns: Mapping[str, str]) -> Mapping[str, str]:
+        with self._db.transaction() as db:
+            row = db.datasets[dataset_id]
+            if row.source_columns is None:
+                row = replace(row, source_columns=json_text(list(columns.items())))
+                db.datasets.put(dataset_id, row)
+        return dict(json.loads(row.source_columns or "[]"))
+
     def load_intervals(self, dataset_id: DatasetId, partition: str | None) -> Mapping[str, Sequence[Interval]]:
         by_key: dict[KeyId, list[Interval]] = {}
         for entry in self._db.ledger.values():

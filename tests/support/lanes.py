@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gobblin_assets.fs.posix import PosixFileSystem
-from gobblin_assets.jobs.sink.lane_files import LaneFormat
+from gobblin_assets.jobs.sink.lane_files import LaneFiles, LaneFormat
 from gobblin_assets.jobs.sink.lane_writer import Cut, LaneWriter, PlaceRows
 from gobblin_assets.jobs.sink.roll_policy import RollPolicy
 from gobblin_assets.model.file_formats import FileFormat
@@ -41,7 +41,7 @@ class Lane:
     writer: LaneWriter = field(init=False)
 
     def __post_init__(self) -> None:
-        self.writer = LaneWriter(self.lane_format, self.policy, self._open_files, place_rows=self.place_rows)
+        self.writer = LaneWriter(LaneFiles(self.lane_format, self._open_files), self.policy, place_rows=self.place_rows)
 
     def _open_files(self, role: Role) -> NewFiles:
         directory = self.root / role

@@ -3,7 +3,7 @@
 read -> converters -> late window -> output partitions -> row quality -> Parquet. Written rows are counted in the files'
 footers, read rows are observed during the read. If Connect sends no observation, a second read counts the rows, so that
 every attempt has a count that does not come from its files. If several datasets share a read, the source counts the
-rows of each; if a converter may remove rows, the remaining rows are counted again.
+rows of each, or they are observed apart; if a converter may remove rows, the remaining rows are counted again.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -104,7 +104,7 @@ class SparkExtractor:
             self._fs.make_directories(order.directory)
         parts = [(read_plan_of(order.plan), order.units) for order in orders]
 
-        def read() -> tuple[DataFrame, Mapping[str, int]]:
+        def read() -> tuple[DataFrame, Mapping[str, int] | None]:
             rows = read_plan_of(first.plan).reader.read_together(self._spark, parts)
             return rows.frame, rows.row_counts
 
@@ -209,7 +209,7 @@ class SparkExtractor:
             return None
         try:
             with self._cancellation.tagged(order.tag), spark_families("look at the rows that failed"):
-                frame, _positions = self._observed(order, read()[0])
+                frame, _positions = self._observed(order, read()[0], ())
                 return look_at_failed(self._divide(order, frame)[0], policy, read_plan_of(order.plan).spec)
         except Exception:  # noqa: BLE001  the failure is known; an error of counting must not hide it
             return None
@@ -223,7 +223,9 @@ class SparkExtractor:
     ) -> "_Written":
         order = orders[0]
         spec = read_plan_of(order.plan).spec
-        frame, observed = self._observed(order, raw)
+        is_shared = SHARE_COLUMN in raw.columns
+        shares = [_share_of(each) for each in orders] if is_shared and given is None else ()
+        frame, observed = self._observed(order, raw, shares)
         divided, partition_columns = self._divide(order, frame)
         split = _split(divided, order)
         require_readable(orders, split.schemas.values())
@@ -250,9 +252,11 @@ class SparkExtractor:
             rows_held = None if spec.converters or columns or rules.late_key else rules.rows_held
             found = write_by_tasks(split.frame, tasks, dataset=order.plan.urn, place=place, rows_held=rows_held)
         seen = observed.get()
-        if given is None:
+        if not is_shared:
             counts = {ALONE: _count(split.frame) if seen is None else seen.row_count}
-        elif all(link.where is None and link.function is None for link in spec.converters):
+        elif given is None and seen is not None:
+            counts = dict(seen.by_share)
+        elif given is not None and all(link.where is None and link.function is None for link in spec.converters):
             counts = dict(given)
         else:
             counts = _count_shares(split.frame)
@@ -273,7 +277,7 @@ class SparkExtractor:
                 places[share] = AttemptPlace(order.directory, order.names, spec.writer, sampler)
         return partial(open_attempt_files, place, self._umask, places, is_shared=is_shared)
 
-    def _observed(self, order: WorkOrder, raw: DataFrame) -> tuple[DataFrame, ObservedPositions]:
+    def _observed(self, order: WorkOrder, raw: DataFrame, shares: Sequence[str]) -> tuple[DataFrame, ObservedPositions]:
         """The rows to publish, observed once: of two nested observations Connect may give back only the outer one.
 
         If nothing removes rows, the source's own rows and their positions are observed. Otherwise the remaining
@@ -282,10 +286,10 @@ class SparkExtractor:
         links = read_plan_of(order.plan).spec.converters
         late = any(unit.reread_from is not None for unit in order.units)
         if not late and all(link.where is None and link.function is None for link in links):
-            observed, positions = observe_positions(raw, position_columns(order))
+            observed, positions = observe_positions(raw, position_columns(order), shares=shares)
             return convert(observed, links, dataset=order.plan.urn), positions
         left = self._without_late(convert(raw, links, dataset=order.plan.urn), order)
-        return observe_positions(left, () if links else position_columns(order))
+        return observe_positions(left, () if links else position_columns(order), shares=shares)
 
     def _without_late(self, frame: DataFrame, order: WorkOrder) -> DataFrame:
         """Leave out rows that an earlier sequence published, if this attempt reads below the watermark."""

@@ -16,11 +16,10 @@ from gobblin_assets.rows.column_comments import carry_comments
 from gobblin_assets.rows.row_samples import SAMPLES_MAX, RowFailures
 from gobblin_assets.run.dead_letter_check import check_dead_letters
 from gobblin_assets.run.job_kind import CheckResult, Staged
+from gobblin_assets.run.quarantine_check import check_quarantine, show_samples
 from gobblin_assets.spec.job_spec import DatasetSpec, RowPolicySpec, TaskPolicySpec
 
-QUARANTINE_CHECK: Final = "quarantine_fraction"
 COLUMNS_SHOWN_MAX: Final = 10
-SAMPLES: Final = "samples"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +136,7 @@ def check_rows(
         if policy.name == broken or rows_set_aside is not None
     ]
     if rows_set_aside == 0 or (rows_set_aside is not None and len(aside) == 1):
-        figures = {"rows_set_aside": rows_set_aside, **_shown(samples)}
+        figures = {"rows_set_aside": rows_set_aside, **show_samples(samples)}
         text = f"Rows that were set aside: {rows_set_aside}"
         results += [CheckResult(policy.name, rows_set_aside == 0, False, text, figures) for policy in aside]
     order = [policy.name for policy in policies]
@@ -147,32 +146,8 @@ def check_rows(
 def _judge_broken(policy: RowPolicySpec, failures: RowFailures | None) -> CheckResult:
     if failures is None or failures.count < 1:
         return CheckResult(policy.name, False, True, f"At least one row did not pass: {policy.check}")
-    figures = {"rows_failed": failures.count, **_shown(failures.samples)}
+    figures = {"rows_failed": failures.count, **show_samples(failures.samples)}
     return CheckResult(policy.name, False, True, f"{failures.count} rows did not pass: {policy.check}", figures)
-
-
-def _shown(samples: Sequence[str]) -> dict[str, object]:
-    return {SAMPLES: list(samples)} if samples else {}
-
-
-def check_quarantine(
-    *, rows_written: int, rows_set_aside: int, fraction_max: float, samples: Sequence[str] = ()
-) -> CheckResult:
-    """Check that the share of rows that were set aside is at most ``quality.quarantine_fraction_max``."""
-    total = rows_written + rows_set_aside
-    fraction = rows_set_aside / total if total else 0.0
-    return CheckResult(
-        name=QUARANTINE_CHECK,
-        passed=fraction <= fraction_max,
-        blocking=True,
-        description=f"{rows_set_aside} of {total} rows were set aside ({fraction:.4g}); allowed: {fraction_max:.4g}",
-        figures={
-            "rows_set_aside": rows_set_aside,
-            "fraction": fraction,
-            "fraction_max": fraction_max,
-            **_shown(samples),
-        },
-    )
 
 
 def may_have_dead_letters(spec: DatasetSpec, *, may_fail_rows: bool) -> bool:

@@ -4,11 +4,12 @@ from collections.abc import Iterator
 from typing import Final
 
 from gobblin_assets.jobs.asset_view import DeclaredCheck, ShownAsset
-from gobblin_assets.jobs.ingest.quality import QUARANTINE_CHECK, may_have_dead_letters
+from gobblin_assets.jobs.ingest.quality import may_have_dead_letters
 from gobblin_assets.model.path_names import path_of
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.dead_letter_check import DEAD_LETTER_CHECK
 from gobblin_assets.run.lag_check import LAG_CHECK
+from gobblin_assets.run.quarantine_check import QUARANTINE_CHECK
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 from gobblin_assets.spec.source_kind import kind_of
 

@@ -6,22 +6,18 @@ verified, and the watermarks move at the end. A cut without rows is a sequence w
 """
 
 import datetime as dt
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Final
 
 from gobblin_assets.commit.batches import do_together
 from gobblin_assets.commit.driver import Driver
 from gobblin_assets.commit.segment import Segment, combine_digests, encode_segments
 from gobblin_assets.commit.sequence import (
-    KeyMove,
     NewAttempt,
     NewSequence,
     Publication,
-    PublishedInterval,
     SealOrder,
     StagedAttempt,
 )
@@ -29,16 +25,13 @@ from gobblin_assets.commit.store import CommitStepStore
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.fs.port import FileSystem
-from gobblin_assets.jobs.sink.held_lane import HeldLane, LaneAttempt, LaneCut
-from gobblin_assets.jobs.sink.lane_files import CutFile
-from gobblin_assets.jobs.sink.lane_writer import Cut
+from gobblin_assets.jobs.sink.held_lane import HeldLane, LaneAttempt, LaneCut, LaneDescription
+from gobblin_assets.jobs.sink.pending_cut import PendingCut, RereadRows
 from gobblin_assets.model.clock import Clock
 from gobblin_assets.model.extract import Mode
-from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.state import AttemptId, LaneId, RunId, SequenceId
 from gobblin_assets.model.urn import Role
-from gobblin_assets.model.watermark import long_watermark
 from gobblin_assets.rows.attempt_files import open_role_files
 from gobblin_assets.rows.new_files import FilesInDirectory, NewFiles
 from gobblin_assets.run.destination import Destination, Target
@@ -50,18 +43,12 @@ _NUMBER: Final = 0
 
 
 @dataclass(frozen=True, slots=True)
-class LaneDescription:
-    """What a publication says of its dataset. ``file_schemas``: as Spark's JSON. ``details``: of each first one."""
-
-    file_schemas: Mapping[Role, object]
-    details: Mapping[str, object]
-
-
-@dataclass(frozen=True, slots=True)
 class CutPublisher:
     """``fs``: the destination's file system, with the job's umask. ``partition_of``: the window that is open now.
 
-    ``describe`` and ``judge`` know the lane's dataset; ``judge`` raises RejectedError for a cut that its rules refuse.
+    ``describe`` and ``judge`` know the lane's dataset; ``judge`` raises RejectedError for rows, counted by role, that
+    its rules refuse. ``reread`` has Spark make the rows of cuts whose records were only counted, in new attempts of
+    their lanes; a lane's error is in the place of its rows.
     """
 
     run_id: RunId
@@ -72,8 +59,9 @@ class CutPublisher:
     clock: Clock
     lease_ttl_s: float
     partition_of: Callable[[HeldLane], AssetPartition]
-    describe: Callable[[HeldLane], LaneDescription]
-    judge: Callable[[HeldLane, Cut], None]
+    describe: Callable[[HeldLane, RereadRows | None], LaneDescription]
+    judge: Callable[[HeldLane, Mapping[Role, int]], None]
+    reread: Callable[[Sequence[LaneCut]], Mapping[LaneId, RereadRows | GobblinError]]
 
     def open_attempts(self, lanes: Sequence[HeldLane]) -> Mapping[LaneId, GobblinError]:
         """Begin the next sequence of each lane that has none, before its first byte; the errors of those that fail."""
@@ -93,22 +81,10 @@ class CutPublisher:
 
     def _begin(self, pairs: Sequence[tuple[HeldLane, LaneAttempt]]) -> None:
         self.store.begin(*(self._new_sequence(lane, each.sequence_id, each.partition) for lane, each in pairs))
-        self.store.register_attempt(
-            *(
-                NewAttempt(
-                    attempt_id=each.attempt_id,
-                    sequence_id=each.sequence_id,
-                    dataset_id=lane.dataset_id,
-                    fence=lane.lease.fence,
-                    multi_work_unit=_NUMBER,
-                    try_number=1,
-                    staging_path=each.staging,
-                    tag=task_tag(each.attempt_id),
-                    lane=lane.lease.lane,
-                )
-                for lane, each in pairs
-            )
-        )
+        # Attempts of Spark's are registered at the cut, before it writes.
+        written = [new_attempt(lane, each, tag=task_tag(each.attempt_id)) for lane, each in pairs if not lane.is_reread]
+        if written:
+            self.store.register_attempt(*written)
 
     def open_files(self, lane: HeldLane, role: Role) -> NewFiles:
         """New files of the lane's attempt, which is open."""
@@ -140,7 +116,8 @@ class CutPublisher:
         """
         outcomes: dict[SequenceId, Publication | GobblinError] = {}
         pending = [self._pend(each) for each in cuts]
-        self._try_each(pending, outcomes, lambda each: self.judge(each.lane, each.cut))
+        self._reread(pending, outcomes)
+        self._try_each(pending, outcomes, lambda each: self.judge(each.lane, each.row_counts))
         self._do(pending, outcomes, self._begin_empty)
         self._make_durable(pending, outcomes)
         self._do(pending, outcomes, self._stage)
@@ -152,7 +129,22 @@ class CutPublisher:
         outcomes |= {each.sequence_id: outcome for each, outcome in zip(sealed, published, strict=True)}
         for each in pending:
             each.lane.attempt = None
+            if not isinstance(outcomes[each.sequence_id], GobblinError) and _is_news(each):
+                each.lane.described = each.description
         return [outcomes[each.sequence_id] for each in pending]
+
+    def _reread(self, pending: Sequence[PendingCut], outcomes: dict[SequenceId, Publication | GobblinError]) -> None:
+        """Positions that moved without a record are not read again."""
+        wanted = {each.lane.lane_id: each for each in pending if each.lane.is_reread and each.rows_read}
+        if not wanted:
+            return
+        for lane_id, found in self.reread([LaneCut(each.lane, each.cut) for each in wanted.values()]).items():
+            each = wanted[lane_id]
+            each.attempt = each.lane.attempt
+            if isinstance(found, GobblinError):
+                outcomes[each.sequence_id] = found
+            else:
+                each.reread = found
 
     def _new_attempt(self, lane: HeldLane) -> LaneAttempt:
         sequence_id, attempt_id = SequenceId(self.clock.new_id()), AttemptId(self.clock.new_id())
@@ -160,7 +152,10 @@ class CutPublisher:
         partition = found.key or ""
         names = self.destination.names_for(Target(lane.urn, partition, sequence_id, _NUMBER))
         ends_at: dt.datetime | None = None if found.window is None else found.window.end
-        return LaneAttempt(sequence_id, attempt_id, partition, ends_at, self.destination.stage(attempt_id), names)
+        staging = self.destination.stage(attempt_id)
+        return LaneAttempt(
+            sequence_id, attempt_id, partition, ends_at, staging, names, is_registered=not lane.is_reread
+        )
 
     def _new_sequence(self, lane: HeldLane, sequence_id: SequenceId, partition: str) -> NewSequence:
         return NewSequence(
@@ -176,20 +171,20 @@ class CutPublisher:
             lane=lane.lease.lane,
         )
 
-    def _pend(self, given: LaneCut) -> "_Pending":
+    def _pend(self, given: LaneCut) -> PendingCut:
         attempt = given.lane.attempt
         if attempt is None:
             partition = self.partition_of(given.lane).key or ""
-            return _Pending(given.lane, given.cut, SequenceId(self.clock.new_id()), partition, None)
-        return _Pending(given.lane, given.cut, attempt.sequence_id, attempt.partition, attempt)
+            return PendingCut(given.lane, given.cut, SequenceId(self.clock.new_id()), partition, None)
+        return PendingCut(given.lane, given.cut, attempt.sequence_id, attempt.partition, attempt)
 
-    def _begin_empty(self, some: Sequence["_Pending"]) -> None:
+    def _begin_empty(self, some: Sequence[PendingCut]) -> None:
         """The sequences of cuts without rows whose lanes never opened a file."""
         new = [self._new_sequence(each.lane, each.sequence_id, each.partition) for each in some if not each.attempt]
         if new:
             self.store.begin(*new)
 
-    def _stage(self, some: Sequence["_Pending"]) -> None:
+    def _stage(self, some: Sequence[PendingCut]) -> None:
         self.destination.require()
         staged = [
             StagedAttempt(
@@ -200,16 +195,20 @@ class CutPublisher:
         ]
         if staged:
             self.store.stage(*staged)
-        unused = [each.attempt.attempt_id for each in some if each.attempt is not None and not each.segments]
+        unused = [
+            each.attempt.attempt_id
+            for each in some
+            if each.attempt is not None and each.attempt.is_registered and not each.segments
+        ]
         if unused:
             self.store.fail_attempt(*unused, error="nothing was written", cancelled=True)
 
     def _make_durable(
-        self, pending: Sequence["_Pending"], outcomes: dict[SequenceId, Publication | GobblinError]
+        self, pending: Sequence[PendingCut], outcomes: dict[SequenceId, Publication | GobblinError]
     ) -> None:
         """Once only, for all of them: what a disk has failed to keep is read again, and never synced again."""
         left = self._left(pending, outcomes)
-        outputs = {each.sequence_id: _outputs_of(each) for each in left}
+        outputs = {each.sequence_id: each.list_outputs() for each in left}
         reach(Failpoint.ATTEMPT_WRITTEN)
         try:
             given = {each.attempt.staging: outputs[each.sequence_id] for each in left if each.attempt is not None}
@@ -222,14 +221,16 @@ class CutPublisher:
         reach(Failpoint.ATTEMPT_DURABLE)
         self._try_each(left, outcomes, lambda each: self._list_segments(each, outputs[each.sequence_id]))
 
-    def _list_segments(self, each: "_Pending", outputs: Sequence[Output]) -> None:
-        each.segments = self._segments(each, outputs)
-        require_whole(each.lane.label, rows_read=sum(each.cut.row_counts.values()), segments=each.segments)
+    def _list_segments(self, each: PendingCut, outputs: Sequence[Output]) -> None:
+        each.description = self.describe(each.lane, each.reread)
+        each.segments = self._segments(each, each.description, outputs)
+        require_whole(each.lane.label, rows_read=each.rows_read, segments=each.segments)
         each.segment_ids = tuple(self.clock.new_id() for _segment in each.segments)
 
-    def _segments(self, each: "_Pending", outputs: Sequence[Output]) -> tuple[Segment, ...]:
+    def _segments(
+        self, each: PendingCut, description: LaneDescription, outputs: Sequence[Output]
+    ) -> tuple[Segment, ...]:
         target = Target(each.lane.urn, each.partition, each.sequence_id, _NUMBER)
-        schemas = self.describe(each.lane).file_schemas
         segments: list[Segment] = []
         for role in Role:
             mine = [output for output in outputs if output.role is role]
@@ -238,14 +239,14 @@ class CutPublisher:
                     self.destination.steps_for(mine, target),
                     role=role,
                     partition=each.partition,
-                    file_schema=schemas.get(role),
+                    file_schema=description.file_schemas.get(role),
                 )
         return tuple(segments)
 
-    def _order(self, each: "_Pending") -> SealOrder:
+    def _order(self, each: PendingCut) -> SealOrder:
         lane, cut = each.lane, each.cut
         winners = (each.attempt.attempt_id,) if each.attempt is not None and each.segments else ()
-        details = {} if lane.is_described else dict(self.describe(lane).details)
+        details = dict(each.description.details) if each.description is not None and _is_news(each) else {}
         return SealOrder(
             sequence_id=each.sequence_id,
             dataset_id=lane.dataset_id,
@@ -256,11 +257,11 @@ class CutPublisher:
             digest=combine_digests(segment.digest for segment in each.segments),
             segment_count=len(each.segments),
             row_count=sum(segment.row_count for segment in each.segments),
-            moves=tuple(_move_of(lane, vnode, span.start, span.end) for vnode, span in cut.spans.items()),
+            moves=each.list_moves(),
             complete=True,
             details={
                 "uri": self.destination.uri_of(lane.urn, Role.DATA),
-                "rows_read": sum(cut.row_counts.values()),
+                "rows_read": each.rows_read,
                 "epoch": cut.epoch,
                 "barrier_at": cut.at.isoformat(),
                 "duration_s": round((cut.at - cut.opened_at).total_seconds(), 3),
@@ -271,9 +272,9 @@ class CutPublisher:
 
     def _do(
         self,
-        pending: Sequence["_Pending"],
+        pending: Sequence[PendingCut],
         outcomes: dict[SequenceId, Publication | GobblinError],
-        act: Callable[[Sequence["_Pending"]], None],
+        act: Callable[[Sequence[PendingCut]], None],
     ) -> None:
         left = self._left(pending, outcomes)
         for each, error in zip(left, do_together(left, act, lambda one: len(one.cut.spans)), strict=True):
@@ -282,9 +283,9 @@ class CutPublisher:
 
     def _try_each(
         self,
-        pending: Sequence["_Pending"],
+        pending: Sequence[PendingCut],
         outcomes: dict[SequenceId, Publication | GobblinError],
-        act: Callable[["_Pending"], None],
+        act: Callable[[PendingCut], None],
     ) -> None:
         for each in self._left(pending, outcomes):
             try:
@@ -294,53 +295,35 @@ class CutPublisher:
 
     @staticmethod
     def _left(
-        pending: Sequence["_Pending"], outcomes: Mapping[SequenceId, Publication | GobblinError]
-    ) -> list["_Pending"]:
+        pending: Sequence[PendingCut], outcomes: Mapping[SequenceId, Publication | GobblinError]
+    ) -> list[PendingCut]:
         return [each for each in pending if each.sequence_id not in outcomes]
 
 
-@dataclass(slots=True, eq=False)
-class _Pending:
-    """A cut on its way. ``attempt`` None: its lane never opened a file."""
-
-    lane: HeldLane
-    cut: Cut
-    sequence_id: SequenceId
-    partition: str
-    attempt: LaneAttempt | None
-    segments: tuple[Segment, ...] = ()
-    segment_ids: tuple[uuid.UUID, ...] = ()
+def _is_news(each: PendingCut) -> bool:
+    """Whether the lane has published nothing yet under this worker, or other columns."""
+    said, before = each.description, each.lane.described
+    return said is not None and (before is None or said.columns not in (None, before.columns))
 
 
-def _outputs_of(each: _Pending) -> list[Output]:
-    def place(file: CutFile) -> tuple[str, str]:
-        return file.role.value, file.partition_path
-
-    attempt = each.attempt
-    if attempt is None:
-        return []
-    outputs = []
-    for (role, path), files in groupby(sorted(each.cut.files, key=place), key=place):
-        found = [file.finished for file in files]
-        outputs.append(
-            Output(
-                role=Role(role),
-                path="/".join(filter(None, (attempt.staging, role, path))),
-                partition_path=path,
-                files=tuple(file.file for file in found),
-                details=tuple(file.step for file in found if file.step is not None),
-            )
-        )
-    return outputs
-
-
-def _move_of(lane: HeldLane, vnode: str, start: int, end: int) -> KeyMove:
-    """From where the vnode is published to where the cut ends. What a rule of the log leaves out is in no interval."""
-    published = lane.positions.get(vnode)
-    return KeyMove(
-        key=vnode,
-        partition="",
-        old=None if published is None else long_watermark(published),
-        new=long_watermark(end),
-        intervals=(PublishedInterval(Interval(long_watermark(start), long_watermark(end))),),
+def new_attempt(
+    lane: HeldLane,
+    attempt: LaneAttempt,
+    *,
+    tag: str,
+    try_number: int = 1,
+    interruption: Mapping[str, object] | None = None,
+) -> NewAttempt:
+    """The attempt as the log registers it."""
+    return NewAttempt(
+        attempt_id=attempt.attempt_id,
+        sequence_id=attempt.sequence_id,
+        dataset_id=lane.dataset_id,
+        fence=lane.lease.fence,
+        multi_work_unit=_NUMBER,
+        try_number=try_number,
+        staging_path=attempt.staging,
+        tag=tag,
+        interruption=interruption,
+        lane=lane.lease.lane,
     )

@@ -1,41 +1,53 @@
 """One dataset of a sink, as a worker has it: its log, its reader, and the lanes that the worker holds of it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.jobs.sink.cut_publishing import LaneDescription
-from gobblin_assets.jobs.sink.held_lane import HeldLane
-from gobblin_assets.jobs.sink.lane_files import LaneFormat
-from gobblin_assets.jobs.sink.lane_writer import Cut, PlaceRows
+from gobblin_assets.jobs.sink.held_lane import HeldLane, LaneDescription
+from gobblin_assets.jobs.sink.lane_files import LaneFiles, LaneFormat
+from gobblin_assets.jobs.sink.lane_writer import LaneWriter, PlaceRows
+from gobblin_assets.jobs.sink.pending_cut import RereadRows
+from gobblin_assets.jobs.sink.record_counts import RecordCounts
 from gobblin_assets.jobs.sink.roll_policy import RollPolicy
 from gobblin_assets.model.state import DatasetId, LaneId
 from gobblin_assets.model.urn import DatasetUrn, Role
 from gobblin_assets.rows.arrow_types import schema_to_json
+from gobblin_assets.rows.new_files import NewFiles
 from gobblin_assets.rows.schema_merge import parse_schema
 from gobblin_assets.run.dead_letter_check import check_dead_letters
-from gobblin_assets.sources.epoch_source import EpochSource, LogStart
+from gobblin_assets.run.quarantine_check import check_quarantine
+from gobblin_assets.sources.epoch_source import EpochSource, LogStart, SpanSource
 from gobblin_assets.sources.log_port import LogReader
 from gobblin_assets.spec.job_spec import DatasetSpec
 
 
 @dataclass(slots=True)
 class DatasetSink:
-    """``reader`` is open while lanes are held. ``not_before_s``: after a failure of the log, by the monotonic clock."""
+    """``reader`` is open while lanes are held. ``not_before_s``: after a failure of the log, by the monotonic clock.
+
+    Rows are made in this process, as ``lane_format`` and ``place_rows`` say; or ``spans`` is set, and Spark reads the
+    records of each cut again and makes them.
+    """
 
     urn: DatasetUrn
     dataset_id: DatasetId
     spec: DatasetSpec
     source: EpochSource
     policy: RollPolicy
-    lane_format: LaneFormat
+    lane_format: LaneFormat | None = None
     place_rows: PlaceRows | None = None
+    spans: SpanSource | None = None
     start: LogStart | None = None
     started_s: float = 0.0
     reader: LogReader | None = None
     lanes: dict[LaneId, HeldLane] = field(default_factory=dict)
     not_before_s: float = 0.0
     failures: int = 0
+
+    def __post_init__(self) -> None:
+        if (self.lane_format is None) == (self.spans is None):
+            raise AssertionError(f"{self.urn}: its rows are made by Arrow or by Spark")
 
     @property
     def vnodes(self) -> frozenset[str]:
@@ -45,34 +57,63 @@ class DatasetSink:
     def owner_of(self, vnode: str) -> HeldLane | None:
         return next((lane for lane in self.lanes.values() if vnode in lane.read_to), None)
 
-    def describe(self) -> LaneDescription:
+    @property
+    def is_reread(self) -> bool:
+        return self.spans is not None
+
+    def open_writer(self, open_files: Callable[[Role], NewFiles]) -> LaneWriter:
+        """The writer of one lane. ``open_files``: of the attempt that the lane's next cut seals."""
+        if self.lane_format is None:
+            return LaneWriter(RecordCounts(), self.policy)
+        return LaneWriter(LaneFiles(self.lane_format, open_files), self.policy, place_rows=self.place_rows)
+
+    def describe(self, reread: RereadRows | None) -> LaneDescription:
+        """What a cut says of the dataset. ``reread``: the rows that Spark made for it, if it did."""
+        if self.is_reread and reread is None:
+            return LaneDescription({}, None, self._list_facts())
+        if reread is not None:
+            columns = [list(each) for each in reread.staged.columns.items()]
+            source_columns = [list(each) for each in reread.columns.items()]
+            details = {"columns": columns, "source_columns": source_columns, **self._list_facts()}
+            return LaneDescription(reread.staged.file_schemas, [columns, source_columns], details)
         letters, event_time = self.source.decoder.dead_letter_columns, self.spec.writer.event_time
         # Readers take the directory's value as the last column.
         directories = () if event_time is None else ((event_time.name, "string"),)
-        columns = (*self.source.decoder.columns, *directories)
-        facts: Mapping[str, object] = {} if self.start is None else self.start.facts
+        pairs = (*self.source.decoder.columns, *directories)
+        columns = [list(each) for each in pairs]
         return LaneDescription(
             file_schemas={
-                Role.DATA: parse_schema(schema_to_json(columns)).jsonValue(),
+                Role.DATA: parse_schema(schema_to_json(pairs)).jsonValue(),
                 Role.DEAD_LETTER: parse_schema(schema_to_json(letters)).jsonValue(),
             },
-            details={
-                "columns": [list(each) for each in columns],
-                "source_columns": [list(each) for each in columns],
-                **({"source_facts": dict(facts)} if facts else {}),
-                "notes": list(self.start.notes) if self.start is not None else [],
-            },
+            columns=columns,
+            details={"columns": columns, "source_columns": columns, **self._list_facts()},
         )
 
-    def judge(self, cut: Cut) -> None:
-        """RejectedError if a cut has more dead letters than the dataset allows."""
+    def _list_facts(self) -> dict[str, object]:
+        facts: Mapping[str, object] = {} if self.start is None else self.start.facts
+        notes = list(self.start.notes) if self.start is not None else []
+        return {**({"source_facts": dict(facts)} if facts else {}), "notes": notes}
+
+    def judge(self, row_counts: Mapping[Role, int]) -> None:
+        """RejectedError if a cut has more dead letters, or more rows that are set aside, than the dataset allows."""
         quality = self.spec.quality
+        written, aside = row_counts.get(Role.DATA, 0), row_counts.get(Role.QUARANTINE, 0)
         found = check_dead_letters(
-            rows=cut.row_counts.get(Role.DATA, 0),
-            dead_letters=cut.row_counts.get(Role.DEAD_LETTER, 0),
+            rows=written + aside,
+            dead_letters=row_counts.get(Role.DEAD_LETTER, 0),
             fraction_max=quality.dead_letter_fraction_max,
             count_max=quality.dead_letter_count_max,
         )
+        kept = check_quarantine(
+            rows_written=written, rows_set_aside=aside, fraction_max=quality.quarantine_fraction_max
+        )
+        if not kept.passed:
+            raise RejectedError(
+                f"{self.urn}: {kept.description}",
+                field="quality.quarantine_fraction_max",
+                hint="Nothing of the cut was published. Correct the data or the policy, or allow more.",
+            )
         if not found.passed:
             raise RejectedError(
                 f"{self.urn}: {found.description}",

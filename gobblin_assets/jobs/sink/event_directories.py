@@ -196,6 +196,18 @@ class EventDirectories:
         return pc.if_else(values.is_valid(), faults, TimeFault.MISSING.value)
 
 
+def find_need_of_times(spec: EventTimeSpec, data: pa.Schema) -> str | None:
+    """Why only Spark finds the directories of rows with these columns, as a clause; None: ``EventDirectories`` does."""
+    if spec.json_path is not None:
+        return "its event times are inside of JSON"
+    if spec.column in data.names and pa.types.is_string(data.field(spec.column).type):
+        return "its event times are texts"
+    letters = (found["letters"] for found in _PATTERN.finditer(spec.directory_pattern))
+    if any(each is not None and each not in _LETTERS for each in letters):
+        return f"the pattern of its directories is {spec.directory_pattern!a}"
+    return None
+
+
 def _is_time(kind: pa.DataType) -> bool:
     types = pa.types
     return any(is_one(kind) for is_one in (types.is_date, types.is_timestamp, types.is_signed_integer))

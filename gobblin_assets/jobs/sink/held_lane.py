@@ -14,7 +14,10 @@ from gobblin_assets.state.leases import Lease
 
 @dataclass(frozen=True, slots=True)
 class LaneAttempt:
-    """A sequence that is being built, with its only attempt. ``ends_at``: the end of the window that it belongs to."""
+    """A sequence that is being built, with its newest attempt. ``ends_at``: the end of the window that it belongs to.
+
+    ``is_registered``: whether the log has the attempt.
+    """
 
     sequence_id: SequenceId
     attempt_id: AttemptId
@@ -22,14 +25,29 @@ class LaneAttempt:
     ends_at: dt.datetime | None
     staging: str
     names: OutputNames | None
+    is_registered: bool = True
     files: dict[Role, NewFiles] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class LaneDescription:
+    """What a publication says of its dataset. ``file_schemas``: as Spark's JSON.
+
+    ``details``: of each first publication, and of each that has other ``columns`` than the one before. ``columns``
+    None: they are not known yet.
+    """
+
+    file_schemas: Mapping[Role, object]
+    columns: object
+    details: Mapping[str, object]
 
 
 @dataclass(slots=True)
 class HeldLane:
     """``positions``: where each vnode is published up to; None: nothing of it yet. ``read_to``: its last barrier.
 
-    ``is_described``: whether the log has the columns and facts that a publication of this worker brings.
+    ``is_reread``: the writer only counts records, and Spark reads them again at the cut. ``described``: what the lane's
+    last publication by this worker said of the dataset.
     """
 
     lease: Lease
@@ -38,11 +56,12 @@ class HeldLane:
     dataset_id: DatasetId
     version: int
     writer: LaneWriter
+    is_reread: bool = False
     positions: dict[str, int | None] = field(default_factory=dict)
     read_to: dict[str, int] = field(default_factory=dict)
     epoch: int | None = None
     attempt: LaneAttempt | None = None
-    is_described: bool = False
+    described: LaneDescription | None = None
     # What the lane's next cut is forced for.
     is_leaving: bool = False
     moves: Mapping[str, int] = field(default_factory=dict)
@@ -63,7 +82,7 @@ class HeldLane:
 
 @dataclass(frozen=True, slots=True)
 class LaneCut:
-    """A cut of a lane that is to be published. ``rows_read``: records that became rows or dead letters."""
+    """A cut of a lane that is to be published."""
 
     lane: HeldLane
     cut: Cut

@@ -11,7 +11,6 @@ from gobblin_assets.commit.recovery import recover_lane
 from gobblin_assets.errors import ConflictError, GobblinError
 from gobblin_assets.jobs.sink.dataset_sink import DatasetSink
 from gobblin_assets.jobs.sink.held_lane import HeldLane
-from gobblin_assets.jobs.sink.lane_writer import LaneWriter
 from gobblin_assets.jobs.sink.sink_ports import SinkPorts
 from gobblin_assets.model.state import LaneId
 from gobblin_assets.model.urn import Role
@@ -112,6 +111,7 @@ class LaneHolding:
             urn=sink.urn,
             dataset_id=sink.dataset_id,
             version=state.version,
-            writer=LaneWriter(sink.lane_format, sink.policy, open_files, place_rows=sink.place_rows),
+            writer=sink.open_writer(open_files),
+            is_reread=sink.is_reread,
         )
         return lane

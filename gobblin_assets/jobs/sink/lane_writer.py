@@ -5,18 +5,18 @@ newer than its own last checkpoint barrier: then each row of the files lies betw
 """
 
 import datetime as dt
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import pyarrow as pa
 
 from gobblin_assets.errors import CorruptionError
-from gobblin_assets.jobs.sink.lane_files import CutFile, LaneFiles, LaneFormat, PlacedRows
+from gobblin_assets.jobs.sink.lane_files import CutFile, PlacedRows
 from gobblin_assets.jobs.sink.roll_policy import RollPolicy
 from gobblin_assets.model.urn import Role
-from gobblin_assets.rows.new_files import NewFiles
 from gobblin_assets.sources.log_port import Barrier
 
 _FROM_POSITIONS: Final[Mapping[str, int]] = {}
@@ -37,9 +37,10 @@ class VnodeSpan:
 class Cut:
     """Whole epochs of a lane, and exactly their rows.
 
-    ``spans``: of each vnode whose position moved. ``files``: empty if only positions moved. ``opened_at``: the time of
-    the barrier behind which the cut begins, or of its own first barrier if no earlier one was seen. ``epoch`` and
-    ``at``: of the last checkpoint barrier, at which it ends.
+    ``spans``: of each vnode whose position moved. ``files``: empty if only positions moved, and for records that were
+    only counted: then ``row_counts`` are those of records. ``opened_at``: the time of the barrier behind which the cut
+    begins, or of its own first barrier if no earlier one was seen. ``epoch`` and ``at``: of the last checkpoint
+    barrier, at which it ends.
     """
 
     spans: Mapping[str, VnodeSpan]
@@ -48,6 +49,39 @@ class Cut:
     epoch: int
     opened_at: dt.datetime
     at: dt.datetime
+
+
+class Gathering(Protocol):
+    """What a lane has gathered since its last cut. ``row_counts`` and ``size_bytes`` are of all of it."""
+
+    @property
+    def row_counts(self) -> Counter[Role]: ...
+
+    @property
+    def size_bytes(self) -> int: ...
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of rows that are in memory, and not yet encoded."""
+        ...
+
+    def require_columns(self, role: Role, found: pa.Schema) -> None:
+        """RejectedError names the first column that is not the role's."""
+        ...
+
+    def add(self, placed: PlacedRows) -> None: ...
+
+    def encode_held(self) -> None:
+        """Encode some of what is held."""
+        ...
+
+    def close(self) -> tuple[CutFile, ...]:
+        """Close all files, and begin anew."""
+        ...
+
+    def discard(self) -> None:
+        """Begin anew, and leave files to whoever cleans up."""
+        ...
 
 
 @dataclass(slots=True)
@@ -65,20 +99,18 @@ class _Vnode:
 class LaneWriter:
     """A writer of one thread. After an error, only ``discard`` is left: the rows are read again.
 
-    ``open_files`` is asked at each new file, for the files of the attempt that the next cut seals. ``place_rows`` None:
-    all rows belong into the dataset's own directory.
+    ``place_rows`` None: all rows belong into the dataset's own directory.
     """
 
     def __init__(
         self,
-        lane_format: LaneFormat,
+        gathering: Gathering,
         policy: RollPolicy,
-        open_files: Callable[[Role], NewFiles],
         *,
         place_rows: PlaceRows | None = None,
     ) -> None:
         self._policy = policy
-        self._files = LaneFiles(lane_format, open_files)
+        self._files = gathering
         self._place_rows = place_rows or _in_one_directory
         self._vnodes: dict[str, _Vnode] = {}
         self._is_broken = False

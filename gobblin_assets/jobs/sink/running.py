@@ -10,18 +10,23 @@ from contextlib import contextmanager
 from typing import Final
 
 from gobblin_assets import __version__
-from gobblin_assets.commit.sequence import AttemptRecord
 from gobblin_assets.destinations.registry import DestinationRequest, open_destination
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.events.outbox import open_events
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.sink.dataset_sink import DatasetSink
-from gobblin_assets.jobs.sink.event_directories import EventDirectories
+from gobblin_assets.jobs.sink.event_directories import EventDirectories, find_need_of_times
 from gobblin_assets.jobs.sink.lane_files import LaneFormat
 from gobblin_assets.jobs.sink.roll_policy import RollPolicy
 from gobblin_assets.jobs.sink.sink_lanes import refuse_other
-from gobblin_assets.jobs.sink.sink_ports import SinkPorts
-from gobblin_assets.jobs.sink.sink_rules import check_sink_dataset, check_sink_job, choose_compression
+from gobblin_assets.jobs.sink.sink_ports import SinkPorts, SinkSpark
+from gobblin_assets.jobs.sink.sink_rules import (
+    check_sink_dataset,
+    check_sink_job,
+    check_spark_dataset,
+    choose_compression,
+    find_need_of_spark,
+)
 from gobblin_assets.jobs.sink.sink_worker import SinkWorker
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.file_formats import FileFormat
@@ -33,7 +38,6 @@ from gobblin_assets.run.stores import Stores
 from gobblin_assets.sources.connection import LogConnection
 from gobblin_assets.sources.discovery import discovery_of
 from gobblin_assets.sources.environment import read_connection
-from gobblin_assets.sources.epoch_source import EpochSource
 from gobblin_assets.spec.job_parsing import find_datasets, resolve_datasets
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 
@@ -52,14 +56,40 @@ def read_sink_datasets(job: JobSpec, urns: Sequence[str] = ()) -> Mapping[Datase
     return {urn: specs[urn] for urn in chosen}
 
 
+def find_spark_needs(job: JobSpec, specs: Mapping[DatasetUrn, DatasetSpec]) -> Mapping[DatasetUrn, str]:
+    """Why Spark makes the rows of these datasets, as a clause; the others' are made by Arrow. Nothing is connected to.
+
+    RejectedError names an option that they can't have.
+    """
+    connection = _read_log_connection(job)
+    found = {}
+    for urn, spec in specs.items():
+        need = find_need_of_spark(spec, connection.open_spans(job, urn, spec).spark_need)
+        if need is None and spec.writer.event_time is not None:
+            columns = arrow_schema(connection.open_epochs(job, urn, spec).decoder.columns)
+            need = find_need_of_times(spec.writer.event_time, columns)
+        if need is not None:
+            check_spark_dataset(job, urn, need)
+            found[urn] = need
+    return found
+
+
 def run_worker(
-    job: JobSpec, wait: Callable[[float], bool], *, datasets: Sequence[str] = (), say: Callable[[str], None]
+    job: JobSpec,
+    wait: Callable[[float], bool],
+    *,
+    datasets: Sequence[str] = (),
+    spark: SinkSpark,
+    say: Callable[[str], None],
 ) -> None:
-    """Work as one of the sink's workers until ``wait(seconds)`` returns true, as ``threading.Event().wait`` does."""
+    """Work as one of the sink's workers until ``wait(seconds)`` returns true, as ``threading.Event().wait`` does.
+
+    ``spark`` is used only if a dataset needs it.
+    """
     specs = read_sink_datasets(job, datasets)
     with open_log(say) as log:
         if await_alike(job, digest_configuration(job, specs), log.stores, wait, say):
-            with open_worker(job, specs, log.stores, wait, say) as worker:
+            with open_worker(job, specs, log.stores, wait, say, spark) as worker:
                 worker.run()
 
 
@@ -99,6 +129,7 @@ def open_worker(
     stores: Stores,
     wait: Callable[[float], bool],
     say: Callable[[str], None],
+    spark: SinkSpark,
 ) -> Iterator[SinkWorker]:
     """A worker over the job's destination and the connection of the environment. The destination is bound."""
     fs, root = open_file_system(job.destination, umask=job.umask)
@@ -111,53 +142,79 @@ def open_worker(
         ),
         open_file_system=open_file_system,
         fs=fs,
-        interrupt=_interrupt,
+        interrupt=spark.interrupt,
         clock=clock,
         say=say,
         wait=wait,
         configuration=digest_configuration(job, specs),
         events=open_events(job, stores, clock, say),
+        spark=spark,
     )
-    connection = read_connection(job.source, os.environ)
-    if not isinstance(connection, LogConnection):
-        raise RejectedError("expected a log", field="source.type", hint="A sink follows a log.")
-    sources = {urn: connection.open_epochs(job, urn, spec) for urn, spec in specs.items()}
+    connection = _read_log_connection(job)
+    needs = find_spark_needs(job, specs)
+    for urn, need in needs.items():
+        say(f"{urn}: rows by Spark, since {need}")
+    policy = check_sink_job(job)
+    sinks = {
+        urn: _open_by_spark(connection, job, urn, spec, policy)
+        if urn in needs
+        else _open_by_arrow(connection, job, urn, spec, policy, clock.now)
+        for urn, spec in specs.items()
+    }
     ports.destination.bind()
     ids = stores.datasets.register(JobName(job.job), sorted(specs))
     make_first_lanes(job, stores, list(ids.values()))
     ports.events.begin(ids.values())
-    policy = check_sink_job(job)
-    sinks = {
-        ids[urn]: _open_sink(job, urn, ids[urn], spec, sources[urn], policy, clock.now) for urn, spec in specs.items()
-    }
-    yield SinkWorker(ports, sinks)
+    yield SinkWorker(ports, {ids[urn]: opened(ids[urn]) for urn, opened in sinks.items()})
 
 
-def _open_sink(
+_Opened = Callable[[DatasetId], DatasetSink]
+"""A dataset of a sink, checked; it lacks the id that the log gives it."""
+
+
+def _open_by_spark(
+    connection: LogConnection, job: JobSpec, urn: DatasetUrn, spec: DatasetSpec, policy: RollPolicy
+) -> _Opened:
+    source, spans = connection.open_epochs(job, urn, spec), connection.open_spans(job, urn, spec)
+    return lambda dataset_id: DatasetSink(
+        urn=urn, dataset_id=dataset_id, spec=spec, source=source, policy=policy, spans=spans
+    )
+
+
+def _open_by_arrow(
+    connection: LogConnection,
     job: JobSpec,
     urn: DatasetUrn,
-    dataset_id: DatasetId,
     spec: DatasetSpec,
-    source: EpochSource,
     policy: RollPolicy,
     now: Callable[[], dt.datetime],
-) -> DatasetSink:
+) -> _Opened:
+    source = connection.open_epochs(job, urn, spec)
     columns = {
         Role.DATA: arrow_schema(source.decoder.columns),
         Role.DEAD_LETTER: arrow_schema(source.decoder.dead_letter_columns),
     }
     event_time = spec.writer.event_time
-    return DatasetSink(
+    places = None if event_time is None else EventDirectories(event_time, columns, dataset=urn, now=now)
+    lane_format = LaneFormat(
+        columns=columns, file_format=FileFormat(job.sink.format), compression=choose_compression(job, spec)
+    )
+    return lambda dataset_id: DatasetSink(
         urn=urn,
         dataset_id=dataset_id,
         spec=spec,
         source=source,
         policy=policy,
-        lane_format=LaneFormat(
-            columns=columns, file_format=FileFormat(job.sink.format), compression=choose_compression(job, spec)
-        ),
-        place_rows=None if event_time is None else EventDirectories(event_time, columns, dataset=urn, now=now),
+        lane_format=lane_format,
+        place_rows=places,
     )
+
+
+def _read_log_connection(job: JobSpec) -> LogConnection:
+    connection = read_connection(job.source, os.environ)
+    if not isinstance(connection, LogConnection):
+        raise RejectedError("expected a log", field="source.type", hint="A sink follows a log.")
+    return connection
 
 
 def make_first_lanes(job: JobSpec, stores: Stores, dataset_ids: Sequence[DatasetId]) -> None:
@@ -177,8 +234,3 @@ def digest_configuration(job: JobSpec, specs: Mapping[DatasetUrn, DatasetSpec]) 
         "datasets": {urn: spec.model_dump(mode="json") for urn, spec in sorted(specs.items())},
     }
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
-
-
-def _interrupt(attempt: AttemptRecord) -> None:
-    """A worker's writes end with its process; an attempt of Spark's on a server is left to its own next run."""
-    del attempt

@@ -228,7 +228,6 @@ class SinkLanes:
     def _note_published(self, lane: HeldLane, publication: Publication, positions: Mapping[str, int]) -> None:
         lane.version = publication.lane_version
         lane.positions |= positions
-        lane.is_described = True
         self.holding.failures.pop(lane.lane_id, None)
         self.progress.publish(publication)
 

@@ -23,26 +23,38 @@ def check_sink_job(job: JobSpec) -> RollPolicy:
 
 
 def check_sink_dataset(urn: DatasetUrn, dataset: DatasetSpec) -> None:
-    """RejectedError for an option of rows that only Spark carries out."""
-    needs = {
-        "converters": dataset.converters,
-        "quality.rows": dataset.quality.rows,
-        "writer.partition_by": dataset.writer.partition_by,
-        "writer.time_column": dataset.writer.time_column,
-    }
-    for name, is_asked in needs.items():
-        if is_asked:
-            raise RejectedError(
-                f"{urn}: a sink's workers do not carry out {name}, which needs Spark",
-                field=f"datasets[{urn}].{name}",
-                hint="Leave it out, or publish the dataset with `gobblin-assets stream`.",
-            )
+    """RejectedError for an option of a dataset that sinks do not have."""
     kind = dataset.partitions.kind
     if kind is not PartitionKind.NONE and not kind.is_time:
         raise RejectedError(
             f"{urn}: a sink publishes windows of time, and the dataset has {kind} partitions",
             field=f"datasets[{urn}].partitions.kind",
             hint="Write hourly, daily, weekly or monthly, or leave the partitions out.",
+        )
+
+
+def find_need_of_spark(dataset: DatasetSpec, decoding: str | None) -> str | None:
+    """Why Spark makes the dataset's rows, as a clause; None: the worker makes them by Arrow, in its own process.
+
+    Arrow does what it can, since it starts nothing and reads the log once. ``decoding``: why only Spark decodes the
+    records, if so. Directories by event time are ``event_directories``' to judge, which knows the columns.
+    """
+    asked = {
+        "it has converters": dataset.converters,
+        "it has quality.rows": dataset.quality.rows,
+        "it has writer.partition_by": dataset.writer.partition_by,
+        "it has writer.time_column": dataset.writer.time_column,
+    }
+    return decoding or next((why for why, is_asked in asked.items() if is_asked), None)
+
+
+def check_spark_dataset(job: JobSpec, urn: DatasetUrn, need: str) -> None:
+    """RejectedError for an option of the sink that datasets do not have whose rows come from Spark."""
+    if FileFormat(job.sink.format) is not FileFormat.PARQUET:
+        raise RejectedError(
+            f"{urn}: its rows are made by Spark, since {need}, and a sink's Spark writes no {job.sink.format}",
+            field="sink.format",
+            hint="Write parquet, or put the dataset into a job of its own.",
         )
 
 

@@ -14,6 +14,7 @@ from gobblin_assets.commit.cleanup import Cleanup
 from gobblin_assets.commit.driver import Driver
 from gobblin_assets.errors import GobblinError, OutcomeUnknownError, RetryableError
 from gobblin_assets.jobs.sink.cut_publishing import CutPublisher
+from gobblin_assets.jobs.sink.cut_rereading import CutRereading
 from gobblin_assets.jobs.sink.dataset_sink import DatasetSink
 from gobblin_assets.jobs.sink.held_lane import HeldLane, LaneCut
 from gobblin_assets.jobs.sink.lane_holding import LaneHolding
@@ -47,6 +48,7 @@ class SinkWorker:
     ports: SinkPorts
     sinks: Mapping[DatasetId, DatasetSink]
     _lanes: SinkLanes = field(init=False)
+    _rereading: CutRereading = field(init=False)
     _publisher: CutPublisher = field(init=False)
     _progress: SinkProgress = field(init=False)
     _look_at_s: float = 0.0
@@ -71,6 +73,7 @@ class SinkWorker:
             ports.job.publish_tries_max,
             ports.clock.sleep,
         )
+        self._rereading = CutRereading(ports, self.sinks, keeper.require)
         self._publisher = CutPublisher(
             run_id=run_id,
             store=ports.stores.commits,
@@ -80,8 +83,9 @@ class SinkWorker:
             clock=ports.clock,
             lease_ttl_s=ports.job.lease.ttl_s,
             partition_of=self._partition_of,
-            describe=lambda lane: self.sinks[lane.dataset_id].describe(),
-            judge=lambda lane, cut: self.sinks[lane.dataset_id].judge(cut),
+            describe=lambda lane, reread: self.sinks[lane.dataset_id].describe(reread),
+            judge=lambda lane, row_counts: self.sinks[lane.dataset_id].judge(row_counts),
+            reread=self._rereading.reread,
         )
         holding = LaneHolding(
             ports,
@@ -125,6 +129,7 @@ class SinkWorker:
             self.ports.say(f"the end of the worker could not be recorded: {second}")
 
     def _turn(self) -> None:
+        self._rereading.require_session()
         now_s = self.ports.clock.monotonic()
         if now_s >= self._look_at_s:
             self._look_at_s = now_s + LOOK_EVERY_S
@@ -175,11 +180,14 @@ class SinkWorker:
             return
         if lane.attempt is None and not self._open_attempts(lane):
             return
-        decoded = sink.source.decoder.decode(item.chunk)
-        lane.writer.write_batch(item.vnode, decoded.rows)
-        if decoded.dead_letters.num_rows:
-            lane.writer.write_batch(item.vnode, decoded.dead_letters, Role.DEAD_LETTER)
-        self._bound_memory()
+        if sink.is_reread:
+            lane.writer.write_batch(item.vnode, item.chunk)
+        else:
+            decoded = sink.source.decoder.decode(item.chunk)
+            lane.writer.write_batch(item.vnode, decoded.rows)
+            if decoded.dead_letters.num_rows:
+                lane.writer.write_batch(item.vnode, decoded.dead_letters, Role.DEAD_LETTER)
+            self._bound_memory()
         lane.writer.try_commit()
         self._progress.read(item.chunk.num_rows)
 

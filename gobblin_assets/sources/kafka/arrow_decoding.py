@@ -59,7 +59,7 @@ class ArrowDecoder:
     """
 
     def __init__(self, read: KafkaReadSpec, topic: str, *, field: str = "kafka") -> None:
-        need = _find_need_of_decoding(read, field)
+        need = find_need_of_decoding(read, field)
         if need is not None:
             raise RejectedError(f"topic {topic!r}: only Spark decodes this", field=need, hint="Publish it by Spark.")
         self._drops_tombstones = read.on_tombstone == "drop"
@@ -120,7 +120,8 @@ class ArrowDecoder:
         return _KEPT_TYPES[name]
 
 
-def _find_need_of_decoding(read: KafkaReadSpec, field: str) -> str | None:
+def find_need_of_decoding(read: KafkaReadSpec, field: str) -> str | None:
+    """The option below ``field`` by which only Spark decodes the records; None: ``ArrowDecoder`` does."""
     of_value = find_spark_part(read.value, f"{field}.value", is_key=False)
     if of_value is not None or "key" not in read.keep:
         return of_value

@@ -10,13 +10,14 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.sources.connection import LogConnection
 from gobblin_assets.sources.discovery import discovery_of
-from gobblin_assets.sources.epoch_source import EpochSource
+from gobblin_assets.sources.epoch_source import EpochSource, SpanSource
 from gobblin_assets.sources.kafka.confluent import ConfluentCluster
 from gobblin_assets.sources.kafka.connection import TIMEOUT_S, KafkaConnection, SaslMechanism, SecurityProtocol
 from gobblin_assets.sources.kafka.kafka_spec import Decoder, KafkaSourceSpec, topic_options
 from gobblin_assets.sources.kafka.registry import RegistryConnection, SchemaRegistry
 from gobblin_assets.sources.kafka.source import KafkaSource
 from gobblin_assets.sources.kafka.topic_epochs import TopicEpochs
+from gobblin_assets.sources.kafka.topic_spans import TopicSpans
 from gobblin_assets.sources.kafka.watch import TopicWatch
 from gobblin_assets.sources.log_watch import LogWatch
 from gobblin_assets.sources.port import Source
@@ -100,6 +101,11 @@ class ClusterConnection(LogConnection):
         source = _source_of(job)
         connection = self.connection(source.connection)
         return TopicEpochs(ConfluentCluster(connection), connection, source, job.sink, urn, dataset)
+
+    def open_spans(self, job: JobSpec, urn: DatasetUrn, dataset: DatasetSpec) -> SpanSource:
+        source = _source_of(job)
+        registry = self.registry(source.connection)
+        return TopicSpans(self.connection(source.connection), registry, source, job.sink, urn, dataset)
 
     @classmethod
     def list_job_capabilities(cls, job: JobSpec) -> Sequence[str]:

@@ -59,18 +59,20 @@ _VALUE: Final = "gobblin_decoded_value"
 _KEY: Final = "gobblin_decoded_key"
 
 
-def decode(frame: DataFrame, plan: DecodingPlan, *, with_share: bool = False) -> DataFrame:
-    """Decode lazily: nothing is read. RejectedError for two columns of one name. ``with_share``: for a frame of several
-    topics, add the hidden column that names each row's topic.
+def decode(frame: DataFrame, plan: DecodingPlan, *, share: Column | None = None) -> DataFrame:
+    """Decode lazily: nothing is read. RejectedError for two columns of one name. ``share``: for a frame whose rows are
+    several datasets' or lanes', the value of the hidden column that says whose each row is.
 
     A record by a schema that the plan does not know fails the Spark action; ``find_missing_schema`` finds this schema.
     """
     if plan.drop_tombstones:
         frame = frame.where(named("value").isNotNull())
-    share = [named("topic").alias(SHARE_COLUMN)] if with_share else []
+    shares = [] if share is None else [share.alias(SHARE_COLUMN)]
     if all(isinstance(part, BytesDecoder) for part in (plan.value, plan.key) if part is not None):
         kept = _select_kept(plan, frame, named("key"))
-        return frame.select(*(column.alias(name) for name, column in {"value": named("value"), **kept}.items()), *share)
+        return frame.select(
+            *(column.alias(name) for name, column in {"value": named("value"), **kept}.items()), *shares
+        )
     prepared = _prepare(frame, plan.value, "value", _VALUE)
     if plan.key is not None:
         prepared = _prepare(prepared, plan.key, "key", _KEY)
@@ -89,7 +91,7 @@ def decode(frame: DataFrame, plan: DecodingPlan, *, with_share: bool = False) ->
         *(column.alias(name) for name, column in {**decoded, **kept}.items()),
         named(DEAD_LETTER_COLUMN),
         *(f.when(~is_good, column).alias(name) for name, column in _letter_columns(frame).items()),
-        *share,
+        *shares,
     )
 
 

@@ -30,14 +30,17 @@ def decide_sharing_key(spec: DatasetSpec, decoding: DecodingPlan, to_read: Seque
     if sum_rows(to_read) > RECORDS_MAX or sum_bytes(to_read) > BYTES_MAX:
         return None
     read = topic_options(spec).kafka
-    if {read.key.format, read.value.format} & _ALONE:
-        return None
-    expressions = [policy.check for policy in spec.quality.rows]
-    for link in spec.converters:
-        if link.function is not None:
-            return None
-        expressions += [*(link.sql or {}).values(), *([link.where] if link.where else [])]
-    if any(_WINDOW.search(each) for each in expressions):
+    if {read.key.format, read.value.format} & _ALONE or mixes_rows(spec):
         return None
     written = spec.model_dump_json(include=_OF_ROWS)
     return f"{written} {decoding.value!r} {decoding.key!r}"
+
+
+def mixes_rows(spec: DatasetSpec) -> bool:
+    """Whether what is done to a row may depend on other rows of the same read."""
+    expressions = [policy.check for policy in spec.quality.rows]
+    for link in spec.converters:
+        if link.function is not None:
+            return True
+        expressions += [*(link.sql or {}).values(), *([link.where] if link.where else [])]
+    return any(_WINDOW.search(each) for each in expressions)

@@ -19,7 +19,7 @@ from gobblin_assets.spec.sink_spec import SinkSpec
 
 
 class TopicEpochs:
-    """``EpochSource`` of one topic. RejectedError names an option that only Spark carries out."""
+    """``EpochSource`` of one topic."""
 
     def __init__(
         self,
@@ -39,10 +39,14 @@ class TopicEpochs:
         self._dataset = dataset
         self._topic = options.topic or urn
         self._with_headers = "headers" in options.kafka.keep
-        self._decoder = ArrowDecoder(options.kafka, self._topic, field=f"datasets[{urn}].kafka")
+        self._decoder: ArrowDecoder | None = None
 
     @property
     def decoder(self) -> RowDecoder:
+        """RejectedError names an option that only Spark carries out."""
+        if self._decoder is None:
+            read = topic_options(self._dataset).kafka
+            self._decoder = ArrowDecoder(read, self._topic, field=f"datasets[{self._urn}].kafka")
         return self._decoder
 
     def find_start(self, state: DatasetState) -> LogStart:

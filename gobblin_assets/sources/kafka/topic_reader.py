@@ -5,11 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 from pyarrow import compute as pc
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 
 from gobblin_assets.errors import CorruptionError, RejectedError, RetryableError
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.model.work_unit import WorkUnit
+from gobblin_assets.rows.columns import named
 from gobblin_assets.sources.kafka.consumer import read_ranges
 from gobblin_assets.sources.kafka.decoding import decode
 from gobblin_assets.sources.kafka.decoding_plan import DecodingPlan, PlanningTools, learn_schemas, plan_decoding
@@ -32,12 +33,16 @@ class TopicReader:
         urn: DatasetUrn,
         topic: str,
         spec: KafkaReadSpec,
+        *,
+        leaves_out: Callable[[DataFrame], DataFrame] | None = None,
     ) -> None:
+        """``leaves_out``: takes those records out of a frame with headers that are none of the topic's."""
         self._records = records
         self._registry = registry
         self._urn = urn
         self._topic = topic
         self._spec = spec
+        self._leaves_out = leaves_out
         self._lock = threading.Lock()
         self._decoding: DecodingPlan | None = None
         # Only a failed read shows records by a schema that the subject does not have, and records beyond time.
@@ -94,10 +99,11 @@ class TopicReader:
                 return None
         return self._decoding
 
-    def read(self, spark: SparkSession, units: Sequence[WorkUnit]) -> DataFrame:
+    def read(self, spark: SparkSession, units: Sequence[WorkUnit], *, share: Column | None = None) -> DataFrame:
+        """``share``: as in ``decode``."""
         try:
             frame = self._frame(spark, units, with_headers="headers" in self._spec.keep)
-            return decode(frame, self._decoding_of(frame))
+            return decode(frame, self._decoding_of(frame), share=share)
         except Exception as error:  # noqa: BLE001  py4j raises its own errors, which no family of pyspark's covers
             raise judge_read(error, self._records.connection, self._urn, self._topic) from None
 
@@ -108,7 +114,7 @@ class TopicReader:
         records = read_ranges(self._records.connection, ranges, isolation=self._records.isolation)
         try:
             frame = as_frame(spark, records, with_headers="headers" in decoding.keep)
-            return SharedRows(decode(frame, decoding, with_share=True), _count_by_topic(records, decoding))
+            return SharedRows(decode(frame, decoding, share=named("topic")), _count_by_topic(records, decoding))
         except Exception as error:  # noqa: BLE001  py4j raises its own errors, which no family of pyspark's covers
             raise judge_read(error, self._records.connection, self._urn, self._topic) from None
 
@@ -159,7 +165,10 @@ class TopicReader:
         with self._lock:
             is_apart = self._is_apart
         read = self._records.read_apart if is_apart else self._records.read
-        return read(spark, ranges, with_headers=with_headers)
+        if self._leaves_out is None:
+            return read(spark, ranges, with_headers=with_headers)
+        left = self._leaves_out(read(spark, ranges, with_headers=True))
+        return left if with_headers else left.drop("headers")
 
 
 def _count_by_topic(records: pa.Table, decoding: DecodingPlan) -> dict[str, int]:

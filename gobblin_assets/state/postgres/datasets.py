@@ -1,5 +1,6 @@
 """``DatasetStore`` in Postgres: the states of datasets between runs."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -109,6 +110,12 @@ _LOAD_INTERVALS = text(
     )
 )
 
+_SETTLE_COLUMNS = text("""
+    UPDATE gobblin.dataset SET source_columns = coalesce(source_columns, CAST(:columns AS jsonb))
+     WHERE dataset_id = :dataset_id
+ RETURNING source_columns
+""")
+
 _LIST_URNS = text("""
     SELECT job, urn FROM gobblin.dataset
      WHERE CAST(:job AS text) IS NULL OR job = :job
@@ -169,6 +176,11 @@ class PostgresDatasetStore:
             }
 
         return transact(self._engine, "load dataset states", body)
+
+    def settle_columns(self, dataset_id: DatasetId, columns: Mapping[str, str]) -> Mapping[str, str]:
+        asked = {"dataset_id": dataset_id, "columns": json.dumps(list(columns.items()))}
+        settled = transact(self._engine, "settle columns", lambda c: c.execute(_SETTLE_COLUMNS, asked).scalar_one())
+        return dict(settled)
 
     def load_intervals(self, dataset_id: DatasetId, partition: str | None) -> Mapping[str, Sequence[Interval]]:
         arguments: dict[str, object] = {"dataset_id": dataset_id}

@@ -1,0 +1,265 @@
+"""Spark makes the rows of cuts whose records were only counted: it reads their positions again.
+
+One job reads all lanes of a dataset that are cut at a barrier, unless a converter mixes rows: then each lane has its
+own. If a shared job fails, it is tried again in halves, so that one lane can't keep the others from being published.
+Each try writes into new attempts of the lanes' sequences, which are registered before their first byte.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from gobblin_assets.commit.batches import in_bounds
+from gobblin_assets.errors import CorruptionError, GobblinError, RetryableError
+from gobblin_assets.jobs.sink.cut_publishing import new_attempt
+from gobblin_assets.jobs.sink.dataset_sink import DatasetSink
+from gobblin_assets.jobs.sink.held_lane import HeldLane, LaneAttempt, LaneCut
+from gobblin_assets.jobs.sink.pending_cut import RereadRows
+from gobblin_assets.jobs.sink.sink_ports import SinkPorts, SinkSpark
+from gobblin_assets.model.extract import Mode
+from gobblin_assets.model.interval import Interval
+from gobblin_assets.model.partition import AssetPartition
+from gobblin_assets.model.state import AttemptId, DatasetId, LaneId
+from gobblin_assets.model.urn import JobName
+from gobblin_assets.model.watermark import long_watermark
+from gobblin_assets.model.work_unit import WorkUnit, WorkUnitId
+from gobblin_assets.run.defects import explain_exception
+from gobblin_assets.run.job_kind import SessionLostError, Sharing, Staged, UnitPlan, Worker, WorkOrder
+from gobblin_assets.run.task import task_tag
+from gobblin_assets.sources.epoch_source import SpanPlan
+from gobblin_assets.spark.errors import session_failure, spark_raises
+from gobblin_assets.state.leases import Lease
+
+TRIES_MAX: Final = 2
+"""Of one lane by itself: a read that met a schema, or a time, that nobody knew of succeeds at the next try.
+
+What fails again rests with its lane.
+"""
+
+_ERROR_TEXT_MAX: Final = 4_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """How a dataset's cuts are read. ``schemas``: of the dataset's active files."""
+
+    sink: DatasetSink
+    plan: SpanPlan
+    units: Mapping[LaneId, tuple[WorkUnit, ...]]
+    schemas: tuple[object, ...]
+
+
+@dataclass(slots=True)
+class CutRereading:
+    """``require`` raises FencedError for a lease that is lost. Nothing of Spark is opened before the first cut."""
+
+    ports: SinkPorts
+    sinks: Mapping[DatasetId, DatasetSink]
+    require: Callable[[Lease], None]
+    _worker: Worker | None = None
+    _lost: SessionLostError | None = field(default=None, init=False)
+
+    def require_session(self) -> None:
+        """SessionLostError once Spark's session is gone, which never comes back in this process."""
+        if self._lost is not None:
+            raise self._lost
+
+    def reread(self, cuts: Sequence[LaneCut]) -> Mapping[LaneId, RereadRows | GobblinError]:
+        """The rows of each cut, complete and not yet durable, in its lane's attempt; or why there are none."""
+        by_dataset: dict[DatasetId, list[LaneCut]] = {}
+        for each in cuts:
+            by_dataset.setdefault(each.lane.dataset_id, []).append(each)
+        found: dict[LaneId, RereadRows | GobblinError] = {}
+        for dataset_id, some in by_dataset.items():
+            found |= self._reread_dataset(self.sinks[dataset_id], some)
+        return found
+
+    def _reread_dataset(self, sink: DatasetSink, cuts: Sequence[LaneCut]) -> Mapping[LaneId, RereadRows | GobblinError]:
+        try:
+            reading = self._plan(sink, cuts)
+        except Exception as error:  # noqa: BLE001  Spark's errors have no family
+            failure = self._explain(sink.urn, error)
+            return {each.lane.lane_id: failure for each in cuts}
+        found: dict[LaneId, RereadRows | GobblinError] = {}
+        for some in [cuts] if reading.plan.can_share else [[each] for each in cuts]:
+            found |= self._read(reading, some)
+        return found
+
+    def _plan(self, sink: DatasetSink, cuts: Sequence[LaneCut]) -> _Reading:
+        if sink.spans is None:
+            raise CorruptionError(f"{sink.urn}: its rows are made in this process, and are read again")
+        stores, job = self.ports.stores, JobName(self.ports.job.job)
+        units = {each.lane.lane_id: self._cut_units(each) for each in cuts}
+        shares = {_share_of(each.lane): units[each.lane.lane_id] for each in cuts}
+        state = stores.datasets.load(job, [sink.urn])[sink.urn]
+        plan = sink.spans.plan_spans(self._get_session, shares, state)
+        if plan.is_inferred:
+            # Another worker may have inferred others meanwhile.
+            settled = stores.datasets.settle_columns(sink.dataset_id, plan.columns)
+            plan = sink.spans.plan_spans(self._get_session, shares, replace(state, source_columns=settled))
+        active = stores.published.find_active_schemas(job, [sink.urn]).get(sink.urn, ())
+        return _Reading(sink, plan, units, tuple(each.file_schema for each in active))
+
+    def _cut_units(self, each: LaneCut) -> tuple[WorkUnit, ...]:
+        return tuple(
+            WorkUnit(
+                id=WorkUnitId(self.ports.clock.new_id()),
+                dataset=each.lane.urn,
+                partition=_partition_of(each.lane),
+                key=vnode,
+                number=0,
+                interval=Interval(long_watermark(span.start), long_watermark(span.end)),
+            )
+            for vnode, span in each.cut.spans.items()
+        )
+
+    def _read(self, reading: _Reading, cuts: Sequence[LaneCut]) -> Mapping[LaneId, RereadRows | GobblinError]:
+        if len(cuts) == 1:
+            return {cuts[0].lane.lane_id: self._read_alone(reading, cuts[0])}
+        try:
+            return self._try(reading, cuts)
+        except GobblinError as error:
+            if self._lost is not None:
+                return {each.lane.lane_id: error for each in cuts}
+            half = len(cuts) // 2
+            self.ports.say(f"{reading.sink.urn}: {len(cuts)} lanes are read again in two halves: {error}")
+            return {**self._read(reading, cuts[:half]), **self._read(reading, cuts[half:])}
+
+    def _read_alone(self, reading: _Reading, each: LaneCut) -> RereadRows | GobblinError:
+        for try_number in range(1, TRIES_MAX + 1):
+            try:
+                return self._try(reading, [each], try_number)[each.lane.lane_id]
+            except RetryableError as error:
+                if try_number == TRIES_MAX or self._lost is not None:
+                    return error
+                self.ports.say(f"{each.lane.label}: is read by Spark once more: {error}")
+            except GobblinError as error:
+                return error
+        raise AssertionError("unreachable: the last try returns")
+
+    def _try(self, reading: _Reading, cuts: Sequence[LaneCut], try_number: int = 1) -> Mapping[LaneId, RereadRows]:
+        """One job. An error is that of all cuts."""
+        ids: list[AttemptId] = []
+        try:
+            orders = self._register(reading, cuts, try_number, ids)
+            worker = self._open_worker()
+            staged = [worker.do(orders[0])] if len(orders) == 1 else worker.do_together(orders)
+        except Exception as error:
+            failure = self._explain(reading.sink.urn, error)
+            self._record_failure(ids, failure)
+            raise failure from error
+        return {each.lane.lane_id: _as_rows(reading, found) for each, found in zip(cuts, staged, strict=True)}
+
+    def _register(
+        self, reading: _Reading, cuts: Sequence[LaneCut], try_number: int, ids: list[AttemptId]
+    ) -> list[WorkOrder]:
+        """New attempts of the lanes' sequences, in the log before their first byte. ``ids`` gets those it has."""
+        ports = self.ports
+        ports.destination.require()
+        for each in cuts:
+            self.require(each.lane.lease)
+        pairs = [(each, self._renew(_attempt_of(each.lane))) for each in cuts]
+        tag = task_tag(pairs[0][1].attempt_id)
+        plans = [_plan_of(reading, each.lane) for each in cuts]
+        interruption = self._open_worker().describe_interruption(tag, plans)
+        rows = [
+            new_attempt(each.lane, attempt, tag=tag, try_number=try_number, interruption=interruption)
+            for each, attempt in pairs
+        ]
+        for some in in_bounds(rows):
+            ports.stores.commits.register_attempt(*some)
+            ids += [row.attempt_id for row in some]
+        for each, attempt in pairs:
+            each.lane.attempt = attempt
+        started_at = ports.clock.now()
+        return [
+            WorkOrder(
+                job=JobName(ports.job.job),
+                dataset_id=each.lane.dataset_id,
+                plan=plan,
+                units=plan.work_units,
+                attempt_id=attempt.attempt_id,
+                directory=attempt.staging,
+                started_at=started_at,
+                tag=tag,
+                schemas_beside=reading.schemas,
+                names=attempt.names,
+            )
+            for (each, attempt), plan in zip(pairs, plans, strict=True)
+        ]
+
+    def _renew(self, attempt: LaneAttempt) -> LaneAttempt:
+        """Each try has a directory of its own, which no other ever gets."""
+        attempt_id = AttemptId(self.ports.clock.new_id())
+        return replace(
+            attempt, attempt_id=attempt_id, staging=self.ports.destination.stage(attempt_id), is_registered=True
+        )
+
+    def _record_failure(self, ids: Sequence[AttemptId], error: GobblinError) -> None:
+        if not ids:
+            return
+        try:
+            text = f"{type(error).__name__}: {error}"[:_ERROR_TEXT_MAX]
+            self.ports.stores.commits.fail_attempt(*ids, error=text, cancelled=False)
+        except GobblinError as second:
+            # The lanes' next holders abort their sequences all the same.
+            self.ports.say(f"the failure of an attempt could not be recorded: {second}")
+
+    def _explain(self, label: str, error: Exception) -> GobblinError:
+        """The error's family. Also finds out whether the session is gone."""
+        failure = session_failure(error) if isinstance(error, spark_raises()) else None
+        if not isinstance(error, GobblinError) or isinstance(error, RetryableError):
+            try:
+                _ = self._get_session().version
+            except spark_raises() as gone:
+                self._lost = session_failure(gone)
+        return failure or explain_exception(label, error, self.ports.say)
+
+    def _get_session(self) -> SparkSession:
+        return self._spark.get_session(self.ports.job)
+
+    def _open_worker(self) -> Worker:
+        if self._worker is None:
+            self._worker = self._spark.open_extractor(self.ports.job, self.ports.stores)
+        return self._worker
+
+    @property
+    def _spark(self) -> SinkSpark:
+        if self.ports.spark is None:
+            raise CorruptionError("a dataset needs Spark, and the worker has none")
+        return self.ports.spark
+
+
+def _as_rows(reading: _Reading, staged: Staged) -> RereadRows:
+    return RereadRows(staged, reading.plan.columns)
+
+
+def _plan_of(reading: _Reading, lane: HeldLane) -> UnitPlan:
+    return UnitPlan(
+        urn=lane.urn,
+        partition=_partition_of(lane),
+        mode=Mode.APPEND,
+        replaces=False,
+        is_snapshot=False,
+        work_units=reading.units[lane.lane_id],
+        payload=reading.plan.read,
+        columns=reading.plan.columns,
+        sharing=Sharing(reading.sink.urn, _share_of(lane)) if reading.plan.can_share else None,
+        keys_are_shared=True,
+    )
+
+
+def _share_of(lane: HeldLane) -> str:
+    return f"lane-{lane.number}"
+
+
+def _partition_of(lane: HeldLane) -> AssetPartition:
+    return AssetPartition(_attempt_of(lane).partition or None)
+
+
+def _attempt_of(lane: HeldLane) -> LaneAttempt:
+    if lane.attempt is None:
+        raise CorruptionError(f"{lane.label} has counted records, and has no sequence for them")
+    return lane.attempt

@@ -1,0 +1,96 @@
+"""A topic's records between positions that a reader of epochs found, as Spark reads them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from gobblin_assets.errors import CorruptionError
+from gobblin_assets.model.state import DatasetState
+from gobblin_assets.model.urn import DatasetUrn
+from gobblin_assets.model.work_unit import WorkUnit
+from gobblin_assets.sources.epoch_source import SpanPlan
+from gobblin_assets.sources.kafka.arrow_decoding import find_need_of_decoding
+from gobblin_assets.sources.kafka.connection import KafkaConnection
+from gobblin_assets.sources.kafka.decoding import decoded_columns
+from gobblin_assets.sources.kafka.kafka_spec import Decoder, DecoderSpec, KafkaSourceSpec, topic_options
+from gobblin_assets.sources.kafka.keys import parse_key
+from gobblin_assets.sources.kafka.odd_times import RecordReader
+from gobblin_assets.sources.kafka.registry import SchemaRegistry
+from gobblin_assets.sources.kafka.sharing import mixes_rows
+from gobblin_assets.sources.kafka.span_reader import SpanReader, without_markers
+from gobblin_assets.sources.kafka.topic_reader import TopicReader
+from gobblin_assets.sources.port import ReadPlan
+from gobblin_assets.spec.job_spec import DatasetSpec
+from gobblin_assets.spec.sink_spec import SinkSpec
+
+_GROUP_ID_PREFIX: Final = "gobblin"
+_NAMES: Final = MappingProxyType({Decoder.AVRO: "Avro", Decoder.PROTOBUF: "Protobuf"})
+
+
+class TopicSpans:
+    """``SpanSource`` of one topic."""
+
+    def __init__(
+        self,
+        connection: KafkaConnection,
+        registry: SchemaRegistry | None,
+        source: KafkaSourceSpec,
+        sink: SinkSpec,
+        urn: DatasetUrn,
+        dataset: DatasetSpec,
+    ) -> None:
+        options = topic_options(dataset)
+        self._records = RecordReader(connection, source.isolation, _GROUP_ID_PREFIX)
+        self._registry = registry
+        self._has_markers = sink.barriers == "log"
+        self._urn = urn
+        self._dataset = dataset
+        self._topic = options.topic or urn
+        self._read = options.kafka
+
+    @property
+    def spark_need(self) -> str | None:
+        field = find_need_of_decoding(self._read, "kafka")
+        if field is None:
+            return None
+        is_key = field.startswith("kafka.key.")
+        return f"its {'keys' if is_key else 'values'} are {_describe(self._read.key if is_key else self._read.value)}"
+
+    def plan_spans(
+        self, spark: Callable[[], SparkSession], spans: Mapping[str, Sequence[WorkUnit]], state: DatasetState
+    ) -> SpanPlan:
+        reader = TopicReader(
+            self._records,
+            self._registry,
+            self._urn,
+            self._topic,
+            self._read,
+            leaves_out=without_markers if self._has_markers else None,
+        )
+        decoding = reader.settle(spark, [unit for units in spans.values() for unit in units], state.source_columns)
+        columns = decoded_columns(spark, decoding)
+        shares = {_partition_of(unit): name for name, units in spans.items() for unit in units}
+        read = ReadPlan(self._dataset, SpanReader(reader, shares), may_fail_rows=True)
+        parts = (self._read.value, *([self._read.key] if "key" in self._read.keep else []))
+        infers = any(part.format is Decoder.JSON and part.schema_ is None for part in parts)
+        return SpanPlan(
+            read,
+            columns,
+            can_share=not mixes_rows(self._dataset),
+            is_inferred=infers and state.source_columns is None,
+        )
+
+
+def _describe(decoder: DecoderSpec) -> str:
+    if decoder.format is Decoder.JSON:
+        return "JSON without a schema" if decoder.schema_ is None else "JSON of types that only Spark decodes"
+    return _NAMES[decoder.format]
+
+
+def _partition_of(unit: WorkUnit) -> int:
+    key = parse_key(unit.key)
+    if key is None:
+        raise CorruptionError(f"{unit.key!r} is no vnode of a topic")
+    return key.partition.partition

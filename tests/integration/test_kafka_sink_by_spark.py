@@ -1,0 +1,280 @@
+"""Datasets of a sink whose rows come from Spark: real topics, real lanes, one session that is open already."""
+
+import datetime as dt
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from demo.kafka.broker import KafkaBroker
+from demo.kafka.registry_server import RegistryServer, serve_registry
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.model.urn import Role
+from gobblin_assets.sources.kafka.epoch_markers import EPOCH_HEADER
+from tests.support.kafka import MakeTopic, Record, produce, produce_aborted, produce_committed
+from tests.support.kafka_records import avro_bytes
+from tests.support.producing import find_ends
+from tests.support.spark_sink import OpenSpark, SparkSink
+
+Open = Callable[..., SparkSink]
+
+FIELDS: list[dict[str, object]] = [
+    {"name": "id", "type": "long"},
+    {"name": "page", "type": ["null", "string"], "default": None},
+]
+VIEW = {"type": "record", "name": "View", "namespace": "shop", "fields": FIELDS}
+VIEW_2 = {**VIEW, "fields": [*FIELDS, {"name": "country", "type": "string", "default": "??"}]}
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[RegistryServer]:
+    with serve_registry() as server:
+        monkeypatch.setenv("GOBBLIN_KAFKA_SHOP_REGISTRY_URL", server.url)
+        yield server
+
+
+@pytest.fixture
+def open_sink(
+    spark: SparkSession,
+    kafka_broker: KafkaBroker,
+    database_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Open]:
+    """``open_sink(topic, kafka options, **dataset options, sink={})`` of a topic of two partitions."""
+    monkeypatch.setenv("GOBBLIN_KAFKA_SHOP_BOOTSTRAP_SERVERS", kafka_broker.bootstrap)
+    opened: list[SparkSink] = []
+
+    def make(
+        topic: str,
+        kafka: Mapping[str, Any],
+        *,
+        options: Mapping[str, Any] | None = None,
+        by_spark: bool = False,
+        **dataset: Any,
+    ) -> SparkSink:
+        opened.append(
+            SparkSink(
+                database_url,
+                str(tmp_path / "lake"),
+                [{"topic": topic, "kafka": kafka, "quality": {"dead_letter_fraction_max": 1}, **dataset}],
+                OpenSpark(spark),
+                lambda: find_ends(kafka_broker.bootstrap, topic),
+                options or {},
+                by_spark,
+            )
+        )
+        return opened[-1]
+
+    yield make
+    for each in opened:
+        each.close()
+
+
+def test_avro_is_published_by_two_lanes_and_a_column_that_comes_later_is_added(
+    open_sink: Open, topic: MakeTopic, registry: RegistryServer, kafka_broker: KafkaBroker
+) -> None:
+    name = topic("views", partitions=2)
+    first = registry.register(f"{name}-value", VIEW)
+    values = [avro_bytes(VIEW, {"id": n, "page": f"/{n}"}, first) for n in range(20)]
+    produce(kafka_broker.bootstrap, name, [Record(each, partition=n % 2) for n, each in enumerate(values)])
+    produce(kafka_broker.bootstrap, name, [Record(b"broken", partition=1)])
+    sink = open_sink(name, {"value": {"format": "avro"}, "keep": ["partition", "offset"]})
+
+    sink.work()
+
+    assert f"{name}: rows by Spark, since its values are Avro" in sink.lines
+    assert sink.rows(name, "id", "page", "kafka_partition", "kafka_offset") == Counter(
+        (n, f"/{n}", n % 2, n // 2) for n in range(20)
+    )
+    letters = sink.rows(name, "dead_letter_partition", "dead_letter_offset", "dead_letter_value", role=Role.DEAD_LETTER)
+    assert letters == Counter([(1, 10, b"broken")])
+    assert len(sink.files(name)) == 2, "each lane has a file of its own"
+    assert list(sink.columns(name) or ()) == ["id", "page", "kafka_partition", "kafka_offset"]
+
+    second = registry.register(f"{name}-value", VIEW_2)
+    produce(
+        kafka_broker.bootstrap, name, [Record(avro_bytes(VIEW_2, {"id": 20, "page": None, "country": "fr"}, second))]
+    )
+    sink.work()
+
+    assert sink.rows(name, "id", "country")[20, "fr"] == 1
+    assert sink.rows(name, "id").total() == 21
+    assert (sink.columns(name) or {})["country"] == "string"
+
+
+def test_json_without_a_schema_is_inferred_once(open_sink: Open, topic: MakeTopic, kafka_broker: KafkaBroker) -> None:
+    name = topic("events", partitions=2)
+    records = [Record(json.dumps({"n": n, "at": {"zone": "UTC"}}).encode(), partition=n % 2) for n in range(10)]
+    produce(kafka_broker.bootstrap, name, records)
+    sink = open_sink(name, {"value": {"format": "json"}})
+
+    sink.work()
+    produce(kafka_broker.bootstrap, name, [b'{"n": 10, "more": true}', b'{"n": "ten"}'])
+    sink.work()
+
+    assert sink.rows(name, "n") == Counter((n,) for n in range(11))
+    assert sink.rows(name, "dead_letter_value", role=Role.DEAD_LETTER) == Counter([(b'{"n": "ten"}',)])
+    assert sink.columns(name) == {"at": "struct<zone:string>", "n": "bigint"}
+
+
+def test_converters_row_policies_and_directories_by_value_are_those_of_a_run(
+    open_sink: Open, topic: MakeTopic, kafka_broker: KafkaBroker
+) -> None:
+    name = topic("orders", partitions=2)
+    values = [{"n": n, "country": "fr" if n % 3 else "it", "at": 1_359_633_600_000 + n * 43_200_000} for n in range(12)]
+    records = [Record(json.dumps(each).encode(), partition=n % 2) for n, each in enumerate(values)]
+    produce(kafka_broker.bootstrap, name, [*records, Record(b"{", partition=1), Record(None, partition=0)])
+    sink = open_sink(
+        name,
+        {"value": {"format": "json", "schema": "n bigint, country string, at bigint"}, "on_tombstone": "drop"},
+        converters=[{"where": "n <> 4"}, {"sql": {"half": "n / 2"}}],
+        quality={
+            "dead_letter_fraction_max": 1,
+            "rows": [{"name": "small", "check": "n < 10", "on_failure": "err_file"}],
+        },
+        writer={"partition_by": ["country"], "event_time": {"column": "at"}},
+    )
+
+    sink.work()
+
+    assert sink.rows(name, "n", "half") == Counter((n, n / 2) for n in range(10) if n != 4)
+    assert sink.rows(name, "n", role=Role.QUARANTINE) == Counter([(10,), (11,)])
+    assert sink.rows(name, "dead_letter_value", role=Role.DEAD_LETTER) == Counter([(b"{",)])
+    read = Counter(tuple(row) for row in sink.read(name).select("n", "country", "event_time").collect())
+    assert read == Counter(
+        (n, "fr" if n % 3 else "it", f"2013-{(dt.date(2013, 1, 31) + dt.timedelta(days=(n + 1) // 2)):%m-%d}")
+        for n in range(10)
+        if n != 4
+    )
+
+
+def test_markers_of_epochs_and_aborted_records_are_no_rows(
+    open_sink: Open, topic: MakeTopic, kafka_broker: KafkaBroker
+) -> None:
+    name = topic("epochs", partitions=2)
+
+    def end_epoch(epoch: int) -> None:
+        headers = [(EPOCH_HEADER, b"%d" % epoch)]
+        produce(kafka_broker.bootstrap, name, [Record(b"", partition=n, headers=headers) for n in range(2)])
+
+    produce(
+        kafka_broker.bootstrap,
+        name,
+        [Record(b'{"n":[1]}', headers=[("trace", b"x")]), Record(b'{"n":[2]}', partition=1)],
+    )
+    end_epoch(1)
+    produce_aborted(kafka_broker.bootstrap, name, [Record(b'{"n":[3]}')])
+    produce_committed(kafka_broker.bootstrap, name, [Record(b'{"n":[4]}'), Record(b'{"n":', partition=1)])
+    end_epoch(2)
+    sink = open_sink(
+        name,
+        {"value": {"format": "json", "schema": "n array<tinyint>"}, "keep": ["headers"]},
+        options={"sink": {"lanes": 2, "every_s": 0.1, "barriers": "log", "roll": {"age_s": 0.0}}},
+    )
+
+    sink.work()
+
+    assert sink.rows(name, "n") == Counter([("[1]",), ("[2]",), ("[4]",)])
+    assert sink.rows(name, "dead_letter_value", role=Role.DEAD_LETTER) == Counter([(b'{"n":',)])
+    assert f"{name}: rows by Spark, since its values are JSON of types that only Spark decodes" in sink.lines
+
+
+def test_arrow_and_spark_publish_the_same_rows_and_the_same_dead_letters(
+    open_sink: Open, topic: MakeTopic, kafka_broker: KafkaBroker
+) -> None:
+    name = topic("both", partitions=2)
+    values = [
+        *(b'{"n":%d,"price":"%d.50","at":"2013-01-31T0%d:00:00Z","tags":["a",null]}' % (n, n, n) for n in range(8)),
+        *(b'{"n":1.5}', b'{"n":1,"n":2}', b"\xff", b"null", b"[]", b'{"price":1.999}', b'{"at":"2013-02-30"}', b"{}"),
+    ]
+    records = [Record(each, key=b"k%d" % n, partition=n % 2, timestamp_ms=1_000 + n) for n, each in enumerate(values)]
+    produce(
+        kafka_broker.bootstrap, name, [*records, Record(None, partition=1, timestamp_ms=9_000, headers=[("h", b"x")])]
+    )
+    kafka = {
+        "value": {"format": "json", "schema": "n bigint, price decimal(9,2), at timestamp, tags array<string>"},
+        "key": {"format": "string"},
+        "keep": ["topic", "key", "headers", "partition", "offset", "timestamp", "timestamp_type"],
+    }
+    found = []
+    for job in ("arrow", "spark"):
+        sink = open_sink(name, kafka, options={"job": job}, by_spark=job == "spark")
+        sink.work()
+        assert bool(sink.spark.opened) == (job == "spark")
+        found.append(sink)
+    arrow, spark = found
+
+    assert arrow.columns(name) == spark.columns(name)
+    for role, count in {Role.DATA: 10, Role.DEAD_LETTER: 7}.items():
+        by_arrow, by_spark = arrow.read(name, role), spark.read(name, role)
+        assert by_arrow.dtypes == by_spark.dtypes
+        rows = Counter(repr(row) for row in by_arrow.collect())
+        assert rows == Counter(repr(row) for row in by_spark.collect())
+        assert rows.total() == count
+
+
+def test_a_lane_whose_rows_fail_rests_and_the_others_are_published(
+    open_sink: Open, topic: MakeTopic, kafka_broker: KafkaBroker
+) -> None:
+    name = topic("halves", partitions=2)
+    produce(kafka_broker.bootstrap, name, [Record(b'{"n":%d}' % n, partition=n % 2) for n in range(6)])
+    sink = open_sink(
+        name,
+        {"value": {"format": "json", "schema": "n bigint"}},
+        quality={"rows": [{"name": "even", "check": "n <> 3", "on_failure": "fail"}]},
+    )
+
+    sink.work(lambda: sink.watermarks().get(f"{name}:0") == 3 and any("lane 1: rests" in line for line in sink.lines))
+
+    assert sink.rows(name, "n") == Counter([(0,), (2,), (4,)])
+    assert any("2 lanes are read again in two halves" in line for line in sink.lines)
+    assert sink.watermarks()[f"{name}:1"] == 0
+    sink.datasets = [{**sink.datasets[0], "quality": {}, "converters": [{"where": "n <> 3"}]}]
+    sink.work()
+    assert sink.rows(name, "n") == Counter([(0,), (1,), (2,), (4,), (5,)])
+
+
+def test_a_column_of_another_type_is_refused_before_a_row_is_written(
+    open_sink: Open, topic: MakeTopic, kafka_broker: KafkaBroker
+) -> None:
+    name = topic("retyped", partitions=2)
+    produce(kafka_broker.bootstrap, name, [Record(b'{"n":1}')])
+    sink = open_sink(name, {"value": {"format": "json", "schema": "n bigint"}}, converters=[{"sql": {"m": "n"}}])
+    sink.work()
+    produce(kafka_broker.bootstrap, name, [Record(b'{"n":2}')])
+    sink.datasets = [{**sink.datasets[0], "converters": [{"sql": {"m": "array(n)"}}]}]
+
+    sink.work(lambda: any("rests" in line for line in sink.lines))
+
+    (said,) = {line for line in sink.lines if "rests" in line}
+    assert f"datasets[{name}].schema_change" in said
+    assert sink.rows(name, "n", "m") == Counter([(1, 1)])
+
+
+def test_only_parquet_comes_from_spark(open_sink: Open, topic: MakeTopic) -> None:
+    sink = open_sink(topic("csv", partitions=2), {"value": {"format": "avro"}}, options={"sink": {"format": "csv"}})
+
+    with pytest.raises(RejectedError, match=r"sink\.format: .* since its values are Avro"):
+        sink.work()
+
+
+def test_leases_are_kept_while_spark_works_longer_than_they_last(
+    open_sink: Open, topic: MakeTopic, kafka_broker: KafkaBroker
+) -> None:
+    name = topic("slow", partitions=2)
+    produce(kafka_broker.bootstrap, name, [Record(b"x", partition=n % 2) for n in range(8)])
+    slept = "java_method('java.lang.Thread', 'sleep', 1000L)"
+    sink = open_sink(
+        name, {"value": {"format": "string"}}, converters=[{"sql": {"slept": slept}}], options={"lease": {"ttl_s": 1}}
+    )
+
+    sink.work()
+
+    assert sink.rows(name, "value") == Counter({("x",): 8})
+    assert not any("rests" in line or "taken over" in line or "lost" in line for line in sink.lines)
+    assert sink.count("state <> 'DONE'") == 0
