@@ -4,8 +4,10 @@ A lane changes (it joins, leaves, gets or gives vnodes) at a barrier only, when 
 is given back and rests, and its next holder goes on from the log; the others go on.
 """
 
+import datetime as dt
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Final
 
 from gobblin_assets.commit.lanes import DatasetLanes
@@ -26,10 +28,17 @@ from gobblin_assets.state.sink_workers import SinkWorkerRow
 DISCOVER_EVERY_S: Final = 30.0
 """How often a log is asked for new vnodes."""
 
+MEASURE_EVERY_S: Final = 5.0
+"""How often the lag is measured anew."""
+
 
 @dataclass(slots=True)
 class SinkLanes:
-    """``is_drained``: somebody asked the worker to end."""
+    """``is_drained``: somebody asked the worker to end.
+
+    ``looked_at``: the worker's clock when this thread last looked at the log. Attempts that it begins from then on are of
+    windows that are open then, or later; those that it began before are in the log. ``lags``: as it then was.
+    """
 
     ports: SinkPorts
     sinks: Mapping[DatasetId, DatasetSink]
@@ -38,16 +47,27 @@ class SinkLanes:
     publisher: CutPublisher
     progress: SinkProgress
     is_drained: bool = False
+    looked_at: dt.datetime | None = None
+    lags: Mapping[DatasetId, int] = field(default_factory=dict)
+    _measure_at_s: float = 0.0
 
     def count_in(self) -> Sequence[SinkWorkerRow]:
-        """Be counted as alive for as long as leases last; returns all live workers."""
+        """Be counted as alive for as long as leases last; returns all live workers. Any thread may call it."""
         ports = self.ports
-        me = SinkWorkerRow(self.run_id, self.holding.holder.owner, ports.configuration)
+        me = SinkWorkerRow(
+            self.run_id,
+            self.holding.holder.owner,
+            ports.configuration,
+            looked_at=self.looked_at,
+            lags=self.lags,
+        )
         return ports.stores.sink_workers.beat(JobName(ports.job.job), me, ttl_s=ports.job.lease.ttl_s)
 
     def look(self, now_s: float) -> None:
         """Look at the log once: count the workers, take and give back, and note what the lanes are to do."""
         ports = self.ports
+        self.looked_at = ports.clock.now()
+        self._measure_lags(now_s)
         workers = self.count_in()
         self.is_drained = any(each.is_drained for each in workers if each.run_id == self.run_id)
         for other in workers:
@@ -76,6 +96,18 @@ class SinkLanes:
             found = ports.stores.lanes.load(*self.sinks)
         for sink in ready:
             self._note_changes(sink, found[sink.dataset_id])
+
+    def _measure_lags(self, now_s: float) -> None:
+        """Of the datasets that are read. A log that does not answer leaves its dataset out."""
+        if now_s < self._measure_at_s:
+            return
+        self._measure_at_s = now_s + MEASURE_EVERY_S
+        lags: dict[DatasetId, int] = {}
+        for dataset_id, sink in self.sinks.items():
+            if sink.reader is not None:
+                with suppress(GobblinError):
+                    lags[dataset_id] = sum(sink.reader.measure_lag().values())
+        self.lags = lags
 
     def _is_started(self, sink: DatasetSink, now_s: float) -> bool:
         """Whether the log has said where its vnodes begin."""
