@@ -7,6 +7,7 @@ gets the event, then the log remembers it. Two daemons that look at once may bot
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, cast
 
 import dagster as dg
@@ -20,6 +21,7 @@ from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.state import DatasetId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.stores import Stores
+from gobblin_assets.spec.job_options import DatasetOptions
 from gobblin_assets.spec.job_spec import JobSpec
 from gobblin_assets.spec.partition_keys import asset_partition, open_partition
 from gobblin_assets.state.sink_windows import DatasetLook, WindowCounts, WindowNews
@@ -62,13 +64,10 @@ def tell_windows(layout: JobLayout, stores: Stores, instance: dg.DagsterInstance
 
     RetryableError when Dagster does not take an event: the next tick tells it.
     """
-    due = [
-        (urn, news)
-        for urn, look in sight.looks.items()
-        for news in list_due(
-            look, sight.workers, lambda key, urn=urn: _find_end(layout, urn, key), every_s=TELL_EVERY_S
-        )
-    ]
+    due: list[tuple[DatasetUrn, WindowNews]] = []
+    for urn, look in sight.looks.items():
+        found = list_due(look, sight.workers, partial(_find_end, layout.datasets[urn]), every_s=TELL_EVERY_S)
+        due += [(urn, news) for news in found]
     told = 0
     for urn, news in due[:TOLD_PER_TICK_MAX]:
         counts = stores.sink_windows.count(sight.ids[urn], news.partition)
@@ -82,30 +81,28 @@ def tell_windows(layout: JobLayout, stores: Stores, instance: dg.DagsterInstance
     return told
 
 
-def observe(layout: JobLayout, stores: Stores, instance: dg.DagsterInstance, sight: SinkSight) -> list[DatasetUrn]:
-    """One observation of each dataset that is due, while workers are at it; returns the datasets that are due.
+def observe(layout: JobLayout, stores: Stores, instance: dg.DagsterInstance, sight: SinkSight) -> None:
+    """One observation of each dataset that is due, while workers are at it.
 
-    An observation that is claimed and not made is left out: the next one says more.
+    An observation that is claimed and then not made is left out: the next one says more.
     """
+    if not sight.workers:
+        return
     claimed = stores.sink_windows.claim_observations([sight.ids[urn] for urn in sight.looks], every_s=TELL_EVERY_S)
-    due = [urn for urn in sight.looks if sight.ids[urn] in claimed]
-    for urn in due if sight.workers else ():
-        window = _open_window(layout, urn, sight.looks[urn].now)
+    for urn, look in sight.looks.items():
+        window = _open_window(layout, urn, look.now) if sight.ids[urn] in claimed else None
         if window is None:
             continue
         counts = stores.sink_windows.count(sight.ids[urn], window.key or "")
         key = layout.get_key(urn)
+        metadata = _describe_progress(layout, sight, urn, counts)
         with telling(key):
             instance.report_runless_asset_event(
-                dg.AssetObservation(
-                    asset_key=key, partition=window.key, metadata=_describe_progress(layout, sight, urn, counts)
-                )
+                dg.AssetObservation(asset_key=key, partition=window.key, metadata=metadata)
             )
-    return due
 
 
-def _find_end(layout: JobLayout, urn: DatasetUrn, key: str) -> dt.datetime | None:
-    dataset = layout.datasets[urn]
+def _find_end(dataset: DatasetOptions, key: str) -> dt.datetime | None:
     if not dataset.partitions.kind.is_time:
         return None
     try:

@@ -39,8 +39,8 @@ class LaneLook:
 class WindowNews:
     """A partition ("": the whole dataset) with publications of a sink that nobody was told of.
 
-    ``told_version``: up to which version it was told, ``told_row_count``: of how many rows of all roles, ``told_ago_s``:
-    how many seconds ago; None: it was never told.
+    ``told_version``: up to which version it was told; ``told_row_count``: of how many rows of all roles;
+    ``told_ago_s``: seconds since then. None: it was never told.
     """
 
     partition: str

@@ -9,9 +9,9 @@ closed once
 
 Why that is enough. A worker says its clock in the thread that begins sequences. What it begins later is of a later
 window, whatever other clocks say; what it began before is in the log, where it is unfinished, or published, or given
-up. Workers are asked before the log is looked at, and what was finished in between is counted. A lane that nobody holds
-has no writer: a process that slept beyond its lease is fenced as soon as somebody takes the lane, and until then what it
-had begun is unfinished in the log.
+up. Workers are asked before the log is looked at, and what was finished in between is counted. A lane that nobody
+holds has no writer: a process that slept beyond its lease is fenced as soon as somebody takes the lane, and until then
+what it had begun is unfinished in the log.
 
 What is left are clocks that are set back, and processes that sleep between a look at their clock and their next
 statement, beyond their lease. Their rows come late, into a window that was told. They are never lost: the window has

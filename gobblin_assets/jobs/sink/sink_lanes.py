@@ -36,8 +36,8 @@ MEASURE_EVERY_S: Final = 5.0
 class SinkLanes:
     """``is_drained``: somebody asked the worker to end.
 
-    ``looked_at``: the worker's clock when this thread last looked at the log. Attempts that it begins from then on are of
-    windows that are open then, or later; those that it began before are in the log. ``lags``: as it then was.
+    ``looked_at``: the worker's clock when it last looked at the log. What it begins from then on is of windows that are
+    open then, or later; what it began before is in the log. ``lags``: of the datasets that it reads.
     """
 
     ports: SinkPorts
