@@ -1,5 +1,6 @@
 """What Dagster is told of a sink: each window once it is closed, again if rows come late, and seldom in between."""
 
+import datetime as dt
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -170,3 +171,15 @@ def test_an_observation_says_what_the_workers_say(sink: SinkInDagster) -> None:
     assert seen[-1]["gobblin/rows"] > 0
     assert seen[-1]["gobblin/lanes_held"] == seen[-1]["gobblin/lanes"] == 2
     assert {"gobblin/lag", "gobblin/epoch", "gobblin/files"} <= seen[-1].keys()
+
+
+def test_a_lane_without_rows_does_not_keep_its_window_open(sink: SinkInDagster) -> None:
+    """It began an attempt together with the others. The barriers of this log lie after that month."""
+    now, past = dt.datetime.now(dt.UTC), dt.datetime(2026, 1, 15, tzinfo=dt.UTC)
+    world = sink.open(lanes=4, vnode_count=4, epoch_count=20, behind_s=(now - past).total_seconds())
+    building = "SELECT count(*) FROM gobblin.commit_sequence WHERE state = 'BUILDING'"
+    world.work(lambda: world.is_published() and world.scalar(building) == 0)
+    assert tell(sink, world) == 1
+    given_up = "SELECT count(*) FROM gobblin.commit_sequence WHERE last_error = 'its window ended'"
+    assert int(str(world.scalar(given_up))) > 0
+    world.check_exactly_once()

@@ -70,11 +70,13 @@ class SinkInDagster:
         )
         return dg.Definitions.merge(build_gobblin_definitions(self.job), dg.Definitions(resources=resources))
 
-    def tick(self) -> SensorExecutionData:
+    def tick(self, cursor: str | None = None) -> SensorExecutionData:
         definitions = self.define()
         sensor = definitions.resolve_sensor_def(f"{JOB}_sink_sensor")
         assert definitions.resources is not None
-        with dg.build_sensor_context(instance=self.instance, resources=dict(definitions.resources)) as context:
+        with dg.build_sensor_context(
+            instance=self.instance, resources=dict(definitions.resources), cursor=cursor
+        ) as context:
             return sensor.evaluate_tick(context)
 
     def pass_time(self, seconds: float) -> None:
@@ -101,6 +103,25 @@ class SinkInDagster:
         return [
             (each.partition, {name: value.value for name, value in each.metadata.items()}) for each in events if each
         ]
+
+    def checked(self, name: str) -> list[dg.AssetCheckEvaluation]:
+        """The evaluations of a check, the oldest first."""
+        found = self.instance.event_log_storage.get_asset_check_execution_history(dg.AssetCheckKey(DATA, name), 100)
+        events = [each.event.dagster_event for each in reversed(found) if each.event]
+        return [each.asset_check_evaluation_data for each in events if each]
+
+    def status_of(self, run: dg.DagsterRun) -> dg.DagsterRunStatus:
+        found = self.instance.get_run_by_id(run.run_id)
+        assert found is not None
+        return found.status
+
+    def move_runs(self, *, seconds: float) -> None:
+        """As if all runs had ended so much earlier."""
+        storage = self.instance.run_storage
+        with storage.connect() as connection:  # type: ignore[attr-defined]  # of the SQLite storage of tests
+            for column in ("start_time", "end_time"):
+                connection.execute(text(f"UPDATE runs SET {column} = {column} - :s"), {"s": seconds})
+            connection.commit()
 
     def close(self) -> None:
         for world in self.worlds:

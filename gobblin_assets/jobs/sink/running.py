@@ -12,7 +12,7 @@ from gobblin_assets.commit.sequence import AttemptRecord
 from gobblin_assets.destinations.registry import DestinationRequest, open_destination
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.events.outbox import open_events
-from gobblin_assets.fs.registry import open_file_system
+from gobblin_assets.jobs.programs import FROM_ENVIRONMENT, RunResources
 from gobblin_assets.jobs.sink.dataset_sink import DatasetSink
 from gobblin_assets.jobs.sink.event_directories import EventDirectories
 from gobblin_assets.jobs.sink.lane_files import LaneFormat
@@ -27,12 +27,13 @@ from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.rows.arrow_types import arrow_schema
 from gobblin_assets.run.log import open_log
 from gobblin_assets.run.stores import Stores
-from gobblin_assets.sources.connection import LogConnection
+from gobblin_assets.sources.connection import OpensEpochs
 from gobblin_assets.sources.discovery import discovery_of
 from gobblin_assets.sources.environment import read_connection
 from gobblin_assets.sources.epoch_source import EpochSource
 from gobblin_assets.spec.job_parsing import find_datasets, resolve_datasets
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
+from gobblin_assets.spec.sink_spec import DAGSTER_OPTIONS
 
 
 def read_sink_datasets(job: JobSpec, urns: Sequence[str] = ()) -> Mapping[DatasetUrn, DatasetSpec]:
@@ -62,8 +63,12 @@ def open_worker(
     stores: Stores,
     wait: Callable[[float], bool],
     say: Callable[[str], None],
+    *,
+    resources: RunResources = FROM_ENVIRONMENT,
+    dagster_run_id: str | None = None,
 ) -> Iterator[SinkWorker]:
-    """A worker over the job's destination and the connection of the environment. The destination is bound."""
+    """A worker over the job's destination, which is bound. ``dagster_run_id``: of the Dagster run that it is."""
+    open_file_system = resources.open_file_system
     fs, root = open_file_system(job.destination, umask=job.umask)
     clock = SystemClock()
     ports = SinkPorts(
@@ -80,9 +85,10 @@ def open_worker(
         wait=wait,
         configuration=digest_configuration(job, specs),
         events=open_events(job, stores, clock, say),
+        dagster_run_id=dagster_run_id,
     )
-    connection = read_connection(job.source, os.environ)
-    if not isinstance(connection, LogConnection):
+    connection = resources.connection or read_connection(job.source, os.environ)
+    if not isinstance(connection, OpensEpochs):
         raise RejectedError("expected a log", field="source.type", hint="A sink follows a log.")
     sources = {urn: connection.open_epochs(job, urn, spec) for urn, spec in specs.items()}
     ports.destination.bind()
@@ -131,12 +137,12 @@ def make_first_lanes(job: JobSpec, stores: Stores, dataset_ids: Sequence[Dataset
 
 
 def digest_configuration(job: JobSpec, specs: Mapping[DatasetUrn, DatasetSpec]) -> str:
-    """Of what a worker does to records. How many lanes there are at first is no part of it."""
+    """Of what a worker does to records. How many lanes and workers there are is no part of it."""
     said = {
         "release": __version__,
         "source": job.source.model_dump(mode="json"),
         "destination": job.destination,
-        "sink": job.sink.model_dump(mode="json", exclude={"lanes"}),
+        "sink": job.sink.model_dump(mode="json", exclude={"lanes", *DAGSTER_OPTIONS}),
         "datasets": {urn: spec.model_dump(mode="json") for urn, spec in sorted(specs.items())},
     }
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()

@@ -17,7 +17,8 @@ from gobblin_assets.spec.job_spec import JobSpec
 class SinkPorts:
     """``fs`` is the destination's file system. ``wait(seconds)`` waits at most so long, and says whether to stop.
 
-    ``configuration``: a digest of what the worker does to records.
+    ``configuration``: a digest of what the worker does to records. ``dagster_run_id``: of the Dagster run that the
+    worker is, if it is one.
     """
 
     job: JobSpec
@@ -31,3 +32,4 @@ class SinkPorts:
     wait: Callable[[float], bool]
     configuration: str
     events: Events = NO_SINKS
+    dagster_run_id: str | None = None
