@@ -46,7 +46,7 @@ def build_sink_sensor(layout: JobLayout, jobs: Sequence[UnresolvedAssetJobDefini
         raise RejectedError(
             f"a worker has all datasets of {job.job}, and a Dagster run has datasets of one kind of partitions only",
             field="sink.workers",
-            hint="Give all datasets the same partitions, or divide the job. `gobblin-assets sink run` has no such limit.",
+            hint="Give all datasets the same partitions, or divide the job; or use `gobblin-assets sink run`.",
         )
 
     @dg.sensor(
