@@ -25,7 +25,7 @@ from gobblin_assets.spec.job_options import DatasetOptions
 from gobblin_assets.spec.job_spec import JobSpec
 from gobblin_assets.spec.partition_keys import asset_partition, open_partition
 from gobblin_assets.state.sink_windows import DatasetLook, WindowCounts, WindowNews
-from gobblin_assets.state.sink_workers import SinkWorkerRow
+from gobblin_assets.state.sink_workers import SinkWorkerRow, sum_lags
 
 TELL_EVERY_S: Final = 60.0
 """Of one partition, and of one dataset, Dagster is told at most so often."""
@@ -46,8 +46,7 @@ class SinkSight:
 
     def lag_of(self, urn: DatasetUrn) -> int | None:
         """Records that are not published, as far as workers read them; None: no worker has said it."""
-        lags = [each.lags[self.ids[urn]] for each in self.workers if self.ids[urn] in each.lags]
-        return sum(lags) if lags else None
+        return sum_lags(self.workers, self.ids[urn])
 
 
 def look_at_sink(layout: JobLayout, stores: Stores) -> SinkSight:

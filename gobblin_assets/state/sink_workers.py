@@ -31,6 +31,12 @@ class SinkWorkerRow:
     dagster_run_id: str | None = None
 
 
+def sum_lags(workers: Sequence[SinkWorkerRow], dataset_id: DatasetId) -> int | None:
+    """Records of the dataset that are not published, of the vnodes that workers read; None: no worker says it."""
+    lags = [worker.lags[dataset_id] for worker in workers if dataset_id in worker.lags]
+    return sum(lags) if lags else None
+
+
 class SinkWorkerStore(Protocol):
     """Implemented by ``state.postgres``."""
 

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import json
+import signal
 import uuid
 from collections.abc import Sequence
 
@@ -13,13 +14,15 @@ from gobblin_assets.dagster.dead_runs import report_dead_runs
 from gobblin_assets.dagster.factory import build_gobblin_definitions
 from gobblin_assets.dagster.sink_sensor import SINK_TAG
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.jobs.sink.running import digest_configuration, read_sink_datasets
 from gobblin_assets.model.state import RunId
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.spec.job_parsing import parse_job
 from gobblin_assets.state.datasets import NewRun
+from gobblin_assets.state.leases import Holder
 from gobblin_assets.state.sink_workers import SinkWorkerRow
-from tests.support.sink_lake import JOB, URN, SinkWorld
+from tests.support.sink_lake import JOB, URN, SinkWorld, start_sink_worker
 from tests.support.sink_sensor import DATA, SinkInDagster, month, sink
 
 __all__ = ["sink"]
@@ -218,3 +221,44 @@ def test_a_tick_tells_what_is_due(sink: SinkInDagster) -> None:
     said = sink.tick()
     assert said.skip_message == "0 workers are alive; 1 partition was told."
     assert [partition for partition, _metadata in sink.told()] == [month()]
+
+
+class TestRecovery:
+    """By the job's recovery sensor, which looks at lanes."""
+
+    def look(self, sink: SinkInDagster) -> Sequence[dg.RunRequest]:
+        return sink.tick(f"{JOB}_recovery_sensor").run_requests or []
+
+    def test_a_sealed_publication_of_a_lane_that_nobody_holds_is_completed_while_another_lane_is_live(
+        self, sink: SinkInDagster
+    ) -> None:
+        world = sink.open(lanes=2, vnode_count=2)
+        worker = start_sink_worker(world.lake, failpoint=f"{Failpoint.SEALED_BEFORE_EXECUTE}=kill@4")
+        assert worker.wait() == -signal.SIGKILL
+        assert not self.look(sink), "its leases have not run out yet"
+        world.expire()
+        run_id = join(world)
+        lanes = [lane.lane_id for lane in world.stores.lanes.load(world.register())[world.register()].lanes]
+        open_lanes = {each.lane_id for each in world.stores.commits.list_open(NAME, limit=10)}
+        assert open_lanes
+        others = [lane for lane in lanes if lane not in open_lanes]
+        world.stores.leases.take_lanes(others, Holder("host:1", run_id), ttl_s=60.0)
+
+        assert len(self.look(sink)) == 1
+        recovery = sink.define().resolve_job_def(f"{JOB}_recovery")
+        assert recovery.execute_in_process(instance=sink.instance).success
+        assert not world.stores.commits.list_open(NAME, limit=10)
+        assert not self.look(sink)
+
+    def test_what_a_dead_holder_left_unmarked_is_marked_by_a_worker_and_can_be_folded(
+        self, sink: SinkInDagster
+    ) -> None:
+        world = sink.open(epoch_count=12)
+        sink.publish_some(world, 3)
+        with world.engine.begin() as connection:
+            connection.execute(text("UPDATE gobblin.commit_sequence SET announced_at = NULL WHERE state = 'DONE'"))
+        unmarked = "SELECT count(*) FROM gobblin.commit_sequence WHERE state = 'DONE' AND announced_at IS NULL"
+        assert int(str(world.scalar(unmarked))) > 0
+        world.work(lambda: world.scalar(unmarked) == 0)
+        world.work()
+        world.check_exactly_once()

@@ -70,9 +70,9 @@ class SinkInDagster:
         )
         return dg.Definitions.merge(build_gobblin_definitions(self.job), dg.Definitions(resources=resources))
 
-    def tick(self, cursor: str | None = None) -> SensorExecutionData:
+    def tick(self, name: str = f"{JOB}_sink_sensor", *, cursor: str | None = None) -> SensorExecutionData:
         definitions = self.define()
-        sensor = definitions.resolve_sensor_def(f"{JOB}_sink_sensor")
+        sensor = definitions.resolve_sensor_def(name)
         assert definitions.resources is not None
         with dg.build_sensor_context(
             instance=self.instance, resources=dict(definitions.resources), cursor=cursor

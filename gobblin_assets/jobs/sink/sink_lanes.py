@@ -28,6 +28,9 @@ from gobblin_assets.state.sink_workers import SinkWorkerRow
 DISCOVER_EVERY_S: Final = 30.0
 """How often a log is asked for new vnodes."""
 
+LEFT_OVER_MAX: Final = 100
+"""Publications that nobody marked, in one look."""
+
 MEASURE_EVERY_S: Final = 5.0
 """How often the lag is measured anew."""
 
@@ -248,6 +251,15 @@ class SinkLanes:
             self.ports.stores.commits.mark_announced(*published)
         except GobblinError as error:
             self.ports.say(f"publications are marked later: {error}")
+
+    def mark_left_over(self) -> None:
+        """Mark publications of the lanes held here of which nobody did so: their holder died behind their end."""
+        held = {(lane.dataset_id, lane.number) for sink in self.sinks.values() for lane in sink.lanes.values()}
+        found = self.ports.stores.commits.list_unannounced(job=JobName(self.ports.job.job), limit=LEFT_OVER_MAX)
+        # A run's own is told by the next run, or by a recovery.
+        mine = [each for each in found if (each.dataset_id, each.lane_number) in held and "epoch" in each.details]
+        if mine:
+            self.ports.stores.commits.mark_announced(*(each.sequence_id for each in mine))
 
     def _note_published(self, lane: HeldLane, publication: Publication, positions: Mapping[str, int]) -> None:
         lane.version = publication.lane_version

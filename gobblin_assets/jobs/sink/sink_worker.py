@@ -255,6 +255,7 @@ class SinkWorker:
             )
             for error in (each for each in outcomes if isinstance(each, GobblinError)):
                 ports.say(f"cleanup is left to the next time: {error}")
+            self._lanes.mark_left_over()
             for sink in self.sinks.values():
                 if any(lane.number == 0 for lane in sink.lanes.values()):
                     ports.destination.prune(sink.urn)
