@@ -6,10 +6,7 @@ from collections.abc import Iterator
 from typing import Final, cast
 
 import dagster as dg
-from dagster._core.storage.asset_check_execution_record import (
-    AssetCheckExecutionRecord,
-    AssetCheckExecutionRecordStatus,
-)
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
 from pydantic import TypeAdapter, ValidationError
 
 from gobblin_assets.dagster.instances import telling
@@ -63,15 +60,19 @@ def judge_sink(layout: JobLayout, sight: SinkSight, urn: DatasetUrn) -> Iterator
 
 
 def _is_due(check: CheckResult, known: AssetCheckExecutionRecord | None, now: dt.datetime, *, is_at_work: bool) -> bool:
-    event = None if known is None else known.event
-    if known is None or event is None:
+    event = None if known is None or known.event is None else known.event.dagster_event
+    if known is None or known.event is None or event is None:
         return True
-    age_s = now.timestamp() - event.timestamp
+    if event.event_type is not dg.DagsterEventType.ASSET_CHECK_EVALUATION:
+        # A run of the assets has planned it, and hides what was told before; no worker evaluates it.
+        return True
+    age_s = now.timestamp() - known.event.timestamp
     if age_s < TELL_EVERY_S:
         return False
-    passed = known.status is AssetCheckExecutionRecordStatus.SUCCEEDED
-    said = event.dagster_event.asset_check_evaluation_data.description if event.dagster_event else None
-    changed = passed is not check.passed or (check.name == LANES_CHECK and (said or "") != check.description)
+    told = event.asset_check_evaluation_data
+    changed = told.passed is not check.passed or (
+        check.name == LANES_CHECK and (told.description or "") != check.description
+    )
     return changed or (is_at_work and age_s >= REFRESH_S)
 
 

@@ -67,7 +67,7 @@ def build_sink_sensor(layout: JobLayout, jobs: Sequence[UnresolvedAssetJobDefini
             cursor = tell_sink_checks(layout, context.instance, sight, context.cursor, now)
         except GobblinError as error:
             return dg.SensorResult(skip_reason=" ".join(str(error).split()))
-        requests = _ask_for_workers(context.instance, job, jobs, sight.workers, now)
+        requests = _ask_for_workers(context.instance, layout, jobs, sight.workers, now)
         if requests:
             return dg.SensorResult(run_requests=requests, cursor=cursor)
         return dg.SensorResult(skip_reason=_describe_tick(sight, told, job.sink.workers), cursor=cursor)
@@ -83,12 +83,13 @@ def _describe_tick(sight: SinkSight, told: int, wanted: int) -> str:
 
 def _ask_for_workers(
     instance: dg.DagsterInstance,
-    job: JobSpec,
+    layout: JobLayout,
     jobs: Sequence[UnresolvedAssetJobDefinition],
     workers: Sequence[SinkWorkerRow],
     now: dt.datetime,
 ) -> list[dg.RunRequest]:
     """Runs in place of the workers that are missing; none while those that died last are to be waited for."""
+    job = cast("JobSpec", layout.job)
     if not job.sink.workers:
         return []
     tag = {SINK_TAG: job.job}
@@ -104,6 +105,9 @@ def _ask_for_workers(
         dg.RunRequest(
             run_key=f"{job.job}:sink:{number}:{place}",
             job_name=jobs[0].name,
+            asset_selection=[spec.key for spec in layout.specs.values()],
+            # Those of the assets would wait for the end of the run, and no worker evaluates them.
+            asset_check_keys=[],
             run_config={"ops": {job.job: {"config": {"sink_s": job.sink.worker_s}}}},
             tags={**tag, ROUND_TAG: number},
         )

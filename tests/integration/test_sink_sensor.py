@@ -67,6 +67,8 @@ class TestWorkers:
         assert len({each.run_key for each in (first, second, third)}) == 3
         assert first.run_config == {"ops": {JOB: {"config": {"sink_s": 120.0}}}}
         assert first.tags[SINK_TAG] == JOB
+        assert first.asset_selection == [DATA]
+        assert first.asset_check_keys == [], "a run would plan them, and never evaluate them"
 
         waiting = launch(sink, first, dg.DagsterRunStatus.NOT_STARTED)
         started = launch(sink, second, dg.DagsterRunStatus.STARTED)
@@ -170,6 +172,15 @@ class TestChecks:
 
         sink.tick()
         assert len(sink.checked("sink_lanes")) == 1, "the result stays"
+
+    def test_a_run_that_plans_a_check_does_not_hide_it(self, sink: SinkInDagster) -> None:
+        world = sink.open()
+        world.work()
+        sink.tick()
+        sink.instance.create_run_for_job(sink.define().resolve_job_def(f"{JOB}_monthly"))
+        sink.tick()
+        sink.tick()
+        assert len(sink.checked("sink_lanes")) == 2, "told before the run was made, and once after"
 
     def test_a_blocked_lane_is_an_error_that_says_the_ways_out(self, sink: SinkInDagster) -> None:
         world = sink.open(behind_s=0.0)

@@ -34,6 +34,7 @@ class SinkInDagster:
     instance: dg.DagsterInstance
     options: dict[str, Any] = field(default_factory=dict)
     worlds: list[SinkWorld] = field(default_factory=list)
+    _defined: tuple[dict[str, Any], dg.Definitions] | None = None
 
     def open(self, **changes: Any) -> SinkWorld:
         """The sink, with other settings of the lake."""
@@ -64,6 +65,12 @@ class SinkInDagster:
         return build_gobblin_layout(self.job)
 
     def define(self) -> dg.Definitions:
+        """The definitions of the job as it is now."""
+        if self._defined is None or self._defined[0] != self.job:
+            self._defined = self.job, self._define()
+        return self._defined[1]
+
+    def _define(self) -> dg.Definitions:
         resources = gobblin_resources(
             {"kafka": KafkaConnectionResource(bootstrap_servers="nowhere:9092")},
             stores=CommitStoreResource(database_url=self.lake.database_url),
@@ -108,7 +115,8 @@ class SinkInDagster:
         """The evaluations of a check, the oldest first."""
         found = self.instance.event_log_storage.get_asset_check_execution_history(dg.AssetCheckKey(DATA, name), 100)
         events = [each.event.dagster_event for each in reversed(found) if each.event]
-        return [each.asset_check_evaluation_data for each in events if each]
+        wanted = dg.DagsterEventType.ASSET_CHECK_EVALUATION
+        return [each.asset_check_evaluation_data for each in events if each and each.event_type is wanted]
 
     def status_of(self, run: dg.DagsterRun) -> dg.DagsterRunStatus:
         found = self.instance.get_run_by_id(run.run_id)
