@@ -59,7 +59,7 @@ def look_at_sink(layout: JobLayout, stores: Stores) -> SinkSight:
 
 
 def tell_windows(layout: JobLayout, stores: Stores, instance: dg.DagsterInstance, sight: SinkSight) -> int:
-    """Materializations of what is due; returns how many partitions were told.
+    """Materializations of what is due; returns how many partitions were told. Positions that moved without rows are none.
 
     RetryableError when Dagster does not take an event: the next tick tells it.
     """
@@ -72,7 +72,7 @@ def tell_windows(layout: JobLayout, stores: Stores, instance: dg.DagsterInstance
         counts = stores.sink_windows.count(sight.ids[urn], news.partition)
         if counts is None:
             continue
-        if counts.row_count != news.told_row_count:
+        if counts.row_count != (news.told_row_count or 0):
             _tell(layout, instance, sight, urn, news, counts)
             told += 1
         version = max(counts.version, news.version)
