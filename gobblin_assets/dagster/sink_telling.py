@@ -59,7 +59,7 @@ def look_at_sink(layout: JobLayout, stores: Stores) -> SinkSight:
 
 
 def tell_windows(layout: JobLayout, stores: Stores, instance: dg.DagsterInstance, sight: SinkSight) -> int:
-    """Materializations of what is due; returns how many partitions were told. Positions that moved without rows are none.
+    """Materializations of what is due; returns how many partitions were told, none of them for an empty cut.
 
     RetryableError when Dagster does not take an event: the next tick tells it.
     """
