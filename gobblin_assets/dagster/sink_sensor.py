@@ -60,19 +60,30 @@ def build_sink_sensor(layout: JobLayout, jobs: Sequence[UnresolvedAssetJobDefini
     def look(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         stores: Stores = getattr(context.resources, STORES_KEY)
         now = dt.datetime.now(dt.UTC)
+        cursor = context.cursor
         try:
             sight = look_at_sink(layout, stores)
+            requests = _ask_for_workers(context.instance, layout, jobs, sight.workers, now)
+        except GobblinError as error:
+            return dg.SensorResult(skip_reason=_in_one_line(error))
+        try:
             told = tell_windows(layout, stores, context.instance, sight)
             observe(layout, stores, context.instance, sight)
-            cursor = tell_sink_checks(layout, context.instance, sight, context.cursor, now)
+            cursor = tell_sink_checks(layout, context.instance, sight, cursor, now)
+            said = _describe_tick(sight, told, job.sink.workers)
         except GobblinError as error:
-            return dg.SensorResult(skip_reason=" ".join(str(error).split()))
-        requests = _ask_for_workers(context.instance, layout, jobs, sight.workers, now)
+            # Workers do not wait for what is told.
+            said = _in_one_line(error)
+            context.log.warning(said)
         if requests:
             return dg.SensorResult(run_requests=requests, cursor=cursor)
-        return dg.SensorResult(skip_reason=_describe_tick(sight, told, job.sink.workers), cursor=cursor)
+        return dg.SensorResult(skip_reason=said, cursor=cursor)
 
     return look
+
+
+def _in_one_line(error: GobblinError) -> str:
+    return " ".join(str(error).split())
 
 
 def _describe_tick(sight: SinkSight, told: int, wanted: int) -> str:

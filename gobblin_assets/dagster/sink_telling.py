@@ -102,10 +102,8 @@ def observe(layout: JobLayout, stores: Stores, instance: dg.DagsterInstance, sig
 
 
 def _find_end(dataset: DatasetOptions, key: str) -> dt.datetime | None:
-    if not dataset.partitions.kind.is_time:
-        return None
     try:
-        window = asset_partition(dataset, key).window
+        window = asset_partition(dataset, key or None).window
     except RejectedError:
         # The job's partitions have changed: Dagster has no such partition any more.
         return _NEVER
@@ -129,7 +127,7 @@ def _tell(
 ) -> None:
     key = news.partition or None
     where = urn if key is None else f"{urn} [{key}]"
-    late = "" if key is None or news.told_version is None else ", late rows came"
+    late = ", late rows came" if key is not None and news.told_row_count else ""
     for role in layout.roles:
         rows = counts.row_counts.get(role, 0)
         metadata: dict[str, dg.MetadataValue] = {"gobblin/rows": dg.MetadataValue.int(rows)}

@@ -96,7 +96,10 @@ class SinkWindowStore(Protocol):
         ...
 
     def mark_told(self, dataset_id: DatasetId, partition: str, *, version: int, row_count: int) -> None:
-        """Somebody was told of the partition up to this version. The version never goes back."""
+        """Somebody was told of the partition up to this version, unless it has as many rows as before.
+
+        The version never goes back.
+        """
         ...
 
     def claim_observations(self, dataset_ids: Sequence[DatasetId], *, every_s: float) -> frozenset[DatasetId]:

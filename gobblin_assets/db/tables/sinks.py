@@ -32,7 +32,8 @@ sink_window = Table(
     # The dataset's version up to which it was told of the partition, and how many rows of all roles there were then.
     Column("version", BigInteger, nullable=False),
     Column("row_count", BigInteger, nullable=False),
-    moment("told_at", nullable=False, default_now=True),
+    # Null while there were no rows to tell of.
+    moment("told_at"),
 )
 
 sink_observation = Table(

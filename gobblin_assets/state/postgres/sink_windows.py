@@ -75,11 +75,14 @@ _COUNT = text("""
                     AND g.retired_by IS NULL AND o.state = 'DONE') AS found
 """)
 
+# Without new rows there was nothing to tell: what comes next has not to wait.
 _MARK_TOLD = text("""
-    INSERT INTO gobblin.sink_window (dataset_id, partition, version, row_count)
-    VALUES (:dataset_id, :partition, :version, :row_count)
+    INSERT INTO gobblin.sink_window (dataset_id, partition, version, row_count, told_at)
+    VALUES (:dataset_id, :partition, :version, :row_count, CASE WHEN :row_count > 0 THEN clock_timestamp() END)
         ON CONFLICT (dataset_id, partition) DO UPDATE
-       SET version = excluded.version, row_count = excluded.row_count, told_at = excluded.told_at
+       SET version = excluded.version, row_count = excluded.row_count,
+           told_at = CASE WHEN sink_window.row_count = excluded.row_count THEN sink_window.told_at
+                          ELSE clock_timestamp() END
      WHERE sink_window.version <= excluded.version
 """)
 

@@ -22,7 +22,7 @@ _STATEMENTS = (
         partition TEXT NOT NULL,
         version BIGINT NOT NULL,
         row_count BIGINT NOT NULL,
-        told_at TIMESTAMP WITH TIME ZONE NOT NULL DEFAULT clock_timestamp(),
+        told_at TIMESTAMP WITH TIME ZONE,
         CONSTRAINT sink_window_pkey PRIMARY KEY (dataset_id, partition),
         CONSTRAINT sink_window_dataset_id_fkey FOREIGN KEY (dataset_id) REFERENCES gobblin.dataset (dataset_id)
     )
