@@ -6,12 +6,13 @@ recovery: twice as long each time, until one has worked for a while.
 """
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final, cast
 
 import dagster as dg
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
+from gobblin_assets.dagster.dead_runs import LAPSED_PER_TICK_MAX
 from gobblin_assets.dagster.instances import aware_moment
 from gobblin_assets.dagster.layout import JobLayout
 from gobblin_assets.dagster.ports import STORES_KEY
@@ -19,6 +20,7 @@ from gobblin_assets.dagster.sensors import INTERVAL_S, TRIES_READ_MAX, UNFINISHE
 from gobblin_assets.dagster.sink_checks_telling import tell_sink_checks
 from gobblin_assets.dagster.sink_telling import SinkSight, look_at_sink, observe, tell_windows
 from gobblin_assets.errors import GobblinError, RejectedError
+from gobblin_assets.model.urn import JobName
 from gobblin_assets.model.wording import count_of
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.spec.job_spec import JobSpec
@@ -63,7 +65,10 @@ def build_sink_sensor(layout: JobLayout, jobs: Sequence[UnresolvedAssetJobDefini
         cursor = context.cursor
         try:
             sight = look_at_sink(layout, stores)
-            requests = _ask_for_workers(context.instance, layout, jobs, sight.workers, now)
+            dead = {
+                each.dagster_run_id for each in stores.runs.list_lapsed(JobName(job.job), limit=LAPSED_PER_TICK_MAX)
+            }
+            requests = _ask_for_workers(context.instance, layout, jobs, sight.workers, dead, now)
         except GobblinError as error:
             return dg.SensorResult(skip_reason=_in_one_line(error))
         try:
@@ -97,15 +102,20 @@ def _ask_for_workers(
     layout: JobLayout,
     jobs: Sequence[UnresolvedAssetJobDefinition],
     workers: Sequence[SinkWorkerRow],
+    dead: Collection[str],
     now: dt.datetime,
 ) -> list[dg.RunRequest]:
-    """Runs in place of the workers that are missing; none while those that died last are to be waited for."""
+    """Runs in place of the workers that are missing; none while those that died last are to be waited for.
+
+    ``dead``: Dagster runs that the log takes for dead, and that Dagster may still take for alive.
+    """
     job = cast("JobSpec", layout.job)
     if not job.sink.workers:
         return []
     tag = {SINK_TAG: job.job}
     runs = instance.get_runs(dg.RunsFilter(tags=tag, statuses=UNFINISHED), limit=_RUNS_READ_MAX)
-    missing = job.sink.workers - len(runs) - _count_others(instance, workers, {run.run_id for run in runs})
+    ours = {run.run_id for run in runs}
+    missing = job.sink.workers - len(ours.difference(dead)) - _count_others(instance, workers, ours)
     if missing <= 0:
         return []
     records = instance.get_run_records(dg.RunsFilter(tags=tag), limit=TRIES_READ_MAX)

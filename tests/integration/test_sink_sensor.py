@@ -94,6 +94,20 @@ class TestWorkers:
         (following,) = ask(sink)
         assert following.run_key != request.run_key
 
+    def test_a_run_that_has_not_said_for_long_that_it_lives_is_replaced_before_dagster_knows(
+        self, sink: SinkInDagster
+    ) -> None:
+        sink.options = {"sink": {"workers": 1}}
+        world = sink.open()
+        (request,) = ask(sink)
+        run = launch(sink, request, dg.DagsterRunStatus.STARTED)
+        assert not ask(sink), "it may not have come to its first beat"
+        join(world, dagster_run_id=run.run_id)
+        assert not ask(sink)
+        world.expire()
+        assert len(ask(sink)) == 1
+        assert sink.status_of(run) is dg.DagsterRunStatus.STARTED
+
     def test_runs_that_die_are_followed_later_each_time_and_those_of_one_tick_count_once(
         self, sink: SinkInDagster
     ) -> None:
