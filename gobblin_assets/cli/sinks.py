@@ -17,17 +17,18 @@ from gobblin_assets.jobs.sink.lane_shares import lanes_in_use
 from gobblin_assets.jobs.sink.running import find_spark_needs, read_sink_datasets, run_worker
 from gobblin_assets.jobs.sink.worker_group import WorkerGroup
 from gobblin_assets.model.clock import SystemClock
-from gobblin_assets.model.urn import JobName
+from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.model.wording import count_of
 from gobblin_assets.run.log import open_log
 from gobblin_assets.run.stop_signals import StopRequest, heed_stop_signals
+from gobblin_assets.state.sink_workers import sum_lags
 
 _WORKERS_MAX: Final = 256
 _LOOK_S: Final = 0.5
 
 
 class _LaneLine(NamedTuple):
-    dataset: str
+    dataset: DatasetUrn
     lane: int
     held_by: str | None
     publications: int
@@ -108,7 +109,8 @@ def status(job_file: Path, as_json: bool) -> None:  # noqa: FBT001  an option th
         stores, name = log.stores, JobName(job.job)
         states = stores.datasets.load(name, list(specs))
         found = stores.lanes.load(*(state.dataset_id for state in states.values()))
-        workers = [worker.owner for worker in stores.sink_workers.list_live(name)]
+        live = stores.sink_workers.list_live(name)
+        lags = {urn: sum_lags(live, state.dataset_id) for urn, state in states.items()}
         open_ = {each.lane_id: each for each in stores.commits.list_open(name, limit=_WORKERS_MAX)}
         lanes = [
             _LaneLine(
@@ -122,15 +124,21 @@ def status(job_file: Path, as_json: bool) -> None:  # noqa: FBT001  an option th
             for urn, state in states.items()
             for lane in lanes_in_use(found[state.dataset_id])
         ]
+    workers = [worker.owner for worker in live]
     if as_json:
-        print_json({"workers": workers, "lanes": [each._asdict() for each in lanes]})
+        print_json({"workers": workers, "lags": lags, "lanes": [each._asdict() for each in lanes]})
         return
     say(f"{len(workers)} live workers: {', '.join(workers) or 'none'}")
     rows = [
-        (*each[:5], ", ".join(f"{vnode} up to {at or 'nothing yet'}" for vnode, at in each.vnodes.items()))
+        (
+            *each[:5],
+            lags[each.dataset],
+            ", ".join(f"{vnode} up to {at or 'nothing yet'}" for vnode, at in each.vnodes.items()),
+        )
         for each in lanes
     ]
-    print_table("lanes", ("dataset", "lane", "held by", "publications", "open", "vnodes"), rows)
+    # The lag is that of the dataset, as far as its lanes are held.
+    print_table("lanes", ("dataset", "lane", "held by", "publications", "open", "behind", "vnodes"), rows)
 
 
 @sink.command("drain")

@@ -177,7 +177,7 @@ def list_named_sequences(segments: Iterable[tuple[bytes, bytes]]) -> set[Sequenc
 
 def shorten_details(details: Mapping[str, object]) -> dict[str, object]:
     """The details of a seal that are still needed later. At given names, a fold's figures are those of its newest."""
-    names: tuple[str, ...] = ("root_uri", "moved", "uri", "columns")
+    names: tuple[str, ...] = ("root_uri", "moved", "uri", "columns", "epoch")
     if SLOTS_KEEP_DETAIL in details:
         names = (*names, SLOTS_KEEP_DETAIL, "figures", "has_rows")
     return {name: details[name] for name in names if name in details}

@@ -9,7 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from gobblin_assets.dagster.instances import telling
 from gobblin_assets.dagster.layout import JobLayout
-from gobblin_assets.dagster.run_config import find_stream_s
+from gobblin_assets.dagster.run_config import find_sink_s, find_stream_s
 from gobblin_assets.model.state import WorkingState
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.run.stores import Stores
@@ -40,7 +40,8 @@ def report_dead_runs(
 
     A run that let a lease run out is dead at once. A run without any lease may be waiting for a busy dataset: it counts
     as dead after it had no lease for longer than a run ever waits. A stream takes a lost lease again, and may wait for
-    others as long as it runs.
+    others as long as it runs. A worker of a sink takes others, too, and it says that it lives, also without a lease:
+    the log lists it only when it has not said so for as long as leases last.
     """
     seen = _read_cursor(cursor)
     idle: dict[str, float] = {}
@@ -49,7 +50,8 @@ def report_dead_runs(
         stream_s = None if dagster_run is None else find_stream_s(dagster_run.run_config, job)
         since = seen.get(str(run.run_id), now.timestamp())
         patience_s = idle_s_max if stream_s is None or run.lease_ran_out else idle_s_max + stream_s
-        if (run.lease_ran_out and stream_s is None) or now.timestamp() - since > patience_s:
+        takes_again = dagster_run is not None and _takes_leases_again(dagster_run, job)
+        if (run.lease_ran_out and not takes_again) or now.timestamp() - since > patience_s:
             _report_dead(instance, stores, run, dagster_run)
         else:
             idle[str(run.run_id)] = since
@@ -59,8 +61,8 @@ def report_dead_runs(
 def report_ended_runs(layout: JobLayout, instance: dg.DagsterInstance, stores: Stores) -> None:
     """Report the runs of this instance whose leases ran out as failed, for deployments without a running sensor.
 
-    A stream may take a lost lease again: streams are left to the sensor, which waits longer. RetryableError if Dagster
-    does not take the report.
+    Streams and workers of sinks may take a lost lease again: they are left to the sensor, which waits longer.
+    RetryableError if Dagster does not take the report.
     """
     job = JobName(layout.job.job)
     ended = [run for run in stores.runs.list_lapsed(job, limit=LAPSED_PER_TICK_MAX) if run.lease_ran_out]
@@ -69,8 +71,12 @@ def report_ended_runs(layout: JobLayout, instance: dg.DagsterInstance, stores: S
     with telling(dg.AssetKey(job)):
         for run in ended:
             dagster_run = instance.get_run_by_id(run.dagster_run_id)
-            if dagster_run is not None and find_stream_s(dagster_run.run_config, job) is None:
+            if dagster_run is not None and not _takes_leases_again(dagster_run, job):
                 _report_dead(instance, stores, run, dagster_run)
+
+
+def _takes_leases_again(run: dg.DagsterRun, job: JobName) -> bool:
+    return any(find(run.run_config, job) is not None for find in (find_stream_s, find_sink_s))
 
 
 def _report_dead(instance: dg.DagsterInstance, stores: Stores, lapsed: LapsedRun, run: dg.DagsterRun | None) -> None:

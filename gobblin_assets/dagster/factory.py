@@ -20,11 +20,14 @@ from gobblin_assets.dagster.naming import GobblinTranslator
 from gobblin_assets.dagster.recovery import build_recovery_job, build_resume_job, recovery_job_name, resume_job_name
 from gobblin_assets.dagster.run_config import GobblinRunConfig
 from gobblin_assets.dagster.sensors import build_recovery_sensor
+from gobblin_assets.dagster.sink_sensor import build_sink_sensor
 from gobblin_assets.dagster.step_log import leave_out_expected_outputs
 from gobblin_assets.jobs.programs import program_of
+from gobblin_assets.jobs.sink.sink_rules import has_sink
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.spec.job_options import JobOptions
 from gobblin_assets.spec.job_parsing import parse_any_job
+from gobblin_assets.spec.job_spec import JobSpec
 from gobblin_assets.spec.source_spec import LogSourceSpec
 
 _UNPARTITIONED_NAME: Final = "whole"
@@ -132,6 +135,8 @@ def build_gobblin_sensors(
 ) -> list[dg.SensorDefinition]:
     """The recovery sensor; for logs and file sets also a sensor for new data and, if they are found, for discovery.
 
+    A job whose file has a ``sink`` has a sensor that tells of it.
+
     ``jobs``: the same objects of ``build_gobblin_jobs`` that are in the definitions beside the sensors.
     """
     sensors, source = [build_recovery_sensor(layout, {job.name for job in jobs})], layout.source
@@ -139,6 +144,8 @@ def build_gobblin_sensors(
         sensors.append(build_new_data_sensor(layout, source, jobs))
         if source.include:
             sensors.append(build_discovery_sensor(layout, source, known=discovered or (), path=discovery_path))
+    if isinstance(layout.job, JobSpec) and has_sink(layout.job):
+        sensors.append(build_sink_sensor(layout, jobs))
     if (rules := layout.program.find_watch_rules(layout.job)) is not None:
         sensors += build_set_sensors(layout, rules, jobs)
     return sensors

@@ -24,6 +24,7 @@ from gobblin_assets.dagster.ports import FILE_SYSTEMS_KEY, SPARK_KEY, STORES_KEY
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.jobs.asset_view import DeclaredCheck, ShownAsset
 from gobblin_assets.jobs.programs import JobProgram, program_of
+from gobblin_assets.jobs.sink.sink_checks import LANES_CHECK, SINK_LAG_CHECK
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.dead_letter_check import DEAD_LETTER_CHECK
@@ -115,7 +116,9 @@ class JobLayout:
         for urn in self.datasets:
             key = self.get_key(urn)
             for check in self.list_checks(urn):
-                checks[check_output_name_of(key, check.name)] = _build_check(check, key, self.partitions[urn])
+                checks[check_output_name_of(key, check.name)] = _build_check(
+                    check, key, None if check.of_sink else self.partitions[urn]
+                )
         return checks
 
     def list_checks(self, urn: DatasetUrn) -> list[DeclaredCheck]:
@@ -125,7 +128,8 @@ class JobLayout:
         if len({check.name for check in checks}) < len(checks):
             raise RejectedError(
                 "two quality policies share a name, or one is called "
-                f"{PUBLISHED_CHECK}, {QUARANTINE_CHECK}, {DEAD_LETTER_CHECK} or {LAG_CHECK}",
+                f"{PUBLISHED_CHECK}, {QUARANTINE_CHECK}, {DEAD_LETTER_CHECK}, {LAG_CHECK}, {LANES_CHECK} or "
+                f"{SINK_LAG_CHECK}",
                 field=f"datasets[{dataset.urn}].quality",
                 hint="Each becomes an asset check: give them names that differ.",
             )

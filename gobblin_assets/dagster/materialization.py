@@ -4,7 +4,6 @@ Nothing is written before every selected dataset is known to have the run's part
 as they happen; failures are raised after them, so that they never hide them.
 """
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -27,7 +26,9 @@ from gobblin_assets.dagster.run_config import (
     is_by_hand,
     require_stream,
 )
+from gobblin_assets.dagster.sink_runs import work_on_sink
 from gobblin_assets.dagster.spark_start import ToldEngine
+from gobblin_assets.dagster.stopping import say_nothing, wait_until_over
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.jobs.ingest.engine_port import Engine
 from gobblin_assets.jobs.programs import RunResources
@@ -38,7 +39,7 @@ from gobblin_assets.run.repeating import repeat_run
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest
 from gobblin_assets.run.runner import run_request, stream_request
 from gobblin_assets.run.stop_signals import StopRequest, heed_stop_signals
-from gobblin_assets.run.streaming import SeldomAgain, WaitForStop
+from gobblin_assets.run.streaming import SeldomAgain
 from gobblin_assets.spec.selection import Selection
 
 _PAGES_READ_MAX: Final = 1_000
@@ -87,12 +88,28 @@ def materialize(context: dg.AssetExecutionContext, layout: JobLayout, config: Go
         if not context.selected_asset_keys:
             evaluate_published(context, layout, getattr(context.resources, STORES_KEY), _open_ports)
             return
+        if config.sink_s is not None and config.stream_s is None:
+            _work_on_sink(context, layout, config)
+            return
         selection = layout.plan_selection(
             context.selected_asset_keys, find_run_range(context.run.tags), context.instance
         )
     except GobblinError as error:
         raise decide_error(error, retry_number=context.retry_number) from error
     materialize_selection(context, layout, config, selection)
+
+
+def _work_on_sink(context: dg.AssetExecutionContext, layout: JobLayout, config: GobblinRunConfig) -> None:
+    """A worker that was asked to stop ends behind a cut, and then raises what ends a run as CANCELED."""
+    stop = StopRequest()
+    try:
+        work_on_sink(context, layout, config, stop)
+    except GobblinError as error:
+        if stop.is_made:
+            raise dg.DagsterExecutionInterruptedError from error
+        raise
+    if stop.is_made:
+        raise dg.DagsterExecutionInterruptedError
 
 
 def materialize_selection(context: _Context, layout: JobLayout, config: GobblinRunConfig, selection: Selection) -> None:
@@ -135,8 +152,8 @@ def _follow(context: _Context, layout: JobLayout, request: RunRequest, stop: Sto
     with _open_ports(context, layout) as ports:
         # Before the signals are heeded: a classic session takes SIGINT for itself when it opens.
         ports.kind.prepare()
-        with heed_stop_signals(_say_nothing, stop):
-            return stream_request(request, ports, _until(stop, stream_s))
+        with heed_stop_signals(say_nothing, stop):
+            return stream_request(request, ports, wait_until_over(stop, stream_s))
 
 
 def _repeat(context: _Context, layout: JobLayout, request: RunRequest, stop: StopRequest, stream_s: float) -> RunReport:
@@ -150,29 +167,14 @@ def _repeat(context: _Context, layout: JobLayout, request: RunRequest, stop: Sto
         with _open_ports(context, layout, seldom) as ports:
             return run_request(replace(request, news_only=True), ports)
 
-    with closing(progress), heed_stop_signals(_say_nothing, stop):
+    with closing(progress), heed_stop_signals(say_nothing, stop):
         return repeat_run(
-            *(run_once, _until(stop, stream_s)),
+            *(run_once, wait_until_over(stop, stream_s)),
             every_s=request.job.stream.publish_every_s,
             clock=clock,
             say=seldom,
             tell=events.log_checks,
         )
-
-
-def _say_nothing(_line: str) -> None:
-    """Nothing is said from inside a signal's handler, which may have come between any two steps of a log."""
-
-
-def _until(stop: StopRequest, stream_s: float) -> WaitForStop:
-    """Until the time is over, or the run's termination asks for it."""
-    end_s = time.monotonic() + stream_s
-
-    def wait(seconds: float) -> bool:
-        left_s = end_s - time.monotonic()
-        return left_s <= 0 or stop.wait(min(seconds, left_s)) or time.monotonic() >= end_s
-
-    return wait
 
 
 @contextmanager

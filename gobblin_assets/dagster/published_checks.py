@@ -14,6 +14,8 @@ from gobblin_assets.dagster.instances import find_latest, telling
 from gobblin_assets.dagster.layout import JobLayout
 from gobblin_assets.dagster.metadata import PUBLISHED_CHECK, build_evaluation, decide_published
 from gobblin_assets.dagster.partitions import find_run_range, list_keys
+from gobblin_assets.dagster.sink_checks_telling import judge_sink
+from gobblin_assets.dagster.sink_telling import look_at_sink
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.urn import DatasetUrn, JobName
@@ -81,6 +83,9 @@ def evaluate_published(
     audits: list[_Audit] = []
     for check in sorted(context.selected_asset_check_keys, key=lambda each: each.to_user_string()):
         urn = urns[check.asset_key]
+        if any(each.name == check.name and each.of_sink for each in layout.list_checks(urn)):
+            _log_sink_check(context, layout, stores, check, urn)
+            continue
         keys: Sequence[str | None] = sorted({key for of, key in (*latest, *blocked) if of == urn}, key=str)
         if wanted is not None or layout.partitions[urn] is None:
             keys = list_keys(layout.partitions[urn], wanted, spec=layout.datasets[urn], instance=context.instance)
@@ -91,6 +96,16 @@ def evaluate_published(
             _log(context, check, judge(check.name, latest.get((urn, key)), blocked.get((urn, key))), key)
     if audits:
         _audit(context, layout, stores, audits, open_ports)
+
+
+def _log_sink_check(
+    context: dg.AssetExecutionContext, layout: JobLayout, stores: Stores, check: dg.AssetCheckKey, urn: DatasetUrn
+) -> None:
+    """A check of the sink as it is now; none of a dataset that neither a worker nor a run has registered."""
+    sight = look_at_sink(layout, stores)
+    for found in judge_sink(layout, sight, urn) if urn in sight.looks else ():
+        if found.name == check.name:
+            _log(context, check, found, None)
 
 
 class _Audit(NamedTuple):

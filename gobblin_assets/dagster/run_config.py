@@ -40,6 +40,7 @@ class GobblinRunConfig(dg.Config):
     restart: str | None = None
     start_at: dict[str, int] | None = None
     stream_s: float | None = None
+    sink_s: float | None = None
 
 
 def is_by_hand(tags: Mapping[str, str]) -> bool:
@@ -119,11 +120,37 @@ def require_stream(
 
     ``made_at`` is aware: when the run was made; its windows may be those that were open then.
     """
-    field = "stream_s"
-    seconds = config.stream_s or 0.0
-    if not (math.isfinite(seconds) and seconds > 0):
+    _require_alone("stream_s", config.stream_s, config, tags)
+    if config.sink_s is not None:
         raise RejectedError(
-            f"expected a number of seconds above 0, found {config.stream_s!r}",
+            "a run is a stream, or a worker of a sink", field="stream_s", hint="Leave it out, or leave sink_s out."
+        )
+    if layout.program.repeats_runs:
+        # Each run takes the selected partitions; no window is open or closed to it.
+        return
+    _require_open("stream_s", layout, selection, made_at)
+
+
+def require_sink(
+    config: GobblinRunConfig,
+    tags: Mapping[str, str],
+    layout: JobLayout,
+    selection: Mapping[DatasetUrn, tuple[AssetPartition, ...]],
+    *,
+    made_at: dt.datetime | None = None,
+) -> None:
+    """RejectedError unless ``sink_s`` and the other options of the run fit together; ``made_at`` as above.
+
+    ``selection``: what the run names; empty if it names no partition.
+    """
+    _require_alone("sink_s", config.sink_s, config, tags)
+    _require_open("sink_s", layout, selection, made_at)
+
+
+def _require_alone(field: str, seconds: float | None, config: GobblinRunConfig, tags: Mapping[str, str]) -> None:
+    if seconds is None or not (math.isfinite(seconds) and seconds > 0):
+        raise RejectedError(
+            f"expected a number of seconds above 0, found {seconds!r}",
             field=field,
             hint="Leave it out to run once.",
         )
@@ -134,9 +161,14 @@ def require_stream(
             field=field,
             hint="Leave mode, restart and start_at out, or have a run of their own for them first.",
         )
-    if layout.program.repeats_runs:
-        # Each run takes the selected partitions; no window is open or closed to it.
-        return
+
+
+def _require_open(
+    field: str,
+    layout: JobLayout,
+    selection: Mapping[DatasetUrn, tuple[AssetPartition, ...]],
+    made_at: dt.datetime | None,
+) -> None:
     now = dt.datetime.now(dt.UTC)
     for urn, partitions in selection.items():
         window = open_partition(layout.datasets[urn], now)
@@ -150,7 +182,16 @@ def require_stream(
 
 def find_stream_s(run_config: Mapping[str, object], job: JobName) -> float | None:
     """How long a Dagster run of the job follows topics, in seconds; None for a run that reads once."""
+    return _find_seconds(run_config, job, "stream_s")
+
+
+def find_sink_s(run_config: Mapping[str, object], job: JobName) -> float | None:
+    """How long a Dagster run is a worker of the job's sink, in seconds; None if it is none."""
+    return _find_seconds(run_config, job, "sink_s")
+
+
+def _find_seconds(run_config: Mapping[str, object], job: JobName, name: str) -> float | None:
     found: object = run_config
-    for name in ("ops", str(job), "config", "stream_s"):
-        found = found.get(name) if isinstance(found, Mapping) else None
+    for each in ("ops", str(job), "config", name):
+        found = found.get(each) if isinstance(found, Mapping) else None
     return float(found) if isinstance(found, int | float) else None

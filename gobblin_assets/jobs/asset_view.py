@@ -23,9 +23,11 @@ class DeclaredCheck:
     """A check that a dataset has.
 
     ``is_audit``: no publication evaluates it; it compares what is published with the source when somebody asks.
+    ``of_sink``: of the dataset as a whole, and not of its partitions; the sink's sensor evaluates it.
     """
 
     name: str
     description: str
     blocking: bool = False
     is_audit: bool = False
+    of_sink: bool = False

@@ -13,6 +13,7 @@ from gobblin_assets.state.postgres import (
     PostgresLeaseStore,
     PostgresRateShareStore,
     PostgresRunStore,
+    PostgresSinkWindowStore,
     PostgresSinkWorkerStore,
 )
 
@@ -29,5 +30,6 @@ def open_stores(engine: Engine) -> Stores:
         destinations=PostgresDestinationStore(engine),
         events=PostgresEventStore(engine),
         sink_workers=PostgresSinkWorkerStore(engine),
+        sink_windows=PostgresSinkWindowStore(engine),
         rate_shares=PostgresRateShareStore(engine),
     )

@@ -10,6 +10,7 @@ from gobblin_assets.state.datasets import DatasetStore, RunStore
 from gobblin_assets.state.events import EventStore
 from gobblin_assets.state.leases import LeaseStore
 from gobblin_assets.state.rate_shares import RateShareStore
+from gobblin_assets.state.sink_windows import SinkWindowStore
 from gobblin_assets.state.sink_workers import SinkWorkerStore
 
 
@@ -26,4 +27,5 @@ class Stores:
     destinations: DestinationStore
     events: EventStore
     sink_workers: SinkWorkerStore
+    sink_windows: SinkWindowStore
     rate_shares: RateShareStore

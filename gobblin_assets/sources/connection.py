@@ -6,7 +6,7 @@ has the same fields.
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict
 
@@ -60,6 +60,22 @@ class SourceConnection(BaseModel):
         return None
 
 
+@runtime_checkable
+class OpensEpochs(Protocol):
+    """A connection to logs that sinks can follow, as a value or as Dagster's resource."""
+
+    def open_epochs(self, job: JobSpec, urn: DatasetUrn, dataset: DatasetSpec) -> EpochSource:
+        """The log of one dataset. Nothing is connected to yet.
+
+        RejectedError names an option of the dataset that sinks do not have.
+        """
+        ...
+
+    def open_spans(self, job: JobSpec, urn: DatasetUrn, dataset: DatasetSpec) -> SpanSource:
+        """The same log, for rows that come from Spark. Nothing is connected to yet."""
+        ...
+
+
 class LogConnection(SourceConnection):
     """A connection to a source of logs."""
 
@@ -69,8 +85,8 @@ class LogConnection(SourceConnection):
 
     @abstractmethod
     def open_epochs(self, job: JobSpec, urn: DatasetUrn, dataset: DatasetSpec) -> EpochSource:
-        """The log of one dataset, for a sink. Nothing is connected to yet."""
+        """As ``OpensEpochs`` has it."""
 
     @abstractmethod
     def open_spans(self, job: JobSpec, urn: DatasetUrn, dataset: DatasetSpec) -> SpanSource:
-        """The same log, for a sink whose rows come from Spark. Nothing is connected to yet."""
+        """The same."""

@@ -1,6 +1,6 @@
 """What a job file says about its sink: `gobblin-assets sink run` follows the job's logs by several workers."""
 
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import Field
 
@@ -15,6 +15,10 @@ class RollSpec(SpecModel):
     age_s: float | None = Field(
         10.0, ge=0, allow_inf_nan=False, description="The first row has waited so long; 0: at each barrier with rows."
     )
+
+
+DAGSTER_OPTIONS: Final = frozenset({"workers", "worker_s", "lag_max"})
+"""Of a sink: they say nothing of what a worker does to records."""
 
 
 class SinkSpec(SpecModel):
@@ -37,3 +41,15 @@ class SinkSpec(SpecModel):
     )
     roll: RollSpec = RollSpec()
     format: Literal["parquet", "json", "csv"] = "parquet"
+    workers: int = Field(
+        0,
+        ge=0,
+        le=256,
+        description="In Dagster, the sink's sensor keeps so many workers alive, and starts runs for those that lack.",
+    )
+    worker_s: float = Field(
+        3_600.0, gt=0, allow_inf_nan=False, description="How long such a run works, before another one follows it."
+    )
+    lag_max: int | None = Field(
+        None, ge=0, description="In Dagster, the check sink_lag warns if more records of a dataset are not published."
+    )

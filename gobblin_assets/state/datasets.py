@@ -108,7 +108,7 @@ class RunStore(Protocol):
         ...
 
     def list_lapsed(self, job: JobName | None, *, limit: int) -> Sequence[LapsedRun]:
-        """Runs of Dagster's, of one job or of all, without a live lease; oldest first.
+        """Runs of Dagster's, of one job or of all, without a live lease, and no live workers of sinks; oldest first.
 
         They are RUNNING, or a taker of their leases ended them.
         """

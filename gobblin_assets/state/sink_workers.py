@@ -3,11 +3,12 @@
 Being counted protects nothing: a lane's lease says who may publish.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from gobblin_assets.model.state import RunId
+from gobblin_assets.model.state import DatasetId, RunId
 from gobblin_assets.model.urn import JobName
 
 
@@ -15,20 +16,35 @@ from gobblin_assets.model.urn import JobName
 class SinkWorkerRow:
     """``configuration``: a digest of what the worker does to records; workers of one sink agree.
 
-    ``is_drained``: somebody asked the worker to end behind a cut.
+    ``is_drained``: somebody asked the worker to end behind a cut. ``looked_at``: by the worker's own clock, and aware;
+    what it begins later belongs to a window that is open then, or to a later one. ``lags``: records that are not
+    published, of the vnodes that the worker reads. ``dagster_run_id``: of the Dagster run that the worker is, if it is
+    one; the log knows it by the worker's run.
     """
 
     run_id: RunId
     owner: str
     configuration: str
     is_drained: bool = False
+    looked_at: dt.datetime | None = None
+    lags: Mapping[DatasetId, int] = field(default_factory=dict)
+    dagster_run_id: str | None = None
+
+
+def sum_lags(workers: Sequence[SinkWorkerRow], dataset_id: DatasetId) -> int | None:
+    """Records of the dataset that are not published, of the vnodes that workers read; None: no worker says it."""
+    lags = [worker.lags[dataset_id] for worker in workers if dataset_id in worker.lags]
+    return sum(lags) if lags else None
 
 
 class SinkWorkerStore(Protocol):
     """Implemented by ``state.postgres``."""
 
     def beat(self, job: JobName, worker: SinkWorkerRow, *, ttl_s: float) -> Sequence[SinkWorkerRow]:
-        """Count the worker for ``ttl_s`` more; returns the job's live workers, itself included, in a fixed order."""
+        """Count the worker for ``ttl_s`` more; returns the job's live workers, itself included, in a fixed order.
+
+        Its clock and its lags are kept.
+        """
         ...
 
     def list_live(self, job: JobName) -> Sequence[SinkWorkerRow]: ...

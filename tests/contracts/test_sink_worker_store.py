@@ -1,5 +1,6 @@
 """What any store of a sink's workers must do: Postgres and the simulated database alike."""
 
+import datetime as dt
 import uuid
 from dataclasses import replace
 from typing import Final
@@ -34,6 +35,16 @@ def test_a_worker_that_says_nothing_is_not_counted(log: LogWorld) -> None:
     assert list(log.sink_workers.list_live(SINK)) == [B]
     assert beat(log, B) == [B]
     assert beat(log, A) == [A, B], "a worker that wakes up is counted again"
+
+
+def test_a_worker_says_its_clock_and_its_lags_with_each_beat(log: LogWorld) -> None:
+    dataset_id = log.register("orders", SINK)
+    beat(log, A)
+    for lag in (5, 3):
+        said = replace(A, looked_at=dt.datetime(2026, 3, 1, 0, 0, lag, tzinfo=dt.UTC), lags={dataset_id: lag})
+        assert beat(log, said) == [said]
+        assert list(log.sink_workers.list_live(SINK)) == [said]
+    assert beat(log, A) == [A], "what it does not say any more is gone"
 
 
 def test_a_worker_leaves(log: LogWorld) -> None:

@@ -66,6 +66,7 @@ def test_workers_share_lanes_and_publish_each_record_once_while_one_is_killed_an
     status = shop.begin("sink", "status")
     assert status.end() == 0, status.said
     assert "0 live workers" in status.said
+    assert "behind" in status.said
 
 
 def join(shop: TopicShop, run_id: uuid.UUID, *, lives_s: float = 300.0) -> None:

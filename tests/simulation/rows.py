@@ -4,6 +4,7 @@ Times are seconds of the database's own clock and end in ``_at``. JSON columns h
 equal values are one text. Rows are replaced, never changed, so that copies of a database share them.
 """
 
+import datetime as dt
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -246,6 +247,8 @@ class CountedWorkerRow:
     configuration: str
     expires_at: float
     is_drained: bool = False
+    looked_at: dt.datetime | None = None
+    lags: tuple[tuple[DatasetId, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

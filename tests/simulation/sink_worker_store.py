@@ -18,7 +18,13 @@ class SimSinkWorkerStore:
         with self._db.transaction() as db:
             new = CountedWorkerRow(worker.run_id, job, worker.owner, worker.configuration, db.now_s)
             known = db.sink_workers.get(worker.run_id, new)
-            db.sink_workers.put(worker.run_id, replace(known, expires_at=db.now_s + ttl_s))
+            new = replace(
+                known,
+                expires_at=db.now_s + ttl_s,
+                looked_at=worker.looked_at,
+                lags=tuple(sorted(worker.lags.items())),
+            )
+            db.sink_workers.put(worker.run_id, new)
             dead = [row for row in db.sink_workers.values() if row.job == job and row.expires_at <= db.now_s]
             for row in dead:
                 db.sink_workers.drop(row.run_id)
@@ -26,7 +32,7 @@ class SimSinkWorkerStore:
 
     def list_live(self, job: JobName) -> Sequence[SinkWorkerRow]:
         return [
-            SinkWorkerRow(row.run_id, row.owner, row.configuration, row.is_drained)
+            SinkWorkerRow(row.run_id, row.owner, row.configuration, row.is_drained, row.looked_at, dict(row.lags))
             for row in sorted(_live(self._db, job), key=lambda row: row.run_id)
         ]
 

@@ -314,6 +314,7 @@ class _Hands:
             published=self._watch("published", SimPublishedFiles(db)),
             destinations=self._watch("destinations", SimDestinationStore(db)),
             events=_UNREACHED,
+            sink_windows=_UNREACHED,
             sink_workers=self._watch("workers", SimSinkWorkerStore(db)),
             rate_shares=SimRateShareStore(db),
         )

@@ -196,6 +196,7 @@ class Runner:
             published=self._watch("published", SimPublishedFiles(db)),
             destinations=self._watch("destinations", SimDestinationStore(db)),
             events=_UNREACHED,
+            sink_windows=_UNREACHED,
             sink_workers=SimSinkWorkerStore(db),
             rate_shares=SimRateShareStore(db),
         )

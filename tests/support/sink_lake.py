@@ -41,7 +41,7 @@ from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.sources.epoch_source import DecodedRows, LogStart, VnodeStart
 from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
 from gobblin_assets.sources.log_port import NEVER_CUT, Barrier, LogItem
-from gobblin_assets.spec.job_options import LeaseSpec, LogSpec
+from gobblin_assets.spec.job_options import LeaseSpec, LogSpec, PartitionsSpec
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec, QualitySpec
 from gobblin_assets.spec.sink_spec import RollSpec, SinkSpec
 from tests.support.fake_log import STARTED_AT, FakeLog, FakeReader
@@ -52,6 +52,7 @@ JOB: Final = "crash"
 URN: Final = DatasetUrn("records")
 COLUMNS: Final = (("vnode", "string"), ("n", "bigint"))
 _RECORDS: Final = pa.schema([("vnode", pa.string()), ("n", pa.int64()), ("is_bad", pa.bool_())])
+NO_PARTITIONS: Final = PartitionsSpec()
 _PACE_S: Final = 0.005
 """Between barriers behind the log's end."""
 
@@ -65,9 +66,13 @@ Records = Counter[tuple[str, str, int]]
 
 @dataclass(frozen=True)
 class FastClock(SystemClock):
-    """``speed`` seconds are one."""
+    """``speed`` seconds are one. ``behind_s``: how far its wall time is behind."""
 
     speed: float
+    behind_s: float = 0.0
+
+    def now(self) -> dt.datetime:
+        return super().now() - dt.timedelta(seconds=self.behind_s)
 
     def monotonic(self) -> float:
         return time.monotonic() * self.speed
@@ -90,6 +95,8 @@ class SinkLake:
     lease_ttl_s: float = 6000.0
     speed: float = 50.0
     destination: str = ""
+    partitions: PartitionsSpec = NO_PARTITIONS
+    behind_s: float = 0.0
 
     @property
     def root(self) -> str:
@@ -247,7 +254,7 @@ class SinkWorld:
 
     def open_worker(self, wait: Callable[[float], bool]) -> SinkWorker:
         job = self.lake.job()
-        clock = FastClock(self.lake.speed)
+        clock = FastClock(self.lake.speed, self.lake.behind_s)
         ports = SinkPorts(
             job=job,
             stores=self.stores,
@@ -271,7 +278,9 @@ class SinkWorld:
         sink = DatasetSink(
             urn=URN,
             dataset_id=dataset_id,
-            spec=DatasetSpec(quality=QualitySpec(dead_letter_fraction_max=1.0)),
+            spec=DatasetSpec(
+                urn=URN, partitions=self.lake.partitions, quality=QualitySpec(dead_letter_fraction_max=1.0)
+            ),
             source=FakeEpochSource(self.lake.make_log()),
             policy=RollPolicy(age_s=0.0),
             lane_format=LaneFormat(dict.fromkeys(Role, arrow_schema(COLUMNS)), FileFormat.PARQUET, "zstd"),

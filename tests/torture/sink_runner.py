@@ -14,6 +14,7 @@ from gobblin_assets.commit.operations import LogOperations
 from gobblin_assets.db.engine import open_external
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.fs.registry import open_file_system
+from gobblin_assets.jobs.ingest.spark_engine import SparkEngine
 from gobblin_assets.jobs.sink.running import open_worker, read_sink_datasets
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.state import RunId
@@ -90,7 +91,7 @@ def _act(plan: RunnerPlan, site: SinkSite, stopping: threading.Event) -> Ending:
         return operate(plan, stores.commits, _operations(plan, stores))
     job, lines = site.job(), Lines()
     ending = _Ending(site, engine, stopping, is_calm=plan.end_after_s is None)
-    with open_worker(job, read_sink_datasets(job), stores, ending.wait, lines.append) as worker:
+    with open_worker(job, read_sink_datasets(job), stores, ending.wait, lines.append, SparkEngine()) as worker:
         worker.run()
     if ending.is_late:
         return Ending.FAILED

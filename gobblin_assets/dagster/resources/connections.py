@@ -15,11 +15,13 @@ from pydantic import Field
 from pydantic_core import PydanticUndefined
 
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.sources.connection import LogConnection, SourceConnection
 from gobblin_assets.sources.environment import connection_class, list_text_fields, read_numbers, variable_prefix
+from gobblin_assets.sources.epoch_source import EpochSource, SpanSource
 from gobblin_assets.sources.log_watch import LogWatch
 from gobblin_assets.sources.port import Source
-from gobblin_assets.spec.job_spec import JobSpec
+from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 from gobblin_assets.spec.source_kind import SourceKind, kind_of
 from gobblin_assets.spec.source_spec import SourceSpec
 
@@ -45,11 +47,22 @@ class SourceConnectionResource(dg.ConfigurableResource["SourceConnectionResource
 
     def open_watch(self, job: JobSpec, *, timeout_s_max: float) -> LogWatch:
         """A watch that looks at the job's logs without reading them. Nothing is connected to yet."""
+        return self._open_log(job, "Only logs can be watched.").open_watch(job, timeout_s_max=timeout_s_max)
+
+    def open_epochs(self, job: JobSpec, urn: DatasetUrn, dataset: DatasetSpec) -> EpochSource:
+        """The log of one dataset, for a sink. Nothing is connected to yet."""
+        return self._open_log(job, "A sink follows a log.").open_epochs(job, urn, dataset)
+
+    def open_spans(self, job: JobSpec, urn: DatasetUrn, dataset: DatasetSpec) -> SpanSource:
+        """The same log, for rows that come from Spark. Nothing is connected to yet."""
+        return self._open_log(job, "A sink follows a log.").open_spans(job, urn, dataset)
+
+    def _open_log(self, job: JobSpec, hint: str) -> LogConnection:
         self._require_kind(job)
         connection = self.open()
         if not isinstance(connection, LogConnection):
-            raise RejectedError("expected a source of logs", field="source.type", hint="Only logs can be watched.")
-        return connection.open_watch(job, timeout_s_max=timeout_s_max)
+            raise RejectedError("expected a source of logs", field="source.type", hint=hint)
+        return connection
 
     def list_capabilities(self, name: str) -> list[str]:
         """The connectors that Spark needs for the connection. An address in an environment variable is read now."""

@@ -4,7 +4,9 @@
     dataset           one row for each dataset (job, URN): its version, and the last accepted schema of the source
     lane              the places of a dataset's writers; each dataset has lane 0, a sink one for each writer
     lease             who may work on the lane now; ``fence`` grows with each owner
-    sink_worker       the live workers of sinks, which share the lanes evenly
+    sink_worker       the live workers of sinks, which share the lanes evenly, with their clocks and lags
+    sink_window       what an orchestrator was told of each partition that a sink publishes
+    sink_observation  when it was last told how a sink's dataset is getting on
     watermark_key     the keys with positions of their own, their lanes, and their published positions
     run, run_dataset  history: each run of a job, and how each dataset partition left the run
     commit_sequence   one publication of one dataset partition, from BUILDING to DONE or ABORTED
@@ -37,7 +39,8 @@ from gobblin_assets.db.tables.log import (
     work_unit,
 )
 from gobblin_assets.db.tables.rates import rate_share
-from gobblin_assets.db.tables.state import dataset, lane, lease, run, sink_worker, watermark_key
+from gobblin_assets.db.tables.sinks import sink_observation, sink_window, sink_worker
+from gobblin_assets.db.tables.state import dataset, lane, lease, run, watermark_key
 
 __all__ = [
     "SCHEMA",
@@ -58,6 +61,8 @@ __all__ = [
     "run",
     "run_dataset",
     "segment",
+    "sink_observation",
+    "sink_window",
     "sink_worker",
     "watermark_key",
     "work_unit",

@@ -68,20 +68,6 @@ lease = Table(
     Column("is_whole", Boolean, nullable=False, server_default=text("false")),
 )
 
-sink_worker = Table(
-    "sink_worker",
-    metadata,
-    Column("run_id", Uuid, primary_key=True),
-    Column("job", Text, nullable=False),
-    Column("owner", Text, nullable=False),
-    # A digest of what the worker does to records: workers of one sink agree.
-    Column("configuration", Text, nullable=False),
-    moment("expires_at", nullable=False),
-    # A person asked it to end behind a cut.
-    Column("is_drained", Boolean, nullable=False, server_default=text("false")),
-    Index(None, "job"),
-)
-
 watermark_key = Table(
     "watermark_key",
     metadata,

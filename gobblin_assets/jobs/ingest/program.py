@@ -12,6 +12,8 @@ from gobblin_assets.jobs.ingest.running import find_discovered, open_run, read_j
 from gobblin_assets.jobs.ingest.shown_datasets import list_quality_checks, show_dataset
 from gobblin_assets.jobs.ingest.stream_job import plan_stream_job
 from gobblin_assets.jobs.programs import FROM_ENVIRONMENT, RunResources, Say, Tell
+from gobblin_assets.jobs.sink.sink_checks import declare_sink_checks
+from gobblin_assets.jobs.sink.sink_rules import has_sink
 from gobblin_assets.model.urn import DatasetUrn, Role
 from gobblin_assets.run.dry_run import PlannedSlice
 from gobblin_assets.run.job_kind import CheckResult
@@ -80,7 +82,8 @@ class IngestProgram:
         return show_dataset(job, dataset, role)
 
     def list_checks(self, job: JobSpec, dataset: DatasetSpec) -> Sequence[DeclaredCheck]:
-        return list(list_quality_checks(dataset, may_fail_rows=kind_of(job.source).has_dead_letters))
+        checks = list_quality_checks(dataset, may_fail_rows=kind_of(job.source).has_dead_letters)
+        return [*checks, *(declare_sink_checks(job) if has_sink(job) else ())]
 
     def find_watch_rules(self, job: JobSpec) -> None:
         """What is new in logs, their connections say."""

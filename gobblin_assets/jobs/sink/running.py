@@ -1,24 +1,19 @@
 """A worker of a sink, from the environment, as the command line runs it."""
 
 import datetime as dt
-import hashlib
-import json
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Final
 
-from gobblin_assets import __version__
 from gobblin_assets.destinations.registry import DestinationRequest, open_destination
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.events.outbox import open_events
-from gobblin_assets.fs.registry import open_file_system
+from gobblin_assets.jobs.programs import FROM_ENVIRONMENT, RunResources
+from gobblin_assets.jobs.sink.alike_workers import await_alike, digest_configuration
 from gobblin_assets.jobs.sink.dataset_sink import DatasetSink
 from gobblin_assets.jobs.sink.event_directories import EventDirectories, find_need_of_times
 from gobblin_assets.jobs.sink.lane_files import LaneFormat
 from gobblin_assets.jobs.sink.roll_policy import RollPolicy
-from gobblin_assets.jobs.sink.sink_lanes import refuse_other
 from gobblin_assets.jobs.sink.sink_ports import SinkPorts, SinkSpark
 from gobblin_assets.jobs.sink.sink_rules import (
     check_sink_dataset,
@@ -35,14 +30,11 @@ from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.rows.arrow_types import arrow_schema
 from gobblin_assets.run.log import open_log
 from gobblin_assets.run.stores import Stores
-from gobblin_assets.sources.connection import LogConnection
+from gobblin_assets.sources.connection import OpensEpochs
 from gobblin_assets.sources.discovery import discovery_of
 from gobblin_assets.sources.environment import read_connection
 from gobblin_assets.spec.job_parsing import find_datasets, resolve_datasets
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
-
-_LOOK_S: Final = 0.5
-_BESIDE_TTL_S: Final = 2.0
 
 
 def read_sink_datasets(job: JobSpec, urns: Sequence[str] = ()) -> Mapping[DatasetUrn, DatasetSpec]:
@@ -56,12 +48,14 @@ def read_sink_datasets(job: JobSpec, urns: Sequence[str] = ()) -> Mapping[Datase
     return {urn: specs[urn] for urn in chosen}
 
 
-def find_spark_needs(job: JobSpec, specs: Mapping[DatasetUrn, DatasetSpec]) -> Mapping[DatasetUrn, str]:
+def find_spark_needs(
+    job: JobSpec, specs: Mapping[DatasetUrn, DatasetSpec], resources: RunResources = FROM_ENVIRONMENT
+) -> Mapping[DatasetUrn, str]:
     """Why Spark makes the rows of these datasets, as a clause; the others' are made by Arrow. Nothing is connected to.
 
     RejectedError names an option that they can't have.
     """
-    connection = _read_log_connection(job)
+    connection = _find_connection(job, resources)
     found = {}
     for urn, spec in specs.items():
         need = find_need_of_spark(spec, connection.open_spans(job, urn, spec).spark_need)
@@ -88,38 +82,9 @@ def run_worker(
     """
     specs = read_sink_datasets(job, datasets)
     with open_log(say) as log:
-        if await_alike(job, digest_configuration(job, specs), log.stores, wait, say):
+        if await_alike(job, specs, log.stores, wait, say):
             with open_worker(job, specs, log.stores, wait, say, spark) as worker:
                 worker.run()
-
-
-def await_alike(
-    job: JobSpec,
-    configuration: str,
-    stores: Stores,
-    wait: Callable[[float], bool],
-    say: Callable[[str], None],
-) -> bool:
-    """Wait for workers of another configuration to be gone, since one that was killed counts until its lease ends.
-
-    False: ``wait`` said to stop. RejectedError if some are still alive when all leases of dead ones have ended.
-    """
-    deadline_s = time.monotonic() + job.lease.ttl_s + _BESIDE_TTL_S
-    is_said = False
-    while others := [
-        each for each in stores.sink_workers.list_live(JobName(job.job)) if each.configuration != configuration
-    ]:
-        if time.monotonic() >= deadline_s:
-            raise refuse_other(job, others[0])
-        if not is_said:
-            say(
-                f"waits for {others[0].owner}, which has another job file, release or choice of datasets: if it is "
-                f"dead, its lease ends within {job.lease.ttl_s:g} s"
-            )
-            is_said = True
-        if wait(_LOOK_S):
-            return False
-    return True
 
 
 @contextmanager
@@ -130,8 +95,12 @@ def open_worker(
     wait: Callable[[float], bool],
     say: Callable[[str], None],
     spark: SinkSpark,
+    *,
+    resources: RunResources = FROM_ENVIRONMENT,
+    dagster_run_id: str | None = None,
 ) -> Iterator[SinkWorker]:
-    """A worker over the job's destination and the connection of the environment. The destination is bound."""
+    """A worker over the job's destination, which is bound. ``dagster_run_id``: of the Dagster run that it is."""
+    open_file_system = resources.open_file_system
     fs, root = open_file_system(job.destination, umask=job.umask)
     clock = SystemClock()
     ports = SinkPorts(
@@ -149,9 +118,10 @@ def open_worker(
         configuration=digest_configuration(job, specs),
         events=open_events(job, stores, clock, say),
         spark=spark,
+        dagster_run_id=dagster_run_id,
     )
-    connection = _read_log_connection(job)
-    needs = find_spark_needs(job, specs)
+    connection = _find_connection(job, resources)
+    needs = find_spark_needs(job, specs, resources)
     for urn, need in needs.items():
         say(f"{urn}: rows by Spark, since {need}")
     policy = check_sink_job(job)
@@ -173,7 +143,7 @@ _Opened = Callable[[DatasetId], DatasetSink]
 
 
 def _open_by_spark(
-    connection: LogConnection, job: JobSpec, urn: DatasetUrn, spec: DatasetSpec, policy: RollPolicy
+    connection: OpensEpochs, job: JobSpec, urn: DatasetUrn, spec: DatasetSpec, policy: RollPolicy
 ) -> _Opened:
     source, spans = connection.open_epochs(job, urn, spec), connection.open_spans(job, urn, spec)
     return lambda dataset_id: DatasetSink(
@@ -182,7 +152,7 @@ def _open_by_spark(
 
 
 def _open_by_arrow(
-    connection: LogConnection,
+    connection: OpensEpochs,
     job: JobSpec,
     urn: DatasetUrn,
     spec: DatasetSpec,
@@ -210,9 +180,9 @@ def _open_by_arrow(
     )
 
 
-def _read_log_connection(job: JobSpec) -> LogConnection:
-    connection = read_connection(job.source, os.environ)
-    if not isinstance(connection, LogConnection):
+def _find_connection(job: JobSpec, resources: RunResources) -> OpensEpochs:
+    connection = resources.connection or read_connection(job.source, os.environ)
+    if not isinstance(connection, OpensEpochs):
         raise RejectedError("expected a log", field="source.type", hint="A sink follows a log.")
     return connection
 
@@ -222,15 +192,3 @@ def make_first_lanes(job: JobSpec, stores: Stores, dataset_ids: Sequence[Dataset
     for dataset_id, found in stores.lanes.load(*dataset_ids).items():
         if len(found.lanes) == 1 and found.count < job.sink.lanes:
             stores.lanes.spread(dataset_id, job.sink.lanes)
-
-
-def digest_configuration(job: JobSpec, specs: Mapping[DatasetUrn, DatasetSpec]) -> str:
-    """Of what a worker does to records. How many lanes there are at first is no part of it."""
-    said = {
-        "release": __version__,
-        "source": job.source.model_dump(mode="json"),
-        "destination": job.destination,
-        "sink": job.sink.model_dump(mode="json", exclude={"lanes"}),
-        "datasets": {urn: spec.model_dump(mode="json") for urn, spec in sorted(specs.items())},
-    }
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()

@@ -4,13 +4,16 @@ A lane changes (it joins, leaves, gets or gives vnodes) at a barrier only, when 
 is given back and rests, and its next holder goes on from the log; the others go on.
 """
 
+import datetime as dt
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Final
 
 from gobblin_assets.commit.lanes import DatasetLanes
 from gobblin_assets.commit.sequence import Publication
-from gobblin_assets.errors import FencedError, GobblinError, RejectedError
+from gobblin_assets.errors import FencedError, GobblinError
+from gobblin_assets.jobs.sink.alike_workers import refuse_other
 from gobblin_assets.jobs.sink.cut_publishing import CutPublisher
 from gobblin_assets.jobs.sink.dataset_sink import DatasetSink
 from gobblin_assets.jobs.sink.held_lane import HeldLane, LaneCut
@@ -21,24 +24,25 @@ from gobblin_assets.jobs.sink.sink_ports import SinkPorts
 from gobblin_assets.jobs.sink.sink_progress import SinkProgress
 from gobblin_assets.model.state import DatasetId, DatasetState, LaneId, RunId
 from gobblin_assets.model.urn import JobName
-from gobblin_assets.spec.job_spec import JobSpec
 from gobblin_assets.state.sink_workers import SinkWorkerRow
 
 DISCOVER_EVERY_S: Final = 30.0
 """How often a log is asked for new vnodes."""
 
+LEFT_OVER_MAX: Final = 100
+"""Publications that nobody marked, in one look."""
 
-def refuse_other(job: JobSpec, other: SinkWorkerRow) -> RejectedError:
-    return RejectedError(
-        f"{other.owner} works on the sink {job.job} by another job file or release, or on other datasets",
-        field="sink",
-        hint="Stop the workers that have the old one first: `gobblin-assets sink status` shows them.",
-    )
+MEASURE_EVERY_S: Final = 5.0
+"""How often the lag is measured anew."""
 
 
 @dataclass(slots=True)
 class SinkLanes:
-    """``is_drained``: somebody asked the worker to end."""
+    """``is_drained``: somebody asked the worker to end.
+
+    ``looked_at``: the worker's clock when it last looked at the log. What it begins from then on is of windows that are
+    open then, or later; what it began before is in the log. ``lags``: of the datasets that it reads.
+    """
 
     ports: SinkPorts
     sinks: Mapping[DatasetId, DatasetSink]
@@ -47,16 +51,27 @@ class SinkLanes:
     publisher: CutPublisher
     progress: SinkProgress
     is_drained: bool = False
+    looked_at: dt.datetime | None = None
+    lags: Mapping[DatasetId, int] = field(default_factory=dict)
+    _measure_at_s: float = 0.0
 
     def count_in(self) -> Sequence[SinkWorkerRow]:
-        """Be counted as alive for as long as leases last; returns all live workers."""
+        """Be counted as alive for as long as leases last; returns all live workers. Any thread may call it."""
         ports = self.ports
-        me = SinkWorkerRow(self.run_id, self.holding.holder.owner, ports.configuration)
+        me = SinkWorkerRow(
+            self.run_id,
+            self.holding.holder.owner,
+            ports.configuration,
+            looked_at=self.looked_at,
+            lags=self.lags,
+        )
         return ports.stores.sink_workers.beat(JobName(ports.job.job), me, ttl_s=ports.job.lease.ttl_s)
 
     def look(self, now_s: float) -> None:
         """Look at the log once: count the workers, take and give back, and note what the lanes are to do."""
         ports = self.ports
+        self.looked_at = ports.clock.now()
+        self._measure_lags(now_s)
         workers = self.count_in()
         self.is_drained = any(each.is_drained for each in workers if each.run_id == self.run_id)
         for other in workers:
@@ -80,6 +95,18 @@ class SinkLanes:
             found = ports.stores.lanes.load(*self.sinks)
         for sink in ready:
             self._note_changes(sink, found[sink.dataset_id])
+
+    def _measure_lags(self, now_s: float) -> None:
+        """Of the datasets that are read. A log that does not answer leaves its dataset out."""
+        if now_s < self._measure_at_s:
+            return
+        self._measure_at_s = now_s + MEASURE_EVERY_S
+        lags: dict[DatasetId, int] = {}
+        for dataset_id, sink in self.sinks.items():
+            if sink.reader is not None:
+                with suppress(GobblinError):
+                    lags[dataset_id] = sum(sink.reader.measure_lag().values())
+        self.lags = lags
 
     def _is_started(self, sink: DatasetSink, now_s: float) -> bool:
         """Whether the log has said where its vnodes begin."""
@@ -224,6 +251,15 @@ class SinkLanes:
             self.ports.stores.commits.mark_announced(*published)
         except GobblinError as error:
             self.ports.say(f"publications are marked later: {error}")
+
+    def mark_left_over(self) -> None:
+        """Mark publications of the lanes held here of which nobody did so: their holder died behind their end."""
+        held = {(lane.dataset_id, lane.number) for sink in self.sinks.values() for lane in sink.lanes.values()}
+        found = self.ports.stores.commits.list_unannounced(job=JobName(self.ports.job.job), limit=LEFT_OVER_MAX)
+        # A run's own is told by the next run, or by a recovery.
+        mine = [each for each in found if (each.dataset_id, each.lane_number) in held and "epoch" in each.details]
+        if mine:
+            self.ports.stores.commits.mark_announced(*(each.sequence_id for each in mine))
 
     def _note_published(self, lane: HeldLane, publication: Publication, positions: Mapping[str, int]) -> None:
         lane.version = publication.lane_version

@@ -38,6 +38,7 @@ class SinkPorts:
     """``fs`` is the destination's file system. ``wait(seconds)`` waits at most so long, and says whether to stop.
 
     ``configuration``: a digest of what the worker does to records. ``spark`` None: no dataset needs it.
+    ``dagster_run_id``: of the Dagster run that the worker is, if it is one.
     """
 
     job: JobSpec
@@ -52,3 +53,4 @@ class SinkPorts:
     configuration: str
     events: Events = NO_SINKS
     spark: SinkSpark | None = None
+    dagster_run_id: str | None = None

@@ -9,6 +9,11 @@ from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 from gobblin_assets.spec.source_spec import LogSourceSpec
 
 
+def has_sink(job: JobSpec) -> bool:
+    """Whether the job file says that the job has a sink."""
+    return "sink" in job.model_fields_set and isinstance(job.source, LogSourceSpec)
+
+
 def check_sink_job(job: JobSpec) -> RollPolicy:
     """The job's roll policy. RejectedError names the field and the fix."""
     if not isinstance(job.source, LogSourceSpec):

@@ -90,7 +90,7 @@ class SinkWorker:
         holding = LaneHolding(
             ports,
             keeper,
-            Holder(owner_text(), run_id),
+            Holder(owner_text(), run_id, ports.dagster_run_id),
             driver,
             Abandonment(ports.stores.commits, ports.open_file_system, ports.interrupt),
             self._publisher.open_files,
@@ -101,7 +101,7 @@ class SinkWorker:
     def run(self) -> None:
         """Work until the ports' ``wait`` says to stop; then end behind a cut, and give all lanes back."""
         ports, holding, job = self.ports, self._lanes.holding, JobName(self.ports.job.job)
-        ports.stores.runs.begin(NewRun(self._lanes.run_id, job, holding.holder.owner))
+        ports.stores.runs.begin(NewRun(self._lanes.run_id, job, holding.holder.owner, ports.dagster_run_id))
         state, error = WorkingState.FAILED, None
         holding.keeper.start()
         try:
@@ -221,6 +221,9 @@ class SinkWorker:
             )
             if cut is None and is_over and lane.writer.can_commit:
                 cut = lane.writer.commit()
+                if cut is None:
+                    # Without rows: those that come belong to the window that is open then, and this one can close.
+                    self._publisher.close_attempts([lane], "its window ended")
             if cut is not None:
                 cuts.append(LaneCut(lane, cut))
         self._lanes.publish(sink, cuts)
@@ -262,6 +265,7 @@ class SinkWorker:
             )
             for error in (each for each in outcomes if isinstance(each, GobblinError)):
                 ports.say(f"cleanup is left to the next time: {error}")
+            self._lanes.mark_left_over()
             for sink in self.sinks.values():
                 if any(lane.number == 0 for lane in sink.lanes.values()):
                     ports.destination.prune(sink.urn)

@@ -5,6 +5,7 @@ from gobblin_assets.state.postgres.events import PostgresEventStore
 from gobblin_assets.state.postgres.leases import PostgresLeaseStore
 from gobblin_assets.state.postgres.rate_shares import PostgresRateShareStore
 from gobblin_assets.state.postgres.runs import PostgresRunStore
+from gobblin_assets.state.postgres.sink_windows import PostgresSinkWindowStore
 from gobblin_assets.state.postgres.sink_workers import PostgresSinkWorkerStore
 
 __all__ = [
@@ -13,5 +14,6 @@ __all__ = [
     "PostgresLeaseStore",
     "PostgresRateShareStore",
     "PostgresRunStore",
+    "PostgresSinkWindowStore",
     "PostgresSinkWorkerStore",
 ]

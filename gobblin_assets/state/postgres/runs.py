@@ -51,6 +51,9 @@ _LIST_LAPSED = text("""
                SELECT FROM gobblin.lease l
                 WHERE l.run_id = r.run_id AND l.owner IS NOT NULL AND l.expires_at > clock_timestamp()
            )
+       AND NOT EXISTS (
+               SELECT FROM gobblin.sink_worker w WHERE w.run_id = r.run_id AND w.expires_at > clock_timestamp()
+           )
      ORDER BY r.started_at, r.run_id
      LIMIT :limit
 """)

@@ -5,15 +5,18 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, Row, text
 
+from gobblin_assets.db.json_column import to_jsonb
 from gobblin_assets.db.transactions import transact
-from gobblin_assets.model.state import RunId
+from gobblin_assets.model.state import DatasetId, LaneId, RunId
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.state.sink_workers import SinkWorkerRow
 
 _BEAT = text("""
-    INSERT INTO gobblin.sink_worker (run_id, job, owner, configuration, expires_at)
-    VALUES (:run_id, :job, :owner, :configuration, clock_timestamp() + make_interval(secs => :ttl_s))
-        ON CONFLICT (run_id) DO UPDATE SET expires_at = excluded.expires_at
+    INSERT INTO gobblin.sink_worker (run_id, job, owner, configuration, expires_at, looked_at, lags)
+    VALUES (:run_id, :job, :owner, :configuration, clock_timestamp() + make_interval(secs => :ttl_s), :looked_at,
+            CAST(:lags AS jsonb))
+        ON CONFLICT (run_id) DO UPDATE
+       SET expires_at = excluded.expires_at, looked_at = excluded.looked_at, lags = excluded.lags
 """)
 
 _FORGET_DEAD = text("""
@@ -25,9 +28,10 @@ _FORGET_DEAD = text("""
 """)
 
 _LIST_LIVE = text("""
-    SELECT run_id, owner, configuration, is_drained FROM gobblin.sink_worker
-     WHERE job = :job AND expires_at > clock_timestamp()
-     ORDER BY run_id
+    SELECT w.run_id, w.owner, w.configuration, w.is_drained, w.looked_at, w.lags, r.dagster_run_id
+      FROM gobblin.sink_worker w LEFT JOIN gobblin.run r USING (run_id)
+     WHERE w.job = :job AND w.expires_at > clock_timestamp()
+     ORDER BY w.run_id
 """)
 
 _DRAIN = text("""
@@ -53,6 +57,8 @@ class PostgresSinkWorkerStore:
                     "owner": worker.owner,
                     "configuration": worker.configuration,
                     "ttl_s": ttl_s,
+                    "looked_at": worker.looked_at,
+                    "lags": to_jsonb({str(dataset_id): lag for dataset_id, lag in worker.lags.items()}),
                 },
             )
             connection.execute(_FORGET_DEAD, {"job": job})
@@ -71,4 +77,15 @@ class PostgresSinkWorkerStore:
 
 
 def _workers(rows: Iterable[Row[Any]]) -> list[SinkWorkerRow]:
-    return [SinkWorkerRow(RunId(row.run_id), row.owner, row.configuration, row.is_drained) for row in rows]
+    return [
+        SinkWorkerRow(
+            RunId(row.run_id),
+            row.owner,
+            row.configuration,
+            row.is_drained,
+            row.looked_at,
+            {DatasetId(LaneId(int(dataset_id))): lag for dataset_id, lag in row.lags.items()},
+            row.dagster_run_id,
+        )
+        for row in rows
+    ]

@@ -1,0 +1,191 @@
+"""Tells Dagster of what a sink's workers publish: a materialization of each window that is closed, and observations.
+
+Workers may be plain processes, so the sink sensor tells in their place. A window is told at least once: first Dagster
+gets the event, then the log remembers it. Two daemons that look at once may both tell it.
+"""
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, cast
+
+import dagster as dg
+
+from gobblin_assets.dagster.instances import telling
+from gobblin_assets.dagster.layout import JobLayout
+from gobblin_assets.dagster.metadata import DATA_VERSION_TAG, SEQUENCE_ID
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.jobs.sink.closed_windows import list_due
+from gobblin_assets.model.partition import AssetPartition
+from gobblin_assets.model.state import DatasetId
+from gobblin_assets.model.urn import DatasetUrn, JobName, Role
+from gobblin_assets.run.stores import Stores
+from gobblin_assets.spec.job_options import DatasetOptions
+from gobblin_assets.spec.job_spec import JobSpec
+from gobblin_assets.spec.partition_keys import asset_partition, open_partition
+from gobblin_assets.state.sink_windows import DatasetLook, WindowCounts, WindowNews
+from gobblin_assets.state.sink_workers import SinkWorkerRow, sum_lags
+
+TELL_EVERY_S: Final = 60.0
+"""Of one partition, and of one dataset, Dagster is told at most so often."""
+
+TOLD_PER_TICK_MAX: Final = 100
+"""Windows in one tick: each is a few milliseconds of Dagster's storage, and the next tick tells the rest."""
+
+_NEVER: Final = dt.datetime.max.replace(tzinfo=dt.UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class SinkSight:
+    """A sink at one moment. ``workers``: the live ones, asked before the datasets were looked at."""
+
+    workers: Sequence[SinkWorkerRow]
+    ids: Mapping[DatasetUrn, DatasetId]
+    looks: Mapping[DatasetUrn, DatasetLook]
+
+    def lag_of(self, urn: DatasetUrn) -> int | None:
+        """Records that are not published, as far as workers read them; None: no worker has said it."""
+        return sum_lags(self.workers, self.ids[urn])
+
+
+def look_at_sink(layout: JobLayout, stores: Stores) -> SinkSight:
+    """The job's datasets that a worker or a run has registered. Two statements, in the order that the rule asks for."""
+    job = JobName(layout.job.job)
+    workers = stores.sink_workers.list_live(job)
+    ids = {urn: state.dataset_id for urn, state in stores.datasets.load(job, list(layout.datasets)).items()}
+    found = stores.sink_windows.look(list(ids.values()))
+    return SinkSight(workers, ids, {urn: found[dataset_id] for urn, dataset_id in ids.items() if dataset_id in found})
+
+
+def tell_windows(layout: JobLayout, stores: Stores, instance: dg.DagsterInstance, sight: SinkSight) -> int:
+    """Materializations of what is due; returns how many partitions were told, none of them for an empty cut.
+
+    RetryableError when Dagster does not take an event: the next tick tells it.
+    """
+    due: list[tuple[DatasetUrn, WindowNews]] = []
+    for urn, look in sight.looks.items():
+        found = list_due(look, sight.workers, partial(_find_end, layout.datasets[urn]), every_s=TELL_EVERY_S)
+        due += [(urn, news) for news in found]
+    told = 0
+    for urn, news in due[:TOLD_PER_TICK_MAX]:
+        counts = stores.sink_windows.count(sight.ids[urn], news.partition)
+        if counts is None:
+            continue
+        if counts.row_count != (news.told_row_count or 0):
+            _tell(layout, instance, sight, urn, news, counts)
+            told += 1
+        version = max(counts.version, news.version)
+        stores.sink_windows.mark_told(sight.ids[urn], news.partition, version=version, row_count=counts.row_count)
+    return told
+
+
+def observe(layout: JobLayout, stores: Stores, instance: dg.DagsterInstance, sight: SinkSight) -> None:
+    """One observation of each dataset that is due, while workers are at it.
+
+    An observation that is claimed and then not made is left out: the next one says more.
+    """
+    if not sight.workers:
+        return
+    claimed = stores.sink_windows.claim_observations([sight.ids[urn] for urn in sight.looks], every_s=TELL_EVERY_S)
+    for urn, look in sight.looks.items():
+        window = _open_window(layout, urn, look.now) if sight.ids[urn] in claimed else None
+        if window is None:
+            continue
+        counts = stores.sink_windows.count(sight.ids[urn], window.key or "")
+        key = layout.get_key(urn)
+        metadata = _describe_progress(layout, sight, urn, counts)
+        with telling(key):
+            instance.report_runless_asset_event(
+                dg.AssetObservation(asset_key=key, partition=window.key, metadata=metadata)
+            )
+
+
+def _find_end(dataset: DatasetOptions, key: str) -> dt.datetime | None:
+    try:
+        window = asset_partition(dataset, key or None).window
+    except RejectedError:
+        # The job's partitions have changed: Dagster has no such partition any more.
+        return _NEVER
+    return None if window is None else window.end
+
+
+def _open_window(layout: JobLayout, urn: DatasetUrn, now: dt.datetime) -> AssetPartition | None:
+    try:
+        return open_partition(layout.datasets[urn], now)
+    except RejectedError:
+        return None
+
+
+def _tell(
+    layout: JobLayout,
+    instance: dg.DagsterInstance,
+    sight: SinkSight,
+    urn: DatasetUrn,
+    news: WindowNews,
+    counts: WindowCounts,
+) -> None:
+    key = news.partition or None
+    where = urn if key is None else f"{urn} [{key}]"
+    late = ", late rows came" if key is not None and news.told_row_count else ""
+    for role in layout.roles:
+        rows = counts.row_counts.get(role, 0)
+        metadata: dict[str, dg.MetadataValue] = {"gobblin/rows": dg.MetadataValue.int(rows)}
+        if role is Role.DATA:
+            metadata |= _describe_counts(counts) | _describe_workers(sight, urn)
+            name = "dagster/row_count" if key is None else "dagster/partition_row_count"
+            metadata[name] = dg.MetadataValue.int(rows)
+        metadata |= {
+            "dagster/uri": dg.MetadataValue.text(layout.uri_of(urn, role)),
+            "gobblin/version": dg.MetadataValue.int(counts.version),
+            SEQUENCE_ID: dg.MetadataValue.text(str(counts.sequence_id)),
+        }
+        asset_key = layout.get_key(urn, role)
+        with telling(asset_key):
+            instance.report_runless_asset_event(
+                dg.AssetMaterialization(
+                    asset_key=asset_key,
+                    partition=key,
+                    description=f"Published {where}: rows: {rows:,}, files: {counts.file_count:,}{late}",
+                    metadata=metadata,
+                    tags={DATA_VERSION_TAG: str(counts.sequence_id)},
+                )
+            )
+
+
+def _describe_counts(counts: WindowCounts) -> dict[str, dg.MetadataValue]:
+    metadata: dict[str, dg.MetadataValue] = {
+        "gobblin/files": dg.MetadataValue.int(counts.file_count),
+        "gobblin/bytes": dg.MetadataValue.int(counts.file_bytes),
+        "gobblin/dead_letters": dg.MetadataValue.int(counts.row_counts.get(Role.DEAD_LETTER, 0)),
+        "gobblin/publications": dg.MetadataValue.int(counts.publication_count),
+    }
+    if counts.epoch is not None:
+        metadata["gobblin/epoch"] = dg.MetadataValue.int(counts.epoch)
+    return metadata
+
+
+def _describe_workers(sight: SinkSight, urn: DatasetUrn) -> dict[str, dg.MetadataValue]:
+    metadata: dict[str, dg.MetadataValue] = {"gobblin/workers": dg.MetadataValue.int(len(sight.workers))}
+    if (lag := sight.lag_of(urn)) is not None:
+        metadata["gobblin/lag"] = dg.MetadataValue.int(lag)
+    return metadata
+
+
+def _describe_progress(
+    layout: JobLayout, sight: SinkSight, urn: DatasetUrn, counts: WindowCounts | None
+) -> dict[str, dg.MetadataValue]:
+    """``counts``: of the window that is open."""
+    job = cast("JobSpec", layout.job)
+    lanes = [lane for lane in sight.looks[urn].lanes if lane.vnode_count]
+    rows = 0 if counts is None else counts.row_counts.get(Role.DATA, 0)
+    metadata: dict[str, dg.MetadataValue] = {"gobblin/rows": dg.MetadataValue.int(rows)}
+    if counts is not None:
+        metadata |= _describe_counts(counts)
+    metadata |= _describe_workers(sight, urn)
+    metadata["gobblin/lanes"] = dg.MetadataValue.int(len(lanes))
+    metadata["gobblin/lanes_held"] = dg.MetadataValue.int(sum(lane.holder is not None for lane in lanes))
+    epochs = [lane.epoch for lane in lanes if lane.epoch is not None]
+    if job.sink.barriers == "log" and lanes and len(epochs) == len(lanes):
+        metadata["gobblin/epoch_of_all_lanes"] = dg.MetadataValue.int(min(epochs))
+    return metadata

@@ -1,0 +1,56 @@
+"""Judgements of a sink as it is at work: its lanes, and its lag. Pure."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from gobblin_assets.commit.driver import describe_ways_out
+from gobblin_assets.jobs.asset_view import DeclaredCheck
+from gobblin_assets.model.wording import count_of
+from gobblin_assets.run.job_kind import CheckResult
+from gobblin_assets.spec.job_spec import JobSpec
+from gobblin_assets.state.sink_windows import LaneLook
+
+LANES_CHECK: Final = "sink_lanes"
+SINK_LAG_CHECK: Final = "sink_lag"
+
+
+def declare_sink_checks(job: JobSpec) -> Iterator[DeclaredCheck]:
+    """The checks of each dataset of a sink."""
+    lag_max = job.sink.lag_max
+    yield DeclaredCheck(LANES_CHECK, "Each lane with partitions is held, and no lane is BLOCKED.", of_sink=True)
+    limit = "" if lag_max is None else f": at most {lag_max:,}"
+    yield DeclaredCheck(SINK_LAG_CHECK, f"Records that are not published{limit}.", of_sink=True)
+
+
+def judge_lanes(lanes: Sequence[LaneLook], *, worker_count: int) -> CheckResult:
+    """``blocking`` stands for an error: a lane is BLOCKED, and a person is needed."""
+    blocked = [(lane, lane.unfinished) for lane in lanes if lane.unfinished is not None and lane.unfinished.is_blocked]
+    free = [lane.number for lane in lanes if lane.vnode_count and lane.holder is None]
+    figures: dict[str, object] = {
+        "lanes": sum(lane.vnode_count > 0 for lane in lanes),
+        "lanes_free": len(free),
+        "lanes_blocked": len(blocked),
+    }
+    if blocked:
+        rows = [
+            f"lane {lane.number}, sequence {each.sequence_id}: {each.error or 'no reason was given'} "
+            f"{describe_ways_out(each.sequence_id)}"
+            for lane, each in blocked
+        ]
+        said = f"{count_of(len(blocked), 'lane is', 'lanes are')} BLOCKED: {rows[0]}"
+        return CheckResult(LANES_CHECK, False, blocking=True, description=said, figures={**figures, "blocked": rows})
+    if free:
+        who = "no worker is alive" if not worker_count else "workers have not taken them"
+        said = f"{count_of(len(free), 'lane', 'lanes')} with partitions wait for a worker, and {who}."
+        return CheckResult(LANES_CHECK, False, blocking=False, description=said, figures=figures)
+    return CheckResult(LANES_CHECK, True, blocking=False, description="", figures=figures)
+
+
+def judge_sink_lag(lag: int | None, *, lag_max: int | None) -> CheckResult:
+    """``lag``: records that are not published; None: no worker says it. Without ``lag_max`` it passes."""
+    figures: dict[str, object] = {} if lag is None else {"lag": lag}
+    if lag_max is not None:
+        figures["lag_max"] = lag_max
+    passed = lag is None or lag_max is None or lag <= lag_max
+    said = "The lag is not known: no worker reads." if lag is None else f"{lag:,} records are not published."
+    return CheckResult(SINK_LAG_CHECK, passed, blocking=False, description=said, figures=figures)

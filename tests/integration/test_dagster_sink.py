@@ -1,0 +1,171 @@
+"""Dagster runs that are workers of a sink, over a real broker: their ends, their reports, and what they refuse."""
+
+import datetime as dt
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from sqlalchemy import Engine, text
+
+from demo.kafka.broker import KafkaBroker
+from gobblin_assets.dagster.factory import build_gobblin_definitions
+from gobblin_assets.dagster.resources import CommitStoreResource, KafkaConnectionResource, gobblin_resources
+from gobblin_assets.model.urn import JobName
+from gobblin_assets.run.postgres import open_stores
+from tests.support.kafka import produce
+from tests.support.spark import wait_until
+
+DAILY = {"kind": "daily", "start": "2026-01-01"}
+
+
+@dataclass
+class Shop:
+    """One topic, the job that has a sink over it, and its Dagster instance."""
+
+    instance: dg.DagsterInstance
+    engine: Engine
+    database_url: str
+    bootstrap: str
+    folder: Path
+    topic: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def define(self) -> dg.Definitions:
+        job = {
+            "job": "events",
+            "source": {"type": "kafka", "connection": "kafka"},
+            "destination": str(self.folder / "lake"),
+            "datasets": [{"topic": self.topic, "kafka": {"value": {"format": "string"}}, "partitions": DAILY}],
+            "sink": {"lanes": 2, "every_s": 0.2, "roll": {"age_s": 0}},
+            "lease": {"ttl_s": 5},
+            **self.options,
+        }
+        resources = gobblin_resources(
+            {"kafka": KafkaConnectionResource(bootstrap_servers=self.bootstrap, timeout_s=15.0)},
+            stores=CommitStoreResource(database_url=self.database_url),
+        )
+        return dg.Definitions.merge(build_gobblin_definitions(job), dg.Definitions(resources=resources))
+
+    def run(self, config: Mapping[str, object], *, partition: str | None = None) -> dg.DagsterRun:
+        result = (
+            self.define()
+            .resolve_job_def("events_daily")
+            .execute_in_process(
+                instance=self.instance,
+                run_config={"ops": {"events": {"config": dict(config)}}},
+                partition_key=partition,
+                raise_on_error=False,
+            )
+        )
+        run = self.instance.get_run_by_id(result.run_id)
+        assert run is not None
+        return run
+
+    def failure_of(self, run: dg.DagsterRun) -> str:
+        told = [record.dagster_event for record in self.instance.all_logs(run.run_id)]
+        (failure,) = [event.step_failure_data.user_failure_data for event in told if event and event.is_step_failure]
+        assert failure is not None
+        return str(failure.description)
+
+    def said(self, run: dg.DagsterRun) -> list[str]:
+        return [record.user_message for record in self.instance.all_logs(run.run_id)]
+
+    def rows(self) -> int:
+        query = "SELECT coalesce(sum(row_count), 0) FROM gobblin.commit_sequence WHERE state = 'DONE'"
+        return int(str(self.ask(query)))
+
+    def ask(self, query: str) -> object:
+        with self.engine.connect() as connection:
+            return connection.execute(text(query)).scalar()
+
+    def materializations(self) -> int:
+        key = dg.AssetKey(["events", self.topic])
+        return len(self.instance.fetch_materializations(key, limit=10).records)
+
+
+@pytest.fixture
+def shop(
+    tmp_path: Path, kafka_broker: KafkaBroker, engine: Engine, database_url: str, topic: Callable[..., str]
+) -> Iterator[Shop]:
+    name = topic("orders", 2)
+    with dg.instance_for_test(temp_dir=str(tmp_path)) as instance:
+        yield Shop(instance, engine, database_url, kafka_broker.bootstrap, tmp_path, name)
+
+
+def in_thread(*steps: Callable[[], object]) -> threading.Thread:
+    """Begin the steps, one after the other, in a thread of their own."""
+    thread = threading.Thread(target=lambda: [step() for step in steps])
+    thread.start()
+    return thread
+
+
+def test_a_run_works_for_its_time_and_ends_behind_a_cut_without_a_materialization(shop: Shop) -> None:
+    produce(shop.bootstrap, shop.topic, [b"one", b"two"])
+    seen: list[object] = []
+    more = in_thread(
+        lambda: wait_until(lambda: shop.rows() == 2, "the first publication"),
+        lambda: seen.append(shop.ask("SELECT state FROM gobblin.run")),
+        lambda: seen.extend(open_stores(shop.engine).sink_workers.list_live(JobName("events"))),
+        lambda: produce(shop.bootstrap, shop.topic, [b"three"]),
+    )
+    run = shop.run({"sink_s": 4.0})
+    more.join()
+
+    assert run.status is dg.DagsterRunStatus.SUCCESS
+    assert shop.rows() == 3
+    state, worker = seen
+    assert state == "RUNNING"
+    assert getattr(worker, "dagster_run_id", None) == run.run_id
+    assert shop.ask("SELECT state FROM gobblin.run") == "COMMITTED"
+    assert shop.ask("SELECT count(*) FROM gobblin.lease WHERE expires_at > clock_timestamp()") == 0
+    assert any("2 of 2 lanes held" in line for line in shop.said(run))
+    assert shop.materializations() == 0
+
+
+@pytest.mark.parametrize("by", ["a person", "the machine"])
+def test_a_run_that_is_terminated_ends_behind_a_cut(shop: Shop, by: str) -> None:
+    produce(shop.bootstrap, shop.topic, [b"one", b"two"])
+
+    def terminate() -> None:
+        if by == "a person":
+            (run,) = shop.instance.get_runs()
+            shop.instance.report_run_canceling(run)
+        os.kill(os.getpid(), signal.SIGINT if by == "a person" else signal.SIGTERM)
+
+    terminating = in_thread(lambda: wait_until(lambda: shop.rows() == 2, "the publication"), terminate)
+    run = shop.run({"sink_s": 200.0}, partition=dt.datetime.now(dt.UTC).strftime("%Y-%m-%d"))
+    terminating.join()
+
+    assert run.status is (dg.DagsterRunStatus.CANCELED if by == "a person" else dg.DagsterRunStatus.FAILURE)
+    assert any("given back" in line for line in shop.said(run))
+    assert shop.ask("SELECT state FROM gobblin.run") == "COMMITTED"
+
+
+@pytest.mark.parametrize(
+    ("config", "partition", "reason"),
+    [
+        ({"sink_s": -1.0}, None, "sink_s: expected a number of seconds above 0, found -1.0"),
+        ({"sink_s": 5.0, "mode": "refresh"}, None, "sink_s: a stream goes on from the watermarks"),
+        ({"sink_s": 5.0}, "2026-01-01", "sink_s: a stream of"),
+        ({"sink_s": 5.0, "stream_s": 5.0}, dt.datetime.now(dt.UTC).strftime("%Y-%m-%d"), "a worker of a sink"),
+    ],
+    ids=["no time", "something else as well", "a closed window", "a stream"],
+)
+def test_what_a_worker_can_not_do_fails_the_run_with_the_reason(
+    shop: Shop, config: dict[str, object], partition: str | None, reason: str
+) -> None:
+    run = shop.run(config, partition=partition)
+    assert run.status is dg.DagsterRunStatus.FAILURE
+    assert reason in shop.failure_of(run)
+
+
+def test_a_dataset_that_is_no_sink_s_fails_the_run_with_its_field(shop: Shop) -> None:
+    dataset = {"topic": shop.topic, "partitions": DAILY, "writer": {"partition_by": ["value"]}}
+    shop.options = {"datasets": [dataset]}
+    assert "partition_by: " in shop.failure_of(shop.run({"sink_s": 5.0}))
