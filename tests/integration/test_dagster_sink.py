@@ -167,5 +167,5 @@ def test_what_a_worker_can_not_do_fails_the_run_with_the_reason(
 
 def test_a_dataset_that_is_no_sink_s_fails_the_run_with_its_field(shop: Shop) -> None:
     dataset = {"topic": shop.topic, "partitions": DAILY, "writer": {"partition_by": ["value"]}}
-    shop.options = {"datasets": [dataset]}
-    assert "partition_by: " in shop.failure_of(shop.run({"sink_s": 5.0}))
+    shop.options = {"datasets": [dataset], "sink": {"format": "json"}}
+    assert "sink.format: " in shop.failure_of(shop.run({"sink_s": 5.0}))
