@@ -39,6 +39,13 @@ class SparkChoice:
         """Nothing starts yet. Without options: the home's warm server if it answers, else Spark inside this process."""
         return SparkEngine(master=self.master, remote=self.remote, more_jars=find_jar_options(), say=say)
 
+    def environment(self) -> dict[str, str]:
+        """The variables by which a command in another process has the same options. A URL may hold a token."""
+        context = click.get_current_context(silent=True)
+        jars = {} if context is None else {name: context.meta.get(f"{_META}.{name}") for name in ("packages", "jars")}
+        given = {"master": self.master, "remote": self.remote, **jars}
+        return {f"GOBBLIN_SPARK_{name.upper()}": str(value) for name, value in given.items() if value}
+
 
 def jar_options(command: _Command) -> _Command:
     """--packages and --jars, which ``find_jar_options`` finds; the command itself does not see them."""

@@ -1,5 +1,6 @@
 """Commands on sinks: workers that publish logs, the lanes that they share, and what stands where."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -59,19 +60,21 @@ def run(job_file: Path, datasets: Sequence[str], workers: int, master: str | Non
     """
     job = read_job(job_file)
     needs = find_spark_needs(job, read_sink_datasets(job, datasets))
-    stop = StopRequest()
+    stop, choice = StopRequest(), SparkChoice(master, remote)
     if workers > 1:
         command = [sys.executable, "-m", "gobblin_assets.cli", "sink", "run", str(job_file)]
         command += [part for urn in datasets for part in ("--dataset", urn)]
-        command += [
-            part for name, value in (("--master", master), ("--remote", remote)) if value for part in (name, value)
-        ]
-        group = WorkerGroup(lambda: subprocess.Popen(command, process_group=0), workers, say)  # noqa: S603  this program itself
+        environment = {**os.environ, **choice.environment()}
+        group = WorkerGroup(
+            lambda: subprocess.Popen(command, process_group=0, env=environment),  # noqa: S603  this program itself
+            workers,
+            say,
+        )
         with heed_stop_signals(say, stop):
             if not group.run(stop.wait):
                 click.get_current_context().exit(EXIT_FAILED)
         return
-    spark = SparkChoice(master, remote).open()
+    spark = choice.open()
     if needs:
         # Before the signals are ours: a classic session takes SIGINT for itself when it opens.
         spark.get_session(job)

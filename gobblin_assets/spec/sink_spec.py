@@ -11,7 +11,9 @@ class RollSpec(SpecModel):
     """When the open, invisible files of a lane are closed and published: at the first barrier behind any bound."""
 
     rows_max: Whole | None = Field(None, ge=1, description="So many rows are gathered.")
-    bytes_max: Whole | None = Field(128 * MIB, ge=1, description="So many bytes are written.")
+    bytes_max: Whole | None = Field(
+        128 * MIB, ge=1, description="So many bytes are written; or, where Spark makes the rows, have come as records."
+    )
     age_s: float | None = Field(
         10.0, ge=0, allow_inf_nan=False, description="The first row has waited so long; 0: at each barrier with rows."
     )

@@ -138,6 +138,7 @@ def test_converters_row_policies_and_directories_by_value_are_those_of_a_run(
             "rows": [{"name": "small", "check": "n < 10", "on_failure": "err_file"}],
         },
         writer={"partition_by": ["country"], "event_time": {"column": "at"}},
+        partitions={"kind": "monthly", "start": "2020-01-01"},
     )
 
     sink.work()

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from sqlalchemy import Engine
 
 from demo.kafka.broker import KafkaBroker
+from gobblin_assets.cli.exit_codes import EXIT_FAILED
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.urn import Role
 from gobblin_assets.spark.connect_server import ConnectServer
@@ -135,15 +136,9 @@ def is_stopped(pid: int) -> bool:
 
 
 @pytest.fixture
-def shop(
-    tmp_path: Path, kafka_broker: KafkaBroker, engine: Engine, database_url: str, connect: ConnectServer
-) -> Iterator[TopicShop]:
+def shop(tmp_path: Path, kafka_broker: KafkaBroker, engine: Engine, database_url: str) -> Iterator[TopicShop]:
     standby = StandbyCommands(tmp_path)
-    variables = {
-        "GOBBLIN_HOME": str(tmp_path / "home"),
-        "GOBBLIN_DATABASE_URL": database_url,
-        "GOBBLIN_SPARK_REMOTE": connect.url,
-    }
+    variables = {"GOBBLIN_HOME": str(tmp_path / "home"), "GOBBLIN_DATABASE_URL": database_url}
     made = TopicShop(tmp_path, kafka_broker, engine, standby, variables, BY_SPARK)
     yield made
     standby.stop()
@@ -151,9 +146,12 @@ def shop(
 
 
 @pytest.mark.thorough
-def test_two_commands_share_lanes_and_publish_each_record_once_while_one_is_killed(shop: TopicShop) -> None:
+def test_two_commands_share_lanes_and_publish_each_record_once_while_one_is_killed(
+    shop: TopicShop, connect: ConnectServer
+) -> None:
+    on_server = ["--remote", connect.url]
     with shop.producing:
-        first, second = shop.begin("sink", "run"), shop.begin("sink", "run")
+        first, second = (shop.begin("sink", "run", options=on_server) for _worker in range(2))
         shop.await_publications(first, 12)
         assert second.end(signal.SIGKILL) == KILLED
         shop.await_publications(first, 6)
@@ -164,3 +162,22 @@ def test_two_commands_share_lanes_and_publish_each_record_once_while_one_is_kill
     for topic in shop.topics:
         assert f"{topic}: rows by Spark, since it has converters" in first.said
     assert "WARN" not in first.said
+
+
+@pytest.mark.thorough
+def test_a_worker_whose_spark_died_ends_and_the_next_one_goes_on(shop: TopicShop, connect: ConnectServer) -> None:
+    with shop.producing:
+        worker = shop.begin("sink", "run", options=["--master", "local[1]"])
+        shop.await_publications(worker, 6)
+        children = Path(f"/proc/{worker.process.pid}/task/{worker.process.pid}/children").read_text(encoding="utf-8")
+        for pid in map(int, children.split()):
+            os.kill(pid, signal.SIGKILL)
+
+        assert worker.end() == EXIT_FAILED, worker.said
+
+        assert "Spark failed" in worker.said
+        following = shop.begin("sink", "run", options=["--remote", connect.url])
+        shop.await_publications(following, 6)
+    shop.await_all()
+    assert following.end(signal.SIGTERM) == 0, following.said
+    shop.check_end()

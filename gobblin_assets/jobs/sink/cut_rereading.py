@@ -29,7 +29,7 @@ from gobblin_assets.run.defects import explain_exception
 from gobblin_assets.run.job_kind import SessionLostError, Sharing, Staged, UnitPlan, Worker, WorkOrder
 from gobblin_assets.run.task import task_tag
 from gobblin_assets.sources.epoch_source import SpanPlan
-from gobblin_assets.spark.errors import session_failure, spark_raises
+from gobblin_assets.spark.errors import family_of_spark, session_failure, spark_raises
 from gobblin_assets.state.leases import Lease
 
 TRIES_MAX: Final = 2
@@ -209,13 +209,14 @@ class CutRereading:
 
     def _explain(self, label: str, error: Exception) -> GobblinError:
         """The error's family. Also finds out whether the session is gone."""
-        failure = session_failure(error) if isinstance(error, spark_raises()) else None
         if not isinstance(error, GobblinError) or isinstance(error, RetryableError):
             try:
                 _ = self._get_session().version
             except spark_raises() as gone:
                 self._lost = session_failure(gone)
-        return failure or explain_exception(label, error, self.ports.say)
+        if isinstance(error, spark_raises()):
+            return self._lost or family_of_spark(error, action=f"read {label} again")
+        return explain_exception(label, error, self.ports.say)
 
     def _get_session(self) -> SparkSession:
         return self._spark.get_session(self.ports.job)
