@@ -8,7 +8,7 @@ import pytest
 
 from gobblin_assets.dagster.factory import build_gobblin_layout
 from gobblin_assets.dagster.layout import JobLayout
-from gobblin_assets.dagster.run_config import GobblinRunConfig, find_stream_s, require_stream
+from gobblin_assets.dagster.run_config import GobblinRunConfig, find_sink_s, find_stream_s, require_sink, require_stream
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.partition import WHOLE
 from gobblin_assets.model.urn import DatasetUrn, JobName
@@ -89,3 +89,36 @@ def test_a_window_that_has_passed_is_not_followed(layout: JobLayout) -> None:
     passed = asset_partition(layout.datasets[CLICKS], "2026-01-01")
     with pytest.raises(RejectedError, match=r"stream_s: a stream of clicks reads into the window that is open, 20"):
         require_stream(GobblinRunConfig(stream_s=60.0), {}, layout, {CLICKS: (passed,)})
+
+
+@pytest.mark.parametrize("seconds", [None, 0.0, -1.0, float("nan"), float("inf")])
+def test_how_long_a_worker_works_is_a_number_above_0(layout: JobLayout, seconds: float | None) -> None:
+    with pytest.raises(RejectedError, match=r"sink_s: expected a number of seconds above 0"):
+        require_sink(GobblinRunConfig(sink_s=seconds), {}, layout, {})
+
+
+def test_a_worker_names_no_partition_or_the_window_that_is_open(layout: JobLayout) -> None:
+    config = GobblinRunConfig(sink_s=60.0)
+    month = dt.datetime.now(dt.UTC).strftime("%Y-%m-01")
+    require_sink(config, {}, layout, {})
+    require_sink(config, {}, layout, {CLICKS: (asset_partition(layout.datasets[CLICKS], month),)})
+    passed = asset_partition(layout.datasets[CLICKS], "2026-01-01")
+    with pytest.raises(RejectedError, match=r"sink_s: a stream of clicks reads into the window that is open, 20"):
+        require_sink(config, {}, layout, {CLICKS: (passed,)})
+
+
+@pytest.mark.parametrize("asked", [{"restart": "start_over"}, {"start_at": {"0": 1}}, {"mode": "refresh"}], ids=str)
+def test_nothing_else_is_asked_of_a_worker(layout: JobLayout, asked: dict[str, Any]) -> None:
+    with pytest.raises(RejectedError, match=r"sink_s: a stream goes on from the watermarks"):
+        require_sink(GobblinRunConfig(sink_s=60.0, **asked), {}, layout, {})
+
+
+def test_a_run_is_a_stream_or_a_worker(layout: JobLayout) -> None:
+    config = GobblinRunConfig(stream_s=60.0, sink_s=60.0)
+    with pytest.raises(RejectedError, match=r"stream_s: a run is a stream, or a worker of a sink"):
+        require_stream(config, {}, layout, {VIEWS: (WHOLE,)})
+
+
+def test_a_worker_is_told_from_a_stream() -> None:
+    config = {"ops": {"events": {"config": {"sink_s": 60}}}}
+    assert (find_sink_s(config, JobName("events")), find_stream_s(config, JobName("events"))) == (60.0, None)

@@ -101,12 +101,15 @@ class CutPublisher:
                 attempt.files[role] = FilesInDirectory(self.fs, directory)
         return attempt.files[role]
 
-    def close_attempts(self, lanes: Sequence[HeldLane], reason: str = "its lane was given back") -> None:
-        """End what was begun and not sealed, as far as possible; the lanes' next holders do the rest."""
+    def close_attempts(self, lanes: Sequence[HeldLane], error: str | None = None) -> None:
+        """End what was begun and not sealed, as far as possible; the lanes' next holders do the rest.
+
+        Without an error nothing has failed: the lane changes hands, or has no rows.
+        """
         for lane in lanes:
             if lane.attempt is not None:
                 with suppress(GobblinError):
-                    self.store.abort(lane.attempt.sequence_id, fence=lane.lease.fence, error=reason)
+                    self.store.abort(lane.attempt.sequence_id, fence=lane.lease.fence, error=error)
             lane.attempt = None
 
     def publish(self, cuts: Sequence[LaneCut]) -> list[Publication | GobblinError]:

@@ -278,7 +278,7 @@ class SinkLanes:
 
     def rest(self, sink: DatasetSink, lane: HeldLane, error: GobblinError) -> None:
         lane.writer.discard()
-        self.publisher.close_attempts([lane])
+        self.publisher.close_attempts([lane], str(error))
         sink.lanes.pop(lane.lane_id, None)
         if isinstance(error, FencedError):
             self.ports.say(f"{lane.label}: taken over: {error}")

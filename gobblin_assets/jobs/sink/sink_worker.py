@@ -223,7 +223,7 @@ class SinkWorker:
                 cut = lane.writer.commit()
                 if cut is None:
                     # Without rows: those that come belong to the window that is open then, and this one can close.
-                    self._publisher.close_attempts([lane], "its window ended")
+                    self._publisher.close_attempts([lane])
             if cut is not None:
                 cuts.append(LaneCut(lane, cut))
         self._lanes.publish(sink, cuts)

@@ -45,7 +45,8 @@ _MARK_TOLD = text("""
      WHERE c.dataset_id = given.dataset_id AND c.sink = :sink
 """)
 
-# A run that failed and gave its sequence up is told once, as the sequence. A failure repeats another one if the last
+# A run that failed and gave its sequence up is told once, as the sequence; one that was given up without an error is no
+# failure, and its rows go into a later one. A failure repeats another one if the last
 # runs of its partition, in the same hour and since the sink began, all failed, and one of them for the same reason.
 _LIST_FAILURES = text(f"""
     WITH told AS (
@@ -59,7 +60,7 @@ _LIST_FAILURES = text(f"""
                s.aborted_at AS failed_at, t.since
           FROM told t JOIN gobblin.commit_sequence s
             ON s.dataset_id = t.dataset_id AND s.result_version IS NULL AND s.state = 'ABORTED'
-               AND s.aborted_at > t.since
+               AND s.aborted_at > t.since AND s.last_error IS NOT NULL
          UNION ALL
         SELECT CAST(md5(r.run_id || '/' || r.dataset_id || '/' || r.partition) AS uuid), t.dataset_id, t.urn,
                r.partition,
