@@ -1,6 +1,7 @@
 """What a worker of a sink does when the commit log refuses or does not answer: it goes on, and nothing is lost."""
 
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +13,10 @@ from gobblin_assets.commit.lanes import DatasetLanes
 from gobblin_assets.commit.postgres.lanes import PostgresLaneStore
 from gobblin_assets.errors import RetryableError
 from gobblin_assets.failpoints import Failpoint, install
-from gobblin_assets.model.state import DatasetId
-from gobblin_assets.state.leases import Lease
-from tests.support.sink_lake import SinkLake, SinkWorld
+from gobblin_assets.model.state import DatasetId, RunId
+from gobblin_assets.state.leases import Holder, Lease
+from tests.crash.test_kills import KILLED
+from tests.support.sink_lake import SinkLake, SinkWorld, start_sink_worker
 
 
 @pytest.fixture
@@ -111,3 +113,23 @@ def test_a_worker_goes_on_without_a_lane_that_was_taken_over_before_it_places_vn
     assert lanes.fenced == 1
     assert any("taken over" in line for line in world.lines)
     world.check_exactly_once()
+
+
+def test_what_is_left_in_a_lane_that_is_out_of_use_is_tidied_up(world: SinkWorld) -> None:
+    """The lane's last holder died with files in staging, and its vnodes went to another lane."""
+    worker = start_sink_worker(world.lake, failpoint=f"{Failpoint.ATTEMPT_WRITTEN}=kill@3")
+    assert worker.wait() == KILLED
+    world.expire()
+    dataset_id = world.register()
+    first, last = world.stores.lanes.load(dataset_id)[dataset_id].lanes
+    (lease,) = world.stores.leases.take_lanes([last.lane_id], Holder("a mover", RunId(uuid.uuid4())), ttl_s=60)
+    world.stores.lanes.move(lease, first.number, list(last.vnodes))
+    world.stores.leases.release([lease])
+    world.scale(1)
+    building = f"SELECT count(*) FROM gobblin.commit_sequence WHERE state = 'BUILDING' AND lane_id = {last.lane_id}"
+    assert world.scalar(building) == 1
+
+    world.work(lambda: world.is_published() and world.scalar(building) == 0)
+
+    world.check_exactly_once()
+    assert world.staging_left() == []

@@ -108,7 +108,7 @@ def explore_sink_singles(scenario: SinkScenario, *, share: Share = EVERYTHING) -
         with _told(scenario, f"call {number} ({calls[number]}): {planned}") as world:
             _meet(scenario, world, number, planned)
             _settle(world)
-        tally.histories += 1
+        tally += Tally(histories=1, executed=1)
     return tally
 
 
@@ -124,7 +124,7 @@ def explore_sink_zombies(scenario: SinkScenario, *, share: Share = EVERYTHING) -
             _go_on(world, (second,), count)
             _go_on(world, (first, second))
             _settle(world)
-        tally.histories += 1
+        tally += Tally(histories=1, executed=1)
     return tally
 
 
@@ -139,7 +139,7 @@ def explore_sink_pairs(scenario: SinkScenario, *, share: Share = EVERYTHING) -> 
             _go_on(world, (world.start_worker({second: fault}),))
             world.expire()
             _settle(world)
-        tally.histories += 1
+        tally += Tally(histories=1, executed=1)
     return tally
 
 

@@ -20,6 +20,9 @@ FAULTS: Final = (Fault.ERROR, Fault.UNKNOWN, Fault.REPEATED)
 _PLACES: Final = ("lanes.move", "lanes.move", "log.seal", "fs.rename_no_replace", "log.finish_all", "lanes.place")
 """Calls before which a worker falls asleep with a purpose."""
 
+_OF_THE_DISK: Final = ("fs.make_durable", "fs.make_durable", "fs.sync_directories", "log.seal", "log.finish_all")
+_AIMED: Final = 0.7
+
 _FAULTS_MAX: Final = 4
 _FAULTY_CALLS: Final = 400
 _CALLS_MAX: Final = 12
@@ -114,6 +117,9 @@ class SinkHistory:
             self.done.append("kill")
 
     def _cut_power(self) -> None:
+        """Mostly where something waits for the disk."""
+        if self._workers and self.world.chance.random() < _AIMED:
+            self._come_to(self.world.chance.choice(self._workers), self.world.chance.choice(_OF_THE_DISK))
         self.world.cut_power()
         self.world.expire()
         self.done.append("power cut")
@@ -130,14 +136,18 @@ class SinkHistory:
         awake = [each for each in self._workers if self.world.actors.index(each) not in self._asleep]
         if not awake:
             return
-        worker, place = chance.choice(awake), chance.choice(_PLACES)
+        worker = chance.choice(awake)
+        if self._come_to(worker, chance.choice(_PLACES)):
+            self._fall_asleep(self.world.actors.index(worker), turn)
+
+    @staticmethod
+    def _come_to(worker: Actor, place: str) -> bool:
+        """Let it go on until it waits at such a call, if it comes there soon."""
         for _call in range(_PATIENCE_CALLS):
-            if worker.is_over:
-                return
-            if worker.process.next_call == place:
-                self._fall_asleep(self.world.actors.index(worker), turn)
-                return
+            if worker.is_over or worker.process.next_call == place:
+                return not worker.is_over
             worker.go_on(1)
+        return False
 
     def _fall_asleep(self, place: int, turn: int) -> None:
         self._asleep[place] = turn + self.world.chance.randint(5, 40)

@@ -282,13 +282,16 @@ def plan_sink_runner(seed: str, number: int, *, datasets: int) -> RunnerPlan:
     """The fate of a worker of a sink, or of a person or a sensor beside it. All workers read all datasets."""
     dice = random.Random(f"{seed}/sink/{number}")
     plan = plan_runner(seed, number, lakes=1, datasets=datasets, actions=_SINK_ACTIONS)
-    points = (*OF_A_SINK, *OF_A_RESCALE, Failpoint.RECOVERY_STARTED)
+    points: Sequence[Failpoint] = (*OF_A_SINK, *OF_A_RESCALE, Failpoint.RECOVERY_STARTED)
     is_worker = plan.action is Action.STREAM
+    points = points if is_worker else _points_of(plan.action)
+    # Only there an error of the system itself can come: what a worker writes is written by our own file systems.
+    calls = (Failpoint.STEP_AFTER,)
     return replace(
         plan,
         datasets=tuple(range(datasets)),
         bad_units=(),
-        failpoint=_plan_failpoint(dice, plan.fate, points if is_worker else _points_of(plan.action), _TIMES_IN_A_SINK),
+        failpoint=_plan_failpoint(dice, plan.fate, points, _TIMES_IN_A_SINK, calls),
         signal_after_s=dice.uniform(0.3, _STREAM_S[1] / 2) if plan.fate in _BY_SIGNAL else None,
         end_after_s=dice.uniform(*_STREAM_S) if is_worker else None,
     )
@@ -322,7 +325,11 @@ def _points_of_copy(action: str) -> Sequence[Failpoint]:
 
 
 def _plan_failpoint(
-    dice: random.Random, fate: str, points: Sequence[Failpoint], counts: Sequence[int] = (1, 1, 1, 2)
+    dice: random.Random,
+    fate: str,
+    points: Sequence[Failpoint],
+    counts: Sequence[int] = (1, 1, 1, 2),
+    calls: Sequence[Failpoint] = _AFTER_A_CALL,
 ) -> str:
     times = dice.choice(counts)
     match fate:
@@ -333,7 +340,7 @@ def _plan_failpoint(
         case Injection.ACKNOWLEDGEMENT_LOST:
             return f"{dice.choice(_AFTER_COMMIT)}=lose@{times}"
         case Injection.ERROR_AFTER_EFFECT:
-            return f"{dice.choice(_AFTER_A_CALL)}=error@{times}"
+            return f"{dice.choice(calls)}=error@{times}"
         case _:
             return ""
 

@@ -46,6 +46,11 @@ def lanes_in_use(found: DatasetLanes) -> list[LaneState]:
     return [lane for lane in found.lanes if lane.number < found.count or lane.vnodes]
 
 
+def lanes_out_of_use(found: DatasetLanes) -> list[LaneState]:
+    """Those that were given up when there were to be fewer; nobody takes them for their vnodes."""
+    return [lane for lane in found.lanes if lane not in lanes_in_use(found)]
+
+
 def plan_places(found: DatasetLanes, vnodes: Sequence[str]) -> Mapping[str, int]:
     """The lanes of vnodes that have none: where there are fewest."""
     known = {vnode for lane in found.lanes for vnode in lane.vnodes}

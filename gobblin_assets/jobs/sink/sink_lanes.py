@@ -18,7 +18,14 @@ from gobblin_assets.jobs.sink.cut_publishing import CutPublisher
 from gobblin_assets.jobs.sink.dataset_sink import DatasetSink
 from gobblin_assets.jobs.sink.held_lane import HeldLane, LaneCut
 from gobblin_assets.jobs.sink.lane_holding import LaneHolding, decide_rest_s
-from gobblin_assets.jobs.sink.lane_shares import decide_quota, decide_shares, lanes_in_use, plan_moves, plan_places
+from gobblin_assets.jobs.sink.lane_shares import (
+    decide_quota,
+    decide_shares,
+    lanes_in_use,
+    lanes_out_of_use,
+    plan_moves,
+    plan_places,
+)
 from gobblin_assets.jobs.sink.lane_writer import Cut, VnodeSpan
 from gobblin_assets.jobs.sink.sink_ports import SinkPorts
 from gobblin_assets.jobs.sink.sink_progress import SinkProgress
@@ -126,6 +133,22 @@ class SinkLanes:
                 self.ports.say(f"{sink.urn}: {note}")
         sink.start, sink.started_s = start, now_s
         return True
+
+    def take_unused(self) -> list[HeldLane]:
+        """The free lanes that are out of use, of datasets whose first lane is held here, recovered; give them back.
+
+        Nobody else looks at what their last holders left.
+        """
+        mine = [sink for sink in self.sinks.values() if any(lane.number == 0 for lane in sink.lanes.values())]
+        found = self.ports.stores.lanes.load(*(sink.dataset_id for sink in mine)) if mine else {}
+        resting = self.holding.list_resting()
+        unused = {
+            lane.lane_id: sink
+            for sink in mine
+            for lane in lanes_out_of_use(found[sink.dataset_id])
+            if not lane.is_live and lane.lane_id not in resting
+        }
+        return self.holding.take(unused)
 
     def _load_state(self, sink: DatasetSink) -> DatasetState:
         return self.ports.stores.datasets.load(JobName(self.ports.job.job), [sink.urn])[sink.urn]

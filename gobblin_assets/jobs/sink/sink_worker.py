@@ -28,13 +28,15 @@ from gobblin_assets.run.runner import owner_text
 from gobblin_assets.sources.log_port import Barrier, StreamChunk
 from gobblin_assets.spec.partition_keys import open_partition
 from gobblin_assets.state.datasets import NewRun
-from gobblin_assets.state.leases import Holder, LeaseKeeper
+from gobblin_assets.state.leases import Holder, Lease, LeaseKeeper
 
 LOOK_EVERY_S: Final = 0.5
 WORKER_BYTES_MAX: Final = 256 << 20
 """Bytes of rows that all lanes of a worker hold in memory before they are encoded; a lane alone holds less."""
 
 CLEAN_EVERY_S: Final = 10.0
+UNUSED_EVERY_S: Final = 600.0
+"""How often lanes that are out of use are looked at: what killed workers left there is looked at for a day."""
 
 _IDLE_S: Final = 0.2
 _READ_S: Final = 0.1
@@ -53,6 +55,7 @@ class SinkWorker:
     _progress: SinkProgress = field(init=False)
     _look_at_s: float = 0.0
     _clean_at_s: float = 0.0
+    _unused_at_s: float = 0.0
     _is_out_of_reach: bool = False
 
     def __post_init__(self) -> None:
@@ -253,12 +256,13 @@ class SinkWorker:
         leases = [lane.lease for sink in self.sinks.values() for lane in sink.lanes.values()]
         if not leases:
             return
-        cleanup = Cleanup(
-            ports.stores.commits, ports.open_file_system, ports.interrupt, self._lanes.holding.keeper.require
-        )
+        holding = self._lanes.holding
+        cleanup = Cleanup(ports.stores.commits, ports.open_file_system, ports.interrupt, holding.keeper.require)
+        unused: list[Lease] = []
         try:
+            unused = self._take_unused()
             outcomes = cleanup.clean_all(
-                leases,
+                [*leases, *unused],
                 root_uri=ports.destination.root_uri,
                 retire_grace_s=ports.job.retire_grace_s,
                 fold=ports.job.log.bounds,
@@ -272,6 +276,16 @@ class SinkWorker:
             ports.events.deliver()
         except GobblinError as error:
             ports.say(f"cleanup is left to the next time: {error}")
+        finally:
+            if unused:
+                holding.release(unused)
+
+    def _take_unused(self) -> list[Lease]:
+        now_s = self.ports.clock.monotonic()
+        if now_s < self._unused_at_s:
+            return []
+        self._unused_at_s = now_s + UNUSED_EVERY_S
+        return [lane.lease for lane in self._lanes.take_unused()]
 
     def _measure_lag(self) -> int:
         readers = [sink.reader for sink in self.sinks.values() if sink.reader is not None]
