@@ -102,21 +102,21 @@ def make_job(world: World, bootstrap: str, topic: str, kafka: Mapping[str, Any],
     return SinkJob(world, bootstrap, name, topic, file)
 
 
+def environment_of(world: World, bootstrap: str) -> dict[str, str]:
+    """The variables of a process that works with the world's log and the broker."""
+    own = {name: value for name, value in os.environ.items() if name not in _FOREIGN}
+    return {**own, "GOBBLIN_HOME": str(world.home), "GOBBLIN_KAFKA_BENCH_BOOTSTRAP_SERVERS": bootstrap}
+
+
 class JobProcess:
     """A command on a job, in a process of its own, which is killed at the end of the block ``with``."""
 
     def __init__(self, job: SinkJob, *arguments: str, variables: Mapping[str, str] | None = None) -> None:
         self._log = job.file.with_suffix(f".{time.monotonic_ns()}.log")
-        environment = {name: value for name, value in os.environ.items() if name not in _FOREIGN}
-        environment |= {
-            "GOBBLIN_HOME": str(job.world.home),
-            "GOBBLIN_KAFKA_BENCH_BOOTSTRAP_SERVERS": job.bootstrap,
-            **(variables or {}),
-        }
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "gobblin_assets.cli", *arguments],
-                env=environment,
+                env={**environment_of(job.world, job.bootstrap), **(variables or {})},
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
