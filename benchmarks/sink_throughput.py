@@ -40,7 +40,7 @@ from benchmarks.sink_world import POLL_S, WAIT_S_MAX, bound_at_least, environmen
 from benchmarks.tables import Options, Samples, Table, in_turns, seconds
 from benchmarks.world import World, new_job, reopen_world
 
-RECORDS, RECORDS_QUICK = 1_000_000, 200_000
+RECORDS, RECORDS_QUICK = 2_000_000, 200_000
 BYTES_SHARE_MIN, JSON_SHARE_MIN = 0.9, 1.5
 
 BYTES, BY_HAND = "bytes: a sink's worker", "bytes: the loop by hand"

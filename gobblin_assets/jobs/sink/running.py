@@ -1,6 +1,7 @@
 """A worker of a sink, from the environment, as the command line runs it."""
 
 import datetime as dt
+import gc
 import hashlib
 import json
 import os
@@ -52,6 +53,10 @@ def run_worker(
     """Work as one of the sink's workers until ``wait(seconds)`` returns true, as ``threading.Event().wait`` does."""
     specs = read_sink_datasets(job, datasets)
     with open_log(say) as log, open_worker(job, specs, log.stores, wait, say) as worker:
+        # Records by the thousand make full collections, and each would look at all that was imported: with it, a
+        # quarter of the processor time of a worker that reads bytes.
+        gc.collect()
+        gc.freeze()
         worker.run()
 
 

@@ -20,6 +20,7 @@ _NO_TIME_MS: Final = -1
 # Spark's numbers for kinds of times; Spark gives -1 for a record without a time.
 _TIMESTAMP_TYPES: Final = {TIMESTAMP_CREATE_TIME: 0, TIMESTAMP_LOG_APPEND_TIME: 1}
 _WITHOUT_TIME: Final = -1
+_TIME: Final = pa.timestamp("us", "UTC")
 _HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 RECORD_SCHEMA: Final = pa.schema(
@@ -29,7 +30,7 @@ RECORD_SCHEMA: Final = pa.schema(
         ("topic", pa.string()),
         ("partition", pa.int32()),
         ("offset", pa.int64()),
-        ("timestamp", pa.timestamp("us", "UTC")),
+        ("timestamp", _TIME),
         ("timestampType", pa.int32()),
         ("headers", _HEADERS),
     ]
@@ -38,12 +39,17 @@ RECORD_SCHEMA: Final = pa.schema(
 
 
 def build_records(
-    messages: Sequence[Message], *, with_headers: bool, partition: TopicPartition | None = None
+    messages: Sequence[Message],
+    *,
+    with_headers: bool,
+    with_times: bool = True,
+    partition: TopicPartition | None = None,
 ) -> pa.RecordBatch:
     """The records in ``RECORD_SCHEMA``, in their order; at most 2 GiB of keys, and of values.
 
     A record without a time, or with one beyond ``TIME_MS_MAX``, has NULL for it. Without ``with_headers`` all headers
-    are NULL. ``partition``: the one that all records are of, if they are of one.
+    are NULL, and without ``with_times`` all times and their kinds. ``partition``: the one that all records are of, if
+    they are of one.
     """
     count = len(messages)
     if partition is None:
@@ -52,7 +58,7 @@ def build_records(
     else:
         topics = pa.repeat(pa.scalar(partition.topic, pa.string()), count)
         numbers = pa.repeat(pa.scalar(partition.partition, pa.int32()), count)
-    times, kinds = _times_and_kinds_of(messages)
+    times, kinds = _times_and_kinds_of(messages) if with_times else (pa.nulls(count, _TIME), pa.nulls(count, pa.int32()))
     columns = [
         pa.array(list(map(Message.key, messages)), type=pa.binary()),
         pa.array(list(map(Message.value, messages)), type=pa.binary()),
@@ -93,7 +99,7 @@ def _as_times(times_ms: list[int]) -> pa.Array:
     if times_ms and (bounds["min"] == _NO_TIME_MS or bounds["max"] > TIME_MS_MAX):
         is_time = pc.and_(pc.not_equal(found, _NO_TIME_MS), pc.less_equal(found, TIME_MS_MAX))
         found = pc.if_else(is_time, found, pa.scalar(None, pa.int64()))
-    return found.cast(pa.timestamp("ms", "UTC")).cast(pa.timestamp("us", "UTC"))
+    return found.cast(pa.timestamp("ms", "UTC")).cast(_TIME)
 
 
 def _as_kinds(kinds: list[int]) -> pa.Array:
