@@ -89,8 +89,12 @@ class SinkJob:
         ]
 
     def scalar(self, query: str, **values: Any) -> Any:
+        with self.world.engine.connect() as connection:
+            return connection.execute(text(query), {"job": self.name, **values}).scalar_one()
+
+    def execute(self, statement: str) -> None:
         with self.world.engine.begin() as connection:
-            return connection.execute(text(query), {"job": self.name, **values}).scalar()
+            connection.execute(text(statement))
 
 
 def make_job(world: World, bootstrap: str, topic: str, kafka: Mapping[str, Any], **options: Any) -> SinkJob:
