@@ -75,9 +75,7 @@ class _Place:
 def measure(world: World, options: Options) -> list[Table]:
     with open_broker(world) as broker, _open_spark(world) as spark:
         records = RECORDS_QUICK if options.quick else RECORDS
-        place = _Place(
-            world, broker.bootstrap, make_order_topic(broker.bootstrap, "orders", records, to_json), spark
-        )
+        place = _Place(world, broker.bootstrap, make_order_topic(broker.bootstrap, "orders", records, to_json), spark)
         ways: dict[str, Callable[[], Spent]] = {
             BYTES: lambda: _by_worker(place, _VALUES[BYTES]),
             BY_HAND: lambda: _by_hand(place),

@@ -64,7 +64,7 @@ def examine(world: World, urn: str) -> LogFinding:
 def reconcile(world: World, urn: str, way: Way) -> Reconciled:
     """Reconcile like the command line; raises the error if something could not be done."""
     operations = world.operations()
-    reconciliation = Reconciliation(operations, _examination_of(world), world.lake.work_root)
+    reconciliation = Reconciliation(operations, _examination_of(world), world.stores.lanes, world.lake.work_root)
     repair = MaintenanceRun(operations, world.stores, JobName(JOB))
     done, failures = repair.reconcile(reconciliation, [examine(world, urn)], way)
     for error in failures.values():

@@ -315,7 +315,7 @@ def test_files_can_be_made_of_all_columns_that_records_give() -> None:
         ({"value": {"format": "string"}}, True),
     ],
 )
-def test_times_that_nothing_needs_need_not_be_read(spec: dict[str, object], needs: bool) -> None:  # noqa: FBT001  a parameter
+def test_times_that_nothing_needs_need_not_be_read(spec: dict[str, object], needs: bool) -> None:
     decoder, records = arrow_decoder(spec), record_batch([b"a", b"\xff"])
     blank = {"timestamp": pa.nulls(2, pa.timestamp("us", "UTC")), "timestampType": pa.nulls(2, pa.int32())}
     without = pa.RecordBatch.from_pydict({name: blank.get(name, records[name]) for name in records.schema.names})

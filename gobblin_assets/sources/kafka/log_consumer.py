@@ -193,9 +193,7 @@ class LogConsumer:
                 topic=topic,
             )
 
-    def _take_event(
-        self, event: Message, error: KafkaError, found: dict[TopicPartition, PolledPartition]
-    ) -> None:
+    def _take_event(self, event: Message, error: KafkaError, found: dict[TopicPartition, PolledPartition]) -> None:
         number, offset = event.partition(), event.offset()
         name = TopicPartition(event.topic() or "", _NO_PARTITION if number is None else number)
         code, said = error.name(), self._connection.scrub(error.str())

@@ -58,7 +58,9 @@ def build_records(
     else:
         topics = pa.repeat(pa.scalar(partition.topic, pa.string()), count)
         numbers = pa.repeat(pa.scalar(partition.partition, pa.int32()), count)
-    times, kinds = _times_and_kinds_of(messages) if with_times else (pa.nulls(count, _TIME), pa.nulls(count, pa.int32()))
+    times, kinds = (
+        _times_and_kinds_of(messages) if with_times else (pa.nulls(count, _TIME), pa.nulls(count, pa.int32()))
+    )
     columns = [
         pa.array(list(map(Message.key, messages)), type=pa.binary()),
         pa.array(list(map(Message.value, messages)), type=pa.binary()),
