@@ -6,6 +6,7 @@ does everything after that: the fold of cleanup, the search for published files,
 
 import time
 import uuid
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -61,23 +62,24 @@ _GIVEN: Final = """
 _PUBLISH: Final = (
     text(f"""
         INSERT INTO gobblin.commit_sequence
-               (sequence_id, dataset_id, run_id, partition, mode, replaces, fence, state, base_version, result_version,
+               (sequence_id, dataset_id, lane_id, run_id, partition, mode, replaces, fence, state, base_version, result_version,
                 digest, segment_count, step_count, file_count, row_count, file_bytes, complete, details, prepared_at,
                 done_at, announced_at)
-        SELECT sequence_id, :dataset_id, :run_id, '', 'append', false, :fence, 'DONE', :first + n - 1, :first + n,
+        SELECT sequence_id, :dataset_id, :lane_id, :run_id, '', 'append', false, :fence, 'DONE', :of_lane + n - 1,
+               :first + n,
                digest, 1, 1, 1, 100, 1, true, CAST(:details AS jsonb), now(), now(), now() FROM {_GIVEN}
     """),
     text(f"""
         INSERT INTO gobblin.attempt
-               (attempt_id, sequence_id, dataset_id, fence, multi_work_unit, try_number, state, staging_path, row_count,
+               (attempt_id, sequence_id, dataset_id, lane_id, fence, multi_work_unit, try_number, state, staging_path, row_count,
                 file_count, file_bytes, ended_at, cleaned_at)
-        SELECT attempt_id, sequence_id, :dataset_id, :fence, 0, 1, 'STAGED', staging, 100, 1, 1, now(), now()
+        SELECT attempt_id, sequence_id, :dataset_id, :lane_id, :fence, 0, 1, 'STAGED', staging, 100, 1, 1, now(), now()
           FROM {_GIVEN}
     """),
     text(f"""
         INSERT INTO gobblin.work_unit
                (work_unit_id, sequence_id, multi_work_unit, key_name, number, low, expected_high, actual_high, state)
-        SELECT gen_random_uuid(), sequence_id, 0, 'clicks-0', 0, CAST(low_text AS jsonb), CAST(high_text AS jsonb),
+        SELECT gen_random_uuid(), sequence_id, 0, 'clicks', 0, CAST(low_text AS jsonb), CAST(high_text AS jsonb),
                CAST(high_text AS jsonb), 'COMMITTED' FROM {_GIVEN}
     """),
     text(f"""
@@ -103,11 +105,14 @@ _PUBLISH: Final = (
         UPDATE gobblin.dataset SET version = :first + cardinality(CAST(:staging AS text[]))
          WHERE dataset_id = :dataset_id
     """),
+    text("""
+        UPDATE gobblin.lane SET version = :of_lane + cardinality(CAST(:staging AS text[])) WHERE lane_id = :lane_id
+    """),
 )
 
 _MAKE_KEY = text("""
-    INSERT INTO gobblin.watermark_key (dataset_id, name, partition) VALUES (:dataset_id, 'clicks-0', '')
-    RETURNING key_id
+    INSERT INTO gobblin.watermark_key (dataset_id, lane_id, name, partition)
+    VALUES (:dataset_id, :lane_id, :name, '') RETURNING key_id
 """)
 
 _LOG_BYTES = text("""
@@ -119,18 +124,9 @@ _LOG_BYTES = text("""
 def measure(world: World, options: Options) -> list[Table]:
     """Make and fold the log once, because that takes long; plan a read ``options.runs`` times, at least three times."""
     count = PUBLICATIONS_QUICK if options.quick else PUBLICATIONS
-    made = _Made(world)
-    before = log_bytes(world)
-    made.publish(_AT_ONCE)
-    unfolded = log_bytes(world) - before
-    folds, largest = Samples(), 0
-    while made.count < count:
-        made.publish(min(_MADE_BETWEEN_CLEANUPS, count - made.count))
-        largest = max(largest, log_bytes(world) - before)
-        made.clean(folds)
-        # Autovacuum would do this a minute later.
-        vacuum(world)
-    left = log_bytes(world) - before
+    made = LongLog(world)
+    folds = Samples()
+    size = made.grow(count, folds)
     plans, found = Samples(), Samples()
     for _run in range(max(3, options.runs)):
         reset_peak()
@@ -149,56 +145,107 @@ def measure(world: World, options: Options) -> list[Table]:
     )
     notes = (
         f"{count:,} publications of one file each, of one partition and one key; all but the newest are folded.",
-        f"A publication takes {unfolded / _AT_ONCE:,.0f} bytes in the log before it is folded, including indexes.",
-        f"The log was {largest / _MB:.1f} MB at most: {_MADE_BETWEEN_CLEANUPS:,} publications between cleanups.",
+        f"A publication takes {size.unfolded_bytes:,.0f} bytes in the log before it is folded, including indexes.",
+        f"The log was {size.largest_mb:.1f} MB at most: {_MADE_BETWEEN_CLEANUPS:,} publications between cleanups.",
         "Planning ends where Spark begins: files are listed, their lengths are checked on disk, files are grouped.",
         f"The process grew by {found.median('grown'):.0f} MB at most during planning.",
         verdict(f"A read of {count:,} publications is planned", plans.median("all of it"), PLAN_S_MAX),
-        verdict("The log, after VACUUM", left / _MB, LOG_MB_MAX, "MB"),
+        verdict("The log, after VACUUM", size.left_mb, LOG_MB_MAX, "MB"),
     )
     return [Table(f"A log of {count:,} publications, folded", ("", "median", "min", "max"), rows, notes)]
 
 
-class _Made:
-    """One dataset and its publications; each has a file of one byte on disk."""
+@dataclass(frozen=True, slots=True)
+class LogSize:
+    """``unfolded_bytes``: of one publication. ``left_mb``: after all is folded and vacuumed."""
 
-    def __init__(self, world: World) -> None:
-        self._world, self._job = world, JobName(new_job())
-        self._stores: Stores = open_stores(world.engine)
-        self._root = str(world.destination)
+    unfolded_bytes: float
+    largest_mb: float
+    left_mb: float
+
+
+@dataclass(slots=True)
+class _Lane:
+    lease: Lease
+    key_id: int
+    count: int = 0
+
+
+class LongLog:
+    """One dataset and its publications, by lanes in turns, of one key each; each has a file of one byte on disk."""
+
+    def __init__(self, world: World, *, lanes: int = 1) -> None:
+        self._world, self.job = world, JobName(new_job())
+        self.urn = _URN
+        self.stores: Stores = open_stores(world.engine)
+        self.root = str(world.destination)
         self.count = 0
-        self._dataset_id = self._stores.datasets.register(self._job, [_URN])[_URN]
+        self.dataset_id = self.stores.datasets.register(self.job, [_URN])[_URN]
         self._run_id = RunId(uuid.uuid4())
-        self._stores.runs.begin(NewRun(self._run_id, self._job, "benchmark"))
-        (lease,) = self._stores.leases.take([self._dataset_id], Holder("benchmark", self._run_id), ttl_s=36_000.0)
-        self._lease: Lease = lease
+        self.stores.runs.begin(NewRun(self._run_id, self.job, "benchmark"))
+        self.stores.lanes.spread(self.dataset_id, lanes)
+        ids = [lane.lane_id for lane in self.stores.lanes.load(self.dataset_id)[self.dataset_id].lanes]
+        leases = self.stores.leases.take_lanes(ids, Holder("benchmark", self._run_id), ttl_s=36_000.0)
         with world.engine.begin() as connection:
-            self._key_id = connection.execute(_MAKE_KEY, {"dataset_id": self._dataset_id}).scalar_one()
+            self._lanes = [
+                _Lane(
+                    lease,
+                    connection.execute(
+                        _MAKE_KEY,
+                        {"dataset_id": self.dataset_id, "lane_id": lease.lane_id, "name": f"clicks-{number}"},
+                    ).scalar_one(),
+                )
+                for number, lease in enumerate(leases)
+            ]
+
+    @property
+    def leases(self) -> list[Lease]:
+        return [lane.lease for lane in self._lanes]
+
+    def grow(self, count: int, folds: Samples) -> LogSize:
+        """Publish so many, and clean up as often as runs would; ``folds`` gets the seconds of full folds."""
+        before = log_bytes(self._world)
+        self.publish(_AT_ONCE)
+        unfolded, largest = log_bytes(self._world) - before, 0
+        while self.count < count:
+            self.publish(min(_MADE_BETWEEN_CLEANUPS, count - self.count))
+            largest = max(largest, log_bytes(self._world) - before)
+            self.clean(folds)
+            # Autovacuum would do this a minute later.
+            vacuum(self._world)
+        return LogSize(unfolded / _AT_ONCE, largest / _MB, (log_bytes(self._world) - before) / _MB)
 
     def publish(self, count: int) -> None:
-        for _part in range(0, count, _AT_ONCE):
-            arguments = self._make(min(_AT_ONCE, count))
+        left = count
+        while left:
+            lane = self._lanes[self.count // _AT_ONCE % len(self._lanes)]
+            arguments = self._make(lane, min(_AT_ONCE, left))
             with self._world.engine.begin() as connection:
                 for statement in _PUBLISH:
                     connection.execute(statement, arguments)
-            self.count += len(arguments["staging"])
+            made = len(arguments["staging"])
+            self.count += made
+            lane.count += made
+            left -= made
 
-    def _make(self, count: int) -> dict[str, Any]:
+    def _make(self, lane: _Lane, count: int) -> dict[str, Any]:
         sequences = [SequenceId(uuid.uuid4()) for _publication in range(count)]
         attempts = [AttemptId(uuid.uuid4()) for _publication in range(count)]
-        staging = [staging_directory(job_directory(self._root, self._job), attempt) for attempt in attempts]
+        staging = [staging_directory(job_directory(self.root, self.job), attempt) for attempt in attempts]
         segments = [
             encode_segments([self._step(*each)], role=Role.DATA, partition="")[0]
             for each in zip(sequences, staging, strict=True)
         ]
-        positions = [long_watermark(self.count + number) for number in range(count + 1)]
+        positions = [long_watermark(lane.count + number) for number in range(count + 1)]
         return {
-            "dataset_id": self._dataset_id,
+            "dataset_id": self.dataset_id,
+            "lane_id": lane.lease.lane_id,
             "run_id": self._run_id,
-            "fence": self._lease.fence,
-            "key_id": self._key_id,
+            "fence": lane.lease.fence,
+            "key_id": lane.key_id,
             "first": self.count,
-            "details": f'{{"root_uri": "{self._root}", "rows_read": 100, "duration_s": 1.5, "notes": []}}',
+            "of_lane": lane.count,
+            "details": f'{{"root_uri": "{self.root}", "rows_read": 100, "duration_s": 1.5, "notes": []}}',
             "schema": _SCHEMA,
             "sequence_ids": sequences,
             "attempt_ids": attempts,
@@ -212,7 +259,7 @@ class _Made:
         }
 
     def _step(self, sequence_id: SequenceId, staging: str) -> RenameDirectory:
-        target = Path(path_of(self._root, self._job, _URN, Role.DATA), final_name(sequence_id, 0))
+        target = Path(path_of(self.root, self.job, _URN, Role.DATA), final_name(sequence_id, 0))
         name = f"part-00000-{uuid.uuid4()}-c000.zstd.parquet"
         target.mkdir(parents=True)
         (target / name).write_bytes(_FILE)
@@ -222,19 +269,20 @@ class _Made:
 
     def clean(self, folds: Samples) -> None:
         """Clean up as runs do, until nothing is left to fold."""
-        timed_store = _TimedFolds(self._stores.commits, folds)
+        timed_store = _TimedFolds(self.stores.commits, folds)
         cleanup = Cleanup(timed_store, open_file_system, lambda _attempt: None, lambda _lease: None)
         bounds = FoldBounds(age_s=0.0)
-        while cleanup.clean(self._lease, root_uri=self._root, retire_grace_s=0.0, fold=bounds).folded:
-            pass
+        for lease in self.leases:
+            while cleanup.clean(lease, root_uri=self.root, retire_grace_s=0.0, fold=bounds).folded:
+                pass
 
     def plan(self, plans: Samples) -> None:
         begun = time.monotonic()
-        view = self._stores.published.find(self._job, _URN, role=Role.DATA)
+        view = self.stores.published.find(self.job, _URN, role=Role.DATA)
         assert view is not None
         plans.add("the log is asked", time.monotonic() - begun)
         begun = time.monotonic()
-        groups = locate_files(view.segments, self._job, _URN, Role.DATA)
+        groups = locate_files(view.segments, self.job, _URN, Role.DATA)
         plans.add("files are listed and looked at", time.monotonic() - begun)
         assert sum(len(uris) for uris in groups.values()) == self.count
 

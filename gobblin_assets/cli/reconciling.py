@@ -60,7 +60,7 @@ def reconcile(
         behind = [finding for finding in found if finding.is_behind]
         if behind and way is not None and yes:
             with open_maintenance(log, SparkChoice(master, remote), KnownJob(name, job, specs)) as maintenance:
-                reconciliation = Reconciliation(maintenance.operations, examination, destination)
+                reconciliation = Reconciliation(maintenance.operations, examination, log.stores.lanes, destination)
                 done, failures = maintenance.reconcile(reconciliation, behind, Way(way))
     if as_json:
         shown = {finding.urn: _finding_to_plain(finding) for finding in behind}

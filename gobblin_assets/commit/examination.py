@@ -1,14 +1,15 @@
 """Finds sequences that storage remembers and the log forgot, and decides whether the log can adopt them.
 
 Changes nothing. A sequence is forgotten if storage names it, by a marker or by a published directory, and the log never
-sealed it. The log can adopt the lost history if that history is whole: it is all of lane 0, whose markers lead from the
+sealed it. The log can adopt the lost history if that history is whole: the markers of each lane lead from the lane's
 version in the log to the newest version, with one sequence for each version, and every file of these sequences is there
-as it was sealed. Files of a generation that a later lost sequence replaced may be missing: nobody reads them any more.
+as it was sealed. The order among lanes is that of their vnodes: a sequence comes when each of its vnodes stands where
+the sequence starts. Files of a generation that a later lost sequence replaced may be missing: nobody reads them any more.
 """
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from gobblin_assets.commit.attempts import published_directories
@@ -16,7 +17,7 @@ from gobblin_assets.commit.marker_text import decode_marker
 from gobblin_assets.commit.markers import Marker, list_markers
 from gobblin_assets.commit.published.port import PublishedFiles
 from gobblin_assets.commit.segment import decode_segment
-from gobblin_assets.commit.sequence import KnownSequence, SealedSequence
+from gobblin_assets.commit.sequence import KeyMove, KnownSequence, SealedSequence
 from gobblin_assets.commit.step_calls import verify_steps
 from gobblin_assets.commit.step_world import StepPorts, StepWorld
 from gobblin_assets.commit.steps import CommitStep, StepVerdict
@@ -27,6 +28,7 @@ from gobblin_assets.model.path_names import path_of
 from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import DatasetId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
+from gobblin_assets.model.watermark import Watermark
 from gobblin_assets.state.datasets import DatasetStore
 
 MISSING_NAMED_MAX: Final = 20
@@ -50,6 +52,10 @@ class Remembered:
     directories: tuple[str, ...] = ()
 
     @property
+    def lane_number(self) -> int:
+        return self.markers[-1].lane_number if self.markers else 0
+
+    @property
     def is_forgotten(self) -> bool:
         return self.known is None or not self.known.is_sealed
 
@@ -65,7 +71,7 @@ class LogFinding:
     ``forgotten``: oldest first. ``chain``: the sequences that adopting would execute, in order; it may begin with a
     sequence that the log has open. ``refusal``: why adopting is impossible. ``missing``: published files of the log
     that are not there (a lost refresh retired them), the first ``MISSING_NAMED_MAX`` of ``missing_count``;
-    ``missing_partitions``: the partitions of these files.
+    ``missing_partitions``: the partitions of these files. ``lane_count``: the lanes in the log or on storage.
     """
 
     urn: DatasetUrn
@@ -80,6 +86,7 @@ class LogFinding:
     missing_count: int = 0
     missing_partitions: tuple[str, ...] = field(default=())
     is_fence_behind: bool = False
+    lane_count: int = 1
 
     @property
     def is_behind(self) -> bool:
@@ -112,34 +119,37 @@ class Examination:
             fence=max(fences.values(), default=0),
             storage_fence=max((marker.fence for marker in markers), default=0),
             is_fence_behind=any(marker.fence > fences.get(marker.lane_number, 0) for marker in markers),
+            lane_count=1 + max({*fences, *(marker.lane_number for marker in markers)}, default=0),
         )
         known = self.store.find_known(list({marker.sequence_id for marker in markers}))
         explained = all(m.sequence_id in known and known[m.sequence_id].is_sealed for m in markers)
         if explained and not thoroughly:
             return finding
-        return self._look_closely(finding, markers)
+        log = LanesInLog(
+            versions={lane.number: lane.version for lane in view.lanes},
+            watermarks={} if state is None else {key: found.watermark for key, found in state.keys.items()},
+        )
+        return self._look_closely(finding, markers, log)
 
-    def _look_closely(self, finding: LogFinding, markers: Sequence[Marker]) -> LogFinding:
+    def _look_closely(self, finding: LogFinding, markers: Sequence[Marker], log: "LanesInLog") -> LogFinding:
         files = self._list_files(finding.urn)
         remembered = self._remember(markers, published_directories(files))
         forgotten = tuple(each for each in remembered if each.is_forgotten)
-        chain, refusal = decide_chain(finding.version, remembered)
+        if finding.lane_count > 1:
+            chain, refusal = decide_lane_chain(log, remembered)
+        else:
+            chain, refusal = decide_chain(finding.version, remembered)
         if refusal is None:
             refusal = self._find_fault(finding.urn, chain)
         missing = self._find_missing(finding.urn, files)
-        return LogFinding(
-            urn=finding.urn,
-            dataset_id=finding.dataset_id,
-            version=finding.version,
-            fence=finding.fence,
-            storage_fence=finding.storage_fence,
+        return replace(
+            finding,
             forgotten=forgotten,
             chain=() if refusal else chain,
             refusal=refusal,
             missing=tuple(path for path, _partition in missing[:MISSING_NAMED_MAX]),
             missing_count=len(missing),
             missing_partitions=tuple(sorted({partition for _path, partition in missing})),
-            is_fence_behind=finding.is_fence_behind,
         )
 
     def list_directories(self, urn: DatasetUrn) -> Mapping[SequenceId, Iterable[str]]:
@@ -232,25 +242,72 @@ class Examination:
         return missing
 
 
+@dataclass(frozen=True, slots=True)
+class LanesInLog:
+    """Where the log's lanes and keys stand. ``versions``: by the lanes' numbers. ``watermarks``: by key and partition."""
+
+    versions: Mapping[int, int]
+    watermarks: Mapping[tuple[str, str], Watermark | None]
+
+
 def decide_chain(version: int, remembered: Sequence[Remembered]) -> tuple[tuple[Remembered, ...], str | None]:
     """The sequences from the log's ``version`` to the newest on storage, oldest first, or why there is no chain.
 
     ``remembered``: the forgotten sequences, and those that the log has open. Without a forgotten sequence there is
     nothing to adopt, since recovery completes an open sequence.
     """
-    forgotten = [each for each in remembered if each.is_forgotten]
-    if not forgotten:
+    if not any(each.is_forgotten for each in remembered):
         return (), None
-    if any(marker.lane_number for each in forgotten for marker in each.markers):
-        return (), "lanes of a sink published it, and vnodes may have moved between them since"
-    for each in forgotten:
-        if (fault := _unusable(version, each)) is not None:
+    return _chain_of_lane(version, remembered)
+
+
+def decide_lane_chain(log: LanesInLog, remembered: Sequence[Remembered]) -> tuple[tuple[Remembered, ...], str | None]:
+    """The same for a dataset with several lanes: each lane's chain, merged by where the vnodes stand."""
+    if not any(each.is_forgotten for each in remembered):
+        return (), None
+    if any(each.sealed is not None and each.sealed.replaces for each in remembered):
+        return (), "a refresh is among what its lanes published"
+    of_lane: dict[int, list[Remembered]] = defaultdict(list)
+    for each in remembered:
+        of_lane[each.lane_number].append(each)
+    chains: list[deque[Remembered]] = []
+    for number, mine in sorted(of_lane.items()):
+        found, refusal = _chain_of_lane(log.versions.get(number, 0), mine)
+        if refusal is not None:
+            return (), f"lane {number}: {refusal}"
+        chains.append(deque(found))
+    watermarks = dict(log.watermarks)
+    merged: list[Remembered] = []
+    while any(chains):
+        ready = next((chain for chain in chains if chain and _find_stray_key(watermarks, chain[0]) is None), None)
+        if ready is None:
+            first = next(chain[0] for chain in chains if chain)
+            key = _find_stray_key(watermarks, first)
+            return (), f"sequence {first.sequence_id} of lane {first.lane_number} does not start where {key!r} stands"
+        watermarks |= {(move.key, move.partition): move.new for move in _moves_of(ready[0]) if move.new is not None}
+        merged.append(ready.popleft())
+    return tuple(merged), None
+
+
+def _find_stray_key(watermarks: Mapping[tuple[str, str], Watermark | None], each: Remembered) -> str | None:
+    """A key that does not stand where the sequence starts; one that it does not move may stand anywhere."""
+    moved = [move for move in _moves_of(each) if move.new is not None or not move.intervals]
+    return next((move.key for move in moved if watermarks.get((move.key, move.partition)) != move.old), None)
+
+
+def _moves_of(each: Remembered) -> tuple[KeyMove, ...]:
+    return () if each.sealed is None else tuple(each.sealed.order.moves)
+
+
+def _chain_of_lane(version: int, remembered: Sequence[Remembered]) -> tuple[tuple[Remembered, ...], str | None]:
+    for each in remembered:
+        if each.is_forgotten and (fault := _unusable(version, each)) is not None:
             return (), fault
     candidates: dict[int, list[Remembered]] = defaultdict(list)
     for each in remembered:
         if each.version is not None:
             candidates[each.version].append(each)
-    newest = max(candidates)
+    newest = max(candidates, default=version)
     chain = []
     for number in range(version + 1, newest + 1):
         match candidates.get(number, []):

@@ -142,6 +142,18 @@ class LogOperations:
             yield keeper, taken[0]
 
     @contextmanager
+    def hold_lanes(self, dataset_id: DatasetId, urn: DatasetUrn) -> Iterator[tuple[LeaseKeeper, Sequence[Lease]]]:
+        """The same by all lanes of the dataset, each under a lease of its own."""
+        keeper = self._new_keeper(None)
+        lane_ids = self.store.list_lane_ids(dataset_id)
+        taken = keeper.take_lanes(lane_ids, self.holder)
+        if len(taken) < len(lane_ids):
+            keeper.release(taken)
+            raise self._busy(dataset_id, urn, self.leases.find_holder(dataset_id))
+        with self._keeping(keeper):
+            yield keeper, taken
+
+    @contextmanager
     def _hold_lane(self, sequence: SequenceRecord) -> Iterator[tuple[LeaseKeeper, Lease]]:
         """``hold`` for the sequence's lane alone: others may work on the other lanes."""
         keeper = self._new_keeper(sequence.lease_ttl_s)

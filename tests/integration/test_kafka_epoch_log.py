@@ -64,8 +64,8 @@ def test_records_keep_their_parts(kafka_broker: KafkaBroker, topic: MakeTopic) -
         ],
     )
     found: list[pa.RecordBatch] = []
-    for with_headers in (True, False):
-        with following(bootstrap, name, with_headers=with_headers) as epochs:
+    for is_whole in (True, False):
+        with following(bootstrap, name, with_headers=is_whole, with_times=is_whole) as epochs:
             wait_until(
                 lambda: any(
                     isinstance(item, StreamChunk) and not found.append(item.chunk)  # type: ignore[func-returns-value]  # keeps it
@@ -73,9 +73,9 @@ def test_records_keep_their_parts(kafka_broker: KafkaBroker, topic: MakeTopic) -
                 ),
                 "a chunk",
             )
-    with_headers, without = (batch.to_pylist() for batch in found)
+    whole, without = (batch.to_pylist() for batch in found)
     shared = {"topic": name, "partition": 0, "timestamp": at, "timestampType": 0}
-    assert with_headers == [
+    assert whole == [
         {
             **shared,
             "key": b"k",
@@ -85,7 +85,7 @@ def test_records_keep_their_parts(kafka_broker: KafkaBroker, topic: MakeTopic) -
         },
         {**shared, "key": None, "value": None, "offset": 1, "headers": None},
     ]
-    assert without == [{**row, "headers": None} for row in with_headers]
+    assert without == [{**row, **dict.fromkeys(("headers", "timestamp", "timestampType"))} for row in whole]
 
 
 def test_positions_pass_what_no_reader_sees_and_no_open_transaction(

@@ -34,7 +34,7 @@ def backups(server: EmbeddedServer) -> Iterator[Backup]:
         def take(world: World) -> World:
             # CREATE DATABASE … TEMPLATE refuses a source that anybody is connected to.
             world.engine.dispose()
-            url = stack.enter_context(_copied(server, world.lake))
+            url = stack.enter_context(copied(server, world.lake.database_url))
             restored = dataclasses.replace(world.lake, database_url=url).open_world()
             stack.callback(restored.close)
             return restored
@@ -43,8 +43,9 @@ def backups(server: EmbeddedServer) -> Iterator[Backup]:
 
 
 @contextmanager
-def _copied(server: EmbeddedServer, lake: Lake) -> Iterator[str]:
-    source, name = make_url(lake.database_url).database, f"test_{uuid.uuid4().hex}"
+def copied(server: EmbeddedServer, database_url: str) -> Iterator[str]:
+    """The URL of a copy of the database, to which nobody is connected."""
+    source, name = make_url(database_url).database, f"test_{uuid.uuid4().hex}"
     assert source is not None
     with maintenance(server) as connection:
         connection.execute(
@@ -64,7 +65,7 @@ def examine(world: World, urn: str) -> LogFinding:
 def reconcile(world: World, urn: str, way: Way) -> Reconciled:
     """Reconcile like the command line; raises the error if something could not be done."""
     operations = world.operations()
-    reconciliation = Reconciliation(operations, _examination_of(world), world.lake.work_root)
+    reconciliation = Reconciliation(operations, _examination_of(world), world.stores.lanes, world.lake.work_root)
     repair = MaintenanceRun(operations, world.stores, JobName(JOB))
     done, failures = repair.reconcile(reconciliation, [examine(world, urn)], way)
     for error in failures.values():

@@ -303,3 +303,22 @@ def test_files_can_be_made_of_all_columns_that_records_give() -> None:
         assert arrow_schema(columns) == schema
         named = ",".join(f"{name}:{kind}" for name, kind in columns)
         assert parse_schema(schema_to_json(columns)).simpleString() == f"struct<{named}>"
+
+
+@pytest.mark.parametrize(
+    ("spec", "needs"),
+    [
+        ({"value": {"format": "bytes"}, "keep": ["key", "topic", "partition", "offset", "headers"]}, False),
+        ({"value": {"format": "bytes"}, "keep": ["timestamp"]}, True),
+        ({"value": {"format": "bytes"}, "keep": ["timestamp_type"]}, True),
+        # A dead letter has them.
+        ({"value": {"format": "string"}}, True),
+    ],
+)
+def test_times_that_nothing_needs_need_not_be_read(spec: dict[str, object], needs: bool) -> None:
+    decoder, records = arrow_decoder(spec), record_batch([b"a", b"\xff"])
+    blank = {"timestamp": pa.nulls(2, pa.timestamp("us", "UTC")), "timestampType": pa.nulls(2, pa.int32())}
+    without = pa.RecordBatch.from_pydict({name: blank.get(name, records[name]) for name in records.schema.names})
+    whole, blanked = decoder.decode(records), decoder.decode(without)
+    assert decoder.needs_times is needs
+    assert (whole.rows.equals(blanked.rows) and whole.dead_letters.equals(blanked.dead_letters)) is not needs

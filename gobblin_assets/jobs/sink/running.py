@@ -1,6 +1,7 @@
 """A worker of a sink, from the environment, as the command line runs it."""
 
 import datetime as dt
+import gc
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -84,6 +85,10 @@ def run_worker(
     with open_log(say) as log:
         if await_alike(job, specs, log.stores, wait, say):
             with open_worker(job, specs, log.stores, wait, say, spark) as worker:
+                # Records by the thousand make full collections, and each would look at all that was imported: with it,
+                # a quarter of the processor time of a worker that reads bytes.
+                gc.collect()
+                gc.freeze()
                 worker.run()
 
 

@@ -31,6 +31,7 @@ from gobblin_assets.jobs.sink.sink_ports import SinkPorts
 from gobblin_assets.jobs.sink.sink_progress import SinkProgress
 from gobblin_assets.model.state import DatasetId, DatasetState, LaneId, RunId
 from gobblin_assets.model.urn import JobName
+from gobblin_assets.sources.epoch_source import LogStart
 from gobblin_assets.state.sink_workers import SinkWorkerRow
 
 DISCOVER_EVERY_S: Final = 30.0
@@ -187,10 +188,14 @@ class SinkLanes:
             self.ports.say(f"{lane.label}: given back")
         self.drop(sink, leaving)
         staying = [lane for lane in changing if not lane.is_leaving]
+        # The log is asked once for all of them: what joins a lane was the lane's before.
+        start: LogStart | None = None
         for lane in staying:
             try:
                 self._move_vnodes(lane)
-                self._join_vnodes(sink, lane)
+                if lane.joining and start is None:
+                    start = sink.source.find_start(self._load_state(sink))
+                self._join_vnodes(sink, lane, start or sink.start)
             except GobblinError as error:
                 self.rest(sink, lane, error)
         self.assign(sink)
@@ -206,9 +211,8 @@ class SinkLanes:
                 lane.positions.pop(vnode, None)
         lane.moves = {}
 
-    def _join_vnodes(self, sink: DatasetSink, lane: HeldLane) -> None:
+    def _join_vnodes(self, sink: DatasetSink, lane: HeldLane, start: LogStart | None) -> None:
         """Read the lane's vnodes from where they are published up to. The log learns where a new one begins first."""
-        start = sink.source.find_start(self._load_state(sink)) if lane.joining else sink.start
         if start is None:
             raise AssertionError(f"{sink.urn} was not started")
         unsaid: dict[str, int] = {}

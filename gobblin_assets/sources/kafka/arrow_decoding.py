@@ -47,6 +47,7 @@ _LETTER_TYPES: Final = MappingProxyType({
     "headers": _HEADERS,
 })  # fmt: skip
 _KEY_COLUMN: Final = KEPT_ORDER["key"]
+_TIME_COLUMNS: Final = frozenset({KEPT_ORDER["timestamp"], KEPT_ORDER["timestamp_type"]})
 _TIME_KINDS: Final = pa.array(["create_time", "log_append_time"])
 _KNOWN_KINDS: Final = pa.array([0, 1], pa.int32())
 _NO_TIME: Final = pa.scalar(-1_000, pa.timestamp("us", "UTC"))
@@ -79,6 +80,11 @@ class ArrowDecoder:
             *((published_name(f"{DEAD_LETTER_COLUMN}_{name}"), each) for name, each in letter.items()),
         )
         self.dead_letter_schema = _schema_of(self.dead_letter_columns)
+
+    @property
+    def needs_times(self) -> bool:
+        """Whether rows or dead letters have the times of records."""
+        return self.can_have_dead_letters or not _TIME_COLUMNS.isdisjoint(self._keep)
 
     def decode(self, batch: pa.RecordBatch) -> DecodedRows:
         """Decode all records of a batch. CorruptionError if one of them is lost."""

@@ -68,7 +68,8 @@ class KafkaEpochLog:
     """``LogReader`` over topics of one cluster. ``topic_ids`` are their ids when the positions were found.
 
     Every Barrier is a checkpoint. ``Barrier.at`` is the time by ``clock``; of barriers in the log, it is the latest
-    time of their markers. Headers are NULL unless ``with_headers``. Chunks are in ``RECORD_SCHEMA``.
+    time of their markers. Headers are NULL unless ``with_headers``, and times unless ``with_times``. Chunks are in
+    ``RECORD_SCHEMA``.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class KafkaEpochLog:
         barriers: TimeBarriers | MarkerBarriers,
         isolation: Isolation = "read_committed",
         with_headers: bool = False,
+        with_times: bool = True,
         clock: Clock | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
@@ -86,6 +88,7 @@ class KafkaEpochLog:
         self._consumer = LogConsumer(connection, topic_ids, isolation, self._monotonic)
         self._barriers = barriers
         self._with_headers = with_headers
+        self._with_times = with_times
         self._vnodes: dict[str, _Vnode] = {}
         self._names: dict[TopicPartition, str] = {}
         self._items: deque[StreamChunk | UpdateVnodeBitmap] = deque()
@@ -190,7 +193,9 @@ class KafkaEpochLog:
         if not messages:
             return
         each = self._vnodes[vnode]
-        chunk = build_records(messages, with_headers=self._with_headers, partition=each.name)
+        chunk = build_records(
+            messages, with_headers=self._with_headers, with_times=self._with_times, partition=each.name
+        )
         self._chunks += 1
         self._items.append(StreamChunk(vnode, chunk, self._chunks))
         each.position = offset_of_message(messages[-1]) + 1

@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
@@ -146,11 +147,13 @@ class LogConsumer:
                 raise judge_client(final, self._connection, action="read")
             return {}
         found: dict[TopicPartition, PolledPartition] = {}
-        events = [message for message in messages if message.error() is not None]
-        for event in events:
-            self._take_event(event, found)
-        if events:
-            messages = [message for message in messages if message.error() is None]
+        errors = list(map(Message.error, messages))
+        # Compared with None, an error of the client fails; any other look at it is harmless.
+        if any(errors):
+            for message, error in zip(messages, errors, strict=True):
+                if error is not None:
+                    self._take_event(message, error, found)
+            messages = [message for message, error in zip(messages, errors, strict=True) if error is None]
         _sort_by_partition(messages, found)
         if found:
             self._hear()
@@ -190,10 +193,8 @@ class LogConsumer:
                 topic=topic,
             )
 
-    def _take_event(self, event: Message, found: dict[TopicPartition, PolledPartition]) -> None:
-        error, number, offset = event.error(), event.partition(), event.offset()
-        if error is None:
-            return
+    def _take_event(self, event: Message, error: KafkaError, found: dict[TopicPartition, PolledPartition]) -> None:
+        number, offset = event.partition(), event.offset()
         name = TopicPartition(event.topic() or "", _NO_PARTITION if number is None else number)
         code, said = error.name(), self._connection.scrub(error.str())
         if code == _END:
@@ -223,9 +224,12 @@ class LogConsumer:
 
 
 def _sort_by_partition(messages: list[Message], found: dict[TopicPartition, PolledPartition]) -> None:
+    """Records come in runs of one partition. A record of one topic costs no Python code of its own."""
     groups: dict[tuple[str | None, int | None], list[Message]] = {}
-    if len(set(map(Message.partition, messages))) == len(set(map(Message.topic, messages))) == 1:
-        groups[messages[0].topic(), messages[0].partition()] = messages
+    if len(set(map(Message.topic, messages))) == 1:
+        topic = messages[0].topic()
+        for number, run in groupby(messages, Message.partition):
+            groups.setdefault((topic, number), []).extend(run)
     else:
         for message in messages:
             groups.setdefault((message.topic(), message.partition()), []).append(message)

@@ -1,6 +1,7 @@
 """Messages of librdkafka as columns of Arrow, column by column: a record costs no Python code of its own."""
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Final, cast
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ _NO_TIME_MS: Final = -1
 # Spark's numbers for kinds of times; Spark gives -1 for a record without a time.
 _TIMESTAMP_TYPES: Final = {TIMESTAMP_CREATE_TIME: 0, TIMESTAMP_LOG_APPEND_TIME: 1}
 _WITHOUT_TIME: Final = -1
+_TIME: Final = pa.timestamp("us", "UTC")
 _HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 RECORD_SCHEMA: Final = pa.schema(
@@ -28,7 +30,7 @@ RECORD_SCHEMA: Final = pa.schema(
         ("topic", pa.string()),
         ("partition", pa.int32()),
         ("offset", pa.int64()),
-        ("timestamp", pa.timestamp("us", "UTC")),
+        ("timestamp", _TIME),
         ("timestampType", pa.int32()),
         ("headers", _HEADERS),
     ]
@@ -37,12 +39,17 @@ RECORD_SCHEMA: Final = pa.schema(
 
 
 def build_records(
-    messages: Sequence[Message], *, with_headers: bool, partition: TopicPartition | None = None
+    messages: Sequence[Message],
+    *,
+    with_headers: bool,
+    with_times: bool = True,
+    partition: TopicPartition | None = None,
 ) -> pa.RecordBatch:
     """The records in ``RECORD_SCHEMA``, in their order; at most 2 GiB of keys, and of values.
 
     A record without a time, or with one beyond ``TIME_MS_MAX``, has NULL for it. Without ``with_headers`` all headers
-    are NULL. ``partition``: the one that all records are of, if they are of one.
+    are NULL, and without ``with_times`` all times and their kinds. ``partition``: the one that all records are of, if
+    they are of one.
     """
     count = len(messages)
     if partition is None:
@@ -51,14 +58,17 @@ def build_records(
     else:
         topics = pa.repeat(pa.scalar(partition.topic, pa.string()), count)
         numbers = pa.repeat(pa.scalar(partition.partition, pa.int32()), count)
+    times, kinds = (
+        _times_and_kinds_of(messages) if with_times else (pa.nulls(count, _TIME), pa.nulls(count, pa.int32()))
+    )
     columns = [
         pa.array(list(map(Message.key, messages)), type=pa.binary()),
         pa.array(list(map(Message.value, messages)), type=pa.binary()),
         topics,
         numbers,
         pa.array(list(map(Message.offset, messages)), type=pa.int64()),
-        _times_of(messages),
-        _kinds_of(messages),
+        times,
+        kinds,
         _as_headers(messages) if with_headers else pa.nulls(count, _HEADERS),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA)
@@ -79,24 +89,27 @@ def headers_of(message: Message) -> list[tuple[str, bytes | None]] | None:
     return cast("list[tuple[str, bytes | None]] | None", message.headers())
 
 
-def _times_of(messages: Sequence[Message]) -> pa.Array:
-    times_ms: list[int] = [message.timestamp()[1] for message in messages]
+def _times_and_kinds_of(messages: Sequence[Message]) -> tuple[pa.Array, pa.Array]:
+    # Flat: pairs that are kept by the thousand would cost more in garbage collection.
+    flat: list[int] = list(chain.from_iterable(map(Message.timestamp, messages)))
+    return _as_times(flat[1::2]), _as_kinds(flat[::2])
+
+
+def _as_times(times_ms: list[int]) -> pa.Array:
     found = pa.array(times_ms, type=pa.int64())
     bounds = pc.min_max(found).as_py()
-    if messages and (bounds["min"] == _NO_TIME_MS or bounds["max"] > TIME_MS_MAX):
+    if times_ms and (bounds["min"] == _NO_TIME_MS or bounds["max"] > TIME_MS_MAX):
         is_time = pc.and_(pc.not_equal(found, _NO_TIME_MS), pc.less_equal(found, TIME_MS_MAX))
         found = pc.if_else(is_time, found, pa.scalar(None, pa.int64()))
-    return found.cast(pa.timestamp("ms", "UTC")).cast(pa.timestamp("us", "UTC"))
+    return found.cast(pa.timestamp("ms", "UTC")).cast(_TIME)
 
 
-def _kinds_of(messages: Sequence[Message]) -> pa.Array:
-    # Pairs that are kept by the thousand would cost more in garbage collection than the second look.
-    different = {message.timestamp()[0] for message in messages}
+def _as_kinds(kinds: list[int]) -> pa.Array:
+    different = set(kinds)
     if len(different) == 1:
         kind = _TIMESTAMP_TYPES.get(different.pop(), _WITHOUT_TIME)
-        return pa.repeat(pa.scalar(kind, pa.int32()), len(messages))
-    kinds = [_TIMESTAMP_TYPES.get(message.timestamp()[0], _WITHOUT_TIME) for message in messages]
-    return pa.array(kinds, type=pa.int32())
+        return pa.repeat(pa.scalar(kind, pa.int32()), len(kinds))
+    return pa.array([_TIMESTAMP_TYPES.get(kind, _WITHOUT_TIME) for kind in kinds], type=pa.int32())
 
 
 def _as_headers(messages: Sequence[Message]) -> pa.Array:

@@ -70,4 +70,5 @@ class TopicEpochs:
             barriers=barriers,
             isolation=self._source.isolation,
             with_headers=self._with_headers,
+            with_times=self._decoder.needs_times,
         )
