@@ -13,6 +13,7 @@ from pathlib import Path
 from types import FrameType
 
 from benchmarks import kafka_consumer
+from gobblin_assets.jobs.ingest.spark_engine import SparkEngine
 from gobblin_assets.jobs.sink.running import run_worker
 from gobblin_assets.spec.job_files import read_job_file
 
@@ -24,7 +25,9 @@ def _work(job_file: Path) -> None:
         stopping.set()
 
     signal.signal(signal.SIGTERM, stop)
-    run_worker(read_job_file(job_file), stopping.wait, say=lambda line: print(line, file=sys.stderr))
+    run_worker(
+        read_job_file(job_file), stopping.wait, spark=SparkEngine(), say=lambda line: print(line, file=sys.stderr)
+    )
 
 
 def _main() -> None:

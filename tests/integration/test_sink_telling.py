@@ -11,7 +11,8 @@ import pytest
 from gobblin_assets.dagster.sink_telling import look_at_sink, observe, tell_windows
 from gobblin_assets.model.urn import JobName, Role
 from gobblin_assets.state.sink_windows import SinkWindowStore
-from tests.support.sink_lake import JOB, NO_PARTITIONS, Records, SinkWorld
+from tests.support.random_logs import Records
+from tests.support.sink_lake import JOB, NO_PARTITIONS, SinkWorld
 from tests.support.sink_sensor import SinkInDagster, month, sink
 
 __all__ = ["sink"]

@@ -27,7 +27,7 @@ from tests.simulation import log_building
 from tests.simulation.guards import Guard
 from tests.simulation.mutant import Change, Mutant, patched, without
 from tests.support.fake_log import STARTED_AT, FakeLog
-from tests.support.sink_lake import FakeEpochSource
+from tests.support.random_logs import FakeEpochSource
 
 # Recovery and publishing ------------------------------------------------------------------------------------
 

@@ -60,7 +60,7 @@ from tests.simulation.state_stores import SimDatasetStore, SimPublishedFiles, Si
 from tests.simulation.stepping import Actor, SeenProcess
 from tests.simulation.world import FREE, SimClock, number_of
 from tests.support.fake_log import FakeLog
-from tests.support.sink_lake import COLUMNS, FakeEpochSource, Records, make_random_log, records_of
+from tests.support.random_logs import COLUMNS, FakeEpochSource, Records, make_random_log, records_of
 
 JOB: Final = JobName("sink")
 URN: Final = DatasetUrn("records")

@@ -70,5 +70,6 @@ class TopicEpochs:
             barriers=barriers,
             isolation=self._source.isolation,
             with_headers=self._with_headers,
-            with_times=self._decoder.needs_times,
+            # Records whose rows come from Spark are only counted.
+            with_times=self._decoder is not None and self._decoder.needs_times,
         )
