@@ -11,6 +11,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from pyspark.sql import SparkSession
 from sqlalchemy import Engine, text
 
 from demo.kafka.broker import KafkaBroker
@@ -18,6 +19,8 @@ from gobblin_assets.dagster.factory import build_gobblin_definitions
 from gobblin_assets.dagster.resources import CommitStoreResource, KafkaConnectionResource, gobblin_resources
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.run.postgres import open_stores
+from gobblin_assets.spark.settings import SparkSettings
+from tests.support.dagster_topics import spark_resource
 from tests.support.kafka import produce
 from tests.support.spark import wait_until
 
@@ -35,6 +38,7 @@ class Shop:
     folder: Path
     topic: str
     options: dict[str, Any] = field(default_factory=dict)
+    spark: SparkSettings | None = None
 
     def define(self) -> dg.Definitions:
         job = {
@@ -48,6 +52,7 @@ class Shop:
         }
         resources = gobblin_resources(
             {"kafka": KafkaConnectionResource(bootstrap_servers=self.bootstrap, timeout_s=15.0)},
+            spark=None if self.spark is None else spark_resource(self.spark),
             stores=CommitStoreResource(database_url=self.database_url),
         )
         return dg.Definitions.merge(build_gobblin_definitions(job), dg.Definitions(resources=resources))
@@ -151,3 +156,22 @@ def test_a_dataset_that_is_no_sink_s_fails_the_run_with_its_field(shop: Shop) ->
     run = shop.run({"sink_s": 5.0})
     assert run.status is dg.DagsterRunStatus.FAILURE
     assert "sink.format: " in shop.failure_of(run)
+
+
+def test_a_run_has_spark_for_the_rows_that_need_it(
+    shop: Shop, spark: SparkSession, spark_settings: SparkSettings
+) -> None:
+    shop.spark = spark_settings
+    produce(shop.bootstrap, shop.topic, [b'{"n": {"a": 1}}', b'{"m": {"k": 2}}'])
+    value = {"format": "json", "schema": "n struct<a: int>, m map<string,int>"}
+    shop.options = {
+        "datasets": [{"topic": shop.topic, "partitions": DAILY, "kafka": {"value": value}}],
+        "lease": {"ttl_s": 30},
+    }
+
+    run = shop.run({"sink_s": 10.0})
+
+    assert spark.version
+    assert run.status is dg.DagsterRunStatus.SUCCESS
+    assert any("rows by Spark, since its values are JSON of types" in line for line in shop.said(run))
+    assert shop.rows() == 2

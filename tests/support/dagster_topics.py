@@ -24,6 +24,17 @@ from gobblin_assets.spec.job_parsing import parse_job
 NEW_DATA = "events_new_data_sensor"
 
 
+def spark_resource(settings: SparkSettings) -> GobblinSparkResource:
+    """The resource of the session that the tests share."""
+    return GobblinSparkResource(
+        master=settings.master,
+        spark_config=dict(settings.conf),
+        capabilities=list(settings.capabilities),
+        coordinates=dict(settings.coordinates),
+        work_folder=str(settings.work_folder),
+    )
+
+
 class Events:
     """One job, its Dagster instance, and ticks of its sensors. Sensors keep their cursors, like the daemon's."""
 
@@ -34,13 +45,7 @@ class Events:
         self.folder = folder
         self.resources = gobblin_resources(
             {"kafka": KafkaConnectionResource(bootstrap_servers=bootstrap, timeout_s=15.0)},
-            spark=GobblinSparkResource(
-                master=settings.master,
-                spark_config=dict(settings.conf),
-                capabilities=list(settings.capabilities),
-                coordinates=dict(settings.coordinates),
-                work_folder=str(settings.work_folder),
-            ),
+            spark=spark_resource(settings),
             stores=CommitStoreResource(database_url=database_url),
         )
         self._cursors: dict[str, str | None] = {}
