@@ -51,9 +51,10 @@ def _shows_before_the_row(self: CutPublisher, some: Sequence[Any]) -> None:
     _STAGE(self, some)
     for each in some:
         for segment in each.segments:
-            for step in decode_segment(segment.payload, segment.digest):
-                self.fs.make_directories(str(PurePosixPath(step.target).parent))  # type: ignore[attr-defined]
-                self.fs.rename_no_replace(step.source, step.target)  # type: ignore[attr-defined]
+            steps: list[Any] = [*decode_segment(segment.payload, segment.digest)]
+            for step in steps:
+                self.fs.make_directories(str(PurePosixPath(step.target).parent))
+                self.fs.rename_no_replace(step.source, step.target)
 
 
 _STAGE: Final = CutPublisher._stage
