@@ -16,7 +16,7 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.urn import Role
 from gobblin_assets.sources.kafka.epoch_markers import EPOCH_HEADER
 from tests.support.kafka import MakeTopic, Record, produce, produce_aborted, produce_committed
-from tests.support.kafka_records import avro_bytes
+from tests.support.kafka_records import avro_bytes, view_descriptors
 from tests.support.producing import find_ends
 from tests.support.spark_sink import OpenSpark, SparkSink
 
@@ -240,21 +240,27 @@ def test_a_lane_whose_rows_fail_rests_and_the_others_are_published(
     assert sink.rows(name, "n") == Counter([(0,), (1,), (2,), (4,), (5,)])
 
 
-def test_a_column_of_another_type_is_refused_before_a_row_is_written(
+def test_a_column_of_another_type_is_refused_before_a_row_is_written_and_other_datasets_go_on(
     open_sink: Open, topic: MakeTopic, kafka_broker: KafkaBroker
 ) -> None:
-    name = topic("retyped", partitions=2)
+    name, other = topic("retyped", partitions=2), topic("sound", partitions=2)
     produce(kafka_broker.bootstrap, name, [Record(b'{"n":1}')])
     sink = open_sink(name, {"value": {"format": "json", "schema": "n bigint"}}, converters=[{"sql": {"m": "n"}}])
     sink.work()
     produce(kafka_broker.bootstrap, name, [Record(b'{"n":2}')])
-    sink.datasets = [{**sink.datasets[0], "converters": [{"sql": {"m": "array(n)"}}]}]
+    produce(kafka_broker.bootstrap, other, [Record(b"a")])
+    sink.datasets = [{**sink.datasets[0], "converters": [{"sql": {"m": "array(n)"}}]}, {"topic": other}]
 
     sink.work(lambda: any("rests" in line for line in sink.lines))
+    produce(kafka_broker.bootstrap, other, [Record(b"b", partition=1)])
+    sink.work(lambda: [sink.watermarks().get(f"{other}:{n}") for n in range(2)] == [1, 1])
 
-    (said,) = {line for line in sink.lines if "rests" in line}
-    assert f"datasets[{name}].schema_change" in said
+    said = [line for line in sink.lines if "rests" in line]
+    assert all(f"datasets[{name}].schema_change" in line for line in said)
     assert sink.rows(name, "n", "m") == Counter([(1, 1)])
+    assert sink.rows(other, "value") == Counter([(b"a",), (b"b",)])
+    assert any(line.startswith(f"{name}: rows by Spark") for line in sink.lines)
+    assert not any(line.startswith(f"{other}: rows by Spark") for line in sink.lines)
 
 
 def test_only_parquet_comes_from_spark(open_sink: Open, topic: MakeTopic) -> None:
@@ -264,18 +270,22 @@ def test_only_parquet_comes_from_spark(open_sink: Open, topic: MakeTopic) -> Non
         sink.work()
 
 
-def test_leases_are_kept_while_spark_works_longer_than_they_last(
-    open_sink: Open, topic: MakeTopic, kafka_broker: KafkaBroker
+def test_leases_are_kept_while_spark_decodes_protobuf_for_longer_than_they_last(
+    open_sink: Open, topic: MakeTopic, kafka_broker: KafkaBroker, tmp_path: Path
 ) -> None:
     name = topic("slow", partitions=2)
-    produce(kafka_broker.bootstrap, name, [Record(b"x", partition=n % 2) for n in range(8)])
+    # The fields 1, which is the id, and 3, which is the name.
+    values = [*(b"\x08%c\x1a\x02hi" % n for n in range(1, 9)), b"\x08"]
+    produce(kafka_broker.bootstrap, name, [Record(each, partition=n % 2) for n, each in enumerate(values)])
+    descriptors = tmp_path / "view.desc"
+    descriptors.write_bytes(view_descriptors())
+    decoder = {"format": "protobuf", "descriptor_file": str(descriptors), "message": "shop.View", "framing": "none"}
     slept = "java_method('java.lang.Thread', 'sleep', 1000L)"
-    sink = open_sink(
-        name, {"value": {"format": "string"}}, converters=[{"sql": {"slept": slept}}], options={"lease": {"ttl_s": 1}}
-    )
+    sink = open_sink(name, {"value": decoder}, converters=[{"sql": {"slept": slept}}], options={"lease": {"ttl_s": 1}})
 
     sink.work()
 
-    assert sink.rows(name, "value") == Counter({("x",): 8})
+    assert sink.rows(name, "id", "name") == Counter((n, "hi") for n in range(1, 9))
+    assert sink.rows(name, "dead_letter_value", role=Role.DEAD_LETTER) == Counter([(b"\x08",)])
     assert not any("rests" in line or "taken over" in line or "lost" in line for line in sink.lines)
     assert sink.count("state <> 'DONE'") == 0
