@@ -155,6 +155,10 @@ class SparkSink:
             query = f"SELECT count(*) FROM gobblin.commit_sequence WHERE {condition}"
             return int(connection.exec_driver_sql(query).scalar_one())
 
+    def count_attempts(self) -> int:
+        with self.engine.connect() as connection:
+            return int(connection.exec_driver_sql("SELECT count(*) FROM gobblin.attempt").scalar_one())
+
     def expire(self) -> None:
         """Let all leases run out, as waiting would."""
         with self.engine.begin() as connection:
