@@ -32,7 +32,7 @@ from gobblin_assets.spec.job_parsing import parse_job
 from gobblin_assets.spec.job_spec import JobSpec
 from tests.support.spark import SMALL
 
-PATIENCE_S = 90.0
+PATIENCE_S = 120.0
 
 Row = tuple[Any, ...]
 
