@@ -32,7 +32,7 @@ from gobblin_assets.spec.job_parsing import parse_job
 from gobblin_assets.spec.job_spec import JobSpec
 from tests.support.spark import SMALL
 
-PATIENCE_S = 90.0
+PATIENCE_S = 120.0
 
 Row = tuple[Any, ...]
 
@@ -154,6 +154,10 @@ class SparkSink:
         with self.engine.connect() as connection:
             query = f"SELECT count(*) FROM gobblin.commit_sequence WHERE {condition}"
             return int(connection.exec_driver_sql(query).scalar_one())
+
+    def count_attempts(self) -> int:
+        with self.engine.connect() as connection:
+            return int(connection.exec_driver_sql("SELECT count(*) FROM gobblin.attempt").scalar_one())
 
     def expire(self) -> None:
         """Let all leases run out, as waiting would."""

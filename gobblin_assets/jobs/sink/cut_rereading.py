@@ -1,8 +1,9 @@
 """Spark makes the rows of cuts whose records were only counted: it reads their positions again.
 
 One job reads all lanes of a dataset that are cut at a barrier, unless a converter mixes rows: then each lane has its
-own. If a shared job fails, it is tried again in halves, so that one lane can't keep the others from being published.
-Each try writes into new attempts of the lanes' sequences, which are registered before their first byte.
+own. If a shared job fails, it is tried again in halves, so that one lane can't keep the others from being published; if
+more fails than one lane can explain, the rest is not tried. Each try writes into new attempts of the lanes' sequences,
+which are registered before their first byte.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -41,14 +42,20 @@ What fails again rests with its lane.
 _ERROR_TEXT_MAX: Final = 4_000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Reading:
-    """How a dataset's cuts are read. ``schemas``: of the dataset's active files."""
+    """How a dataset's cuts are read. ``schemas``: of the dataset's active files. ``failures``: of its jobs so far."""
 
     sink: DatasetSink
     plan: SpanPlan
     units: Mapping[LaneId, tuple[WorkUnit, ...]]
     schemas: tuple[object, ...]
+    failures: list[GobblinError] = field(default_factory=list)
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether more jobs failed than it takes to find one lane by halves, and to try that one again."""
+        return len(self.failures) > (len(self.units) - 1).bit_length() + TRIES_MAX
 
 
 @dataclass(slots=True)
@@ -116,13 +123,13 @@ class CutRereading:
         )
 
     def _read(self, reading: _Reading, cuts: Sequence[LaneCut]) -> Mapping[LaneId, RereadRows | GobblinError]:
+        if self._lost is not None or reading.is_hopeless:
+            return {each.lane.lane_id: self._lost or reading.failures[-1] for each in cuts}
         if len(cuts) == 1:
             return {cuts[0].lane.lane_id: self._read_alone(reading, cuts[0])}
         try:
             return self._try(reading, cuts)
         except GobblinError as error:
-            if self._lost is not None:
-                return {each.lane.lane_id: error for each in cuts}
             half = len(cuts) // 2
             self.ports.say(f"{reading.sink.urn}: {len(cuts)} lanes are read again in two halves: {error}")
             return {**self._read(reading, cuts[:half]), **self._read(reading, cuts[half:])}
@@ -132,7 +139,7 @@ class CutRereading:
             try:
                 return self._try(reading, [each], try_number)[each.lane.lane_id]
             except RetryableError as error:
-                if try_number == TRIES_MAX or self._lost is not None:
+                if try_number == TRIES_MAX or self._lost is not None or reading.is_hopeless:
                     return error
                 self.ports.say(f"{each.lane.label}: is read by Spark once more: {error}")
             except GobblinError as error:
@@ -149,6 +156,7 @@ class CutRereading:
         except Exception as error:
             failure = self._explain(reading.sink.urn, error)
             self._record_failure(ids, failure)
+            reading.failures.append(failure)
             raise failure from error
         return {each.lane.lane_id: _as_rows(reading, found) for each, found in zip(cuts, staged, strict=True)}
 
