@@ -123,12 +123,12 @@ def _describe(samples: dict[str, Samples], options: Options) -> Table:
         tuple(rows),
         (
             (
-                f"JSON with a schema in {PARTITIONS} partitions, {PARTITIONS} lanes; every barrier is a cut. Medians of "
-                f"{options.runs} rounds of {ROUND_S_QUICK if options.quick else ROUND_S:.0f} s, in turns."
+                f"JSON with a schema in {PARTITIONS} partitions, {PARTITIONS} lanes; every barrier is a cut. Medians "
+                f"of {options.runs} rounds of {ROUND_S_QUICK if options.quick else ROUND_S:.0f} s, in turns."
             ),
             (
-                "CPU: of the command and all of its children, until the round's last record is published. The broker, "
-                "Postgres and the producer are apart."
+                "CPU: of the command and all of its children, until the round's last record is published. The "
+                "broker, Postgres and the producer are apart."
             ),
             "`stream` is warm, and tells Dagster nothing.",
             bound_at_most("CPU of a record, of stream's", sink.median(_CPU) / stream.median(_CPU), CPU_SHARE_MAX),
