@@ -62,17 +62,16 @@ _GIVEN: Final = """
 _PUBLISH: Final = (
     text(f"""
         INSERT INTO gobblin.commit_sequence
-               (sequence_id, dataset_id, lane_id, run_id, partition, mode, replaces, fence, state, base_version, result_version,
-                digest, segment_count, step_count, file_count, row_count, file_bytes, complete, details, prepared_at,
+               (sequence_id, dataset_id, lane_id, run_id, partition, mode, replaces, fence, state, base_version,
+                result_version, digest, segment_count, step_count, file_count, row_count, file_bytes, complete, details, prepared_at,
                 done_at, announced_at)
         SELECT sequence_id, :dataset_id, :lane_id, :run_id, '', 'append', false, :fence, 'DONE', :of_lane + n - 1,
-               :first + n,
-               digest, 1, 1, 1, 100, 1, true, CAST(:details AS jsonb), now(), now(), now() FROM {_GIVEN}
+               :first + n, digest, 1, 1, 1, 100, 1, true, CAST(:details AS jsonb), now(), now(), now() FROM {_GIVEN}
     """),
     text(f"""
         INSERT INTO gobblin.attempt
-               (attempt_id, sequence_id, dataset_id, lane_id, fence, multi_work_unit, try_number, state, staging_path, row_count,
-                file_count, file_bytes, ended_at, cleaned_at)
+               (attempt_id, sequence_id, dataset_id, lane_id, fence, multi_work_unit, try_number, state, staging_path,
+                row_count, file_count, file_bytes, ended_at, cleaned_at)
         SELECT attempt_id, sequence_id, :dataset_id, :lane_id, :fence, 0, 1, 'STAGED', staging, 100, 1, 1, now(), now()
           FROM {_GIVEN}
     """),

@@ -23,11 +23,12 @@ def tree_s(pid: int) -> float:
 
 def _read_stats() -> dict[int, list[str]]:
     stats = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
+    for each in Path("/proc").iterdir():
+        if each.name.isdigit():
             try:
-                text = Path("/proc", name, "stat").read_text(encoding="utf-8", errors="replace")
+                text = (each / "stat").read_text(encoding="utf-8", errors="replace")
             except OSError:
+                # It has ended meanwhile.
                 continue
-            stats[int(name)] = text.rpartition(")")[2].split()
+            stats[int(each.name)] = text.rpartition(")")[2].split()
     return stats

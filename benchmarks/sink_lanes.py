@@ -216,8 +216,10 @@ def _describe(cores: Samples, changes: Samples) -> Table:
         rows,
         (
             f"A record a second in each of {VNODES} partitions; a worker reads all of them. Leases last {TTL_S:.0f} s.",
-            f"The commit is what a cut a second costs beyond reading; reading alone takes {cores.median(_READING):.2f} "
-            "cores, the worker and Postgres together.",
+            (
+                "The commit is what a cut a second costs beyond reading; reading alone takes "
+                f"{cores.median(_READING):.2f} cores, the worker and Postgres together."
+            ),
             f"{OPEN_SEQUENCES} lanes have an open sequence each, of a worker that was killed behind its seal.",
             bound_at_most(
                 "commit, worker and Postgres", cores.median(_BOTH) - cores.median(_READING), CORES_MAX, " cores"

@@ -47,12 +47,18 @@ def measure(world: World, options: Options) -> list[Table]:
         *(folds.row(name) for name in folds.by_name),
     )
     notes = (
-        f"{count:,} publications of one file and one vnode each, by {LANES} lanes in turns; made and folded in "
-        f"{made_s:.0f} s. All but the newest are folded.",
-        f"A publication takes {size.unfolded_bytes:,.0f} bytes in the log before it is folded; the log was "
-        f"{size.largest_mb:.1f} MB at most.",
-        "A lane is taken when its lease is there, log and storage are compared, and its recovery has found nothing "
-        f"open; each of the {LANES} lanes once.",
+        (
+            f"{count:,} publications of one file and one vnode each, by {LANES} lanes in turns; made and folded in "
+            f"{made_s:.0f} s. All but the newest are folded."
+        ),
+        (
+            f"A publication takes {size.unfolded_bytes:,.0f} bytes in the log before it is folded; the log was "
+            f"{size.largest_mb:.1f} MB at most."
+        ),
+        (
+            "A lane is taken when its lease is there, log and storage are compared, and its recovery has found nothing "
+            f"open; each of the {LANES} lanes once."
+        ),
         bound_at_most("the log, folded", size.left_mb, LOG_MB_MAX, " MB"),
         bound_at_most("taking a lane", samples.median(_TAKE), TAKE_S_MAX, " s"),
         bound_at_most("planning a read", samples.median(_PLAN), PLAN_S_MAX, " s"),

@@ -122,10 +122,14 @@ def _describe(samples: dict[str, Samples], options: Options) -> Table:
         ("way", "CPU of 1,000 records", "of Postgres", "record to T3, p50", "p95", "barrier to visible, p95"),
         tuple(rows),
         (
-            f"JSON with a schema in {PARTITIONS} partitions, {PARTITIONS} lanes; every barrier is a cut. Medians of "
-            f"{options.runs} rounds of {ROUND_S_QUICK if options.quick else ROUND_S:.0f} s, in turns.",
-            "CPU: of the command and all of its children, until the round's last record is published. The broker, "
-            "Postgres and the producer are apart.",
+            (
+                f"JSON with a schema in {PARTITIONS} partitions, {PARTITIONS} lanes; every barrier is a cut. Medians "
+                f"of {options.runs} rounds of {ROUND_S_QUICK if options.quick else ROUND_S:.0f} s, in turns."
+            ),
+            (
+                "CPU: of the command and all of its children, until the round's last record is published. The "
+                "broker, Postgres and the producer are apart."
+            ),
             "`stream` is warm, and tells Dagster nothing.",
             bound_at_most("CPU of a record, of stream's", sink.median(_CPU) / stream.median(_CPU), CPU_SHARE_MAX),
             bound_at_most("p50 of record to T3, of stream's", sink.median(_P50) / stream.median(_P50), DELAY_SHARE_MAX),

@@ -204,8 +204,10 @@ def _describe(topic: Topic, processor: Samples, log: Samples, wall: Samples) -> 
         ("way", "CPU, median", "min", "max", "records in a CPU second", "CPU of Postgres", "wall"),
         tuple(rows),
         (
-            f"A full topic of {PARTITIONS} partitions, values of {topic.value_bytes / topic.records:.0f} bytes; all "
-            "write Parquet with zstd.",
+            (
+                f"A full topic of {PARTITIONS} partitions, values of {topic.value_bytes / topic.records:.0f} bytes; "
+                "all write Parquet with zstd."
+            ),
             "CPU: of the process and its children, without the start of the process and its imports.",
             f"A worker has {PARTITIONS} lanes and cuts each two seconds; its wall includes the wait for the last cut.",
             "The loop by hand writes one file, syncs nothing, and publishes nothing.",

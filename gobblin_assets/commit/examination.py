@@ -4,7 +4,8 @@ Changes nothing. A sequence is forgotten if storage names it, by a marker or by 
 sealed it. The log can adopt the lost history if that history is whole: the markers of each lane lead from the lane's
 version in the log to the newest version, with one sequence for each version, and every file of these sequences is there
 as it was sealed. The order among lanes is that of their vnodes: a sequence comes when each of its vnodes stands where
-the sequence starts. Files of a generation that a later lost sequence replaced may be missing: nobody reads them any more.
+the sequence starts. Files of a generation that a later lost sequence replaced may be missing: nobody reads them any
+more.
 """
 
 from collections import defaultdict, deque
@@ -244,7 +245,7 @@ class Examination:
 
 @dataclass(frozen=True, slots=True)
 class LanesInLog:
-    """Where the log's lanes and keys stand. ``versions``: by the lanes' numbers. ``watermarks``: by key and partition."""
+    """Where the log stands. ``versions``: of its lanes, by their numbers. ``watermarks``: by key and partition."""
 
     versions: Mapping[int, int]
     watermarks: Mapping[tuple[str, str], Watermark | None]

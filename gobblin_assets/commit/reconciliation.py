@@ -1,8 +1,8 @@
 """Reconciliation: a person reconciles the storage with a log that is older than the storage.
 
 There are two ways. *Adopt* executes the lost sequences again, through the ordinary transactions, under a new fence and
-with their own ids (``adoption``). *Set aside* moves files and markers that the log does not know out of readers' sight and deletes
-nothing; the next run reads those rows again from the restored watermark (``setting_aside``).
+with their own ids (``adoption``). *Set aside* moves files and markers that the log does not know out of readers' sight
+and deletes nothing; the next run reads those rows again from the restored watermark (``setting_aside``).
 
 Order. The fence is raised above every fence that storage shows, then the dataset is taken: a process with an old fence
 can write nothing more. Then everything is examined again under the lease, and carried out. If the command is killed,

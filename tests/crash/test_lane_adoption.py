@@ -24,7 +24,6 @@ from gobblin_assets.run.maintenance_run import MaintenanceRun, examination_of
 from gobblin_assets.state.leases import Holder
 from tests.support.lake import FORKS
 from tests.support.restoring import copied
-from tests.support.shares import rotating
 from tests.support.sink_lake import JOB, URN, SinkLake, SinkWorld, start_sink_worker
 from tests.support.workers import Worker
 
@@ -38,8 +37,7 @@ OF_A_SEQUENCE = (
 )
 KILLS = (
     *((point, 1) for point in (Failpoint.FENCE_RAISED, Failpoint.LEASE_TAKEN, Failpoint.VNODES_MOVED)),
-    *((point, 2) for point in OF_A_SEQUENCE),
-    *(rotating(point, 4) for point in OF_A_SEQUENCE),
+    *((point, count) for point in OF_A_SEQUENCE for count in (2, 4)),
 )
 LEFT_OPEN = {
     Failpoint.ATTEMPT_REGISTERED: "BUILDING",
@@ -181,6 +179,7 @@ def test_what_the_log_has_open_is_a_part_of_the_history(
     check_adopted(restored, world)
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(("point", "count"), KILLS, ids=str)
 def test_an_adoption_that_was_killed_goes_on(world: SinkWorld, back_up: Restore, point: Failpoint, count: int) -> None:
     publish_some(world)

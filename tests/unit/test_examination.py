@@ -1,16 +1,26 @@
 """Which lost history a log can adopt: only one that continues from its version without a gap or a doubt."""
 
+import dataclasses
 import uuid
 
 import pytest
 
 from gobblin_assets.commit.attempts import published_directories
-from gobblin_assets.commit.examination import Remembered, decide_chain, is_replaced
-from gobblin_assets.commit.sequence import KnownSequence, SealedSequence, SealOrder
+from gobblin_assets.commit.examination import (
+    LanesInLog,
+    Remembered,
+    decide_chain,
+    decide_lane_chain,
+    is_replaced,
+)
+from gobblin_assets.commit.markers import Marker
+from gobblin_assets.commit.sequence import KeyMove, KnownSequence, SealedSequence, SealOrder
 from gobblin_assets.model.extract import Mode
+from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import DatasetId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.model.watermark import long_watermark
 
 
 def remembered(
@@ -76,3 +86,55 @@ def test_a_published_directory_is_known_by_its_name_alone() -> None:
     mine = f"/lake/job/data/u/k={sequence_id.hex}-0/{sequence_id.hex}-12"
     strangers = [f"/lake/job/data/u/{sequence_id.hex}/f", f"/lake/job/data/u/{sequence_id.hex}-0/deeper/f", "/f"]
     assert published_directories([f"{mine}/part-0", f"{mine}/part-1", *strangers]) == {sequence_id: {mine}}
+
+
+def of_lane(number: int, version: int, *moves: tuple[str, int, int], replaces: bool = False) -> Remembered:
+    """Of a lane's publication that moved these keys, from and to."""
+    each = remembered(version, replaces=replaces)
+    assert each.sealed is not None
+    moved = tuple(KeyMove(key, "", long_watermark(old), long_watermark(new)) for key, old, new in moves)
+    sealed = dataclasses.replace(each.sealed, order=dataclasses.replace(each.sealed.order, moves=moved))
+    marker = Marker("a path", FileIdentity(1, 1, 1), version, 1, each.sequence_id, number)
+    return dataclasses.replace(each, sealed=sealed, markers=(marker,))
+
+
+LANES_IN_LOG = LanesInLog({0: 3, 1: 7}, {(key, ""): long_watermark(10) for key in "abc"})
+
+
+def test_the_vnodes_say_the_order_among_lanes() -> None:
+    first = of_lane(0, 4, ("a", 10, 20), ("b", 10, 11))
+    second = of_lane(1, 8, ("b", 11, 12), ("c", 10, 30))
+    third = of_lane(0, 5, ("c", 30, 31))
+    new = of_lane(2, 1, ("a", 20, 21))
+    for lost in ([second, third, new, first], [new, third, second, first]):
+        chain, refusal = decide_lane_chain(LANES_IN_LOG, lost)
+        assert refusal is None
+        assert sorted(chain, key=str) == sorted(lost, key=str)
+        assert chain.index(first) < chain.index(second) < chain.index(third)
+        assert chain.index(first) < chain.index(new)
+
+
+@pytest.mark.parametrize(
+    ("lost", "said"),
+    [
+        ([of_lane(0, 4, ("a", 10, 20)), of_lane(1, 8, ("a", 10, 15))], "lane 1 does not start where 'a' stands"),
+        ([of_lane(0, 4, ("a", 9, 20))], "lane 0 does not start where 'a' stands"),
+        ([of_lane(1, 8, ("a", 20, 30)), of_lane(0, 4, ("b", 10, 20))], "lane 1 does not start where 'a' stands"),
+        ([of_lane(1, 9, ("a", 10, 20))], "lane 1: storage has no marker of version 8"),
+        ([of_lane(2, 2, ("a", 10, 20))], "lane 2: storage has no marker of version 1"),
+        ([of_lane(1, 7, ("a", 10, 20))], "lane 1: the log has gone on by itself"),
+        ([of_lane(0, 4, ("a", 10, 20), replaces=True)], "a refresh"),
+    ],
+    ids=["two from one place", "went back", "hole", "gap", "gap in a new lane", "log went on", "refresh"],
+)
+def test_any_doubt_about_lanes_is_said_and_nothing_is_taken_back(lost: list[Remembered], said: str) -> None:
+    chain, refusal = decide_lane_chain(LANES_IN_LOG, lost)
+    assert chain == ()
+    assert said in (refusal or "")
+
+
+def test_without_a_lost_sequence_of_any_lane_open_ones_go_on_by_themselves() -> None:
+    prepared = dataclasses.replace(of_lane(1, 8, ("a", 10, 20)), known=open_as(SequenceState.PREPARED))
+    assert decide_lane_chain(LANES_IN_LOG, [prepared]) == ((), None)
+    lost = of_lane(0, 4, ("a", 20, 30))
+    assert decide_lane_chain(LANES_IN_LOG, [lost, prepared]) == ((prepared, lost), None)
