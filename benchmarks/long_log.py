@@ -63,8 +63,8 @@ _PUBLISH: Final = (
     text(f"""
         INSERT INTO gobblin.commit_sequence
                (sequence_id, dataset_id, lane_id, run_id, partition, mode, replaces, fence, state, base_version,
-                result_version, digest, segment_count, step_count, file_count, row_count, file_bytes, complete, details, prepared_at,
-                done_at, announced_at)
+                result_version, digest, segment_count, step_count, file_count, row_count, file_bytes, complete, details,
+                prepared_at, done_at, announced_at)
         SELECT sequence_id, :dataset_id, :lane_id, :run_id, '', 'append', false, :fence, 'DONE', :of_lane + n - 1,
                :first + n, digest, 1, 1, 1, 100, 1, true, CAST(:details AS jsonb), now(), now(), now() FROM {_GIVEN}
     """),

@@ -4,17 +4,19 @@ The caller holds the dataset's lease. The decision depends on the sequence's sta
 step to find out whether it has happened.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, assert_never
 
 from gobblin_assets.commit.abandonment import Abandonment
 from gobblin_assets.commit.driver import Driver
 from gobblin_assets.commit.sequence import Publication, SequenceRecord
-from gobblin_assets.errors import ConflictError
+from gobblin_assets.errors import ConflictError, GobblinError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.model.sequence_state import SequenceState
+from gobblin_assets.model.state import LaneId, SequenceId
 from gobblin_assets.state.leases import Lease
 
 LEFT_UNSEALED: Final = "left unsealed by its run"
@@ -77,11 +79,46 @@ def recover_lane(driver: Driver, abandonment: Abandonment, lease: Lease) -> Reco
     return _recover(driver, abandonment, lease, driver.store.find_unfinished(lease.dataset_id))
 
 
+def recover_lanes(driver: Driver, abandonment: Abandonment, leases: Sequence[Lease]) -> list[Recovered | GobblinError]:
+    """The same for several lanes: the result or error of ``recover_lane`` for each, in their order.
+
+    What they have sealed is published together.
+    """
+    unfinished: dict[LaneId, list[SequenceRecord]] = defaultdict(list)
+    for each in driver.store.find_unfinished(*dict.fromkeys(lease.dataset_id for lease in leases)):
+        unfinished[each.lane_id].append(each)
+    found: dict[LaneId, Recovered | GobblinError] = {}
+    prepared: list[tuple[SequenceId, Lease]] = []
+    for lease in leases:
+        mine = unfinished[lease.lane_id]
+        sealed = [each for each in mine if decide_recovery(each.state) is RecoveryAction.ROLL_FORWARD]
+        if mine:
+            reach(Failpoint.RECOVERY_STARTED)
+        try:
+            found[lease.lane_id] = _end_all(driver, abandonment, lease, [each for each in mine if each not in sealed])
+        except GobblinError as error:
+            found[lease.lane_id] = error
+            continue
+        prepared += [(each.sequence_id, lease) for each in sealed]
+    outcomes = driver.publish_all(prepared) if prepared else []
+    for (_sequence_id, lease), outcome in zip(prepared, outcomes, strict=True):
+        before = found[lease.lane_id]
+        if isinstance(outcome, GobblinError):
+            found[lease.lane_id] = outcome
+        elif isinstance(before, Recovered):
+            found[lease.lane_id] = replace(before, published=(*before.published, outcome))
+    return [found[lease.lane_id] for lease in leases]
+
+
 def _recover(driver: Driver, abandonment: Abandonment, lease: Lease, of_dataset: Sequence[SequenceRecord]) -> Recovered:
     unfinished = [each for each in of_dataset if each.lane_id == lease.lane_id]
     if not unfinished:
         return Recovered()
     reach(Failpoint.RECOVERY_STARTED)
+    return _end_all(driver, abandonment, lease, unfinished)
+
+
+def _end_all(driver: Driver, abandonment: Abandonment, lease: Lease, unfinished: Sequence[SequenceRecord]) -> Recovered:
     published: list[Publication] = []
     aborted = 0
     for sequence in unfinished:

@@ -1,18 +1,25 @@
 """The log of a dataset with several lanes, by any commit step store: Postgres and the simulated database alike."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gobblin_assets.commit.abandonment import Abandonment
+from gobblin_assets.commit.driver import Driver
 from gobblin_assets.commit.folding import FoldBounds
+from gobblin_assets.commit.recovery import Recovered, recover_lanes
 from gobblin_assets.commit.store import LaneView
-from gobblin_assets.errors import ConflictError, FencedError
+from gobblin_assets.errors import ConflictError, FencedError, GobblinError
+from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.model.state import DatasetId, LaneId
 from gobblin_assets.model.urn import Role
 from gobblin_assets.state.leases import Lease
 from tests.contracts.test_lane_store import publish, two_lanes
 from tests.support.commit_log import JOB, TTL_S, Built, LogWorld, move
+from tests.support.file_systems import ADAPTERS
+from tests.support.places import open_place
 
 ALL = FoldBounds(keep=0, count_min=1, age_s=0.0, history_s=1_000.0, keep_marked=0)
 
@@ -324,3 +331,29 @@ def test_nothing_is_replaced_while_a_sequence_of_another_lane_is_open(log: LogWo
         log.prepare(whole, replaces=True, moves=[])
     log.leases.release([whole])
     log.commits.finish(built.sequence_id, fence=log.take_lane(second.lane_id).fence)
+
+
+def test_lanes_are_recovered_together_and_each_has_its_own_outcome(log: LogWorld, tmp_path: Path) -> None:
+    leases = [log.take_lane(lane_id) for lane_id in log.spread(log.register("topic"), 5)]
+    log.begin(leases[0])
+    sealed = log.prepare(leases[1], moves=[], segments=[])
+    log.prepare(leases[2], moves=[])  # its files are nowhere
+    log.block(log.prepare(leases[3], moves=[]))
+    place = open_place(min(ADAPTERS), tmp_path)
+
+    def open_files(_uri: str) -> tuple[FileSystem, str]:
+        return place.fs, place.root
+
+    driver = Driver(log.commits, open_files, lambda _lease: None, sleep=lambda _seconds: None)
+    abandonment = Abandonment(log.commits, open_files, lambda _attempt: None)
+
+    building, finished, lost, blocked, idle = recover_lanes(driver, abandonment, leases)
+
+    assert building == Recovered(aborted=1)
+    assert isinstance(finished, Recovered)
+    assert [each.sequence_id for each in finished.published] == [sealed.sequence_id]
+    assert isinstance(lost, GobblinError)
+    assert isinstance(blocked, Recovered)
+    assert blocked.blocked is not None
+    assert blocked.blocked.lane_number == 3
+    assert idle == Recovered()

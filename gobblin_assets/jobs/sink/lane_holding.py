@@ -7,7 +7,7 @@ from typing import Final
 from gobblin_assets.commit.abandonment import Abandonment
 from gobblin_assets.commit.driver import Driver
 from gobblin_assets.commit.lanes import DatasetLanes
-from gobblin_assets.commit.recovery import recover_lane
+from gobblin_assets.commit.recovery import Recovered, recover_lanes
 from gobblin_assets.errors import ConflictError, GobblinError
 from gobblin_assets.jobs.sink.dataset_sink import DatasetSink
 from gobblin_assets.jobs.sink.held_lane import HeldLane
@@ -58,15 +58,18 @@ class LaneHolding:
 
     def _recover_all(self, leases: Sequence[Lease], sinks: Mapping[LaneId, DatasetSink]) -> list[HeldLane]:
         errors = self.ports.destination.check_logs({sinks[lease.lane_id].urn: lease for lease in leases})
+        outcomes = self._recover([lease for lease in leases if sinks[lease.lane_id].urn not in errors])
         recovered: list[Lease] = []
         for lease in leases:
+            sink = sinks[lease.lane_id]
             try:
-                if (error := errors.get(sinks[lease.lane_id].urn)) is not None:
-                    raise error
-                self._recover(lease, sinks[lease.lane_id])
+                outcome = outcomes.get(lease) or errors[sink.urn]
+                if isinstance(outcome, GobblinError):
+                    raise outcome
+                self._note_recovered(sink, outcome)
                 recovered.append(lease)
             except GobblinError as error:
-                self.rest(lease, sinks[lease.lane_id].urn, error)
+                self.rest(lease, sink.urn, error)
         found = self.ports.stores.lanes.load(*{lease.dataset_id for lease in recovered}) if recovered else {}
         return [self._hold(lease, sinks[lease.lane_id], found[lease.dataset_id]) for lease in recovered]
 
@@ -84,8 +87,14 @@ class LaneHolding:
         except GobblinError as error:
             self.ports.say(f"leases could not be released and will run out: {error}")
 
-    def _recover(self, lease: Lease, sink: DatasetSink) -> None:
-        found = recover_lane(self.driver, self.abandonment, lease)
+    def _recover(self, leases: Sequence[Lease]) -> Mapping[Lease, Recovered | GobblinError]:
+        try:
+            return dict(zip(leases, recover_lanes(self.driver, self.abandonment, leases), strict=True))
+        except GobblinError as error:
+            return dict.fromkeys(leases, error)
+
+    def _note_recovered(self, sink: DatasetSink, found: Recovered) -> None:
+        """ConflictError if the lane is blocked."""
         for publication in found.published:
             self.ports.say(f"{sink.urn}: completed sequence {publication.sequence_id} of an earlier holder")
         if found.published:
