@@ -11,10 +11,9 @@ from typing import Any, Final
 from unittest import mock
 
 from gobblin_assets.commit import abandonment
-from gobblin_assets.commit.driver import Driver
 from gobblin_assets.commit.recovery import Recovered
 from gobblin_assets.commit.segment import decode_segment
-from gobblin_assets.errors import OutcomeUnknownError, RetryableError
+from gobblin_assets.errors import GobblinError, OutcomeUnknownError, RetryableError
 from gobblin_assets.jobs.sink import lane_holding
 from gobblin_assets.jobs.sink.cut_publishing import CutPublisher
 from gobblin_assets.jobs.sink.held_lane import LaneCut
@@ -32,19 +31,29 @@ from tests.support.random_logs import FakeEpochSource
 # Recovery and publishing ------------------------------------------------------------------------------------
 
 
-def _rewinds(self: Driver, sequence_id: Any, lease: Any) -> Any:
+def _rewinds(driver: Any, abandonment: Any, leases: Any) -> list[Recovered | GobblinError]:
     """Recovery: files that are visible are taken for published, and any other row for never written."""
-    fs, _root = self.open_file_system(self.store.get(sequence_id).root_uri)
-    parts = [*self.store.read_segments(sequence_id)]
+    found: dict[Any, Recovered | GobblinError] = {}
+    for lease in leases:
+        for each in driver.store.find_unfinished(lease.dataset_id):
+            is_sealed = each.lane_id == lease.lane_id and each.state is SequenceState.PREPARED
+            if is_sealed and not _is_visible(driver, each.sequence_id):
+                driver.store.begin_abandon(each.sequence_id, fence=lease.fence, reason="not visible")
+                driver.store.end_abandon(each.sequence_id, fence=lease.fence)
+                found[lease] = RetryableError("rewound")
+    others = [lease for lease in leases if lease not in found]
+    found |= dict(zip(others, _RECOVER(driver, abandonment, others), strict=True))
+    return [found[lease] for lease in leases]
+
+
+def _is_visible(driver: Any, sequence_id: Any) -> bool:
+    fs, _root = driver.open_file_system(driver.store.get(sequence_id).root_uri)
+    parts = [*driver.store.read_segments(sequence_id)]
     steps: list[Any] = [step for each in parts for step in decode_segment(each.payload, each.digest)]
-    if all(fs.is_directory(step.target) for step in steps):
-        return _PUBLISH(self, sequence_id, lease)
-    self.store.begin_abandon(sequence_id, fence=lease.fence, reason="not visible")
-    self.store.end_abandon(sequence_id, fence=lease.fence)
-    raise RetryableError("rewound")
+    return all(fs.is_directory(step.target) for step in steps)
 
 
-_PUBLISH: Final = Driver.publish
+_RECOVER: Final = lane_holding.recover_lanes
 
 
 def _shows_before_the_row(self: CutPublisher, some: Sequence[Any]) -> None:
@@ -181,16 +190,14 @@ def _finds_one_start(self: FakeEpochSource, state: Any) -> LogStart:
 _FIND_START: Final = FakeEpochSource.find_start
 
 
-def _reads_before_recovery(driver: Any, abandonment: Any, lease: Any) -> Recovered:
+def _reads_before_recovery(driver: Any, abandonment: Any, leases: Any) -> list[Recovered | GobblinError]:
     """The next holder leaves a row open, and the one after it completes the row."""
-    unfinished = [each for each in driver.store.find_unfinished(lease.dataset_id) if each.lane_id == lease.lane_id]
-    if any(each.state is SequenceState.PREPARED and each.fence == lease.fence - 1 for each in unfinished):
-        return Recovered()
-    found: Recovered = _RECOVER(driver, abandonment, lease)
+    found: list[Recovered | GobblinError] = []
+    for lease in leases:
+        unfinished = [each for each in driver.store.find_unfinished(lease.dataset_id) if each.lane_id == lease.lane_id]
+        is_left = any(each.state is SequenceState.PREPARED and each.fence == lease.fence - 1 for each in unfinished)
+        found += [Recovered()] if is_left else _RECOVER(driver, abandonment, [lease])
     return found
-
-
-_RECOVER: Final = lane_holding.recover_lane
 
 
 def _reads_again(self: SinkLanes, sink: Any, lane: Any, error: Any) -> None:
@@ -226,7 +233,7 @@ def _blind_to_other_lanes() -> AbstractContextManager[Any]:
 
 
 IN_SINK_HISTORIES = (
-    Mutant("recovery rewinds what is not visible", patched(Driver, "publish", _rewinds)),
+    Mutant("recovery rewinds what is not visible", patched(lane_holding, "recover_lanes", _rewinds)),
     Mutant("files become visible without a row", patched(CutPublisher, "_stage", _shows_before_the_row)),
     Mutant("a row stands before its data is durable", patched(CutPublisher, "publish", _seals_before_it_is_durable)),
     Mutant(
@@ -252,7 +259,7 @@ IN_SINK_HISTORIES = (
     ),
     Mutant(
         "two open rows a lane, of which one is not recovered before vnodes are read",
-        _all(patched(lane_holding, "recover_lane", _reads_before_recovery), without(Guard.ONE_OPEN_SEQUENCE)),
+        _all(patched(lane_holding, "recover_lanes", _reads_before_recovery), without(Guard.ONE_OPEN_SEQUENCE)),
     ),
     Mutant(
         "two open rows a lane, and a seal without an answer is not done",
