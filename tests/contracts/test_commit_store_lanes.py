@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -333,21 +334,21 @@ def test_nothing_is_replaced_while_a_sequence_of_another_lane_is_open(log: LogWo
     log.commits.finish(built.sequence_id, fence=log.take_lane(second.lane_id).fence)
 
 
-def test_lanes_are_recovered_together_and_each_has_its_own_outcome(log: LogWorld, tmp_path: Path) -> None:
+def test_lanes_are_recovered_together_and_each_has_its_own_outcome(log: LogWorld) -> None:
     leases = [log.take_lane(lane_id) for lane_id in log.spread(log.register("topic"), 5)]
     log.begin(leases[0])
     sealed = log.prepare(leases[1], moves=[], segments=[])
     log.prepare(leases[2], moves=[])  # its files are nowhere
     log.block(log.prepare(leases[3], moves=[]))
-    place = open_place(min(ADAPTERS), tmp_path)
+    with TemporaryDirectory() as folder:
+        place = open_place(min(ADAPTERS), Path(folder))
 
-    def open_files(_uri: str) -> tuple[FileSystem, str]:
-        return place.fs, place.root
+        def open_files(_uri: str) -> tuple[FileSystem, str]:
+            return place.fs, place.root
 
-    driver = Driver(log.commits, open_files, lambda _lease: None, sleep=lambda _seconds: None)
-    abandonment = Abandonment(log.commits, open_files, lambda _attempt: None)
-
-    building, finished, lost, blocked, idle = recover_lanes(driver, abandonment, leases)
+        driver = Driver(log.commits, open_files, lambda _lease: None, sleep=lambda _seconds: None)
+        abandonment = Abandonment(log.commits, open_files, lambda _attempt: None)
+        building, finished, lost, blocked, idle = recover_lanes(driver, abandonment, leases)
 
     assert building == Recovered(aborted=1)
     assert isinstance(finished, Recovered)

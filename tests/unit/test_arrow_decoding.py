@@ -244,7 +244,7 @@ def test_no_record_gives_no_row() -> None:
         *[
             ({"kafka": _json(ddl)}, "kafka.value.schema")
             for ddl in (
-                *("a struct<b: int>", "a map<string,int>", "a binary", "a variant", "a tinyint", "a int not null"),
+                *("a struct<b: int>", "a map<string,int>", "a binary", "a variant", "a int not null"),
                 *(
                     "a int comment 'x'",
                     "a int, A int",
