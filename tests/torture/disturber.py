@@ -1,4 +1,4 @@
-"""Disturbs all runners at once, by the schedule: Postgres and the disk."""
+"""Disturbs all runners at once, by the schedule: Postgres, the broker and the disk."""
 
 import os
 import signal
@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from demo.kafka.broker import KafkaBroker
 from tests.torture import isolation
 from tests.torture.schedule import Disturbance, Injection
 from tests.torture.server import Victim
@@ -69,6 +70,22 @@ def strikes_on_the_server(victim: Victim) -> Mapping[Injection, Strike]:
         Injection.SERVER_STOPPED: stopped,
         Injection.BACKEND_KILLED: lambda _lasts_s: victim.kill_backend(),
     }
+
+
+def strikes_on_the_broker(broker: KafkaBroker) -> Mapping[Injection, Strike]:
+    def killed(lasts_s: float) -> bool:
+        broker.kill()
+        time.sleep(lasts_s)
+        broker.restart()
+        return True
+
+    def paused(lasts_s: float) -> bool:
+        broker.pause()
+        time.sleep(lasts_s)
+        broker.resume()
+        return True
+
+    return {Injection.BROKER_KILLED: killed, Injection.BROKER_PAUSED: paused}
 
 
 def strikes_on_the_disk(mount: Path) -> Mapping[Injection, Strike]:

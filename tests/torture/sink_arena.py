@@ -2,7 +2,6 @@
 
 import random
 import shutil
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import cycle
@@ -21,7 +20,7 @@ from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.stores import Stores
 from tests.support.producing import published_facts
 from tests.torture import isolation
-from tests.torture.disturber import Strike, strikes_on_the_disk, strikes_on_the_server
+from tests.torture.disturber import Strike, strikes_on_the_broker, strikes_on_the_disk, strikes_on_the_server
 from tests.torture.history import Destination, check_history, check_log
 from tests.torture.observer import Remembered, Subject, Watch
 from tests.torture.proxy import Proxies
@@ -87,8 +86,7 @@ class SinkArena:
         return {
             **strikes_on_the_server(self.victim),
             **(strikes_on_the_disk(self._mount) if self._is_mounted else {}),
-            Injection.BROKER_KILLED: self._kill_broker,
-            Injection.BROKER_PAUSED: self._pause_broker,
+            **strikes_on_the_broker(self._broker),
             Injection.LANES_CHANGED: self._change_lanes,
             Injection.WORKERS_DRAINED: self._drain,
         }
@@ -171,18 +169,6 @@ class SinkArena:
             self.tally.violate(f"{topic}: {fault}")
 
     # Disturbances ---------------------------------------------------------------------------------------
-
-    def _kill_broker(self, lasts_s: float) -> bool:
-        self._broker.kill()
-        time.sleep(lasts_s)
-        self._broker.restart()
-        return True
-
-    def _pause_broker(self, lasts_s: float) -> bool:
-        self._broker.pause()
-        time.sleep(lasts_s)
-        self._broker.resume()
-        return True
 
     def _change_lanes(self, _lasts_s: float) -> bool:
         self.runners.at_work_max = next(self._worker_counts)

@@ -1,13 +1,12 @@
 """Where topic runners are tortured: a Kafka broker, a Postgres for the log, a Spark Connect server, one destination."""
 
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from demo.kafka.broker import start_broker
-from tests.torture.disturber import Strike
+from tests.torture.disturber import Strike, strikes_on_the_broker
 from tests.torture.proxy import Proxies
 from tests.torture.runner_process import Process
 from tests.torture.schedule import Injection, RunnerPlan
@@ -47,8 +46,7 @@ class TopicArena(SparkArena):
     def strikes(self) -> Mapping[Injection, Strike]:
         return {
             **super().strikes(),
-            Injection.BROKER_KILLED: self._kill_broker,
-            Injection.BROKER_PAUSED: self._pause_broker,
+            **strikes_on_the_broker(self._broker),
         }
 
     def mend(self) -> None:
@@ -58,15 +56,3 @@ class TopicArena(SparkArena):
         super().close(keep=keep)
         self._proxies.close()
         self._broker.kill()
-
-    def _kill_broker(self, lasts_s: float) -> bool:
-        self._broker.kill()
-        time.sleep(lasts_s)
-        self._broker.restart()
-        return True
-
-    def _pause_broker(self, lasts_s: float) -> bool:
-        self._broker.pause()
-        time.sleep(lasts_s)
-        self._broker.resume()
-        return True

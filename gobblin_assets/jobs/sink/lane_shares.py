@@ -43,12 +43,16 @@ def decide_shares(
 
 def lanes_in_use(found: DatasetLanes) -> list[LaneState]:
     """Those over which vnodes are to be spread, and those that still have some."""
-    return [lane for lane in found.lanes if lane.number < found.count or lane.vnodes]
+    return [lane for lane in found.lanes if _is_in_use(lane, found)]
 
 
 def lanes_out_of_use(found: DatasetLanes) -> list[LaneState]:
     """Those that were given up when there were to be fewer; nobody takes them for their vnodes."""
-    return [lane for lane in found.lanes if lane not in lanes_in_use(found)]
+    return [lane for lane in found.lanes if not _is_in_use(lane, found)]
+
+
+def _is_in_use(lane: LaneState, found: DatasetLanes) -> bool:
+    return lane.number < found.count or bool(lane.vnodes)
 
 
 def plan_places(found: DatasetLanes, vnodes: Sequence[str]) -> Mapping[str, int]:
