@@ -68,6 +68,11 @@ class EpochSource(Protocol):
     """The log of one dataset. Nothing is connected to before a method is called."""
 
     @property
+    def stream(self) -> str | None:
+        """Datasets of one stream come together, from one reader; None: the dataset has a log of its own."""
+        ...
+
+    @property
     def decoder(self) -> RowDecoder: ...
 
     def find_start(self, state: DatasetState) -> LogStart:
@@ -77,8 +82,11 @@ class EpochSource(Protocol):
         """
         ...
 
-    def open_reader(self, start: LogStart) -> LogReader:
-        """A reader of this log, before any vnode is assigned to it."""
+    def open_reader(self, starts: Sequence[LogStart]) -> LogReader:
+        """A reader of this log, before any vnode is assigned to it. ``starts``: of all datasets of its stream.
+
+        Of a stream, the caller holds all lanes that anybody holds.
+        """
         ...
 
 

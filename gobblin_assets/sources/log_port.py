@@ -76,8 +76,11 @@ class LogReader(Protocol):
         """Read the vnode again from a position that was the place of a barrier."""
         ...
 
-    def truncate(self, vnode: str, position: int) -> None:
-        """Nothing before ``position`` is needed any more: it is published. A log may drop it, or only note it."""
+    def truncate(self, published: Mapping[str, int]) -> None:
+        """Nothing before these positions is needed any more: it is published. A log may drop it, or only note it.
+
+        ``published``: of all vnodes of the stream that were ever begun, also of those that this reader does not have.
+        """
         ...
 
     def measure_lag(self) -> Mapping[str, int]:

@@ -139,7 +139,7 @@ def test_the_fake_log_cuts_anew_and_gives_nothing_that_was_truncated() -> None:
     place = next(
         item.positions["a"] for item in first.read(wait_s=0) if isinstance(item, Barrier) and item.positions["a"]
     )
-    first.truncate("a", place)
+    first.truncate({"a": place})
     with pytest.raises(RejectedError):
         first.rewind("a", 0)
     first.rewind("a", place)

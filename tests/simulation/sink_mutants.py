@@ -101,18 +101,19 @@ def _seals_before_it_is_durable(self: CutPublisher, cuts: Any) -> Any:
 _PUBLISH_CUTS: Final = CutPublisher.publish
 
 
-def _cuts_after_a_chunk(self: SinkWorker, sink: Any, item: Any) -> None:
+def _cuts_after_a_chunk(self: SinkWorker, log: Any, item: Any) -> None:
     """A cut whose position counts the records that came, in whatever order they came."""
-    _WRITE(self, sink, item)
-    lane = sink.owner_of(item.vnode)
-    if lane is None or lane.attempt is None:
+    _TAKE(self, log, item)
+    found = log.owner_of(item.vnode)
+    if found is None or found[1].attempt is None:
         return
+    lane = found[1]
     for each in lane.writer._vnodes.values():
         each.end, each.rows_past_end = each.seen + each.rows_in_epoch, 0
     lane.writer._checkpoint = lane.writer._checkpoint or Barrier(0, {}, is_checkpoint=True, at=STARTED_AT)
     cut = lane.writer.commit()
     if cut is not None:
-        self._lanes.publish(sink, [LaneCut(lane, cut)])
+        self._lanes.publish(log, [LaneCut(lane, cut)])
 
 
 def _epoch_of(self: FakeLog, vnode: str, position: int) -> int:
@@ -120,7 +121,7 @@ def _epoch_of(self: FakeLog, vnode: str, position: int) -> int:
     return sum(each.ends[vnode] <= position for each in self._epochs)
 
 
-_WRITE: Final = SinkWorker._write
+_TAKE: Final = SinkWorker._take
 
 
 # Truncating --------------------------------------------------------------------------------------------------
@@ -129,37 +130,36 @@ _WRITE: Final = SinkWorker._write
 @dataclass
 class _TruncatesFirst:
     driver: Any
-    sink: Any
+    log: Any
     cuts: Any
 
     def publish_all(self, prepared: Any) -> Any:
-        _truncate(self.sink, self.cuts)
+        _truncate(self.log, self.cuts)
         return self.driver.publish_all(prepared)
 
     def require(self, lease: Any) -> None:
         self.driver.require(lease)
 
 
-def _truncate(sink: Any, cuts: Any) -> None:
-    for vnode, span in (each for given in cuts for each in given.cut.spans.items()):
-        if sink.reader is not None:
-            sink.reader.truncate(vnode, span.end)
+def _truncate(log: Any, cuts: Any) -> None:
+    if log.reader is not None:
+        log.reader.truncate({vnode: span.end for given in cuts for vnode, span in given.cut.spans.items()})
 
 
-def _truncates_at_the_seal(self: SinkLanes, sink: Any, cuts: Any) -> Any:
+def _truncates_at_the_seal(self: SinkLanes, log: Any, cuts: Any) -> Any:
     whole = self.publisher
-    driver: Any = _TruncatesFirst(whole.driver, sink, cuts)
+    driver: Any = _TruncatesFirst(whole.driver, log, cuts)
     self.publisher = replace(whole, driver=driver)
     try:
-        return _PUBLISH_ALL(self, sink, cuts)
+        return _PUBLISH_ALL(self, log, cuts)
     finally:
         self.publisher = whole
 
 
-def _passes_empty_cuts_over(self: SinkLanes, sink: Any, cuts: Any) -> Any:
+def _passes_empty_cuts_over(self: SinkLanes, log: Any, cuts: Any) -> Any:
     empty = [each for each in cuts if not each.cut.files]
-    _truncate(sink, empty)
-    return _PUBLISH_ALL(self, sink, [each for each in cuts if each.cut.files])
+    _truncate(log, empty)
+    return _PUBLISH_ALL(self, log, [each for each in cuts if each.cut.files])
 
 
 _PUBLISH_ALL: Final = SinkLanes.publish
@@ -238,7 +238,7 @@ IN_SINK_HISTORIES = (
     Mutant("a row stands before its data is durable", patched(CutPublisher, "publish", _seals_before_it_is_durable)),
     Mutant(
         "a cut inside of an epoch",
-        _all(patched(SinkWorker, "_write", _cuts_after_a_chunk), patched(FakeLog, "epoch_after", _epoch_of)),
+        _all(patched(SinkWorker, "_take", _cuts_after_a_chunk), patched(FakeLog, "epoch_after", _epoch_of)),
     ),
     Mutant(
         "a vnode is in two lanes",

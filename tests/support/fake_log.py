@@ -163,8 +163,9 @@ class FakeReader:
     def rewind(self, vnode: str, position: int) -> None:
         self._places[vnode] = _Place(self.log.epoch_after(vnode, position), position)
 
-    def truncate(self, vnode: str, position: int) -> None:
-        self.log.drop(vnode, position)
+    def truncate(self, published: Mapping[str, int]) -> None:
+        for vnode, position in published.items():
+            self.log.drop(vnode, position)
 
     def measure_lag(self) -> Mapping[str, int]:
         ends = self.log.ends()

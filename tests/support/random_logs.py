@@ -79,6 +79,7 @@ class FakeEpochSource:
     decoder: Decoder = Decoder()
     chance: random.Random = field(default_factory=random.Random)
     pace_s: float = _PACE_S
+    stream: str | None = None
 
     def find_start(self, state: DatasetState) -> LogStart:
         starts = {}
@@ -88,8 +89,8 @@ class FakeEpochSource:
             starts[vnode] = VnodeStart(position or 0, position)
         return LogStart(starts)
 
-    def open_reader(self, start: LogStart) -> "EndlessReader":
-        del start
+    def open_reader(self, starts: Sequence[LogStart]) -> "EndlessReader":
+        del starts
         return EndlessReader(self.log.open_reader(self.chance.randrange(1 << 30)), self.pace_s)
 
 
@@ -122,8 +123,8 @@ class EndlessReader:
     def rewind(self, vnode: str, position: int) -> None:
         self.inner.rewind(vnode, position)
 
-    def truncate(self, vnode: str, position: int) -> None:
-        self.inner.truncate(vnode, position)
+    def truncate(self, published: Mapping[str, int]) -> None:
+        self.inner.truncate(published)
 
     def measure_lag(self) -> Mapping[str, int]:
         return self.inner.measure_lag()

@@ -30,7 +30,7 @@ def lane(number: int, *, is_live: bool = True) -> LaneState:
 def test_a_worker_takes_what_is_missing_and_gives_back_what_is_above_its_share_or_not_in_use(
     in_use: list[LaneState], mine: set[int], quota: int, take: tuple[int, ...], give_back: tuple[int, ...]
 ) -> None:
-    shares = decide_shares(in_use, frozenset(map(LaneId, mine)), quota, frozenset())
+    shares = decide_shares([[each] for each in in_use], frozenset(map(LaneId, mine)), quota, frozenset())
 
     assert (shares.take, shares.give_back) == (take, give_back)
 

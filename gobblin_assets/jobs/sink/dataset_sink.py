@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from gobblin_assets.commit.lanes import DatasetLanes
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.jobs.sink.held_lane import HeldLane, LaneDescription
 from gobblin_assets.jobs.sink.lane_files import LaneFiles, LaneFormat
@@ -18,13 +19,14 @@ from gobblin_assets.rows.schema_merge import parse_schema
 from gobblin_assets.run.dead_letter_check import check_dead_letters
 from gobblin_assets.run.quarantine_check import check_quarantine
 from gobblin_assets.sources.epoch_source import EpochSource, LogStart, SpanSource
-from gobblin_assets.sources.log_port import LogReader
 from gobblin_assets.spec.job_spec import DatasetSpec
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class DatasetSink:
-    """``reader`` is open while lanes are held. ``not_before_s``: after a failure of the log, by the monotonic clock.
+    """``not_before_s``: after a failure of the log, by the monotonic clock.
+
+    ``published``: up to where each vnode is, as the commit log said at the last look.
 
     Rows are made in this process, as ``lane_format`` and ``place_rows`` say; or ``spans`` is set, and Spark reads the
     records of each cut again and makes them.
@@ -40,10 +42,10 @@ class DatasetSink:
     spans: SpanSource | None = None
     start: LogStart | None = None
     started_s: float = 0.0
-    reader: LogReader | None = None
     lanes: dict[LaneId, HeldLane] = field(default_factory=dict)
     not_before_s: float = 0.0
     failures: int = 0
+    published: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if (self.lane_format is None) == (self.spans is None):
@@ -54,12 +56,17 @@ class DatasetSink:
         """Those that are read."""
         return frozenset(self.start.vnodes) if self.start is not None else frozenset()
 
-    def owner_of(self, vnode: str) -> HeldLane | None:
-        return next((lane for lane in self.lanes.values() if vnode in lane.read_to), None)
-
     @property
     def is_reread(self) -> bool:
         return self.spans is not None
+
+    def note_published(self, found: DatasetLanes) -> None:
+        self.published = {
+            vnode: at.value
+            for lane in found.lanes
+            for vnode, at in lane.vnodes.items()
+            if at is not None and isinstance(at.value, int)
+        }
 
     def open_writer(self, open_files: Callable[[Role], NewFiles]) -> LaneWriter:
         """The writer of one lane. ``open_files``: of the attempt that the lane's next cut seals."""

@@ -20,25 +20,41 @@ class Shares:
     give_back: tuple[LaneId, ...] = ()
 
 
-def decide_quota(workers: Sequence[uuid.UUID], me: uuid.UUID, lane_count: int) -> int:
-    """How many lanes are the worker's fair share; the shares of all workers add up to ``lane_count``."""
+def decide_quota(workers: Sequence[uuid.UUID], me: uuid.UUID, unit_count: int) -> int:
+    """How many units of lanes are the worker's fair share; the shares of all workers add up to ``unit_count``."""
     place = sorted(workers).index(me)
-    least, more = divmod(lane_count, len(workers))
+    least, more = divmod(unit_count, len(workers))
     return least + (place < more)
 
 
 def decide_shares(
-    lanes: Sequence[LaneState], mine: frozenset[LaneId], quota: int, resting: frozenset[LaneId]
+    units: Sequence[Sequence[LaneState]], mine: frozenset[LaneId], quota: int, resting: frozenset[LaneId]
 ) -> Shares:
-    """What the worker takes and gives back. ``lanes``: those of all datasets that are in use, in one order.
+    """What the worker takes and gives back. ``units``: the lanes of all datasets that are in use, in one order; those
+    of a unit are held together, by one worker.
 
     ``resting``: lanes that failed here a moment ago; they are left to others. A lane of the worker's that is not in use
     is given back: its vnodes have moved, and nobody needs it.
     """
-    held = [lane.lane_id for lane in lanes if lane.lane_id in mine]
-    free = [lane.lane_id for lane in lanes if not lane.is_live and lane.lane_id not in mine | resting]
-    unused = sorted(mine.difference(held))
-    return Shares(tuple(free[: max(0, quota - len(held))]), (*held[quota:], *unused))
+    held = [unit for unit in units if _is_kept(unit, mine)]
+    kept, unused = held[:quota], set(mine)
+    for unit in held:
+        unused.difference_update(lane.lane_id for lane in unit)
+    # A lane of a unit that failed here comes back to it.
+    take = [lane for unit in kept for lane in unit]
+    free = [unit for unit in units if not any(lane.is_live or lane.lane_id in mine for lane in unit)]
+    ready = [unit for unit in free if any(lane.lane_id not in resting for lane in unit)]
+    take += [lane for unit in ready[: max(0, quota - len(held))] for lane in unit]
+    return Shares(
+        tuple(lane.lane_id for lane in take if not lane.is_live and lane.lane_id not in mine | resting),
+        (*(lane.lane_id for unit in held[quota:] for lane in unit if lane.lane_id in mine), *sorted(unused)),
+    )
+
+
+def _is_kept(unit: Sequence[LaneState], mine: frozenset[LaneId]) -> bool:
+    """Whether the unit is the worker's: of two that hold parts of it, it belongs to the one that has the first part."""
+    first = next((lane.lane_id for lane in unit if lane.is_live or lane.lane_id in mine), None)
+    return first in mine
 
 
 def lanes_in_use(found: DatasetLanes) -> list[LaneState]:

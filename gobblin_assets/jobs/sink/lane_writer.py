@@ -127,6 +127,11 @@ class LaneWriter:
         return self._files.held_bytes
 
     @property
+    def has_rows(self) -> bool:
+        """Whether rows wait for a cut."""
+        return self._has_rows
+
+    @property
     def can_commit(self) -> bool:
         """Whether no row is newer than the last checkpoint barrier of its vnode."""
         return not any(each.rows_past_end for each in self._vnodes.values())

@@ -21,12 +21,12 @@ from gobblin_assets.jobs.sink.lane_holding import LaneHolding, decide_rest_s
 from gobblin_assets.jobs.sink.lane_shares import (
     decide_quota,
     decide_shares,
-    lanes_in_use,
     lanes_out_of_use,
     plan_moves,
     plan_places,
 )
 from gobblin_assets.jobs.sink.lane_writer import Cut, VnodeSpan
+from gobblin_assets.jobs.sink.sink_log import SinkLog, SinkLogs
 from gobblin_assets.jobs.sink.sink_ports import SinkPorts
 from gobblin_assets.jobs.sink.sink_progress import SinkProgress
 from gobblin_assets.model.state import DatasetId, DatasetState, LaneId, RunId
@@ -54,6 +54,7 @@ class SinkLanes:
 
     ports: SinkPorts
     sinks: Mapping[DatasetId, DatasetSink]
+    logs: SinkLogs
     run_id: RunId
     holding: LaneHolding
     publisher: CutPublisher
@@ -88,12 +89,18 @@ class SinkLanes:
                 raise refuse_other(ports.job, other)
         self._forget_lost()
         found = ports.stores.lanes.load(*self.sinks)
-        ready = [sink for sink in self.sinks.values() if self._is_started(sink, now_s)]
-        usable = [lane for sink in ready for lane in lanes_in_use(found[sink.dataset_id])]
+        ready = [
+            sink
+            for log in self.logs.logs
+            if not log.is_held_elsewhere(found)
+            for sink in log.sinks
+            if self._is_started(sink, now_s)
+        ]
+        units = [unit for log in self.logs.logs for unit in log.list_units(ready, found)]
         mine = frozenset(lane_id for sink in self.sinks.values() for lane_id in sink.lanes)
-        quota = decide_quota([each.run_id for each in workers], self.run_id, len(usable))
-        shares = decide_shares(usable, mine, quota, self.holding.list_resting())
-        self.progress.note_share(len(mine), quota, len(workers), len(usable))
+        quota = decide_quota([each.run_id for each in workers], self.run_id, len(units))
+        shares = decide_shares(units, mine, quota, self.holding.list_resting())
+        self.progress.note_share(len(mine), quota, len(workers), len(units))
         by_lane = {lane.lane_id: sink for sink in ready for lane in found[sink.dataset_id].lanes}
         for lane in self.holding.take({lane_id: by_lane[lane_id] for lane_id in shares.take}):
             by_lane[lane.lane_id].lanes[lane.lane_id] = lane
@@ -101,8 +108,17 @@ class SinkLanes:
             by_lane[lane_id].lanes[lane_id].is_leaving = True
         if shares.take:
             found = ports.stores.lanes.load(*self.sinks)
+        for log in self.logs.logs:
+            self._note_log(log, [sink for sink in log.sinks if sink in ready], found)
+
+    def _note_log(self, log: SinkLog, ready: Sequence[DatasetSink], found: Mapping[DatasetId, DatasetLanes]) -> None:
+        log.note_contest(found)
+        for sink in log.sinks:
+            sink.note_published(found[sink.dataset_id])
         for sink in ready:
             self._note_changes(sink, found[sink.dataset_id])
+        if log.reader is None and not log.is_contested and any(lane.wants_change for _sink, lane in log.lanes):
+            self.change(log)
 
     def _measure_lags(self, now_s: float) -> None:
         """Of the datasets that are read. A log that does not answer leaves its dataset out."""
@@ -111,10 +127,16 @@ class SinkLanes:
         self._measure_at_s = now_s + MEASURE_EVERY_S
         lags: dict[DatasetId, int] = {}
         for dataset_id, sink in self.sinks.items():
-            if sink.reader is not None:
+            reader = self.logs.of(sink).reader
+            if reader is not None:
                 with suppress(GobblinError):
-                    lags[dataset_id] = sum(sink.reader.measure_lag().values())
+                    behind = reader.measure_lag()
+                    lags[dataset_id] = sum(behind.get(vnode, 0) for vnode in self._list_read(sink))
         self.lags = lags
+
+    @staticmethod
+    def _list_read(sink: DatasetSink) -> list[str]:
+        return [vnode for lane in sink.lanes.values() for vnode in lane.read_to]
 
     def _is_started(self, sink: DatasetSink, now_s: float) -> bool:
         """Whether the log has said where its vnodes begin."""
@@ -166,7 +188,7 @@ class SinkLanes:
                 placed = self.ports.stores.lanes.place(lane.lease, new) if new else frozenset()
             except FencedError as error:
                 self.rest(sink, lane, error)
-                self.assign(sink)
+                self.assign(self.logs.of(sink))
                 continue
             lane.moves = {
                 v: to for v, to in moves.get(lane.number, {}).items() if v in lane.read_to or v in state.vnodes
@@ -174,20 +196,23 @@ class SinkLanes:
             lane.joining = (
                 frozenset((set(state.vnodes) | placed) & sink.vnodes) - lane.read_to.keys() - lane.moves.keys()
             )
-        if any(lane.wants_change for lane in sink.lanes.values()) and sink.reader is None:
-            self.change(sink)
 
-    def change(self, sink: DatasetSink) -> None:
-        """Carry out what lanes are to do. All vnodes of the dataset are at a barrier, or none is read yet."""
-        changing = [lane for lane in sink.lanes.values() if lane.wants_change and lane.writer.can_commit]
-        cuts = [LaneCut(lane, cut) for lane in changing if (cut := lane.writer.commit()) is not None]
-        failed = self.publish(sink, cuts)
-        changing = [lane for lane in changing if lane.lane_id not in failed]
-        leaving = [lane for lane in changing if lane.is_leaving]
-        for lane in leaving:
-            self.ports.say(f"{lane.label}: given back")
-        self.drop(sink, leaving)
-        staying = [lane for lane in changing if not lane.is_leaving]
+    def change(self, log: SinkLog) -> None:
+        """Carry out what lanes are to do. All vnodes of the log are at a barrier, or none is read yet."""
+        changing = [(sink, lane) for sink, lane in log.lanes if lane.wants_change and lane.writer.can_commit]
+        cuts = [LaneCut(lane, cut) for _sink, lane in changing if (cut := lane.writer.commit()) is not None]
+        failed = self.publish(log, cuts)
+        changing = [(sink, lane) for sink, lane in changing if lane.lane_id not in failed]
+        for sink in log.sinks:
+            leaving = [lane for owner, lane in changing if owner is sink and lane.is_leaving]
+            for lane in leaving:
+                self.ports.say(f"{lane.label}: given back")
+            self.drop(sink, leaving)
+        for sink in log.sinks:
+            self._change_lanes(sink, [lane for owner, lane in changing if owner is sink and not lane.is_leaving])
+        self.assign(log, is_at_barrier=True)
+
+    def _change_lanes(self, sink: DatasetSink, staying: Sequence[HeldLane]) -> None:
         # The log is asked once for all of them: what joins a lane was the lane's before.
         start: LogStart | None = None
         for lane in staying:
@@ -198,7 +223,6 @@ class SinkLanes:
                 self._join_vnodes(sink, lane, start or sink.start)
             except GobblinError as error:
                 self.rest(sink, lane, error)
-        self.assign(sink)
 
     def _move_vnodes(self, lane: HeldLane) -> None:
         by_target: dict[int, list[str]] = {}
@@ -236,37 +260,42 @@ class SinkLanes:
             self._announce([outcome])
             self._note_published(lane, outcome, unsaid)
 
-    def assign(self, sink: DatasetSink) -> None:
-        positions = {vnode: at for lane in sink.lanes.values() for vnode, at in lane.read_to.items()}
-        epochs = {vnode: lane.epoch for lane in sink.lanes.values() if lane.epoch is not None for vnode in lane.read_to}
+    def assign(self, log: SinkLog, *, is_at_barrier: bool = False) -> None:
+        """``is_at_barrier``: no record was given behind the last barrier, so that another reader may go on from it."""
+        positions = {vnode: at for _sink, lane in log.lanes for vnode, at in lane.read_to.items()}
+        epochs = {vnode: lane.epoch for _sink, lane in log.lanes if lane.epoch is not None for vnode in lane.read_to}
         try:
             if not positions:
-                self._close_reader(sink)
+                self._close_reader(log)
                 return
-            if sink.reader is None and sink.start is not None:
-                sink.reader = sink.source.open_reader(sink.start)
-            if sink.reader is not None:
-                sink.reader.assign(positions, epochs=epochs)
+            if is_at_barrier and log.opened_for != log.memories:
+                self._close_reader(log)
+            starts = [sink.start for sink in log.sinks if sink.start is not None]
+            if log.reader is None and starts:
+                log.opened_for = log.memories
+                log.reader = log.sinks[0].source.open_reader(starts)
+            if log.reader is not None:
+                log.reader.assign(positions, epochs=epochs)
         except GobblinError as error:
-            self.fail(sink, error)
+            self.fail_log(log, error)
 
-    def publish(self, sink: DatasetSink, cuts: Sequence[LaneCut]) -> frozenset[LaneId]:
+    def publish(self, log: SinkLog, cuts: Sequence[LaneCut]) -> frozenset[LaneId]:
         """Publish the cuts; the lanes that failed are given up, and are returned."""
         failed: set[LaneId] = set()
         outcomes = self.publisher.publish(cuts) if cuts else []
         self._announce(outcomes)
         for each, outcome in zip(cuts, outcomes, strict=True):
+            sink = self.sinks[each.lane.dataset_id]
             if isinstance(outcome, GobblinError):
                 failed.add(each.lane.lane_id)
                 self.rest(sink, each.lane, outcome)
                 continue
             sink.failures = 0
             self._note_published(each.lane, outcome, {vnode: span.end for vnode, span in each.cut.spans.items()})
-            for vnode, span in each.cut.spans.items():
-                if sink.reader is not None:
-                    sink.reader.truncate(vnode, span.end)
+        if log.reader is not None and len(failed) < len(cuts):
+            log.reader.truncate(log.list_published())
         if failed:
-            self.assign(sink)
+            self.assign(log)
         return frozenset(failed)
 
     def _announce(self, outcomes: Sequence[Publication | GobblinError]) -> None:
@@ -301,7 +330,7 @@ class SinkLanes:
             lost = [lane for lane in sink.lanes.values() if self.holding.keeper.is_lost(lane.lease)]
             if lost:
                 self.drop(sink, lost)
-                self.assign(sink)
+                self.assign(self.logs.of(sink))
 
     def rest(self, sink: DatasetSink, lane: HeldLane, error: GobblinError) -> None:
         lane.writer.discard()
@@ -314,13 +343,23 @@ class SinkLanes:
             self.holding.rest(lane.lease, lane.label, error)
 
     def fail(self, sink: DatasetSink, error: GobblinError) -> None:
-        """The log of the dataset fails: its lanes are given up, and all of it rests."""
+        """The log does not go on for the dataset: its lanes are given up, and all of it rests."""
+        rest_s = self._give_up(sink)
+        self.ports.say(f"{sink.urn}: rests for {rest_s:.0f} s: {error}")
+
+    def fail_log(self, log: SinkLog, error: GobblinError) -> None:
+        """The log fails, and all of its datasets rest."""
+        rests = [self._give_up(sink) for sink in log.sinks]
+        more = f" and {len(log.sinks) - 1} more" if len(log.sinks) > 1 else ""
+        self.ports.say(f"{log.sinks[0].urn}{more}: rests for {max(rests):.0f} s: {error}")
+
+    def _give_up(self, sink: DatasetSink) -> float:
         sink.failures += 1
         rest_s = decide_rest_s(sink.failures)
         sink.not_before_s = self.ports.clock.monotonic() + rest_s
         sink.start = None
-        self.ports.say(f"{sink.urn}: rests for {rest_s:.0f} s: {error}")
         self.drop(sink, list(sink.lanes.values()))
+        return rest_s
 
     def drop(self, sink: DatasetSink, lanes: Sequence[HeldLane]) -> None:
         for lane in lanes:
@@ -329,10 +368,11 @@ class SinkLanes:
         self.publisher.close_attempts(lanes)
         if lanes:
             self.holding.release([lane.lease for lane in lanes])
-        if not sink.lanes:
-            self._close_reader(sink)
+        log = self.logs.of(sink)
+        if not log.lanes:
+            self._close_reader(log)
 
-    def _close_reader(self, sink: DatasetSink) -> None:
-        if sink.reader is not None:
-            sink.reader.close()
-        sink.reader = None
+    def _close_reader(self, log: SinkLog) -> None:
+        if log.reader is not None:
+            log.reader.close()
+        log.reader = None

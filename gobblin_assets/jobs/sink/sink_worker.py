@@ -5,7 +5,7 @@ many workers live, which lanes are free, which vnodes have no lane, which should
 free lanes, recovers each before it reads a vnode of it, and gives back what is above its share, behind a forced cut.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -19,6 +19,7 @@ from gobblin_assets.jobs.sink.dataset_sink import DatasetSink
 from gobblin_assets.jobs.sink.held_lane import HeldLane, LaneCut
 from gobblin_assets.jobs.sink.lane_holding import LaneHolding
 from gobblin_assets.jobs.sink.sink_lanes import SinkLanes
+from gobblin_assets.jobs.sink.sink_log import SinkLog, SinkLogs, gather_logs
 from gobblin_assets.jobs.sink.sink_ports import SinkPorts
 from gobblin_assets.jobs.sink.sink_progress import SinkProgress
 from gobblin_assets.model.partition import AssetPartition
@@ -49,6 +50,7 @@ class SinkWorker:
 
     ports: SinkPorts
     sinks: Mapping[DatasetId, DatasetSink]
+    _logs: SinkLogs = field(init=False)
     _lanes: SinkLanes = field(init=False)
     _rereading: CutRereading = field(init=False)
     _publisher: CutPublisher = field(init=False)
@@ -99,7 +101,8 @@ class SinkWorker:
             self._publisher.open_files,
         )
         self._progress = SinkProgress(ports.clock, ports.say)
-        self._lanes = SinkLanes(ports, self.sinks, run_id, holding, self._publisher, self._progress)
+        self._logs = gather_logs(list(self.sinks.values()))
+        self._lanes = SinkLanes(ports, self.sinks, self._logs, run_id, holding, self._publisher, self._progress)
 
     def run(self) -> None:
         """Work until the ports' ``wait`` says to stop; then end behind a cut, and give all lanes back."""
@@ -137,11 +140,11 @@ class SinkWorker:
         if now_s >= self._look_at_s:
             self._look_at_s = now_s + LOOK_EVERY_S
             self._look(now_s)
-        reading = [sink for sink in self.sinks.values() if sink.reader is not None]
+        reading = self._list_reading()
         if not reading:
             self.ports.wait(_IDLE_S)
-        for sink in reading:
-            self._read(sink, wait_s=_READ_S / len(reading))
+        for log in reading:
+            self._read(log, wait_s=_READ_S / len(reading))
         if now_s >= self._clean_at_s:
             self._clean_at_s = now_s + CLEAN_EVERY_S
             self._clean()
@@ -159,30 +162,44 @@ class SinkWorker:
 
     # Reading --------------------------------------------------------------------------------------------
 
-    def _read(self, sink: DatasetSink, *, wait_s: float) -> None:
+    def _list_reading(self) -> list[SinkLog]:
+        return [log for log in self._logs.logs if log.reader is not None]
+
+    def _read(self, log: SinkLog, *, wait_s: float) -> None:
         """Take items up to the next barrier, or for ``wait_s``."""
-        reader = sink.reader
+        reader = log.reader
         if reader is None:
             return
         try:
             for item in reader.read(wait_s=wait_s):
                 if isinstance(item, StreamChunk):
-                    self._write(sink, item)
-                    if sink.reader is not reader:
-                        # The last lane of the dataset failed, and its reader is closed.
+                    self._take(log, item)
+                    if log.reader is not reader:
+                        # The last lane of the log failed, and its reader is closed.
                         return
                 elif isinstance(item, Barrier):
-                    self._pass(sink, item)
+                    self._pass(log, item)
                     return
         except GobblinError as error:
-            self._lanes.fail(sink, error)
+            self._lanes.fail_log(log, error)
 
-    def _write(self, sink: DatasetSink, item: StreamChunk) -> None:
-        lane = sink.owner_of(item.vnode)
-        if lane is None:
+    def _take(self, log: SinkLog, item: StreamChunk) -> None:
+        found = log.owner_of(item.vnode)
+        if found is None:
             return
+        sink, lane = found
         if lane.attempt is None and not self._open_attempts(lane):
             return
+        try:
+            self._write(sink, lane, item)
+        except GobblinError as error:
+            if not log.is_shared:
+                raise
+            # The other datasets of the stream go on.
+            self._lanes.rest(sink, lane, error)
+            self._lanes.assign(log)
+
+    def _write(self, sink: DatasetSink, lane: HeldLane, item: StreamChunk) -> None:
         if sink.is_reread:
             lane.writer.write_batch(item.vnode, item.chunk)
         else:
@@ -207,12 +224,12 @@ class SinkWorker:
         for sink, lane in held:
             if lane.lane_id in errors:
                 self._lanes.rest(sink, lane, errors[lane.lane_id])
-                self._lanes.assign(sink)
+                self._lanes.assign(self._logs.of(sink))
         return wanted.attempt is not None
 
-    def _pass(self, sink: DatasetSink, barrier: Barrier) -> None:
+    def _pass(self, log: SinkLog, barrier: Barrier) -> None:
         cuts = []
-        for lane in list(sink.lanes.values()):
+        for _sink, lane in log.lanes:
             mine = {vnode: at for vnode, at in barrier.positions.items() if vnode in lane.read_to}
             if not mine:
                 continue
@@ -229,9 +246,18 @@ class SinkWorker:
                     self._publisher.close_attempts([lane])
             if cut is not None:
                 cuts.append(LaneCut(lane, cut))
-        self._lanes.publish(sink, cuts)
-        if sink.reader is not None and any(lane.wants_change for lane in sink.lanes.values()):
-            self._lanes.change(sink)
+        if cuts and log.is_shared:
+            cuts += self._cut_beside(log, cuts)
+        self._lanes.publish(log, cuts)
+        if log.reader is not None and any(lane.wants_change for _sink, lane in log.lanes):
+            self._lanes.change(log)
+
+    @staticmethod
+    def _cut_beside(log: SinkLog, cuts: Sequence[LaneCut]) -> list[LaneCut]:
+        """What else has rows is cut at the same barrier: what is published of the datasets fits together."""
+        due = {each.lane.lane_id for each in cuts}
+        beside = [lane for _sink, lane in log.lanes if lane.lane_id not in due and lane.writer.has_rows]
+        return [LaneCut(lane, cut) for lane in beside if lane.writer.can_commit and (cut := lane.writer.commit())]
 
     def _drain(self) -> None:
         """Wait for the next barrier of each log, and give its lanes back behind a cut."""
@@ -240,13 +266,12 @@ class SinkWorker:
         for sink in self.sinks.values():
             for lane in sink.lanes.values():
                 lane.is_leaving = True
-        while any(sink.reader is not None for sink in self.sinks.values()):
+        while reading := self._list_reading():
             if self.ports.clock.monotonic() > deadline:
                 self.ports.say(f"no barrier came in {waiting_s:.0f} s: what was read since the last cut is read again")
                 return
-            reading = [sink for sink in self.sinks.values() if sink.reader is not None]
-            for sink in reading:
-                self._read(sink, wait_s=_READ_S / len(reading))
+            for log in reading:
+                self._read(log, wait_s=_READ_S / len(reading))
 
     # Upkeep ---------------------------------------------------------------------------------------------
 
@@ -288,7 +313,7 @@ class SinkWorker:
         return [lane.lease for lane in self._lanes.take_unused()]
 
     def _measure_lag(self) -> int:
-        readers = [sink.reader for sink in self.sinks.values() if sink.reader is not None]
+        readers = [log.reader for log in self._logs.logs if log.reader is not None]
         try:
             return sum(sum(reader.measure_lag().values()) for reader in readers)
         except GobblinError:

@@ -148,7 +148,7 @@ class KafkaEpochLog:
         self._alignment.begin(vnode, None)
         self._is_moved = True
 
-    def truncate(self, vnode: str, position: int) -> None:
+    def truncate(self, published: Mapping[str, int]) -> None:
         """Kafka drops records by the topic's own retention."""
 
     def measure_lag(self) -> Mapping[str, int]:

@@ -1,5 +1,7 @@
 """A topic as a sink's log: its records are decoded by Arrow, and read by one consumer in this process."""
 
+from collections.abc import Sequence
+
 from gobblin_assets.errors import CorruptionError
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import WHOLE
@@ -42,6 +44,10 @@ class TopicEpochs:
         self._decoder: ArrowDecoder | None = None
 
     @property
+    def stream(self) -> None:
+        """Each topic is read by itself."""
+
+    @property
     def decoder(self) -> RowDecoder:
         """RejectedError names an option that only Spark carries out."""
         if self._decoder is None:
@@ -58,7 +64,8 @@ class TopicEpochs:
             found.vnodes, facts=found.facts, notes=found.notes, degraded=found.degraded, memory=found.topic_id
         )
 
-    def open_reader(self, start: LogStart) -> KafkaEpochLog:
+    def open_reader(self, starts: Sequence[LogStart]) -> KafkaEpochLog:
+        (start,) = starts
         if not isinstance(start.memory, str):
             raise CorruptionError(f"{self._urn}: where its topic begins was not asked")
         barriers: TimeBarriers | MarkerBarriers = TimeBarriers(self._sink.every_s)
