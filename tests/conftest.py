@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 from gobblin_assets.db import embedded
 from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.db.engine import open_external
-from tests.support import postgres, processor_time, shares, work_groups
+from tests.support import logical_postgres, postgres, processor_time, shares, work_groups
 from tests.support.database_pool import DatabasePool
 from tests.support.postgres import Database, SessionHome
 from tests.support.shares import Share
@@ -87,6 +87,19 @@ def fresh_database(server: EmbeddedServer) -> Iterator[Database]:
     """An empty database, to play a source."""
     with postgres.temporary_database(server) as name:
         yield postgres.describe_database(server, name)
+
+
+@pytest.fixture(scope="session")
+def logical_server() -> EmbeddedServer:
+    """The session's Postgres with ``wal_level = logical``. Tests that stop or kill one start their own."""
+    return logical_postgres.start_logical_server()
+
+
+@pytest.fixture
+def source_database(logical_server: EmbeddedServer) -> Iterator[Database]:
+    """An empty database whose changes can be decoded; its slots are dropped when the test is over."""
+    with logical_postgres.logical_database(logical_server) as database:
+        yield database
 
 
 @pytest.fixture

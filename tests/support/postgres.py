@@ -24,6 +24,8 @@ from gobblin_assets.db.engine import open_external
 from tests.support.database_pool import DatabasePool
 
 SESSION_HOME_VARIABLE = "GOBBLIN_TEST_SESSION_HOME"
+LOGICAL_HOME = "logical"
+"""The home of the session's second server, below its first one's."""
 
 _PREFIX = "gobblin-tests-"
 _LOCK = "session.lock"
@@ -190,4 +192,5 @@ def _sweep_dead_sessions() -> None:
 
 def _remove_home(path: Path) -> None:
     embedded.stop(path)
+    embedded.stop(path / LOGICAL_HOME)
     shutil.rmtree(path)
