@@ -1,0 +1,1 @@
+"""The change logs of Postgres tables, by logical decoding (the plugin ``pgoutput``)."""
