@@ -92,6 +92,7 @@ def write_defs(request: dg.ScaffoldRequest[JobScaffoldParams]) -> str:
     variable = f"GOBBLIN_{kind.name.upper()}_{connection.upper()}_{connects.ADDRESS.upper()}"
     beside = f"# and beside it {scaffold.beside}, as far as there are any.\n" if scaffold.beside else ""
     source = f"connection: {quote(connection)}"
+    source = ", ".join(filter(None, (source, scaffold.source)))
     source = f"{{{source}}}" if kind.name == DEFAULT_TYPE else f"{{type: {kind.name}, {source}}}"
     return (
         f"type: {request.type_name}\n"

@@ -23,7 +23,14 @@ class DecodedRows:
 
 
 class RowDecoder(Protocol):
-    """Makes rows of a log's records, in this process. Columns are (name, type as Spark writes it)."""
+    """Makes rows of a log's records, in this process. Columns are (name, type as Spark writes it).
+
+    ``may_change``: rows may have other columns than those before, and ``columns`` are those of the last ones; empty
+    before the first.
+    """
+
+    @property
+    def may_change(self) -> bool: ...
 
     @property
     def columns(self) -> Sequence[tuple[str, str]]: ...

@@ -32,12 +32,14 @@ class Barrier:
     """The end of an epoch of the vnodes in ``positions``: where each of them is now. Numbers of epochs only grow.
 
     ``at``: the time of the barrier, by the log. Only at a barrier with ``is_checkpoint`` a reader may cut.
+    ``facts``: of a vnode, what is to be kept with its dataset by the publication that ends here.
     """
 
     epoch: int
     positions: Mapping[str, int]
     is_checkpoint: bool
     at: dt.datetime
+    facts: Mapping[str, Mapping[str, object]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)

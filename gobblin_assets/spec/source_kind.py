@@ -20,12 +20,13 @@ def _accept_dataset(_dataset: DatasetSpec, _where: str) -> None:
 class Scaffold:
     """What `dg scaffold defs` writes for a kind: ``dataset``, the name of a first one; ``address``, what the variable
     of the connection's address may hold; ``beside``, the ends of further variables; ``datasets``, the text under
-    ``datasets:``, with ``{datasets}`` where they stand.
+    ``datasets:``, with ``{datasets}`` where they stand; ``source``, further options of the source, on one line.
     """
 
     dataset: str
     address: str
     beside: str = ""
+    source: str = ""
     datasets: str = "  datasets:\n{datasets}\n"
 
 

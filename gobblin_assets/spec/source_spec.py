@@ -58,6 +58,11 @@ class LogSourceSpec(SourceSpec):
     )
     new_data: NewDataSpec = NewDataSpec()
 
+    @property
+    def is_one_stream(self) -> bool:
+        """Whether its datasets come together, in a stream that one worker of a sink follows, and no run."""
+        return False
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
@@ -87,6 +92,7 @@ SOURCES: Final = Extensions[SourceOptions](
     built_in={
         "jdbc": "gobblin_assets.sources.jdbc.kind:JDBC",
         "kafka": "gobblin_assets.sources.kafka.kind:KAFKA",
+        "postgres_log": "gobblin_assets.sources.postgres_log.kind:POSTGRES_LOG",
     },
 )
 

@@ -304,9 +304,11 @@ class CutPublisher:
 
 
 def _is_news(each: PendingCut) -> bool:
-    """Whether the lane has published nothing yet under this worker, or other columns."""
+    """Whether the lane has published nothing yet under this worker, or other columns or facts."""
     said, before = each.description, each.lane.described
-    return said is not None and (before is None or said.columns not in (None, before.columns))
+    return said is not None and (
+        before is None or said.columns not in (None, before.columns) or said.facts != before.facts
+    )
 
 
 def new_attempt(

@@ -1,7 +1,9 @@
 """One dataset of a sink, as a worker has it: its log, its reader, and the lanes that the worker holds of it."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
 
 from gobblin_assets.commit.lanes import DatasetLanes
 from gobblin_assets.errors import RejectedError
@@ -18,7 +20,7 @@ from gobblin_assets.rows.new_files import NewFiles
 from gobblin_assets.rows.schema_merge import parse_schema
 from gobblin_assets.run.dead_letter_check import check_dead_letters
 from gobblin_assets.run.quarantine_check import check_quarantine
-from gobblin_assets.sources.epoch_source import EpochSource, LogStart, SpanSource
+from gobblin_assets.sources.epoch_source import DecodedRows, EpochSource, LogStart, SpanSource
 from gobblin_assets.spec.job_spec import DatasetSpec
 
 
@@ -26,7 +28,8 @@ from gobblin_assets.spec.job_spec import DatasetSpec
 class DatasetSink:
     """``not_before_s``: after a failure of the log, by the monotonic clock.
 
-    ``published``: up to where each vnode is, as the commit log said at the last look.
+    ``published``: up to where each vnode is, as the commit log said at the last look. ``learnt``: facts that the log
+    gave with its barriers, since the start.
 
     Rows are made in this process, as ``lane_format`` and ``place_rows`` say; or ``spans`` is set, and Spark reads the
     records of each cut again and makes them.
@@ -46,6 +49,7 @@ class DatasetSink:
     not_before_s: float = 0.0
     failures: int = 0
     published: Mapping[str, int] = field(default_factory=dict)
+    learnt: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if (self.lane_format is None) == (self.spans is None):
@@ -77,29 +81,49 @@ class DatasetSink:
     def describe(self, reread: RereadRows | None) -> LaneDescription:
         """What a cut says of the dataset. ``reread``: the rows that Spark made for it, if it did."""
         if self.is_reread and reread is None:
-            return LaneDescription({}, None, self._list_facts())
+            return self._describe_positions()
         if reread is not None:
             columns = [list(each) for each in reread.staged.columns.items()]
             source_columns = [list(each) for each in reread.columns.items()]
             details = {"columns": columns, "source_columns": source_columns, **self._list_facts()}
-            return LaneDescription(reread.staged.file_schemas, [columns, source_columns], details)
+            return LaneDescription(reread.staged.file_schemas, [columns, source_columns], self.facts, details)
+        if not self.source.decoder.columns:
+            return self._describe_positions()
         letters, event_time = self.source.decoder.dead_letter_columns, self.spec.writer.event_time
         # Readers take the directory's value as the last column.
         directories = () if event_time is None else ((event_time.name, "string"),)
         pairs = (*self.source.decoder.columns, *directories)
         columns = [list(each) for each in pairs]
         return LaneDescription(
-            file_schemas={
-                Role.DATA: parse_schema(schema_to_json(pairs)).jsonValue(),
-                Role.DEAD_LETTER: parse_schema(schema_to_json(letters)).jsonValue(),
-            },
+            file_schemas={Role.DATA: _schema_json(pairs), Role.DEAD_LETTER: _schema_json(letters)},
             columns=columns,
+            facts=self.facts,
             details={"columns": columns, "source_columns": columns, **self._list_facts()},
         )
 
+    def decode(self, lane: HeldLane, records: pa.RecordBatch) -> DecodedRows:
+        """Rows for the lane's writer, which learns of columns that have changed."""
+        decoder = self.source.decoder
+        decoded = decoder.decode(records)
+        if decoder.may_change:
+            lane.writer.change_columns(decoded.rows.schema)
+        return decoded
+
+    @property
+    def facts(self) -> Mapping[str, object]:
+        """What is to be kept with the dataset."""
+        return {**({} if self.start is None else self.start.facts), **self.learnt}
+
+    def settle_facts(self) -> None:
+        """They are published now."""
+        if self.learnt and self.start is not None:
+            self.start, self.learnt = replace(self.start, facts=self.facts), {}
+
+    def _describe_positions(self) -> LaneDescription:
+        return LaneDescription({}, None, self.facts, self._list_facts())
+
     def _list_facts(self) -> dict[str, object]:
-        facts: Mapping[str, object] = {} if self.start is None else self.start.facts
-        notes = list(self.start.notes) if self.start is not None else []
+        facts, notes = self.facts, list(self.start.notes) if self.start is not None else []
         return {**({"source_facts": dict(facts)} if facts else {}), "notes": notes}
 
     def judge(self, row_counts: Mapping[Role, int]) -> None:
@@ -128,3 +152,8 @@ class DatasetSink:
                 hint="Nothing of the cut was published. Correct the decoder, or allow more: "
                 "quality.dead_letter_count_max counts those of one cut, whatever their share.",
             )
+
+
+def _schema_json(columns: Sequence[tuple[str, str]]) -> object:
+    """As a publication describes its files."""
+    return parse_schema(schema_to_json(columns)).jsonValue()

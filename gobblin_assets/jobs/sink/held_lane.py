@@ -33,12 +33,13 @@ class LaneAttempt:
 class LaneDescription:
     """What a publication says of its dataset. ``file_schemas``: as Spark's JSON.
 
-    ``details``: of each first publication, and of each that has other ``columns`` than the one before. ``columns``
-    None: they are not known yet.
+    ``details``: of each first publication, and of each that has other ``columns`` or ``facts`` than the one before.
+    ``columns`` None: they are not known yet.
     """
 
     file_schemas: Mapping[Role, object]
     columns: object
+    facts: Mapping[str, object]
     details: Mapping[str, object]
 
 

@@ -28,7 +28,8 @@ class LaneFormat:
 
     ``held_bytes_max`` and ``files_open_max`` bound memory: beyond the first, the file that holds most is encoded;
     beyond the second, the largest file is closed, and waits for the cut. So is a file whose encoder keeps most, if all
-    encoders keep more than twice ``held_bytes_max``: they belong to directories that get rows one after the other.
+    encoders keep more than twice ``held_bytes_max``: they belong to directories that get rows one after the other. A
+    file that has grown to ``file_bytes_max`` is closed as well.
     """
 
     columns: Mapping[Role, pa.Schema]
@@ -36,6 +37,7 @@ class LaneFormat:
     compression: str
     held_bytes_max: int = HELD_BYTES_MAX
     files_open_max: int = FILES_OPEN_MAX
+    file_bytes_max: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,7 @@ class LaneFiles:
             for columns in lane_format.columns.values():
                 require_text_columns(lane_format.file_format, columns)
         self._format = lane_format
+        self._columns = dict(lane_format.columns)
         self._ending = name_ending(lane_format.file_format, lane_format.compression)
         self._open_files = open_files
         self._open: dict[tuple[Role, str], OpenFile] = {}
@@ -85,7 +88,7 @@ class LaneFiles:
 
     def require_columns(self, role: Role, found: pa.Schema) -> None:
         """RejectedError names the first column that is not the role's."""
-        expected = self._format.columns[role]
+        expected = self._columns[role]
         wanted, given = ([(each.name, each.type) for each in schema] for schema in (expected, found))
         if wanted == given:
             return
@@ -101,6 +104,20 @@ class LaneFiles:
         name = next(mine for mine, (theirs, _kind) in zip(found.names, wanted, strict=False) if mine != theirs)
         raise _foreign(name, f"rows have the column {name!r} at another place than the lane's {role} files")
 
+    def change_columns(self, columns: pa.Schema) -> None:
+        """Files of the data that were opened with others are closed, and wait for the cut.
+
+        All files of a cut are published with the newest columns: readers find columns by name, NULL where a file has
+        none, and widen narrower types.
+        """
+        if columns.equals(self._columns[Role.DATA]):
+            return
+        if self._format.file_format is not FileFormat.PARQUET:
+            require_text_columns(self._format.file_format, columns)
+        for key in [key for key in self._open if key[0] is Role.DATA]:
+            self._close(key)
+        self._columns[Role.DATA] = columns
+
     def add(self, placed: PlacedRows) -> None:
         """The rows have the columns of their role."""
         key = (placed.role, placed.partition_path)
@@ -108,13 +125,16 @@ class LaneFiles:
             self._make_room()
             self._open[key] = self._begin(*key)
         # Equal but for what may be NULL, which files don't say.
-        rows = pa.RecordBatch.from_arrays(placed.rows.columns, schema=self._format.columns[placed.role])
+        rows = pa.RecordBatch.from_arrays(placed.rows.columns, schema=self._columns[placed.role])
         self._open[key].add(rows)
         self.row_counts[placed.role] += placed.rows.num_rows
         while self.held_bytes > self._format.held_bytes_max:
             max(self._open.values(), key=lambda each: each.held_bytes).flush()
         while sum(each.kept_bytes for each in self._open.values()) > 2 * self._format.held_bytes_max:
             self._close(max(self._open, key=lambda key: self._open[key].kept_bytes))
+        bytes_max = self._format.file_bytes_max
+        if bytes_max is not None and key in self._open and self._open[key].size_bytes >= bytes_max:
+            self._close(key)
 
     def encode_held(self) -> None:
         """Encode what is held of the file that holds most."""
@@ -140,7 +160,7 @@ class LaneFiles:
 
     def _begin(self, role: Role, partition_path: str) -> OpenFile:
         file = self._open_files(role).create(partition_path, f"part-{uuid.uuid4()}{self._ending}")
-        return OpenFile(file, self._format.columns[role], self._format.file_format, self._format.compression)
+        return OpenFile(file, self._columns[role], self._format.file_format, self._format.compression)
 
     def _make_room(self) -> None:
         if len(self._open) >= self._format.files_open_max:

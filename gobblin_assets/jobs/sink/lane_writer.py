@@ -69,6 +69,10 @@ class Gathering(Protocol):
         """RejectedError names the first column that is not the role's."""
         ...
 
+    def change_columns(self, columns: pa.Schema) -> None:
+        """Rows of the data that come now have these columns."""
+        ...
+
     def add(self, placed: PlacedRows) -> None: ...
 
     def encode_held(self) -> None:
@@ -169,6 +173,11 @@ class LaneWriter:
         with self._whole():
             for placed in self._place_rows(role, rows):
                 self._files.add(placed)
+
+    def change_columns(self, columns: pa.Schema) -> None:
+        """Rows of the data have these columns from now on, which hold all values of those before."""
+        with self._whole():
+            self._files.change_columns(columns)
 
     def encode_held(self) -> None:
         """Encode some of what is held in memory: a worker bounds what its lanes hold together."""

@@ -20,6 +20,9 @@ class RecordCounts:
     def require_columns(self, role: Role, found: pa.Schema) -> None:
         """Records have the log's columns."""
 
+    def change_columns(self, columns: pa.Schema) -> None:
+        """Records are counted, whatever their columns."""
+
     def add(self, placed: PlacedRows) -> None:
         self.size_bytes += placed.rows.nbytes
         self.row_counts[placed.role] += placed.rows.num_rows

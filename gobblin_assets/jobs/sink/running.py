@@ -22,6 +22,7 @@ from gobblin_assets.jobs.sink.sink_rules import (
     check_spark_dataset,
     choose_compression,
     find_need_of_spark,
+    is_one_stream,
 )
 from gobblin_assets.jobs.sink.sink_worker import SinkWorker
 from gobblin_assets.model.clock import SystemClock
@@ -43,6 +44,8 @@ def read_sink_datasets(job: JobSpec, urns: Sequence[str] = ()) -> Mapping[Datase
     check_sink_job(job)
     found = discovery_of(job)
     specs = resolve_datasets(job, None if found is None else found.selected(job.source))
+    if urns and is_one_stream(job):
+        raise RejectedError("the tables of a change log are followed together", field="--dataset", hint="Leave it out.")
     chosen = find_datasets(job.job, specs, urns) if urns else list(specs)
     for urn in chosen:
         check_sink_dataset(urn, specs[urn])
@@ -138,7 +141,8 @@ def open_worker(
     }
     ports.destination.bind()
     ids = stores.datasets.register(JobName(job.job), sorted(specs))
-    make_first_lanes(job, stores, list(ids.values()))
+    if not is_one_stream(job):
+        make_first_lanes(job, stores, list(ids.values()))
     ports.events.begin(ids.values())
     yield SinkWorker(ports, {ids[urn]: opened(ids[urn]) for urn, opened in sinks.items()})
 
@@ -172,7 +176,11 @@ def _open_by_arrow(
     event_time = spec.writer.event_time
     places = None if event_time is None else EventDirectories(event_time, columns, dataset=urn, now=now)
     lane_format = LaneFormat(
-        columns=columns, file_format=FileFormat(job.sink.format), compression=choose_compression(job, spec)
+        columns=columns,
+        file_format=FileFormat(job.sink.format),
+        compression=choose_compression(job, spec),
+        # A copy is one epoch, however large the table is.
+        file_bytes_max=spec.writer.file_bytes_max if source.decoder.may_change else None,
     )
     return lambda dataset_id: DatasetSink(
         urn=urn,

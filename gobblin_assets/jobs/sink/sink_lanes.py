@@ -219,7 +219,7 @@ class SinkLanes:
             try:
                 self._move_vnodes(lane)
                 if lane.joining and start is None:
-                    start = sink.source.find_start(self._load_state(sink))
+                    start = sink.start = sink.source.find_start(self._load_state(sink))
                 self._join_vnodes(sink, lane, start or sink.start)
             except GobblinError as error:
                 self.rest(sink, lane, error)
@@ -291,6 +291,7 @@ class SinkLanes:
                 self.rest(sink, each.lane, outcome)
                 continue
             sink.failures = 0
+            sink.settle_facts()
             self._note_published(each.lane, outcome, {vnode: span.end for vnode, span in each.cut.spans.items()})
         if log.reader is not None and len(failed) < len(cuts):
             log.reader.truncate(log.list_published())
@@ -333,6 +334,7 @@ class SinkLanes:
                 self.assign(self.logs.of(sink))
 
     def rest(self, sink: DatasetSink, lane: HeldLane, error: GobblinError) -> None:
+        sink.learnt = {}
         lane.writer.discard()
         self.publisher.close_attempts([lane], str(error))
         sink.lanes.pop(lane.lane_id, None)
@@ -357,7 +359,7 @@ class SinkLanes:
         sink.failures += 1
         rest_s = decide_rest_s(sink.failures)
         sink.not_before_s = self.ports.clock.monotonic() + rest_s
-        sink.start = None
+        sink.start, sink.learnt = None, {}
         self.drop(sink, list(sink.lanes.values()))
         return rest_s
 

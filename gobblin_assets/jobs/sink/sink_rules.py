@@ -14,6 +14,11 @@ def has_sink(job: JobSpec) -> bool:
     return "sink" in job.model_fields_set and isinstance(job.source, LogSourceSpec)
 
 
+def is_one_stream(job: JobSpec) -> bool:
+    """Whether the job's datasets come together, read by one worker."""
+    return isinstance(job.source, LogSourceSpec) and job.source.is_one_stream
+
+
 def check_sink_job(job: JobSpec) -> RollPolicy:
     """The job's roll policy. RejectedError names the field and the fix."""
     if not isinstance(job.source, LogSourceSpec):

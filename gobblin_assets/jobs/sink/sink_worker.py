@@ -203,7 +203,7 @@ class SinkWorker:
         if sink.is_reread:
             lane.writer.write_batch(item.vnode, item.chunk)
         else:
-            decoded = sink.source.decoder.decode(item.chunk)
+            decoded = sink.decode(lane, item.chunk)
             lane.writer.write_batch(item.vnode, decoded.rows)
             if decoded.dead_letters.num_rows:
                 lane.writer.write_batch(item.vnode, decoded.dead_letters, Role.DEAD_LETTER)
@@ -229,7 +229,7 @@ class SinkWorker:
 
     def _pass(self, log: SinkLog, barrier: Barrier) -> None:
         cuts = []
-        for _sink, lane in log.lanes:
+        for sink, lane in log.lanes:
             mine = {vnode: at for vnode, at in barrier.positions.items() if vnode in lane.read_to}
             if not mine:
                 continue
@@ -239,7 +239,10 @@ class SinkWorker:
             is_over = (
                 lane.attempt is not None and lane.attempt.ends_at is not None and barrier.at >= lane.attempt.ends_at
             )
-            if cut is None and is_over and lane.writer.can_commit:
+            learnt = [facts for vnode, facts in barrier.facts.items() if vnode in mine]
+            for facts in learnt:
+                sink.learnt = {**sink.learnt, **facts}
+            if cut is None and (is_over or learnt) and lane.writer.can_commit:
                 cut = lane.writer.commit()
                 if cut is None:
                     # Without rows: those that come belong to the window that is open then, and this one can close.

@@ -169,7 +169,7 @@ class PostgresArrowReader:
     def open(self, unit: WorkUnit) -> Iterator[ArrowRows]:
         schema = arrow_schema(self.columns)
         with self._connections.take() as connection, connection.read(self._write_query(unit)) as (batches, interrupt):
-            yield ArrowRows((_convert(batch, schema) for batch in batches), interrupt)
+            yield ArrowRows((convert_batch(batch, schema) for batch in batches), interrupt)
 
     def explain(self, error: Exception) -> GobblinError:
         layout = self._layout
@@ -195,7 +195,8 @@ def can_read(layout: Layout) -> bool:
     return all(arrow_type(column.held_as) is not None for column in layout.columns)
 
 
-def _convert(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def convert_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch that the driver gave, in the types of ``schema``, which is as long."""
     columns = [_as_type(column, field.type) for column, field in zip(batch.columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 

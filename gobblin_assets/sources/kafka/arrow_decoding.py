@@ -59,6 +59,8 @@ class ArrowDecoder:
     RejectedError for two columns of one name, and for what only Spark decodes, with its field.
     """
 
+    may_change = False
+
     def __init__(self, read: KafkaReadSpec, topic: str, *, field: str = "kafka") -> None:
         need = find_need_of_decoding(read, field)
         if need is not None:

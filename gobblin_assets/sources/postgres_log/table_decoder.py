@@ -62,6 +62,8 @@ class TableDecoder:
         self._columns = [] if known is None else own_columns_last(known.items())
         self._latest: tuple[bytes, _Layout] | None = None
 
+    may_change = True
+
     @property
     def columns(self) -> Sequence[tuple[str, str]]:
         """Empty as long as no table is known."""
@@ -70,6 +72,14 @@ class TableDecoder:
     @property
     def dead_letter_columns(self) -> Sequence[tuple[str, str]]:
         return ()
+
+    def learn(self, known: Mapping[str, str]) -> None:
+        """The dataset has published these columns, ours among them; perhaps by another worker."""
+        newer = _to_struct([(name, kind) for name, kind in self._columns if name not in CHANGE_COLUMNS])
+        older = _to_struct([(name, kind) for name, kind in known.items() if name not in CHANGE_COLUMNS])
+        merged = merge_schemas([newer, older])
+        self._columns = own_columns_last((each.name, each.dataType.simpleString()) for each in merged.fields)
+        self._latest = None
 
     def decode(self, records: pa.RecordBatch) -> DecodedRows:
         """The rows of changes or of copied rows, as the metadata of the batch's schema says.

@@ -1,0 +1,234 @@
+"""Messages of a slot, gathered into records of each table, in the order of the log.
+
+What a table must not get is left out here: transactions that were published before the place where the table's vnode
+begins, and those that its copy has.
+"""
+
+import datetime as dt
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from gobblin_assets.errors import CorruptionError
+from gobblin_assets.sources.jdbc.connection import JdbcConnection
+from gobblin_assets.sources.jdbc.names import TableName
+from gobblin_assets.sources.jdbc.postgres_tables import find_types
+from gobblin_assets.sources.postgres_log.log_starts import TableStart
+from gobblin_assets.sources.postgres_log.logged_table import CHANGE_SCHEMA, LoggedColumn, LoggedTable, table_to_json
+from gobblin_assets.sources.postgres_log.pgoutput import (
+    Begin,
+    Commit,
+    RelationMessage,
+    parse_begin,
+    parse_commit,
+    parse_relation,
+    parse_truncate,
+)
+from gobblin_assets.sources.postgres_log.seen_transactions import SeenTransactions
+from gobblin_assets.sources.postgres_log.server_state import log_families, open_log_session
+from gobblin_assets.sources.postgres_log.walsender import Walsender
+
+MESSAGES_MAX: Final = 20_000
+BYTES_MAX: Final = 16 << 20
+"""Of what is gathered before it is given on; the rest of a large transaction follows."""
+
+_BEGIN, _COMMIT, _RELATION, _TRUNCATE = b"BCRT"
+_UPDATE: Final = b"U"[0]
+_ROWS: Final = b"IUD"
+_OLD_TUPLES: Final = b"KO"
+_MICROS: Final = dt.timedelta(microseconds=1)
+_EPOCH_START: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+@dataclass(slots=True)
+class _Changes:
+    """Of one table: what was gathered and not given. ``is_left_out``: the transaction that is read now."""
+
+    vnode: str
+    start: TableStart
+    begins_at: int
+    seen: SeenTransactions | None
+    metadata: Mapping[bytes, str] | None = None
+    payloads: list[bytes] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+    # (count of the payloads before it, lsn, xid, time) of each transaction.
+    transactions: list[tuple[int, int, int, int]] = field(default_factory=list)
+    transaction: Begin | None = None
+    is_left_out: bool = False
+
+    def enter(self, begin: Begin) -> None:
+        self.transaction = begin
+        is_before = begin.final_lsn < self.begins_at
+        self.is_left_out = is_before or (self.seen is not None and self.seen.has(begin.xid, begin.final_lsn))
+        if not self.is_left_out:
+            at = (begin.commit_at - _EPOCH_START) // _MICROS
+            self.transactions.append((len(self.payloads), begin.final_lsn, begin.xid, at))
+
+    def take(self) -> pa.RecordBatch | None:
+        # The transaction that is read now may go on.
+        last = [(0, *self.transactions[-1][1:])] if self.transactions else []
+        if not self.payloads:
+            self.transactions = last
+            return None
+        if self.metadata is None:
+            raise CorruptionError(f"the log gave a change of {self.vnode} before the table")
+        starts = [each[0] for each in self.transactions]
+        counts = np.diff([*starts, len(self.payloads)])
+        lsns, xids, times = (np.repeat([each[n] for each in self.transactions], counts) for n in (1, 2, 3))
+        chunk = pa.RecordBatch.from_arrays(
+            [
+                pa.array(self.payloads, pa.binary()),
+                pa.array(lsns, pa.int64()),
+                pa.array(self.numbers, pa.int64()),
+                pa.array(xids, pa.int64()),
+                pa.array(times, pa.int64()).cast(pa.timestamp("us", "UTC")),
+            ],
+            schema=CHANGE_SCHEMA.with_metadata(dict(self.metadata)),
+        )
+        self.payloads, self.numbers, self.transactions = [], [], last
+        return chunk
+
+
+class ChangeGathering:
+    """The records of one stream. ``vnodes``: of each vnode its start, the place where it begins, what its copy has.
+
+    ``is_busy``: more messages may be there. ``has_given``: records were given since the last barrier.
+    """
+
+    def __init__(
+        self, connection: JdbcConnection, vnodes: Mapping[str, tuple[TableStart, int, SeenTransactions | None]]
+    ) -> None:
+        self._connection = connection
+        self._wanted = {
+            start.table.name: _Changes(vnode, start, position, seen)
+            for vnode, (start, position, seen) in vnodes.items()
+        }
+        self._by_oid: dict[bytes, _Changes | None] = {}
+        self._begin: Begin | None = None
+        self._number = 0
+        self._ready: list[tuple[str, pa.RecordBatch]] = []
+        self.is_busy = False
+        self.has_given = False
+
+    @property
+    def is_in_transaction(self) -> bool:
+        return self._begin is not None
+
+    def keep(self, vnodes: Collection[str]) -> None:
+        """Gather for these alone."""
+        for changes in self._wanted.values():
+            if changes.vnode not in vnodes:
+                self._by_oid = {oid: None if each is changes else each for oid, each in self._by_oid.items()}
+        self._wanted = {name: each for name, each in self._wanted.items() if each.vnode in vnodes}
+
+    def gather(self, stream: Walsender, *, until_commit: bool) -> int | None:
+        """Read what is there, up to the bounds, or up to the end of a transaction. The end of the last one, if any."""
+        end: int | None = None
+        left, size = MESSAGES_MAX, BYTES_MAX
+        read, by_oid = stream.read_message, self._by_oid
+        with stream.families():
+            while left > 0 and size > 0:
+                message = read()
+                if message is None:
+                    break
+                payload: bytes = message.payload
+                kind = payload[0]
+                left -= 1
+                if kind in _ROWS:
+                    changes = by_oid[payload[1:5]]
+                    number = self._number
+                    self._number = number + (2 if kind == _UPDATE and payload[5] in _OLD_TUPLES else 1)
+                    if changes is None:
+                        continue
+                    if changes.transaction is not self._begin:
+                        changes.enter(self._require_begin())
+                    if not changes.is_left_out:
+                        changes.payloads.append(payload)
+                        changes.numbers.append(number)
+                        size -= len(payload)
+                elif kind == _COMMIT:
+                    end = self._end(parse_commit(payload))
+                    if until_commit:
+                        break
+                else:
+                    self._take_other(kind, payload)
+                    by_oid = self._by_oid
+            self.is_busy = left <= 0 or size <= 0
+        return end
+
+    def take(self) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """What was gathered: (vnode, records)."""
+        ready, self._ready = self._ready, []
+        for vnode, chunk in ready:
+            self.has_given = True
+            yield vnode, chunk
+        for changes in list(self._wanted.values()):
+            chunk = changes.take()
+            if chunk is not None:
+                self.has_given = True
+                yield changes.vnode, chunk
+
+    def _take_other(self, kind: int, payload: bytes) -> None:
+        if kind == _BEGIN:
+            self._begin, self._number = parse_begin(payload), 1
+        elif kind == _RELATION:
+            self._meet(parse_relation(payload))
+        elif kind == _TRUNCATE:
+            number = self._number
+            self._number += 1
+            for oid in parse_truncate(payload).oids:
+                changes = self._by_oid.get(oid.to_bytes(4, "big"))
+                if changes is None:
+                    continue
+                if changes.transaction is not self._begin:
+                    changes.enter(self._require_begin())
+                if not changes.is_left_out:
+                    changes.payloads.append(payload)
+                    changes.numbers.append(number)
+
+    def _end(self, commit: Commit) -> int:
+        if self._begin is None or self._begin.final_lsn != commit.commit_lsn:
+            raise CorruptionError("the log ends a transaction that it did not begin")
+        self._begin = None
+        return commit.end_lsn
+
+    def _require_begin(self) -> Begin:
+        if self._begin is None:
+            raise CorruptionError("the log has a change outside of a transaction")
+        return self._begin
+
+    def _meet(self, relation: RelationMessage) -> None:
+        changes = self._wanted.get(TableName(relation.schema, relation.table))
+        self._by_oid[relation.oid.to_bytes(4, "big")] = changes
+        if changes is None:
+            return
+        chunk = changes.take()
+        if chunk is not None:
+            self._ready.append((changes.vnode, chunk))
+        changes.metadata = {
+            b"table": table_to_json(self._describe(relation)),
+            b"copy": str(changes.start.copy),
+        }
+
+    def _describe(self, relation: RelationMessage) -> LoggedTable:
+        """With the types as the server has them now: the log has only their numbers."""
+        asked = [(column.type_oid, column.modifier) for column in relation.columns]
+        with open_log_session(self._connection) as session, log_families(self._connection):
+
+            def query(sql: str, arguments: Sequence[Any]) -> list[tuple[Any, ...]]:
+                return session.execute(sql.encode(), arguments).fetchall()
+
+            types = find_types(query, asked)
+        return LoggedTable(
+            relation.oid,
+            relation.schema,
+            relation.table,
+            relation.identity,
+            tuple(
+                LoggedColumn(column.name, types[column.type_oid, column.modifier], column.is_key)
+                for column in relation.columns
+            ),
+        )

@@ -1,0 +1,21 @@
+"""Rows of a copy as records of the log: typed already, with what the copy was in their schema's metadata."""
+
+import datetime as dt
+import json
+from typing import Final
+
+import pyarrow as pa
+
+from gobblin_assets.sources.postgres_log.logged_table import table_to_json
+from gobblin_assets.sources.postgres_log.table_copy import CopiedFrom
+
+_MICROS: Final = dt.timedelta(microseconds=1)
+_EPOCH_START: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+def describe_copied_rows(rows: pa.RecordBatch, source: CopiedFrom, copy: int) -> pa.RecordBatch:
+    """The batch, with the metadata that the decoder reads."""
+    said = {"lsn": source.place, "at": (source.at - _EPOCH_START) // _MICROS}
+    return rows.replace_schema_metadata(
+        {b"table": table_to_json(source.table), b"copy": str(copy), b"copied": json.dumps(said)}
+    )

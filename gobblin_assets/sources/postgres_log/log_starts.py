@@ -1,0 +1,242 @@
+"""Whether, and from where on, the change log of a table can be followed: a pure decision from what the server says.
+
+A table's first vnode is ``public.orders:1``; the number is that of its copy. At position 0 a vnode has no copy yet. The
+dataset's facts say what the copy saw, so that whoever follows the log leaves out what the copy has.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gobblin_assets.errors import CorruptionError, RejectedError
+from gobblin_assets.model.state import DatasetState
+from gobblin_assets.sources.jdbc.names import TableName
+from gobblin_assets.sources.postgres_log.pgoutput import write_lsn
+from gobblin_assets.sources.postgres_log.seen_transactions import SeenTransactions, parse_seen
+from gobblin_assets.sources.postgres_log.server_state import (
+    APPLICATION,
+    PublicationState,
+    PublishedTable,
+    ServerState,
+    SlotState,
+)
+
+LOG_FACT: Final = "postgres_log"
+"""The dataset's fact, a mapping: see ``write_facts``."""
+
+VERSION_MIN: Final = 140_000
+TO_COPY: Final = 0
+"""The position of a vnode without a copy."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogPlace:
+    """Which log it is. ``field``: of the job's source."""
+
+    slot: str
+    publication: str
+    system_id: str
+    timeline: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableStart:
+    """What a reader of the slot must know of one table. ``seen``: what its copy has, if it has one."""
+
+    urn: str
+    vnode: str
+    table: PublishedTable
+    casts: Mapping[str, str]
+    copy: int
+    position: int
+    key: tuple[str, ...] | None
+    seen: SeenTransactions | None
+    place: LogPlace
+    is_copied_first: bool
+
+
+def vnode_of(table: TableName, copy: int) -> str:
+    return f"{table}:{copy}"
+
+
+def copy_of(vnode: str) -> int:
+    """CorruptionError for a vnode that is none of a change log."""
+    number = vnode.rpartition(":")[2]
+    if not number.isdecimal():
+        raise CorruptionError(f"{vnode!r} is no vnode of a change log", vnode=vnode)
+    return int(number)
+
+
+def find_last_copy(table: TableName, state: DatasetState) -> int | None:
+    """The number of the newest copy that was begun."""
+    prefix = f"{table}:"
+    numbers = [copy_of(name) for (name, _partition) in state.keys if name.startswith(prefix)]
+    return max(numbers, default=None)
+
+
+def write_facts(
+    place: LogPlace, copy: int, *, key: tuple[str, ...] | None, seen: SeenTransactions | None
+) -> Mapping[str, object]:
+    """What the dataset keeps. ``key`` None: rows are told apart by all of their columns."""
+    fact: dict[str, object] = {
+        "system_id": place.system_id,
+        "timeline": place.timeline,
+        "slot": place.slot,
+        "copy": copy,
+        "key": None if key is None else list(key),
+    }
+    return {LOG_FACT: {**fact, **({} if seen is None else {"seen": seen.write()})}}
+
+
+def key_of(table: PublishedTable) -> tuple[str, ...] | None:
+    """The columns that tell the table's rows apart; None: only all of them do."""
+    return table.key or None
+
+
+def require_server(
+    server: ServerState, publication: str, found: PublicationState | None, *, where: str
+) -> PublicationState:
+    """RejectedError for a server that can't give a change log, or lacks the publication. ``where``: the connection."""
+    if server.version < VERSION_MIN:
+        raise RejectedError(
+            f"the server's version is {server.version // 10_000}; expected 14 or newer", field=f"{where}.url"
+        )
+    if server.is_standby:
+        raise RejectedError(
+            "the server is a standby, which gives no copy of a table that fits the log",
+            field=f"{where}.url",
+            hint="Name the primary.",
+        )
+    if server.wal_level != "logical":
+        raise RejectedError(
+            f"expected wal_level logical, found {server.wal_level}",
+            field=f"{where}.url",
+            hint="Run ALTER SYSTEM SET wal_level = logical, and restart the server; managed servers have a parameter "
+            "for it, such as rds.logical_replication.",
+        )
+    if not server.may_replicate:
+        raise RejectedError(
+            "the user may not read replication slots",
+            field=f"{where}.user",
+            hint="Run ALTER ROLE … REPLICATION; managed servers have a role for it, such as rds_replication.",
+        )
+    if found is None:
+        raise RejectedError(
+            f"the database has no publication {publication!r}",
+            field="source.publication",
+            hint=f"Run CREATE PUBLICATION {publication} FOR TABLE …, as the owner of the tables.",
+        )
+    return found
+
+
+def require_table(urn: str, name: TableName, publication: str, found: PublicationState) -> PublishedTable:
+    """RejectedError for a table that the publication lacks, or whose updates can't be told apart."""
+    table = found.tables.get(name)
+    field = f"datasets[{urn}].table"
+    if table is None:
+        raise RejectedError(
+            f"the publication {publication} has no table {name}",
+            field=field,
+            hint=f"Run ALTER PUBLICATION {publication} ADD TABLE {name}; or name one of "
+            f"{', '.join(map(str, sorted(found.tables))) or 'its tables, of which there are none'}.",
+        )
+    changes = found.publishes & {"update", "delete"}
+    if changes and not table.key and table.identity != "f":
+        raise RejectedError(
+            f"{name} has no replica identity, and {publication} publishes its {' and '.join(sorted(changes))}s: "
+            "Postgres refuses them",
+            field=field,
+            hint=f"Give it a primary key, or run ALTER TABLE {name} REPLICA IDENTITY FULL.",
+        )
+    return table
+
+
+@dataclass(frozen=True, slots=True)
+class StartDecision:
+    """``watermark`` None: nothing of the copy is recorded. ``key`` as ``key_of`` has it."""
+
+    copy: int
+    watermark: int | None
+    key: tuple[str, ...] | None
+    seen: SeenTransactions | None
+    facts: Mapping[str, object]
+
+
+def decide_start(
+    urn: str, table: PublishedTable, state: DatasetState, server: ServerState, slot: SlotState | None, place: LogPlace
+) -> StartDecision:
+    """Where the table's change log goes on.
+
+    RejectedError if the log is another one than before, or lacks what is not published yet: a new copy mends it.
+    """
+    copy = find_last_copy(table.name, state) or 1
+    watermark = state.find_watermark(vnode_of(table.name, copy), "")
+    position = None if watermark is None else watermark.value
+    if position is not None and not isinstance(position, int):
+        raise CorruptionError(f"{urn}: its position is {position!r}")
+    if position is None or position == TO_COPY:
+        _require_slot_is_ours(slot, place)
+        key = key_of(table)
+        return StartDecision(copy, position, key, None, write_facts(place, copy, key=key, seen=None))
+    facts = state.source_facts.get(LOG_FACT)
+    if not isinstance(facts, Mapping):
+        raise CorruptionError(f"{urn} has the position {write_lsn(position)} and no fact {LOG_FACT}")
+    _require_same_log(urn, position, facts, server, slot, place)
+    key, seen = facts.get("key"), facts.get("seen")
+    return StartDecision(
+        copy,
+        position,
+        None if key is None else tuple(map(str, key)),
+        None if seen is None else parse_seen(str(seen)),
+        {LOG_FACT: facts},
+    )
+
+
+def _require_same_log(
+    urn: str, position: int, facts: Mapping[str, Any], server: ServerState, slot: SlotState | None, place: LogPlace
+) -> None:
+    if str(facts.get("system_id")) != server.system_id:
+        raise _refuse_log(urn, f"the database is another one than before: its system id is {server.system_id}")
+    if facts.get("timeline") != server.timeline:
+        raise _refuse_log(
+            urn,
+            f"the server went over to timeline {server.timeline}, from {facts.get('timeline')}: changes that were "
+            "published may not have reached it",
+        )
+    if slot is None:
+        raise _refuse_log(urn, f"the replication slot {place.slot} is gone")
+    _require_slot_is_ours(slot, place)
+    if slot.wal_status == "lost" or slot.confirmed is None:
+        raise _refuse_log(urn, f"the server gave up the slot {place.slot}: {slot.reason or 'its log is removed'}")
+    if slot.confirmed > position:
+        raise _refuse_log(
+            urn,
+            f"the slot {place.slot} is confirmed up to {write_lsn(slot.confirmed)}, and published is only what comes "
+            f"before {write_lsn(position)}: somebody else has read it, or it was made anew",
+        )
+
+
+def _require_slot_is_ours(slot: SlotState | None, place: LogPlace) -> None:
+    if slot is None:
+        return
+    if slot.plugin != "pgoutput":
+        raise RejectedError(
+            f"the slot {place.slot} is one of {slot.plugin or 'physical replication'}; expected pgoutput",
+            field="source.slot",
+            hint="Name another slot; it is made if there is none.",
+        )
+    if slot.active_pid is not None and not (slot.application or "").startswith(APPLICATION):
+        raise RejectedError(
+            f"the slot {place.slot} is read by {slot.application or 'another program'} (process {slot.active_pid})",
+            field="source.slot",
+            hint="A slot has one reader. Stop the other one, or name another slot.",
+        )
+
+
+def _refuse_log(urn: str, why: str) -> RejectedError:
+    return RejectedError(
+        f"{urn}: {why}",
+        field="source.slot",
+        hint=f"Copy the table again, behind what is published: gobblin-assets sink recopy JOB --dataset {urn}.",
+        urn=urn,
+    )

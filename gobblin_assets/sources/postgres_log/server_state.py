@@ -1,0 +1,186 @@
+"""What a Postgres server says of itself, of a replication slot, and of the tables of a publication."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import psycopg
+
+from gobblin_assets.sources.jdbc.connection import JdbcConnection
+from gobblin_assets.sources.jdbc.names import TableName
+from gobblin_assets.sources.jdbc.postgres import judge_postgres, plan_conninfo
+from gobblin_assets.sources.postgres_log.pgoutput import parse_lsn
+
+APPLICATION: Final = "gobblin-assets"
+"""The beginning of the name under which our readers of slots are seen at the server."""
+
+LogSession = psycopg.Connection[tuple[Any, ...]]
+
+_SERVER: Final = """
+    SELECT s.system_identifier::text, current_setting('server_version_num')::int, current_setting('wal_level'),
+           pg_is_in_recovery(),
+           CASE WHEN pg_is_in_recovery() THEN NULL ELSE pg_current_wal_insert_lsn()::text END,
+           CASE WHEN pg_is_in_recovery() THEN NULL ELSE pg_walfile_name(pg_current_wal_insert_lsn()) END,
+           r.rolsuper OR r.rolreplication OR EXISTS (
+               SELECT FROM pg_roles m WHERE m.rolname IN ('rds_replication', 'cloudsqlsuperuser', 'azure_pg_admin')
+                AND pg_has_role(current_user, m.oid, 'MEMBER'))
+      FROM pg_control_system() s, pg_roles r WHERE r.rolname = current_user"""
+
+# Of columns that older servers lack, nothing is said.
+_SLOT: Final = """
+    SELECT to_jsonb(s) || jsonb_build_object('application', a.application_name,
+                                             'retained', CASE WHEN pg_is_in_recovery() THEN NULL
+                                                              ELSE pg_current_wal_lsn() - s.restart_lsn END)
+      FROM pg_replication_slots s LEFT JOIN pg_stat_activity a ON a.pid = s.active_pid
+     WHERE s.slot_name = %s"""
+
+_PUBLICATION: Final = """
+    SELECT to_jsonb(p) FROM pg_publication p WHERE p.pubname = %s"""
+
+_TABLES: Final = """
+    SELECT to_jsonb(t) || jsonb_build_object(
+               'relreplident', c.relreplident,
+               'key', (SELECT array_agg(a.attname ORDER BY k.place)
+                         FROM pg_index i CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY k(attnum, place)
+                         JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.attnum
+                        WHERE i.indrelid = c.oid AND CASE c.relreplident WHEN 'i' THEN i.indisreplident
+                                                                         ELSE i.indisprimary END))
+      FROM pg_publication_tables t
+      JOIN pg_namespace n ON n.nspname = t.schemaname
+      JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = t.tablename
+     WHERE t.pubname = %s
+     ORDER BY t.schemaname, t.tablename"""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """``version``: such as 180001. ``end``: the end of its log, None of a standby, as is ``timeline``."""
+
+    system_id: str
+    version: int
+    wal_level: str
+    is_standby: bool
+    end: int | None
+    timeline: int | None
+    may_replicate: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SlotState:
+    """``confirmed``: what lies before it is needed no more. ``retained_bytes``: of the log, kept for the slot.
+
+    ``wal_status``: reserved, extended, unreserved or lost. ``application``: of the process that reads it.
+    """
+
+    database: str | None
+    plugin: str | None
+    confirmed: int | None
+    wal_status: str | None
+    reason: str | None
+    active_pid: int | None
+    application: str | None
+    retained_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedTable:
+    """A table of a publication. ``identity``: pg_class.relreplident; ``key``: of its identity, or its primary key.
+
+    ``columns`` None: all that are published by default. ``row_filter``: a condition in SQL.
+    """
+
+    name: TableName
+    identity: str
+    key: tuple[str, ...]
+    columns: tuple[str, ...] | None
+    row_filter: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PublicationState:
+    """``publishes``: insert, update, delete, truncate."""
+
+    publishes: frozenset[str]
+    tables: Mapping[TableName, PublishedTable]
+
+
+@contextmanager
+def open_log_session(connection: JdbcConnection) -> Iterator[LogSession]:
+    """A session in autocommit. Errors are families: RetryableError if the server can't be reached."""
+    with log_families(connection):
+        session: LogSession = psycopg.connect(**plan_conninfo(connection), autocommit=True)
+    try:
+        with log_families(connection):
+            session.execute("SET statement_timeout = '60s'")
+            yield session
+    finally:
+        session.close()
+
+
+@contextmanager
+def log_families(connection: JdbcConnection) -> Iterator[None]:
+    """Turn psycopg's errors into families, without secrets and without the chain that may hold them."""
+    try:
+        yield
+    except psycopg.Error as error:
+        raise judge_postgres(error, connection) from None
+
+
+def look_at_server(session: LogSession) -> ServerState:
+    system_id, version, wal_level, is_standby, end, wal_file, may_replicate = _one(session.execute(_SERVER).fetchall())
+    return ServerState(
+        system_id=system_id,
+        version=version,
+        wal_level=wal_level,
+        is_standby=is_standby,
+        end=None if end is None else parse_lsn(end),
+        timeline=None if wal_file is None else int(wal_file[:8], 16),
+        may_replicate=bool(may_replicate),
+    )
+
+
+def find_slot(session: LogSession, slot: str) -> SlotState | None:
+    rows = session.execute(_SLOT, [slot]).fetchall()
+    if not rows:
+        return None
+    found: Mapping[str, Any] = rows[0][0]
+    confirmed = found.get("confirmed_flush_lsn")
+    return SlotState(
+        database=found.get("database"),
+        plugin=found.get("plugin"),
+        confirmed=None if confirmed is None else parse_lsn(confirmed),
+        wal_status=found.get("wal_status"),
+        reason=found.get("invalidation_reason"),
+        active_pid=found.get("active_pid"),
+        application=found.get("application"),
+        retained_bytes=None if found.get("retained") is None else int(found["retained"]),
+    )
+
+
+def find_publication(session: LogSession, publication: str) -> PublicationState | None:
+    rows = session.execute(_PUBLICATION, [publication]).fetchall()
+    if not rows:
+        return None
+    said: Mapping[str, Any] = rows[0][0]
+    kinds = ("insert", "update", "delete", "truncate")
+    tables = [_read_table(each) for (each,) in session.execute(_TABLES, [publication]).fetchall()]
+    return PublicationState(
+        frozenset(kind for kind in kinds if said.get(f"pub{kind}")), {table.name: table for table in tables}
+    )
+
+
+def _read_table(said: Mapping[str, Any]) -> PublishedTable:
+    columns: Sequence[str] | None = said.get("attnames")
+    return PublishedTable(
+        TableName(said["schemaname"], said["tablename"]),
+        said["relreplident"],
+        tuple(said["key"] or ()),
+        None if columns is None else tuple(columns),
+        said.get("rowfilter"),
+    )
+
+
+def _one(rows: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
+    (row,) = rows
+    return row

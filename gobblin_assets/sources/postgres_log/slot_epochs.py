@@ -1,0 +1,98 @@
+"""The change log of one table as a sink's log, and the reader of the slot that all tables of the job share."""
+
+from collections.abc import Sequence
+
+from gobblin_assets.errors import CorruptionError
+from gobblin_assets.model.state import DatasetState
+from gobblin_assets.model.urn import DatasetUrn
+from gobblin_assets.sources.epoch_source import LogStart, RowDecoder, VnodeStart
+from gobblin_assets.sources.jdbc.connection import JdbcConnection
+from gobblin_assets.sources.jdbc.names import TableName, parse_table_name
+from gobblin_assets.sources.postgres_log.log_starts import (
+    TO_COPY,
+    LogPlace,
+    TableStart,
+    decide_start,
+    require_server,
+    require_table,
+    vnode_of,
+)
+from gobblin_assets.sources.postgres_log.postgres_log_spec import PostgresLogSourceSpec
+from gobblin_assets.sources.postgres_log.server_state import (
+    find_publication,
+    find_slot,
+    log_families,
+    look_at_server,
+    open_log_session,
+)
+from gobblin_assets.sources.postgres_log.slot_reader import SlotReader
+from gobblin_assets.sources.postgres_log.table_decoder import TableDecoder
+from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
+
+
+class SlotEpochs:
+    """``EpochSource`` of one table."""
+
+    def __init__(
+        self,
+        connection: JdbcConnection,
+        source: PostgresLogSourceSpec,
+        job: JobSpec,
+        urn: DatasetUrn,
+        dataset: DatasetSpec,
+    ) -> None:
+        self._connection = connection
+        self._source = source
+        self._job = job
+        self._urn = urn
+        self._dataset = dataset
+        self._decoder = TableDecoder(urn, dataset.casts, None)
+
+    @property
+    def stream(self) -> str:
+        return f"{self._source.connection}/{self._source.slot_of(self._job.job)}"
+
+    @property
+    def decoder(self) -> RowDecoder:
+        return self._decoder
+
+    def find_start(self, state: DatasetState) -> LogStart:
+        source, urn = self._source, self._urn
+        name = parse_table_name(self._dataset.table or urn, field=f"datasets[{urn}].table")
+        slot_name = source.slot_of(self._job.job)
+        with open_log_session(self._connection) as session, log_families(self._connection):
+            server = look_at_server(session)
+            publication = find_publication(session, source.publication)
+            slot = find_slot(session, slot_name)
+        found = require_server(server, source.publication, publication, where=f"connections[{self._connection.name}]")
+        table = require_table(urn, TableName(name.schema or "public", name.table), source.publication, found)
+        place = LogPlace(slot_name, source.publication, server.system_id, server.timeline or 0)
+        decision = decide_start(urn, table, state, server, slot, place)
+        if state.published_columns is not None:
+            self._decoder.learn(state.published_columns)
+        vnode = vnode_of(table.name, decision.copy)
+        position = TO_COPY if decision.watermark is None else decision.watermark
+        notes = []
+        if position == TO_COPY:
+            notes.append(f"is copied first (copy {decision.copy})" if source.first_copy else "begins without a copy")
+        start = TableStart(
+            urn=urn,
+            vnode=vnode,
+            table=table,
+            casts=self._dataset.casts,
+            copy=decision.copy,
+            position=position,
+            key=decision.key,
+            seen=decision.seen,
+            place=place,
+            is_copied_first=source.first_copy,
+        )
+        return LogStart(
+            {vnode: VnodeStart(position, decision.watermark)}, facts=decision.facts, notes=tuple(notes), memory=start
+        )
+
+    def open_reader(self, starts: Sequence[LogStart]) -> SlotReader:
+        found = [start.memory for start in starts if isinstance(start.memory, TableStart)]
+        if not found or len(found) != len(starts):
+            raise CorruptionError(f"{self._urn}: where its log begins was not asked")
+        return SlotReader(self._connection, found, job=self._job.job, every_s=self._job.sink.every_s)

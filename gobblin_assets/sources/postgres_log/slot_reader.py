@@ -1,0 +1,282 @@
+"""The changes of a replication slot as a log of epochs: ``LogReader`` over the tables of a publication.
+
+A vnode is a table with the number of its copy. A position is a place in the server's log (LSN) between transactions:
+the changes of all that committed before it belong to earlier epochs. A barrier comes at the end of a transaction, or
+where the server has said, between two of them, how far it has sent: never inside of one. All tables are at the same
+place at a barrier, but for those that were cut further on before.
+
+A vnode at position 0 is copied first: its rows are one epoch, which ends where the log is followed from.
+
+The slot is confirmed up to what is published of all tables that were ever begun, and no further.
+"""
+
+import datetime as dt
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from gobblin_assets.errors import CorruptionError, GobblinError, RetryableError
+from gobblin_assets.model.clock import Clock, SystemClock
+from gobblin_assets.sources.jdbc.connection import JdbcConnection
+from gobblin_assets.sources.log_port import NEVER_CUT, Barrier, LogItem, StreamChunk, UpdateVnodeBitmap
+from gobblin_assets.sources.postgres_log.change_gathering import ChangeGathering
+from gobblin_assets.sources.postgres_log.copied_rows import describe_copied_rows
+from gobblin_assets.sources.postgres_log.log_starts import TO_COPY, TableStart, copy_of, write_facts
+from gobblin_assets.sources.postgres_log.seen_transactions import SeenTransactions
+from gobblin_assets.sources.postgres_log.server_state import find_slot, log_families, open_log_session
+from gobblin_assets.sources.postgres_log.table_copy import TableCopy
+from gobblin_assets.sources.postgres_log.walsender import Walsender, drop_slot, end_other_reader, make_slot
+
+CONFIRM_EVERY_S: Final = 10.0
+"""The server is told so often that the reader lives, and what it needs no more."""
+
+POLL_S: Final = 0.1
+_MICROS: Final = dt.timedelta(microseconds=1)
+_EPOCH_START: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+@dataclass(slots=True)
+class _TableVnode:
+    """``cut``: the place of the last barrier. ``seen``: what its copy has."""
+
+    start: TableStart
+    cut: int
+    seen: SeenTransactions | None
+
+    @property
+    def is_to_copy(self) -> bool:
+        return self.cut == TO_COPY
+
+
+class SlotReader:
+    """``LogReader`` over one slot. ``starts``: of all of its tables that were found.
+
+    ``every_s``: barriers come no more often. The caller holds the lanes of all tables.
+    """
+
+    def __init__(
+        self,
+        connection: JdbcConnection,
+        starts: Sequence[TableStart],
+        *,
+        job: str,
+        every_s: float,
+        clock: Clock | None = None,
+    ) -> None:
+        self._connection = connection
+        self._starts = {start.vnode: start for start in starts}
+        self._place = starts[0].place
+        self._job = job
+        self._every_s = every_s
+        self._clock = clock or SystemClock()
+        self._monotonic = self._clock.monotonic
+        self._vnodes: dict[str, _TableVnode] = {}
+        self._items: deque[UpdateVnodeBitmap] = deque()
+        self._walsender: Walsender | None = None
+        self._gathering: ChangeGathering | None = None
+        self._copy: tuple[str, TableCopy] | None = None
+        self._place_now = 0
+        self._released = 0
+        self._last_epoch = 0
+        self._due_at = float("inf")
+        self._confirm_at = 0.0
+        self._chunks = 0
+        self._is_moved = False
+
+    def assign(self, positions: Mapping[str, int], *, epochs: Mapping[str, int] = NEVER_CUT) -> None:
+        before, self._vnodes = self._vnodes, {}
+        for vnode, position in positions.items():
+            known = before.get(vnode)
+            if known is not None and known.cut == position:
+                self._vnodes[vnode] = known
+                continue
+            start = self._starts.get(vnode)
+            if start is None:
+                raise CorruptionError(f"the reader of a slot was not told of {vnode!r}", vnode=vnode)
+            self._vnodes[vnode] = _TableVnode(start, position, start.seen)
+            # The stream has passed the vnode's place, or will pass it with rows of others behind it.
+            self._is_moved = True
+        if self._copy is not None and self._copy[0] not in self._vnodes:
+            self._end_copy()
+        if self._gathering is not None:
+            self._gathering.keep(self._vnodes.keys())
+        self._last_epoch = max(self._last_epoch, *epochs.values(), 0)
+        self._items = deque([UpdateVnodeBitmap(frozenset(self._vnodes))])
+        if self._due_at == float("inf"):
+            self._due_at = self._monotonic() + self._every_s
+
+    def read(self, *, wait_s: float) -> Iterator[LogItem]:
+        deadline = self._monotonic() + wait_s
+        while self._items:
+            yield self._items.popleft()
+        while any(each.is_to_copy for each in self._vnodes.values()):
+            yield from self._step_copy()
+            if self._monotonic() >= deadline:
+                return
+        if self._vnodes:
+            yield from self._follow(deadline)
+
+    def rewind(self, vnode: str, position: int) -> None:
+        self._vnodes[vnode].cut = position
+        self._is_moved = True
+
+    def truncate(self, published: Mapping[str, int]) -> None:
+        """The slot is confirmed with the next word to the server."""
+        newest: dict[str, tuple[int, int]] = {}
+        for vnode, position in published.items():
+            table = vnode.rpartition(":")[0]
+            newest[table] = max(newest.get(table, (0, 0)), (copy_of(vnode), position))
+        self._released = max(self._released, min((position for _copy, position in newest.values()), default=0))
+
+    def measure_lag(self) -> Mapping[str, int]:
+        """In bytes of the server's log, by its last word."""
+        if self._walsender is None:
+            return {}
+        end = self._walsender.sent_to
+        return {vnode: max(0, end - each.cut) for vnode, each in self._vnodes.items() if not each.is_to_copy}
+
+    def close(self) -> None:
+        self._end_copy()
+        self._end_stream()
+
+    # Copies ----------------------------------------------------------------------------------------------
+
+    def _step_copy(self) -> Iterator[LogItem]:
+        vnode = next(vnode for vnode, each in self._vnodes.items() if each.is_to_copy)
+        start = self._vnodes[vnode].start
+        if self._copy is None:
+            # The stream would end meanwhile, since nobody reads it; what it has given is read again.
+            self._require_quiet()
+            self._end_stream()
+            self._require_slot()
+            self._copy = vnode, TableCopy(self._connection, start)
+        found = self._copy[1].step()
+        if found is None:
+            yield self._end_epoch_of_copy(vnode, start)
+        elif not isinstance(found, str):
+            source = self._copy[1].source
+            self._chunks += 1
+            yield StreamChunk(vnode, describe_copied_rows(found, source, start.copy), self._chunks)
+
+    def _end_epoch_of_copy(self, vnode: str, start: TableStart) -> Barrier:
+        if self._copy is None:
+            raise AssertionError("no copy is at work")
+        source = self._copy[1].source
+        self._end_copy()
+        each = self._vnodes[vnode]
+        each.cut, each.seen = source.place, source.seen if start.is_copied_first else None
+        facts = write_facts(start.place, start.copy, key=start.key, seen=each.seen)
+        self._is_moved = True
+        return self._barrier({vnode: source.place}, {vnode: facts})
+
+    def _end_copy(self) -> None:
+        if self._copy is not None:
+            self._copy[1].close()
+        self._copy = None
+
+    def _require_slot(self) -> None:
+        """Make the slot if it is not there. All tables that are read then must be ones to copy."""
+        slot = self._place.slot
+        with open_log_session(self._connection) as session, log_families(self._connection):
+            found = find_slot(session, slot)
+            if found is not None and found.wal_status != "lost":
+                return
+            if followed := [vnode for vnode, each in self._vnodes.items() if not each.is_to_copy]:
+                raise RetryableError(f"the slot {slot} is gone, and {followed[0]} was followed by it")
+            if found is not None:
+                end_other_reader(session, slot)
+                drop_slot(session, slot)
+            make_slot(session, slot)
+
+    # The stream ------------------------------------------------------------------------------------------
+
+    def _follow(self, deadline: float) -> Iterator[LogItem]:
+        is_first = True
+        while True:
+            stream = self._open_stream()
+            gathering = self._gathering
+            if gathering is None:
+                raise AssertionError("the stream is not open")
+            end = gathering.gather(stream, until_commit=self._monotonic() >= self._due_at)
+            if end is not None:
+                self._place_now = max(self._place_now, end)
+            elif not gathering.is_in_transaction and not gathering.is_busy:
+                # Between transactions, and no message is left: all that the server has sent is here.
+                self._place_now = max(self._place_now, stream.sent_to)
+            yield from self._give(gathering)
+            if stream is not self._walsender:
+                return
+            self._confirm(stream)
+            now = self._monotonic()
+            if not gathering.is_in_transaction and now >= self._due_at:
+                yield self._end_epoch()
+                return
+            if now >= deadline and not is_first:
+                return
+            is_first = False
+            if end is None and not gathering.is_busy:
+                due_s = self._due_at - now if self._due_at > now else POLL_S
+                stream.wait(max(0.0, min(POLL_S, deadline - now, due_s)))
+
+    def _give(self, gathering: ChangeGathering) -> Iterator[StreamChunk]:
+        for vnode, chunk in gathering.take():
+            if vnode in self._vnodes:
+                self._chunks += 1
+                yield StreamChunk(vnode, chunk, self._chunks)
+
+    def _end_epoch(self) -> Barrier:
+        if self._gathering is not None:
+            self._gathering.has_given = False
+        for each in self._vnodes.values():
+            each.cut = max(each.cut, self._place_now)
+        return self._barrier({vnode: each.cut for vnode, each in self._vnodes.items()}, {})
+
+    def _barrier(self, positions: Mapping[str, int], facts: Mapping[str, Mapping[str, object]]) -> Barrier:
+        self._due_at = self._monotonic() + self._every_s
+        at = self._clock.now()
+        self._last_epoch = max((at - _EPOCH_START) // _MICROS, self._last_epoch + 1)
+        return Barrier(self._last_epoch, positions, is_checkpoint=True, at=at, facts=facts)
+
+    def _open_stream(self) -> Walsender:
+        if self._is_moved:
+            self._require_quiet()
+            self._end_stream()
+            self._is_moved = False
+        if self._walsender is None:
+            slot = self._place.slot
+            with open_log_session(self._connection) as session, log_families(self._connection):
+                found = find_slot(session, slot)
+                if found is None:
+                    raise RetryableError(f"the slot {slot} is gone")
+                end_other_reader(session, slot)
+            start = min(each.cut for each in self._vnodes.values())
+            self._walsender = Walsender(
+                self._connection, slot=slot, publication=self._place.publication, start=start, job=self._job
+            )
+            self._place_now = start
+            self._confirm_at = 0.0
+            self._gathering = ChangeGathering(
+                self._connection,
+                {vnode: (each.start, each.cut, each.seen) for vnode, each in self._vnodes.items()},
+            )
+        return self._walsender
+
+    def _require_quiet(self) -> None:
+        """Records that were given behind the last barrier would be given again by a new stream."""
+        if self._gathering is not None and self._gathering.has_given:
+            raise RetryableError("tables join a slot's stream inside of an epoch; it is read again")
+
+    def _confirm(self, stream: Walsender) -> None:
+        now = self._monotonic()
+        if now >= self._confirm_at:
+            self._confirm_at = now + CONFIRM_EVERY_S
+            stream.confirm(self._released)
+
+    def _end_stream(self) -> None:
+        if self._walsender is not None:
+            with suppress(GobblinError):
+                self._walsender.confirm(self._released)
+            self._walsender.close()
+        self._walsender = self._gathering = None

@@ -1,0 +1,201 @@
+"""A copy of a table that fits its change log: of one snapshot, which says which transactions it has.
+
+First the place is taken from which the log will be followed. Then all transactions that were running end: what
+committed before that place is seen by every later snapshot, also if its commit was acknowledged late (a commit that
+waits for a standby is in the log, and not yet seen). Then the snapshot is taken, and with it the list of transactions
+that it saw. What comes behind the place and is on the list is left out of the log; nothing else is.
+"""
+
+import datetime as dt
+import time
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, Final
+
+import adbc_driver_manager as adbc
+import psycopg
+import pyarrow as pa
+
+from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
+from gobblin_assets.rows.arrow_types import arrow_schema
+from gobblin_assets.sources.jdbc.catalog import Selected
+from gobblin_assets.sources.jdbc.connection import JdbcConnection
+from gobblin_assets.sources.jdbc.dialect import write_table
+from gobblin_assets.sources.jdbc.dialects.postgres import PostgresDialect
+from gobblin_assets.sources.jdbc.failures import find_refused_value, judge_words
+from gobblin_assets.sources.jdbc.postgres import plan_conninfo
+from gobblin_assets.sources.jdbc.postgres_arrow import ReaderConnections, convert_batch
+from gobblin_assets.sources.jdbc.postgres_tables import find_tables
+from gobblin_assets.sources.jdbc.postgres_types import find_problem, suggest_cast, write_read
+from gobblin_assets.sources.postgres_log.log_starts import TableStart
+from gobblin_assets.sources.postgres_log.logged_table import LoggedColumn, LoggedTable, list_readings
+from gobblin_assets.sources.postgres_log.pgoutput import parse_lsn
+from gobblin_assets.sources.postgres_log.seen_transactions import SeenTransactions, read_snapshot
+from gobblin_assets.sources.postgres_log.server_state import log_families
+
+_WAIT_S: Final = 0.2
+
+_PLACE: Final = "SELECT pg_current_wal_insert_lsn()::text"
+_XMAX: Final = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint"
+_XMIN: Final = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
+_SNAPSHOT: Final = """
+    SELECT pg_export_snapshot(), pg_current_snapshot()::text, pg_current_wal_insert_lsn()::text, clock_timestamp()"""
+_NO_TIMEOUTS: Final = """
+    SELECT set_config(name, '0', false) FROM pg_settings
+     WHERE name IN ('statement_timeout', 'idle_in_transaction_session_timeout', 'transaction_timeout')"""
+_FLUSHED: Final = "SELECT pg_current_wal_flush_lsn() >= %s::pg_lsn"
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedFrom:
+    """``place``: where the log is followed from behind the copy. ``table``: as the copy has it."""
+
+    place: int
+    seen: SeenTransactions
+    at: dt.datetime
+    table: LoggedTable
+
+
+class TableCopy:
+    """One copy. ``step`` until it gives no more; then ``source`` says what it was. Errors are families."""
+
+    def __init__(self, connection: JdbcConnection, start: TableStart) -> None:
+        self._connection = connection
+        self._start = start
+        self._steps = self._run()
+        self._source: CopiedFrom | None = None
+
+    @property
+    def source(self) -> CopiedFrom:
+        """Known once the first batch was given, or the copy has ended."""
+        if self._source is None:
+            raise AssertionError("the copy has not begun")
+        return self._source
+
+    def step(self) -> "pa.RecordBatch | str | None":
+        """The next rows; or a sentence on what is waited for, after a moment. None: all rows were given."""
+        return next(self._steps, None)
+
+    def close(self) -> None:
+        """End it, also in the middle."""
+        self._steps.close()
+
+    def _run(self) -> "Generator[pa.RecordBatch | str]":
+        with ExitStack() as stack:
+            with log_families(self._connection):
+                session = stack.enter_context(psycopg.connect(**plan_conninfo(self._connection), autocommit=True))
+                session.execute(_NO_TIMEOUTS)
+                # In this order: whatever has committed before the place is below xmax.
+                (place,) = _one(session, _PLACE)
+                (before,) = _one(session, _XMAX)
+            while (xmin := self._ask(session, _XMIN)) < before:
+                yield f"waits for transactions that were running, the oldest is {xmin}"
+                time.sleep(_WAIT_S)
+            with log_families(self._connection):
+                session.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+                session.read_only = True
+                session.autocommit = False
+                snapshot, seen, until, at = _one(session, _SNAPSHOT)
+                table, query = self._lay_out(session)
+            self._source = CopiedFrom(
+                parse_lsn(place), read_snapshot(seen, parse_lsn(until)), at.astimezone(dt.UTC), table
+            )
+            yield from self._read(snapshot, query)
+            with log_families(self._connection):
+                session.rollback()
+                session.autocommit = True
+            # What the copy saw and the server has not kept could be lost with it, and would never be in the log.
+            while not self._ask(session, _FLUSHED, [until]):
+                yield "waits for the server to keep what was copied"
+                time.sleep(_WAIT_S)
+
+    def _ask(self, session: "psycopg.Connection[Any]", sql: str, arguments: Sequence[Any] | None = None) -> Any:
+        with log_families(self._connection):
+            (found,) = _one(session, sql, arguments)
+        return found
+
+    def _lay_out(self, session: "psycopg.Connection[Any]") -> "tuple[LoggedTable, _CopyQuery]":
+        def query(sql: str, arguments: Sequence[Any]) -> list[tuple[Any, ...]]:
+            return session.execute(sql.encode(), arguments).fetchall()
+
+        start, name = self._start, self._start.table.name
+        found = find_tables(query, [name]).get(name)
+        if found is None:
+            raise RejectedError(
+                f"the source has no table {name}",
+                field=f"datasets[{start.urn}].table",
+                hint="It was dropped a moment ago: take the dataset out.",
+            )
+        wanted = start.table.columns
+        columns = tuple(
+            LoggedColumn(column.name, found.types[column.name], column.name in start.table.key)
+            for column in found.table.columns
+            if wanted is None or column.name in wanted
+        )
+        table = LoggedTable(0, name.schema or "", name.table, start.table.identity, columns)
+        readings = list_readings(table, start.casts, urn=start.urn)
+        dialect = PostgresDialect()
+        selected = []
+        for number, (column, reading) in enumerate(zip(columns, readings, strict=True)):
+            quoted = dialect.quote(column.name)
+            expression = write_read(
+                reading.held, f"({quoted}::{reading.held.text})" if reading.is_cast else quoted, number
+            )
+            selected.append(
+                Selected(
+                    column.name,
+                    expression,
+                    reading.held.text,
+                    find_problem(reading.held),
+                    suggest_cast(column.type, quoted),
+                    held_as=reading.spark_type,
+                )
+            )
+        return table, _CopyQuery(tuple(selected), _write_query(dialect, start, selected))
+
+    def _read(self, snapshot: str, query: "_CopyQuery") -> "Generator[pa.RecordBatch]":
+        schema = arrow_schema([(each.name, each.held_as) for each in query.selected])
+        readers = ReaderConnections(self._connection, _list_reader_statements(snapshot))
+        try:
+            with readers.take() as reader, reader.read(query.sql) as (batches, _interrupt):
+                for batch in batches:
+                    yield convert_batch(batch, schema)
+        except (adbc.Error, OSError, pa.ArrowException) as error:
+            raise self._explain(error, query) from None
+        finally:
+            readers.close()
+
+    def _explain(self, error: Exception, query: "_CopyQuery") -> GobblinError:
+        name = str(self._start.table.name)
+        found = find_refused_value(error, query.selected, name, self._start.urn, positions=())
+        if found is not None:
+            return found
+        text = self._connection.scrub(str(error)).removeprefix("[libpq] ")
+        return judge_words(text, self._connection) if text else RetryableError(f"{name} could not be copied")
+
+
+@dataclass(frozen=True, slots=True)
+class _CopyQuery:
+    selected: tuple[Selected, ...]
+    sql: str
+
+
+def _list_reader_statements(snapshot: str) -> Sequence[str]:
+    return (
+        # The snapshot must come first: it can't be set once the transaction has seen rows.
+        "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY",
+        f"SET TRANSACTION SNAPSHOT '{snapshot}'",
+        _NO_TIMEOUTS.replace("false", "true"),
+    )
+
+
+def _write_query(dialect: PostgresDialect, start: TableStart, selected: Sequence[Selected]) -> str:
+    shown = ", ".join(f"{each.expression} AS {dialect.quote(f'c{number}')}" for number, each in enumerate(selected))
+    condition = "" if start.table.row_filter is None else f" WHERE {start.table.row_filter}"
+    return f"SELECT {shown} FROM {write_table(dialect, start.table.name)}{condition}"
+
+
+def _one(session: "psycopg.Connection[Any]", sql: str, arguments: Sequence[Any] | None = None) -> tuple[Any, ...]:
+    (row,) = session.execute(sql.encode(), arguments).fetchall()
+    return tuple(row)
