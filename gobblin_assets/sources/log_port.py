@@ -8,7 +8,7 @@ barrier in a vnode: everything before it belongs to earlier epochs. The items ar
 
 import datetime as dt
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, Protocol
 
@@ -39,7 +39,7 @@ class Barrier:
     positions: Mapping[str, int]
     is_checkpoint: bool
     at: dt.datetime
-    facts: Mapping[str, Mapping[str, object]] = MappingProxyType({})
+    facts: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

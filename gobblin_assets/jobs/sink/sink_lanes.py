@@ -100,7 +100,8 @@ class SinkLanes:
         mine = frozenset(lane_id for sink in self.sinks.values() for lane_id in sink.lanes)
         quota = decide_quota([each.run_id for each in workers], self.run_id, len(units))
         shares = decide_shares(units, mine, quota, self.holding.list_resting())
-        self.progress.note_share(len(mine), quota, len(workers), len(units))
+        held = sum(any(lane.lane_id in mine for lane in unit) for unit in units)
+        self.progress.note_share(held, quota, len(workers), len(units))
         by_lane = {lane.lane_id: sink for sink in ready for lane in found[sink.dataset_id].lanes}
         for lane in self.holding.take({lane_id: by_lane[lane_id] for lane_id in shares.take}):
             by_lane[lane.lane_id].lanes[lane.lane_id] = lane

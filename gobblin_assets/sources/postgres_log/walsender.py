@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import psycopg2
+import psycopg2.extensions
 from psycopg2.extras import LogicalReplicationConnection
 
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
@@ -36,7 +37,7 @@ class Walsender:
     def __init__(self, connection: JdbcConnection, *, slot: str, publication: str, start: int, job: str) -> None:
         self._connection = connection
         with self._families():
-            parameters = plan_conninfo(connection)
+            parameters = {key: value for key, value in plan_conninfo(connection).items() if _is_known(key)}
             options = f"{parameters.get('options', '')} {_FORMATS}".strip()
             self._session = psycopg2.connect(
                 **{
@@ -141,6 +142,15 @@ def end_other_reader(session: LogSession, slot: str) -> None:
             raise RetryableError(f"the slot {slot} is still read by process {found.active_pid} of the server")
         session.execute(_END, [found.active_pid])
         time.sleep(_LOOK_S)
+
+
+def _is_known(parameter: str) -> bool:
+    """Whether psycopg 2's libpq, which is another one than psycopg 3's, has the parameter."""
+    try:
+        psycopg2.extensions.parse_dsn(f"{parameter}=''")
+    except psycopg2.ProgrammingError:
+        return False
+    return True
 
 
 def _quote(publication: str) -> str:

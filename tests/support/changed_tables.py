@@ -1,0 +1,196 @@
+"""Tables of a real Postgres that change, the job that follows them, a worker in this process, and what it published."""
+
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from sqlalchemy import Engine
+
+from gobblin_assets.commit.sequence import AttemptRecord
+from gobblin_assets.jobs.sink.running import open_worker, read_sink_datasets
+from gobblin_assets.model.urn import DatasetUrn, JobName, Role
+from gobblin_assets.run.job_kind import Worker
+from gobblin_assets.run.postgres import open_stores
+from gobblin_assets.run.stores import Stores
+from gobblin_assets.sources.environment import read_connection
+from gobblin_assets.spec.job_parsing import parse_job
+from gobblin_assets.spec.job_spec import JobSpec
+from tests.support.postgres import Database
+from tests.support.spark import wait_until
+
+JOB = "shop"
+
+Row = Mapping[str, Any]
+
+
+class NoSpark:
+    """``SinkSpark`` of a worker whose rows are made in its process."""
+
+    def get_session(self, job: JobSpec | None = None) -> SparkSession:
+        raise AssertionError(f"a change log needs no Spark; asked for {job}")
+
+    def open_extractor(self, job: JobSpec, stores: Stores) -> Worker:
+        raise AssertionError(f"a change log needs no Spark; asked for {job.job} with {stores}")
+
+    def interrupt(self, attempt: AttemptRecord) -> None:
+        """Nothing of it runs elsewhere."""
+
+
+@dataclass
+class ChangedTables:
+    """``database``: the source's; ``engine``: the commit log's."""
+
+    folder: Path
+    database: Database
+    engine: Engine
+    tables: Sequence[str]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    source: Mapping[str, Any] = field(default_factory=dict)
+    said: list[str] = field(default_factory=list)
+
+    @property
+    def variables(self) -> dict[str, str]:
+        return {
+            "GOBBLIN_POSTGRES_LOG_SHOP_URL": self.database.jdbc_url,
+            "GOBBLIN_POSTGRES_LOG_SHOP_USER": self.database.user,
+            "GOBBLIN_POSTGRES_LOG_SHOP_PASSWORD": self.database.password,
+        }
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """As a job file has it."""
+        return {
+            "job": JOB,
+            "source": {"type": "postgres_log", "connection": "shop", "publication": "lake", **self.source},
+            "destination": str(self.folder / "lake"),
+            "datasets": [{"urn": f"public.{table}"} for table in self.tables],
+            "lease": {"ttl_s": 3, "wait_s": 30},
+            "sink": {"every_s": 0.2, "roll": {"age_s": 0}},
+            **self.options,
+        }
+
+    @property
+    def job(self) -> JobSpec:
+        return parse_job(self.described)
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """A worker is at work, and ends behind a cut."""
+        stop, failures = threading.Event(), list[BaseException]()
+
+        def work() -> None:
+            try:
+                job = self.job
+                specs = read_sink_datasets(job)
+                with open_worker(
+                    job, specs, open_stores(self.engine), stop.wait, self.said.append, NoSpark()
+                ) as worker:
+                    worker.run()
+            except BaseException as error:  # noqa: BLE001  the test's thread raises it
+                failures.append(error)
+
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join(30)
+        assert not thread.is_alive(), self.said
+        if failures:
+            raise failures[0]
+
+    def ask(self, sql: str) -> Any:
+        with self.database.connect() as connection:
+            (row,) = connection.execute(sql.encode()).fetchall()
+        return row[0]
+
+    def do(self, *statements: str) -> None:
+        """All in one transaction."""
+        with self.database.connect(autocommit=False) as connection:
+            for each in statements:
+                connection.execute(each.encode())
+
+    def published_to(self, table: str) -> int:
+        """Up to where the newest copy's log is published."""
+        urn = DatasetUrn(f"public.{table}")
+        state = open_stores(self.engine).datasets.load(JobName(JOB), [urn]).get(urn)
+        keys = {} if state is None else state.keys
+        newest = max(keys, key=lambda key: int(key[0].rpartition(":")[2]), default=None)
+        found = None if newest is None else keys[newest].watermark
+        return 0 if found is None else int(str(found.value))
+
+    def await_published(self) -> None:
+        """All that is committed now is published, of all tables."""
+        end = self.ask("SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn")
+        self.do("SELECT pg_logical_emit_message(true, 'gobblin-test', 'something comes after it')")
+        wait_until(
+            lambda: all(self.published_to(table) >= end for table in self.tables), f"published up to {end}; {self.said}"
+        )
+
+    def log_of(self, table: str) -> pa.Table:
+        """The published rows of the change log, in its order, with the dataset's columns."""
+        found = open_stores(self.engine).published.find(JobName(JOB), DatasetUrn(f"public.{table}"), role=Role.DATA)
+        assert found is not None
+        parts = []
+        for segment in found.segments:
+            parts += [pq.read_table(path) for path, _size in segment.file_sizes()]
+        whole = pa.concat_tables(parts, promote_options="permissive") if parts else pa.table({})
+        return whole.sort_by([("_copy", "ascending"), ("_lsn", "ascending"), ("_seq", "ascending")])
+
+    def rebuild(self, table: str, key: str | None) -> "Counter[tuple[Any, ...]]":
+        """The table by its change log alone, with Python's plain means. ``key`` None: FULL identity without a key."""
+        rows = self.log_of(table).to_pylist()
+        names = [name for name in rows[0] if not name.startswith("_")] if rows else []
+        last = max((row["_copy"] for row in rows), default=0)
+        counted: Counter[tuple[Any, ...]] = Counter()
+        keyed: dict[Any, dict[str, Any]] = {}
+        before: dict[str, Any] | None = None
+        for row in (row for row in rows if row["_copy"] == last):
+            values = {name: row[name] for name in names}
+            op = row["_op"]
+            if op == "t":
+                counted.clear()
+                keyed.clear()
+            elif key is None:
+                counted[tuple(values.values())] += -1 if op in "bd" else 1
+            elif op in "bd":
+                before = keyed.pop(values[key], None)
+            else:
+                known = keyed.get(values[key]) or (before if op == "u" else None) or {}
+                values |= {name: known[name] for name in row["_unchanged"] or ()}
+                keyed[values[key]] = values
+            if op not in "bd":
+                before = None
+        return +counted if key is None else Counter(tuple(values.values()) for values in keyed.values())
+
+    def rows_of(self, table: str, names: Sequence[str]) -> "Counter[tuple[Any, ...]]":
+        """What the table holds now."""
+        with self.database.connect() as connection:
+            shown = ", ".join(f'"{name}"' for name in names)
+            return Counter(connection.execute(f'SELECT {shown} FROM "{table}"'.encode()).fetchall())
+
+    def require_same(self, table: str, key: str | None) -> None:
+        rows = self.log_of(table)
+        names = [name for name in rows.column_names if not name.startswith("_")]
+        assert self.rebuild(table, key) == self.rows_of(table, names)
+        places = [tuple(row.values()) for row in rows.select(["_copy", "_lsn", "_seq"]).to_pylist() if row["_seq"]]
+        assert len(places) == len(set(places)), "a change comes twice"
+
+
+@contextmanager
+def log_variables(tables: ChangedTables, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The connection's variables, for this process."""
+    with monkeypatch.context() as context:
+        for name, value in tables.variables.items():
+            context.setenv(name, value)
+        assert read_connection(tables.job.source, tables.variables)
+        yield
