@@ -89,10 +89,10 @@ class EpochSource(Protocol):
         """
         ...
 
-    def open_reader(self, starts: Sequence[LogStart]) -> LogReader:
+    def open_reader(self, starts: Sequence[LogStart], say: Callable[[str], None]) -> LogReader:
         """A reader of this log, before any vnode is assigned to it. ``starts``: of all datasets of its stream.
 
-        Of a stream, the caller holds all lanes that anybody holds.
+        Of a stream, the caller holds all lanes that anybody holds. ``say`` is told what the reader waits for.
         """
         ...
 

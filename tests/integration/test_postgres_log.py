@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from tests.support.changed_tables import ChangedTables, log_variables
+from tests.support.changed_tables import ChangedTables, ShopWriting, log_variables
 from tests.support.postgres import Database
 
 
@@ -47,3 +47,89 @@ def test_a_copy_and_the_changes_behind_it_rebuild_the_tables(tables: ChangedTabl
     assert ops_of(tables, "orders") == {"r": 1000, "u": 11, "d": 10, "c": 1, "b": 1}
     tables.require_same("orders", "id")
     tables.require_same("notes", "id")
+
+
+def test_columns_come_go_and_widen_and_truncates_empty_the_table(tables: ChangedTables) -> None:
+    with tables.working():
+        tables.await_published()
+        tables.do(
+            "INSERT INTO notes VALUES (1000, 'before', 1)",
+            "ALTER TABLE notes ADD COLUMN tag text",
+            "INSERT INTO notes VALUES (1001, 'behind', 2, 'new')",
+        )
+        tables.do("ALTER TABLE notes ALTER COLUMN n TYPE bigint", "UPDATE notes SET n = 3000000000 WHERE id = 1001")
+        tables.do("ALTER TABLE notes DROP COLUMN tag", "INSERT INTO notes VALUES (1002, 'last', 3)")
+        tables.await_published("notes")
+        tables.do("TRUNCATE orders", "INSERT INTO orders VALUES (1, 'again', 1, NULL)")
+        tables.await_published("orders")
+    assert ops_of(tables, "orders") == {"r": 1000, "t": 1, "c": 1}
+    tables.require_same("orders", "id")
+    rows = {row["id"]: row for row in tables.log_of("notes").to_pylist()}
+    assert (rows[1000]["tag"], rows[1001]["tag"], rows[1001]["n"], rows[1002]["tag"]) == (None, "new", 3000000000, None)
+
+
+def test_a_table_without_a_key_has_whole_rows_before_each_change(tables: ChangedTables) -> None:
+    tables.do("CREATE TABLE plain (a int, b text)", "ALTER TABLE plain REPLICA IDENTITY FULL")
+    tables.do("ALTER PUBLICATION lake ADD TABLE plain", "INSERT INTO plain VALUES (1, 'x'), (1, 'x'), (NULL, NULL)")
+    tables.tables = [*tables.tables, "plain"]
+    with tables.working():
+        tables.await_published()
+        tables.do("UPDATE plain SET b = 'y' WHERE ctid = (SELECT min(ctid) FROM plain)", "INSERT INTO plain VALUES (2)")
+        tables.do("DELETE FROM plain WHERE a IS NULL")
+        tables.await_published("plain")
+    assert ops_of(tables, "plain") == {"r": 3, "b": 1, "u": 1, "c": 1, "d": 1}
+    tables.require_same("plain", None)
+
+
+def test_a_table_that_joins_later_is_copied_while_the_others_go_on(tables: ChangedTables) -> None:
+    with tables.working():
+        tables.await_published()
+    tables.do("CREATE TABLE late (id int PRIMARY KEY, b text)", "ALTER PUBLICATION lake ADD TABLE late")
+    tables.do("INSERT INTO late SELECT n, 'l' FROM generate_series(1, 50) n", "UPDATE orders SET customer = 'z'")
+    tables.tables = [*tables.tables, "late"]
+    with tables.working():
+        tables.await_published("late", "orders")
+        tables.do("UPDATE late SET b = 'm' WHERE id < 3", "DELETE FROM orders WHERE id = 7")
+        tables.await_published("late", "orders")
+    assert ops_of(tables, "late") == {"r": 50, "u": 2}
+    assert ops_of(tables, "orders") == {"r": 1000, "u": 1000, "d": 1}
+    tables.require_same("late", "id")
+    tables.require_same("orders", "id")
+
+
+def test_tables_that_are_written_to_all_the_while_are_rebuilt_exactly(tables: ChangedTables) -> None:
+    """Many transactions end while the copies are made: some before a snapshot, some behind it, some never."""
+    with ShopWriting(tables.database, seed=1):
+        with tables.working():
+            tables.await_copied("orders")
+            tables.await_copied("notes")
+        with tables.working():
+            tables.await_published("orders", "notes")
+    with tables.working():
+        tables.await_published("orders", "notes")
+    tables.require_same("orders", "id")
+    tables.require_same("notes", "id")
+
+
+def test_changes_that_a_stranger_has_read_stop_the_table(tables: ChangedTables) -> None:
+    with tables.working():
+        tables.await_published()
+    tables.do("INSERT INTO notes VALUES (77, 'lost', 0)")
+    with tables.database.connect() as stranger:
+        stranger.execute(
+            "SELECT count(*) FROM pg_logical_slot_get_binary_changes('gobblin_shop', NULL, NULL,"
+            " 'proto_version', '1', 'publication_names', 'lake')"
+        )
+    with tables.working():
+        tables.await_said("somebody else has read it")
+    assert ops_of(tables, "notes") == {"r": 20}
+
+
+def test_a_slot_that_is_gone_stops_the_tables(tables: ChangedTables) -> None:
+    with tables.working():
+        tables.await_published()
+    tables.ask("SELECT pg_drop_replication_slot('gobblin_shop')::text")
+    with tables.working():
+        tables.await_said("the replication slot gobblin_shop is gone")
+        tables.await_said("sink recopy")
+    assert tables.ask("SELECT count(*) FROM pg_replication_slots WHERE slot_name = 'gobblin_shop'") == 0

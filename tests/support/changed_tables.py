@@ -1,13 +1,16 @@
 """Tables of a real Postgres that change, the job that follows them, a worker in this process, and what it published."""
 
+import itertools
+import random
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -128,13 +131,23 @@ class ChangedTables:
         found = None if newest is None else keys[newest].watermark
         return 0 if found is None else int(str(found.value))
 
-    def await_published(self) -> None:
-        """All that is committed now is published, of all tables."""
+    def await_published(self, *tables: str) -> None:
+        """All that is committed now is published, of these tables, which have changed; of all by default."""
         end = self.ask("SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn")
-        self.do("SELECT pg_logical_emit_message(true, 'gobblin-test', 'something comes after it')")
         wait_until(
-            lambda: all(self.published_to(table) >= end for table in self.tables), f"published up to {end}; {self.said}"
+            lambda: all(self.published_to(table) >= end for table in tables or self.tables),
+            f"published up to {end}; {self.said}",
         )
+
+    def await_begun(self) -> None:
+        """The worker has found where the tables begin."""
+        self.await_said("is copied first")
+
+    def await_copied(self, table: str) -> None:
+        wait_until(lambda: self.published_to(table) > 0, f"{table} is copied; {self.said}")
+
+    def await_said(self, text: str) -> None:
+        wait_until(lambda: any(text in line for line in self.said), f"{text!r} is said; {self.said}")
 
     def log_of(self, table: str) -> pa.Table:
         """The published rows of the change log, in its order, with the dataset's columns."""
@@ -184,6 +197,77 @@ class ChangedTables:
         assert self.rebuild(table, key) == self.rows_of(table, names)
         places = [tuple(row.values()) for row in rows.select(["_copy", "_lsn", "_seq"]).to_pylist() if row["_seq"]]
         assert len(places) == len(set(places)), "a change comes twice"
+
+
+@dataclass
+class ShopWriting:
+    """Writers of ``orders`` and ``notes``, each with a connection of its own: short and long transactions, savepoints,
+    rollbacks, moved keys, values that are not sent again. All have ended when the block ends.
+    """
+
+    database: Database
+    seed: int
+    writers: int = 3
+    transactions: int = 0
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _threads: list[threading.Thread] = field(default_factory=list)
+    _failures: list[BaseException] = field(default_factory=list)
+
+    def __enter__(self) -> Self:
+        for number in range(self.writers):
+            thread = threading.Thread(target=self._write, args=(number,), daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(30)
+        if self._failures:
+            raise self._failures[0]
+
+    def _write(self, number: int) -> None:
+        chance = random.Random(f"{self.seed}:{number}")
+        next_id = itertools.count((number + 1) * 1_000_000)
+        try:
+            with self.database.connect(autocommit=False) as connection:
+                while not self._stop.is_set():
+                    self._transact(connection, chance, next_id)
+        except BaseException as error:  # noqa: BLE001  the test's thread raises it
+            self._failures.append(error)
+
+    def _transact(self, connection: Any, chance: random.Random, next_id: "Iterator[int]") -> None:
+        mine = (chance.randrange(3) + 1) * 1_000_000
+        for _statement in range(chance.randrange(1, 6)):
+            connection.execute("SAVEPOINT before")
+            try:
+                self._change(connection, chance, next(next_id), mine)
+            except psycopg.errors.LockNotAvailable:
+                connection.execute("ROLLBACK TO SAVEPOINT before")
+            if chance.random() < 0.1:
+                connection.execute("ROLLBACK TO SAVEPOINT before")
+        self._stop.wait(chance.choice([0, 0, 0.001, 0.05]))
+        if chance.random() < 0.1:
+            connection.rollback()
+        else:
+            connection.commit()
+        self.transactions += 1
+
+    def _change(self, connection: Any, chance: random.Random, number: int, mine: int) -> None:
+        connection.execute("SET LOCAL lock_timeout = '20ms'")
+        sql, arguments = chance.choice(
+            [
+                ("INSERT INTO orders VALUES (%s, %s, %s, now())", (number, f"c{number}", chance.randrange(1000))),
+                ("INSERT INTO notes VALUES (%s, %s, 0)", (number, str(number) * 500)),
+                ("UPDATE orders SET amount = %s WHERE id >= %s AND id < %s + 5", (number % 97, mine, mine)),
+                ("UPDATE notes SET n = n + 1 WHERE id >= %s AND id < %s + 3", (mine, mine)),
+                ("UPDATE notes SET id = %s WHERE id = (SELECT min(id) FROM notes WHERE id < 1000)", (number,)),
+                ("DELETE FROM orders WHERE id = (SELECT min(id) FROM orders)", ()),
+                ("DELETE FROM notes WHERE id = (SELECT max(id) FROM notes WHERE id < %s)", (mine,)),
+            ]
+        )
+        connection.execute(sql, arguments)
 
 
 @contextmanager

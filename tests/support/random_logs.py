@@ -5,7 +5,7 @@ import itertools
 import random
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -90,8 +90,8 @@ class FakeEpochSource:
             starts[vnode] = VnodeStart(position or 0, position)
         return LogStart(starts)
 
-    def open_reader(self, starts: Sequence[LogStart]) -> "EndlessReader":
-        del starts
+    def open_reader(self, starts: Sequence[LogStart], say: Callable[[str], None]) -> "EndlessReader":
+        del starts, say
         return EndlessReader(self.log.open_reader(self.chance.randrange(1 << 30)), self.pace_s)
 
 

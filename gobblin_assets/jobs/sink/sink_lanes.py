@@ -274,7 +274,7 @@ class SinkLanes:
             starts = [sink.start for sink in log.sinks if sink.start is not None]
             if log.reader is None and starts:
                 log.opened_for = log.memories
-                log.reader = log.sinks[0].source.open_reader(starts)
+                log.reader = log.sinks[0].source.open_reader(starts, self.ports.say)
             if log.reader is not None:
                 log.reader.assign(positions, epochs=epochs)
         except GobblinError as error:

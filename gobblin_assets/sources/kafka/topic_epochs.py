@@ -1,6 +1,6 @@
 """A topic as a sink's log: its records are decoded by Arrow, and read by one consumer in this process."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from gobblin_assets.errors import CorruptionError
 from gobblin_assets.model.extract import Mode
@@ -64,7 +64,8 @@ class TopicEpochs:
             found.vnodes, facts=found.facts, notes=found.notes, degraded=found.degraded, memory=found.topic_id
         )
 
-    def open_reader(self, starts: Sequence[LogStart]) -> KafkaEpochLog:
+    def open_reader(self, starts: Sequence[LogStart], say: Callable[[str], None]) -> KafkaEpochLog:
+        del say
         (start,) = starts
         if not isinstance(start.memory, str):
             raise CorruptionError(f"{self._urn}: where its topic begins was not asked")

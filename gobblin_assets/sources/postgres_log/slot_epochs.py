@@ -1,6 +1,6 @@
 """The change log of one table as a sink's log, and the reader of the slot that all tables of the job share."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from gobblin_assets.errors import CorruptionError
 from gobblin_assets.model.state import DatasetState
@@ -91,8 +91,8 @@ class SlotEpochs:
             {vnode: VnodeStart(position, decision.watermark)}, facts=decision.facts, notes=tuple(notes), memory=start
         )
 
-    def open_reader(self, starts: Sequence[LogStart]) -> SlotReader:
+    def open_reader(self, starts: Sequence[LogStart], say: Callable[[str], None]) -> SlotReader:
         found = [start.memory for start in starts if isinstance(start.memory, TableStart)]
         if not found or len(found) != len(starts):
             raise CorruptionError(f"{self._urn}: where its log begins was not asked")
-        return SlotReader(self._connection, found, job=self._job.job, every_s=self._job.sink.every_s)
+        return SlotReader(self._connection, found, job=self._job.job, every_s=self._job.sink.every_s, say=say)

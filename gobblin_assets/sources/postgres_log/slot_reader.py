@@ -12,7 +12,7 @@ The slot is confirmed up to what is published of all tables that were ever begun
 
 import datetime as dt
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -25,7 +25,7 @@ from gobblin_assets.sources.postgres_log.change_gathering import ChangeGathering
 from gobblin_assets.sources.postgres_log.copied_rows import describe_copied_rows
 from gobblin_assets.sources.postgres_log.log_starts import TO_COPY, TableStart, copy_of, write_facts
 from gobblin_assets.sources.postgres_log.seen_transactions import SeenTransactions
-from gobblin_assets.sources.postgres_log.server_state import find_slot, log_families, open_log_session
+from gobblin_assets.sources.postgres_log.server_state import find_slot, log_families, look_at_server, open_log_session
 from gobblin_assets.sources.postgres_log.table_copy import TableCopy
 from gobblin_assets.sources.postgres_log.walsender import Walsender, drop_slot, end_other_reader, make_slot
 
@@ -33,6 +33,9 @@ CONFIRM_EVERY_S: Final = 10.0
 """The server is told so often that the reader lives, and what it needs no more."""
 
 POLL_S: Final = 0.1
+_TELL_EVERY_S: Final = 10.0
+_PATIENCE_S: Final = 2.0
+_PATIENCE_S_MAX: Final = 600.0
 _MICROS: Final = dt.timedelta(microseconds=1)
 _EPOCH_START: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
@@ -53,7 +56,8 @@ class _TableVnode:
 class SlotReader:
     """``LogReader`` over one slot. ``starts``: of all of its tables that were found.
 
-    ``every_s``: barriers come no more often. The caller holds the lanes of all tables.
+    ``every_s``: barriers come no more often. ``say`` is told what a copy waits for. The caller holds the lanes of all
+    tables.
     """
 
     def __init__(
@@ -63,6 +67,7 @@ class SlotReader:
         *,
         job: str,
         every_s: float,
+        say: Callable[[str], None],
         clock: Clock | None = None,
     ) -> None:
         self._connection = connection
@@ -70,6 +75,7 @@ class SlotReader:
         self._place = starts[0].place
         self._job = job
         self._every_s = every_s
+        self._say = say
         self._clock = clock or SystemClock()
         self._monotonic = self._clock.monotonic
         self._vnodes: dict[str, _TableVnode] = {}
@@ -84,6 +90,8 @@ class SlotReader:
         self._confirm_at = 0.0
         self._chunks = 0
         self._is_moved = False
+        self._patience_s = _PATIENCE_S
+        self._tell_at = 0.0
 
     def assign(self, positions: Mapping[str, int], *, epochs: Mapping[str, int] = NEVER_CUT) -> None:
         before, self._vnodes = self._vnodes, {}
@@ -150,12 +158,15 @@ class SlotReader:
             # The stream would end meanwhile, since nobody reads it; what it has given is read again.
             self._require_quiet()
             self._end_stream()
-            self._require_slot()
+            if not self._make_ready():
+                return
             self._copy = vnode, TableCopy(self._connection, start)
-        found = self._copy[1].step()
+        found = self._copy[1].step() if start.is_copied_first else None
         if found is None:
             yield self._end_epoch_of_copy(vnode, start)
-        elif not isinstance(found, str):
+        elif isinstance(found, str):
+            self._tell(f"{start.urn}: the copy {found}")
+        else:
             source = self._copy[1].source
             self._chunks += 1
             yield StreamChunk(vnode, describe_copied_rows(found, source, start.copy), self._chunks)
@@ -163,32 +174,51 @@ class SlotReader:
     def _end_epoch_of_copy(self, vnode: str, start: TableStart) -> Barrier:
         if self._copy is None:
             raise AssertionError("no copy is at work")
-        source = self._copy[1].source
+        source = self._copy[1].source if start.is_copied_first else None
         self._end_copy()
         each = self._vnodes[vnode]
-        each.cut, each.seen = source.place, source.seen if start.is_copied_first else None
+        each.cut = self._find_end() if source is None else source.place
+        each.seen = None if source is None else source.seen
         facts = write_facts(start.place, start.copy, key=start.key, seen=each.seen)
         self._is_moved = True
-        return self._barrier({vnode: source.place}, {vnode: facts})
+        return self._barrier({vnode: each.cut}, {vnode: facts})
+
+    def _find_end(self) -> int:
+        """The end of the server's log now, where a table without a copy begins."""
+        with open_log_session(self._connection) as session, log_families(self._connection):
+            end = look_at_server(session).end
+        if end is None:
+            raise RetryableError("the server has become a standby")
+        return end
 
     def _end_copy(self) -> None:
         if self._copy is not None:
             self._copy[1].close()
         self._copy = None
 
-    def _require_slot(self) -> None:
-        """Make the slot if it is not there. All tables that are read then must be ones to copy."""
+    def _make_ready(self) -> bool:
+        """Make the slot if it is not there; whether it is. All tables that are read then must be ones to copy."""
         slot = self._place.slot
         with open_log_session(self._connection) as session, log_families(self._connection):
             found = find_slot(session, slot)
             if found is not None and found.wal_status != "lost":
-                return
+                return True
             if followed := [vnode for vnode, each in self._vnodes.items() if not each.is_to_copy]:
                 raise RetryableError(f"the slot {slot} is gone, and {followed[0]} was followed by it")
             if found is not None:
                 end_other_reader(session, slot)
                 drop_slot(session, slot)
-            make_slot(session, slot)
+            is_made = make_slot(session, slot, patience_s=self._patience_s)
+        if not is_made:
+            self._patience_s = min(2 * self._patience_s, _PATIENCE_S_MAX)
+            self._tell(f"the slot {slot} waits for transactions that were running when it was to be made")
+        return is_made
+
+    def _tell(self, text: str) -> None:
+        now = self._monotonic()
+        if now >= self._tell_at:
+            self._tell_at = now + _TELL_EVERY_S
+            self._say(text)
 
     # The stream ------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
+import psycopg
 import psycopg2
 import psycopg2.extensions
 from psycopg2.extras import LogicalReplicationConnection
@@ -121,10 +122,14 @@ def judge_walsender(error: psycopg2.Error, connection: JdbcConnection) -> Gobbli
     return RetryableError(f"the slot could not be read: {text}", sqlstate=state)
 
 
-def make_slot(session: LogSession, slot: str) -> None:
-    """Waits for the transactions that are running, as Postgres does."""
-    session.execute("SET statement_timeout = 0")
-    session.execute(_MAKE, [slot])
+def make_slot(session: LogSession, slot: str, *, patience_s: float) -> bool:
+    """Waits for the transactions that are running, as Postgres does, but no longer than this; whether it is made."""
+    session.execute("SELECT set_config('statement_timeout', %s, false)", [str(round(patience_s * 1000))])
+    try:
+        session.execute(_MAKE, [slot])
+    except psycopg.errors.QueryCanceled:
+        return False
+    return True
 
 
 def drop_slot(session: LogSession, slot: str) -> None:
