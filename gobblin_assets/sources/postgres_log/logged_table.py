@@ -23,6 +23,14 @@ CHANGE_SCHEMA: Final = pa.schema([
 ])  # fmt: skip
 """Changes of one table, in order. ``payload``: a whole message I, U, D or T. ``seq``: the number of its first row."""
 
+TABLE_KEY: Final = b"table"
+COPY_KEY: Final = b"copy"
+COPIED_KEY: Final = b"copied"
+"""Of the metadata of a batch's schema: the table as ``table_to_json`` writes it, and the number of the copy.
+
+Copied rows also have JSON of ``lsn``, where the stream behind the copy begins, and ``at``, in microseconds since 1970.
+"""
+
 CHANGE_COLUMNS: Final[Mapping[str, str]] = MappingProxyType({
     "_op": "string",
     "_lsn": "bigint",

@@ -21,6 +21,9 @@ from gobblin_assets.sources.epoch_source import DecodedRows
 from gobblin_assets.sources.postgres_log.logged_table import (
     CHANGE_COLUMNS,
     CHANGE_SCHEMA,
+    COPIED_KEY,
+    COPY_KEY,
+    TABLE_KEY,
     LoggedTable,
     list_readings,
     own_columns_last,
@@ -29,13 +32,9 @@ from gobblin_assets.sources.postgres_log.logged_table import (
 from gobblin_assets.sources.postgres_log.tuple_columns import OPS, RowTuples, parse_tuples
 from gobblin_assets.sources.postgres_log.typed_texts import TextPlace, parse_texts
 
-TABLE_KEY: Final = b"table"
-COPY_KEY: Final = b"copy"
-COPIED_KEY: Final = b"copied"
-"""Of the metadata of a batch's schema: the table, the copy's number, and of copied rows their place and time."""
-
 _OP_NAMES: Final = pa.array(OPS, pa.string())
 _FACTS: Final = ["lsn", "seq", "xid", "commit_at"]
+_COPY_MAX: Final = 2**31 - 1
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
@@ -204,6 +203,6 @@ def _get(metadata: Mapping[bytes, bytes], key: bytes) -> bytes:
 
 
 def _read_copy(text: bytes) -> int:
-    if not text.isdigit() or int(text) < 1:
+    if not text.isdigit() or not 1 <= int(text) <= _COPY_MAX:
         raise CorruptionError(f"{text!r} is no number of a copy")
     return int(text)

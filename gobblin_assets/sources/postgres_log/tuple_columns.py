@@ -95,9 +95,7 @@ class RowTuples:
     def _find_sources(self, cells: _Cells) -> Numbers:
         """The row that has the value of each row: the row before an update has what was not sent again."""
         filled = (cells.kinds == _UNCHANGED) & (self.steps == 1)
-        if not filled.any():
-            return self.places
-        return np.where(filled & (np.roll(cells.kinds, 1) == _TEXT), self.places - 1, self.places)
+        return np.where(filled, self.places - 1, self.places) if filled.any() else self.places
 
 
 def parse_tuples(payloads: pa.BinaryArray, oid: int, width: int) -> RowTuples:

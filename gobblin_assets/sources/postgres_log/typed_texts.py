@@ -60,10 +60,10 @@ class TextPlace:
             value=shown,
         )
 
-    def corrupt(self, value: object) -> CorruptionError:
-        shown = str(value)[:_VALUE_CHARACTERS_MAX]
+    def corrupt(self, fault: object) -> CorruptionError:
+        shown = str(fault)[:_VALUE_CHARACTERS_MAX]
         return CorruptionError(
-            f"{self.table}.{self.reading.name} has {shown!r}, which is no text of {self.reading.sent.text}"
+            f"{self.table}.{self.reading.name} ({self.reading.sent.text}) has a text that is none of its type: {shown}"
         )
 
 
@@ -109,7 +109,7 @@ def _find_text_rule(sent: PgType, *, is_cast: bool) -> "Callable[[pa.StringArray
 def _parse_bool(texts: pa.StringArray, place: TextPlace) -> pa.BooleanArray:
     is_true = pc.equal(texts, "t")
     if not pc.all(pc.or_(is_true, pc.equal(texts, "f"))).as_py() and pc.count(texts).as_py():
-        raise place.corrupt("neither t nor f")
+        raise place.corrupt("it is neither t nor f")
     return is_true
 
 
@@ -194,14 +194,14 @@ def _parse_bytea(texts: pa.BinaryArray | pa.StringArray, place: TextPlace) -> pa
     stops = np.cumsum(lengths)
     firsts = (stops - lengths)[is_given]
     if np.any(lengths % 2) or np.any(lengths[is_given] < 2):
-        raise place.corrupt("an odd number of characters")
+        raise place.corrupt("it has an odd number of characters, or none")
     if np.any(characters[firsts] != ord("\\")) or np.any(characters[firsts + 1] != ord("x")):
-        raise place.corrupt("bytes without \\x")
+        raise place.corrupt("it does not begin with \\x")
     is_digit = np.ones(taken // 2, np.bool_)
     is_digit[firsts // 2] = False
     nibbles = _HEX[characters.reshape(-1, 2)[is_digit]]
     if np.any(nibbles == 255):
-        raise place.corrupt("other characters than hexadecimal digits")
+        raise place.corrupt("it has other characters than hexadecimal digits")
     offsets = np.zeros(len(texts) + 1, np.int32)
     np.cumsum(np.where(is_given, lengths // 2 - 1, 0), out=offsets[1:])
     data = (nibbles[:, 0] << 4 | nibbles[:, 1]).tobytes()
