@@ -6,6 +6,7 @@ Several tables share a log: the first column says which one a row is of. So one 
 import datetime as dt
 import random
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -95,13 +96,11 @@ class TableHistory:
         return str(folder)
 
     def _change(self) -> None:
-        mine = [row for row in self.rows if row["h"] == self.table]
-        if not mine:
-            return self._insert()
-        choices = [self._insert, self._update, self._update, self._update, self._delete, self._replace]
-        if self.moves:
-            choices += [self._move, self._move, self._swap, self._shift]
-        return self.random.choice(choices)()
+        choices: list[Callable[[], object]] = [self._insert]
+        if any(row["h"] == self.table for row in self.rows):
+            choices += [self._update, self._update, self._update, self._delete, self._replace]
+            choices += [self._move, self._move, self._swap, self._shift] if self.moves else []
+        self.random.choice(choices)()
 
     def _insert(self, key: int | None = None) -> None:
         free = self._free()
