@@ -40,13 +40,10 @@ class KeyedChanges:
 
         One shuffle, by the key. A removal has all values, namely none, so that no value outlives its row.
         """
-        last = f.max_by(f.struct("op", *self.plain), f.when(f.col("op") != _MOVED, _position()))
         rows = changes.groupBy(*self.key).agg(
-            last.alias("last"),
+            _newest(f.col("op") != _MOVED, f.col("op"), *map(f.col, self.plain)).alias("last"),
             *(
-                f.max_by(
-                    f.struct(f.when(~_removes(), f.col(value)).alias("is")), f.when(f.col(has), _position())
-                ).alias(value)
+                _newest(f.col(has), f.when(~_removes(), f.col(value)).alias("is")).alias(value)
                 for value, has in self.gaps.items()
             ),
         )
@@ -104,10 +101,10 @@ def _list_ends(changes: DataFrame, moves: DataFrame, columns: KeyedChanges) -> D
     before = Window.partitionBy(*columns.key).orderBy("lsn", "seq").rowsBetween(Window.unboundedPreceding, -1)
     numbered = rows.withColumn("life", f.coalesce(f.sum(_removes().cast("bigint")).over(before), f.lit(0)))
     lives = numbered.groupBy(*columns.key, "life").agg(
-        f.max(f.when(f.col("op") == "b", _position())).alias("end"),
-        f.max(f.when(f.col("began"), _position())).alias("start"),
+        _newest(f.col("op") == "b").alias("end"),
+        _newest(f.col("began")).alias("start"),
         *(
-            f.max_by(f.struct(f.col(value).alias("is")), f.when(f.col(has) & ~_removes(), _position())).alias(value)
+            _newest(f.col(has) & ~_removes(), f.col(value).alias("is")).alias(value)
             for value, has in columns.gaps.items()
         ),
     )
@@ -154,8 +151,9 @@ def _from(lsn: Column, seq: Column, found: Mapping[str, Column]) -> tuple[Column
     return f.when(is_open, lsn).alias("from_lsn"), f.when(is_open, seq).alias("from_seq")
 
 
-def _position() -> Column:
-    return f.struct("lsn", "seq")
+def _newest(counts: Column, *columns: Column) -> Column:
+    """Position and columns of the newest row of a group that counts. A struct is compared from its first field on."""
+    return f.max(f.when(counts, f.struct("lsn", "seq", *columns)))
 
 
 def _removes() -> Column:
