@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from gobblin_assets.jobs.ingest.spark_engine import SparkEngine
     from gobblin_assets.jobs.job_runs import run_job
     from gobblin_assets.model.urn import Role
+    from gobblin_assets.rows.current_reader import read_current
     from gobblin_assets.rows.dataset_reader import read_dataset
     from gobblin_assets.run.log import Log, open_log
     from gobblin_assets.run.run_values import DatasetReport, RunReport
@@ -60,6 +61,7 @@ __all__ = [
     "open_log",
     "parse_job",
     "read_any_job",
+    "read_current",
     "read_dataset",
     "read_job_file",
     "register_destination",
@@ -94,6 +96,7 @@ _MODULES = {
     "open_log": "run.log",
     "parse_job": "spec.job_parsing",
     "read_any_job": "spec.job_files",
+    "read_current": "rows.current_reader",
     "read_dataset": "rows.dataset_reader",
     "read_job_file": "spec.job_files",
     "register_destination": "destinations.registry",

@@ -77,9 +77,16 @@ def read_dataset(
     port = published_files_of(database)
     found = port.find(job_name, name, role=role, partitions=partitions)
     if found is None:
-        raise _refuse_unknown(port, job_name, name)
-    schema = _schema_of(port, found, job_name, name, role)
-    return _read(spark, found.segments, schema, job_name, name, role)
+        raise refuse_unknown(port, job_name, name)
+    return read_found(spark, port, found, job_name, name, role)
+
+
+def read_found(
+    spark: SparkSession, port: PublishedFiles, found: PublishedSet, job: JobName, urn: DatasetUrn, role: Role
+) -> DataFrame:
+    """The rows of what ``port`` found, as ``read_dataset`` gives them."""
+    schema = _schema_of(port, found, job, urn, role)
+    return _read(spark, found.segments, schema, job, urn, role)
 
 
 def read_published(
@@ -356,7 +363,8 @@ def _merge_found(found: PublishedSet) -> t.StructType:
         return merge_schemas(parse_schema(each) for each in own)
 
 
-def _refuse_unknown(port: PublishedFiles, job: JobName, urn: DatasetUrn) -> RejectedError:
+def refuse_unknown(port: PublishedFiles, job: JobName, urn: DatasetUrn) -> RejectedError:
+    """The error for a dataset that the log does not have, with names that are alike."""
     known: Mapping[str, None] = dict.fromkeys(port.list_urns(job))
     close = difflib.get_close_matches(urn, known, n=3)
     hint = f"Did you mean {' or '.join(map(repr, close))}?" if close else "Look it up with gobblin-assets status."

@@ -1,6 +1,8 @@
 """The schemas of a dataset by any store's log: those of its active files, else the last one recorded."""
 
-from gobblin_assets.commit.published.port import ActiveSchema
+from dataclasses import replace
+
+from gobblin_assets.commit.published.port import ActiveSchema, PublishedSet, PublishedSource
 from gobblin_assets.commit.segment import encode_empty
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from tests.support.commit_log import JOB, LogWorld, make_segments, staged_of
@@ -71,3 +73,26 @@ def test_the_schemas_of_active_files_are_found_with_where_they_are(log: LogWorld
         "items": [ActiveSchema({"name": "other"}, "")]
     }
     assert log.published.find_active_schemas(OTHER_JOB, [DatasetUrn("items")]) == {}
+
+
+def test_what_the_source_said_is_found_with_the_files(log: LogWorld) -> None:
+    def look(urn: str, job: JobName = JOB) -> PublishedSource | None:
+        return log.published.find_source(job, DatasetUrn(urn), role=Role.DATA)
+
+    lease = log.take(log.register("orders"))
+    log.register("items")
+    assert look("orders") == PublishedSource(PublishedSet(0, (), ()), None, {})
+    built = log.build(lease, schema={"name": "one"})
+    said = {"source_columns": [["id", "int8"], ["a b", "text"]], "source_facts": {"kept": {"key": ["id", None]}}}
+    log.commits.seal(replace(built.order, details=said))
+    assert look("orders") == PublishedSource(PublishedSet(0, (), ()), None, {})
+    log.commits.finish(built.sequence_id, fence=lease.fence)
+
+    files = log.published.find(JOB, DatasetUrn("orders"), role=Role.DATA)
+    assert files is not None
+    assert len(files.segments) == 1
+    columns = {"id": "int8", "a b": "text"}
+    assert look("orders") == PublishedSource(files, columns, {"kept": {"key": ["id", None]}})
+    assert look("items") == PublishedSource(PublishedSet(0, (), ()), None, {})
+    assert look("nobody") is None
+    assert look("orders", OTHER_JOB) is None

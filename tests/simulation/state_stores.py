@@ -9,7 +9,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from typing import Final
 
-from gobblin_assets.commit.published.port import ActiveSchema, PublishedPartition, PublishedSegment, PublishedSet, T
+from gobblin_assets.commit.published.port import (
+    ActiveSchema,
+    PublishedPartition,
+    PublishedSegment,
+    PublishedSet,
+    PublishedSource,
+    T,
+)
 from gobblin_assets.commit.sequence import SLOTS_KEEP_DETAIL
 from gobblin_assets.errors import ConflictError
 from gobblin_assets.model.interval import Interval, join_neighbours
@@ -224,6 +231,14 @@ class SimPublishedFiles:
         active = [segment for segment in active if partitions is None or segment.partition in partitions]
         active.sort(key=lambda s: (-self._version_of(s), s.partition, s.segment_id))
         return PublishedSet(dataset.version, tuple(self._shown(segment) for segment in active), schemas)
+
+    def find_source(self, job: JobName, urn: DatasetUrn, *, role: Role) -> PublishedSource | None:
+        files = self.find(job, urn, role=role)
+        if files is None:
+            return None
+        (row,) = (row for row in self._db.datasets.values() if (row.job, row.urn) == (job, urn))
+        columns = None if row.source_columns is None else dict(json.loads(row.source_columns))
+        return PublishedSource(files, columns, json.loads(row.source_facts or "{}"))
 
     def scan(
         self, job: JobName, urn: DatasetUrn, *, role: Role, read: Callable[[int, Iterator[PublishedSegment]], T]

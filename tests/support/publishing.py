@@ -2,7 +2,8 @@
 
 import datetime as dt
 import uuid
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pyspark.sql import DataFrame
@@ -49,6 +50,7 @@ class Publisher:
         replaces: bool = False,
         writer: WriterSpec | None = None,
         policies: tuple[RowPolicySpec, ...] = (),
+        details: Mapping[str, object] | None = None,
         seal: bool = True,
         finish: bool = True,
     ) -> None:
@@ -71,7 +73,8 @@ class Publisher:
         self.published += 1
         if seal:
             version = datasets.load(self.job, [name])[name].version
-            store.seal(self._order(sequence_id, dataset_id, partition, lease, version, attempt_id, segments))
+            order = self._order(sequence_id, dataset_id, partition, lease, version, attempt_id, segments)
+            store.seal(replace(order, details={**order.details, **(details or {})}))
         if seal and finish:
             Driver(store, open_file_system, lambda _lease: None).publish(sequence_id, lease)
         leases.release([lease])

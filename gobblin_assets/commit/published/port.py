@@ -94,6 +94,18 @@ class PublishedSet:
 
 
 @dataclass(frozen=True, slots=True)
+class PublishedSource:
+    """A dataset's files with what its source said of them, of one moment.
+
+    ``source_columns`` and ``source_facts`` are those of the ``DatasetState``.
+    """
+
+    files: PublishedSet
+    source_columns: Mapping[str, str] | None
+    source_facts: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
 class ActiveSchema:
     """A schema of active files of a dataset, in any role, as Spark's JSON.
 
@@ -121,6 +133,10 @@ class PublishedFiles(Protocol):
         self, job: JobName, urn: DatasetUrn, *, role: Role, partitions: Sequence[str] | None = None
     ) -> PublishedSet | None:
         """The active files of these partitions (None: of all). None: there is no such dataset."""
+        ...
+
+    def find_source(self, job: JobName, urn: DatasetUrn, *, role: Role) -> PublishedSource | None:
+        """What ``find`` gives for all partitions, with what the source said. None: there is no such dataset."""
         ...
 
     def scan(

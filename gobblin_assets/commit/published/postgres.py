@@ -15,6 +15,7 @@ from gobblin_assets.commit.published.port import (
     PublishedPartition,
     PublishedSegment,
     PublishedSet,
+    PublishedSource,
     T,
 )
 from gobblin_assets.db.transactions import transact
@@ -68,6 +69,8 @@ _SCHEMAS = text("""
      LIMIT :schemas_max
 """)
 
+_SOURCE = text("SELECT source_columns, source_facts FROM gobblin.dataset WHERE job = :job AND urn = :urn")
+
 _ACTIVE_SCHEMAS = text("""
     SELECT d.urn, g.file_schema, min(g.partition) AS first_partition, max(g.partition) AS last_partition
       FROM gobblin.dataset d
@@ -106,19 +109,21 @@ class PostgresPublishedFiles:
 
         def body(connection: Connection) -> PublishedSet | None:
             connection.execute(_ONE_MOMENT)
-            rows = connection.execute(_FIND, {"job": job, "urn": urn, "role": role, "partitions": wanted}).all()
-            if not rows:
-                return None
-            read_schema = cache(json.loads)
-            segments = tuple(_segment_of(row, role, read_schema) for row in rows if row.segment_id is not None)
-            schemas = connection.execute(
-                _SCHEMAS, {"job": job, "urn": urn, "role": role, "schemas_max": SCHEMAS_MAX}
-            ).all()
-            active = tuple(row.file_schema for row in schemas if row.active)
-            known = active or tuple(row.file_schema for row in schemas[:1])
-            return PublishedSet(rows[0].dataset_version, segments, known)
+            return _find(connection, job, urn, role, wanted)
 
         return transact(self.engine, "find published files", body)
+
+    def find_source(self, job: JobName, urn: DatasetUrn, *, role: Role) -> PublishedSource | None:
+        def body(connection: Connection) -> PublishedSource | None:
+            connection.execute(_ONE_MOMENT)
+            files = _find(connection, job, urn, role, None)
+            if files is None:
+                return None
+            said = connection.execute(_SOURCE, {"job": job, "urn": urn}).one()
+            columns = None if said.source_columns is None else dict(said.source_columns)
+            return PublishedSource(files, columns, said.source_facts or {})
+
+        return transact(self.engine, "find published files and their source", body)
 
     def scan(
         self, job: JobName, urn: DatasetUrn, *, role: Role, read: Callable[[int, Iterator[PublishedSegment]], T]
@@ -160,6 +165,20 @@ class PostgresPublishedFiles:
 def published_files_of(database: Database) -> PublishedFiles:
     """The port itself, or the one over an engine."""
     return PostgresPublishedFiles(database) if isinstance(database, Engine) else database
+
+
+def _find(
+    connection: Connection, job: JobName, urn: DatasetUrn, role: Role, partitions: list[str] | None
+) -> PublishedSet | None:
+    rows = connection.execute(_FIND, {"job": job, "urn": urn, "role": role, "partitions": partitions}).all()
+    if not rows:
+        return None
+    read_schema = cache(json.loads)
+    segments = tuple(_segment_of(row, role, read_schema) for row in rows if row.segment_id is not None)
+    schemas = connection.execute(_SCHEMAS, {"job": job, "urn": urn, "role": role, "schemas_max": SCHEMAS_MAX}).all()
+    active = tuple(row.file_schema for row in schemas if row.active)
+    known = active or tuple(row.file_schema for row in schemas[:1])
+    return PublishedSet(rows[0].dataset_version, segments, known)
 
 
 def _segment_of(row: Row[Any], role: Role, read_schema: Callable[[str], object]) -> PublishedSegment:

@@ -1,0 +1,157 @@
+"""The rows of a table, rebuilt from its change log.
+
+Changes are in order of ``_lsn`` and ``_seq``. Only those of the newest copy count, and of these only the ones behind
+the last truncation. With a key, the last change of each key decides. Without one, every change adds or removes a row of
+a multiset. Columns get names of their own while the log is worked on, since those of a table may hold any character.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+
+from gobblin_assets.errors import CorruptionError
+from gobblin_assets.model.column_names import name_key
+from gobblin_assets.rows.columns import find_column, named
+from gobblin_assets.rows.key_changes import KeyedChanges, find_moved_values
+
+LOG_COLUMNS: Final = ("_op", "_lsn", "_seq", "_xid", "_commit_at", "_unchanged", "_copy")
+
+_TRUNCATED: Final = "t"
+_REMOVING: Final = ("b", "d")
+
+
+@dataclass(frozen=True, slots=True)
+class _Survey:
+    """What one look at the log tells: the newest copy's number, where the last truncation in it stands, and the columns
+    that some update has no value of.
+    """
+
+    copy: int
+    cleared_at: tuple[int, int] | None
+    unchanged: frozenset[str]
+
+
+def rebuild_rows(log: DataFrame, *, key: Sequence[str] | None, columns: Sequence[str], label: str) -> DataFrame:
+    """The table that ``log`` tells of, with these of its columns; ``key`` None: its changes have whole rows.
+
+    ``label`` begins the messages. A Spark job looks at ``_op``, ``_lsn``, ``_seq``, ``_unchanged`` and ``_copy`` first.
+    If updates lack values, a second one looks for those that changed a key as well, and only if there are some, as many
+    follow as it takes to find the values under earlier keys. The rest is lazy.
+
+    A query on the result fails if a key has no value, or if more rows are removed than there were.
+
+    Raises:
+        CorruptionError: the log lacks a column of the key.
+
+    """
+    survey = _look_over(log)
+    if survey is None:
+        return log.select(*map(named, columns))
+    changes = _list_changes(log, survey)
+    if key is None:
+        return _count_rows(changes, columns, label)
+    return _take_last(changes, _pair_key(key, columns, label), columns, survey, label)
+
+
+def _look_over(log: DataFrame) -> _Survey | None:
+    """None: the log has no row."""
+    is_truncation = f.col("_op") == _TRUNCATED
+    found = log.agg(
+        # NULL is less than any number: of a copy without a truncation, there is none.
+        f.max(f.struct("_copy", f.when(is_truncation, f.col("_lsn")), f.when(is_truncation, f.col("_seq")))).alias(
+            "newest"
+        ),
+        f.array_distinct(f.flatten(f.collect_set("_unchanged"))).alias("unchanged"),
+    ).collect()[0]
+    if found.newest is None:
+        return None
+    copy, lsn, seq = found.newest
+    return _Survey(copy, None if lsn is None else (lsn, seq), frozenset(found.unchanged))
+
+
+def _list_changes(log: DataFrame, survey: _Survey) -> DataFrame:
+    newest = log.where((f.col("_copy") == survey.copy) & (f.col("_op") != _TRUNCATED))
+    if survey.cleared_at is None:
+        return newest
+    lsn, seq = survey.cleared_at
+    # The first condition alone lets Parquet's statistics skip files.
+    behind = (f.col("_lsn") > lsn) | (f.col("_seq") > seq)
+    return newest.where((f.col("_lsn") >= lsn) & behind)
+
+
+def _count_rows(changes: DataFrame, columns: Sequence[str], label: str) -> DataFrame:
+    """Grouping takes NULL for equal to NULL, as it has to be here."""
+    values = [f"v{place}" for place in range(len(columns))]
+    added = f.when(f.col("_op").isin(*_REMOVING), -1).otherwise(1)
+    rows = changes.select(added.alias("added"), *_named_as(columns, values))
+    counted = rows.groupBy(*values).agg(f.sum("added").alias("times"))
+    message = (
+        f"{label} removes a row that it does not have. If a column was added with a DEFAULT, or the replica identity "
+        "was not FULL all the time, copy the table again: gobblin-assets sink recopy"
+    )
+    times = f.when(f.col("times") < 0, f.raise_error(f.lit(message)).cast("bigint")).otherwise(f.col("times"))
+    # Bytes, since an array has an element for each of the equal rows.
+    each = f.explode(f.array_repeat(f.lit(0).cast("tinyint"), times.cast("int")))
+    return counted.select(*values, each.alias("each")).select(*_named_as(values, columns))
+
+
+def _take_last(
+    changes: DataFrame, key: Sequence[str], columns: Sequence[str], survey: _Survey, label: str
+) -> DataFrame:
+    places = {name: f"v{place}" for place, name in enumerate(columns)}
+    unsent = {
+        name: [each for each in survey.unchanged if name_key(each) == name_key(name)]
+        for name in columns
+        if name not in key
+    }
+    keyed = KeyedChanges(
+        key=[places[name] for name in key],
+        plain=[places[name] for name, unsent_as in unsent.items() if not unsent_as],
+        gaps={places[name]: f"has_{places[name]}" for name, unsent_as in unsent.items() if unsent_as},
+    )
+    frame = changes.select(
+        f.col("_op").alias("op"),
+        f.col("_lsn").alias("lsn"),
+        f.col("_seq").alias("seq"),
+        *(_require_value(name, changes, label).alias(places[name]) for name in key),
+        *(named(name).alias(place) for name, place in places.items() if name not in key),
+        *(_is_sent(unsent_as).alias(keyed.gaps[places[name]]) for name, unsent_as in unsent.items() if unsent_as),
+    )
+    if keyed.gaps:
+        moved = find_moved_values(frame, keyed)
+        frame = frame if moved is None else frame.unionByName(moved, allowMissingColumns=True)
+    return keyed.take_newest(frame).select(*_named_as(list(places.values()), columns))
+
+
+def _pair_key(key: Sequence[str], columns: Sequence[str], label: str) -> list[str]:
+    """The key's columns by the names that they have in the log."""
+    pairs = {name: find_column(columns, name) for name in key}
+    if missing := [name for name, found in pairs.items() if found is None]:
+        raise CorruptionError(
+            f"{label} has no column {missing[0]!a}, which is of the table's key",
+            hint="Copy the table again: gobblin-assets sink recopy.",
+        )
+    return [found for found in pairs.values() if found is not None]
+
+
+def _require_value(name: str, changes: DataFrame, label: str) -> Column:
+    message = (
+        f"{label} has a change without a value of {name!a}, which is of the table's key. The key has changed since: "
+        "copy the table again: gobblin-assets sink recopy"
+    )
+    return f.coalesce(named(name), f.raise_error(f.lit(message)).cast(changes.schema[name].dataType))
+
+
+def _is_sent(unsent_as: Sequence[str]) -> Column:
+    """Whether a change has the value of a column, which ``_unchanged`` calls by one of these names."""
+    is_unsent = f.lit(False)
+    for name in unsent_as:
+        is_unsent |= f.array_contains("_unchanged", f.lit(name))
+    return ~f.coalesce(is_unsent, f.lit(False))
+
+
+def _named_as(names: Sequence[str], aliases: Sequence[str]) -> list[Column]:
+    return [named(name).alias(alias) for name, alias in zip(names, aliases, strict=True)]
