@@ -77,6 +77,7 @@ EXCEPTIONS = {
     "sources.log_port.LogReader.rewind": _OF_LOGS,
     "sources.log_port.StreamChunk.chunk_id": _OF_LOGS,
     "sources.kafka.epoch_log.KafkaEpochLog.rewind": _OF_LOGS,
+    "sources.postgres_log.slot_reader.SlotReader.rewind": _OF_LOGS,
     "sources.connection.SourceConnection.model_config": _READ_BY_PYDANTIC,
     "spec.job_spec.DatasetSpec.model_config": _READ_BY_PYDANTIC,
     "spec.spec_model.SpecModel.model_config": _READ_BY_PYDANTIC,

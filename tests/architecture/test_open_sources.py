@@ -13,8 +13,9 @@ from gobblin_assets.spec.source_kind import SourceKind
 from gobblin_assets.spec.source_spec import SOURCES
 
 PRODUCT = Path(__file__).resolve().parents[2] / "gobblin_assets"
-KINDS = [kind for name in ("jdbc", "kafka") if isinstance(kind := SOURCES.get(name), SourceKind)]
+KINDS = [kind for name in ("jdbc", "kafka", "postgres_log") if isinstance(kind := SOURCES.get(name), SourceKind)]
 
+# Sources may know each other: the log of Postgres and its tables are reached, typed and copied alike.
 ALLOWED = {
     "dagster/resources/__init__.py": "names the resources for people's Python",
     "dagster/resources/jdbc.py": "the kind's resource, which Dagster's users write",

@@ -9,11 +9,12 @@ import pytest
 
 from gobblin_assets.errors import CorruptionError, RejectedError
 from gobblin_assets.rows.arrow_types import arrow_schema
-from gobblin_assets.sources.postgres_log.logged_table import CHANGE_COLUMNS, LoggedTable, list_columns
+from gobblin_assets.sources.postgres_log.logged_table import CHANGE_COLUMNS, LoggedTable
 from gobblin_assets.sources.postgres_log.table_decoder import TableDecoder
 from tests.support.row_messages import (
     AT,
     changes,
+    columns_of,
     copied,
     deleted,
     inserted,
@@ -183,6 +184,6 @@ class TestColumns:
         casts = {"cost": "cost::text"}
         made = decoder(casts=casts)
         assert rows_of(made, changes(table, [inserted(b"1", b"$5.00")]))[0]["cost"] == "$5.00"
-        assert list(made.columns) == [*list_columns(table, casts), *OWN]
+        assert list(made.columns) == [*columns_of(table, casts), *OWN]
         with pytest.raises(RejectedError, match=r"datasets\[shop\]\.casts"):
             decoder().decode(changes(table, []))
