@@ -87,6 +87,7 @@ SOURCES: Final = Extensions[SourceOptions](
     built_in={
         "jdbc": "gobblin_assets.sources.jdbc.kind:JDBC",
         "kafka": "gobblin_assets.sources.kafka.kind:KAFKA",
+        "spark_stream": "gobblin_assets.sources.spark_stream.kind:SPARK_STREAM",
     },
 )
 
