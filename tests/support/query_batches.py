@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from sqlalchemy import text
 
@@ -84,9 +84,14 @@ class Clicks:
             timeout=120.0,
         )
 
-    def rows(self, *, role: Role = Role.DATA) -> Counter[tuple[Any, ...]]:
-        frame = read_dataset(self.spark, URN, job="web", database=self.engine, role=role)
-        return Counter(tuple(row) for row in frame.collect())
+    def rows(self) -> Counter[tuple[Any, ...]]:
+        return Counter(tuple(row) for row in self._read(Role.DATA).collect())
+
+    def list_ids(self, *, role: Role = Role.DATA) -> list[int]:
+        return sorted(row[0] for row in self._read(role).select("id").collect())
+
+    def _read(self, role: Role) -> DataFrame:
+        return read_dataset(self.spark, URN, job="web", database=self.engine, role=role)
 
     def ask_log(self, statement: str) -> list[tuple[Any, ...]]:
         with self.engine.connect() as connection:
