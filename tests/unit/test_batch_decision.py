@@ -10,7 +10,7 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.state import DatasetId, DatasetState, KeyId, KeyState, LaneId
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.model.watermark import long_watermark
-from gobblin_assets.sources.spark_stream.batch_decision import QueryBatch, is_published, key_of, learn_facts
+from gobblin_assets.sources.spark_stream.batch_decision import QueryBatch, is_published, key_of, remember_batch
 
 OLD, NEW = str(uuid.UUID(int=1)), str(uuid.UUID(int=2))
 
@@ -93,7 +93,7 @@ def test_all_else_is_refused_with_the_fix(batch: QueryBatch, of: DatasetState, f
 
 def test_what_is_learnt_makes_the_same_batch_known() -> None:
     batch = QueryBatch(OLD, 5, 600)
-    after = replace(state({OLD: 5}), source_facts=learn_facts(batch, {"query_id": OLD, "other": 1}))
+    after = replace(state({OLD: 5}), source_facts=remember_batch(batch, {"query_id": OLD, "other": 1}))
 
     assert after.source_facts["other"] == 1
     assert is_published(batch, after)

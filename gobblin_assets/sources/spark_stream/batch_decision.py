@@ -68,7 +68,7 @@ def is_published(batch: QueryBatch, state: DatasetState) -> bool:
     raise _refuse_gap(batch, state, expected)
 
 
-def learn_facts(batch: QueryBatch, facts: Mapping[str, object]) -> Mapping[str, object]:
+def remember_batch(batch: QueryBatch, facts: Mapping[str, object]) -> Mapping[str, object]:
     """What the dataset remembers once the batch is published."""
     return {**facts, QUERY_FACT: batch.query_id, PLANNED_FACT: batch.planned_at_ms}
 

@@ -18,7 +18,7 @@ from gobblin_assets.rows.hidden_columns import DEAD_LETTER_COLUMN, SHARE_COLUMN
 from gobblin_assets.run.job_kind import UnitPlan
 from gobblin_assets.sources.column_changes import compare_columns
 from gobblin_assets.sources.port import PlanSession, ReadPlan, SharedRows, SourceRequest
-from gobblin_assets.sources.spark_stream.batch_decision import QueryBatch, is_published, learn_facts
+from gobblin_assets.sources.spark_stream.batch_decision import QueryBatch, is_published, remember_batch
 from gobblin_assets.spark.errors import family_of_spark
 from gobblin_assets.spec.job_spec import JobSpec
 
@@ -86,7 +86,7 @@ class BatchSource:
             payload=payload,
             columns=columns,
             notes=tuple(compare_columns(request, columns, urn, ())),
-            facts=learn_facts(batch, request.state.source_facts),
+            facts=remember_batch(batch, request.state.source_facts),
             keys_are_shared=True,
         )
 
