@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
@@ -15,6 +16,9 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from gobblin_assets import foreach_batch, run_job, run_stream
+from gobblin_assets.dagster import build_definitions
+from gobblin_assets.dagster.factory import build_gobblin_layout
+from gobblin_assets.dagster.reporting import begin_reported_run, find_untold
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.failpoints import Failpoint, install
 from gobblin_assets.jobs.sink.sink_rules import check_sink_job
@@ -297,6 +301,66 @@ def test_an_aggregation_with_its_state_is_published_and_read_once(clicks: Clicks
 
     assert clicks.rows() == {(0, "3"): 1, (1, "3"): 1}
     assert reads.value == 6
+
+
+def test_batches_without_rows_count_and_small_files_are_compacted(clicks: Clicks) -> None:
+    clicks.options = {"compaction": {"files_min": 2, "quiet_s": 0.0}}
+    clicks.put("a", range(2))
+    run_changed(clicks, lambda frame: frame.where("false"))
+    assert clicks.rows() == rows_of()
+    for number, name in enumerate("bc", 1):
+        clicks.put(name, range(2 * number, 2 * number + 2))
+        run_changed(clicks, lambda frame: frame)
+
+    assert clicks.rows() == rows_of(*range(2, 6))
+    assert clicks.ask_log("SELECT watermark -> 'value' FROM gobblin.watermark_key") == [(3,)]
+    assert any("compacted" in line for line in clicks.lines), clicks.lines
+
+
+def test_a_query_that_is_stopped_within_a_batch_publishes_it_and_goes_on(clicks: Clicks) -> None:
+    clicks.put("a", range(5))
+    clicks.put("b", range(5, 9))
+    reached, stopping = threading.Event(), threading.Event()
+
+    def wait(point: Failpoint) -> None:
+        if point is Failpoint.ATTEMPT_WRITTEN:
+            reached.set()
+            stopping.wait(10.0)
+
+    with install(wait):
+        query = clicks.start()
+        assert reached.wait(60.0)
+        threading.Timer(0.5, stopping.set).start()
+        query.stop()
+    assert clicks.rows() == rows_of(*range(5))
+    clicks.run()
+    assert clicks.rows() == rows_of(*range(9))
+
+
+def test_dagster_refuses_to_materialize_and_is_told_of_what_is_published(
+    clicks: Clicks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GOBBLIN_HOME", str(clicks.folder / "home"))
+    events: list[DatasetReport] = []
+    clicks.put("a", range(5))
+    clicks.run(on_publication=events.append)
+    layout, key = build_gobblin_layout(clicks.job), dg.AssetKey(["web", URN])
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        done = (
+            build_definitions([clicks.job])
+            .resolve_implicit_global_asset_job_def()
+            .execute_in_process(instance=instance, raise_on_error=False)
+        )
+        (failed,) = [event for event in done.all_events if event.is_step_failure]
+        assert "foreach_batch(job, urn)" in str(failed.step_failure_data.error)
+
+        assert find_untold(layout, events, instance) == events
+        run = begin_reported_run(layout, {events[0].urn: (events[0].partition,)}, instance, by="report")
+        run.report_publication(events[0])
+        run.close()
+        assert find_untold(layout, events, instance) == []
+        assert instance.get_latest_materialization_event(key) is not None
 
 
 def test_a_call_outside_of_a_query_is_refused(clicks: Clicks) -> None:
