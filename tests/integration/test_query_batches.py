@@ -11,9 +11,9 @@ from typing import Any
 import dagster as dg
 import pytest
 from pyspark.errors import StreamingQueryException
+from pyspark.errors.exceptions.connect import StreamingQueryException as ConnectStreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
-from pyspark.sql.types import StructType
 
 from gobblin_assets import foreach_batch, run_job, run_stream
 from gobblin_assets.dagster import build_definitions
@@ -26,9 +26,11 @@ from gobblin_assets.model.state import RunId
 from gobblin_assets.model.urn import Role
 from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.run_values import DatasetReport
+from gobblin_assets.spark.connect_server import ConnectServer
 from gobblin_assets.spec.job_parsing import parse_job
 from gobblin_assets.state.leases import Holder
-from tests.support.query_batches import URN, Clicks, clicks, rows_of
+from tests.support.query_batches import URN, Clicks, clicks, rows_of, start_query
+from tests.support.spark import in_child, open_remote
 
 __all__ = ["clicks"]
 
@@ -288,7 +290,7 @@ def test_an_aggregation_with_its_state_is_published_and_read_once(clicks: Clicks
     (
         clicks.spark.readStream.schema("id long, name string")
         .json(str(clicks.folder / "in"))
-        .mapInArrow(count, StructType.fromDDL("id long, name string"))
+        .mapInArrow(count, "id long, name string")
         .groupBy((f.col("id") % 2).alias("id"))
         .agg(f.count("*").cast("string").alias("name"))
         .writeStream.outputMode("update")
@@ -368,6 +370,20 @@ def test_a_call_outside_of_a_query_is_refused(clicks: Clicks) -> None:
     with pytest.raises(RejectedError, match="expected a call by foreachBatch") as caught:
         foreach_batch(clicks.job, URN)(frame, 0)
     assert caught.value.field == "foreachBatch"
+
+
+def run_on_connect(server: ConnectServer, job: dict[str, Any], folder: Path) -> str:
+    """What ended a query whose function runs on a Connect server."""
+    with pytest.raises(ConnectStreamingQueryException) as caught:
+        start_query(open_remote(server), job, folder, "checkpoint").awaitTermination()
+    return str(caught.value)
+
+
+@pytest.mark.thorough
+def test_a_query_on_a_connect_server_is_refused(clicks: Clicks, connect: ConnectServer) -> None:
+    clicks.put("a", range(5))
+
+    assert "found one on a Spark Connect server" in in_child(run_on_connect, connect, clicks.job, clicks.folder)
 
 
 def test_no_run_stream_or_sink_reads_a_query(clicks: Clicks) -> None:
