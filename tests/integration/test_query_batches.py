@@ -242,6 +242,7 @@ def test_columns_change_by_the_rules_of_every_dataset(clicks: Clicks) -> None:
     assert clicks.rows() == rows_of(*range(4))
 
 
+@pytest.mark.thorough
 def test_windows_directories_and_checks_are_those_of_every_dataset(clicks: Clicks) -> None:
     clicks.dataset = {
         "partitions": {"kind": "monthly", "start": "2020-01-01"},
@@ -314,6 +315,7 @@ def test_batches_without_rows_count_and_small_files_are_compacted(clicks: Clicks
     assert any("compacted" in line for line in clicks.lines), clicks.lines
 
 
+@pytest.mark.thorough
 def test_a_query_that_is_stopped_within_a_batch_publishes_it_and_goes_on(clicks: Clicks) -> None:
     clicks.put("a", range(5))
     clicks.put("b", range(5, 9))
