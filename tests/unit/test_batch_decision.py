@@ -15,19 +15,20 @@ from gobblin_assets.sources.spark_stream.batch_decision import QueryBatch, is_pu
 OLD, NEW = str(uuid.UUID(int=1)), str(uuid.UUID(int=2))
 
 
-def state(published: Mapping[str, int], **facts: object) -> DatasetState:
-    """``published``: the last batch of each query."""
+def state(published: Mapping[str, int], last: QueryBatch | None = None) -> DatasetState:
+    """``published``: the last batch of each query. ``last``: the last of all, as the dataset remembers it."""
     keys = {
         (key_of(query), ""): KeyState(KeyId(number), key_of(query), "", long_watermark(last + 1))
         for number, (query, last) in enumerate(published.items())
     }
     urn = DatasetUrn("clicks")
+    facts = {} if last is None else remember_batch(last, {})
     return DatasetState(DatasetId(LaneId(1)), JobName("web"), urn, len(published), keys, source_facts=facts)
 
 
 EMPTY = state({})
-HELD = state({OLD: 4}, query_id=OLD, planned_at_ms=400)
-TAKEN = state({OLD: 4, NEW: 0}, query_id=NEW, planned_at_ms=500)
+HELD = state({OLD: 4}, QueryBatch(OLD, 4, 400))
+TAKEN = state({OLD: 4, NEW: 0}, QueryBatch(NEW, 0, 500))
 
 
 @pytest.mark.parametrize(
@@ -53,11 +54,12 @@ def test_the_next_batch_is_published(batch: QueryBatch, of: DatasetState) -> Non
     [
         (QueryBatch(OLD, 4, 400), HELD),
         (QueryBatch(OLD, 4), HELD),
-        (QueryBatch(OLD, 4, 400), state({OLD: 4}, query_id=OLD)),
+        (QueryBatch(OLD, 4, 400), state({OLD: 4}, QueryBatch(OLD, 4))),
         (QueryBatch(NEW, 0, 500, takes_over=OLD), TAKEN),
         # When the batch of another query was planned says nothing of this one.
         (QueryBatch(OLD, 4, 400, takes_over=NEW), TAKEN),
-        # A restored log has positions, and no facts.
+        # A restored log has positions from what was published, and earlier facts, or none.
+        (QueryBatch(OLD, 4, 400), state({OLD: 4}, QueryBatch(OLD, 2, 200))),
         (QueryBatch(OLD, 4, 400), state({OLD: 4})),
     ],
 )
@@ -93,7 +95,7 @@ def test_all_else_is_refused_with_the_fix(batch: QueryBatch, of: DatasetState, f
 
 def test_what_is_learnt_makes_the_same_batch_known() -> None:
     batch = QueryBatch(OLD, 5, 600)
-    after = replace(state({OLD: 5}), source_facts=remember_batch(batch, {"query_id": OLD, "other": 1}))
+    after = replace(state({OLD: 5}), source_facts=remember_batch(batch, {**HELD.source_facts, "other": 1}))
 
     assert after.source_facts["other"] == 1
     assert is_published(batch, after)

@@ -14,9 +14,12 @@ from typing import Final
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.state import DatasetState
 
-QUERY_FACT: Final = "query_id"
-PLANNED_FACT: Final = "planned_at_ms"
+LAST_BATCH_FACT: Final = "last_batch"
+"""What the dataset remembers of the batch that was published last: a mapping of the three names below."""
 
+_QUERY: Final = "query_id"
+_BATCH: Final = "batch_id"
+_PLANNED: Final = "planned_at_ms"
 _KEY_PREFIX: Final = "query "
 _OPTION: Final = "checkpointLocation"
 
@@ -61,7 +64,7 @@ def is_published(batch: QueryBatch, state: DatasetState) -> bool:
     if batch.batch_id == (batch.first_batch if expected is None else expected):
         return False
     if expected is not None and batch.batch_id < expected:
-        _require_repeated(batch, state, expected, is_owner=owner == batch.query_id)
+        _require_repeated(batch, state, expected)
         return True
     if expected is not None and batch.batch_id == batch.first_batch:
         return False
@@ -70,12 +73,13 @@ def is_published(batch: QueryBatch, state: DatasetState) -> bool:
 
 def remember_batch(batch: QueryBatch, facts: Mapping[str, object]) -> Mapping[str, object]:
     """What the dataset remembers once the batch is published."""
-    return {**facts, QUERY_FACT: batch.query_id, PLANNED_FACT: batch.planned_at_ms}
+    last = {_QUERY: batch.query_id, _BATCH: batch.batch_id, _PLANNED: batch.planned_at_ms}
+    return {**facts, LAST_BATCH_FACT: last}
 
 
 def _find_owner(batch: QueryBatch, state: DatasetState) -> str | None:
     """The query whose batches the dataset has last; None: it has none."""
-    found = state.source_facts.get(QUERY_FACT)
+    found = _recall_batch(state).get(_QUERY)
     if isinstance(found, str):
         return found
     # Facts are missing where a restored log got its positions back from what was published.
@@ -90,9 +94,17 @@ def _find_next(state: DatasetState, query_id: str) -> int | None:
     return found.value if found is not None and isinstance(found.value, int) else None
 
 
-def _require_repeated(batch: QueryBatch, state: DatasetState, expected: int, *, is_owner: bool) -> None:
+def _recall_batch(state: DatasetState) -> Mapping[str, object]:
+    """The last batch as it was remembered. A log that was restored may remember an earlier one, or none."""
+    found = state.source_facts.get(LAST_BATCH_FACT)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _require_repeated(batch: QueryBatch, state: DatasetState, expected: int) -> None:
     """RejectedError if the published batch of this number is another one, by all that is known."""
-    known = state.source_facts.get(PLANNED_FACT) if is_owner else None
+    last = _recall_batch(state)
+    is_told = (last.get(_QUERY), last.get(_BATCH)) == (batch.query_id, batch.batch_id)
+    known = last.get(_PLANNED) if is_told else None
     is_same = known is None or batch.planned_at_ms is None or known == batch.planned_at_ms
     if batch.batch_id == expected - 1 and is_same:
         return
