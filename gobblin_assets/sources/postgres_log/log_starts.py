@@ -98,7 +98,7 @@ def write_facts(
     return {LOG_FACT: {**fact, **({} if seen is None else {"seen": seen.write()})}}
 
 
-def identity_of(table: PublishedTable) -> tuple[str, ...] | None:
+def find_row_key(table: PublishedTable) -> tuple[str, ...] | None:
     """The columns that tell the table's rows apart; None: only all of them do."""
     return table.key or None
 
@@ -163,7 +163,7 @@ def require_table(urn: str, name: TableName, publication: str, found: Publicatio
 
 @dataclass(frozen=True, slots=True)
 class StartDecision:
-    """``watermark`` None: nothing of the copy is recorded. ``key`` as ``identity_of`` has it."""
+    """``watermark`` None: nothing of the copy is recorded. ``key`` as ``find_row_key`` has it."""
 
     copy: int
     watermark: int | None

@@ -13,7 +13,7 @@ from gobblin_assets.sources.postgres_log.log_starts import (
     LogPlace,
     TableStart,
     decide_start,
-    identity_of,
+    find_row_key,
     name_messages,
     require_server,
     require_table,
@@ -75,7 +75,7 @@ class SlotEpochs:
         table = self._find_table(found) if self._prefix is None else None
         name = str(table.name) if table is not None else name_messages(self._prefix or "")
         place = LogPlace(slot_name, source.publication, server.system_id, server.timeline or 0)
-        decision = decide_start(urn, name, None if table is None else identity_of(table), state, server, slot, place)
+        decision = decide_start(urn, name, None if table is None else find_row_key(table), state, server, slot, place)
         is_copied_first = source.first_copy and table is not None
         if state.published_columns is not None and isinstance(self._decoder, TableDecoder):
             self._decoder.learn(state.published_columns)
