@@ -52,6 +52,7 @@ class Failpoint(StrEnum):
     ATTEMPTS_CLAIMED = "attempts_claimed"
     ATTEMPTS_CAPTURED = "attempts_captured"
     STEP_BEFORE = "step_before"
+    LOAD_COPIED = "load_copied"
     LOAD_BEFORE_COMMIT = "load_before_commit"
     LOAD_COMMITTED = "load_committed"
     STEP_AFTER = "step_after"

@@ -5,6 +5,7 @@ import math
 import uuid
 from collections.abc import Iterator
 from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -54,7 +55,7 @@ def load(tables: PostgresTables, rows: pa.RecordBatch, version: int = 1) -> None
 def values_of(database: Database, column: str) -> list[object]:
     with database.connect() as session:
         session.execute("SET TimeZone = 'UTC'")
-        return [row[0] for row in session.execute(f'SELECT "{column}" FROM shop."Order rows" ORDER BY n').fetchall()]  # type: ignore[call-overload]  # ours
+        return [row[0] for row in session.execute(f'SELECT "{column}" FROM shop."Order rows" ORDER BY n').fetchall()]
 
 
 def numbered(name: str, values: pa.Array) -> pa.RecordBatch:
@@ -62,7 +63,7 @@ def numbered(name: str, values: pa.Array) -> pa.RecordBatch:
 
 
 INSTANT = dt.datetime(2026, 3, 1, 12, 30, 1, 123456, tzinfo=dt.UTC)
-KINDS = {
+KINDS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "boolean": (pa.bool_(), [True, False, None]),
     "tinyint": (pa.int8(), [-128, 127, None]),
     "smallint": (pa.int16(), [-32768, 32767, None]),
@@ -146,7 +147,7 @@ def test_an_existing_column_must_hold_each_value(
 ) -> None:
     with fresh_database.connect() as session:
         session.execute("CREATE SCHEMA shop")
-        session.execute(f'CREATE TABLE shop."Order rows" (n bigint, a {existing})')  # type: ignore[call-overload]  # ours
+        session.execute(f'CREATE TABLE shop."Order rows" (n bigint, a {existing})')
     rows = numbered("a", pa.array([None], kind))
 
     if is_held:
@@ -172,7 +173,7 @@ def test_what_can_t_take_the_rows_is_refused(
 ) -> None:
     with fresh_database.connect() as session:
         for statement in ["CREATE SCHEMA shop", *statements]:
-            session.execute(statement)  # type: ignore[call-overload]  # ours
+            session.execute(statement)
 
     with pytest.raises(RejectedError, match=r"^sink\.into: ") as raised:
         load(tables, numbered("a", pa.array(["x"])))

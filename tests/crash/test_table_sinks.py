@@ -1,12 +1,39 @@
-"""Workers of a sink that loads a table are killed, paused and not answered: each record is in the table once."""
+"""Workers of a sink that loads a table are killed, paused and not answered: each record is in the table once.
 
-from collections.abc import Iterator
+Log and destination are real Postgres databases, and workers are processes.
+"""
+
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
+from gobblin_assets.errors import GobblinError, RejectedError
+from gobblin_assets.failpoints import ArmedFailpoints, Failpoint, install
+from tests.crash.points import OF_A_SINK, OF_EXECUTION
+from tests.crash.test_sinks import kill_at
 from tests.support.postgres import Database
+from tests.support.shares import cross, rotating
+from tests.support.sink_lake import count_reached, start_sink_worker
+from tests.support.spark import wait_until
 from tests.support.table_sink import TableSinkLake, TableSinkWorld, variables_for
+
+OF_A_LOAD = (
+    Failpoint.STEP_BEFORE,
+    Failpoint.LOAD_COPIED,
+    Failpoint.LOAD_BEFORE_COMMIT,
+    Failpoint.LOAD_COMMITTED,
+    Failpoint.STEP_AFTER,
+)
+AROUND_A_LOAD = (
+    Failpoint.SEAL_COMMITTED,
+    Failpoint.MARKER_WRITTEN,
+    *OF_A_LOAD,
+    Failpoint.SYNCED_BEFORE_VERIFY,
+    Failpoint.VERIFIED_BEFORE_FINISH,
+    Failpoint.FINISH_COMMITTED,
+)
 
 
 @pytest.fixture
@@ -23,7 +50,195 @@ def world(lake: TableSinkLake) -> Iterator[TableSinkWorld]:
     opened.close()
 
 
-def test_each_record_is_in_the_table_once(world: TableSinkWorld) -> None:
+def test_every_point_of_a_load_is_reached(world: TableSinkWorld) -> None:
+    seen: set[Failpoint] = set()
+
+    with install(seen.add):
+        world.work()
+
+    world.check_exactly_once()
+    assert seen >= {*AROUND_A_LOAD, *OF_EXECUTION}
+
+
+@pytest.mark.parametrize(
+    ("point", "count"),
+    [
+        *((point, 1) for point in OF_A_LOAD),
+        *(rotating(point, 1) for point in OF_A_SINK),
+        *(rotating(point, 2) for point in OF_A_LOAD),
+    ],
+    ids=str,
+)
+def test_a_worker_killed_anywhere_is_gone_on_with_by_another(
+    lake: TableSinkLake, world: TableSinkWorld, point: Failpoint, count: int
+) -> None:
+    kill_at(lake, point, count)
+    world.expire()
+
     world.work()
 
     world.check_exactly_once()
+
+
+@pytest.mark.parametrize("count", [1, rotating(2), rotating(3)])
+def test_a_commit_without_an_answer_is_looked_up(lake: TableSinkLake, world: TableSinkWorld, count: int) -> None:
+    log = str(Path(lake.directory, "failpoints.log"))
+
+    with install(ArmedFailpoints(f"{Failpoint.LOAD_COMMITTED}=lose@{count}", log)):
+        world.work(lambda: count_reached(log) > 0 and world.is_published())
+
+    world.check_exactly_once()
+    assert not any("rests" in line for line in world.lines)
+
+
+@pytest.mark.parametrize(
+    "point", [Failpoint.LOAD_COPIED, Failpoint.LOAD_COMMITTED, rotating(Failpoint.STEP_AFTER)], ids=str
+)
+def test_a_zombie_that_wakes_up_loads_nothing(lake: TableSinkLake, world: TableSinkWorld, point: Failpoint) -> None:
+    zombie = start_sink_worker(lake, failpoint=f"{point}=stop")
+    zombie.wait_until_stopped()
+    world.expire()
+    world.work()
+    world.check_exactly_once()
+    before = world.marks()
+
+    zombie.wake_up()
+
+    assert zombie.wait() == 0, "the zombie crashed instead of giving up"
+    world.check_exactly_once()
+    assert world.marks() == before
+
+
+def test_a_zombie_that_holds_the_mark_is_waited_for_until_the_server_ends_it(
+    lake: TableSinkLake, world: TableSinkWorld
+) -> None:
+    zombie = start_sink_worker(lake, failpoint=f"{Failpoint.LOAD_BEFORE_COMMIT}=stop")
+    zombie.wait_until_stopped()
+    world.expire()
+    successor = start_sink_worker(lake)
+    wait_until(world.is_waited_for, "the successor's wait for the mark")
+
+    assert world.end_idle_sessions() == 1
+
+    assert successor.wait() == 0
+    world.check_exactly_once()
+    zombie.wake_up()
+    assert zombie.wait() == 0
+    world.check_exactly_once()
+
+
+@pytest.mark.parametrize(("first", "second"), cross(OF_A_LOAD, (Failpoint.RECOVERY_STARTED, *OF_A_LOAD)), ids=str)
+def test_a_recovery_killed_anywhere_is_completed_by_the_next(
+    lake: TableSinkLake, world: TableSinkWorld, first: Failpoint, second: Failpoint
+) -> None:
+    kill_at(lake, first)
+    world.expire()
+    kill_at(lake, second)
+    world.expire()
+
+    world.work()
+
+    world.check_exactly_once()
+
+
+@pytest.mark.parametrize("point", [Failpoint.SEAL_COMMITTED, Failpoint.STEP_BEFORE], ids=str)
+def test_what_is_not_loaded_can_be_abandoned(lake: TableSinkLake, world: TableSinkWorld, point: Failpoint) -> None:
+    kill_at(lake, point)
+    world.expire()
+
+    for sequence_id in world.open_sequences():
+        world.operations().abandon(sequence_id, reason="a test")
+
+    world.work()
+    world.check_exactly_once()
+
+
+def test_what_is_loaded_can_only_be_completed(lake: TableSinkLake, world: TableSinkWorld) -> None:
+    kill_at(lake, Failpoint.LOAD_COMMITTED)
+    world.expire()
+    loaded = {sequence_id for _lane, _version, recent, *_others in world.marks() for sequence_id in recent}
+    (sequence_id,) = loaded & set(world.open_sequences())
+
+    with pytest.raises(RejectedError, match="It can only be completed"):
+        world.operations().abandon(sequence_id, reason="a test")
+
+    world.work()
+    world.check_exactly_once()
+
+
+@pytest.mark.parametrize("point", [Failpoint.STEP_BEFORE, Failpoint.LOAD_COPIED], ids=str)
+def test_a_zombie_loads_nothing_that_was_abandoned(
+    lake: TableSinkLake, world: TableSinkWorld, point: Failpoint
+) -> None:
+    """It wakes up before anything else is published: only the mark stands in its way."""
+    zombie = start_sink_worker(lake, failpoint=f"{point}=stop")
+    zombie.wait_until_stopped()
+    world.expire()
+    sequences = world.open_sequences()
+    assert sequences
+    for sequence_id in sequences:
+        world.operations().abandon(sequence_id, reason="a test")
+
+    zombie.wake_up()
+
+    assert zombie.wait() == 0
+    world.check_exactly_once()
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        Failpoint.GIVE_UP_BEFORE_COMMIT,
+        Failpoint.ABANDON_RECORDED,
+        Failpoint.ABANDON_CAPTURED,
+        Failpoint.ABANDON_RETURNED,
+    ],
+    ids=str,
+)
+def test_an_abandonment_that_dies_is_repeated(lake: TableSinkLake, world: TableSinkWorld, point: Failpoint) -> None:
+    kill_at(lake, Failpoint.STEP_BEFORE)
+    world.expire()
+    sequence_id, *others = world.open_sequences()
+    with install(dying_at(point)), pytest.raises(DiedError):
+        world.operations().abandon(sequence_id, reason="a test")
+    world.expire()
+
+    for each in {sequence_id, *others} & set(world.open_sequences()):
+        world.operations().abandon(each, reason="a test")
+
+    world.work()
+    world.check_exactly_once()
+
+
+def test_what_the_mark_refuses_waits_for_a_person_who_is_told_to_abandon_it(
+    lake: TableSinkLake, world: TableSinkWorld
+) -> None:
+    """The abandonment died between the mark and the log."""
+    kill_at(lake, Failpoint.STEP_BEFORE)
+    world.expire()
+    sequence_id = world.open_sequences()[0]
+    with install(dying_at(Failpoint.ABANDON_RECORDED)), pytest.raises(DiedError):
+        world.operations().abandon(sequence_id, reason="a test")
+    with world.engine.begin() as connection:
+        connection.execute(text("UPDATE gobblin.commit_sequence SET state = 'PREPARED' WHERE state = 'ABANDONING'"))
+    world.expire()
+
+    with pytest.raises(GobblinError, match="says that the publication was given up"):
+        world.operations().resume(sequence_id)
+
+    for each in world.open_sequences():
+        world.operations().abandon(each, reason="a test")
+    world.work()
+    world.check_exactly_once()
+
+
+class DiedError(BaseException):
+    """The process is gone: no handler of the product runs."""
+
+
+def dying_at(point: Failpoint) -> Callable[[Failpoint], None]:
+    def die(reached: Failpoint) -> None:
+        if reached is point:
+            raise DiedError
+
+    return die

@@ -106,6 +106,11 @@ class SinkLake:
             log=LogSpec(fold_keep=0, fold_min=2, fold_age_s=0.0),
         )
 
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """How a process reaches the destination."""
+        return NO_VARIABLES
+
     def open_world(self) -> "SinkWorld":
         return SinkWorld(self)
 
@@ -288,7 +293,7 @@ def start_sink_worker(lake: SinkLake, *, failpoint: str = "", environment: Mappi
     ``environment``: how the worker reaches the destination.
     """
     log = Path(lake.directory, f"sink-failpoints-{next(_count)}.log")
-    process = FORKS.Process(target=_work, args=(lake, failpoint, str(log), dict(environment)))
+    process = FORKS.Process(target=_work, args=(lake, failpoint, str(log), {**lake.variables, **environment}))
     process.start()
     return Worker(process, log)
 

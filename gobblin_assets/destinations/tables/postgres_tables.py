@@ -144,10 +144,14 @@ class PostgresTables:
                     "were sealed",
                     hint="Nothing was loaded. Put the files back and resume, or abandon.",
                 )
-            moved = session.execute(_on(_MOVE_MARK, batch.mark), _name_batch(batch))
-            if moved.rowcount != 1:
-                raise ConflictError(f"{batch.mark} refuses sequence {batch.sequence_id}")
+            reach(Failpoint.LOAD_COPIED)
+            self._move_mark(session, batch)
             reach(Failpoint.LOAD_BEFORE_COMMIT)
+
+    def _move_mark(self, session: Session, batch: TableBatch) -> None:
+        """Compare and set. From here to the end of the transaction, the mark is locked."""
+        if session.execute(_on(_MOVE_MARK, batch.mark), _name_batch(batch)).rowcount != 1:
+            raise ConflictError(f"{batch.mark} refuses sequence {batch.sequence_id}")
 
     def give_up(self, batch: TableBatch) -> bool:
         self._ask(lambda session: _make_mark(session, batch))
