@@ -78,6 +78,8 @@ def read_dataset(
     found = port.find(job_name, name, role=role, partitions=partitions)
     if found is None:
         raise _refuse_unknown(port, job_name, name)
+    if role is Role.DATA:
+        _refuse_rows_elsewhere(port, job_name, name)
     schema = _schema_of(port, found, job_name, name, role)
     return _read(spark, found.segments, schema, job_name, name, role)
 
@@ -354,6 +356,16 @@ def _merge_found(found: PublishedSet) -> t.StructType:
         if not own:
             raise
         return merge_schemas(parse_schema(each) for each in own)
+
+
+def _refuse_rows_elsewhere(port: PublishedFiles, job: JobName, urn: DatasetUrn) -> None:
+    found = port.find_rows_elsewhere(job, urn)
+    if found is not None:
+        raise RejectedError(
+            f"{urn!a} of job {job} has {found.row_count:,} rows in {found.uri}, and they are in no file",
+            field="urn",
+            hint="Read them there, by Spark's JDBC reader or any other client.",
+        )
 
 
 def _refuse_unknown(port: PublishedFiles, job: JobName, urn: DatasetUrn) -> RejectedError:

@@ -4,18 +4,21 @@ Log and destination are real Postgres databases, and workers are processes.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from sqlalchemy import text
 
+from gobblin_assets.commit.published.port import RowsElsewhere
 from gobblin_assets.errors import GobblinError, RejectedError
 from gobblin_assets.failpoints import ArmedFailpoints, Failpoint, install
+from gobblin_assets.model.urn import JobName, Role
 from tests.crash.points import OF_A_SINK, OF_EXECUTION
 from tests.crash.test_sinks import kill_at
 from tests.support.postgres import Database
 from tests.support.shares import cross, rotating
-from tests.support.sink_lake import count_reached, start_sink_worker
+from tests.support.sink_lake import JOB, URN, count_reached, start_sink_worker
 from tests.support.spark import wait_until
 from tests.support.table_sink import TableSinkLake, TableSinkWorld, variables_for
 
@@ -230,6 +233,31 @@ def test_what_the_mark_refuses_waits_for_a_person_who_is_told_to_abandon_it(
         world.operations().abandon(each, reason="a test")
     world.work()
     world.check_exactly_once()
+
+
+def test_a_database_that_lost_rows_is_not_loaded_any_more(lake: TableSinkLake, world: TableSinkWorld) -> None:
+    world.work()
+    with lake.database.connect() as session:
+        session.execute("DROP SCHEMA shop CASCADE")
+        session.execute("DROP SCHEMA marks CASCADE")
+    longer = replace(lake, epoch_count=lake.epoch_count + 1)
+    again = longer.open_world()
+
+    again.work(lambda: any("rests" in line for line in again.lines))
+
+    assert any("restored from an older backup" in line for line in again.lines)
+    assert again.marks() == []
+    again.close()
+
+
+def test_what_is_folded_still_says_how_many_rows_are_elsewhere(lake: TableSinkLake, world: TableSinkWorld) -> None:
+    query = "SELECT count(*) FROM gobblin.segment WHERE role = 'data' AND sealed"
+    world.work(lambda: world.is_published() and int(str(world.scalar(query))) <= lake.lanes)
+    expected = sum(count for (role, *_), count in world.expected().items() if role == Role.DATA)
+
+    found = world.stores.published.find_rows_elsewhere(JobName(JOB), URN)
+
+    assert found == RowsElsewhere("jdbc:warehouse/shop.records", expected)
 
 
 class DiedError(BaseException):

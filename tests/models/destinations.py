@@ -145,6 +145,8 @@ class TableLoads(Loads):
                     yield world, Executor(Do.FINISH)
                 case StepVerdict.DO:
                     yield world, Executor(Do.WRITE)
+                case _:
+                    pass
         elif mover.do is Do.WRITE:
             yield from self.write(world)
         else:
@@ -227,6 +229,8 @@ class TopicLoads(Loads):
                 yield world, Executor(Do.FINISH)
             case StepVerdict.DO:
                 yield world, mover._replace(do=Do.BEGIN)
+            case _:
+                pass
 
     def bar(self, world: Destination) -> Iterator[Move]:
         """By a producer of its own: its epoch fences what was open."""
@@ -271,6 +275,8 @@ class SnapshotLoads(Loads):
                     yield world, Executor(Do.FINISH)
                 case StepVerdict.DO:
                     yield world, Executor(Do.WRITE, snapshot=world.snapshot)
+                case _:
+                    pass
         elif self.may_append(world, mover):
             after = self.written(world._replace(snapshot=world.snapshot + 1))
             yield after, Executor(Do.FINISH)

@@ -74,6 +74,8 @@ class TableSinkWorld(SinkWorld):
     def marks(self) -> list[tuple[Any, ...]]:
         """The marks of all lanes, without the time of their change."""
         with self.lake.database.connect() as session:
+            if session.execute("SELECT to_regclass('marks.gobblin_lane')").fetchone() == (None,):
+                return []
             return session.execute(
                 "SELECT lane, version, recent, given_up, loaded_rows FROM marks.gobblin_lane ORDER BY lane"
             ).fetchall()

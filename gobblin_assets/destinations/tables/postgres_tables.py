@@ -45,6 +45,10 @@ _MAKE_MARKS: Final = """
 """
 _OF_LANE: Final = "destination = %(destination)s AND job = %(job)s AND dataset = %(dataset)s AND lane = %(lane)s"
 _FIND_MARK: Final = f"SELECT version, recent::text[], given_up::text[] FROM {{marks}} WHERE {_OF_LANE}"
+_COUNT_LOADED: Final = """
+    SELECT coalesce(sum(loaded_rows), 0) FROM {marks}
+     WHERE destination = %(destination)s AND job = %(job)s AND dataset = %(dataset)s
+"""
 _ADD_MARK: Final = """
     INSERT INTO {marks} (destination, job, dataset, lane, table_name)
     VALUES (%(destination)s, %(job)s, %(dataset)s, %(lane)s, %(table_name)s) ON CONFLICT DO NOTHING
@@ -112,6 +116,14 @@ class PostgresTables:
         except _NoTableError:
             return None
         return None if found is None else LaneMark(found[0], tuple(found[1]), tuple(found[2]))
+
+    def count_loaded(self, place: MarkPlace) -> int:
+        """The rows that all lanes of the dataset have loaded, whichever lane ``place`` is of."""
+        try:
+            row = self._ask(lambda session: session.execute(_on(_COUNT_LOADED, place), _name_lane(place)).fetchone())
+        except _NoTableError:
+            return 0
+        return int(row[0]) if row is not None else 0
 
     def prepare_table(self, batch: TableBatch, columns: pa.Schema) -> None:
         wanted = {name: column_type(kind) for name, kind in zip(columns.names, columns.types, strict=True)}
