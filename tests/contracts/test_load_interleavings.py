@@ -15,7 +15,7 @@ import pytest
 
 from gobblin_assets.commit.steps import StepVerdict
 from gobblin_assets.destinations.tables.database_address import DatabaseAddress, read_address
-from gobblin_assets.destinations.tables.marks import MarkPlace, TableBatch, TableName, decide_load
+from gobblin_assets.destinations.tables.marks import LoadedTable, MarkPlace, TableBatch, decide_load
 from gobblin_assets.destinations.tables.postgres_tables import PostgresTables
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.failpoints import AcknowledgementLost, Failpoint, install
@@ -23,7 +23,7 @@ from tests.contracts import load_mutants as mutants
 from tests.support.postgres import Database
 from tests.support.table_sink import CONNECTION, variables_for
 
-TABLE = TableName("shop", "orders")
+TABLE = LoadedTable("shop", "orders")
 ROWS = pa.record_batch([pa.array([1, 2, 3])], names=["n"])
 POINTS = (Failpoint.LOAD_COPIED, Failpoint.LOAD_BEFORE_COMMIT, Failpoint.LOAD_COMMITTED)
 WAYS = ("dies", "is not answered", "is overtaken", "is given up")

@@ -11,13 +11,13 @@ import pyarrow as pa
 import pytest
 
 from gobblin_assets.destinations.tables.database_address import read_address
-from gobblin_assets.destinations.tables.marks import MarkPlace, TableBatch, TableName
+from gobblin_assets.destinations.tables.marks import LoadedTable, MarkPlace, TableBatch
 from gobblin_assets.destinations.tables.postgres_tables import PostgresTables
 from gobblin_assets.errors import RejectedError
 from tests.support.postgres import Database
 from tests.support.table_sink import CONNECTION, variables_for
 
-TABLE = TableName("shop", "Order rows")
+TABLE = LoadedTable("shop", "Order rows")
 PLACE = MarkPlace("marks", "root", "job", "orders", 0)
 TEXTS = [
     "",

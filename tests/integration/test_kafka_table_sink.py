@@ -92,6 +92,11 @@ def test_workers_load_each_record_once_while_workers_and_sessions_are_killed(sho
     shop.check_end()
     verified = shop.begin("verify")
     assert verified.end() == 0, verified.said
+    with shop.database.connect() as session:
+        session.execute("UPDATE gobblin_marks.gobblin_lane SET loaded_rows = 0")
+    verified = shop.begin("verify", options=["--checksums"])
+    assert verified.end() == 1, verified.said
+    assert "rows were published, and the marks say that 0 were loaded" in verified.said.replace("\n", " ")
     ran = shop.begin("run")
     assert ran.end() == 2, ran.said
     assert "sink.into" in ran.said

@@ -8,7 +8,7 @@ from typing import Any
 from gobblin_assets.commit.operations import LogOperations
 from gobblin_assets.destinations.registry import DestinationRequest, open_table_destination
 from gobblin_assets.destinations.tables.database_address import variable_of
-from gobblin_assets.destinations.tables.marks import TableName
+from gobblin_assets.destinations.tables.marks import LoadedTable
 from gobblin_assets.destinations.tables.table_destination import TablesPlace
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.clock import SystemClock
@@ -21,7 +21,7 @@ from tests.support.random_logs import Records
 from tests.support.sink_lake import URN, SinkLake, SinkWorld
 
 CONNECTION = "warehouse"
-TABLE = TableName("shop", "records")
+TABLE = LoadedTable("shop", "records")
 MARKS_SCHEMA = "marks"
 
 

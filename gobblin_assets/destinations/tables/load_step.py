@@ -22,7 +22,7 @@ from gobblin_assets.commit.steps import (
     StepVerdict,
     UndoOutcome,
 )
-from gobblin_assets.destinations.tables.marks import LaneMark, MarkPlace, TableBatch, TableName, decide_load
+from gobblin_assets.destinations.tables.marks import LaneMark, LoadedTable, MarkPlace, TableBatch, decide_load
 from gobblin_assets.destinations.tables.postgres_tables import open_tables
 from gobblin_assets.model.files import DataFile, FileIdentity
 
@@ -153,7 +153,7 @@ def _write(step: LoadTable) -> Mapping[str, object]:
 def _read(stored: Mapping[str, Any]) -> LoadTable:
     files = tuple(DataFile(name, FileIdentity(*identity), rows) for name, rows, *identity in stored["files"])
     batch = TableBatch(
-        TableName(*stored["table"]),
+        LoadedTable(*stored["table"]),
         MarkPlace(*stored["mark"]),
         stored["version"],
         stored["sequence"],

@@ -10,7 +10,7 @@ RECENT_MAX: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class TableName:
+class LoadedTable:
     """A table in the database of a connection."""
 
     schema: str
@@ -46,7 +46,7 @@ MARKS: Final = "gobblin_lane"
 class TableBatch:
     """What a publication loads. ``version``: the lane's, as the publication makes it. ``sequence_id``: as text."""
 
-    table: TableName
+    table: LoadedTable
     mark: MarkPlace
     version: int
     sequence_id: str

@@ -24,9 +24,9 @@ from gobblin_assets.destinations.tables.marks import (
     MARKS,
     RECENT_MAX,
     LaneMark,
+    LoadedTable,
     MarkPlace,
     TableBatch,
-    TableName,
     decide_load,
 )
 from gobblin_assets.errors import ConflictError, CorruptionError, RejectedError, RetryableError
@@ -99,7 +99,7 @@ class PostgresTables:
                 self._session.close()
             self._session = None
 
-    def require(self, tables: Iterable[TableName]) -> None:
+    def require(self, tables: Iterable[LoadedTable]) -> None:
         """Connect, and raise if the database or one of the tables can't be loaded."""
         if self._ask(lambda session: session.execute("SELECT pg_is_in_recovery()").fetchone()) != (False,):
             raise RejectedError(
@@ -121,6 +121,15 @@ class PostgresTables:
         """The rows that all lanes of the dataset have loaded, whichever lane ``place`` is of."""
         try:
             row = self._ask(lambda session: session.execute(_on(_COUNT_LOADED, place), _name_lane(place)).fetchone())
+        except _NoTableError:
+            return 0
+        return int(row[0]) if row is not None else 0
+
+    def count_rows(self, table: LoadedTable) -> int:
+        """How many rows the table has, whoever wrote them. Reads all of it."""
+        statement = sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier(table.schema, table.table))
+        try:
+            row = self._ask(lambda session: session.execute(statement).fetchone())
         except _NoTableError:
             return 0
         return int(row[0]) if row is not None else 0
@@ -235,7 +244,7 @@ def _name_batch(batch: TableBatch) -> dict[str, object]:
     }
 
 
-def _copy(session: Session, table: TableName, rows: Iterable[pa.RecordBatch]) -> int:
+def _copy(session: Session, table: LoadedTable, rows: Iterable[pa.RecordBatch]) -> int:
     """Add the rows in the open transaction. Returns how many the server has added."""
     count = 0
     with session.cursor() as cursor:
@@ -250,7 +259,7 @@ def _copy(session: Session, table: TableName, rows: Iterable[pa.RecordBatch]) ->
     return count
 
 
-def _find_columns(session: Session, table: TableName) -> dict[str, _Column] | None:
+def _find_columns(session: Session, table: LoadedTable) -> dict[str, _Column] | None:
     """The columns of a table; None: there is no table."""
     rows = session.execute(_COLUMNS, (table.schema, table.table)).fetchall()
     if not rows:
@@ -264,7 +273,7 @@ def _find_columns(session: Session, table: TableName) -> dict[str, _Column] | No
     return {name: _Column(*column) for _is_table, name, *column in rows if name is not None}
 
 
-def _make_table(session: Session, table: TableName, wanted: Mapping[str, str]) -> dict[str, _Column]:
+def _make_table(session: Session, table: LoadedTable, wanted: Mapping[str, str]) -> dict[str, _Column]:
     """Make the table, or the columns that it lacks."""
     name = sql.Identifier(table.schema, table.table)
     with session.transaction():
@@ -296,7 +305,7 @@ def _make_schema(session: Session, schema: str) -> None:
 def _make_mark(session: Session, batch: TableBatch) -> None:
     """The table of marks, and the lane's row, unless they exist."""
     place = batch.mark
-    if _find_columns(session, TableName(place.schema, MARKS)) is None:
+    if _find_columns(session, LoadedTable(place.schema, MARKS)) is None:
         with session.transaction():
             session.execute(_MAKING)
             _make_schema(session, place.schema)
@@ -304,7 +313,7 @@ def _make_mark(session: Session, batch: TableBatch) -> None:
     session.execute(_on(_ADD_MARK, place), _name_batch(batch))
 
 
-def _require_names(table: TableName, wanted: Mapping[str, str]) -> None:
+def _require_names(table: LoadedTable, wanted: Mapping[str, str]) -> None:
     for name in wanted:
         if len(name.encode()) > NAME_BYTES_MAX or not name or "\0" in name:
             raise RejectedError(
@@ -314,7 +323,7 @@ def _require_names(table: TableName, wanted: Mapping[str, str]) -> None:
             )
 
 
-def _require_columns(table: TableName, wanted: Mapping[str, str], found: Mapping[str, _Column]) -> None:
+def _require_columns(table: LoadedTable, wanted: Mapping[str, str], found: Mapping[str, _Column]) -> None:
     for name, kind in wanted.items():
         if found[name].is_generated or not holds(found[name].kind, kind):
             raise RejectedError(

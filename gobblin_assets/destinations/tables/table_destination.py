@@ -7,7 +7,7 @@ from gobblin_assets.commit.destination import StorageMismatchError
 from gobblin_assets.commit.steps import CommitStep
 from gobblin_assets.destinations.posix import PosixDestination
 from gobblin_assets.destinations.tables.load_step import LoadTable
-from gobblin_assets.destinations.tables.marks import MarkPlace, TableBatch, TableName
+from gobblin_assets.destinations.tables.marks import LoadedTable, MarkPlace, TableBatch
 from gobblin_assets.destinations.tables.postgres_tables import open_tables
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.model.files import DataFile
@@ -22,7 +22,7 @@ class TablesPlace:
     """``connection``: the name of the database's. ``tables``: the table of each dataset. ``marks_schema``: of marks."""
 
     connection: str
-    tables: Mapping[DatasetUrn, TableName]
+    tables: Mapping[DatasetUrn, LoadedTable]
     marks_schema: str
 
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from gobblin_assets.destinations.tables.column_types import NAME_BYTES_MAX
 from gobblin_assets.destinations.tables.database_address import read_address
-from gobblin_assets.destinations.tables.marks import TableName
+from gobblin_assets.destinations.tables.marks import LoadedTable
 from gobblin_assets.destinations.tables.table_destination import TablesPlace
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.file_formats import FileFormat
@@ -28,10 +28,10 @@ def choose_tables(job: JobSpec, specs: Mapping[DatasetUrn, DatasetSpec]) -> Tabl
             hint="Leave it out: staged files are Parquet.",
         )
     read_address(into.connection)
-    chosen: dict[TableName, DatasetUrn] = {}
+    chosen: dict[LoadedTable, DatasetUrn] = {}
     for urn, spec in specs.items():
         _refuse_directories(urn, spec)
-        table = TableName(into.tables_schema, _UNUSUAL.sub("_", urn))
+        table = LoadedTable(into.tables_schema, _UNUSUAL.sub("_", urn))
         if len(table.table) > NAME_BYTES_MAX:
             raise RejectedError(
                 f"the table of {urn} would be {table}, and names have at most {NAME_BYTES_MAX} bytes",
