@@ -43,7 +43,9 @@ def verify(
     """Compare the ledger with storage: missing, damaged or replaced files, and files that nobody published.
 
     Of tables that a sink loads: whether the marks in the database have all rows; with --checksums, whether the tables
-    have as many. Of copies: whether each name holds what was published last; files of others may stand there, and are not reported.
+    have as many. Of copies: whether each name holds what was published last; files of others may stand there, and are
+    not reported.
+
     Changes nothing. The exit code is 1 if there is a fault. With --job alone, the log gives the job's datasets and
     destination.
     """

@@ -4,6 +4,7 @@ Log and destination are real Postgres databases, and workers are processes.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,12 +12,16 @@ import pytest
 from sqlalchemy import text
 
 from gobblin_assets.commit.published.port import RowsElsewhere
-from gobblin_assets.errors import GobblinError, RejectedError
+from gobblin_assets.commit.reconciliation import Way
+from gobblin_assets.db.embedded import EmbeddedServer
+from gobblin_assets.errors import ConflictError, GobblinError, RejectedError
 from gobblin_assets.failpoints import ArmedFailpoints, Failpoint, install
 from gobblin_assets.model.urn import JobName, Role
 from tests.crash.points import OF_A_SINK, OF_EXECUTION
-from tests.crash.test_sinks import kill_at
+from tests.crash.test_lane_adoption import reconcile
+from tests.crash.test_sinks import kill_at, some_published
 from tests.support.postgres import Database
+from tests.support.restoring import copied
 from tests.support.shares import cross, rotating
 from tests.support.sink_lake import JOB, URN, count_reached, start_sink_worker
 from tests.support.spark import wait_until
@@ -248,6 +253,26 @@ def test_a_database_that_lost_rows_is_not_loaded_any_more(lake: TableSinkLake, w
     assert any("restored from an older backup" in line for line in again.lines)
     assert again.marks() == []
     again.close()
+
+
+def test_a_restored_log_adopts_what_was_loaded_since_and_loads_nothing_again(
+    lake: TableSinkLake, world: TableSinkWorld, server: EmbeddedServer
+) -> None:
+    """Setting it aside would read the rows again: that is refused."""
+    world.work(some_published(world))
+    world.engine.dispose()
+    with copied(server, lake.database_url) as url, closing(replace(lake, database_url=url).open_world()) as restored:
+        world.work()
+        marks = world.marks()
+
+        with pytest.raises(ConflictError, match="complete the publication instead"):
+            reconcile(restored, Way.SET_ASIDE)
+        restored.expire()
+        reconcile(restored)
+
+        restored.work()
+        restored.check_exactly_once()
+        assert restored.marks() == marks
 
 
 def test_what_is_folded_still_says_how_many_rows_are_elsewhere(lake: TableSinkLake, world: TableSinkWorld) -> None:

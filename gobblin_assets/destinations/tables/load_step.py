@@ -112,7 +112,7 @@ class LoadTable(CommitStep):
             return StepFault(
                 str(batch.table),
                 f"has the rows of sequence {batch.sequence_id}",
-                "Rows that were loaded are not taken back: resume the publication, which completes it.",
+                "Rows that were loaded are not taken back: complete the publication instead.",
             )
         if batch.sequence_id in mark.given_up:
             return StepFault(str(batch.mark), "says that the publication was given up", "Abandon it.")
