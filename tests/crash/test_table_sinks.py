@@ -265,7 +265,7 @@ def test_a_restored_log_adopts_what_was_loaded_since_and_loads_nothing_again(
         world.work()
         marks = world.marks()
 
-        with pytest.raises(ConflictError, match="complete the publication instead"):
+        with pytest.raises(ConflictError, match="are loaded, and are not taken back"):
             reconcile(restored, Way.SET_ASIDE)
         restored.expire()
         reconcile(restored)
