@@ -6,10 +6,12 @@ paused between the mark and the COMMIT is ended by the server.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
+from operator import itemgetter
 from typing import Final, LiteralString, TypeVar
 
 import psycopg
@@ -248,15 +250,34 @@ def _copy(session: Session, table: LoadedTable, rows: Iterable[pa.RecordBatch]) 
     """Add the rows in the open transaction. Returns how many the server has added."""
     count = 0
     with session.cursor() as cursor:
-        for names, some in groupby(rows, key=lambda batch: tuple(batch.schema.names)):
+        for names, some in groupby(_write_ahead(rows), key=itemgetter(0)):
             statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT text)").format(
                 sql.Identifier(table.schema, table.table), sql.SQL(", ").join(map(sql.Identifier, names))
             )
             with cursor.copy(statement) as copy:
-                for batch in some:
-                    copy.write(write_copy_text(batch))
+                for _names, lines in some:
+                    copy.write(lines)
             count += cursor.rowcount
     return count
+
+
+_Lines = tuple[tuple[str, ...], bytes]
+"""The names of columns, and rows as COPY takes them."""
+
+
+def _write_ahead(rows: Iterable[pa.RecordBatch]) -> Iterator[_Lines]:
+    """The next rows are read and written as text while the server takes those before them."""
+    batches = iter(rows)
+
+    def write_next() -> _Lines | None:
+        batch = next(batches, None)
+        return None if batch is None else (tuple(batch.schema.names), write_copy_text(batch))
+
+    with ThreadPoolExecutor(1, thread_name_prefix="copy") as pool:
+        waiting = pool.submit(write_next)
+        while (found := waiting.result()) is not None:
+            waiting = pool.submit(write_next)
+            yield found
 
 
 def _find_columns(session: Session, table: LoadedTable) -> dict[str, _Column] | None:
