@@ -1,6 +1,8 @@
 """The schemas of a dataset by any store's log: those of its active files, else the last one recorded."""
 
-from gobblin_assets.commit.published.port import ActiveSchema
+from dataclasses import replace
+
+from gobblin_assets.commit.published.port import ActiveSchema, RowsElsewhere
 from gobblin_assets.commit.segment import encode_empty
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from tests.support.commit_log import JOB, LogWorld, make_segments, staged_of
@@ -71,3 +73,34 @@ def test_the_schemas_of_active_files_are_found_with_where_they_are(log: LogWorld
         "items": [ActiveSchema({"name": "other"}, "")]
     }
     assert log.published.find_active_schemas(OTHER_JOB, [DatasetUrn("items")]) == {}
+
+
+def test_rows_in_no_file_are_counted_with_where_they_are(log: LogWorld) -> None:
+    lease = log.take(log.register("orders"))
+
+    def publish(rows: int, *, role: Role = Role.DATA, finish: bool = True) -> None:
+        new = log.begin(lease)
+        attempt = log.register_attempt(new)
+        empty = encode_empty(role=role, partition="", file_schema={"name": "one"})
+        staged = staged_of(attempt, (replace(empty, row_count=rows),))
+        log.commits.stage(staged)
+        order = log.order(new, [staged])
+        log.commits.seal(replace(order, details={**order.details, "uri": "jdbc:warehouse/public.orders"}))
+        if finish:
+            log.commits.finish(new.sequence_id, fence=lease.fence)
+
+    assert log.published.find_rows_elsewhere(JOB, DatasetUrn("orders")) is None
+    publish(0)
+    publish(5, role=Role.QUARANTINE)
+    assert log.published.find_rows_elsewhere(JOB, DatasetUrn("orders")) is None
+    publish(3)
+    publish(4)
+    publish(5, finish=False)
+
+    assert log.published.find_rows_elsewhere(JOB, DatasetUrn("orders")) == RowsElsewhere(
+        "jdbc:warehouse/public.orders", 7
+    )
+    found = log.published.find(JOB, DatasetUrn("orders"), role=Role.DATA)
+    assert found is not None
+    assert found.segments == ()
+    assert log.published.find_rows_elsewhere(OTHER_JOB, DatasetUrn("orders")) is None

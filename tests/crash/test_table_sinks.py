@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
+from gobblin_assets.commit.driver import PUBLISH_TRIES_MAX
 from gobblin_assets.commit.published.port import RowsElsewhere
 from gobblin_assets.commit.reconciliation import Way
 from gobblin_assets.db.embedded import EmbeddedServer
+from gobblin_assets.destinations.tables.database_address import variable_of
 from gobblin_assets.errors import ConflictError, GobblinError, RejectedError
 from gobblin_assets.failpoints import ArmedFailpoints, Failpoint, install
 from gobblin_assets.model.urn import JobName, Role
@@ -25,7 +27,7 @@ from tests.support.restoring import copied
 from tests.support.shares import cross, rotating
 from tests.support.sink_lake import JOB, URN, count_reached, start_sink_worker
 from tests.support.spark import wait_until
-from tests.support.table_sink import TableSinkLake, TableSinkWorld, variables_for
+from tests.support.table_sink import CONNECTION, TableSinkLake, TableSinkWorld, variables_for
 
 OF_A_LOAD = (
     Failpoint.STEP_BEFORE,
@@ -253,6 +255,27 @@ def test_a_database_that_lost_rows_is_not_loaded_any_more(lake: TableSinkLake, w
     assert any("restored from an older backup" in line for line in again.lines)
     assert again.marks() == []
     again.close()
+
+
+def test_a_database_that_is_away_for_long_blocks_nothing(
+    lake: TableSinkLake, world: TableSinkWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More failures than a publication has tries. Workers rest, and go on by themselves."""
+
+    def go_away(reached: Failpoint) -> None:
+        if reached is Failpoint.STAGED_BEFORE_SEAL:
+            monkeypatch.setenv(variable_of(CONNECTION, "URL"), "jdbc:postgresql://127.0.0.1:1/gone")
+
+    def has_failed_often() -> bool:
+        return sum("is out of reach" in line for line in world.lines) > lake.lanes * PUBLISH_TRIES_MAX
+
+    with install(go_away):
+        world.work(has_failed_often)
+    monkeypatch.setenv(variable_of(CONNECTION, "URL"), lake.database.jdbc_url)
+
+    world.work()
+
+    world.check_exactly_once()
 
 
 def test_a_restored_log_adopts_what_was_loaded_since_and_loads_nothing_again(

@@ -8,7 +8,7 @@ from typing import Any, Final
 import psycopg
 
 from gobblin_assets.db.jdbc_url import plan_libpq
-from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
+from gobblin_assets.errors import GobblinError, OutcomeUnknownError, RejectedError, RetryableError
 
 _POSTGRES: Final = "jdbc:postgresql:"
 
@@ -25,6 +25,9 @@ _SETTINGS: Final = (
 
 _BOUNDED: Final = "SELECT set_config(name, '1800s', false) FROM pg_settings WHERE name = 'transaction_timeout'"
 """Where the server has it: a process that is paused while it copies holds the lock of a table for so long at most."""
+
+_OUT_OF_REACH: Final = ("08", "57P", "53300")
+"""States of a lost connection, of a server that starts or ends, and of one that takes no more connections."""
 
 Session = psycopg.Connection[tuple[Any, ...]]
 
@@ -57,7 +60,7 @@ class DatabaseAddress:
         return session
 
     def judge(self, error: psycopg.Error) -> GobblinError:
-        """RejectedError for what a person can correct, RetryableError for what may pass by itself.
+        """RejectedError for what a person can correct, OutcomeUnknownError for a lost connection, else RetryableError.
 
         Without the error itself: its details may hold values of rows.
         """
@@ -87,9 +90,15 @@ class DatabaseAddress:
                 "such rows, and abandon it.",
                 sqlstate=state,
             )
+        if not state or state.startswith(_OUT_OF_REACH):
+            # Not counted as a failed try: however long the database is away, nobody has to unblock anything.
+            return OutcomeUnknownError(
+                f"the database of the connection {self.name!r} is out of reach, and only it knows what it has: {said}",
+                hint=f"Check {variable_of(self.name, 'URL')}, and that the server runs. It is asked again.",
+                sqlstate=state,
+            )
         return RetryableError(
             f"the database of the connection {self.name!r} failed: {said}",
-            hint=f"Check {variable_of(self.name, 'URL')}, and that the server runs.",
             sqlstate=state,
         )
 

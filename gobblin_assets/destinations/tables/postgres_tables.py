@@ -31,7 +31,7 @@ from gobblin_assets.destinations.tables.marks import (
     TableBatch,
     decide_load,
 )
-from gobblin_assets.errors import ConflictError, CorruptionError, RejectedError, RetryableError
+from gobblin_assets.errors import ConflictError, CorruptionError, OutcomeUnknownError, RejectedError, RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
 
 T = TypeVar("T")
@@ -151,7 +151,7 @@ class PostgresTables:
         try:
             self._load(batch, rows)
             reach(Failpoint.LOAD_COMMITTED)
-        except (RetryableError, ConnectionError):
+        except (OutcomeUnknownError, RetryableError, ConnectionError):
             # The answer to a COMMIT may be lost on its way.
             self.close()
             mark = self.find_mark(batch.mark)

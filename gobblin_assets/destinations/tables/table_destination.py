@@ -8,7 +8,7 @@ from gobblin_assets.commit.steps import CommitStep
 from gobblin_assets.destinations.posix import PosixDestination
 from gobblin_assets.destinations.tables.load_step import LoadTable
 from gobblin_assets.destinations.tables.marks import LoadedTable, MarkPlace, TableBatch
-from gobblin_assets.destinations.tables.postgres_tables import open_tables
+from gobblin_assets.destinations.tables.postgres_tables import PostgresTables, open_tables
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.model.files import DataFile
 from gobblin_assets.model.urn import DatasetUrn, Role
@@ -43,14 +43,18 @@ class TableDestination(PosixDestination):
         errors = dict(PosixDestination.check_logs(self, leases))
         with open_tables(self.place.connection) as tables:
             for urn in leases.keys() - errors.keys():
-                # The log first: a load is in the database before the log has it.
-                published = self.stores.published.find_rows_elsewhere(self.job, urn)
-                if published is None:
-                    continue
-                loaded = tables.count_loaded(self._mark_of(urn, 0))
-                if loaded < published.row_count:
-                    errors[urn] = _behind(urn, self.place, loaded, published.row_count)
+                try:
+                    self._require_loaded(tables, urn)
+                except GobblinError as error:
+                    errors[urn] = error
         return errors
+
+    def _require_loaded(self, tables: PostgresTables, urn: DatasetUrn) -> None:
+        # The log first: a load is in the database before the log has it.
+        published = self.stores.published.find_rows_elsewhere(self.job, urn)
+        loaded = 0 if published is None else tables.count_loaded(self._mark_of(urn, 0))
+        if published is not None and loaded < published.row_count:
+            raise _behind(urn, self.place, loaded, published.row_count)
 
     def uri_of(self, urn: DatasetUrn, role: Role) -> str:
         if role is not Role.DATA:
