@@ -12,6 +12,7 @@ import click
 from gobblin_assets.cli.connections import SparkChoice, job_file_argument, spark_options
 from gobblin_assets.cli.exit_codes import EXIT_FAILED
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
+from gobblin_assets.cli.recopying import recopy
 from gobblin_assets.errors import RetryableError
 from gobblin_assets.jobs.ingest.running import read_job
 from gobblin_assets.jobs.sink.lane_shares import lanes_in_use
@@ -41,6 +42,8 @@ class _LaneLine(NamedTuple):
 def sink() -> None:
     """Sinks: several workers publish the job's topics at once, each record exactly once."""
 
+
+sink.add_command(recopy)
 
 _dataset_option = click.option(
     "--dataset", "datasets", multiple=True, metavar="URN", help="One of the job's; may be repeated."

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -93,6 +93,18 @@ class EpochSource(Protocol):
         """A reader of this log, before any vnode is assigned to it. ``starts``: of all datasets of its stream.
 
         Of a stream, the caller holds all lanes that anybody holds. ``say`` is told what the reader waits for.
+        """
+        ...
+
+
+@runtime_checkable
+class CopiedLog(Protocol):
+    """An ``EpochSource`` whose vnodes begin with a copy of what is there already."""
+
+    def begin_copy(self, state: DatasetState) -> LogStart:
+        """The vnode of the next copy. Its watermark is its position if it was begun already, and is not made yet.
+
+        RejectedError if there is nothing to copy, or the log can't be followed from the copy on.
         """
         ...
 

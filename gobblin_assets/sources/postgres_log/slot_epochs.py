@@ -1,6 +1,7 @@
 """The change log of one table as a sink's log, and the reader of the slot that all tables of the job share."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from gobblin_assets.errors import CorruptionError
 from gobblin_assets.model.state import DatasetState
@@ -12,6 +13,7 @@ from gobblin_assets.sources.postgres_log.log_starts import (
     TO_COPY,
     LogPlace,
     TableStart,
+    decide_copy,
     decide_start,
     require_server,
     require_table,
@@ -19,6 +21,9 @@ from gobblin_assets.sources.postgres_log.log_starts import (
 )
 from gobblin_assets.sources.postgres_log.postgres_log_spec import PostgresLogSourceSpec
 from gobblin_assets.sources.postgres_log.server_state import (
+    PublishedTable,
+    ServerState,
+    SlotState,
     find_publication,
     find_slot,
     log_families,
@@ -30,8 +35,18 @@ from gobblin_assets.sources.postgres_log.table_decoder import TableDecoder
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 
 
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What the server says now."""
+
+    server: ServerState
+    slot: SlotState | None
+    table: PublishedTable
+    place: LogPlace
+
+
 class SlotEpochs:
-    """``EpochSource`` of one table."""
+    """``EpochSource`` and ``CopiedLog`` of one table."""
 
     def __init__(
         self,
@@ -58,16 +73,9 @@ class SlotEpochs:
 
     def find_start(self, state: DatasetState) -> LogStart:
         source, urn = self._source, self._urn
-        name = parse_table_name(self._dataset.table or urn, field=f"datasets[{urn}].table")
-        slot_name = source.slot_of(self._job.job)
-        with open_log_session(self._connection) as session, log_families(self._connection):
-            server = look_at_server(session)
-            publication = find_publication(session, source.publication)
-            slot = find_slot(session, slot_name)
-        found = require_server(server, source.publication, publication, where=f"connections[{self._connection.name}]")
-        table = require_table(urn, TableName(name.schema or "public", name.table), source.publication, found)
-        place = LogPlace(slot_name, source.publication, server.system_id, server.timeline or 0)
-        decision = decide_start(urn, table, state, server, slot, place)
+        look = self._look()
+        table, place = look.table, look.place
+        decision = decide_start(urn, table, state, look.server, look.slot, place)
         if state.published_columns is not None:
             self._decoder.learn(state.published_columns)
         vnode = vnode_of(table.name, decision.copy)
@@ -89,6 +97,26 @@ class SlotEpochs:
         )
         return LogStart(
             {vnode: VnodeStart(position, decision.watermark)}, facts=decision.facts, notes=tuple(notes), memory=start
+        )
+
+    def begin_copy(self, state: DatasetState) -> LogStart:
+        look = self._look()
+        copy, is_begun = decide_copy(self._urn, look.table, state, look.slot, look.place)
+        return LogStart({vnode_of(look.table.name, copy): VnodeStart(TO_COPY, TO_COPY if is_begun else None)})
+
+    def _look(self) -> "_Look":
+        """RejectedError if the server, the publication or the table can't be followed."""
+        source, urn = self._source, self._urn
+        name = parse_table_name(self._dataset.table or urn, field=f"datasets[{urn}].table")
+        slot_name = source.slot_of(self._job.job)
+        with open_log_session(self._connection) as session, log_families(self._connection):
+            server = look_at_server(session)
+            publication = find_publication(session, source.publication)
+            slot = find_slot(session, slot_name)
+        found = require_server(server, source.publication, publication, where=f"connections[{self._connection.name}]")
+        table = require_table(urn, TableName(name.schema or "public", name.table), source.publication, found)
+        return _Look(
+            server, slot, table, LogPlace(slot_name, source.publication, server.system_id, server.timeline or 0)
         )
 
     def open_reader(self, starts: Sequence[LogStart], say: Callable[[str], None]) -> SlotReader:
