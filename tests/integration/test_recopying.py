@@ -1,8 +1,10 @@
-"""``sink recopy``: what stopped tables say, and that a new copy mends them; from the command to the published rows."""
+"""What stopped tables say, how ``sink recopy`` mends them, and what ``sink status`` says of both."""
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine
@@ -129,3 +131,44 @@ def test_refusals_name_the_fix(tables: ChangedTables, tmp_path: Path) -> None:
         "job: topics\nsource: {type: kafka, connection: k}\ndestination: /tmp/x\nsink: {}\ndatasets: [{urn: t}]\n"
     )
     assert "only the change logs of databases begin with a copy" in refused("recopy", str(topics), "--all")
+
+
+def status_of(tables: ChangedTables) -> Any:
+    found = invoke("sink", "status", tables.write_job(), "--json")
+    assert found.exit_code == 0, found.output
+    return json.loads(found.stdout)
+
+
+def test_status_says_how_far_tables_are_and_what_the_server_keeps(tables: ChangedTables) -> None:
+    with tables.working():
+        tables.await_published()
+        status = status_of(tables)
+        assert (status["stream"]["name"], status["stream"]["status"]) == ("gobblin_shop", "reserved")
+        assert status["stream"]["is_read"]
+    position = tables.ask(f"SELECT '0/0'::pg_lsn + {tables.published_to('orders')}")
+    tables.do("INSERT INTO orders SELECT n, n FROM generate_series(1000, 9000) n")
+    written = tables.ask(f"SELECT pg_current_wal_insert_lsn() - '{position}'::pg_lsn")
+
+    status = status_of(tables)
+    orders = status["datasets"]["public.orders"]
+    assert (orders["copy"], orders["position"]) == (1, position)
+    assert orders["lag_bytes"] >= written > 100_000
+    assert 0 < orders["lag_s"] < 60
+    assert status["lags"]["public.orders"] == orders["lag_bytes"]
+    assert not status["stream"]["is_read"]
+    assert status["stream"]["retained_bytes"] >= written
+    shown = invoke("sink", "status", tables.write_job()).output
+    assert position in shown
+    assert "bytes behind" in shown
+
+    drop_slot(tables)
+    recopy(tables, "--dataset", "public.orders")
+    status = status_of(tables)
+    assert status["stream"]["status"] is None
+    assert status["datasets"]["public.orders"] == {"copy": 2, "position": None, "lag_bytes": None, "lag_s": None}
+    assert status["datasets"]["public.notes"]["copy"] == 1
+    assert "to be copied" in invoke("sink", "status", tables.write_job()).output
+
+
+def test_a_slot_is_not_spread_over_lanes(tables: ChangedTables) -> None:
+    assert "a table has one lane" in refused("scale", tables.write_job(), "4")

@@ -19,6 +19,11 @@ def is_one_stream(job: JobSpec) -> bool:
     return isinstance(job.source, LogSourceSpec) and job.source.is_one_stream
 
 
+def lag_unit_of(job: JobSpec) -> str:
+    """In what the lag of the job's datasets is measured."""
+    return "bytes" if is_one_stream(job) else "records"
+
+
 def check_sink_job(job: JobSpec) -> RollPolicy:
     """The job's roll policy. RejectedError names the field and the fix."""
     if not isinstance(job.source, LogSourceSpec):

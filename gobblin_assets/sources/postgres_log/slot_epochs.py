@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from gobblin_assets.errors import CorruptionError
 from gobblin_assets.model.state import DatasetState
 from gobblin_assets.model.urn import DatasetUrn
-from gobblin_assets.sources.epoch_source import LogStart, RowDecoder, VnodeStart
+from gobblin_assets.sources.epoch_source import CopyPlace, LogStart, RowDecoder, StreamLook, VnodeStart
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.names import TableName, parse_table_name
 from gobblin_assets.sources.postgres_log.log_starts import (
@@ -15,10 +15,12 @@ from gobblin_assets.sources.postgres_log.log_starts import (
     TableStart,
     decide_copy,
     decide_start,
+    find_last_copy,
     require_server,
     require_table,
     vnode_of,
 )
+from gobblin_assets.sources.postgres_log.pgoutput import write_lsn
 from gobblin_assets.sources.postgres_log.postgres_log_spec import PostgresLogSourceSpec
 from gobblin_assets.sources.postgres_log.server_state import (
     PublishedTable,
@@ -99,6 +101,34 @@ class SlotEpochs:
             {vnode: VnodeStart(position, decision.watermark)}, facts=decision.facts, notes=tuple(notes), memory=start
         )
 
+    def look_at_stream(self) -> StreamLook:
+        name = self._source.slot_of(self._job.job)
+        with open_log_session(self._connection) as session, log_families(self._connection):
+            server = look_at_server(session)
+            slot = find_slot(session, name)
+        if slot is None:
+            return StreamLook(name, server.end, None, is_read=False, confirmed=None, retained_bytes=None)
+        return StreamLook(
+            name,
+            server.end,
+            # Of a slot that is being made, nothing is said yet.
+            slot.wal_status or "reserved",
+            is_read=slot.active_pid is not None,
+            confirmed=None if slot.confirmed is None else write_lsn(slot.confirmed),
+            retained_bytes=slot.retained_bytes,
+        )
+
+    def find_place(self, state: DatasetState) -> CopyPlace | None:
+        name = self._find_table()
+        copy = find_last_copy(name, state)
+        if copy is None:
+            return None
+        watermark = state.find_watermark(vnode_of(name, copy), "")
+        position = None if watermark is None else watermark.value
+        if not isinstance(position, int) or position == TO_COPY:
+            return CopyPlace(copy, None, None)
+        return CopyPlace(copy, position, write_lsn(position))
+
     def begin_copy(self, state: DatasetState) -> LogStart:
         look = self._look()
         copy, is_begun = decide_copy(self._urn, look.table, state, look.slot, look.place)
@@ -107,17 +137,20 @@ class SlotEpochs:
     def _look(self) -> "_Look":
         """RejectedError if the server, the publication or the table can't be followed."""
         source, urn = self._source, self._urn
-        name = parse_table_name(self._dataset.table or urn, field=f"datasets[{urn}].table")
         slot_name = source.slot_of(self._job.job)
         with open_log_session(self._connection) as session, log_families(self._connection):
             server = look_at_server(session)
             publication = find_publication(session, source.publication)
             slot = find_slot(session, slot_name)
         found = require_server(server, source.publication, publication, where=f"connections[{self._connection.name}]")
-        table = require_table(urn, TableName(name.schema or "public", name.table), source.publication, found)
+        table = require_table(urn, self._find_table(), source.publication, found)
         return _Look(
             server, slot, table, LogPlace(slot_name, source.publication, server.system_id, server.timeline or 0)
         )
+
+    def _find_table(self) -> TableName:
+        name = parse_table_name(self._dataset.table or self._urn, field=f"datasets[{self._urn}].table")
+        return TableName(name.schema or "public", name.table)
 
     def open_reader(self, starts: Sequence[LogStart], say: Callable[[str], None]) -> SlotReader:
         found = [start.memory for start in starts if isinstance(start.memory, TableStart)]
