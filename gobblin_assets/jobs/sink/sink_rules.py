@@ -10,8 +10,8 @@ from gobblin_assets.spec.source_spec import LogSourceSpec
 
 
 def has_sink(job: JobSpec) -> bool:
-    """Whether the job file says that the job has a sink."""
-    return "sink" in job.model_fields_set and isinstance(job.source, LogSourceSpec)
+    """Whether the job file says that the job has a sink; a change log is followed by one, whatever it says."""
+    return isinstance(job.source, LogSourceSpec) and ("sink" in job.model_fields_set or is_one_stream(job))
 
 
 def is_one_stream(job: JobSpec) -> bool:
