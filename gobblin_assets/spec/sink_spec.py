@@ -72,5 +72,8 @@ class SinkSpec(SpecModel):
         3_600.0, gt=0, allow_inf_nan=False, description="How long such a run works, before another one follows it."
     )
     lag_max: int | None = Field(
-        None, ge=0, description="In Dagster, the check sink_lag warns if more records of a dataset are not published."
+        None,
+        ge=0,
+        description="In Dagster, the check sink_lag warns if more records of a dataset are not published; of a change "
+        "log, if more bytes of the server's log are not.",
     )

@@ -1,6 +1,7 @@
 """Tables of a real Postgres that change, the job that follows them, a worker in this process, and what it published."""
 
 import itertools
+import json
 import random
 import threading
 from collections import Counter
@@ -83,6 +84,12 @@ class ChangedTables:
     @property
     def job(self) -> JobSpec:
         return parse_job(self.described)
+
+    def write_job(self) -> str:
+        """The job's file, which commands are given."""
+        path = self.folder / f"{JOB}.yaml"
+        path.write_text(json.dumps(self.described), encoding="utf-8")
+        return str(path)
 
     @contextmanager
     def working(self) -> Iterator[None]:

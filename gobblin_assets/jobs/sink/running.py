@@ -62,7 +62,7 @@ def find_spark_needs(
 
     RejectedError names an option that they can't have.
     """
-    connection = _find_connection(job, resources)
+    connection = open_log_connection(job, resources)
     found = {}
     for urn, spec in specs.items():
         need = find_need_of_spark(spec, connection.open_spans(job, urn, spec).spark_need)
@@ -133,7 +133,7 @@ def open_worker(
         spark=spark,
         dagster_run_id=dagster_run_id,
     )
-    connection = _find_connection(job, resources)
+    connection = open_log_connection(job, resources)
     needs = find_spark_needs(job, specs, resources)
     for urn, need in needs.items():
         say(f"{urn}: rows by Spark, since {need}")
@@ -205,7 +205,8 @@ def _open_by_arrow(
     )
 
 
-def _find_connection(job: JobSpec, resources: RunResources) -> OpensEpochs:
+def open_log_connection(job: JobSpec, resources: RunResources = FROM_ENVIRONMENT) -> OpensEpochs:
+    """The connection of a sink's log. RejectedError for a source that is no log."""
     connection = resources.connection or read_connection(job.source, os.environ)
     if not isinstance(connection, OpensEpochs):
         raise RejectedError("expected a log", field="source.type", hint="A sink follows a log.")

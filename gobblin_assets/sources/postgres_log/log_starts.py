@@ -207,6 +207,23 @@ def decide_start(
     )
 
 
+def decide_copy(urn: str, name: str, state: DatasetState, slot: SlotState | None, place: LogPlace) -> tuple[int, bool]:
+    """The number of the next copy, and whether it was begun already and is not made yet. ``name`` as for ``vnode_of``.
+
+    RejectedError if no copy was ever begun, or the slot can't be followed behind the copy.
+    """
+    last = find_last_copy(name, state)
+    if last is None:
+        raise RejectedError(
+            f"{urn} has no copy yet: the workers make the first one", field="--dataset", hint="Leave it out.", urn=urn
+        )
+    _require_slot_is_ours(slot, place)
+    watermark = state.find_watermark(vnode_of(name, last), "")
+    if watermark is None:
+        return last, False
+    return (last, True) if watermark.value == TO_COPY else (last + 1, False)
+
+
 def _require_same_log(
     urn: str, position: int, facts: Mapping[str, Any], server: LogServerState, slot: SlotState | None, place: LogPlace
 ) -> None:
