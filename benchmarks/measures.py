@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from benchmarks import (
+    cdc_changes,
     copies,
     copies_on_spark,
     copies_resumed,
@@ -48,6 +49,7 @@ MEASURES: dict[str, Callable[[World, Options], list[Table]]] = {
     "sink_throughput": sink_throughput.measure,
     "sink_lanes": sink_lanes.measure,
     "sink_log": sink_log.measure,
+    "cdc_changes": cdc_changes.measure,
     "copy_listing": copy_listing.measure,
     "copies": copies.measure,
     "copy_runs": copy_runs.measure,
