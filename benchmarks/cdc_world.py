@@ -1,5 +1,6 @@
 """A Postgres whose changes are read, for the figures: a server of its own beside the log's, with all of the tables."""
 
+import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -173,6 +174,15 @@ def count_begun(job: SinkJob) -> int:
             " WHERE d.job = :job AND (k.watermark ->> 'value')::bigint > 0"
         )
     )
+
+
+def last_done_at(job: SinkJob) -> dt.datetime:
+    """When its last publication was DONE."""
+    found: dt.datetime = job.scalar(
+        "SELECT max(s.done_at) FROM gobblin.commit_sequence s JOIN gobblin.dataset d USING (dataset_id)"
+        " WHERE d.job = :job AND s.state = 'DONE' AND s.row_count > 0"
+    )
+    return found
 
 
 def _say_nothing(_line: str) -> None:
