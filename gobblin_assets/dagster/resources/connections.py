@@ -98,7 +98,9 @@ def _load_class(place: str) -> type[SourceConnectionResource]:
 def _make_class(fields: type[SourceConnection], kind: str) -> type[SourceConnectionResource]:
     values: dict[str, Any] = {
         name: Field(
-            default=... if each.default is PydanticUndefined and each.default_factory is None else each.get_default(),
+            default=...
+            if each.default is PydanticUndefined and each.default_factory is None
+            else each.get_default(call_default_factory=True),
             description=each.description,
             repr=each.repr,
         )
