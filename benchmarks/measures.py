@@ -3,6 +3,10 @@
 from collections.abc import Callable
 
 from benchmarks import (
+    cdc_changes,
+    cdc_copy,
+    cdc_idle,
+    cdc_pace,
     copies,
     copies_on_spark,
     copies_resumed,
@@ -48,6 +52,10 @@ MEASURES: dict[str, Callable[[World, Options], list[Table]]] = {
     "sink_throughput": sink_throughput.measure,
     "sink_lanes": sink_lanes.measure,
     "sink_log": sink_log.measure,
+    "cdc_changes": cdc_changes.measure,
+    "cdc_copy": cdc_copy.measure,
+    "cdc_pace": cdc_pace.measure,
+    "cdc_idle": cdc_idle.measure,
     "copy_listing": copy_listing.measure,
     "copies": copies.measure,
     "copy_runs": copy_runs.measure,

@@ -109,9 +109,9 @@ def _measure_cores(world: World, bootstrap: str, options: Options, cores: Sample
             _await_lanes(job, worker, LANES)
             time.sleep(2 * EVERY_S)
             for _run in range(options.runs):
-                begun_s, worker_s, log_s = time.monotonic(), worker.cpu_s(), postgres_s(world)
+                begun_s, worker_s, log_s = time.monotonic(), worker.cpu_s(), postgres_s(world.server)
                 time.sleep(ROUND_S_QUICK if options.quick else ROUND_S)
-                used = (worker.cpu_s() - worker_s, postgres_s(world) - log_s)
+                used = (worker.cpu_s() - worker_s, postgres_s(world.server) - log_s)
                 spent_s = time.monotonic() - begun_s
                 for name, value in zip(names, (*used, sum(used)), strict=True):
                     if name is not None:

@@ -46,13 +46,14 @@ class _Side:
 
 def measure(world: World, options: Options) -> list[Table]:
     with open_broker(world) as broker:
-        make_topics(broker.bootstrap, ["pace_sink", "pace_stream"], PARTITIONS)
+        topics = {_SINK: "pace_sink", _STREAM: "pace_stream"}
+        make_topics(broker.bootstrap, list(topics.values()), PARTITIONS)
         lanes = {"lanes": PARTITIONS, "every_s": EVERY_S, "roll": {"age_s": 0}}
-        sink = make_job(world, broker.bootstrap, "pace_sink", _KAFKA, sink=lanes)
-        stream = make_job(world, broker.bootstrap, "pace_stream", _KAFKA, stream={"publish_every_s": EVERY_S})
+        sink = make_job(world, broker.bootstrap, topics[_SINK], _KAFKA, sink=lanes)
+        stream = make_job(world, broker.bootstrap, topics[_STREAM], _KAFKA, stream={"publish_every_s": EVERY_S})
         processes = [start_worker(sink), JobProcess(stream, "stream", str(stream.file), "--no-dagster")]
         sides = {
-            name: _Side(job, process, PacedProducer(broker.bootstrap, job.topic, PARTITIONS, to_json))
+            name: _Side(job, process, PacedProducer(broker.bootstrap, topics[name], PARTITIONS, to_json))
             for name, job, process in zip((_SINK, _STREAM), (sink, stream), processes, strict=True)
         }
         with running(processes):
@@ -77,10 +78,10 @@ def _publish(side: _Side, seconds: float) -> list[SentRecord]:
 
 
 def _measure_round(world: World, side: _Side, samples: Samples, seconds: float) -> None:
-    begun_at, used_s, log_s = dt.datetime.now(dt.UTC), side.process.cpu_s(), postgres_s(world)
+    begun_at, used_s, log_s = dt.datetime.now(dt.UTC), side.process.cpu_s(), postgres_s(world.server)
     sent = _publish(side, seconds)
     samples.add(_CPU, (side.process.cpu_s() - used_s) / len(sent) * 1_000)
-    samples.add(_LOG_CPU, (postgres_s(world) - log_s) / len(sent) * 1_000)
+    samples.add(_LOG_CPU, (postgres_s(world.server) - log_s) / len(sent) * 1_000)
     published = side.job.list_published(begun_at)
     delays = find_delays(sent, published)
     samples.add(_P50, percentile(delays, 0.5))

@@ -4,10 +4,8 @@ Bytes are compared with the loop that is written by hand, JSON with a run that S
 process of its own; Spark's stays, so that it is warm.
 """
 
-import json
 import os
 import shutil
-import subprocess
 import sys
 import time
 import uuid
@@ -36,7 +34,7 @@ from benchmarks.kafka_world import (
     to_json,
 )
 from benchmarks.process_times import tree_s
-from benchmarks.sink_world import POLL_S, WAIT_S_MAX, bound_at_least, environment_of, make_job, postgres_s
+from benchmarks.sink_world import bound_at_least, end_of, make_job, postgres_s, start_child, work_until
 from benchmarks.tables import Options, Samples, Table, in_turns, seconds
 from benchmarks.world import World, new_job, reopen_world
 
@@ -103,16 +101,9 @@ def _open_spark(world: World) -> Iterator[ProcessPoolExecutor]:
 
 def _by_worker(place: _Place, kafka: Mapping[str, Any]) -> Spent:
     job = make_job(place.world, place.bootstrap, place.topic.name, kafka, sink=_SINK)
-    before_s = postgres_s(place.world)
-    with _start_child(place, {"job_file": str(job.file)}) as child:
-        until_s = time.monotonic() + WAIT_S_MAX
-        while job.count_published() < place.topic.records:
-            if child.poll() is not None or time.monotonic() > until_s:
-                raise RuntimeError(f"the worker did not publish all: {child.communicate()[1][-2000:]}")
-            time.sleep(POLL_S)
-        child.terminate()
-        cpu_s, wall_s = _end_of(child)
-    spent = Spent(cpu_s, postgres_s(place.world) - before_s, wall_s)
+    before_s = postgres_s(place.world.server)
+    cpu_s, wall_s = work_until(job, lambda: job.count_published() >= place.topic.records, "the end of the topic")
+    spent = Spent(cpu_s, postgres_s(place.world.server) - before_s, wall_s)
     _require_written(place)
     return spent
 
@@ -120,45 +111,20 @@ def _by_worker(place: _Place, kafka: Mapping[str, Any]) -> Spent:
 def _by_hand(place: _Place) -> Spent:
     directory = place.world.destination / uuid.uuid4().hex
     order = {"bootstrap": place.bootstrap, "topic": place.topic.name, "directory": str(directory)}
-    with _start_child(place, order) as child:
-        cpu_s, wall_s = _end_of(child)
+    with start_child(place.world, {}, order) as child:
+        cpu_s, wall_s = end_of(child)
     _require_written(place)
     return Spent(cpu_s, 0.0, wall_s)
 
 
 def _by_spark(place: _Place) -> Spent:
     pid = place.spark.submit(os.getpid).result()
-    used_s, log_s, begun_s = tree_s(pid), postgres_s(place.world), time.monotonic()
+    used_s, log_s, begun_s = tree_s(pid), postgres_s(place.world.server), time.monotonic()
     rows = place.spark.submit(_run_by_spark, place.bootstrap, place.topic.name).result()
-    spent = Spent(tree_s(pid) - used_s, postgres_s(place.world) - log_s, time.monotonic() - begun_s)
+    spent = Spent(tree_s(pid) - used_s, postgres_s(place.world.server) - log_s, time.monotonic() - begun_s)
     require_rows(rows, place.topic.records, SPARK)
     _require_written(place)
     return spent
-
-
-def _start_child(place: _Place, order: Mapping[str, str]) -> "subprocess.Popen[str]":
-    child = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.sink_child"],
-        env=environment_of(place.world, place.bootstrap),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert child.stdin is not None
-    child.stdin.write(json.dumps(order))
-    child.stdin.close()
-    child.stdin = None
-    return child
-
-
-def _end_of(child: "subprocess.Popen[str]") -> tuple[float, float]:
-    """Seconds of its processor, and of the clock."""
-    said, errors = child.communicate(timeout=WAIT_S_MAX)
-    if child.returncode:
-        raise RuntimeError(f"the copy failed: {errors[-2000:]}")
-    cpu_s, wall_s = json.loads(said.splitlines()[-1])
-    return cpu_s, wall_s
 
 
 def _require_written(place: _Place) -> None:

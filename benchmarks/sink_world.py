@@ -1,4 +1,7 @@
-"""A sink for the figures: its job file, its workers as processes of the command line, and what the log says of them."""
+"""A sink for the figures: its job file, its workers as processes of the command line, and what the log says of them.
+
+A worker that counts its own processor seconds, without its imports, is a process of ``sink_child``.
+"""
 
 import datetime as dt
 import json
@@ -18,6 +21,7 @@ from sqlalchemy import text
 from benchmarks.kafka_world import describe_topics
 from benchmarks.process_times import tree_s
 from benchmarks.world import World, new_job
+from gobblin_assets.db.embedded import EmbeddedServer
 
 WAIT_S_MAX = 180.0
 END_S_MAX = 60.0
@@ -59,13 +63,12 @@ class PublishedVnode:
 
 @dataclass(frozen=True, slots=True)
 class SinkJob:
-    """A job over one topic, in a file of its own."""
+    """A job in a file of its own. ``source``: variables of the environment that say where its log is."""
 
     world: World
-    bootstrap: str
     name: str
-    topic: str
     file: Path
+    source: Mapping[str, str]
 
     def count_published(self) -> int:
         """Records up to the watermarks, over all partitions."""
@@ -98,18 +101,22 @@ class SinkJob:
 
 
 def make_job(world: World, bootstrap: str, topic: str, kafka: Mapping[str, Any], **options: Any) -> SinkJob:
-    name = new_job()
-    described = describe_topics(world.destination, name, [{"topic": topic, "kafka": dict(kafka)}], **options)
-    file = world.home / f"{name}.yaml"
+    """A job over one topic."""
+    described = describe_topics(world.destination, new_job(), [{"topic": topic, "kafka": dict(kafka)}], **options)
+    return write_job(world, described, {"GOBBLIN_KAFKA_BENCH_BOOTSTRAP_SERVERS": bootstrap})
+
+
+def write_job(world: World, described: Mapping[str, Any], source: Mapping[str, str]) -> SinkJob:
+    file = world.home / f"{described['job']}.yaml"
     # JSON is YAML.
     file.write_text(json.dumps(described), encoding="utf-8")
-    return SinkJob(world, bootstrap, name, topic, file)
+    return SinkJob(world, described["job"], file, source)
 
 
-def environment_of(world: World, bootstrap: str) -> dict[str, str]:
-    """The variables of a process that works with the world's log and the broker."""
+def _environment_of(world: World, variables: Mapping[str, str]) -> dict[str, str]:
+    """The variables of a process that works with the world's log."""
     own = {name: value for name, value in os.environ.items() if name not in _FOREIGN}
-    return {**own, "GOBBLIN_HOME": str(world.home), "GOBBLIN_KAFKA_BENCH_BOOTSTRAP_SERVERS": bootstrap}
+    return {**own, "GOBBLIN_HOME": str(world.home), **variables}
 
 
 class JobProcess:
@@ -120,7 +127,7 @@ class JobProcess:
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "gobblin_assets.cli", *arguments],
-                env={**environment_of(job.world, job.bootstrap), **(variables or {})},
+                env=_environment_of(job.world, {**job.source, **(variables or {})}),
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
@@ -160,9 +167,48 @@ def start_worker(job: SinkJob, *, failpoint: str | None = None) -> JobProcess:
     return JobProcess(job, "sink", "run", str(job.file), variables=variables)
 
 
-def postgres_s(world: World) -> float:
-    """Processor seconds of the log's server so far."""
-    pid = int((world.server.data_directory / "postmaster.pid").read_text(encoding="utf-8").split()[0])
+def start_child(world: World, variables: Mapping[str, str], order: Mapping[str, str]) -> "subprocess.Popen[str]":
+    """A process of ``sink_child``."""
+    child = subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.sink_child"],
+        env=_environment_of(world, variables),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdin is not None
+    child.stdin.write(json.dumps(order))
+    child.stdin.close()
+    child.stdin = None
+    return child
+
+
+def end_of(child: "subprocess.Popen[str]") -> tuple[float, float]:
+    """Seconds of its processor, and of the clock."""
+    said, errors = child.communicate(timeout=WAIT_S_MAX)
+    if child.returncode:
+        raise RuntimeError(f"the copy failed: {errors[-2000:]}")
+    cpu_s, wall_s = json.loads(said.splitlines()[-1])
+    return cpu_s, wall_s
+
+
+def work_until(job: SinkJob, is_met: Callable[[], bool], what: str) -> tuple[float, float]:
+    """Seconds of a worker's processor, and of the clock, from the end of its imports until it has ended behind that."""
+    with start_child(job.world, job.source, {"job_file": str(job.file)}) as child:
+        until_s = time.monotonic() + WAIT_S_MAX
+        while not is_met():
+            if child.poll() is not None or time.monotonic() > until_s:
+                child.kill()
+                raise RuntimeError(f"{what} did not come: {child.communicate()[1][-2000:]}")
+            time.sleep(POLL_S)
+        child.terminate()
+        return end_of(child)
+
+
+def postgres_s(server: EmbeddedServer) -> float:
+    """Processor seconds of a server so far."""
+    pid = int((server.data_directory / "postmaster.pid").read_text(encoding="utf-8").split()[0])
     return tree_s(pid)
 
 
