@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     )
     from gobblin_assets.events.sinks import FunctionSink, register_event_sink
     from gobblin_assets.fs.registry import register_file_system
+    from gobblin_assets.jobs.ingest.foreach_batches import foreach_batch
     from gobblin_assets.jobs.ingest.running import run_stream
     from gobblin_assets.jobs.ingest.spark_engine import SparkEngine
     from gobblin_assets.jobs.job_runs import run_job
@@ -58,6 +59,7 @@ __all__ = [
     "SourceKind",
     "SparkEngine",
     "StepKind",
+    "foreach_batch",
     "open_log",
     "parse_job",
     "read_any_job",
@@ -93,6 +95,7 @@ _MODULES = {
     "SourceKind": "spec.source_kind",
     "SparkEngine": "jobs.ingest.spark_engine",
     "StepKind": "commit.steps",
+    "foreach_batch": "jobs.ingest.foreach_batches",
     "open_log": "run.log",
     "parse_job": "spec.job_parsing",
     "read_any_job": "spec.job_files",

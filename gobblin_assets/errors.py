@@ -95,3 +95,12 @@ def family_of(error: GobblinError) -> ErrorFamily:
     if found is None:
         raise ValueError(f"{type(error).__name__} is of no family")
     return found
+
+
+def error_of(family: ErrorFamily, text: str) -> GobblinError:
+    """An error of the family, of which a report kept only that and the sentence."""
+    if family is ErrorFamily.REJECTED:
+        field, mark, said = text.partition(": ")
+        return RejectedError(said, field=field) if mark else RejectedError(text, field="job")
+    kinds = (RetryableError, OutcomeUnknownError, FencedError, ConflictError, CorruptionError)
+    return next(kind for kind in kinds if kind.__name__ == family.value)(text)

@@ -16,7 +16,9 @@ from gobblin_assets.run.run_values import DatasetReport, RunReport
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.sources.environment import require_address
 from gobblin_assets.spec.job_options import JobOptions
+from gobblin_assets.spec.job_spec import JobSpec
 from gobblin_assets.spec.selection import Datasets, Selection
+from gobblin_assets.spec.source_kind import kind_of, require_connection
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -96,6 +98,8 @@ def telling_run(
 ) -> AbstractContextManager[Listener]:
     """A run of its own in Dagster, which fails there if what is done in the block raises; events, if all is done."""
     source = program_of(job).source_of(job)
+    if isinstance(job, JobSpec):
+        require_connection(kind_of(job.source))
     if source is not None:
         require_address(source, os.environ)
     if not is_wanted:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.sources.environment import connection_class
 from gobblin_assets.spec.job_files import read_any_job_file
-from gobblin_assets.spec.source_kind import SourceKind
+from gobblin_assets.spec.source_kind import Scaffold, SourceKind
 from gobblin_assets.spec.source_spec import DEFAULT_TYPE, SOURCES
 
 _FILE: Final = "defs.yaml"
@@ -85,8 +85,8 @@ def write_defs(request: dg.ScaffoldRequest[JobScaffoldParams]) -> str:
     given = request.params
     job = given.job or name_job(request.target_path, "shop")
     connection = given.connection or job
-    kind = _find_kind(given.source)
-    scaffold, connects = kind.scaffold, connection_class(kind)
+    kind, scaffold = _find_kind(given.source)
+    connects = connection_class(kind)
     option = kind.noun if kind.dataset_options is None or kind.noun in kind.dataset_options.model_fields else "urn"
     datasets = "\n".join(f"    - {option}: {quote(name)}" for name in given.table or [scaffold.dataset])
     variable = f"GOBBLIN_{kind.name.upper()}_{connection.upper()}_{connects.ADDRESS.upper()}"
@@ -107,11 +107,11 @@ def write_defs(request: dg.ScaffoldRequest[JobScaffoldParams]) -> str:
     )
 
 
-def _find_kind(name: str) -> SourceKind:
+def _find_kind(name: str) -> tuple[SourceKind, Scaffold]:
     kind = SOURCES.get(name)
-    if not isinstance(kind, SourceKind):
+    if not isinstance(kind, SourceKind) or kind.scaffold is None:
         raise RejectedError("has no connections", field="--source", hint="Choose another kind of source.")
-    return kind
+    return kind, kind.scaffold
 
 
 def find_lake(request: dg.ScaffoldRequest[Any]) -> str:

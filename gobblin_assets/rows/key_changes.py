@@ -38,14 +38,12 @@ class KeyedChanges:
     def take_newest(self, changes: DataFrame) -> DataFrame:
         """The last row of each key that is still there; a value that its change lacks is the newest one before it.
 
-        One shuffle, by the key. A removal has all values, namely none, so that no value outlives its row.
+        One shuffle, by the key. Every life begins by a change that has all values, after ``find_moved_values``: so no
+        value outlives its row.
         """
         rows = changes.groupBy(*self.key).agg(
             _newest(f.col("op") != _MOVED, f.col("op"), *map(f.col, self.plain)).alias("last"),
-            *(
-                _newest(f.col(has), f.when(~_removes(), f.col(value)).alias("is")).alias(value)
-                for value, has in self.gaps.items()
-            ),
+            *(_newest(f.col(has), f.col(value).alias("is")).alias(value) for value, has in self.gaps.items()),
         )
         return rows.where(~f.col("last.op").isin("b", "d")).select(
             *self.key,

@@ -3,7 +3,7 @@
 Only texts and numbers can be given by variables. A variable's value is read when something connects, not before.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from types import NoneType, UnionType
@@ -15,13 +15,13 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.sources.connection import SourceConnection
 from gobblin_assets.spark.settings import plan_jars
 from gobblin_assets.spec.job_spec import JobSpec
-from gobblin_assets.spec.source_kind import SourceKind, kind_of
+from gobblin_assets.spec.source_kind import SourceKind, kind_of, require_connection
 from gobblin_assets.spec.source_spec import SourceSpec
 
 
 def connection_class(kind: SourceKind) -> type[SourceConnection]:
-    """The class that opens connections of the kind. RejectedError where its package is broken."""
-    return _load(kind.connection, kind.name)
+    """The class that opens connections of the kind. RejectedError if its package is broken, or if it has none."""
+    return _load(require_connection(kind), kind.name)
 
 
 @cache
@@ -98,8 +98,7 @@ def list_capabilities(jobs: Iterable[JobSpec], environment: Mapping[str, str]) -
     RejectedError if the address of a connection is none.
     """
     needed: set[str] = set()
-    for job in jobs:
-        fields = connection_class(kind_of(job.source))
+    for job, fields in _list_connections(jobs):
         needed.update(fields.list_capabilities(environment.get(address_variable(job.source)), job.source.connection))
         needed.update(fields.list_job_capabilities(job))
     return sorted(needed)
@@ -109,8 +108,8 @@ def plan_driver_jars(jobs: Iterable[JobSpec]) -> dict[str, str]:
     """Spark's configuration for the jars that the jobs' sources need themselves, by coordinates and paths."""
     packages: list[str] = []
     jars: list[str] = []
-    for job in jobs:
-        more_packages, more_jars = connection_class(kind_of(job.source)).list_jars(job.source)
+    for job, fields in _list_connections(jobs):
+        more_packages, more_jars = fields.list_jars(job.source)
         packages += more_packages
         jars += more_jars
     return plan_jars(packages, jars, field="source")
@@ -119,6 +118,13 @@ def plan_driver_jars(jobs: Iterable[JobSpec]) -> dict[str, str]:
 def find_shown_kind(source: SourceSpec, environment: Mapping[str, str]) -> str | None:
     """The kind that Dagster shows for the connection, such as postgres; None where it is not known."""
     return connection_class(kind_of(source)).find_shown_kind(environment.get(address_variable(source)))
+
+
+def _list_connections(jobs: Iterable[JobSpec]) -> Iterator[tuple[JobSpec, type[SourceConnection]]]:
+    """The jobs whose rows are read over a connection, with its class."""
+    for job in jobs:
+        if (kind := kind_of(job.source)).connection is not None:
+            yield job, connection_class(kind)
 
 
 def _plain_type(annotation: object) -> object:

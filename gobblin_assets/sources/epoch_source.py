@@ -33,6 +33,11 @@ class RowDecoder(Protocol):
     def may_change(self) -> bool: ...
 
     @property
+    def source_columns(self) -> Sequence[tuple[str, str]]:
+        """Those that the log's records have now; rows may have more."""
+        ...
+
+    @property
     def columns(self) -> Sequence[tuple[str, str]]: ...
 
     @property

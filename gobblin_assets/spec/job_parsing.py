@@ -112,9 +112,8 @@ def _explicit_datasets(spec: JobSpec) -> list[DatasetSpec]:
         at_source = getattr(written, kind.noun, None)
         urn = written.urn if written.urn is not None else at_source
         if urn is None:
-            raise RejectedError(
-                "expected a name, found none", field=f"{where}.urn", hint=f"Write urn, {kind.noun}, or both."
-            )
+            hint = "Write it." if kind.connection is None else f"Write urn, {kind.noun}, or both."
+            raise RejectedError("expected a name, found none", field=f"{where}.urn", hint=hint)
         try:
             parse_urn(urn)
         except RejectedError as error:
@@ -136,7 +135,7 @@ def _at_source(spec: JobSpec, name: str) -> dict[str, str]:
 def _check(spec: JobSpec, dataset: DatasetSpec, where: str) -> None:
     kind = kind_of(spec.source)
     kind.check_dataset(dataset, where)
-    check_dataset(dataset, where, has_own_positions=kind.is_log)
+    check_dataset(dataset, where, has_own_positions=kind.has_own_positions)
 
 
 def _check_job(spec: JobSpec) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from gobblin_assets.errors import CorruptionError
+from gobblin_assets.errors import CorruptionError, RejectedError
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 from gobblin_assets.spec.source_spec import SOURCES, SourceOptions, SourceSpec
 
@@ -35,21 +35,28 @@ class SourceKind(SourceOptions):
     """A kind of source, offered by an entry point of the group ``gobblin_assets.sources`` with its ``name``.
 
     It imports neither Spark nor a client, because every process that reads a job file loads it. ``connection`` names
-    the ``SourceConnection`` class as ``module:class``, imported when something connects. ``resource`` names its Dagster
+    the ``SourceConnection`` class as ``module:class``, imported when something connects; None: a program hands
+    the rows over, and ``instead`` says how, since no run reads them. ``resource`` names the connection's Dagster
     resource; None: one is made from the connection's fields. ``title``: the kind's name in sentences. ``shown_as``: the
     kind that Dagster shows for the table or topic if its address does not say more; None: the noun. ``check_job`` and
     ``check_dataset`` (with its place in the job) raise RejectedError for options that do not fit together.
-    ``has_dead_letters``: records may be undecodable, and then are no rows.
+    ``has_dead_letters``: records may be undecodable, and then are no rows. ``scaffold`` None: `dg` writes no such job.
     """
 
     title: str
-    connection: str
-    scaffold: Scaffold
+    connection: str | None
+    scaffold: Scaffold | None = None
+    instead: str = ""
     resource: str | None = None
     shown_as: str | None = None
     check_job: Callable[[JobSpec], None] = field(default=_accept_job)
     check_dataset: Callable[[DatasetSpec, str], None] = field(default=_accept_dataset)
     has_dead_letters: bool = False
+
+    @property
+    def has_own_positions(self) -> bool:
+        """Whether positions are the source's, and no column has them."""
+        return self.is_log or self.connection is None
 
 
 def kind_of(source: SourceSpec) -> SourceKind:
@@ -58,6 +65,15 @@ def kind_of(source: SourceSpec) -> SourceKind:
     if not isinstance(kind, SourceKind):
         raise CorruptionError(f"the kind of source {source.type!r} is {type(kind).__name__}, and no SourceKind")
     return kind
+
+
+def require_connection(kind: SourceKind) -> str:
+    """What opens connections of the kind. RejectedError if no run reads its rows, since a program hands them over."""
+    if kind.connection is None:
+        raise RejectedError(
+            f"no run reads the rows of a {kind.noun}: a program hands them over", field="source.type", hint=kind.instead
+        )
+    return kind.connection
 
 
 def register_source(kind: SourceKind) -> None:

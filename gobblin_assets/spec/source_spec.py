@@ -93,6 +93,7 @@ SOURCES: Final = Extensions[SourceOptions](
         "jdbc": "gobblin_assets.sources.jdbc.kind:JDBC",
         "kafka": "gobblin_assets.sources.kafka.kind:KAFKA",
         "postgres_log": "gobblin_assets.sources.postgres_log.kind:POSTGRES_LOG",
+        "spark_stream": "gobblin_assets.sources.spark_stream.kind:SPARK_STREAM",
     },
 )
 

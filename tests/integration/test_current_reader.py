@@ -49,6 +49,7 @@ def test_random_histories(spark: SparkSession, tmp_path: Path, share: Share, kin
     history.copy()
     for table in range(TABLES):
         history.run(20, table=table)
+    history.wander(20, table=TABLES)
     frame = _rebuild(spark, history, tmp_path / "log")
     assert frame.columns == list(COLUMNS)
     assert _difference(frame, history.current()) == NONE

@@ -9,6 +9,7 @@ from sqlalchemy import Engine
 
 from tests.support.changed_tables import ChangedTables, ShopWriting, log_variables
 from tests.support.postgres import Database
+from tests.support.spark import wait_until
 
 
 @pytest.fixture
@@ -133,3 +134,38 @@ def test_a_slot_that_is_gone_stops_the_tables(tables: ChangedTables) -> None:
         tables.await_said("the replication slot gobblin_shop is gone")
         tables.await_said("sink recopy")
     assert tables.ask("SELECT count(*) FROM pg_replication_slots WHERE slot_name = 'gobblin_shop'") == 0
+
+
+def test_messages_of_a_prefix_are_a_dataset(tables: ChangedTables) -> None:
+    tables.options = {"datasets": [{"urn": "outbox", "message": "shop.outbox"}, {"urn": "public.notes"}]}
+    with tables.working():
+        tables.await_published("notes")
+        wait_until(lambda: tables.log_of("outbox", schema=None).num_rows == 0, "the dataset is there")
+        tables.do(
+            "SELECT pg_logical_emit_message(true, 'shop.outbox', 'one')",
+            "INSERT INTO notes VALUES (500, 'beside', 0)",
+            "SELECT pg_logical_emit_message(true, 'other', 'not mine')",
+            "SELECT pg_logical_emit_message(true, 'shop.outbox', 'two')",
+        )
+        with tables.database.connect(autocommit=False) as connection:
+            connection.execute("SELECT pg_logical_emit_message(true, 'shop.outbox', 'rolled back')")
+            connection.rollback()
+        tables.do("SELECT pg_logical_emit_message(false, 'shop.outbox', 'at once')")
+        wait_until(lambda: tables.log_of("outbox", schema=None).num_rows == 3, f"all messages; {tables.said}")
+    with tables.working():
+        tables.do("SELECT pg_logical_emit_message(true, 'shop.outbox', 'later')")
+        wait_until(lambda: tables.log_of("outbox", schema=None).num_rows == 4, f"all messages; {tables.said}")
+    rows = tables.log_of("outbox", schema=None).to_pylist()
+    found = [(row["content"], row["_seq"]) for row in rows]
+    assert found == [(b"one", 1), (b"two", 4), (b"at once", None), (b"later", 1)]
+
+
+def test_a_key_that_changes_stops_the_table_and_no_other(tables: ChangedTables) -> None:
+    with tables.working():
+        tables.await_published("orders", "notes")
+        tables.do("ALTER TABLE notes DROP CONSTRAINT notes_pkey", "ALTER TABLE notes ADD PRIMARY KEY (id, n)")
+        tables.do("INSERT INTO notes VALUES (600, 'x', 1)", "INSERT INTO orders VALUES (7000, 'x', 1, NULL)")
+        tables.await_published("orders")
+        tables.await_said("were told apart by id, and are by id, n now")
+    assert ops_of(tables, "notes") == {"r": 20}
+    tables.require_same("orders", "id")

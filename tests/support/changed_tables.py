@@ -99,6 +99,7 @@ class ChangedTables:
                     worker.run()
             except BaseException as error:  # noqa: BLE001  the test's thread raises it
                 failures.append(error)
+                self.said.append(f"the worker has failed: {error!r}")
 
         thread = threading.Thread(target=work, daemon=True)
         thread.start()
@@ -149,9 +150,10 @@ class ChangedTables:
     def await_said(self, text: str) -> None:
         wait_until(lambda: any(text in line for line in self.said), f"{text!r} is said; {self.said}")
 
-    def paths_of(self, table: str) -> list[str]:
+    def paths_of(self, table: str, *, schema: str | None = "public") -> list[str]:
         """The files that the log names."""
-        found = open_stores(self.engine).published.find(JobName(JOB), DatasetUrn(f"public.{table}"), role=Role.DATA)
+        urn = DatasetUrn(table if schema is None else f"{schema}.{table}")
+        found = open_stores(self.engine).published.find(JobName(JOB), urn, role=Role.DATA)
         return [path for segment in (found.segments if found else ()) for path, _size in segment.file_sizes()]
 
     def facts_of(self, table: str) -> Mapping[str, object]:
@@ -159,11 +161,12 @@ class ChangedTables:
         urn = DatasetUrn(f"public.{table}")
         return open_stores(self.engine).datasets.load(JobName(JOB), [urn])[urn].source_facts
 
-    def log_of(self, table: str) -> pa.Table:
+    def log_of(self, table: str, *, schema: str | None = "public") -> pa.Table:
         """The published rows of the change log, in its order, with the dataset's columns."""
-        parts = [pq.read_table(path) for path in self.paths_of(table)]
+        parts = [pq.read_table(path) for path in self.paths_of(table, schema=schema)]
         whole = pa.concat_tables(parts, promote_options="permissive") if parts else pa.table({})
-        return whole.sort_by([("_copy", "ascending"), ("_lsn", "ascending"), ("_seq", "ascending")])
+        order = [(name, "ascending") for name in ("_copy", "_lsn", "_seq") if name in whole.column_names]
+        return whole.sort_by(order) if order else whole
 
     def rebuild(self, table: str, key: str | None) -> "Counter[tuple[Any, ...]]":
         """The table by its change log alone, with Python's plain means. ``key`` None: FULL identity without a key."""

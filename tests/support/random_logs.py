@@ -65,6 +65,7 @@ class Decoder:
     columns: Sequence[tuple[str, str]] = COLUMNS
     dead_letter_columns: Sequence[tuple[str, str]] = COLUMNS
     may_change: bool = False
+    source_columns: Sequence[tuple[str, str]] = COLUMNS
 
     def decode(self, records: pa.RecordBatch) -> DecodedRows:
         is_bad = records["is_bad"]

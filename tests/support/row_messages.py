@@ -3,7 +3,7 @@
 import datetime as dt
 import json
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import EllipsisType
 
 import pyarrow as pa
@@ -13,6 +13,7 @@ from gobblin_assets.sources.postgres_log.logged_table import (
     CHANGE_SCHEMA,
     LoggedColumn,
     LoggedTable,
+    list_readings,
     table_to_json,
 )
 
@@ -104,3 +105,8 @@ def _write_cell(cell: Cell) -> bytes:
     if isinstance(cell, EllipsisType):
         return b"u"
     return b"t" + struct.pack(">I", len(cell)) + cell
+
+
+def columns_of(table: LoggedTable, casts: Mapping[str, str], *, urn: str | None = None) -> list[tuple[str, str]]:
+    """Name and Spark type of each of the table's columns."""
+    return [(each.name, each.spark_type) for each in list_readings(table, casts, urn=urn)]

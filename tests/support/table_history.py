@@ -87,6 +87,18 @@ class TableHistory:
             for _statement in range(self.random.randint(1, 3)):
                 self._change()
 
+    def wander(self, moves: int, *, table: int) -> None:
+        """One row changes its key again and again, and its large values are sent only once, at the beginning."""
+        self.table = table
+        self._begin()
+        self._insert()
+        row = self._pick()
+        row.update(dict.fromkeys(LARGE, "sent once"))
+        self.log[-1].update(row)
+        for _number in range(moves):
+            self._begin()
+            self._set(row, {KEY[1]: self.random.choice(self._free())}, sends=0.0)
+
     def save(self, folder: Path, *, files: int = 3) -> str:
         """Write the log as Parquet, its rows in any order."""
         folder.mkdir()
@@ -148,8 +160,8 @@ class TableHistory:
             if row[KEY[1]] + 1 in self._free():
                 self._set(row, {KEY[1]: row[KEY[1]] + 1})
 
-    def _set(self, row: Row, key: Row) -> None:
-        changed = {name for name in COLUMNS if name not in KEY and self.random.random() < 0.3}
+    def _set(self, row: Row, key: Row, *, sends: float = 0.3) -> None:
+        changed = {name for name in COLUMNS if name not in KEY and self.random.random() < sends}
         if self.is_full:
             self._write("b", dict(row))
         elif key:
@@ -159,7 +171,7 @@ class TableHistory:
         unsent: list[str] = []
         if self.leaves_out and not self.is_full:
             kept = [name for name in LARGE if name not in changed and row[name] is not None]
-            unsent = [name for name in kept if self.random.random() < 0.8]
+            unsent = [name for name in kept if self.random.random() >= sends * 0.7]
         sent = {name: value for name, value in row.items() if name not in unsent}
         self._write("u", {**sent, "_unchanged": unsent or None})
 

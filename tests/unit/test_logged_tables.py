@@ -7,11 +7,10 @@ from gobblin_assets.sources.jdbc.postgres_types import PgType, suggest_cast
 from gobblin_assets.sources.postgres_log.logged_table import (
     LoggedColumn,
     LoggedTable,
-    list_columns,
     parse_table,
     table_to_json,
 )
-from tests.support.row_messages import numeric, table_of, type_named
+from tests.support.row_messages import columns_of, numeric, table_of, type_named
 
 TABLE = LoggedTable(
     4_000_000_000,
@@ -49,7 +48,7 @@ class TestColumns:
             ("raw", type_named("bytea")),
             ("key", type_named("uuid")),
         )
-        assert list_columns(table, {}) == [
+        assert columns_of(table, {}) == [
             ("id", "bigint"),
             ("price", "decimal(12,2)"),
             ("at", "timestamp"),
@@ -73,13 +72,13 @@ class TestColumns:
         ],
     )
     def test_casts_give_theirs(self, kind: PgType, cast: str, spark_type: str) -> None:
-        assert list_columns(table_of(("v", kind)), {"v": cast, "not there": "x::text"}) == [("v", spark_type)]
+        assert columns_of(table_of(("v", kind)), {"v": cast, "not there": "x::text"}) == [("v", spark_type)]
 
     @pytest.mark.parametrize("kind", [type_named("numeric"), type_named("money"), type_named("interval[]")])
     def test_what_is_suggested_is_taken(self, kind: PgType) -> None:
         name = 'a "b"'
         cast = suggest_cast(kind, '"a ""b"""')
-        assert list_columns(table_of((name, kind)), {name: cast})[0][0] == name
+        assert columns_of(table_of((name, kind)), {name: cast})[0][0] == name
 
 
 class TestRefusals:
@@ -101,7 +100,7 @@ class TestRefusals:
     )
     def test_casts_that_only_a_query_can_carry_out(self, cast: str) -> None:
         with pytest.raises(RejectedError) as refused:
-            list_columns(table_of(("v", type_named("money"))), {"v": cast}, urn="shop")
+            columns_of(table_of(("v", type_named("money"))), {"v": cast}, urn="shop")
         assert refused.value.field == "datasets[shop].casts.v"
         assert '"v"::text' in refused.value.hint
 
@@ -116,7 +115,7 @@ class TestRefusals:
     )
     def test_casts_to_numeric_of_what_is_not_exactly_one(self, kind: PgType, cast: str) -> None:
         with pytest.raises(RejectedError):
-            list_columns(table_of(("v", kind)), {"v": cast})
+            columns_of(table_of(("v", kind)), {"v": cast})
 
     @pytest.mark.parametrize(
         ("kind", "hint"),
@@ -129,20 +128,20 @@ class TestRefusals:
     )
     def test_types_that_spark_can_not_hold(self, kind: PgType, hint: str) -> None:
         with pytest.raises(RejectedError) as refused:
-            list_columns(table_of(("v", kind)), {})
+            columns_of(table_of(("v", kind)), {})
         assert refused.value.field == "datasets[public.t].casts"
         assert f"public.t.v is {kind.text}: " in refused.value.message
         assert f"Write casts: {hint}" in refused.value.hint
 
     def test_a_cast_to_more_digits_than_spark_has(self) -> None:
         with pytest.raises(RejectedError, match="39 digits"):
-            list_columns(table_of(("v", type_named("numeric"))), {"v": "v::numeric(39,2)"})
+            columns_of(table_of(("v", type_named("numeric"))), {"v": "v::numeric(39,2)"})
 
     @pytest.mark.parametrize("name", ["_op", "_LSN", "_copy"])
     def test_names_of_our_own_columns(self, name: str) -> None:
         with pytest.raises(RejectedError, match="own columns"):
-            list_columns(table_of(("id", type_named("int4")), (name, type_named("int4"))), {})
+            columns_of(table_of(("id", type_named("int4")), (name, type_named("int4"))), {})
 
     def test_names_that_spark_takes_for_one(self) -> None:
         with pytest.raises(RejectedError, match="can't tell apart"):
-            list_columns(table_of(("Id", type_named("int4")), ("id", type_named("int4"))), {})
+            columns_of(table_of(("Id", type_named("int4")), ("id", type_named("int4"))), {})

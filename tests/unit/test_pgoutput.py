@@ -55,7 +55,7 @@ MESSAGES: dict[str, tuple[Callable[[bytes], object], bytes, object]] = {
     "truncate": (
         parse_truncate,
         b"T" + struct.pack(">IBII", 2, 2, 16_400, 16_500),
-        TruncateMessage((16_400, 16_500), is_cascade=False, is_identity_restarted=True),
+        TruncateMessage((16_400, 16_500)),
     ),
     "message": (
         parse_logical_message,

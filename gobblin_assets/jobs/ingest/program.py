@@ -54,8 +54,8 @@ class IngestProgram:
             connection=resources.connection,
         )
 
-    def source_of(self, job: JobSpec) -> SourceSpec:
-        return job.source
+    def source_of(self, job: JobSpec) -> SourceSpec | None:
+        return None if kind_of(job.source).connection is None else job.source
 
     def roles_of(self, job: JobSpec) -> Sequence[Role]:
         return list(dict.fromkeys((Role.DATA, *job.roles)))

@@ -49,10 +49,12 @@ def list_quality_checks(dataset: DatasetSpec, *, may_fail_rows: bool) -> Iterato
 
 
 def _describe(job: JobSpec, dataset: DatasetSpec, role: Role) -> str:
-    table = dataset.table or dataset.urn
+    table, kind = dataset.table or dataset.urn, kind_of(job.source)
     match role:
+        case Role.DATA if kind.connection is None:
+            return f"The rows of a {kind.noun}. {kind.instead}"
         case Role.DATA:
-            return f"The {kind_of(job.source).noun} {table} of the connection {job.source.connection}."
+            return f"The {kind.noun} {table} of the connection {job.source.connection}."
         case Role.QUARANTINE:
             return f"Rows of {table} that a quality policy set aside."
         case Role.DEAD_LETTER:

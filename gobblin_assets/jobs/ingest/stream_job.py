@@ -2,12 +2,14 @@
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.spec.job_spec import JobSpec
+from gobblin_assets.spec.source_kind import kind_of, require_connection
 from gobblin_assets.spec.source_spec import LogSourceSpec
 
 
 def plan_stream_job(job: JobSpec) -> JobSpec:
     """The job as a stream runs it: no batch is larger than ``stream.records_max``. RejectedError without a log."""
     source = job.source
+    require_connection(kind_of(source))
     if not isinstance(source, LogSourceSpec):
         raise RejectedError(
             f"a stream follows a log, and {job.job} reads tables",

@@ -94,11 +94,12 @@ class DatasetSink:
         directories = () if event_time is None else ((event_time.name, "string"),)
         pairs = (*self.source.decoder.columns, *directories)
         columns = [list(each) for each in pairs]
+        source_columns = [list(each) for each in (*self.source.decoder.source_columns, *directories)]
         return LaneDescription(
             file_schemas={Role.DATA: _schema_json(pairs), Role.DEAD_LETTER: _schema_json(letters)},
-            columns=columns,
+            columns=[columns, source_columns],
             facts=self.facts,
-            details={"columns": columns, "source_columns": columns, **self._list_facts()},
+            details={"columns": columns, "source_columns": source_columns, **self._list_facts()},
         )
 
     def decode(self, lane: HeldLane, records: pa.RecordBatch) -> DecodedRows:

@@ -6,6 +6,7 @@ from gobblin_assets.model.file_formats import TEXT_COMPRESSIONS, FileFormat
 from gobblin_assets.model.partition import PartitionKind
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
+from gobblin_assets.spec.source_kind import kind_of, require_connection
 from gobblin_assets.spec.source_spec import LogSourceSpec
 
 
@@ -21,6 +22,7 @@ def is_one_stream(job: JobSpec) -> bool:
 
 def check_sink_job(job: JobSpec) -> RollPolicy:
     """The job's roll policy. RejectedError names the field and the fix."""
+    require_connection(kind_of(job.source))
     if not isinstance(job.source, LogSourceSpec):
         raise RejectedError(
             f"a sink follows a log, and {job.job} reads tables",

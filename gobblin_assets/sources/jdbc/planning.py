@@ -15,6 +15,7 @@ from gobblin_assets.model.watermark import Scalar, Watermark, WatermarkType
 from gobblin_assets.model.work_unit import WorkUnit, WorkUnitId
 from gobblin_assets.run.job_kind import UnitPlan
 from gobblin_assets.sources.arrow_port import ArrowReader
+from gobblin_assets.sources.column_changes import compare_columns
 from gobblin_assets.sources.jdbc.bounds import (
     Limits,
     decide_mode,
@@ -26,7 +27,6 @@ from gobblin_assets.sources.jdbc.bounds import (
     require_late_window,
 )
 from gobblin_assets.sources.jdbc.catalog import Catalog, TableColumn
-from gobblin_assets.sources.jdbc.column_changes import compare_columns
 from gobblin_assets.sources.jdbc.dialect import ROW_ADDRESS, write_table
 from gobblin_assets.sources.jdbc.layout import Layout, lay_out, write_where
 from gobblin_assets.sources.jdbc.positions import Axis, write_at_least, write_below, write_interval
@@ -70,7 +70,7 @@ class Planner:
         layout = lay_out(self.catalog, request)
         columns = {column.name: column.type_text for column in layout.columns}
         comments = {each.name: each.comment for each in layout.table.columns if each.comment}
-        notes = list(compare_columns(request, layout))
+        notes = compare_columns(request, columns, str(layout.table.name), {each.name for each in layout.table.columns})
         # The clock is read before the bounds: what commits in between is then too young, never skipped.
         clock = self.catalog.now() if _needs_clock(request, layout) else _NO_CLOCK
         mode = decide_mode(request, clock)

@@ -10,7 +10,7 @@ of three places, and the places are counted:
 Rows and dead letters are in the order of the records.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -82,6 +82,10 @@ class ArrowDecoder:
             *((published_name(f"{DEAD_LETTER_COLUMN}_{name}"), each) for name, each in letter.items()),
         )
         self.dead_letter_schema = _schema_of(self.dead_letter_columns)
+
+    @property
+    def source_columns(self) -> Sequence[tuple[str, str]]:
+        return self.columns
 
     @property
     def needs_times(self) -> bool:

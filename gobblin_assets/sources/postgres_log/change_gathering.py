@@ -5,6 +5,7 @@ begins, and those that its copy has.
 """
 
 import datetime as dt
+import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -18,12 +19,15 @@ from gobblin_assets.sources.jdbc.names import TableName
 from gobblin_assets.sources.jdbc.postgres_tables import find_types
 from gobblin_assets.sources.postgres_log.log_starts import TableStart
 from gobblin_assets.sources.postgres_log.logged_table import CHANGE_SCHEMA, LoggedColumn, LoggedTable, table_to_json
+from gobblin_assets.sources.postgres_log.message_decoder import MESSAGE_SCHEMA
 from gobblin_assets.sources.postgres_log.pgoutput import (
     Begin,
     Commit,
+    LogicalMessage,
     RelationMessage,
     parse_begin,
     parse_commit,
+    parse_logical_message,
     parse_relation,
     parse_truncate,
 )
@@ -35,7 +39,7 @@ MESSAGES_MAX: Final = 20_000
 BYTES_MAX: Final = 16 << 20
 """Of what is gathered before it is given on; the rest of a large transaction follows."""
 
-_BEGIN, _COMMIT, _RELATION, _TRUNCATE = b"BCRT"
+_BEGIN, _COMMIT, _RELATION, _TRUNCATE, _MESSAGE = b"BCRTM"
 _UPDATE: Final = b"U"[0]
 _ROWS: Final = b"IUD"
 _OLD_TUPLES: Final = b"KO"
@@ -92,6 +96,25 @@ class _Changes:
         return chunk
 
 
+@dataclass(slots=True)
+class _Messages:
+    """Of one prefix: what was gathered and not given."""
+
+    vnode: str
+    begins_at: int
+    rows: list[tuple[bytes, int, int | None, int | None, dt.datetime | None]] = field(default_factory=list)
+
+    def take(self) -> pa.RecordBatch | None:
+        rows, self.rows = self.rows, []
+        if not rows:
+            return None
+        columns = zip(*rows, strict=True)
+        return pa.RecordBatch.from_arrays(
+            [pa.array(column, each.type) for column, each in zip(columns, MESSAGE_SCHEMA, strict=True)],
+            schema=MESSAGE_SCHEMA,
+        )
+
+
 class ChangeGathering:
     """The records of one stream. ``vnodes``: of each vnode its start, the place where it begins, what its copy has.
 
@@ -105,6 +128,12 @@ class ChangeGathering:
         self._wanted = {
             start.table.name: _Changes(vnode, start, position, seen)
             for vnode, (start, position, seen) in vnodes.items()
+            if start.table is not None
+        }
+        self._messages = {
+            start.prefix: _Messages(vnode, position)
+            for vnode, (start, position, _seen) in vnodes.items()
+            if start.prefix is not None
         }
         self._by_oid: dict[bytes, _Changes | None] = {}
         self._begin: Begin | None = None
@@ -123,6 +152,7 @@ class ChangeGathering:
             if changes.vnode not in vnodes:
                 self._by_oid = {oid: None if each is changes else each for oid, each in self._by_oid.items()}
         self._wanted = {name: each for name, each in self._wanted.items() if each.vnode in vnodes}
+        self._messages = {prefix: each for prefix, each in self._messages.items() if each.vnode in vnodes}
 
     def gather(self, stream: Walsender, *, until_commit: bool) -> int | None:
         """Read what is there, up to the bounds, or up to the end of a transaction. The end of the last one, if any."""
@@ -154,8 +184,7 @@ class ChangeGathering:
                     if until_commit:
                         break
                 else:
-                    self._take_other(kind, payload)
-                    by_oid = self._by_oid
+                    end = self._take_other(kind, payload) or end
             self.is_busy = left <= 0 or size <= 0
         return end
 
@@ -165,13 +194,15 @@ class ChangeGathering:
         for vnode, chunk in ready:
             self.has_given = True
             yield vnode, chunk
-        for changes in list(self._wanted.values()):
-            chunk = changes.take()
+        every: list[_Changes | _Messages] = [*self._wanted.values(), *self._messages.values()]
+        for gathered in every:
+            chunk = gathered.take()
             if chunk is not None:
                 self.has_given = True
-                yield changes.vnode, chunk
+                yield gathered.vnode, chunk
 
-    def _take_other(self, kind: int, payload: bytes) -> None:
+    def _take_other(self, kind: int, payload: bytes) -> int | None:
+        """The place behind a message outside of transactions."""
         if kind == _BEGIN:
             self._begin, self._number = parse_begin(payload), 1
         elif kind == _RELATION:
@@ -188,6 +219,22 @@ class ChangeGathering:
                 if not changes.is_left_out:
                     changes.payloads.append(payload)
                     changes.numbers.append(number)
+        elif kind == _MESSAGE:
+            return self._take_message(parse_logical_message(payload))
+        return None
+
+    def _take_message(self, message: LogicalMessage) -> int | None:
+        number = self._number
+        begin = self._require_begin() if message.is_transactional else None
+        if begin is not None:
+            self._number += 1
+        messages = self._messages.get(message.prefix)
+        lsn = message.lsn if begin is None else begin.final_lsn
+        if messages is not None and lsn >= messages.begins_at:
+            of_transaction = (None, None, None) if begin is None else (number, begin.xid, begin.commit_at)
+            messages.rows.append((message.content, lsn, *of_transaction))
+        # Nothing that has ended before it is still to come.
+        return message.lsn + 1 if begin is None else None
 
     def _end(self, commit: Commit) -> int:
         if self._begin is None or self._begin.final_lsn != commit.commit_lsn:
@@ -211,6 +258,7 @@ class ChangeGathering:
         changes.metadata = {
             b"table": table_to_json(self._describe(relation)),
             b"copy": str(changes.start.copy),
+            b"key": json.dumps(changes.start.key),
         }
 
     def _describe(self, relation: RelationMessage) -> LoggedTable:

@@ -3,7 +3,7 @@
 from typing import Final
 
 from gobblin_assets.sources.postgres_log.log_rules import REFUSED, check_log_job, check_logged_dataset
-from gobblin_assets.sources.postgres_log.postgres_log_spec import PostgresLogSourceSpec
+from gobblin_assets.sources.postgres_log.postgres_log_spec import LoggedOptions, PostgresLogSourceSpec
 from gobblin_assets.spec.source_kind import Scaffold, SourceKind
 
 POSTGRES_LOG: Final = SourceKind(
@@ -11,6 +11,7 @@ POSTGRES_LOG: Final = SourceKind(
     noun="table",
     title="Postgres log",
     spec=PostgresLogSourceSpec,
+    dataset_options=LoggedOptions,
     refused=REFUSED,
     connection="gobblin_assets.sources.postgres_log.log_database:LogDatabase",
     shown_as="postgres",

@@ -5,6 +5,7 @@ from typing import Final
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.partition import PartitionKind
+from gobblin_assets.sources.postgres_log.postgres_log_spec import message_of
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 from gobblin_assets.spec.spec_model import list_differing
 
@@ -56,6 +57,12 @@ def check_log_job(job: JobSpec) -> None:
 
 def check_logged_dataset(spec: DatasetSpec, where: str) -> None:
     """Raise RejectedError for the first rule that does not hold."""
+    if message_of(spec) is not None and (spec.table not in (None, spec.urn) or spec.casts):
+        raise RejectedError(
+            "messages are of no table, and have no columns to cast",
+            field=f"{where}.message",
+            hint="Take table and casts out, or message.",
+        )
     given = list_differing(spec.writer)
     for name in _OF_SPARK:
         if name in given:

@@ -15,9 +15,9 @@ from gobblin_assets.sources.postgres_log.pgoutput import write_lsn
 from gobblin_assets.sources.postgres_log.seen_transactions import SeenTransactions, parse_seen
 from gobblin_assets.sources.postgres_log.server_state import (
     APPLICATION,
+    LogServerState,
     PublicationState,
     PublishedTable,
-    ServerState,
     SlotState,
 )
 
@@ -41,11 +41,15 @@ class LogPlace:
 
 @dataclass(frozen=True, slots=True)
 class TableStart:
-    """What a reader of the slot must know of one table. ``seen``: what its copy has, if it has one."""
+    """What a reader of the slot must know of one table, or of the messages of one prefix (``table`` None).
+
+    ``seen``: what its copy has, if it has one.
+    """
 
     urn: str
     vnode: str
-    table: PublishedTable
+    table: PublishedTable | None
+    prefix: str | None
     casts: Mapping[str, str]
     copy: int
     position: int
@@ -55,8 +59,14 @@ class TableStart:
     is_copied_first: bool
 
 
-def vnode_of(table: TableName, copy: int) -> str:
-    return f"{table}:{copy}"
+def vnode_of(name: str, copy: int) -> str:
+    """``name``: a table's, or ``name_messages``."""
+    return f"{name}:{copy}"
+
+
+def name_messages(prefix: str) -> str:
+    """A table's name has its schema in front, and so is never such a name."""
+    return f"message:{prefix}"
 
 
 def copy_of(vnode: str) -> int:
@@ -67,10 +77,10 @@ def copy_of(vnode: str) -> int:
     return int(number)
 
 
-def find_last_copy(table: TableName, state: DatasetState) -> int | None:
-    """The number of the newest copy that was begun."""
-    prefix = f"{table}:"
-    numbers = [copy_of(name) for (name, _partition) in state.keys if name.startswith(prefix)]
+def find_last_copy(name: str, state: DatasetState) -> int | None:
+    """The number of the newest copy that was begun. ``name`` as for ``vnode_of``."""
+    prefix = f"{name}:"
+    numbers = [copy_of(vnode) for (vnode, _partition) in state.keys if vnode.startswith(prefix)]
     return max(numbers, default=None)
 
 
@@ -88,13 +98,13 @@ def write_facts(
     return {LOG_FACT: {**fact, **({} if seen is None else {"seen": seen.write()})}}
 
 
-def key_of(table: PublishedTable) -> tuple[str, ...] | None:
+def find_row_key(table: PublishedTable) -> tuple[str, ...] | None:
     """The columns that tell the table's rows apart; None: only all of them do."""
     return table.key or None
 
 
 def require_server(
-    server: ServerState, publication: str, found: PublicationState | None, *, where: str
+    server: LogServerState, publication: str, found: PublicationState | None, *, where: str
 ) -> PublicationState:
     """RejectedError for a server that can't give a change log, or lacks the publication. ``where``: the connection."""
     if server.version < VERSION_MIN:
@@ -153,7 +163,7 @@ def require_table(urn: str, name: TableName, publication: str, found: Publicatio
 
 @dataclass(frozen=True, slots=True)
 class StartDecision:
-    """``watermark`` None: nothing of the copy is recorded. ``key`` as ``key_of`` has it."""
+    """``watermark`` None: nothing of the copy is recorded. ``key`` as ``find_row_key`` has it."""
 
     copy: int
     watermark: int | None
@@ -163,37 +173,42 @@ class StartDecision:
 
 
 def decide_start(
-    urn: str, table: PublishedTable, state: DatasetState, server: ServerState, slot: SlotState | None, place: LogPlace
+    urn: str,
+    name: str,
+    key: tuple[str, ...] | None,
+    state: DatasetState,
+    server: LogServerState,
+    slot: SlotState | None,
+    place: LogPlace,
 ) -> StartDecision:
-    """Where the table's change log goes on.
+    """Where the log of a table goes on, or of messages. ``name`` as for ``vnode_of``, ``key`` as the table has it now.
 
     RejectedError if the log is another one than before, or lacks what is not published yet: a new copy mends it.
     """
-    copy = find_last_copy(table.name, state) or 1
-    watermark = state.find_watermark(vnode_of(table.name, copy), "")
+    copy = find_last_copy(name, state) or 1
+    watermark = state.find_watermark(vnode_of(name, copy), "")
     position = None if watermark is None else watermark.value
     if position is not None and not isinstance(position, int):
         raise CorruptionError(f"{urn}: its position is {position!r}")
     if position is None or position == TO_COPY:
         _require_slot_is_ours(slot, place)
-        key = key_of(table)
         return StartDecision(copy, position, key, None, write_facts(place, copy, key=key, seen=None))
     facts = state.source_facts.get(LOG_FACT)
     if not isinstance(facts, Mapping):
         raise CorruptionError(f"{urn} has the position {write_lsn(position)} and no fact {LOG_FACT}")
     _require_same_log(urn, position, facts, server, slot, place)
-    key, seen = facts.get("key"), facts.get("seen")
+    was, seen = facts.get("key"), facts.get("seen")
     return StartDecision(
         copy,
         position,
-        None if key is None else tuple(map(str, key)),
+        None if was is None else tuple(map(str, was)),
         None if seen is None else parse_seen(str(seen)),
         {LOG_FACT: facts},
     )
 
 
 def _require_same_log(
-    urn: str, position: int, facts: Mapping[str, Any], server: ServerState, slot: SlotState | None, place: LogPlace
+    urn: str, position: int, facts: Mapping[str, Any], server: LogServerState, slot: SlotState | None, place: LogPlace
 ) -> None:
     if str(facts.get("system_id")) != server.system_id:
         raise _refuse_log(urn, f"the database is another one than before: its system id is {server.system_id}")

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Final
@@ -26,9 +26,11 @@ CHANGE_SCHEMA: Final = pa.schema([
 TABLE_KEY: Final = b"table"
 COPY_KEY: Final = b"copy"
 COPIED_KEY: Final = b"copied"
+IDENTITY_KEY: Final = b"key"
 """Of the metadata of a batch's schema: the table as ``table_to_json`` writes it, and the number of the copy.
 
-Copied rows also have JSON of ``lsn``, where the stream behind the copy begins, and ``at``, in microseconds since 1970.
+Changes also have JSON of the columns that told rows apart when the table was copied, or of null. Copied rows have JSON
+of ``lsn``, where the stream behind the copy begins, and ``at``, in microseconds since 1970.
 """
 
 CHANGE_COLUMNS: Final[Mapping[str, str]] = MappingProxyType({
@@ -109,11 +111,6 @@ def parse_table(text: str | bytes) -> LoggedTable:
         raise CorruptionError(f"a stored table of a change log is not readable ({type(error).__name__})") from error
 
 
-def list_columns(table: LoggedTable, casts: Mapping[str, str], *, urn: str | None = None) -> list[tuple[str, str]]:
-    """Name and Spark type of each of the table's columns. RejectedError as of ``list_readings``."""
-    return [(each.name, each.spark_type) for each in list_readings(table, casts, urn=urn)]
-
-
 def list_readings(table: LoggedTable, casts: Mapping[str, str], *, urn: str | None = None) -> tuple[LoggedReading, ...]:
     """How each column is read. ``urn``: the dataset's, for messages; its table's name if it is not given.
 
@@ -125,6 +122,20 @@ def list_readings(table: LoggedTable, casts: Mapping[str, str], *, urn: str | No
     dataset = f"datasets[{table.label if urn is None else urn}]"
     _require_names(table, dataset)
     return tuple(_read_column(table, column, casts.get(column.name), dataset) for column in table.columns)
+
+
+def require_key(table: LoggedTable, key: Sequence[str] | None, *, urn: str) -> None:
+    """RejectedError if the log tells rows apart by other columns than the copy did. ``key`` None: by all of them."""
+    now = {column.name for column in table.columns if column.in_key}
+    if table.identity == "f" or now == set(key or ()):
+        return
+    said, was = (", ".join(sorted(names)) or "all of their columns" for names in (now, key or ()))
+    raise RejectedError(
+        f"rows of {table.label} were told apart by {was}, and are by {said} now",
+        field=f"datasets[{urn}]",
+        hint=f"Copy the table again, behind what is published: gobblin-assets sink recopy JOB --dataset {urn}.",
+        table=table.label,
+    )
 
 
 def _require_names(table: LoggedTable, dataset: str) -> None:

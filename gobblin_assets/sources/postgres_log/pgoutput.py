@@ -65,8 +65,6 @@ class TruncateMessage:
     """Tables that one statement emptied."""
 
     oids: tuple[int, ...]
-    is_cascade: bool
-    is_identity_restarted: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +110,11 @@ def parse_relation(payload: bytes) -> RelationMessage:
 
 def parse_truncate(payload: bytes) -> TruncateMessage:
     cursor = _Cursor(payload, b"T")
-    count, options = cursor.take(">IB")
+    count, _options = cursor.take(">IB")
     # The bound comes first: the count of damaged bytes may be anything.
     if count * 4 != cursor.left:
         raise CorruptionError(f"a truncate message of {count} tables has {cursor.left} bytes of them")
-    oids = cursor.take(f">{count}I")
-    return TruncateMessage(oids, bool(options & 1), bool(options & 2))
+    return TruncateMessage(cursor.take(f">{count}I"))
 
 
 def parse_logical_message(payload: bytes) -> LogicalMessage:

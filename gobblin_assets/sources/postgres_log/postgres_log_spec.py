@@ -6,7 +6,9 @@ from typing import Final, Literal
 
 from pydantic import Field
 
+from gobblin_assets.spec.job_spec import DatasetSpec
 from gobblin_assets.spec.source_spec import LogSourceSpec
+from gobblin_assets.spec.spec_model import SpecModel
 
 _SLOT_LENGTH_MAX: Final = 63
 _DIGITS: Final = 8
@@ -42,3 +44,19 @@ class PostgresLogSourceSpec(LogSourceSpec):
             return name
         digest = hashlib.sha256(job.encode()).hexdigest()[:_DIGITS]
         return f"{name[: _SLOT_LENGTH_MAX - _DIGITS - 1]}_{digest}"
+
+
+class LoggedOptions(SpecModel):
+    """Further options of a dataset of a change log."""
+
+    message: str | None = Field(
+        None,
+        min_length=1,
+        description="The prefix of messages that somebody writes by pg_logical_emit_message; instead of a table.",
+    )
+
+
+def message_of(dataset: DatasetSpec) -> str | None:
+    """The prefix of the dataset's messages; None: it is a table."""
+    found = (dataset.model_extra or {}).get("message")
+    return found if isinstance(found, str) else None

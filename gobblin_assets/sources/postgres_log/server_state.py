@@ -54,7 +54,7 @@ _TABLES: Final = """
 
 
 @dataclass(frozen=True, slots=True)
-class ServerState:
+class LogServerState:
     """``version``: such as 180001. ``end``: the end of its log, None of a standby, as is ``timeline``."""
 
     system_id: str
@@ -127,9 +127,9 @@ def log_families(connection: JdbcConnection) -> Iterator[None]:
         raise judge_postgres(error, connection) from None
 
 
-def look_at_server(session: LogSession) -> ServerState:
+def look_at_server(session: LogSession) -> LogServerState:
     system_id, version, wal_level, is_standby, end, wal_file, may_replicate = _one(session.execute(_SERVER).fetchall())
-    return ServerState(
+    return LogServerState(
         system_id=system_id,
         version=version,
         wal_level=wal_level,

@@ -13,12 +13,17 @@ from gobblin_assets.sources.postgres_log.log_starts import (
     LogPlace,
     TableStart,
     decide_start,
+    find_row_key,
+    name_messages,
     require_server,
     require_table,
     vnode_of,
 )
-from gobblin_assets.sources.postgres_log.postgres_log_spec import PostgresLogSourceSpec
+from gobblin_assets.sources.postgres_log.message_decoder import MessageDecoder
+from gobblin_assets.sources.postgres_log.postgres_log_spec import PostgresLogSourceSpec, message_of
 from gobblin_assets.sources.postgres_log.server_state import (
+    PublicationState,
+    PublishedTable,
     find_publication,
     find_slot,
     log_families,
@@ -31,7 +36,7 @@ from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 
 
 class SlotEpochs:
-    """``EpochSource`` of one table."""
+    """``EpochSource`` of one table, or of the messages of one prefix."""
 
     def __init__(
         self,
@@ -46,7 +51,10 @@ class SlotEpochs:
         self._job = job
         self._urn = urn
         self._dataset = dataset
-        self._decoder = TableDecoder(urn, dataset.casts, None)
+        self._prefix = message_of(dataset)
+        self._decoder: TableDecoder | MessageDecoder = MessageDecoder()
+        if self._prefix is None:
+            self._decoder = TableDecoder(urn, dataset.casts, None)
 
     @property
     def stream(self) -> str:
@@ -58,38 +66,44 @@ class SlotEpochs:
 
     def find_start(self, state: DatasetState) -> LogStart:
         source, urn = self._source, self._urn
-        name = parse_table_name(self._dataset.table or urn, field=f"datasets[{urn}].table")
         slot_name = source.slot_of(self._job.job)
         with open_log_session(self._connection) as session, log_families(self._connection):
             server = look_at_server(session)
             publication = find_publication(session, source.publication)
             slot = find_slot(session, slot_name)
         found = require_server(server, source.publication, publication, where=f"connections[{self._connection.name}]")
-        table = require_table(urn, TableName(name.schema or "public", name.table), source.publication, found)
+        table = self._find_table(found) if self._prefix is None else None
+        name = str(table.name) if table is not None else name_messages(self._prefix or "")
         place = LogPlace(slot_name, source.publication, server.system_id, server.timeline or 0)
-        decision = decide_start(urn, table, state, server, slot, place)
-        if state.published_columns is not None:
+        decision = decide_start(urn, name, None if table is None else find_row_key(table), state, server, slot, place)
+        is_copied_first = source.first_copy and table is not None
+        if state.published_columns is not None and isinstance(self._decoder, TableDecoder):
             self._decoder.learn(state.published_columns)
-        vnode = vnode_of(table.name, decision.copy)
+        vnode = vnode_of(name, decision.copy)
         position = TO_COPY if decision.watermark is None else decision.watermark
         notes = []
         if position == TO_COPY:
-            notes.append(f"is copied first (copy {decision.copy})" if source.first_copy else "begins without a copy")
+            notes.append(f"is copied first (copy {decision.copy})" if is_copied_first else "begins without a copy")
         start = TableStart(
             urn=urn,
             vnode=vnode,
             table=table,
+            prefix=self._prefix,
             casts=self._dataset.casts,
             copy=decision.copy,
             position=position,
             key=decision.key,
             seen=decision.seen,
             place=place,
-            is_copied_first=source.first_copy,
+            is_copied_first=is_copied_first,
         )
         return LogStart(
             {vnode: VnodeStart(position, decision.watermark)}, facts=decision.facts, notes=tuple(notes), memory=start
         )
+
+    def _find_table(self, found: PublicationState) -> PublishedTable:
+        name = parse_table_name(self._dataset.table or self._urn, field=f"datasets[{self._urn}].table")
+        return require_table(self._urn, TableName(name.schema or "public", name.table), self._source.publication, found)
 
     def open_reader(self, starts: Sequence[LogStart], say: Callable[[str], None]) -> SlotReader:
         found = [start.memory for start in starts if isinstance(start.memory, TableStart)]

@@ -32,7 +32,7 @@ from gobblin_assets.sources.postgres_log.log_starts import TableStart
 from gobblin_assets.sources.postgres_log.logged_table import LoggedColumn, LoggedTable, list_readings
 from gobblin_assets.sources.postgres_log.pgoutput import parse_lsn
 from gobblin_assets.sources.postgres_log.seen_transactions import SeenTransactions, read_snapshot
-from gobblin_assets.sources.postgres_log.server_state import log_families
+from gobblin_assets.sources.postgres_log.server_state import PublishedTable, log_families
 
 _WAIT_S: Final = 0.2
 
@@ -119,7 +119,10 @@ class TableCopy:
         def query(sql: str, arguments: Sequence[Any]) -> list[tuple[Any, ...]]:
             return session.execute(sql.encode(), arguments).fetchall()
 
-        start, name = self._start, self._start.table.name
+        start, published = self._start, self._start.table
+        if published is None:
+            raise AssertionError(f"{start.urn}: messages are not copied")
+        name = published.name
         found = find_tables(query, [name]).get(name)
         if found is None:
             raise RejectedError(
@@ -127,13 +130,13 @@ class TableCopy:
                 field=f"datasets[{start.urn}].table",
                 hint="It was dropped a moment ago: take the dataset out.",
             )
-        wanted = start.table.columns
+        wanted = published.columns
         columns = tuple(
-            LoggedColumn(column.name, found.types[column.name], column.name in start.table.key)
+            LoggedColumn(column.name, found.types[column.name], column.name in published.key)
             for column in found.table.columns
             if wanted is None or column.name in wanted
         )
-        table = LoggedTable(0, name.schema or "", name.table, start.table.identity, columns)
+        table = LoggedTable(0, name.schema or "", name.table, published.identity, columns)
         readings = list_readings(table, start.casts, urn=start.urn)
         dialect = PostgresDialect()
         selected = []
@@ -152,7 +155,7 @@ class TableCopy:
                     held_as=reading.spark_type,
                 )
             )
-        return table, _CopyQuery(tuple(selected), _write_query(dialect, start, selected))
+        return table, _CopyQuery(tuple(selected), _write_query(dialect, published, selected))
 
     def _read(self, snapshot: str, query: "_CopyQuery") -> "Generator[pa.RecordBatch]":
         schema = arrow_schema([(each.name, each.held_as) for each in query.selected])
@@ -167,7 +170,7 @@ class TableCopy:
             readers.close()
 
     def _explain(self, error: Exception, query: "_CopyQuery") -> GobblinError:
-        name = str(self._start.table.name)
+        name = self._start.vnode.rpartition(":")[0]
         found = find_refused_value(error, query.selected, name, self._start.urn, positions=())
         if found is not None:
             return found
@@ -190,10 +193,10 @@ def _list_reader_statements(snapshot: str) -> Sequence[str]:
     )
 
 
-def _write_query(dialect: PostgresDialect, start: TableStart, selected: Sequence[Selected]) -> str:
+def _write_query(dialect: PostgresDialect, table: PublishedTable, selected: Sequence[Selected]) -> str:
     shown = ", ".join(f"{each.expression} AS {dialect.quote(f'c{number}')}" for number, each in enumerate(selected))
-    condition = "" if start.table.row_filter is None else f" WHERE {start.table.row_filter}"
-    return f"SELECT {shown} FROM {write_table(dialect, start.table.name)}{condition}"
+    condition = "" if table.row_filter is None else f" WHERE {table.row_filter}"
+    return f"SELECT {shown} FROM {write_table(dialect, table.name)}{condition}"
 
 
 def _one(session: "psycopg.Connection[Any]", sql: str, arguments: Sequence[Any] | None = None) -> tuple[Any, ...]:

@@ -23,11 +23,13 @@ from gobblin_assets.sources.postgres_log.logged_table import (
     CHANGE_SCHEMA,
     COPIED_KEY,
     COPY_KEY,
+    IDENTITY_KEY,
     TABLE_KEY,
     LoggedTable,
     list_readings,
     own_columns_last,
     parse_table,
+    require_key,
 )
 from gobblin_assets.sources.postgres_log.tuple_columns import OPS, RowTuples, parse_tuples
 from gobblin_assets.sources.postgres_log.typed_texts import TextPlace, parse_texts
@@ -69,6 +71,16 @@ class TableDecoder:
         return self._columns
 
     @property
+    def source_columns(self) -> Sequence[tuple[str, str]]:
+        """The newest table's, with ours; empty as long as no table is known."""
+        if self._latest is None:
+            return ()
+        return [
+            *((each.reading.name, each.reading.spark_type) for each in self._latest[1].places),
+            *CHANGE_COLUMNS.items(),
+        ]
+
+    @property
     def dead_letter_columns(self) -> Sequence[tuple[str, str]]:
         return ()
 
@@ -78,7 +90,8 @@ class TableDecoder:
         older = _to_struct([(name, kind) for name, kind in known.items() if name not in CHANGE_COLUMNS])
         merged = merge_schemas([newer, older])
         self._columns = own_columns_last((each.name, each.dataType.simpleString()) for each in merged.fields)
-        self._latest = None
+        if self._latest is not None:
+            self._latest = (self._latest[0], self._make_layout(self._latest[1].table))
 
     def decode(self, records: pa.RecordBatch) -> DecodedRows:
         """The rows of changes or of copied rows, as the metadata of the batch's schema says.
@@ -87,6 +100,8 @@ class TableDecoder:
         """
         metadata = records.schema.metadata or {}
         layout = self._find_layout(_get(metadata, TABLE_KEY))
+        if IDENTITY_KEY in metadata:
+            require_key(layout.table, json.loads(metadata[IDENTITY_KEY]), urn=self._urn)
         copy = _read_copy(_get(metadata, COPY_KEY))
         if COPIED_KEY in metadata:
             rows = _decode_copied(records, layout, copy, metadata[COPIED_KEY])

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import psycopg
 import psycopg2
-import psycopg2.extensions
 from psycopg2.extras import LogicalReplicationConnection
 
+from gobblin_assets.db.older_libpq import has_parameter
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.postgres import plan_conninfo
@@ -38,7 +38,7 @@ class Walsender:
     def __init__(self, connection: JdbcConnection, *, slot: str, publication: str, start: int, job: str) -> None:
         self._connection = connection
         with self._families():
-            parameters = {key: value for key, value in plan_conninfo(connection).items() if _is_known(key)}
+            parameters = {key: value for key, value in plan_conninfo(connection).items() if has_parameter(key)}
             options = f"{parameters.get('options', '')} {_FORMATS}".strip()
             self._session = psycopg2.connect(
                 **{
@@ -147,15 +147,6 @@ def end_other_reader(session: LogSession, slot: str) -> None:
             raise RetryableError(f"the slot {slot} is still read by process {found.active_pid} of the server")
         session.execute(_END, [found.active_pid])
         time.sleep(_LOOK_S)
-
-
-def _is_known(parameter: str) -> bool:
-    """Whether psycopg 2's libpq, which is another one than psycopg 3's, has the parameter."""
-    try:
-        psycopg2.extensions.parse_dsn(f"{parameter}=''")
-    except psycopg2.ProgrammingError:
-        return False
-    return True
 
 
 def _quote(publication: str) -> str:
