@@ -84,6 +84,9 @@ class Failpoint(StrEnum):
     VNODES_MOVED = "vnodes_moved"
     FOLD_SEGMENTS_JOINED = "fold_segments_joined"
     FOLD_COMMITTED = "fold_committed"
+    SLOT_MADE = "slot_made"
+    COPY_READ = "copy_read"
+    SLOT_CONFIRMED = "slot_confirmed"
 
 
 class AcknowledgementLost(ConnectionError):  # noqa: N818  it plays the driver's lost connection, not an error of ours

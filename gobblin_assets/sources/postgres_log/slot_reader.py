@@ -20,6 +20,7 @@ from typing import Final
 import pyarrow as pa
 
 from gobblin_assets.errors import CorruptionError, GobblinError, RetryableError
+from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.model.clock import Clock, SystemClock
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.log_port import NEVER_CUT, Barrier, LogItem, StreamChunk, UpdateVnodeBitmap
@@ -185,6 +186,7 @@ class SlotReader:
         if self._copy is None:
             raise AssertionError("no copy is at work")
         source = self._copy[1].source if start.is_copied_first else None
+        reach(Failpoint.COPY_READ)
         self._end_copy()
         each = self._vnodes[vnode]
         each.cut = self._find_end() if source is None else source.place
@@ -222,6 +224,8 @@ class SlotReader:
         if not is_made:
             self._patience_s = min(2 * self._patience_s, _PATIENCE_S_MAX)
             self._tell(f"the slot {slot} waits for transactions that were running when it was to be made")
+        else:
+            reach(Failpoint.SLOT_MADE)
         return is_made
 
     def _tell(self, text: str) -> None:
@@ -312,6 +316,7 @@ class SlotReader:
         if now >= self._confirm_at:
             self._confirm_at = now + CONFIRM_EVERY_S
             stream.confirm(self._released)
+            reach(Failpoint.SLOT_CONFIRMED)
 
     def _end_stream(self) -> None:
         if self._walsender is not None:
