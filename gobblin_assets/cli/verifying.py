@@ -20,12 +20,11 @@ from gobblin_assets.destinations.tables.marks import MarkPlace
 from gobblin_assets.destinations.tables.postgres_tables import open_tables
 from gobblin_assets.destinations.tables.table_faults import find_table_faults
 from gobblin_assets.fs.registry import open_file_system
-from gobblin_assets.jobs.sink.running import read_sink_datasets
 from gobblin_assets.jobs.sink.sink_tables import choose_tables
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.run.log import Log, open_log
-from gobblin_assets.spec.job_spec import JobSpec
+from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 
 
 @click.command()
@@ -76,8 +75,8 @@ def verify(
 
 def _find_table_faults(known: KnownJob, urn: DatasetUrn, log: Log, *, counts_rows: bool) -> Iterator[Fault]:
     """Where the job's file says that rows go into tables."""
-    spec = known.spec
-    if not isinstance(spec, JobSpec) or (place := choose_tables(spec, read_sink_datasets(spec))) is None:
+    datasets = {name: each for name, each in (known.datasets or {}).items() if isinstance(each, DatasetSpec)}
+    if not isinstance(known.spec, JobSpec) or (place := choose_tables(known.spec, datasets)) is None:
         return
     binding = log.stores.destinations.find(known.name)
     published = log.stores.published.find_rows_elsewhere(known.name, urn)
