@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from gobblin_assets.destinations.tables.database_address import read_address
-from gobblin_assets.destinations.tables.marks import LoadedTable, MarkPlace, TableBatch
+from gobblin_assets.destinations.tables.marks import LaneMark, LoadedTable, MarkPlace, TableBatch
 from gobblin_assets.destinations.tables.postgres_tables import PostgresTables
 from gobblin_assets.errors import RejectedError
 from tests.support.postgres import Database
@@ -178,3 +178,16 @@ def test_what_can_t_take_the_rows_is_refused(
     with pytest.raises(RejectedError, match=r"^sink\.into: ") as raised:
         load(tables, numbered("a", pa.array(["x"])))
     assert raised.value.hint
+
+
+def test_rows_that_the_database_refuses_leave_nothing_behind(tables: PostgresTables, fresh_database: Database) -> None:
+    rows = numbered("a", pa.array(["x", "nul\0here"]))
+    batch = batch_of(rows)
+    tables.prepare_table(batch, rows.schema)
+
+    with pytest.raises(RejectedError, match=r"^sink\.into: the database refused the rows: .* 0x00") as raised:
+        tables.load(batch, [rows])
+
+    assert "here" not in str(raised.value)
+    assert values_of(fresh_database, "a") == []
+    assert tables.find_mark(PLACE) == LaneMark(0)
