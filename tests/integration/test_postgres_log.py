@@ -112,6 +112,21 @@ def test_tables_that_are_written_to_all_the_while_are_rebuilt_exactly(tables: Ch
     tables.require_same("notes", "id")
 
 
+def test_a_copy_waits_for_the_newest_transaction_as_well(tables: ChangedTables) -> None:
+    """Its commit may be in the log already, and not yet seen; nothing newer says that it is there."""
+    with tables.working():
+        tables.await_published()
+    tables.do("CREATE TABLE late (id int PRIMARY KEY, b text)", "ALTER PUBLICATION lake ADD TABLE late")
+    tables.tables = [*tables.tables, "late"]
+    with tables.database.connect(autocommit=False) as newest:
+        newest.execute("INSERT INTO late VALUES (1, 'running')")
+        with tables.working():
+            tables.await_said("the copy waits for transactions")
+            newest.commit()
+            tables.await_copied("late")
+    tables.require_same("late", "id")
+
+
 def test_changes_that_a_stranger_has_read_stop_the_table(tables: ChangedTables) -> None:
     with tables.working():
         tables.await_published()

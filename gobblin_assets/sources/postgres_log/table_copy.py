@@ -37,7 +37,9 @@ from gobblin_assets.sources.postgres_log.server_state import PublishedTable, log
 _WAIT_S: Final = 0.2
 
 _PLACE: Final = "SELECT pg_current_wal_insert_lsn()::text"
-_XMAX: Final = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint"
+# It takes a number, and does not only look: a snapshot's xmax is the number behind the newest that has ended, and those
+# that are running may have it, or a higher one.
+_NEXT_XID: Final = "SELECT pg_current_xact_id()::text::bigint"
 _XMIN: Final = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
 _SNAPSHOT: Final = """
     SELECT pg_export_snapshot(), pg_current_snapshot()::text, pg_current_wal_insert_lsn()::text, clock_timestamp()"""
@@ -87,9 +89,9 @@ class TableCopy:
             with log_families(self._connection):
                 session = stack.enter_context(psycopg.connect(**plan_conninfo(self._connection), autocommit=True))
                 session.execute(_NO_TIMEOUTS)
-                # In this order: whatever has committed before the place is below xmax.
+                # In this order: whatever has committed before the place has a lower number.
                 (place,) = _one(session, _PLACE)
-                (before,) = _one(session, _XMAX)
+                (before,) = _one(session, _NEXT_XID)
             while (xmin := self._ask(session, _XMIN)) < before:
                 yield f"waits for transactions that were running, the oldest is {xmin}"
                 time.sleep(_WAIT_S)
