@@ -1,22 +1,23 @@
-"""One process of the server that sends the changes of a slot (a walsender), as psycopg 2 talks to it.
+"""One process of the server that sends the changes of a slot (a walsender), by libpq's stream of copied data.
 
 The connection is not for several threads. Values come as texts in formats that the decoder knows.
 """
 
 import select
+import struct
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import psycopg
-import psycopg2
-from psycopg2.extras import LogicalReplicationConnection
+from psycopg import pq
+from psycopg.conninfo import make_conninfo
 
-from gobblin_assets.db.older_libpq import has_parameter
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.postgres import plan_conninfo
+from gobblin_assets.sources.postgres_log.pgoutput import write_lsn
 from gobblin_assets.sources.postgres_log.server_state import APPLICATION, LogSession, find_slot
 
 _FORMATS: Final = (
@@ -24,6 +25,17 @@ _FORMATS: Final = (
     # A publication may take longer than the server's minute. Whoever takes over ends this process.
     " -c wal_sender_timeout=600s"
 )
+# Of the protocol: messages of data and keepalives, each with the end of what was sent, and our answer to them.
+_DATA: Final = b"w"[0]
+_DATA_END: Final = slice(9, 17)
+_DATA_HEAD: Final = 25
+_KEEPALIVE_END: Final = slice(1, 9)
+_KEEPALIVE_HEAD: Final = 17
+_STATUS: Final = struct.Struct(">cQQQq?")
+_NOTHING: Final = b"k" + bytes(17)
+_EPOCH_S: Final = 946_684_800
+"""Times are counted from 2000 on."""
+
 _TAKE_OVER_S: Final = 10.0
 _LOOK_S: Final = 0.1
 
@@ -33,75 +45,115 @@ _END: Final = "SELECT pg_terminate_backend(%s)"
 
 
 class Walsender:
-    """Changes of one slot from a place on. Errors are families; after an error only ``close`` is left."""
+    """Changes of one slot from a place on. Errors are families; after an error only ``close`` is left.
+
+    The server hears of no place but those that ``confirm`` was told. (psycopg 2 would confirm by itself how far an idle
+    server says it is; what is confirmed and published nowhere is, for whoever comes next, read by a stranger.)
+    """
 
     def __init__(self, connection: JdbcConnection, *, slot: str, publication: str, start: int, job: str) -> None:
         self._connection = connection
+        self._confirmed = 0
+        self._last = memoryview(_NOTHING)
         with self._families():
-            parameters = {key: value for key, value in plan_conninfo(connection).items() if has_parameter(key)}
-            options = f"{parameters.get('options', '')} {_FORMATS}".strip()
-            self._session = psycopg2.connect(
-                **{
-                    **parameters,
-                    "options": options,
-                    "application_name": f"{APPLICATION} {job}",
-                    "client_encoding": "UTF8",
-                },
-                connection_factory=LogicalReplicationConnection,
+            parameters = plan_conninfo(connection)
+            self._session = pq.PGconn.connect(
+                make_conninfo(
+                    **{
+                        **parameters,
+                        "options": f"{parameters.get('options', '')} {_FORMATS}".strip(),
+                        "application_name": f"{APPLICATION} {job}",
+                        "client_encoding": "UTF8",
+                        "replication": "database",
+                    }
+                ).encode()
             )
         try:
             with self._families():
-                self._cursor = self._session.cursor()
-                self._cursor.start_replication(
-                    slot_name=slot,
-                    start_lsn=start,
-                    decode=False,
-                    options={"proto_version": "1", "publication_names": _quote(publication), "messages": "true"},
-                )
+                if self._session.status != pq.ConnStatus.OK:
+                    raise psycopg.OperationalError(self._session.get_error_message())
+                self._start(slot, publication, start)
         except GobblinError:
             self.close()
             raise
-        self.read_message = self._cursor.read_message
+
+    def _start(self, slot: str, publication: str, start: int) -> None:
+        names = _quote(publication).replace("'", "''")
+        found = self._session.exec_(
+            f"START_REPLICATION SLOT {_quote(slot)} LOGICAL {write_lsn(start)}"
+            f" (proto_version '1', publication_names '{names}', messages 'true')".encode()
+        )
+        if found.status != pq.ExecStatus.COPY_BOTH:
+            raise psycopg.errors.error_from_result(found)
+
+    def read_message(self) -> bytes | None:
         """The next message, or None if none is there now. Only within ``families``."""
+        is_asked = False
+        while True:
+            size, data = self._session.get_copy_data(1)
+            if size > 0:
+                self._last = data
+                if data[0] == _DATA:
+                    return bytes(data[_DATA_HEAD:])
+                if data[_KEEPALIVE_HEAD]:
+                    self._send(is_answer_wanted=False)
+            elif size < 0:
+                raise self._find_end()
+            elif is_asked:
+                return None
+            else:
+                self._session.consume_input()
+                is_asked = True
 
     @property
     def sent_to(self) -> int:
         """All that ends before this place was sent, if no message is left to be read."""
-        return int(self._cursor.wal_end or 0)
+        place = _DATA_END if self._last[0] == _DATA else _KEEPALIVE_END
+        return int.from_bytes(self._last[place], "big")
 
     def wait(self, wait_s: float) -> None:
         """Until a message may be there, or so long."""
         with suppress(InterruptedError):
-            select.select([self._cursor], [], [], wait_s)
+            select.select([self._session.socket], [], [], wait_s)
 
     def confirm(self, position: int) -> None:
         """Nothing before ``position`` is needed any more; also that this reader lives."""
+        self._confirmed = max(self._confirmed, position)
         with self._families():
-            # With an answer: a server on which nothing changes says how far it is only if it is asked.
-            self._cursor.send_feedback(
-                flush_lsn=position, apply_lsn=position, write_lsn=position, reply=True, force=True
-            )
+            # A server on which nothing changes says how far it is only if it is asked.
+            self._send(is_answer_wanted=True)
 
     def families(self) -> Any:
-        """A block whose errors of psycopg 2 become families."""
+        """A block whose errors of psycopg become families."""
         return self._families()
 
     def close(self) -> None:
-        with suppress(psycopg2.Error):
-            self._session.close()
+        self._session.finish()
+
+    def _send(self, *, is_answer_wanted: bool) -> None:
+        at = round((time.time() - _EPOCH_S) * 1e6)
+        place = self._confirmed
+        self._session.put_copy_data(_STATUS.pack(b"r", place, place, place, at, is_answer_wanted))
+        self._session.flush()
+
+    def _find_end(self) -> psycopg.Error:
+        found = self._session.get_result()
+        if found is None or found.status == pq.ExecStatus.COMMAND_OK:
+            return psycopg.OperationalError("the server ended the stream")
+        return psycopg.errors.error_from_result(found)
 
     @contextmanager
     def _families(self) -> Iterator[None]:
         try:
             yield
-        except psycopg2.Error as error:
+        except psycopg.Error as error:
             raise judge_walsender(error, self._connection) from None
 
 
-def judge_walsender(error: psycopg2.Error, connection: JdbcConnection) -> GobblinError:
+def judge_walsender(error: psycopg.Error, connection: JdbcConnection) -> GobblinError:
     """RejectedError for what a person can correct, RetryableError for what may pass by itself."""
     text = connection.scrub(str(error)).strip()
-    state = error.pgcode or ""
+    state = error.sqlstate or ""
     where = f"connections[{connection.name}]"
     if state.startswith("28") or "authentication failed" in text or "no pg_hba.conf entry" in text:
         return RejectedError(
