@@ -52,6 +52,9 @@ class Failpoint(StrEnum):
     ATTEMPTS_CLAIMED = "attempts_claimed"
     ATTEMPTS_CAPTURED = "attempts_captured"
     STEP_BEFORE = "step_before"
+    LOAD_COPIED = "load_copied"
+    LOAD_BEFORE_COMMIT = "load_before_commit"
+    LOAD_COMMITTED = "load_committed"
     STEP_AFTER = "step_after"
     EXECUTED_BEFORE_SYNC = "executed_before_sync"
     SYNCED_BEFORE_VERIFY = "synced_before_verify"
@@ -63,6 +66,7 @@ class Failpoint(StrEnum):
     CLEANUP_MARKED = "cleanup_marked"
     CLEANUP_CAPTURED = "cleanup_captured"
     CLEANUP_REMOVED = "cleanup_removed"
+    GIVE_UP_BEFORE_COMMIT = "give_up_before_commit"
     ABANDON_RECORDED = "abandon_recorded"
     ABANDON_CAPTURED = "abandon_captured"
     ABANDON_RETURNED = "abandon_returned"
@@ -80,6 +84,9 @@ class Failpoint(StrEnum):
     VNODES_MOVED = "vnodes_moved"
     FOLD_SEGMENTS_JOINED = "fold_segments_joined"
     FOLD_COMMITTED = "fold_committed"
+    SLOT_MADE = "slot_made"
+    COPY_READ = "copy_read"
+    SLOT_CONFIRMED = "slot_confirmed"
 
 
 class AcknowledgementLost(ConnectionError):  # noqa: N818  it plays the driver's lost connection, not an error of ours

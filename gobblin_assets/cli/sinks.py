@@ -3,44 +3,39 @@
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import click
 
 from gobblin_assets.cli.connections import SparkChoice, job_file_argument, spark_options
 from gobblin_assets.cli.exit_codes import EXIT_FAILED
-from gobblin_assets.cli.output import json_option, print_json, print_table, say
-from gobblin_assets.errors import RetryableError
+from gobblin_assets.cli.output import say
+from gobblin_assets.cli.recopying import recopy
+from gobblin_assets.cli.sink_status import status
+from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.jobs.ingest.running import read_job
-from gobblin_assets.jobs.sink.lane_shares import lanes_in_use
 from gobblin_assets.jobs.sink.running import find_spark_needs, read_sink_datasets, run_worker
+from gobblin_assets.jobs.sink.sink_rules import is_one_stream
 from gobblin_assets.jobs.sink.worker_group import WorkerGroup
 from gobblin_assets.model.clock import SystemClock
-from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.model.urn import JobName
 from gobblin_assets.model.wording import count_of
 from gobblin_assets.run.log import open_log
 from gobblin_assets.run.stop_signals import StopRequest, heed_stop_signals
-from gobblin_assets.state.sink_workers import sum_lags
 
 _WORKERS_MAX: Final = 256
 _LOOK_S: Final = 0.5
-
-
-class _LaneLine(NamedTuple):
-    dataset: DatasetUrn
-    lane: int
-    held_by: str | None
-    publications: int
-    open: str | None
-    vnodes: Mapping[str, str | None]
 
 
 @click.group()
 def sink() -> None:
     """Sinks: several workers publish the job's topics at once, each record exactly once."""
 
+
+sink.add_command(recopy)
+sink.add_command(status)
 
 _dataset_option = click.option(
     "--dataset", "datasets", multiple=True, metavar="URN", help="One of the job's; may be repeated."
@@ -93,55 +88,18 @@ def scale(job_file: Path, lanes: int, datasets: Sequence[str]) -> None:
     Workers move them while they run, one lane after the other.
     """
     job = read_job(job_file)
+    if is_one_stream(job):
+        raise RejectedError(
+            "one worker reads the slot of a change log, and a table has one lane",
+            field="LANES",
+            hint="Leave it: further workers stand by, and take over from one that dies.",
+        )
     specs = read_sink_datasets(job, datasets)
     with open_log(say) as log:
         ids = log.stores.datasets.register(JobName(job.job), sorted(specs))
         for urn, dataset_id in ids.items():
             log.stores.lanes.spread(dataset_id, lanes)
             say(f"{urn}: {lanes} lanes")
-
-
-@sink.command("status")
-@job_file_argument
-@json_option
-def status(job_file: Path, as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
-    """Show the live workers, the lanes, and how far each is."""
-    job = read_job(job_file)
-    specs = read_sink_datasets(job)
-    with open_log(say) as log:
-        stores, name = log.stores, JobName(job.job)
-        states = stores.datasets.load(name, list(specs))
-        found = stores.lanes.load(*(state.dataset_id for state in states.values()))
-        live = stores.sink_workers.list_live(name)
-        lags = {urn: sum_lags(live, state.dataset_id) for urn, state in states.items()}
-        open_ = {each.lane_id: each for each in stores.commits.list_open(name, limit=_WORKERS_MAX)}
-        lanes = [
-            _LaneLine(
-                urn,
-                lane.number,
-                lane.owner if lane.is_live else None,
-                lane.version,
-                open_[lane.lane_id].state.value if lane.lane_id in open_ else None,
-                {vnode: None if at is None else str(at) for vnode, at in lane.vnodes.items()},
-            )
-            for urn, state in states.items()
-            for lane in lanes_in_use(found[state.dataset_id])
-        ]
-    workers = [worker.owner for worker in live]
-    if as_json:
-        print_json({"workers": workers, "lags": lags, "lanes": [each._asdict() for each in lanes]})
-        return
-    say(f"{len(workers)} live workers: {', '.join(workers) or 'none'}")
-    rows = [
-        (
-            *each[:5],
-            lags[each.dataset],
-            ", ".join(f"{vnode} up to {at or 'nothing yet'}" for vnode, at in each.vnodes.items()),
-        )
-        for each in lanes
-    ]
-    # The lag is that of the dataset, as far as its lanes are held.
-    print_table("lanes", ("dataset", "lane", "held by", "publications", "open", "behind", "vnodes"), rows)
 
 
 @sink.command("drain")

@@ -1,23 +1,30 @@
 """The command that compares the ledger with storage: verify."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
 
 from gobblin_assets.cli.exit_codes import EXIT_FAILED
-from gobblin_assets.cli.known_jobs import job_file_or_name, read_known_job
+from gobblin_assets.cli.known_jobs import KnownJob, job_file_or_name, read_known_job
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.commit.published.verification import (
     FAULTS_NAMED_MAX,
     Damage,
+    Fault,
     Verification,
     VerificationProgress,
     Verified,
 )
+from gobblin_assets.destinations.tables.marks import MarkPlace
+from gobblin_assets.destinations.tables.postgres_tables import open_tables
+from gobblin_assets.destinations.tables.table_faults import find_table_faults
 from gobblin_assets.fs.registry import open_file_system
+from gobblin_assets.jobs.sink.sink_tables import choose_tables
 from gobblin_assets.model.clock import SystemClock
-from gobblin_assets.run.log import open_log
+from gobblin_assets.model.urn import DatasetUrn
+from gobblin_assets.run.log import Log, open_log
+from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 
 
 @click.command()
@@ -34,7 +41,10 @@ def verify(
 ) -> None:
     """Compare the ledger with storage: missing, damaged or replaced files, and files that nobody published.
 
-    Of copies: whether each name holds what was published last; files of others may stand there, and are not reported.
+    Of tables that a sink loads: whether the marks in the database have all rows; with --checksums, whether the tables
+    have as many. Of copies: whether each name holds what was published last; files of others may stand there, and are
+    not reported.
+
     Changes nothing. The exit code is 1 if there is a fault. With --job alone, the log gives the job's datasets and
     destination.
     """
@@ -51,13 +61,29 @@ def verify(
         )
         states = log.stores.datasets.load(known.name, known.find_datasets(log, datasets))
         for urn, state in sorted(states.items()):
-            verified.append(verification.verify(urn, state.dataset_id, checksums=checksums))
+            found = verification.verify(urn, state.dataset_id, checksums=checksums)
+            for fault in _find_table_faults(known, urn, log, counts_rows=checksums):
+                found.add(fault)
+            verified.append(found)
     if as_json:
         print_json(verified)
     else:
         _print(verified, checksums=checksums)
     if any(each.faults for each in verified):
         click.get_current_context().exit(EXIT_FAILED)
+
+
+def _find_table_faults(known: KnownJob, urn: DatasetUrn, log: Log, *, counts_rows: bool) -> Iterator[Fault]:
+    """Where the job's file says that rows go into tables."""
+    datasets = {name: each for name, each in (known.datasets or {}).items() if isinstance(each, DatasetSpec)}
+    if not isinstance(known.spec, JobSpec) or (place := choose_tables(known.spec, datasets)) is None:
+        return
+    binding = log.stores.destinations.find(known.name)
+    published = log.stores.published.find_rows_elsewhere(known.name, urn)
+    if binding is not None and urn in place.tables:
+        mark = MarkPlace(place.marks_schema, binding.identity or "", known.name, urn, 0)
+        with open_tables(place.connection) as tables:
+            yield from find_table_faults(tables, place.tables[urn], mark, published, counts_rows=counts_rows)
 
 
 def _print(verified: Sequence[Verified], *, checksums: bool) -> None:

@@ -31,6 +31,10 @@ whoever executes or abandons their sequence under another fence than the one tha
 directory away from earlier owners (``attempt_capture``). In an object store nothing can be taken away: there a step is
 an upload that its first completion uses up (``object_steps``).
 
+Destinations that are no file systems. What can change a mark of the lane in one transaction with the rows is loaded
+from staged files by a step that looks at the mark (``destinations.tables``). Before such a sequence is abandoned, the
+mark is told to refuse it, or says that its rows are there, and then it can only be completed.
+
 What each crash leaves, and who repairs it.
 
     while taking            a raised fence: the next taker
@@ -41,7 +45,9 @@ What each crash leaves, and who repairs it.
     steps done, not synced  PREPARED: the renames may be gone; verified and done again
     finish sent             PREPARED or DONE: read again under the lock, then issued again
     finished, not announced DONE: its events are sent again under the sequence's id
+    while loading a table   all rows with the lane's mark, or nothing: PREPARED, the mark is looked at first
     while abandoning        ABANDONING: goes on abandoning
+    mark told, not the log  PREPARED or BLOCKED: can't be completed any more, and is abandoned again
     kind not installed      BLOCKED, with the package to install: resumed once it is
     destination not there   another identity file at its root, or none: nothing runs until it is mounted again
     log older than storage  markers that the log does not have: nothing runs until a person reconciles

@@ -5,7 +5,9 @@ between the two and rename the rest. So the staging is captured first: every pla
 a name that only the new fence knows. From then on a zombie's renames find no source. Then each step undoes
 itself, and only after that the sequence is ABORTED.
 
-Steps that can't be undone are found before the decision is recorded, so that the sequence can still be resumed.
+Steps that can't be undone are found before the decision is recorded, so that the sequence can still be resumed. So are
+effects elsewhere than in files: whoever keeps them is told first that the sequence is given up, and says if it is too
+late.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +19,7 @@ from gobblin_assets.commit.attempt_capture import capture_attempt
 from gobblin_assets.commit.markers import remove_markers
 from gobblin_assets.commit.segment import decode_segment, find_kinds, find_phase
 from gobblin_assets.commit.sequence import AttemptRecord, SequenceRecord
-from gobblin_assets.commit.step_calls import directories_to_sync, undo_steps
+from gobblin_assets.commit.step_calls import directories_to_sync, forbid_steps, undo_steps
 from gobblin_assets.commit.step_world import OpenFileSystem, StepPorts, StepWorld
 from gobblin_assets.commit.steps import CapturedStaging, StepKind
 from gobblin_assets.commit.store import CommitStepStore, StoredSegment
@@ -51,7 +53,23 @@ class Abandonment:
                     hint=f"`gobblin-assets commit resume {sequence.sequence_id}` completes it instead.",
                     kind=kind.name,
                 )
+        if sequence.state is not SequenceState.ABANDONING:
+            self._forbid(sequence, segments)
         self._carry_out(sequence, lease, segments, reason)
+
+    def _forbid(self, sequence: SequenceRecord, segments: Sequence[StoredSegment]) -> None:
+        """What has happened elsewhere must be completed; what has not must not happen once the decision is recorded."""
+        fs, _root = self.open_file_system(sequence.root_uri)
+        with StepPorts(self.open_file_system) as ports:
+            for segment in segments:
+                steps = decode_segment(segment.payload, segment.digest)
+                fault = forbid_steps(steps, StepWorld(fs, ports))
+                if fault is not None:
+                    raise RejectedError(
+                        f"{fault.place} {fault.found}",
+                        field="sequence",
+                        hint=f"It can only be completed: `gobblin-assets commit resume {sequence.sequence_id}`.",
+                    )
 
     def carry_out(self, sequence: SequenceRecord, lease: Lease) -> None:
         """Go on with an abandonment that another owner began. ConflictError leaves it ABANDONING."""

@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from gobblin_assets.commit.attempts import MARKERS_KEPT, published_directories
-from gobblin_assets.commit.segment import Segment, join_segments_of_done, list_published
+from gobblin_assets.commit.segment import Segment, encode_empty, join_segments_of_done, list_published
 from gobblin_assets.commit.sequence import SLOTS_KEEP_DETAIL, PublishedInterval
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.state import SequenceId
@@ -141,16 +141,17 @@ def join_segments(survivor: SequenceId, parts: Iterable[FoldSegment]) -> list[tu
     Files of different roles or schemas stay apart, so that schemas keep their order, which is that of ``version``.
     Segments without files stay apart too, because their version is not the version of any row.
     """
-    of_kind: dict[tuple[Role, str, bool], list[FoldSegment]] = defaultdict(list)
+    of_kind: dict[tuple[Role, str, bool, bool], list[FoldSegment]] = defaultdict(list)
     for part in parts:
         schema = json.dumps(part.segment.file_schema, sort_keys=True)
-        of_kind[part.segment.role, schema, part.segment.file_count > 0].append(part)
+        of_kind[part.segment.role, schema, part.segment.file_count > 0, part.segment.row_count > 0].append(part)
     joined = []
-    for (role, schema, _has_files), found in of_kind.items():
+    for (role, schema, _has_files, _has_rows), found in of_kind.items():
         for chunk in _in_chunks(sorted(found, key=lambda part: (part.version, part.segment_id))):
             segment = _join(chunk)
-            # Those without files differ by role and schema alone.
-            name = hashlib.sha256(survivor.bytes + segment.digest + f"{role} {schema}".encode()).digest()
+            # Those without files differ by role, schema and rows alone.
+            what = f"{role} {schema}{' elsewhere' if segment.row_count and not segment.file_count else ''}"
+            name = hashlib.sha256(survivor.bytes + segment.digest + what.encode()).digest()
             joined.append((uuid.UUID(bytes=name[:16]), segment))
     return joined
 
@@ -183,6 +184,13 @@ def shorten_details(details: Mapping[str, object]) -> dict[str, object]:
     return {name: details[name] for name in names if name in details}
 
 
+def _count_rows_elsewhere(segments: Sequence[Segment]) -> Segment:
+    """Rows that are in no file: nobody asks the steps that loaded them any more, so only their number is kept."""
+    first = segments[0]
+    empty = encode_empty(role=first.role, partition=first.partition, file_schema=first.file_schema)
+    return replace(empty, row_count=sum(segment.row_count for segment in segments))
+
+
 def _in_chunks(parts: Sequence[FoldSegment]) -> Iterator[list[FoldSegment]]:
     chunk: list[FoldSegment] = []
     files = 0
@@ -198,6 +206,8 @@ def _in_chunks(parts: Sequence[FoldSegment]) -> Iterator[list[FoldSegment]]:
 
 def _join(parts: Sequence[FoldSegment]) -> Segment:
     version = max(part.version for part in parts)
+    if all(part.segment.row_count and not part.segment.file_count for part in parts):
+        return replace(_count_rows_elsewhere([part.segment for part in parts]), version=version)
     if not any(part.segment.step_count for part in parts):
         return replace(parts[0].segment, version=version)
     return replace(join_segments_of_done([part.segment for part in parts]), version=version)

@@ -207,6 +207,7 @@ def _encode(steps: Sequence[StepBatch], role: Role, partition: str, file_schema:
             row_count += sum(filter(None, rows_of))
             continue
         step_count += 1
+        row_count += step.loaded_rows
         for _path, identity, rows in step.published():
             file_count += 1
             row_count += rows

@@ -25,9 +25,10 @@ from gobblin_assets.commit.operations import LogOperations
 from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.commit.sequence import SequenceRecord
 from gobblin_assets.commit.set_aside import disarm_attempt, move_aside
-from gobblin_assets.commit.step_calls import directories_to_sync, undo_steps
+from gobblin_assets.commit.step_calls import directories_to_sync, undo_steps, verify_steps
 from gobblin_assets.commit.step_world import StepPorts, StepWorld
-from gobblin_assets.commit.steps import CapturedStaging
+from gobblin_assets.commit.steps import CapturedStaging, StepVerdict
+from gobblin_assets.errors import ConflictError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.model.path_names import list_upwards
 from gobblin_assets.model.state import DatasetId, SequenceId
@@ -117,6 +118,7 @@ class SettingAside:
         """Undo steps with effects outside the dataset's files, newest first, since these effects can't be moved."""
         fs, root = self.examination.fs, self.examination.root
         with StepPorts(self.operations.open_file_system) as ports:
+            self._refuse_loaded(ports)
             for each in reversed(self.finding.forgotten):
                 if each.sealed is not None and each.sealed.is_at_given_names:
                     # What it removed or replaced stays in its slots; the next run compares both sides again.
@@ -128,6 +130,21 @@ class SettingAside:
                     if elsewhere:
                         undo_steps(elsewhere, StepWorld(fs, ports), captured)
                         fs.sync_directories(directories_to_sync(elsewhere, root, {}, captured))
+
+    def _refuse_loaded(self, ports: StepPorts) -> None:
+        """Before anything is undone: rows that were loaded stay, and would be read and loaded again."""
+        for each in self.finding.forgotten:
+            for segment in () if each.sealed is None else each.sealed.segments():
+                if segment.file_count or not segment.row_count:
+                    continue
+                steps = decode_segment(segment.payload, segment.digest)
+                verdicts = verify_steps(steps, StepWorld(self.examination.fs, ports))
+                if StepVerdict.DONE in verdicts:
+                    raise ConflictError(
+                        f"the rows of sequence {each.sequence_id} are loaded, and are not taken back",
+                        hint="Take it back into the log: `gobblin-assets reconcile --adopt`.",
+                        sequence_id=str(each.sequence_id),
+                    )
 
     def _move(self, paths: Iterable[str], point: Failpoint) -> None:
         fs, root = self.examination.fs, self.examination.root

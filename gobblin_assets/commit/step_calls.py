@@ -90,6 +90,11 @@ def find_fault(step: CommitStep, world: StepWorld, verdict: StepVerdict) -> Step
     return _call(step, lambda step: step.find_fault(world, verdict))
 
 
+def forbid_steps(steps: Iterable[CommitStep], world: StepWorld) -> StepFault | None:
+    """Let no process execute them any more, up to the first one for which it is too late."""
+    return next(filter(None, (_call(step, lambda step: step.forbid(world)) for step in steps)), None)
+
+
 def directories_to_sync(
     steps: Iterable[CommitStep], root: str, located: Mapping[str, str], captured: CapturedStaging | None = None
 ) -> list[str]:

@@ -18,8 +18,10 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from itertools import chain
+from types import MappingProxyType
 from typing import Any, Final
 
 from gobblin_assets.commit.named_codecs import NAMED_KINDS
@@ -36,6 +38,10 @@ Provider = Mapping[str, str]
 
 # From a table, so that a source tree that is not installed knows them too.
 _BUILT_IN: Final = {kind.name: kind for kind in (*KINDS, *NAMED_KINDS, *OBJECT_KINDS, PUBLISH_OBJECT)}
+# Imported when the log first holds a step of theirs: what they need is above this package.
+_BUILT_IN_ELSEWHERE: Final = MappingProxyType(
+    {"load_table": "gobblin_assets.destinations.tables.load_step:LOAD_TABLE_KIND"}
+)
 _kinds: Final[dict[str, StepKind]] = dict(_BUILT_IN)
 
 
@@ -89,7 +95,7 @@ def get_kind(name: str, provider: Provider | None = None) -> StepKind:
 
 def is_built_in(name: str) -> bool:
     """Whether every process knows the kind, without any other package."""
-    return name in _BUILT_IN
+    return name in _BUILT_IN or name in _BUILT_IN_ELSEWHERE
 
 
 def find_provider(name: str) -> Provider | None:
@@ -111,6 +117,10 @@ def _find_offers(name: str) -> list[EntryPoint]:
 
 
 def _load(name: str, provider: Provider) -> None:
+    if name in _BUILT_IN_ELSEWHERE:
+        module, _, attribute = _BUILT_IN_ELSEWHERE[name].partition(":")
+        register_step(getattr(import_module(module), attribute))
+        return
     offers = _find_offers(name)
     if len({offer.value for offer in offers}) != 1:
         raise _missing(name, provider, offers)

@@ -158,6 +158,11 @@ class CommitStep(Protocol):
         """
         return ()
 
+    @property
+    def loaded_rows(self) -> int:
+        """Rows of the dataset that the step makes visible, and that are in none of the files of ``published``."""
+        return 0
+
     def touches(self, captured: CapturedStaging | None = None) -> Iterable[str]:
         """Directories of the destination whose entries ``execute`` changes; with ``captured``, those of ``undo`` too.
 
@@ -169,6 +174,13 @@ class CommitStep(Protocol):
     def uploads(self) -> Iterable[UploadId]:
         """Uploads to an object store that are used up once the step is done."""
         return ()
+
+    def forbid(self, world: StepWorld) -> StepFault | None:
+        """Before the decision to abandon is recorded: let no process execute the step from now on, or say why it is
+        too late. For kinds that a process may execute although the staging was captured.
+        """
+        del world
+        return None
 
     def find_fault(self, world: StepWorld, verdict: StepVerdict) -> StepFault:
         """The fault for a person to look at, after ``verify`` answered LOST or CONFLICT, or ``undo`` STRANGER."""

@@ -135,13 +135,14 @@ def build_gobblin_sensors(
 ) -> list[dg.SensorDefinition]:
     """The recovery sensor; for logs and file sets also a sensor for new data and, if they are found, for discovery.
 
-    A job whose file has a ``sink`` has a sensor that tells of it.
+    A job whose file has a ``sink`` has a sensor that tells of it. Change logs are followed by a sink alone.
 
     ``jobs``: the same objects of ``build_gobblin_jobs`` that are in the definitions beside the sensors.
     """
     sensors, source = [build_recovery_sensor(layout, {job.name for job in jobs})], layout.source
     if isinstance(source, LogSourceSpec):
-        sensors.append(build_new_data_sensor(layout, source, jobs))
+        if not source.is_one_stream:
+            sensors.append(build_new_data_sensor(layout, source, jobs))
         if source.include:
             sensors.append(build_discovery_sensor(layout, source, known=discovered or (), path=discovery_path))
     if isinstance(layout.job, JobSpec) and has_sink(layout.job):

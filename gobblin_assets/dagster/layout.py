@@ -25,12 +25,14 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.jobs.asset_view import DeclaredCheck, ShownAsset
 from gobblin_assets.jobs.programs import JobProgram, program_of
 from gobblin_assets.jobs.sink.sink_checks import LANES_CHECK, SINK_LAG_CHECK
+from gobblin_assets.jobs.sink.sink_rules import is_one_stream
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.dead_letter_check import DEAD_LETTER_CHECK
 from gobblin_assets.run.lag_check import LAG_CHECK
 from gobblin_assets.run.quarantine_check import QUARANTINE_CHECK
 from gobblin_assets.spec.job_options import DatasetOptions, JobOptions
+from gobblin_assets.spec.job_spec import JobSpec
 from gobblin_assets.spec.partition_keys import asset_partition
 from gobblin_assets.spec.source_kind import kind_of
 from gobblin_assets.spec.source_spec import SourceSpec
@@ -73,6 +75,11 @@ class JobLayout:
         """The keys of the resources that a run of the job's assets needs."""
         shared = {STORES_KEY, FILE_SYSTEMS_KEY, SPARK_KEY}
         return shared if self.source is None else {*shared, connection_key(self.source)}
+
+    @property
+    def is_one_stream(self) -> bool:
+        """Whether the datasets are change logs, which only workers of a sink follow."""
+        return isinstance(self.job, JobSpec) and is_one_stream(self.job)
 
     def get_key(self, urn: DatasetUrn, role: Role = Role.DATA) -> dg.AssetKey:
         return self.specs[urn, role].key

@@ -26,7 +26,7 @@ from gobblin_assets.dagster.run_config import (
     is_by_hand,
     require_stream,
 )
-from gobblin_assets.dagster.sink_runs import work_on_sink
+from gobblin_assets.dagster.sink_runs import catch_up, work_on_sink
 from gobblin_assets.dagster.spark_start import ToldEngine
 from gobblin_assets.dagster.stopping import say_nothing, wait_until_over
 from gobblin_assets.errors import GobblinError
@@ -88,7 +88,7 @@ def materialize(context: dg.AssetExecutionContext, layout: JobLayout, config: Go
         if not context.selected_asset_keys:
             evaluate_published(context, layout, getattr(context.resources, STORES_KEY), _open_ports)
             return
-        if config.sink_s is not None and config.stream_s is None:
+        if config.stream_s is None and (config.sink_s is not None or layout.is_one_stream):
             _work_on_sink(context, layout, config)
             return
         selection = layout.plan_selection(
@@ -103,7 +103,10 @@ def _work_on_sink(context: dg.AssetExecutionContext, layout: JobLayout, config: 
     """A worker that was asked to stop ends behind a cut, and then raises what ends a run as CANCELED."""
     stop = StopRequest()
     try:
-        work_on_sink(context, layout, config, stop)
+        if config.sink_s is None:
+            catch_up(context, layout, config, stop)
+        else:
+            work_on_sink(context, layout, config, stop)
     except GobblinError as error:
         if stop.is_made:
             raise dg.DagsterExecutionInterruptedError from error

@@ -3,7 +3,7 @@
 import datetime as dt
 import math
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Protocol
 
 import dagster as dg
 
@@ -129,6 +129,48 @@ def require_stream(
         # Each run takes the selected partitions; no window is open or closed to it.
         return
     _require_open("stream_s", layout, selection, made_at)
+
+
+class RequireOptions(Protocol):
+    """``require_sink``, or ``require_follows``."""
+
+    def __call__(
+        self,
+        config: GobblinRunConfig,
+        tags: Mapping[str, str],
+        layout: JobLayout,
+        selection: Mapping[DatasetUrn, tuple[AssetPartition, ...]],
+        *,
+        made_at: dt.datetime | None = None,
+    ) -> None: ...
+
+
+def require_follows(
+    config: GobblinRunConfig,
+    tags: Mapping[str, str],
+    layout: JobLayout,
+    selection: Mapping[DatasetUrn, tuple[AssetPartition, ...]],
+    *,
+    made_at: dt.datetime | None = None,
+) -> None:
+    """RejectedError unless a run without ``sink_s`` can follow the change log from where it is; ``made_at`` as above.
+
+    ``selection``: what the run names; empty if it names no partition.
+    """
+    for field in ("restart", "start_at"):
+        if getattr(config, field) is not None:
+            raise RejectedError(
+                "is for topics, and a change log goes on from where it is",
+                field=field,
+                hint="Leave it out. To begin anew: gobblin-assets sink recopy.",
+            )
+    if decide_run_mode(config.mode, tags) is Mode.REFRESH:
+        raise RejectedError(
+            "a change log has every change once, and nothing of it is written anew",
+            field="mode",
+            hint="Leave it out. To begin anew: gobblin-assets sink recopy.",
+        )
+    _require_open("partition", layout, selection, made_at)
 
 
 def require_sink(

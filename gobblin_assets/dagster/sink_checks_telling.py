@@ -13,7 +13,7 @@ from gobblin_assets.dagster.instances import telling
 from gobblin_assets.dagster.layout import JobLayout
 from gobblin_assets.dagster.metadata import build_evaluation
 from gobblin_assets.dagster.sink_telling import TELL_EVERY_S, SinkSight
-from gobblin_assets.jobs.sink.sink_checks import LANES_CHECK, judge_lanes, judge_sink_lag
+from gobblin_assets.jobs.sink.sink_checks import LANES_CHECK, judge_lanes, judge_sink_lag, judge_stream_lag
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.run.job_kind import CheckResult
 from gobblin_assets.spec.job_spec import JobSpec
@@ -56,7 +56,10 @@ def judge_sink(layout: JobLayout, sight: SinkSight, urn: DatasetUrn) -> Iterator
     """The results of a dataset's checks of its sink."""
     job = cast("JobSpec", layout.job)
     yield judge_lanes(sight.looks[urn].lanes, worker_count=len(sight.workers))
-    yield judge_sink_lag(sight.lag_of(urn), lag_max=job.sink.lag_max)
+    if sight.standing is not None:
+        yield judge_stream_lag(sight.standing, urn, lag_max=job.sink.lag_max)
+    elif sight.unanswered is None:
+        yield judge_sink_lag(sight.lag_of(urn), lag_max=job.sink.lag_max)
 
 
 def _is_due(check: CheckResult, known: AssetCheckExecutionRecord | None, now: dt.datetime, *, is_at_work: bool) -> bool:

@@ -15,14 +15,16 @@ from gobblin_assets.dagster.layout import JobLayout
 from gobblin_assets.dagster.partitions import find_run_range
 from gobblin_assets.dagster.ports import FILE_SYSTEMS_KEY, SPARK_KEY, STORES_KEY, FileSystems, connection_key
 from gobblin_assets.dagster.progress import ProgressLog
-from gobblin_assets.dagster.run_config import GobblinRunConfig, require_sink
+from gobblin_assets.dagster.run_config import GobblinRunConfig, RequireOptions, require_follows, require_sink
 from gobblin_assets.dagster.stopping import say_nothing, wait_until_over
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.jobs.ingest.engine_port import Engine
 from gobblin_assets.jobs.programs import RunResources
 from gobblin_assets.jobs.sink.alike_workers import await_alike
-from gobblin_assets.jobs.sink.running import find_spark_needs, open_worker
-from gobblin_assets.jobs.sink.sink_rules import check_sink_dataset, check_sink_job
+from gobblin_assets.jobs.sink.catching_up import plan_catching_up
+from gobblin_assets.jobs.sink.running import find_spark_needs, open_log_connection, open_worker
+from gobblin_assets.jobs.sink.sink_rules import check_sink_dataset, check_sink_job, is_one_stream
+from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.run.stop_signals import StopRequest, heed_stop_signals
 from gobblin_assets.run.stores import Stores
@@ -40,9 +42,7 @@ def work_on_sink(
     """
     specs = _plan_sink(context, layout, config)
     stores: Stores = getattr(context.resources, STORES_KEY)
-    file_systems: FileSystems = getattr(context.resources, FILE_SYSTEMS_KEY)
-    job = cast("JobSpec", layout.job)
-    resources = RunResources(file_systems.open, getattr(context.resources, connection_key(job.source)))
+    job, resources = cast("JobSpec", layout.job), _find_resources(context, layout)
     engine: Engine = getattr(context.resources, SPARK_KEY)
     if find_spark_needs(job, specs, resources):
         # Before the signals are ours: a classic session takes SIGINT for itself when it opens.
@@ -59,24 +59,85 @@ def work_on_sink(
                 worker.run()
 
 
+def catch_up(context: dg.AssetExecutionContext, layout: JobLayout, config: GobblinRunConfig, stop: StopRequest) -> None:
+    """Be a worker until all is published that was committed to the selected tables when the run began.
+
+    Another worker may hold the tables: then this one waits until that has published so much. A GobblinError as for a
+    worker, or RetryableError if it was asked to end before.
+    """
+    job, stores = cast("JobSpec", layout.job), cast("Stores", getattr(context.resources, STORES_KEY))
+    selected = _plan_catching_up(context, layout, config)
+    specs, resources = _list_all(layout), _find_resources(context, layout)
+    progress = ProgressLog(context.log.info)
+    clock = SystemClock()
+    with closing(progress), heed_stop_signals(say_nothing, stop):
+        connection = open_log_connection(job, resources)
+        catching = plan_catching_up(job, selected, connection, stores, clock, stop.wait)
+        if not await_alike(job, specs, stores, stop.wait, progress):
+            return
+        with open_worker(
+            *(job, specs, stores, catching.wait, progress, cast("Engine", getattr(context.resources, SPARK_KEY))),
+            resources=resources,
+            dagster_run_id=context.run.run_id,
+        ) as worker:
+            catching.sinks = list(worker.sinks.values())
+            worker.run()
+        if not stop.is_made:
+            catching.require_published()
+    context.log.info(
+        "Published is all that was committed when the run began, of: %s. The sink's sensor tells of it.",
+        ", ".join(selected),
+    )
+
+
+def _find_resources(context: dg.AssetExecutionContext, layout: JobLayout) -> RunResources:
+    file_systems: FileSystems = getattr(context.resources, FILE_SYSTEMS_KEY)
+    source = cast("JobSpec", layout.job).source
+    return RunResources(file_systems.open, getattr(context.resources, connection_key(source)))
+
+
+def _plan_catching_up(
+    context: dg.AssetExecutionContext, layout: JobLayout, config: GobblinRunConfig
+) -> Mapping[DatasetUrn, DatasetSpec]:
+    """The selected datasets. RejectedError if the run asks for something that a worker does not do."""
+    _require_open_window(context, layout, config, require_follows)
+    keys = context.selected_asset_keys
+    chosen = dict.fromkeys(urn for (urn, _role), spec in layout.specs.items() if spec.key in keys)
+    return {urn: cast("DatasetSpec", layout.datasets[urn]) for urn in sorted(chosen)}
+
+
+def _list_all(layout: JobLayout) -> Mapping[DatasetUrn, DatasetSpec]:
+    return {urn: cast("DatasetSpec", layout.datasets[urn]) for urn in sorted(layout.datasets)}
+
+
+def _require_open_window(
+    context: dg.AssetExecutionContext, layout: JobLayout, config: GobblinRunConfig, require: RequireOptions
+) -> None:
+    """A run need not name a partition: workers publish into the open window."""
+    wanted, keys = find_run_range(context.run.tags), context.selected_asset_keys
+    selection = {} if wanted is None else layout.plan_selection(keys, wanted, context.instance)
+    record = context.instance.get_run_record_by_id(context.run.run_id)
+    made_at = None if record is None else aware_moment(record.create_timestamp)
+    require(config, context.run.tags, layout, selection, made_at=made_at)
+
+
 def _plan_sink(
     context: dg.AssetExecutionContext, layout: JobLayout, config: GobblinRunConfig
 ) -> Mapping[DatasetUrn, DatasetSpec]:
-    """The datasets of the run, checked. A run need not name a partition: workers publish into the open window."""
+    """The datasets of the run, checked. Those of a stream are followed together, whatever is selected."""
     if layout.source is None or not isinstance(layout.job, JobSpec):
         raise RejectedError(
             f"a sink follows a log, and {layout.job.job} reads none",
             field=_FIELD,
             hint="Leave it out; stream_s repeats copies.",
         )
-    wanted, keys = find_run_range(context.run.tags), context.selected_asset_keys
-    selection = {} if wanted is None else layout.plan_selection(keys, wanted, context.instance)
-    record = context.instance.get_run_record_by_id(context.run.run_id)
-    made_at = None if record is None else aware_moment(record.create_timestamp)
-    require_sink(config, context.run.tags, layout, selection, made_at=made_at)
+    _require_open_window(context, layout, config, require_sink)
     check_sink_job(layout.job)
+    keys = context.selected_asset_keys
     chosen = dict.fromkeys(urn for (urn, _role), spec in layout.specs.items() if spec.key in keys)
     specs = {urn: cast("DatasetSpec", layout.datasets[urn]) for urn in sorted(chosen)}
+    if is_one_stream(layout.job):
+        specs = dict(_list_all(layout))
     for urn, spec in specs.items():
         check_sink_dataset(urn, spec)
     return specs

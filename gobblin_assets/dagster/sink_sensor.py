@@ -15,7 +15,7 @@ from dagster._core.definitions.unresolved_asset_job_definition import Unresolved
 from gobblin_assets.dagster.dead_runs import LAPSED_PER_TICK_MAX
 from gobblin_assets.dagster.instances import aware_moment
 from gobblin_assets.dagster.layout import JobLayout
-from gobblin_assets.dagster.ports import STORES_KEY
+from gobblin_assets.dagster.ports import STORES_KEY, connection_key
 from gobblin_assets.dagster.sensors import INTERVAL_S, TRIES_READ_MAX, UNFINISHED, decide_try
 from gobblin_assets.dagster.sink_checks_telling import tell_sink_checks
 from gobblin_assets.dagster.sink_telling import SinkSight, look_at_sink, observe, tell_windows
@@ -56,7 +56,7 @@ def build_sink_sensor(layout: JobLayout, jobs: Sequence[UnresolvedAssetJobDefini
         jobs=list(jobs),
         minimum_interval_seconds=INTERVAL_S,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        required_resource_keys={STORES_KEY},
+        required_resource_keys={STORES_KEY, *([connection_key(job.source)] if layout.is_one_stream else [])},
         description=f"Tells what the workers of the sink {job.job} publish, and starts those that are missing.",
     )
     def look(context: dg.SensorEvaluationContext) -> dg.SensorResult:
@@ -64,7 +64,8 @@ def build_sink_sensor(layout: JobLayout, jobs: Sequence[UnresolvedAssetJobDefini
         now = dt.datetime.now(dt.UTC)
         cursor = context.cursor
         try:
-            sight = look_at_sink(layout, stores)
+            asked = getattr(context.resources, connection_key(job.source)) if layout.is_one_stream else None
+            sight = look_at_sink(layout, stores, asked)
             dead = {
                 each.dagster_run_id for each in stores.runs.list_lapsed(JobName(job.job), limit=LAPSED_PER_TICK_MAX)
             }
@@ -94,7 +95,8 @@ def _in_one_line(error: GobblinError) -> str:
 def _describe_tick(sight: SinkSight, told: int, wanted: int) -> str:
     kept = f", of {wanted} that are kept" if wanted else ""
     alive = "1 worker is" if len(sight.workers) == 1 else f"{len(sight.workers)} workers are"
-    return f"{alive} alive{kept}; {count_of(told, 'partition was', 'partitions were')} told."
+    said = f"{alive} alive{kept}; {count_of(told, 'partition was', 'partitions were')} told."
+    return said if sight.unanswered is None else f"{said} The source did not answer: {_in_one_line(sight.unanswered)}"
 
 
 def _ask_for_workers(

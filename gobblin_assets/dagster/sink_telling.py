@@ -15,14 +15,16 @@ import dagster as dg
 from gobblin_assets.dagster.instances import telling
 from gobblin_assets.dagster.layout import JobLayout
 from gobblin_assets.dagster.metadata import DATA_VERSION_TAG, SEQUENCE_ID
-from gobblin_assets.errors import RejectedError
+from gobblin_assets.errors import GobblinError, RejectedError
 from gobblin_assets.jobs.sink.closed_windows import list_due
+from gobblin_assets.jobs.sink.stream_standing import DatasetStanding, StreamStanding, find_standing
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.state import DatasetId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.stores import Stores
+from gobblin_assets.sources.connection import OpensEpochs
 from gobblin_assets.spec.job_options import DatasetOptions
-from gobblin_assets.spec.job_spec import JobSpec
+from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 from gobblin_assets.spec.partition_keys import asset_partition, open_partition
 from gobblin_assets.state.sink_windows import DatasetLook, WindowCounts, WindowNews
 from gobblin_assets.state.sink_workers import SinkWorkerRow, sum_lags
@@ -38,24 +40,44 @@ _NEVER: Final = dt.datetime.max.replace(tzinfo=dt.UTC)
 
 @dataclass(frozen=True, slots=True)
 class SinkSight:
-    """A sink at one moment. ``workers``: the live ones, asked before the datasets were looked at."""
+    """A sink at one moment. ``workers``: the live ones, asked before the datasets were looked at.
+
+    ``standing``: of a stream whose server has answered; ``unanswered``: why it has not.
+    """
 
     workers: Sequence[SinkWorkerRow]
     ids: Mapping[DatasetUrn, DatasetId]
     looks: Mapping[DatasetUrn, DatasetLook]
+    standing: StreamStanding | None = None
+    unanswered: GobblinError | None = None
 
     def lag_of(self, urn: DatasetUrn) -> int | None:
-        """Records that are not published, as far as workers read them; None: no worker has said it."""
+        """What is not published: records, as far as workers read them; of a stream, bytes. None: not known."""
+        if self.standing is not None:
+            return self.standing.datasets.get(urn, DatasetStanding()).lag_bytes
         return sum_lags(self.workers, self.ids[urn])
 
 
-def look_at_sink(layout: JobLayout, stores: Stores) -> SinkSight:
-    """The job's datasets that a worker or a run has registered. Two statements, in the order that the rule asks for."""
+def look_at_sink(layout: JobLayout, stores: Stores, connection: OpensEpochs | None = None) -> SinkSight:
+    """The job's datasets that a worker or a run has registered. Two statements, in the order that the rule asks for.
+
+    ``connection``: of a stream, whose server is asked once.
+    """
     job = JobName(layout.job.job)
     workers = stores.sink_workers.list_live(job)
     ids = {urn: state.dataset_id for urn, state in stores.datasets.load(job, list(layout.datasets)).items()}
     found = stores.sink_windows.look(list(ids.values()))
-    return SinkSight(workers, ids, {urn: found[dataset_id] for urn, dataset_id in ids.items() if dataset_id in found})
+    looks = {urn: found[dataset_id] for urn, dataset_id in ids.items() if dataset_id in found}
+    if connection is None:
+        return SinkSight(workers, ids, looks)
+    states = stores.datasets.load(job, list(looks))
+    specs = {urn: cast("DatasetSpec", spec) for urn, spec in layout.datasets.items()}
+    try:
+        standing = find_standing(cast("JobSpec", layout.job), specs, connection, states, looks)
+    except GobblinError as error:
+        # What the log says is told without the server as well.
+        return SinkSight(workers, ids, looks, unanswered=error)
+    return SinkSight(workers, ids, looks, standing)
 
 
 def tell_windows(layout: JobLayout, stores: Stores, instance: dg.DagsterInstance, sight: SinkSight) -> int:
@@ -167,8 +189,26 @@ def _describe_counts(counts: WindowCounts) -> dict[str, dg.MetadataValue]:
 
 def _describe_workers(sight: SinkSight, urn: DatasetUrn) -> dict[str, dg.MetadataValue]:
     metadata: dict[str, dg.MetadataValue] = {"gobblin/workers": dg.MetadataValue.int(len(sight.workers))}
+    if sight.standing is not None:
+        return metadata | _describe_stream(sight.standing, urn)
     if (lag := sight.lag_of(urn)) is not None:
         metadata["gobblin/lag"] = dg.MetadataValue.int(lag)
+    return metadata
+
+
+def _describe_stream(standing: StreamStanding, urn: DatasetUrn) -> dict[str, dg.MetadataValue]:
+    found = standing.datasets.get(urn, DatasetStanding())
+    metadata: dict[str, dg.MetadataValue] = {}
+    if found.copy is not None:
+        metadata["gobblin/copy"] = dg.MetadataValue.int(found.copy)
+    if found.position is not None:
+        metadata["gobblin/position"] = dg.MetadataValue.text(found.position)
+    if found.lag_bytes is not None:
+        metadata["gobblin/lag_bytes"] = dg.MetadataValue.int(found.lag_bytes)
+    if found.lag_s is not None:
+        metadata["gobblin/lag_s"] = dg.MetadataValue.float(found.lag_s)
+    if standing.stream.retained_bytes is not None:
+        metadata["gobblin/retained_bytes"] = dg.MetadataValue.int(standing.stream.retained_bytes)
     return metadata
 
 

@@ -14,9 +14,13 @@ from typing import Final
 from gobblin_assets.commit.step_world import OpenFileSystem
 from gobblin_assets.destinations.posix import PosixDestination
 from gobblin_assets.destinations.row_files import RowFiles
+from gobblin_assets.destinations.tables.table_destination import TableDestination, TablesPlace
+from gobblin_assets.errors import RejectedError
 from gobblin_assets.extensions import Extensions
+from gobblin_assets.fs.objects import HoldsObjects
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.registry import scheme_of
+from gobblin_assets.fs.staging import StagingFiles
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.run.destination import Destination
 from gobblin_assets.run.stores import Stores
@@ -62,6 +66,26 @@ def open_row_files(request: DestinationRequest) -> RowFiles:
         request.stores,
         request.open_file_system,
         request.new_id,
+    )
+
+
+def open_table_destination(request: DestinationRequest, place: TablesPlace) -> TableDestination:
+    """Tables of a database; the root has the staged files. RejectedError where these could not be read again."""
+    if isinstance(request.fs, HoldsObjects | StagingFiles):
+        raise RejectedError(
+            f"rows for tables are staged on a disk, found the scheme {request.fs.scheme!r}",
+            field="destination",
+            hint="Name a directory that all workers see; only staged files and dead letters stand there.",
+        )
+    return TableDestination(
+        request.job,
+        request.root_uri,
+        request.fs,
+        request.root,
+        request.stores,
+        request.open_file_system,
+        request.new_id,
+        place=place,
     )
 
 

@@ -85,6 +85,8 @@ def read_found(
     spark: SparkSession, port: PublishedFiles, found: PublishedSet, job: JobName, urn: DatasetUrn, role: Role
 ) -> DataFrame:
     """The rows of what ``port`` found, as ``read_dataset`` gives them."""
+    if role is Role.DATA:
+        _refuse_rows_elsewhere(port, job, urn)
     schema = _schema_of(port, found, job, urn, role)
     return _read(spark, found.segments, schema, job, urn, role)
 
@@ -361,6 +363,16 @@ def _merge_found(found: PublishedSet) -> t.StructType:
         if not own:
             raise
         return merge_schemas(parse_schema(each) for each in own)
+
+
+def _refuse_rows_elsewhere(port: PublishedFiles, job: JobName, urn: DatasetUrn) -> None:
+    found = port.find_rows_elsewhere(job, urn)
+    if found is not None:
+        raise RejectedError(
+            f"{urn!a} of job {job} has {found.row_count:,} rows in {found.uri}, and they are in no file",
+            field="urn",
+            hint="Read them there, by Spark's JDBC reader or any other client.",
+        )
 
 
 def refuse_unknown(port: PublishedFiles, job: JobName, urn: DatasetUrn) -> RejectedError:

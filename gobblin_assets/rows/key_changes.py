@@ -61,7 +61,7 @@ def find_moved_values(changes: DataFrame, columns: KeyedChanges) -> DataFrame | 
     if moves.isEmpty():
         return None
     ends = _follow(_list_ends(changes, moves, columns), columns)
-    return moves.join(ends, ["lsn", "seq"], "left").select(
+    return moves.join(ends, ["lsn", "seq"]).select(
         f.lit(_MOVED).alias("op"),
         "lsn",
         "seq",

@@ -19,12 +19,17 @@ from gobblin_assets.state.leases import Lease
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where outputs belong: a partition of a dataset, as the log stores its name, and a task of a sequence."""
+    """Where outputs belong: a partition of a dataset, as the log stores its name, and a task of a sequence.
+
+    ``lane_number`` and ``version``: of a sink, the lane, and its version that the sequence makes.
+    """
 
     urn: DatasetUrn
     partition: str
     sequence_id: SequenceId
     number: int
+    lane_number: int = 0
+    version: int = 0
 
 
 class Destination(Protocol):

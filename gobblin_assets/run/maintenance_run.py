@@ -69,6 +69,17 @@ class _Record:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldDataset:
+    """A dataset that is leased as a whole, with nothing open. ``require`` raises once the lease is lost."""
+
+    urn: DatasetUrn
+    lease: Lease
+    run_id: RunId
+    driver: Driver
+    require: Callable[[Lease], None]
+
+
+@dataclass(frozen=True, slots=True)
 class MaintenanceRun:
     """Operations of one run on one job's sequences, in the name of ``operations.holder``.
 
@@ -154,17 +165,31 @@ class MaintenanceRun:
 
         ``check`` raises where the log is older than the storage.
         """
+
+        def work_on(held: HeldDataset) -> Sequence[Publication]:
+            return work(prepare(held.run_id, held.driver, held.require), held.urn, held.lease)
+
+        return self.publish_each("compaction", datasets, check, work_on)
+
+    def publish_each(
+        self,
+        kind: str,
+        datasets: Mapping[DatasetUrn, DatasetId],
+        check: Callable[[DatasetUrn, Lease], None],
+        work: Callable[[HeldDataset], Sequence[Publication]],
+    ) -> tuple[Sequence[Publication], Mapping[DatasetUrn, GobblinError]]:
+        """The same for work of other kinds. ``kind``: what the history calls it."""
         done: list[Publication] = []
         failures: dict[DatasetUrn, GobblinError] = {}
-        with self._recorded("compaction") as record:
+        with self._recorded(kind) as record:
             for urn, dataset_id in datasets.items():
                 try:
                     with self.operations.hold(dataset_id, urn) as (keeper, lease):
                         check(urn, lease)
                         driver = self.operations.driver(keeper)
                         self._settle(urn, driver, lease, record)
-                        compaction = prepare(self.operations.holder.run_id, driver, keeper.require)
-                        for publication in work(compaction, urn, lease):
+                        held = HeldDataset(urn, lease, self.operations.holder.run_id, driver, keeper.require)
+                        for publication in work(held):
                             record.keep(publication)
                             done.append(publication)
                 except GobblinError as error:

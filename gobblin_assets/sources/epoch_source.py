@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -98,6 +98,60 @@ class EpochSource(Protocol):
         """A reader of this log, before any vnode is assigned to it. ``starts``: of all datasets of its stream.
 
         Of a stream, the caller holds all lanes that anybody holds. ``say`` is told what the reader waits for.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StreamLook:
+    """A stream as its server sees it now. ``end``: of the server's log, as a position; None: it is no primary.
+
+    ``status``: what becomes of the log that the stream still needs, in the server's word; None: the server has no such
+    stream. ``confirmed``: the place up to which it is needed no more, as the server writes places. ``retained_bytes``:
+    of the log, which the server keeps for the stream.
+    """
+
+    name: str
+    end: int | None
+    status: str | None
+    is_read: bool
+    confirmed: str | None
+    retained_bytes: int | None
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether nothing more comes from it."""
+        return self.status in (None, "lost")
+
+
+@dataclass(frozen=True, slots=True)
+class CopyPlace:
+    """The newest copy of a dataset that was begun, and up to where the log behind it is published.
+
+    ``position`` and its ``text`` None: the copy is still to be made.
+    """
+
+    copy: int
+    position: int | None
+    text: str | None
+
+
+@runtime_checkable
+class CopiedLog(Protocol):
+    """An ``EpochSource`` of a stream, whose vnodes begin with a copy of what is there already."""
+
+    def look_at_stream(self) -> StreamLook:
+        """Ask the server. RejectedError, or RetryableError if it is out of reach."""
+        ...
+
+    def find_place(self, state: DatasetState) -> CopyPlace | None:
+        """Where the dataset stands; None: it was never begun. Nothing is connected to."""
+        ...
+
+    def begin_copy(self, state: DatasetState) -> LogStart:
+        """The vnode of the next copy. Its watermark is its position if it was begun already, and is not made yet.
+
+        RejectedError if there is nothing to copy, or the log can't be followed from the copy on.
         """
         ...
 

@@ -1,6 +1,6 @@
 """What a job file says about its sink: `gobblin-assets sink run` follows the job's logs by several workers."""
 
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
@@ -16,6 +16,21 @@ class RollSpec(SpecModel):
     )
     age_s: float | None = Field(
         10.0, ge=0, allow_inf_nan=False, description="The first row has waited so long; 0: at each barrier with rows."
+    )
+
+
+class TablesSpec(SpecModel):
+    """Tables of a database, into which the rows of the job's datasets go, instead of files below its destination."""
+
+    type: Literal["postgres"]
+    connection: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]{1,100}$")] = Field(
+        description="Of a JDBC connection: the variables GOBBLIN_JDBC_<CONNECTION>_URL, …_USER and …_PASSWORD."
+    )
+    tables_schema: Annotated[str, Field(min_length=1, max_length=63)] = Field(
+        "public", description="The schema of the tables. They are made, unless they exist."
+    )
+    marks_schema: Annotated[str, Field(min_length=1, max_length=63)] = Field(
+        "gobblin_marks", description="The schema of the table gobblin_lane, which says what was loaded."
     )
 
 
@@ -43,6 +58,10 @@ class SinkSpec(SpecModel):
     )
     roll: RollSpec = RollSpec()
     format: Literal["parquet", "json", "csv"] = "parquet"
+    into: TablesSpec | None = Field(
+        None,
+        description="Rows go into tables, exactly once. The job's destination has staged files and dead letters.",
+    )
     workers: int = Field(
         0,
         ge=0,
@@ -53,5 +72,8 @@ class SinkSpec(SpecModel):
         3_600.0, gt=0, allow_inf_nan=False, description="How long such a run works, before another one follows it."
     )
     lag_max: int | None = Field(
-        None, ge=0, description="In Dagster, the check sink_lag warns if more records of a dataset are not published."
+        None,
+        ge=0,
+        description="In Dagster, the check sink_lag warns if more records of a dataset are not published; of a change "
+        "log, if more bytes of the server's log are not.",
     )

@@ -18,8 +18,8 @@ class SinkWorkerRow:
 
     ``is_drained``: somebody asked the worker to end behind a cut. ``looked_at``: by the worker's own clock, and aware;
     what it begins later belongs to a window that is open then, or to a later one. ``lags``: records that are not
-    published, of the vnodes that the worker reads. ``dagster_run_id``: of the Dagster run that the worker is, if it is
-    one; the log knows it by the worker's run.
+    published, or bytes of a stream's log, of the vnodes that the worker reads. ``dagster_run_id``: of the Dagster run
+    that the worker is, if it is one; the log knows it by the worker's run.
     """
 
     run_id: RunId
@@ -32,7 +32,7 @@ class SinkWorkerRow:
 
 
 def sum_lags(workers: Sequence[SinkWorkerRow], dataset_id: DatasetId) -> int | None:
-    """Records of the dataset that are not published, of the vnodes that workers read; None: no worker says it."""
+    """What is not published of the dataset, as workers say it of the vnodes that they read; None: none says it."""
     lags = [worker.lags[dataset_id] for worker in workers if dataset_id in worker.lags]
     return sum(lags) if lags else None
 

@@ -32,7 +32,6 @@ _WRITTEN = "made from the word that a job file says; the code asks for the other
 EXCEPTIONS = {
     "cli._Commands.invoke": _CALLED_BY_CLICK,
     "cli.lazy_commands.LazyGroup.format_commands": _CALLED_BY_CLICK,
-    "commit.step_kinds.JsonCodec": _OF_STEPS,
     "commit.steps.undone_by_hand": _OF_STEPS,
     "dagster.component.GobblinCopyComponent.get_model_cls": _CALLED_BY_DAGSTER,
     "dagster.component.GobblinCopyComponent.get_spec": _CALLED_BY_DAGSTER,

@@ -139,7 +139,8 @@ def test_every_failpoint_stands_somewhere_in_the_product(point: Failpoint) -> No
         (
             "psycopg",
             re.compile(
-                r"^gobblin_assets/(db/|commit/postgres/building\.py|sources/jdbc/postgres|sources/postgres_log/(server_state|table_copy|walsender)\.py)"
+                r"^gobblin_assets/(db/|commit/postgres/building\.py|sources/jdbc/postgres|destinations/tables/"
+                r"|sources/postgres_log/(server_state|table_copy|walsender)\.py)"
             ),
         ),
         (

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from gobblin_assets.commit.published.port import ActiveSchema, PublishedSet, PublishedSource
+from gobblin_assets.commit.published.port import ActiveSchema, PublishedSet, PublishedSource, RowsElsewhere
 from gobblin_assets.commit.segment import encode_empty
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from tests.support.commit_log import JOB, LogWorld, make_segments, staged_of
@@ -96,3 +96,34 @@ def test_what_the_source_said_is_found_with_the_files(log: LogWorld) -> None:
     assert look("items") == PublishedSource(PublishedSet(0, (), ()), None, {})
     assert look("nobody") is None
     assert look("orders", OTHER_JOB) is None
+
+
+def test_rows_in_no_file_are_counted_with_where_they_are(log: LogWorld) -> None:
+    lease = log.take(log.register("orders"))
+
+    def publish(rows: int, *, role: Role = Role.DATA, finish: bool = True) -> None:
+        new = log.begin(lease)
+        attempt = log.register_attempt(new)
+        empty = encode_empty(role=role, partition="", file_schema={"name": "one"})
+        staged = staged_of(attempt, (replace(empty, row_count=rows),))
+        log.commits.stage(staged)
+        order = log.order(new, [staged])
+        log.commits.seal(replace(order, details={**order.details, "uri": "jdbc:warehouse/public.orders"}))
+        if finish:
+            log.commits.finish(new.sequence_id, fence=lease.fence)
+
+    assert log.published.find_rows_elsewhere(JOB, DatasetUrn("orders")) is None
+    publish(0)
+    publish(5, role=Role.QUARANTINE)
+    assert log.published.find_rows_elsewhere(JOB, DatasetUrn("orders")) is None
+    publish(3)
+    publish(4)
+    publish(5, finish=False)
+
+    assert log.published.find_rows_elsewhere(JOB, DatasetUrn("orders")) == RowsElsewhere(
+        "jdbc:warehouse/public.orders", 7
+    )
+    found = log.published.find(JOB, DatasetUrn("orders"), role=Role.DATA)
+    assert found is not None
+    assert found.segments == ()
+    assert log.published.find_rows_elsewhere(OTHER_JOB, DatasetUrn("orders")) is None

@@ -49,3 +49,6 @@ OF_A_SINK = (
 """Of a worker that begins with an empty log, without recovery and without a change of the count of lanes."""
 
 OF_A_RESCALE = (Failpoint.VNODES_MOVED,)
+
+OF_A_SLOT = (Failpoint.SLOT_MADE, Failpoint.COPY_READ, Failpoint.SLOT_CONFIRMED)
+"""Of a worker that follows a database's change log, besides those of a sink."""

@@ -24,8 +24,10 @@ from tests.support.kafka import (
     produce_committed,
 )
 from tests.support.kafka_records import avro_bytes, view_descriptors
+from tests.support.postgres import Database
 from tests.support.producing import find_ends
 from tests.support.spark_sink import OpenSpark, SparkSink
+from tests.support.table_sink import CONNECTION, variables_for
 
 Open = Callable[..., SparkSink]
 
@@ -316,3 +318,38 @@ def test_leases_are_kept_while_spark_decodes_protobuf_for_longer_than_they_last(
     assert sink.rows(name, "dead_letter_value", role=Role.DEAD_LETTER) == Counter([(b"\x08",)])
     assert not any("rests" in line or "taken over" in line or "lost" in line for line in sink.lines)
     assert sink.count("state NOT IN ('DONE', 'ABORTED')") == 0
+
+
+def test_rows_of_spark_go_into_a_table_and_a_column_that_comes_later_is_added(
+    open_sink: Open,
+    topic: MakeTopic,
+    registry: RegistryServer,
+    kafka_broker: KafkaBroker,
+    fresh_database: Database,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for variable, value in variables_for(fresh_database).items():
+        monkeypatch.setenv(variable, value)
+    name = topic("loads", partitions=2)
+    first = registry.register(f"{name}-value", VIEW)
+    values = [avro_bytes(VIEW, {"id": n, "page": f"/{n}\t"}, first) for n in range(20)]
+    produce(kafka_broker.bootstrap, name, [Record(each, partition=n % 2) for n, each in enumerate(values)])
+    produce(kafka_broker.bootstrap, name, [Record(b"broken", partition=1)])
+    sink = open_sink(
+        name,
+        {"value": {"format": "avro"}},
+        options={"sink": {"lanes": 2, "every_s": 0.2, "into": {"type": "postgres", "connection": CONNECTION}}},
+    )
+    sink.work()
+    second = registry.register(f"{name}-value", VIEW_2)
+    produce(
+        kafka_broker.bootstrap, name, [Record(avro_bytes(VIEW_2, {"id": 20, "page": None, "country": "fr"}, second))]
+    )
+
+    sink.work()
+
+    with fresh_database.connect() as session:
+        table = name.replace("-", "_").replace(".", "_")
+        found = session.execute(f'SELECT id, page, country FROM public."{table}" ORDER BY id').fetchall()
+    assert found == [*((n, f"/{n}\t", None) for n in range(20)), (20, None, "fr")]
+    assert sink.rows(name, "dead_letter_value", role=Role.DEAD_LETTER) == Counter([(b"broken",)])

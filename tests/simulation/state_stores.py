@@ -15,6 +15,7 @@ from gobblin_assets.commit.published.port import (
     PublishedSegment,
     PublishedSet,
     PublishedSource,
+    RowsElsewhere,
     T,
 )
 from gobblin_assets.commit.sequence import SLOTS_KEEP_DETAIL
@@ -276,6 +277,22 @@ class SimPublishedFiles:
             files, file_bytes = (sum(s.file_count for s in segments), sum(s.file_bytes for s in segments))
             found.append(PublishedPartition(partition, files, file_bytes, db.now_s - newest_at))
         return found
+
+    def find_rows_elsewhere(self, job: JobName, urn: DatasetUrn) -> RowsElsewhere | None:
+        db = self._db
+        found = [
+            segment
+            for segment in db.segments.values()
+            if (db.datasets[segment.dataset_id].job, db.datasets[segment.dataset_id].urn) == (job, urn)
+            and (segment.role, segment.sealed, segment.retired_by, segment.file_count) == (Role.DATA, True, None, 0)
+            and segment.row_count > 0
+            and db.sequences[segment.sequence_id].state is SequenceState.DONE
+        ]
+        if not found:
+            return None
+        uris = [json.loads(db.sequences[segment.sequence_id].details).get("uri") for segment in found]
+        uri = max(filter(None, uris), default="another place")
+        return RowsElsewhere(uri, sum(segment.row_count for segment in found))
 
     def list_urns(self, job: JobName) -> Sequence[DatasetUrn]:
         return sorted(row.urn for row in self._db.datasets.values() if row.job == job)

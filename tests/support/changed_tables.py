@@ -1,6 +1,7 @@
 """Tables of a real Postgres that change, the job that follows them, a worker in this process, and what it published."""
 
 import itertools
+import json
 import random
 import threading
 from collections import Counter
@@ -84,6 +85,12 @@ class ChangedTables:
     def job(self) -> JobSpec:
         return parse_job(self.described)
 
+    def write_job(self) -> str:
+        """The job's file, which commands are given."""
+        path = self.folder / f"{JOB}.yaml"
+        path.write_text(json.dumps(self.described), encoding="utf-8")
+        return str(path)
+
     @contextmanager
     def working(self) -> Iterator[None]:
         """A worker is at work, and ends behind a cut."""
@@ -150,15 +157,20 @@ class ChangedTables:
     def await_said(self, text: str) -> None:
         wait_until(lambda: any(text in line for line in self.said), f"{text!r} is said; {self.said}")
 
-    def log_of(self, table: str, *, schema: str | None = "public") -> pa.Table:
-        """The published rows of the change log, in its order, with the dataset's columns."""
+    def paths_of(self, table: str, *, schema: str | None = "public") -> list[str]:
+        """The files that the log names."""
         urn = DatasetUrn(table if schema is None else f"{schema}.{table}")
         found = open_stores(self.engine).published.find(JobName(JOB), urn, role=Role.DATA)
-        if found is None:
-            return pa.table({})
-        parts = []
-        for segment in found.segments:
-            parts += [pq.read_table(path) for path, _size in segment.file_sizes()]
+        return [path for segment in (found.segments if found else ()) for path, _size in segment.file_sizes()]
+
+    def facts_of(self, table: str) -> Mapping[str, object]:
+        """What the dataset keeps of its source."""
+        urn = DatasetUrn(f"public.{table}")
+        return open_stores(self.engine).datasets.load(JobName(JOB), [urn])[urn].source_facts
+
+    def log_of(self, table: str, *, schema: str | None = "public") -> pa.Table:
+        """The published rows of the change log, in its order, with the dataset's columns."""
+        parts = [pq.read_table(path) for path in self.paths_of(table, schema=schema)]
         whole = pa.concat_tables(parts, promote_options="permissive") if parts else pa.table({})
         order = [(name, "ascending") for name in ("_copy", "_lsn", "_seq") if name in whole.column_names]
         return whole.sort_by(order) if order else whole
@@ -207,11 +219,14 @@ class ChangedTables:
 class ShopWriting:
     """Writers of ``orders`` and ``notes``, each with a connection of its own: short and long transactions, savepoints,
     rollbacks, moved keys, values that are not sent again. All have ended when the block ends.
+
+    ``is_patient``: a server that goes away is waited for.
     """
 
     database: Database
     seed: int
     writers: int = 3
+    is_patient: bool = False
     transactions: int = 0
     _stop: threading.Event = field(default_factory=threading.Event)
     _threads: list[threading.Thread] = field(default_factory=list)
@@ -225,6 +240,10 @@ class ShopWriting:
         return self
 
     def __exit__(self, *_error: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Return when nobody writes any more. May be called again."""
         self._stop.set()
         for thread in self._threads:
             thread.join(30)
@@ -235,11 +254,20 @@ class ShopWriting:
         chance = random.Random(f"{self.seed}:{number}")
         next_id = itertools.count((number + 1) * 1_000_000)
         try:
-            with self.database.connect(autocommit=False) as connection:
-                while not self._stop.is_set():
-                    self._transact(connection, chance, next_id)
+            while not self._stop.is_set():
+                try:
+                    self._write_on(chance, next_id)
+                except psycopg.OperationalError:
+                    if not self.is_patient:
+                        raise
+                    self._stop.wait(0.1)
         except BaseException as error:  # noqa: BLE001  the test's thread raises it
             self._failures.append(error)
+
+    def _write_on(self, chance: random.Random, next_id: "Iterator[int]") -> None:
+        with self.database.connect(autocommit=False) as connection:
+            while not self._stop.is_set():
+                self._transact(connection, chance, next_id)
 
     def _transact(self, connection: Any, chance: random.Random, next_id: "Iterator[int]") -> None:
         mine = (chance.randrange(3) + 1) * 1_000_000

@@ -5,6 +5,8 @@ decodes the log of all databases: tests that hold transactions open would stop i
 """
 
 import os
+import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,6 +36,7 @@ fsync = off
 full_page_writes = off
 """
 
+_GONE_S_MAX: Final = 30.0
 _END_READERS: Final = """
     SELECT pg_terminate_backend(active_pid, 10000) FROM pg_replication_slots
      WHERE database = %s AND active_pid IS NOT NULL"""
@@ -48,6 +51,18 @@ def start_logical_server(home: Path | None = None) -> EmbeddedServer:
             with (files.data / "postgresql.conf").open("a", encoding="utf-8") as settings:
                 settings.write(_SETTINGS)
         return embedded.start_held(files, lambda _line: None, start_lock)
+
+
+def kill_server(server: EmbeddedServer, number: signal.Signals) -> None:
+    """Send the postmaster a signal, and return when it is gone. SIGQUIT is an immediate stop."""
+    pid = int(Path(server.data_directory, "postmaster.pid").read_text(encoding="ascii").split()[0])
+    # A foreign process must never be signalled.
+    assert Path(f"/proc/{pid}/cwd").samefile(server.data_directory)
+    os.kill(pid, number)
+    deadline = time.monotonic() + _GONE_S_MAX
+    while Path(f"/proc/{pid}/cwd").exists():
+        assert time.monotonic() < deadline, "the server does not end"
+        time.sleep(0.01)
 
 
 @contextmanager

@@ -34,6 +34,7 @@ from gobblin_assets.model.file_formats import FileFormat
 from gobblin_assets.model.state import DatasetId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.rows.arrow_types import arrow_schema
+from gobblin_assets.run.destination import Destination
 from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
 from gobblin_assets.spec.job_options import LeaseSpec, LogSpec, PartitionsSpec
@@ -105,6 +106,14 @@ class SinkLake:
             log=LogSpec(fold_keep=0, fold_min=2, fold_age_s=0.0),
         )
 
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """How a process reaches the destination."""
+        return NO_VARIABLES
+
+    def open_world(self) -> "SinkWorld":
+        return SinkWorld(self)
+
 
 @dataclass
 class SinkWorld:
@@ -141,7 +150,7 @@ class SinkWorld:
         ports = SinkPorts(
             job=job,
             stores=self.stores,
-            destination=open_destination(
+            destination=self.open_destination(
                 DestinationRequest(
                     *(JobName(JOB), self.lake.root, self.fs, self.root),
                     *(self.stores, open_file_system, clock.new_id),
@@ -169,6 +178,9 @@ class SinkWorld:
             lane_format=LaneFormat(dict.fromkeys(Role, arrow_schema(COLUMNS)), FileFormat.PARQUET, "zstd"),
         )
         return SinkWorker(ports, {dataset_id: sink})
+
+    def open_destination(self, request: DestinationRequest) -> Destination:
+        return open_destination(request)
 
     def register(self) -> DatasetId:
         return self.stores.datasets.register(JobName(JOB), [URN])[URN]
@@ -281,14 +293,14 @@ def start_sink_worker(lake: SinkLake, *, failpoint: str = "", environment: Mappi
     ``environment``: how the worker reaches the destination.
     """
     log = Path(lake.directory, f"sink-failpoints-{next(_count)}.log")
-    process = FORKS.Process(target=_work, args=(lake, failpoint, str(log), dict(environment)))
+    process = FORKS.Process(target=_work, args=(lake, failpoint, str(log), {**lake.variables, **environment}))
     process.start()
     return Worker(process, log)
 
 
 def _work(lake: SinkLake, failpoint: str, log: str, environment: Mapping[str, str]) -> None:
     os.environ.update(environment)
-    world = SinkWorld(lake)
+    world = lake.open_world()
     with failpoints.install(failpoints.ArmedFailpoints(failpoint, log)):
         world.work(lambda: count_reached(log) == len(list(filter(None, failpoint.split(",")))) and world.is_published())
 

@@ -43,13 +43,12 @@ _SCHEMA = pa.schema(
 
 @dataclass
 class TableHistory:
-    """``is_full``: the replica identity. ``has_key`` False: rows may be equal. ``leaves_out``: see ``LARGE``."""
+    """``is_full``: the replica identity. ``has_key`` False: rows may be equal. ``moves``: whether keys change."""
 
     seed: str
     _: KW_ONLY
     is_full: bool = False
     has_key: bool = True
-    leaves_out: bool = True
     moves: bool = True
     log: list[Row] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
@@ -169,7 +168,7 @@ class TableHistory:
         row.update(key)
         row.update({name: self._value(name) for name in changed})
         unsent: list[str] = []
-        if self.leaves_out and not self.is_full:
+        if not self.is_full:
             kept = [name for name in LARGE if name not in changed and row[name] is not None]
             unsent = [name for name in kept if self.random.random() >= sends * 0.7]
         sent = {name: value for name, value in row.items() if name not in unsent}

@@ -17,6 +17,7 @@ from demo.kafka.broker import KafkaBroker
 from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.stores import Stores
 from tests.support.producing import (
+    Facts,
     Producing,
     dataset_of,
     find_ends,
@@ -153,13 +154,16 @@ class TopicShop:
     def watermarks(self) -> dict[str, dict[str, int]]:
         return {topic: watermarks_of(self.stores, JOB, topic) for topic in self.topics}
 
+    def published_facts(self, topic: str) -> Facts:
+        return published_facts(self.stores, JOB, topic)
+
     def check(self) -> None:
         """Check that exactly the records below the watermarks are published, and that nothing is left open."""
         assert self.count("s.state NOT IN ('DONE', 'ABORTED')") == 0
         for topic, marks in self.watermarks().items():
             sent = sent_facts(self.broker.bootstrap, topic)
             below = {fact: n for fact, n in sent.items() if fact[1] < marks.get(f"{topic}:{fact[0]}", 0)}  # type: ignore[operator]  # an offset, which is a number
-            assert dict(published_facts(self.stores, JOB, topic)) == below, topic
+            assert dict(self.published_facts(topic)) == below, topic
 
     def check_end(self) -> None:
         """Check that all records ever sent are published; some were broken, and some were aborted before."""
@@ -167,5 +171,5 @@ class TopicShop:
         assert self.watermarks() == {topic: find_ends(self.broker.bootstrap, topic) for topic in self.topics}
         assert self.producing.aborted > 0
         for topic in self.topics:
-            facts = published_facts(self.stores, JOB, topic)
+            facts = self.published_facts(topic)
             assert {type(content) for _partition, _offset, content in facts} == {int, bytes}

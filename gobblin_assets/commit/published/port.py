@@ -106,6 +106,14 @@ class PublishedSource:
 
 
 @dataclass(frozen=True, slots=True)
+class RowsElsewhere:
+    """Active data rows that are in no file, such as those in a table. ``uri``: where people find them."""
+
+    uri: str
+    row_count: int
+
+
+@dataclass(frozen=True, slots=True)
 class ActiveSchema:
     """A schema of active files of a dataset, in any role, as Spark's JSON.
 
@@ -156,6 +164,10 @@ class PublishedFiles(Protocol):
 
     def list_partitions(self, job: JobName, urn: DatasetUrn) -> Sequence[PublishedPartition]:
         """The partitions that have active files, in order."""
+        ...
+
+    def find_rows_elsewhere(self, job: JobName, urn: DatasetUrn) -> RowsElsewhere | None:
+        """The rows that were published, and that are in no file; None: there are none."""
         ...
 
     def list_urns(self, job: JobName) -> Sequence[DatasetUrn]:

@@ -16,6 +16,7 @@ from gobblin_assets.commit.published.port import (
     PublishedSegment,
     PublishedSet,
     PublishedSource,
+    RowsElsewhere,
     T,
 )
 from gobblin_assets.db.transactions import transact
@@ -93,6 +94,16 @@ _LIST_PARTITIONS = text("""
      ORDER BY g.partition
 """)
 
+_ROWS_ELSEWHERE = text("""
+    SELECT max(s.details ->> 'uri') AS uri, sum(g.row_count)::bigint AS row_count
+      FROM gobblin.dataset d
+      JOIN gobblin.segment g USING (dataset_id)
+      JOIN gobblin.commit_sequence s USING (sequence_id)
+     WHERE d.job = :job AND d.urn = :urn AND g.role = 'data' AND g.sealed AND g.retired_by IS NULL
+       AND s.state = 'DONE' AND g.file_count = 0 AND g.row_count > 0
+    HAVING count(*) > 0
+""")
+
 _LIST_URNS = text("SELECT urn FROM gobblin.dataset WHERE job = :job ORDER BY urn")
 
 
@@ -156,6 +167,14 @@ class PostgresPublishedFiles:
         asked = {"job": job, "urn": urn}
         rows = transact(self.engine, "list partitions", lambda c: c.execute(_LIST_PARTITIONS, asked).all())
         return [PublishedPartition(row.partition, row.file_count, row.file_bytes, row.quiet_s) for row in rows]
+
+    def find_rows_elsewhere(self, job: JobName, urn: DatasetUrn) -> RowsElsewhere | None:
+        row = transact(
+            self.engine,
+            "find rows that are in no file",
+            lambda c: c.execute(_ROWS_ELSEWHERE, {"job": job, "urn": urn}).one_or_none(),
+        )
+        return None if row is None else RowsElsewhere(row.uri or "another place", row.row_count)
 
     def list_urns(self, job: JobName) -> Sequence[DatasetUrn]:
         urns = transact(self.engine, "list datasets", lambda c: c.execute(_LIST_URNS, {"job": job}).scalars().all())

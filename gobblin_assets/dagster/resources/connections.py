@@ -12,7 +12,6 @@ from typing import Any, ClassVar, cast
 
 import dagster as dg
 from pydantic import Field
-from pydantic_core import PydanticUndefined
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.urn import DatasetUrn
@@ -98,9 +97,7 @@ def _load_class(place: str) -> type[SourceConnectionResource]:
 def _make_class(fields: type[SourceConnection], kind: str) -> type[SourceConnectionResource]:
     values: dict[str, Any] = {
         name: Field(
-            default=...
-            if each.default is PydanticUndefined and each.default_factory is None
-            else each.get_default(call_default_factory=True),
+            default=each.get_default(call_default_factory=True) if not each.is_required() else ...,
             description=each.description,
             repr=each.repr,
         )

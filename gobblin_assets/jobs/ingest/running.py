@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gobblin_assets.destinations.registry import DestinationRequest, open_destination
+from gobblin_assets.errors import RejectedError
 from gobblin_assets.events.outbox import open_events
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.ingest.arrow_worker import ArrowWorker
@@ -97,6 +98,12 @@ def open_run(
     connection: Connection | None = None,
 ) -> Iterator[RunPorts]:
     """What a run of ``job`` needs. ``connection`` None: that of the environment."""
+    if job.sink.into is not None:
+        raise RejectedError(
+            f"rows of {job.job} go into tables, and only workers of its sink load them",
+            field="sink.into",
+            hint="Use `gobblin-assets sink run`, or put these datasets into a job without sink.into.",
+        )
     fs, root = open_files(job.destination, umask=job.umask)
     clock = SystemClock()
     yield RunPorts(

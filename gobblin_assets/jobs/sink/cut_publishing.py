@@ -233,7 +233,8 @@ class CutPublisher:
     def _segments(
         self, each: PendingCut, description: LaneDescription, outputs: Sequence[Output]
     ) -> tuple[Segment, ...]:
-        target = Target(each.lane.urn, each.partition, each.sequence_id, _NUMBER)
+        lane = each.lane
+        target = Target(lane.urn, each.partition, each.sequence_id, _NUMBER, lane.number, lane.version + 1)
         segments: list[Segment] = []
         for role in Role:
             mine = [output for output in outputs if output.role is role]

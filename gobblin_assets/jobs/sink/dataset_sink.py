@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from gobblin_assets.commit.lanes import DatasetLanes
-from gobblin_assets.errors import RejectedError
+from gobblin_assets.errors import GobblinError, RejectedError
 from gobblin_assets.jobs.sink.held_lane import HeldLane, LaneDescription
 from gobblin_assets.jobs.sink.lane_files import LaneFiles, LaneFormat
 from gobblin_assets.jobs.sink.lane_writer import LaneWriter, PlaceRows
@@ -29,7 +29,7 @@ class DatasetSink:
     """``not_before_s``: after a failure of the log, by the monotonic clock.
 
     ``published``: up to where each vnode is, as the commit log said at the last look. ``learnt``: facts that the log
-    gave with its barriers, since the start.
+    gave with its barriers, since the start. ``error``: why it rests, or rested; None: it has published since.
 
     Rows are made in this process, as ``lane_format`` and ``place_rows`` say; or ``spans`` is set, and Spark reads the
     records of each cut again and makes them.
@@ -50,6 +50,7 @@ class DatasetSink:
     failures: int = 0
     published: Mapping[str, int] = field(default_factory=dict)
     learnt: Mapping[str, object] = field(default_factory=dict)
+    error: GobblinError | None = None
 
     def __post_init__(self) -> None:
         if (self.lane_format is None) == (self.spans is None):

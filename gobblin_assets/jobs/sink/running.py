@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from gobblin_assets.destinations.registry import DestinationRequest, open_destination
+from gobblin_assets.destinations.registry import DestinationRequest, open_destination, open_table_destination
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.events.outbox import open_events
 from gobblin_assets.jobs.programs import FROM_ENVIRONMENT, RunResources
@@ -24,12 +24,14 @@ from gobblin_assets.jobs.sink.sink_rules import (
     find_need_of_spark,
     is_one_stream,
 )
+from gobblin_assets.jobs.sink.sink_tables import choose_tables
 from gobblin_assets.jobs.sink.sink_worker import SinkWorker
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.file_formats import FileFormat
 from gobblin_assets.model.state import DatasetId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.rows.arrow_types import arrow_schema
+from gobblin_assets.run.destination import Destination
 from gobblin_assets.run.log import open_log
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.sources.connection import OpensEpochs
@@ -49,6 +51,7 @@ def read_sink_datasets(job: JobSpec, urns: Sequence[str] = ()) -> Mapping[Datase
     chosen = find_datasets(job.job, specs, urns) if urns else list(specs)
     for urn in chosen:
         check_sink_dataset(urn, specs[urn])
+    choose_tables(job, {urn: specs[urn] for urn in chosen})
     return {urn: specs[urn] for urn in chosen}
 
 
@@ -59,7 +62,7 @@ def find_spark_needs(
 
     RejectedError names an option that they can't have.
     """
-    connection = _find_connection(job, resources)
+    connection = open_log_connection(job, resources)
     found = {}
     for urn, spec in specs.items():
         need = find_need_of_spark(spec, connection.open_spans(job, urn, spec).spark_need)
@@ -114,8 +117,10 @@ def open_worker(
     ports = SinkPorts(
         job=job,
         stores=stores,
-        destination=open_destination(
-            DestinationRequest(JobName(job.job), job.destination, fs, root, stores, open_file_system, clock.new_id)
+        destination=_open_destination(
+            job,
+            specs,
+            DestinationRequest(JobName(job.job), job.destination, fs, root, stores, open_file_system, clock.new_id),
         ),
         open_file_system=open_file_system,
         fs=fs,
@@ -128,7 +133,7 @@ def open_worker(
         spark=spark,
         dagster_run_id=dagster_run_id,
     )
-    connection = _find_connection(job, resources)
+    connection = open_log_connection(job, resources)
     needs = find_spark_needs(job, specs, resources)
     for urn, need in needs.items():
         say(f"{urn}: rows by Spark, since {need}")
@@ -145,6 +150,13 @@ def open_worker(
         make_first_lanes(job, stores, list(ids.values()))
     ports.events.begin(ids.values())
     yield SinkWorker(ports, {ids[urn]: opened(ids[urn]) for urn, opened in sinks.items()})
+
+
+def _open_destination(
+    job: JobSpec, specs: Mapping[DatasetUrn, DatasetSpec], request: DestinationRequest
+) -> Destination:
+    place = choose_tables(job, specs)
+    return open_destination(request) if place is None else open_table_destination(request, place)
 
 
 _Opened = Callable[[DatasetId], DatasetSink]
@@ -193,7 +205,8 @@ def _open_by_arrow(
     )
 
 
-def _find_connection(job: JobSpec, resources: RunResources) -> OpensEpochs:
+def open_log_connection(job: JobSpec, resources: RunResources = FROM_ENVIRONMENT) -> OpensEpochs:
+    """The connection of a sink's log. RejectedError for a source that is no log."""
     connection = resources.connection or read_connection(job.source, os.environ)
     if not isinstance(connection, OpensEpochs):
         raise RejectedError("expected a log", field="source.type", hint="A sink follows a log.")

@@ -5,6 +5,9 @@ from typing import Final
 
 from gobblin_assets.commit.driver import describe_ways_out
 from gobblin_assets.jobs.asset_view import DeclaredCheck
+from gobblin_assets.jobs.sink.sink_rules import is_one_stream
+from gobblin_assets.jobs.sink.stream_standing import DatasetStanding, StreamStanding
+from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.model.wording import count_of
 from gobblin_assets.run.job_kind import CheckResult
 from gobblin_assets.spec.job_spec import JobSpec
@@ -19,7 +22,8 @@ def declare_sink_checks(job: JobSpec) -> Iterator[DeclaredCheck]:
     lag_max = job.sink.lag_max
     yield DeclaredCheck(LANES_CHECK, "Each lane with partitions is held, and no lane is BLOCKED.", of_sink=True)
     limit = "" if lag_max is None else f": at most {lag_max:,}"
-    yield DeclaredCheck(SINK_LAG_CHECK, f"Records that are not published{limit}.", of_sink=True)
+    unit = "Bytes of the server's log" if is_one_stream(job) else "Records"
+    yield DeclaredCheck(SINK_LAG_CHECK, f"{unit} that are not published{limit}.", of_sink=True)
 
 
 def judge_lanes(lanes: Sequence[LaneLook], *, worker_count: int) -> CheckResult:
@@ -53,4 +57,25 @@ def judge_sink_lag(lag: int | None, *, lag_max: int | None) -> CheckResult:
         figures["lag_max"] = lag_max
     passed = lag is None or lag_max is None or lag <= lag_max
     said = "The lag is not known: no worker reads." if lag is None else f"{lag:,} records are not published."
+    return CheckResult(SINK_LAG_CHECK, passed, blocking=False, description=said, figures=figures)
+
+
+def judge_stream_lag(standing: StreamStanding, urn: DatasetUrn, *, lag_max: int | None) -> CheckResult:
+    """The lag in bytes, which is known without a worker. It fails as well if nothing more comes from the stream.
+
+    What the server keeps for the stream is in the figures: it is at least the lag of the table that is furthest behind.
+    """
+    stream, found = standing.stream, standing.datasets.get(urn, DatasetStanding())
+    lag = found.lag_bytes
+    given = {"lag_bytes": lag, "lag_s": found.lag_s, "lag_max": lag_max, "retained_bytes": stream.retained_bytes}
+    figures: dict[str, object] = {name: value for name, value in given.items() if value is not None}
+    if lag is not None and stream.is_lost:
+        gone = "is gone" if stream.status is None else "was given up by the server"
+        said = (
+            f"The replication slot {stream.name} {gone}, and with it the changes that are not published. Copy the "
+            f"table again: gobblin-assets sink recopy JOB_FILE --dataset {urn}."
+        )
+        return CheckResult(SINK_LAG_CHECK, False, blocking=False, description=said, figures=figures)
+    passed = lag is None or lag_max is None or lag <= lag_max
+    said = "The table is to be copied." if lag is None else f"{lag:,} bytes of the server's log are not published."
     return CheckResult(SINK_LAG_CHECK, passed, blocking=False, description=said, figures=figures)

@@ -291,7 +291,7 @@ class SinkLanes:
                 failed.add(each.lane.lane_id)
                 self.rest(sink, each.lane, outcome)
                 continue
-            sink.failures = 0
+            sink.failures, sink.error = 0, None
             sink.settle_facts()
             self._note_published(each.lane, outcome, {vnode: span.end for vnode, span in each.cut.spans.items()})
         if log.reader is not None and len(failed) < len(cuts):
@@ -335,7 +335,7 @@ class SinkLanes:
                 self.assign(self.logs.of(sink))
 
     def rest(self, sink: DatasetSink, lane: HeldLane, error: GobblinError) -> None:
-        sink.learnt = {}
+        sink.learnt, sink.error = {}, error
         lane.writer.discard()
         self.publisher.close_attempts([lane], str(error))
         sink.lanes.pop(lane.lane_id, None)
@@ -347,17 +347,18 @@ class SinkLanes:
 
     def fail(self, sink: DatasetSink, error: GobblinError) -> None:
         """The log does not go on for the dataset: its lanes are given up, and all of it rests."""
-        rest_s = self._give_up(sink)
+        rest_s = self._give_up(sink, error)
         self.ports.say(f"{sink.urn}: rests for {rest_s:.0f} s: {error}")
 
     def fail_log(self, log: SinkLog, error: GobblinError) -> None:
         """The log fails, and all of its datasets rest."""
-        rests = [self._give_up(sink) for sink in log.sinks]
+        rests = [self._give_up(sink, error) for sink in log.sinks]
         more = f" and {len(log.sinks) - 1} more" if len(log.sinks) > 1 else ""
         self.ports.say(f"{log.sinks[0].urn}{more}: rests for {max(rests):.0f} s: {error}")
 
-    def _give_up(self, sink: DatasetSink) -> float:
+    def _give_up(self, sink: DatasetSink, error: GobblinError) -> float:
         sink.failures += 1
+        sink.error = error
         rest_s = decide_rest_s(sink.failures)
         sink.not_before_s = self.ports.clock.monotonic() + rest_s
         sink.start, sink.learnt = None, {}

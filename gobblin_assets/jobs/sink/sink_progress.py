@@ -15,10 +15,11 @@ LINE_EVERY_S: Final = 10.0
 
 @dataclass(slots=True)
 class SinkProgress:
-    """Counts what is read and published."""
+    """Counts what is read and published. ``lag_unit``: in what the lag is measured."""
 
     clock: Clock
     say: Callable[[str], None]
+    lag_unit: str
     _counts: dict[str, int] = field(
         default_factory=lambda: {"records": 0, "rows": 0, "dead_letters": 0, "bytes": 0, "files": 0, "publications": 0}
     )
@@ -64,5 +65,5 @@ class SinkProgress:
         self.say(
             f"{records:,} records, {self._counts['rows']:,} rows in {self._counts['files']:,} files published "
             f"({self._counts['bytes'] / MIB:,.1f} MiB, {self._counts['publications']:,} publications), "
-            f"{rate:,.0f} records/s, {measure_lag():,} records behind"
+            f"{rate:,.0f} records/s, {measure_lag():,} {self.lag_unit} behind"
         )

@@ -11,13 +11,18 @@ from gobblin_assets.spec.source_spec import LogSourceSpec
 
 
 def has_sink(job: JobSpec) -> bool:
-    """Whether the job file says that the job has a sink."""
-    return "sink" in job.model_fields_set and isinstance(job.source, LogSourceSpec)
+    """Whether the job file says that the job has a sink; a change log is followed by one, whatever it says."""
+    return isinstance(job.source, LogSourceSpec) and ("sink" in job.model_fields_set or is_one_stream(job))
 
 
 def is_one_stream(job: JobSpec) -> bool:
     """Whether the job's datasets come together, read by one worker."""
     return isinstance(job.source, LogSourceSpec) and job.source.is_one_stream
+
+
+def lag_unit_of(job: JobSpec) -> str:
+    """In what the lag of the job's datasets is measured."""
+    return "bytes" if is_one_stream(job) else "records"
 
 
 def check_sink_job(job: JobSpec) -> RollPolicy:

@@ -22,6 +22,7 @@ from gobblin_assets.jobs.sink.sink_lanes import SinkLanes
 from gobblin_assets.jobs.sink.sink_log import SinkLog, SinkLogs, gather_logs
 from gobblin_assets.jobs.sink.sink_ports import SinkPorts
 from gobblin_assets.jobs.sink.sink_progress import SinkProgress
+from gobblin_assets.jobs.sink.sink_rules import lag_unit_of
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.state import DatasetId, RunId, WorkingState
 from gobblin_assets.model.urn import JobName, Role
@@ -100,7 +101,7 @@ class SinkWorker:
             Abandonment(ports.stores.commits, ports.open_file_system, ports.interrupt),
             self._publisher.open_files,
         )
-        self._progress = SinkProgress(ports.clock, ports.say)
+        self._progress = SinkProgress(ports.clock, ports.say, lag_unit_of(ports.job))
         self._logs = gather_logs(list(self.sinks.values()))
         self._lanes = SinkLanes(ports, self.sinks, self._logs, run_id, holding, self._publisher, self._progress)
 
@@ -316,9 +317,11 @@ class SinkWorker:
         return [lane.lease for lane in self._lanes.take_unused()]
 
     def _measure_lag(self) -> int:
-        readers = [log.reader for log in self._logs.logs if log.reader is not None]
+        reading = [(log, log.reader) for log in self._logs.logs if log.reader is not None]
         try:
-            return sum(sum(reader.measure_lag().values()) for reader in readers)
+            lags = [(log, reader.measure_lag().values()) for log, reader in reading]
+            # The tables of a stream wait for the same log.
+            return sum(max(behind, default=0) if log.is_shared else sum(behind) for log, behind in lags)
         except GobblinError:
             return 0
 

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-CONNECT_TIMEOUT_S: Final = 10
-"""How long a server may take to accept a connection before the run says that it can't be reached."""
+from gobblin_assets.db.jdbc_url import CONNECT_TIMEOUT_S
 
 _TIMEOUT_MS: Final = str(CONNECT_TIMEOUT_S * 1000)
 

@@ -13,18 +13,16 @@ from contextlib import contextmanager, suppress
 from decimal import Decimal
 from types import MappingProxyType
 from typing import Any, Final
-from urllib.parse import parse_qsl, unquote
 
 import psycopg
 
-from gobblin_assets.db.libpq import neutral_parameters
+from gobblin_assets.db.jdbc_url import plan_libpq
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.model.watermark import Scalar, Watermark, WatermarkType
 from gobblin_assets.sources.jdbc.catalog import Estimate, Selected, Table, TableColumn
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.dialect import Dialect, write_table
 from gobblin_assets.sources.jdbc.dialects.postgres import PostgresDialect
-from gobblin_assets.sources.jdbc.drivers import CONNECT_TIMEOUT_S
 from gobblin_assets.sources.jdbc.failures import POSITIONS_HINT
 from gobblin_assets.sources.jdbc.names import TableName
 from gobblin_assets.sources.jdbc.postgres_tables import PgTable, find_tables, find_types
@@ -63,13 +61,6 @@ Without this check, a query that sends no rows (it waits for a lock, or counts) 
 _KEEPALIVES: Final = MappingProxyType(
     {"tcp_keepalives_idle": "30", "tcp_keepalives_interval": "10", "tcp_keepalives_count": "3"}
 )
-
-# libpq's names of parameters that pgjdbc takes in its URL; its other parameters concern only the driver.
-_PARAMETERS: Final = MappingProxyType({
-    "user": "user", "sslmode": "sslmode", "sslrootcert": "sslrootcert", "sslcert": "sslcert", "sslkey": "sslkey",
-    "ApplicationName": "application_name", "options": "options", "targetServerType": "target_session_attrs",
-})  # fmt: skip
-_SERVER_TYPES: Final = MappingProxyType({"primary": "primary", "secondary": "standby", "any": "any"})
 
 _SAVEPOINT: Final = "gobblin_table"
 
@@ -236,44 +227,8 @@ def open_postgres(connection: JdbcConnection, read_timeout_s: int) -> Iterator[P
 
 
 def plan_conninfo(connection: JdbcConnection) -> dict[str, Any]:
-    """The parameters of libpq for pgjdbc's URL ``jdbc:postgresql://host:port,host:port/database?name=value``.
-
-    Every parameter has a value, so that libpq takes none from the environment.
-    """
-    rest = connection.url.removeprefix("jdbc:postgresql:")
-    rest, _, query = rest.partition("?")
-    given = dict(parse_qsl(query)) | dict(connection.properties)
-    authority, _, database = rest[2:].partition("/") if rest.startswith("//") else ("localhost", "", rest)
-    hosts, ports = [], []
-    for server in (authority or "localhost").split(","):
-        host, _, port = server.rpartition(":") if server.rpartition(":")[2].isdigit() else (server, "", "")
-        hosts.append(host.strip("[]") or "localhost")
-        ports.append(port or "5432")
-    parameters: dict[str, Any] = {_PARAMETERS[key]: value for key, value in given.items() if key in _PARAMETERS}
-    if given.get("ssl", "false").lower() in {"true", ""} and "sslmode" not in parameters:
-        parameters["sslmode"] = "verify-full"
-    if "target_session_attrs" in parameters:
-        parameters["target_session_attrs"] = _SERVER_TYPES.get(parameters["target_session_attrs"], "any")
-    if "currentSchema" in given:
-        options = f"{parameters.get('options', '')} -c search_path={given['currentSchema'].replace(' ', chr(92) + ' ')}"
-        parameters["options"] = options.strip()
-    user = connection.user or parameters.get("user")
-    if user:
-        parameters["user"] = user
-    if connection.password is not None:
-        parameters["password"] = connection.password
-    name = unquote(database.strip("/")) or user
-    asked = {
-        "connect_timeout": CONNECT_TIMEOUT_S,
-        # The session is idle while readers work; probes keep firewalls from forgetting it.
-        "keepalives_idle": 30,
-        "keepalives_interval": 10,
-        **parameters,
-        "host": ",".join(hosts),
-        "port": ",".join(ports),
-        **({"dbname": name} if name else {}),
-    }
-    return asked | neutral_parameters(asked)
+    """The parameters of libpq for the connection."""
+    return plan_libpq(connection.url, connection.user, connection.password, connection.properties)
 
 
 def _prepare(session: _Connection, connection: JdbcConnection, read_timeout_s: int) -> Mapping[str, str]:

@@ -15,7 +15,16 @@ _EPOCH_START: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 def describe_copied_rows(rows: pa.RecordBatch, source: CopiedFrom, copy: int) -> pa.RecordBatch:
     """The batch, with the metadata that the decoder reads."""
-    said = {"lsn": source.place, "at": (source.at - _EPOCH_START) // _MICROS}
+    return _describe(rows, source, copy, begins=False)
+
+
+def begin_copied_rows(source: CopiedFrom, copy: int) -> pa.RecordBatch:
+    """A record that begins a copy behind another one: without it, an empty table would still have its earlier rows."""
+    return _describe(source.schema.empty_table().to_batches()[0], source, copy, begins=True)
+
+
+def _describe(rows: pa.RecordBatch, source: CopiedFrom, copy: int, *, begins: bool) -> pa.RecordBatch:
+    said = {"lsn": source.place, "at": (source.at - _EPOCH_START) // _MICROS, "begins": begins}
     return rows.replace_schema_metadata(
         {b"table": table_to_json(source.table), b"copy": str(copy), b"copied": json.dumps(said)}
     )

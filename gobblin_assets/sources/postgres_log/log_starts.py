@@ -98,7 +98,7 @@ def write_facts(
     return {LOG_FACT: {**fact, **({} if seen is None else {"seen": seen.write()})}}
 
 
-def identity_of(table: PublishedTable) -> tuple[str, ...] | None:
+def find_row_key(table: PublishedTable) -> tuple[str, ...] | None:
     """The columns that tell the table's rows apart; None: only all of them do."""
     return table.key or None
 
@@ -163,7 +163,7 @@ def require_table(urn: str, name: TableName, publication: str, found: Publicatio
 
 @dataclass(frozen=True, slots=True)
 class StartDecision:
-    """``watermark`` None: nothing of the copy is recorded. ``key`` as ``identity_of`` has it."""
+    """``watermark`` None: nothing of the copy is recorded. ``key`` as ``find_row_key`` has it."""
 
     copy: int
     watermark: int | None
@@ -205,6 +205,23 @@ def decide_start(
         None if seen is None else parse_seen(str(seen)),
         {LOG_FACT: facts},
     )
+
+
+def decide_copy(urn: str, name: str, state: DatasetState, slot: SlotState | None, place: LogPlace) -> tuple[int, bool]:
+    """The number of the next copy, and whether it was begun already and is not made yet. ``name`` as for ``vnode_of``.
+
+    RejectedError if no copy was ever begun, or the slot can't be followed behind the copy.
+    """
+    last = find_last_copy(name, state)
+    if last is None:
+        raise RejectedError(
+            f"{urn} has no copy yet: the workers make the first one", field="--dataset", hint="Leave it out.", urn=urn
+        )
+    _require_slot_is_ours(slot, place)
+    watermark = state.find_watermark(vnode_of(name, last), "")
+    if watermark is None:
+        return last, False
+    return (last, True) if watermark.value == TO_COPY else (last + 1, False)
 
 
 def _require_same_log(

@@ -30,7 +30,8 @@ IDENTITY_KEY: Final = b"key"
 """Of the metadata of a batch's schema: the table as ``table_to_json`` writes it, and the number of the copy.
 
 Changes also have JSON of the columns that told rows apart when the table was copied, or of null. Copied rows have JSON
-of ``lsn``, where the stream behind the copy begins, and ``at``, in microseconds since 1970.
+of ``lsn``, where the stream behind the copy begins, ``at``, in microseconds since 1970, and ``begins``: the batch has
+no row, and stands before those of a copy.
 """
 
 CHANGE_COLUMNS: Final[Mapping[str, str]] = MappingProxyType({

@@ -45,7 +45,9 @@ _TABLES: Final = """
                          FROM pg_index i CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY k(attnum, place)
                          JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.attnum
                         WHERE i.indrelid = c.oid AND CASE c.relreplident WHEN 'i' THEN i.indisreplident
-                                                                         ELSE i.indisprimary END))
+                                                                         -- A key that is checked at the end of a
+                                                                         -- transaction tells rows apart only there.
+                                                                         ELSE i.indisprimary AND i.indimmediate END))
       FROM pg_publication_tables t
       JOIN pg_namespace n ON n.nspname = t.schemaname
       JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = t.tablename

@@ -1,29 +1,34 @@
 """The change log of one table as a sink's log, and the reader of the slot that all tables of the job share."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from gobblin_assets.errors import CorruptionError
 from gobblin_assets.model.state import DatasetState
 from gobblin_assets.model.urn import DatasetUrn
-from gobblin_assets.sources.epoch_source import LogStart, RowDecoder, VnodeStart
+from gobblin_assets.sources.epoch_source import CopyPlace, LogStart, RowDecoder, StreamLook, VnodeStart
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.names import TableName, parse_table_name
 from gobblin_assets.sources.postgres_log.log_starts import (
     TO_COPY,
     LogPlace,
     TableStart,
+    decide_copy,
     decide_start,
-    identity_of,
+    find_last_copy,
+    find_row_key,
     name_messages,
     require_server,
     require_table,
     vnode_of,
 )
 from gobblin_assets.sources.postgres_log.message_decoder import MessageDecoder
+from gobblin_assets.sources.postgres_log.pgoutput import write_lsn
 from gobblin_assets.sources.postgres_log.postgres_log_spec import PostgresLogSourceSpec, message_of
 from gobblin_assets.sources.postgres_log.server_state import (
-    PublicationState,
+    LogServerState,
     PublishedTable,
+    SlotState,
     find_publication,
     find_slot,
     log_families,
@@ -35,8 +40,18 @@ from gobblin_assets.sources.postgres_log.table_decoder import TableDecoder
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 
 
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What the server says now. ``table`` None: the dataset is of messages."""
+
+    server: LogServerState
+    slot: SlotState | None
+    table: PublishedTable | None
+    place: LogPlace
+
+
 class SlotEpochs:
-    """``EpochSource`` of one table, or of the messages of one prefix."""
+    """``EpochSource`` and ``CopiedLog`` of one table, or of the messages of one prefix."""
 
     def __init__(
         self,
@@ -66,16 +81,10 @@ class SlotEpochs:
 
     def find_start(self, state: DatasetState) -> LogStart:
         source, urn = self._source, self._urn
-        slot_name = source.slot_of(self._job.job)
-        with open_log_session(self._connection) as session, log_families(self._connection):
-            server = look_at_server(session)
-            publication = find_publication(session, source.publication)
-            slot = find_slot(session, slot_name)
-        found = require_server(server, source.publication, publication, where=f"connections[{self._connection.name}]")
-        table = self._find_table(found) if self._prefix is None else None
-        name = str(table.name) if table is not None else name_messages(self._prefix or "")
-        place = LogPlace(slot_name, source.publication, server.system_id, server.timeline or 0)
-        decision = decide_start(urn, name, None if table is None else identity_of(table), state, server, slot, place)
+        look = self._look()
+        table, name = look.table, self._find_name()
+        key = None if table is None else find_row_key(table)
+        decision = decide_start(urn, name, key, state, look.server, look.slot, look.place)
         is_copied_first = source.first_copy and table is not None
         if state.published_columns is not None and isinstance(self._decoder, TableDecoder):
             self._decoder.learn(state.published_columns)
@@ -94,16 +103,69 @@ class SlotEpochs:
             position=position,
             key=decision.key,
             seen=decision.seen,
-            place=place,
+            place=look.place,
             is_copied_first=is_copied_first,
         )
         return LogStart(
             {vnode: VnodeStart(position, decision.watermark)}, facts=decision.facts, notes=tuple(notes), memory=start
         )
 
-    def _find_table(self, found: PublicationState) -> PublishedTable:
+    def look_at_stream(self) -> StreamLook:
+        name = self._source.slot_of(self._job.job)
+        with open_log_session(self._connection) as session, log_families(self._connection):
+            server = look_at_server(session)
+            slot = find_slot(session, name)
+        if slot is None:
+            return StreamLook(name, server.end, None, is_read=False, confirmed=None, retained_bytes=None)
+        return StreamLook(
+            name,
+            server.end,
+            # Of a slot that is being made, nothing is said yet.
+            slot.wal_status or "reserved",
+            is_read=slot.active_pid is not None,
+            confirmed=None if slot.confirmed is None else write_lsn(slot.confirmed),
+            retained_bytes=slot.retained_bytes,
+        )
+
+    def find_place(self, state: DatasetState) -> CopyPlace | None:
+        name = self._find_name()
+        copy = find_last_copy(name, state)
+        if copy is None:
+            return None
+        watermark = state.find_watermark(vnode_of(name, copy), "")
+        position = None if watermark is None else watermark.value
+        if not isinstance(position, int) or position == TO_COPY:
+            return CopyPlace(copy, None, None)
+        return CopyPlace(copy, position, write_lsn(position))
+
+    def begin_copy(self, state: DatasetState) -> LogStart:
+        look, name = self._look(), self._find_name()
+        copy, is_begun = decide_copy(self._urn, name, state, look.slot, look.place)
+        return LogStart({vnode_of(name, copy): VnodeStart(TO_COPY, TO_COPY if is_begun else None)})
+
+    def _look(self) -> "_Look":
+        """RejectedError if the server, the publication or the table can't be followed."""
+        source, urn = self._source, self._urn
+        slot_name = source.slot_of(self._job.job)
+        with open_log_session(self._connection) as session, log_families(self._connection):
+            server = look_at_server(session)
+            publication = find_publication(session, source.publication)
+            slot = find_slot(session, slot_name)
+        found = require_server(server, source.publication, publication, where=f"connections[{self._connection.name}]")
+        table = None
+        if self._prefix is None:
+            table = require_table(urn, self._find_table(), source.publication, found)
+        return _Look(
+            server, slot, table, LogPlace(slot_name, source.publication, server.system_id, server.timeline or 0)
+        )
+
+    def _find_table(self) -> TableName:
         name = parse_table_name(self._dataset.table or self._urn, field=f"datasets[{self._urn}].table")
-        return require_table(self._urn, TableName(name.schema or "public", name.table), self._source.publication, found)
+        return TableName(name.schema or "public", name.table)
+
+    def _find_name(self) -> str:
+        """As vnodes have it."""
+        return str(self._find_table()) if self._prefix is None else name_messages(self._prefix)
 
     def open_reader(self, starts: Sequence[LogStart], say: Callable[[str], None]) -> SlotReader:
         found = [start.memory for start in starts if isinstance(start.memory, TableStart)]

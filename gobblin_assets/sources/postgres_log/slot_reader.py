@@ -17,12 +17,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+import pyarrow as pa
+
 from gobblin_assets.errors import CorruptionError, GobblinError, RetryableError
+from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.model.clock import Clock, SystemClock
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.log_port import NEVER_CUT, Barrier, LogItem, StreamChunk, UpdateVnodeBitmap
 from gobblin_assets.sources.postgres_log.change_gathering import ChangeGathering
-from gobblin_assets.sources.postgres_log.copied_rows import describe_copied_rows
+from gobblin_assets.sources.postgres_log.copied_rows import begin_copied_rows, describe_copied_rows
 from gobblin_assets.sources.postgres_log.log_starts import TO_COPY, TableStart, copy_of, write_facts
 from gobblin_assets.sources.postgres_log.seen_transactions import SeenTransactions
 from gobblin_assets.sources.postgres_log.server_state import find_slot, log_families, look_at_server, open_log_session
@@ -83,6 +86,7 @@ class SlotReader:
         self._walsender: Walsender | None = None
         self._gathering: ChangeGathering | None = None
         self._copy: tuple[str, TableCopy] | None = None
+        self._copy_is_begun = False
         self._place_now = 0
         self._released = 0
         self._last_epoch = 0
@@ -161,20 +165,28 @@ class SlotReader:
             if not self._make_ready():
                 return
             self._copy = vnode, TableCopy(self._connection, start)
+            self._copy_is_begun = False
         found = self._copy[1].step() if start.is_copied_first else None
+        if isinstance(found, str):
+            self._tell(f"{start.urn}: the copy {found}")
+            return
+        if start.is_copied_first and start.copy > 1 and not self._copy_is_begun:
+            self._copy_is_begun = True
+            yield self._chunk(vnode, begin_copied_rows(self._copy[1].source, start.copy))
         if found is None:
             yield self._end_epoch_of_copy(vnode, start)
-        elif isinstance(found, str):
-            self._tell(f"{start.urn}: the copy {found}")
         else:
-            source = self._copy[1].source
-            self._chunks += 1
-            yield StreamChunk(vnode, describe_copied_rows(found, source, start.copy), self._chunks)
+            yield self._chunk(vnode, describe_copied_rows(found, self._copy[1].source, start.copy))
+
+    def _chunk(self, vnode: str, records: pa.RecordBatch) -> StreamChunk:
+        self._chunks += 1
+        return StreamChunk(vnode, records, self._chunks)
 
     def _end_epoch_of_copy(self, vnode: str, start: TableStart) -> Barrier:
         if self._copy is None:
             raise AssertionError("no copy is at work")
         source = self._copy[1].source if start.is_copied_first else None
+        reach(Failpoint.COPY_READ)
         self._end_copy()
         each = self._vnodes[vnode]
         each.cut = self._find_end() if source is None else source.place
@@ -212,6 +224,8 @@ class SlotReader:
         if not is_made:
             self._patience_s = min(2 * self._patience_s, _PATIENCE_S_MAX)
             self._tell(f"the slot {slot} waits for transactions that were running when it was to be made")
+        else:
+            reach(Failpoint.SLOT_MADE)
         return is_made
 
     def _tell(self, text: str) -> None:
@@ -253,8 +267,7 @@ class SlotReader:
     def _give(self, gathering: ChangeGathering) -> Iterator[StreamChunk]:
         for vnode, chunk in gathering.take():
             if vnode in self._vnodes:
-                self._chunks += 1
-                yield StreamChunk(vnode, chunk, self._chunks)
+                yield self._chunk(vnode, chunk)
 
     def _end_epoch(self) -> Barrier:
         if self._gathering is not None:
@@ -303,6 +316,7 @@ class SlotReader:
         if now >= self._confirm_at:
             self._confirm_at = now + CONFIRM_EVERY_S
             stream.confirm(self._released)
+            reach(Failpoint.SLOT_CONFIRMED)
 
     def _end_stream(self) -> None:
         if self._walsender is not None:

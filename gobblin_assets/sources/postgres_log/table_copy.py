@@ -52,12 +52,13 @@ _FLUSHED: Final = "SELECT pg_current_wal_flush_lsn() >= %s::pg_lsn"
 
 @dataclass(frozen=True, slots=True)
 class CopiedFrom:
-    """``place``: where the log is followed from behind the copy. ``table``: as the copy has it."""
+    """``place``: where the log is followed from behind the copy. ``table``: as the copy has it, ``schema`` its rows."""
 
     place: int
     seen: SeenTransactions
     at: dt.datetime
     table: LoggedTable
+    schema: pa.Schema
 
 
 class TableCopy:
@@ -101,10 +102,11 @@ class TableCopy:
                 session.autocommit = False
                 snapshot, seen, until, at = _one(session, _SNAPSHOT)
                 table, query = self._lay_out(session)
+            schema = arrow_schema([(each.name, each.held_as) for each in query.selected])
             self._source = CopiedFrom(
-                parse_lsn(place), read_snapshot(seen, parse_lsn(until)), at.astimezone(dt.UTC), table
+                parse_lsn(place), read_snapshot(seen, parse_lsn(until)), at.astimezone(dt.UTC), table, schema
             )
-            yield from self._read(snapshot, query)
+            yield from self._read(snapshot, query, schema)
             with log_families(self._connection):
                 session.rollback()
                 session.autocommit = True
@@ -160,8 +162,7 @@ class TableCopy:
             )
         return table, _CopyQuery(tuple(selected), _write_query(dialect, published, selected))
 
-    def _read(self, snapshot: str, query: "_CopyQuery") -> "Generator[pa.RecordBatch]":
-        schema = arrow_schema([(each.name, each.held_as) for each in query.selected])
+    def _read(self, snapshot: str, query: "_CopyQuery", schema: pa.Schema) -> "Generator[pa.RecordBatch]":
         readers = ReaderConnections(self._connection, _list_reader_statements(snapshot))
         try:
             with readers.take() as reader, reader.read(query.sql) as (batches, interrupt):

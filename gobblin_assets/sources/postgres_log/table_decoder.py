@@ -184,13 +184,16 @@ def _decode_copied(records: pa.RecordBatch, layout: _Layout, copy: int, text: by
     try:
         facts = json.loads(text)
         lsn, at = int(facts["lsn"]), _EPOCH + dt.timedelta(microseconds=int(facts["at"]))
+        begins = bool(facts.get("begins"))
     except (ValueError, TypeError, KeyError, OverflowError) as error:
         raise CorruptionError(f"copied rows of {layout.table.label} don't say where and when they were read") from error
-    count = records.num_rows
+    # What begins a copy is like a truncation before its rows.
+    count, op, seq = (1, "t", -1) if begins else (records.num_rows, "r", 0)
+    values = [pa.nulls(1, field.type) for field in expected] if begins else records.columns
     kinds = {name: arrow_type(spark_type) for name, spark_type in CHANGE_COLUMNS.items()}
-    given = {"_op": "r", "_lsn": lsn, "_seq": 0, "_commit_at": at, "_copy": copy}
+    given = {"_op": op, "_lsn": lsn, "_seq": seq, "_commit_at": at, "_copy": copy}
     own = {name: _repeat(given.get(name), kind, count) for name, kind in kinds.items()}
-    return _put_together(layout, records.columns, own, count)
+    return _put_together(layout, values, own, count)
 
 
 def _put_together(

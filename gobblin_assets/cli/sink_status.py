@@ -1,0 +1,117 @@
+"""The command that shows how far a sink is: its workers, its lanes, and for change logs the slot that they follow."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import click
+
+from gobblin_assets.cli.connections import job_file_argument
+from gobblin_assets.cli.output import json_option, print_json, print_table, say
+from gobblin_assets.errors import GobblinError
+from gobblin_assets.jobs.ingest.running import read_job
+from gobblin_assets.jobs.sink.lane_shares import lanes_in_use
+from gobblin_assets.jobs.sink.running import open_log_connection, read_sink_datasets
+from gobblin_assets.jobs.sink.sink_rules import is_one_stream, lag_unit_of
+from gobblin_assets.jobs.sink.stream_standing import DatasetStanding, StreamStanding, find_standing
+from gobblin_assets.model.state import DatasetState
+from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.run.log import Log, open_log
+from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
+from gobblin_assets.state.sink_workers import SinkWorkerRow, sum_lags
+
+_OPEN_MAX: Final = 256
+
+
+class _LaneLine(NamedTuple):
+    dataset: DatasetUrn
+    lane: int
+    held_by: str | None
+    publications: int
+    open: str | None
+    vnodes: Mapping[str, str | None]
+
+
+@click.command()
+@job_file_argument
+@json_option
+def status(job_file: Path, as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
+    """Show the live workers, the lanes, and how far each is; of a change log, also its slot."""
+    job = read_job(job_file)
+    specs, name = read_sink_datasets(job), JobName(job.job)
+    with open_log(say) as log:
+        states = log.stores.datasets.load(name, list(specs))
+        live = log.stores.sink_workers.list_live(name)
+        lanes = _list_lanes(log, name, states)
+        standing = _find_standing(log, job, specs, states)
+    lags = _list_lags(states, live, standing)
+    workers = [worker.owner for worker in live]
+    if as_json:
+        stream = {"stream": standing and standing.stream, "datasets": standing and standing.datasets}
+        said = {"workers": workers, "lags": lags, "lanes": [each._asdict() for each in lanes]}
+        print_json({**said, **(stream if is_one_stream(job) else {})})
+        return
+    say(f"{len(workers)} live workers: {', '.join(workers) or 'none'}")
+    if standing is not None:
+        _print_stream(standing)
+    rows = [
+        (
+            *each[:5],
+            lags[each.dataset],
+            ", ".join(f"{vnode} up to {at or 'nothing yet'}" for vnode, at in each.vnodes.items()),
+        )
+        for each in lanes
+    ]
+    # The lag is that of the dataset; of topics, as far as its lanes are held.
+    behind = f"{lag_unit_of(job)} behind"
+    print_table("lanes", ("dataset", "lane", "held by", "publications", "open", behind, "vnodes"), rows)
+
+
+def _list_lanes(log: Log, name: JobName, states: Mapping[DatasetUrn, DatasetState]) -> list[_LaneLine]:
+    found = log.stores.lanes.load(*(state.dataset_id for state in states.values()))
+    open_ = {each.lane_id: each for each in log.stores.commits.list_open(name, limit=_OPEN_MAX)}
+    return [
+        _LaneLine(
+            urn,
+            lane.number,
+            lane.owner if lane.is_live else None,
+            lane.version,
+            open_[lane.lane_id].state.value if lane.lane_id in open_ else None,
+            {vnode: None if at is None else str(at) for vnode, at in lane.vnodes.items()},
+        )
+        for urn, state in states.items()
+        for lane in lanes_in_use(found[state.dataset_id])
+    ]
+
+
+def _find_standing(
+    log: Log, job: JobSpec, specs: Mapping[DatasetUrn, DatasetSpec], states: Mapping[DatasetUrn, DatasetState]
+) -> StreamStanding | None:
+    """What the log says is shown without the server as well."""
+    found = log.stores.sink_windows.look([state.dataset_id for state in states.values()])
+    looks = {urn: found[state.dataset_id] for urn, state in states.items() if state.dataset_id in found}
+    try:
+        return find_standing(job, specs, open_log_connection(job), states, looks)
+    except GobblinError as error:
+        say(f"the slot could not be looked at: {error}")
+        return None
+
+
+def _list_lags(
+    states: Mapping[DatasetUrn, DatasetState], live: Sequence[SinkWorkerRow], standing: StreamStanding | None
+) -> Mapping[DatasetUrn, int | None]:
+    if standing is None:
+        return {urn: sum_lags(live, state.dataset_id) for urn, state in states.items()}
+    return {urn: standing.datasets.get(urn, DatasetStanding()).lag_bytes for urn in states}
+
+
+def _print_stream(standing: StreamStanding) -> None:
+    stream = standing.stream
+    columns = ("slot", "read", "log kept", "confirmed up to", "bytes kept")
+    kept = stream.status or "there is no such slot"
+    print_table("slot", columns, [(stream.name, stream.is_read, kept, stream.confirmed, stream.retained_bytes)])
+    rows = [
+        (urn, each.copy, each.position or "to be copied", each.lag_bytes, each.lag_s)
+        for urn, each in standing.datasets.items()
+    ]
+    print_table("tables", ("dataset", "copy", "published up to", "bytes behind", "seconds behind"), rows)

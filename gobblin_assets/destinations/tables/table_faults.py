@@ -1,0 +1,25 @@
+"""Compares the log with the marks in a database, and on demand with the number of rows in its tables."""
+
+from collections.abc import Iterator
+
+from gobblin_assets.commit.published.port import RowsElsewhere
+from gobblin_assets.commit.published.verification import Damage, Fault
+from gobblin_assets.destinations.tables.marks import LoadedTable, MarkPlace
+from gobblin_assets.destinations.tables.postgres_tables import PostgresTables
+
+
+def find_table_faults(
+    tables: PostgresTables, table: LoadedTable, mark: MarkPlace, published: RowsElsewhere | None, *, counts_rows: bool
+) -> Iterator[Fault]:
+    """``mark``: of any lane of the dataset. ``published``: what the log had before.
+
+    More rows than the log has are no fault: others may write into the table, and a load comes before its finish.
+    """
+    if published is None:
+        return
+    loaded = tables.count_loaded(mark)
+    if loaded < published.row_count:
+        detail = f"{published.row_count:,} rows were published, and the marks say that {loaded:,} were loaded"
+        yield Fault(published.uri, Damage.MISSING, detail)
+    if counts_rows and (found := tables.count_rows(table)) < published.row_count:
+        yield Fault(published.uri, Damage.LENGTH, f"{found:,} rows, and {published.row_count:,} were published")

@@ -1,0 +1,64 @@
+"""The tables of a sink whose rows go into a database. Checked before anything is written, and connected to nothing."""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from gobblin_assets.destinations.tables.column_types import NAME_BYTES_MAX
+from gobblin_assets.destinations.tables.database_address import read_address
+from gobblin_assets.destinations.tables.marks import LoadedTable
+from gobblin_assets.destinations.tables.table_destination import TablesPlace
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.model.file_formats import FileFormat
+from gobblin_assets.model.urn import DatasetUrn
+from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
+
+_UNUSUAL: Final = re.compile(r"[^A-Za-z0-9_]")
+
+
+def choose_tables(job: JobSpec, specs: Mapping[DatasetUrn, DatasetSpec]) -> TablesPlace | None:
+    """The table of each dataset; None: the job publishes files. RejectedError names the field and the fix."""
+    into = job.sink.into
+    if into is None:
+        return None
+    if FileFormat(job.sink.format) is not FileFormat.PARQUET:
+        raise RejectedError(
+            f"rows for tables are staged with their types, found {job.sink.format}",
+            field="sink.format",
+            hint="Leave it out: staged files are Parquet.",
+        )
+    read_address(into.connection)
+    chosen: dict[LoadedTable, DatasetUrn] = {}
+    for urn, spec in specs.items():
+        _refuse_directories(urn, spec)
+        table = LoadedTable(into.tables_schema, _UNUSUAL.sub("_", urn))
+        if len(table.table) > NAME_BYTES_MAX:
+            raise RejectedError(
+                f"the table of {urn} would be {table}, and names have at most {NAME_BYTES_MAX} bytes",
+                field=f"datasets[{urn}].urn",
+                hint="Give the dataset a shorter urn.",
+            )
+        if table in chosen:
+            raise RejectedError(
+                f"{chosen[table]} and {urn} would both go into {table}",
+                field=f"datasets[{urn}].urn",
+                hint="Give one of them another urn, or put it into a job with another tables_schema.",
+            )
+        chosen[table] = urn
+    return TablesPlace(into.connection, {urn: table for table, urn in chosen.items()}, into.marks_schema)
+
+
+def _refuse_directories(urn: DatasetUrn, spec: DatasetSpec) -> None:
+    writer = spec.writer
+    asked = {
+        "partition_by": writer.partition_by,
+        "time_column": writer.time_column,
+        "event_time": writer.event_time,
+    }
+    for name, value in asked.items():
+        if value:
+            raise RejectedError(
+                "a table has no directories",
+                field=f"datasets[{urn}].writer.{name}",
+                hint="Leave it out, and have a column or a partition of the table instead.",
+            )

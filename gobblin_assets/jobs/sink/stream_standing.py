@@ -1,0 +1,79 @@
+"""How far the datasets of a stream are, beside what the stream's server says of it."""
+
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from gobblin_assets.jobs.sink.sink_rules import is_one_stream
+from gobblin_assets.model.state import DatasetState
+from gobblin_assets.model.urn import DatasetUrn
+from gobblin_assets.sources.connection import OpensEpochs
+from gobblin_assets.sources.epoch_source import CopiedLog, StreamLook
+from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
+from gobblin_assets.state.sink_windows import DatasetLook
+
+_MICROS: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetStanding:
+    """``copy``: of the newest one that was begun. ``position``: as the server writes places; None: it is to be copied.
+
+    ``lag_bytes``: of the server's log behind the position, also of what is of other tables. ``lag_s``: everything that
+    was committed before is published. None: not known.
+    """
+
+    copy: int | None = None
+    position: str | None = None
+    lag_bytes: int | None = None
+    lag_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStanding:
+    """A stream, and its datasets that a worker has registered."""
+
+    stream: StreamLook
+    datasets: Mapping[DatasetUrn, DatasetStanding]
+
+
+def find_standing(
+    job: JobSpec,
+    specs: Mapping[DatasetUrn, DatasetSpec],
+    connection: OpensEpochs,
+    states: Mapping[DatasetUrn, DatasetState],
+    looks: Mapping[DatasetUrn, DatasetLook],
+) -> StreamStanding | None:
+    """None: the job's datasets have logs of their own, or there are none. ``looks`` were taken before ``states``.
+
+    RejectedError, or RetryableError if the stream's server is out of reach.
+    """
+    sources = {urn: connection.open_epochs(job, urn, spec) for urn, spec in specs.items()} if is_one_stream(job) else {}
+    copied = {urn: source for urn, source in sources.items() if isinstance(source, CopiedLog)}
+    if not copied:
+        return None
+    stream = next(iter(copied.values())).look_at_stream()
+    return StreamStanding(
+        stream,
+        {urn: _stand(copied[urn], stream, state, looks.get(urn)) for urn, state in states.items() if urn in copied},
+    )
+
+
+def _stand(source: CopiedLog, stream: StreamLook, state: DatasetState, look: DatasetLook | None) -> DatasetStanding:
+    place = source.find_place(state)
+    if place is None:
+        return DatasetStanding()
+    if place.position is None or stream.end is None:
+        return DatasetStanding(place.copy, place.text)
+    behind = max(0, stream.end - place.position)
+    return DatasetStanding(place.copy, place.text, behind, _find_age(look) if behind else 0.0)
+
+
+def _find_age(look: DatasetLook | None) -> float | None:
+    """Since the barrier of the newest publication. Epochs of a stream are microseconds since 1970."""
+    epochs = [lane.epoch for lane in look.lanes if lane.epoch] if look is not None else []
+    if look is None or not epochs:
+        return None
+    at = dt.datetime.fromtimestamp(max(epochs) / _MICROS, dt.UTC)
+    return round(max(0.0, (look.now - at).total_seconds()), 3)
