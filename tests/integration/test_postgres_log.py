@@ -1,5 +1,6 @@
 """Tables of a real Postgres by their change logs, from the job file to the published rows."""
 
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
+from gobblin_assets.sources.postgres_log import slot_reader
 from tests.support.changed_tables import ChangedTables, ShopWriting, log_variables
 from tests.support.postgres import Database
 from tests.support.spark import wait_until
@@ -110,6 +112,21 @@ def test_tables_that_are_written_to_all_the_while_are_rebuilt_exactly(tables: Ch
         tables.await_published("orders", "notes")
     tables.require_same("orders", "id")
     tables.require_same("notes", "id")
+
+
+def test_the_slot_is_never_ahead_of_what_is_published(tables: ChangedTables, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while only what nobody reads is written, which nothing is published of for a minute."""
+    monkeypatch.setattr(slot_reader, "CONFIRM_EVERY_S", 0.1)
+    tables.do("CREATE TABLE unread (id int)")
+    with tables.working():
+        tables.await_published()
+        for number in range(8):
+            tables.do(f"INSERT INTO unread VALUES ({number})")
+            time.sleep(0.15)
+        confirmed = tables.ask(
+            "SELECT confirmed_flush_lsn - '0/0' FROM pg_replication_slots WHERE slot_name = 'gobblin_shop'"
+        )
+        assert 0 < confirmed <= min(tables.published_to("orders"), tables.published_to("notes"))
 
 
 def test_changes_that_a_stranger_has_read_stop_the_table(tables: ChangedTables) -> None:
