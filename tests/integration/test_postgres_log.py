@@ -129,6 +129,21 @@ def test_a_copy_waits_for_the_newest_transaction_as_well(tables: ChangedTables) 
     tables.require_same("late", "id")
 
 
+def test_the_slot_is_never_ahead_of_what_is_published(tables: ChangedTables, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while only what nobody reads is written, which nothing is published of for a minute."""
+    monkeypatch.setattr(slot_reader, "CONFIRM_EVERY_S", 0.1)
+    tables.do("CREATE TABLE unread (id int)")
+    with tables.working():
+        tables.await_published()
+        for number in range(8):
+            tables.do(f"INSERT INTO unread VALUES ({number})")
+            time.sleep(0.15)
+        confirmed = tables.ask(
+            "SELECT confirmed_flush_lsn - '0/0' FROM pg_replication_slots WHERE slot_name = 'gobblin_shop'"
+        )
+        assert 0 < confirmed <= min(tables.published_to("orders"), tables.published_to("notes"))
+
+
 def test_changes_that_a_stranger_has_read_stop_the_table(tables: ChangedTables) -> None:
     with tables.working():
         tables.await_published()
