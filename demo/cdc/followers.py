@@ -19,7 +19,7 @@ def urn_of(table: str) -> DatasetUrn:
 
 
 class Followers(WorkerProcesses):
-    """``WorkerProcesses`` of which one reads the slot, and the others stand by. ``kept_max``: most WAL that was seen."""
+    """``WorkerProcesses``: one reads the slot, the others stand by. ``kept_max``: the most WAL that was seen."""
 
     def __init__(self, stores: Stores, shop: ShopDatabase, writers: ShopWriters) -> None:
         super().__init__(CLONE, DEMO, job_file())
@@ -73,16 +73,20 @@ class Followers(WorkerProcesses):
         self._writers.require_alive()
         log, reader, positions = self._shop.look_at_log(), self.find_reader(), self.list_positions().values()
         self.kept_max = max(self.kept_max, log.kept_bytes or 0)
-        behind = f"{(log.end - min(positions)) / _MIB:6.2f} MiB behind" if positions and min(positions) else "copying"
-        kept = "no slot yet" if log.kept_bytes is None else f"{log.kept_bytes / _MIB:5.1f} MiB of WAL kept"
+        behind = (
+            f"{(log.end - min(positions)) / _MIB:.1f} MiB behind" if positions and min(positions) else "a copy to come"
+        )
+        kept = "no slot yet" if log.kept_bytes is None else f"{log.kept_bytes / _MIB:4.1f} MiB of WAL kept"
+        seconds, committed = time.monotonic() - self._begun_s, self._writers.committed
         console.print(
-            f"{time.monotonic() - self._begun_s:5.1f} s  {self._writers.committed:7,} transactions written  "
-            f"{self.count_published():8,} rows published  {behind:>17}  {kept}  {self._say_roles(reader)}"
+            f"{seconds:5.1f} s {committed:6,} transactions {self.count_published():8,} rows published "
+            f"{behind:>15}, {kept}; {self._say_roles(reader)}"
         )
 
     def _say_roles(self, reader: Worker | None) -> str:
-        standing = [worker.name[7:] for worker in self.live if worker is not reader]
-        roles = ([f"{reader.name} reads"] if reader else []) + (
-            [f"{', '.join(standing)} stands by"] if standing else []
+        waiting = [f"{worker.number} waits" for worker in self.live if worker is not reader]
+        return (
+            f"worker {', '.join(([f'{reader.number} reads'] if reader else []) + waiting)}"
+            if self.live
+            else "no worker"
         )
-        return ", ".join(roles) or "no worker"

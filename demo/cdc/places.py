@@ -1,4 +1,4 @@
-"""Where the demo of change logs keeps its files, all below .demo-cdc in the clone, and the environment of its commands."""
+"""Where the demo of change logs keeps its files, below .demo-cdc in the clone, and the environment of its commands."""
 
 import os
 from pathlib import Path

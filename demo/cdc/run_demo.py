@@ -1,4 +1,4 @@
-"""A shop's tables are followed by their change log: copies, changes, a kill, a table more, a column more; then the proof.
+"""A shop's tables are followed by their change log: copies, changes, a kill, one more table, a new column; the proof.
 
 The shop is written to all the while. Each demo starts from nothing: it first removes what an earlier demo left below
 .demo-cdc. No server and no worker outlives it.
@@ -18,7 +18,7 @@ from typing import Any, Final
 from rich.table import Table
 
 from demo.cdc.followers import Followers
-from demo.cdc.places import CLONE, DEMO, HOME, JOB, LAKE, SOURCE_HOME, apply_environment, job_file
+from demo.cdc.places import CLONE, DEMO, HOME, LAKE, SOURCE_HOME, apply_environment, job_file
 from demo.cdc.proof import TableVerdict, compare_tables
 from demo.cdc.shop_database import LATE_TABLE, ROLE, TABLES, ShopDatabase, start_shop
 from demo.cdc.writers import WRITERS, ShopWriters
@@ -156,9 +156,7 @@ def add_table(shop: FollowedShop) -> None:
     shop.database.add_late_table()
     shop.writers.begin_reviews()
     command("discover", job_file())
-    command("sink", "drain", job_file())
-    for worker in followers.live:
-        followers.require_end(worker)
+    drain(followers)
     followers.start(2)
     followers.watch_copied(LATE_TABLE)
     followers.watch(shop.watch_s)
@@ -170,14 +168,19 @@ def close(shop: FollowedShop) -> None:
     begun = time.monotonic()
     followers.watch_published(shop.database.make_last_change())
     console.print(f"All is published {time.monotonic() - begun:.1f} s after the last transaction.")
-    command("sink", "drain", job_file())
-    for worker in followers.live:
-        followers.require_end(worker)
+    drain(followers)
     command("sink", "status", job_file())
 
 
+def drain(followers: Followers) -> None:
+    ending = followers.live
+    command("sink", "drain", job_file())
+    for worker in ending:
+        followers.require_end(worker)
+
+
 def prove(shop: FollowedShop) -> bool:
-    spark: Any = GobblinSparkResource(master="local[2]")
+    spark: Any = GobblinSparkResource(master="local[2]", spark_config={"spark.sql.shuffle.partitions": "2"})
     session = spark.get_session()
     try:
         verdicts = compare_tables(shop.database, session, shop.stores.published)
@@ -193,7 +196,8 @@ def prove(shop: FollowedShop) -> bool:
     transactions = frozenset[int]().union(*(each.transactions for each in verdicts))
     console.print(
         f"the change logs have {sum(each.copied for each in verdicts):,} copied rows, and "
-        f"{sum(each.changes for each in verdicts):,} changes of {len(transactions):,} transactions; the copies have the rest"
+        f"{sum(each.changes for each in verdicts):,} changes of {len(transactions):,} transactions; the rest is in the "
+        "copies"
     )
     console.print(
         f"{sum(each.before for each in verdicts):,} rows say what was before a change; "

@@ -7,7 +7,6 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from rich.table import Table
 
 from demo.cdc.places import JOB, LAKE
 from demo.cdc.shop_database import TABLES
@@ -15,10 +14,7 @@ from demo.stage import console, list_visible
 
 CHANGES: Final = 20
 
-_WIDTH_MAX: Final = 20
-# In front: where the change stands, and what it is.
-_FIRST: Final = ("_lsn", "_seq", "_xid", "_commit_at", "_op")
-_LAST: Final = ("_unchanged", "_copy")
+_LENGTH_MAX: Final = 20
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -37,18 +33,20 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def show(log: pa.Table) -> None:
-    names = [*_FIRST, *(name for name in log.column_names if not name.startswith("_")), *_LAST]
-    table = Table(*names)
     for row in log.to_pylist():
-        table.add_row(*(_write(name, row[name]) for name in names))
-    console.print(table)
+        lsn = f"{row['_lsn'] >> 32:X}/{row['_lsn'] & 0xFFFFFFFF:X}"
+        values = [f"{name}={_shorten(value)}" for name, value in row.items() if name[0] != "_" and value is not None]
+        unsent = f"  unchanged: {', '.join(row['_unchanged'])}" if row["_unchanged"] else ""
+        transaction = "" if row["_xid"] is None else f"transaction {row['_xid']}"
+        console.print(
+            f"{lsn:>10} {row['_seq']:3}  {row['_commit_at']:%H:%M:%S.%f}  {transaction}  "
+            f"[bold]{row['_op']}[/bold]  {' '.join(values)}{unsent}"
+        )
 
 
-def _write(name: str, value: object) -> str:
-    if isinstance(value, int) and name == "_lsn":
-        return f"{value >> 32:X}/{value & 0xFFFFFFFF:X}"
-    text = "" if value is None else str(value)
-    return text if len(text) <= _WIDTH_MAX or name == "_commit_at" else f"{text[: _WIDTH_MAX - 1]}…"
+def _shorten(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= _LENGTH_MAX else f"{text[: _LENGTH_MAX - 1]}…"
 
 
 if __name__ == "__main__":

@@ -26,8 +26,7 @@ _Statement = tuple[str, Sequence[object]]
 class ShopWriters:
     """The shop is written to during the block ``with``, in at most ``transactions_per_s``.
 
-    ``committed`` and ``rolled_back`` count transactions that changed something; ``changes`` counts the rows of committed
-    ones.
+    ``committed`` and ``rolled_back`` count transactions that changed something, ``changes`` the rows of committed ones.
     """
 
     def __init__(self, shop: ShopDatabase, transactions_per_s: int) -> None:
@@ -144,12 +143,12 @@ class _Till:
         columns, values = "order_id, customer_id, status, total, ordered_at", "%s, %s, 'new', %s, clock_timestamp()"
         if self._writers.has_channel:
             columns, values = f"{columns}, channel", f"{values}, 'web'"
-        statements.insert(0, (f"INSERT INTO orders ({columns}) VALUES ({values})", (order, customer, total)))  # noqa: S608  fixed words
+        statements.insert(0, (f"INSERT INTO orders ({columns}) VALUES ({values})", (order, customer, total)))
         return statements
 
     def _ship(self) -> list[_Statement]:
         told = ", channel = 'branch'" if self._writers.has_channel else ""
-        return [(f"UPDATE orders SET status = 'shipped'{told} WHERE order_id = %s", (self._pick_order(),))]  # noqa: S608  fixed words
+        return [(f"UPDATE orders SET status = 'shipped'{told} WHERE order_id = %s", (self._pick_order(),))]
 
     def _cancel(self) -> list[_Statement]:
         order = self._pick_order()

@@ -11,9 +11,10 @@ import pyarrow as pa
 import pytest
 
 from gobblin_assets.destinations.tables.database_address import read_address
-from gobblin_assets.destinations.tables.marks import LoadedTable, MarkPlace, TableBatch
+from gobblin_assets.destinations.tables.marks import LaneMark, LoadedTable, MarkPlace, TableBatch
 from gobblin_assets.destinations.tables.postgres_tables import PostgresTables
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.failpoints import Failpoint, install
 from tests.support.postgres import Database
 from tests.support.table_sink import CONNECTION, variables_for
 
@@ -41,6 +42,10 @@ def batch_of(rows: pa.RecordBatch, version: int = 1) -> TableBatch:
 
 @pytest.fixture
 def tables(fresh_database: Database) -> Iterator[PostgresTables]:
+    """The database's own settings are not those that a load needs."""
+    with fresh_database.connect() as session:
+        for setting in ("TimeZone = 'Asia/Tokyo'", "synchronous_commit = off", "DateStyle = 'SQL, DMY'"):
+            session.execute(f'ALTER DATABASE "{fresh_database.database}" SET {setting}')
     opened = PostgresTables(read_address(CONNECTION, variables_for(fresh_database)))
     yield opened
     opened.close()
@@ -54,7 +59,7 @@ def load(tables: PostgresTables, rows: pa.RecordBatch, version: int = 1) -> None
 
 def values_of(database: Database, column: str) -> list[object]:
     with database.connect() as session:
-        session.execute("SET TimeZone = 'UTC'")
+        session.execute("SELECT set_config('TimeZone', 'UTC', false), set_config('DateStyle', 'ISO, MDY', false)")
         return [row[0] for row in session.execute(f'SELECT "{column}" FROM shop."Order rows" ORDER BY n').fetchall()]
 
 
@@ -178,3 +183,31 @@ def test_what_can_t_take_the_rows_is_refused(
     with pytest.raises(RejectedError, match=r"^sink\.into: ") as raised:
         load(tables, numbered("a", pa.array(["x"])))
     assert raised.value.hint
+
+
+def test_rows_that_the_database_refuses_leave_nothing_behind(tables: PostgresTables, fresh_database: Database) -> None:
+    rows = numbered("a", pa.array(["x", "nul\0here"]))
+    batch = batch_of(rows)
+    tables.prepare_table(batch, rows.schema)
+
+    with pytest.raises(RejectedError, match=r"^sink\.into: the database refused the rows: .* 0x00") as raised:
+        tables.load(batch, [rows])
+
+    assert "here" not in str(raised.value)
+    assert values_of(fresh_database, "a") == []
+    assert tables.find_mark(PLACE) == LaneMark(0)
+
+
+def test_a_load_is_durable_and_a_paused_one_is_ended_before_others_give_up_waiting(tables: PostgresTables) -> None:
+    names = ("synchronous_commit", "idle_in_transaction_session_timeout", "lock_timeout")
+    seen: list[tuple[Any, ...]] = []
+
+    def look(reached: Failpoint) -> None:
+        session = tables._session
+        if reached is Failpoint.LOAD_BEFORE_COMMIT and session is not None:
+            seen.extend(session.execute(f"SHOW {name}").fetchone() or () for name in names)
+
+    with install(look):
+        load(tables, numbered("a", pa.array(["x", "y"])))
+
+    assert seen == [("on",), ("20s",), ("30s",)]

@@ -114,6 +114,36 @@ def test_tables_that_are_written_to_all_the_while_are_rebuilt_exactly(tables: Ch
     tables.require_same("notes", "id")
 
 
+def test_a_copy_waits_for_the_newest_transaction_as_well(tables: ChangedTables) -> None:
+    """Its commit may be in the log already, and not yet seen; nothing newer says that it is there."""
+    with tables.working():
+        tables.await_published()
+    tables.do("CREATE TABLE late (id int PRIMARY KEY, b text)", "ALTER PUBLICATION lake ADD TABLE late")
+    tables.tables = [*tables.tables, "late"]
+    with tables.database.connect(autocommit=False) as newest:
+        newest.execute("INSERT INTO late VALUES (1, 'running')")
+        with tables.working():
+            tables.await_said("the copy waits for transactions")
+            newest.commit()
+            tables.await_copied("late")
+    tables.require_same("late", "id")
+
+
+def test_the_slot_is_never_ahead_of_what_is_published(tables: ChangedTables, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while only what nobody reads is written, which nothing is published of for a minute."""
+    monkeypatch.setattr(slot_reader, "CONFIRM_EVERY_S", 0.1)
+    tables.do("CREATE TABLE unread (id int)")
+    with tables.working():
+        tables.await_published()
+        for number in range(8):
+            tables.do(f"INSERT INTO unread VALUES ({number})")
+            time.sleep(0.15)
+        confirmed = tables.ask(
+            "SELECT confirmed_flush_lsn - '0/0' FROM pg_replication_slots WHERE slot_name = 'gobblin_shop'"
+        )
+        assert 0 < confirmed <= min(tables.published_to("orders"), tables.published_to("notes"))
+
+
 def test_changes_that_a_stranger_has_read_stop_the_table(tables: ChangedTables) -> None:
     with tables.working():
         tables.await_published()

@@ -16,15 +16,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gobblin_assets.commit.arrow_arrays import make_array
 from gobblin_assets.destinations.tables.column_types import is_array
 
 _TEXT: Final = pa.large_string()
-_NULL: Final = pa.scalar("\\N", _TEXT)
-_TAB: Final = pa.scalar("\t", _TEXT)
-_LINE_END: Final = pa.scalar("\n", _TEXT)
-_EMPTY: Final = pa.scalar("", _TEXT)
-# A backslash that COPY's text format does not take for an escape.
-_HEX_MARK: Final = pa.scalar("\\\\x", _TEXT)
+# Not by `pa.scalar`, which imports pandas.
+_NULL, _TAB, _LINE_END, _EMPTY, _HEX_MARK = make_array(["\\N", "\t", "\n", "", "\\\\x"], pa.string()).cast(_TEXT)
+_NO_TEXT: Final = pa.nulls(1, _TEXT)[0]
 _SPECIAL: Final = r"[\\\t\n\r]"
 _ESCAPES: Final = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
 _HEX: Final = np.array([f"{byte:02x}".encode() for byte in range(256)], dtype="S2")
@@ -55,7 +53,8 @@ def _write_column(values: pa.Array) -> pa.Array:
         return values.cast(pa.timestamp(kind.unit, tz="UTC")).cast(pa.timestamp(kind.unit)).cast(_TEXT)
     if pa.types.is_nested(kind):
         write = _write_array if is_array(kind) else partial(_write_json, kind)
-        return _escape(pa.array([None if each is None else write(each) for each in values.to_pylist()], _TEXT))
+        written = [None if each is None else write(each) for each in values.to_pylist()]
+        return _escape(make_array(written, pa.string()).cast(_TEXT))
     return values.cast(_TEXT)
 
 
@@ -76,7 +75,7 @@ def _write_hex(values: pa.Array) -> pa.Array:
         len(values), pa.py_buffer((offsets - start) * 2), pa.py_buffer(_HEX[used].tobytes())
     )
     written = pc.binary_join_element_wise(_HEX_MARK, digits, _EMPTY)
-    return pc.if_else(values.is_valid(), written, pa.scalar(None, _TEXT)) if values.null_count else written
+    return pc.if_else(values.is_valid(), written, _NO_TEXT) if values.null_count else written
 
 
 def _write_array(values: list[Any]) -> str:

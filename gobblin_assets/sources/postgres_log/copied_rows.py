@@ -20,7 +20,7 @@ def describe_copied_rows(rows: pa.RecordBatch, source: CopiedFrom, copy: int) ->
 
 def begin_copied_rows(source: CopiedFrom, copy: int) -> pa.RecordBatch:
     """A record that begins a copy behind another one: without it, an empty table would still have its earlier rows."""
-    return _describe(source.schema.empty_table().to_batches()[0], source, copy, begins=True)
+    return _describe(pa.RecordBatch.from_pylist([], schema=source.schema), source, copy, begins=True)
 
 
 def _describe(rows: pa.RecordBatch, source: CopiedFrom, copy: int, *, begins: bool) -> pa.RecordBatch:

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.rows.arrow_types import arrow_schema
+from gobblin_assets.rows.read_ahead import reading_ahead
 from gobblin_assets.sources.jdbc.catalog import Selected
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.dialect import write_table
@@ -35,9 +36,13 @@ from gobblin_assets.sources.postgres_log.seen_transactions import SeenTransactio
 from gobblin_assets.sources.postgres_log.server_state import PublishedTable, log_families
 
 _WAIT_S: Final = 0.2
+_AHEAD: Final = 4
+"""Batches that are read while rows are encoded, which takes many of them at once."""
 
 _PLACE: Final = "SELECT pg_current_wal_insert_lsn()::text"
-_XMAX: Final = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint"
+# It takes a number, and does not only look: a snapshot's xmax is the number behind the newest that has ended, and those
+# that are running may have it, or a higher one.
+_NEXT_XID: Final = "SELECT pg_current_xact_id()::text::bigint"
 _XMIN: Final = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
 _SNAPSHOT: Final = """
     SELECT pg_export_snapshot(), pg_current_snapshot()::text, pg_current_wal_insert_lsn()::text, clock_timestamp()"""
@@ -87,9 +92,9 @@ class TableCopy:
             with log_families(self._connection):
                 session = stack.enter_context(psycopg.connect(**plan_conninfo(self._connection), autocommit=True))
                 session.execute(_NO_TIMEOUTS)
-                # In this order: whatever has committed before the place is below xmax.
+                # In this order: whatever has committed before the place has a lower number.
                 (place,) = _one(session, _PLACE)
-                (before,) = _one(session, _XMAX)
+                (before,) = _one(session, _NEXT_XID)
             while (xmin := self._ask(session, _XMIN)) < before:
                 yield f"waits for transactions that were running, the oldest is {xmin}"
                 time.sleep(_WAIT_S)
@@ -162,9 +167,15 @@ class TableCopy:
     def _read(self, snapshot: str, query: "_CopyQuery", schema: pa.Schema) -> "Generator[pa.RecordBatch]":
         readers = ReaderConnections(self._connection, _list_reader_statements(snapshot))
         try:
-            with readers.take() as reader, reader.read(query.sql) as (batches, _interrupt):
-                for batch in batches:
-                    yield convert_batch(batch, schema)
+            with readers.take() as reader, reader.read(query.sql) as (batches, interrupt):
+                converted = (convert_batch(batch, schema) for batch in batches)
+                with reading_ahead(converted, ahead=_AHEAD) as coming:
+                    try:
+                        yield from coming
+                    except GeneratorExit:
+                        # What is being read is waited for.
+                        interrupt()
+                        raise
         except (adbc.Error, OSError, pa.ArrowException) as error:
             raise self._explain(error, query) from None
         finally:

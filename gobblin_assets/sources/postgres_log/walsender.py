@@ -1,6 +1,10 @@
-"""One process of the server that sends the changes of a slot (a walsender), by libpq's stream of copied data.
+"""One process of the server that sends the changes of a slot (a walsender), by libpq's own calls.
 
-The connection is not for several threads. Values come as texts in formats that the decoder knows.
+psycopg 2 has a client for it, which confirms what is not published: told by the server how far it is, it takes that
+for confirmed as long as no message is newer than what was confirmed. The connection is not for several threads. Values
+come as texts in formats that the decoder knows.
+
+The messages: https://www.postgresql.org/docs/current/protocol-replication.html
 """
 
 import select
@@ -8,11 +12,10 @@ import struct
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Final
+from typing import Final
 
 import psycopg
 from psycopg import pq
-from psycopg.conninfo import make_conninfo
 
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
@@ -25,17 +28,11 @@ _FORMATS: Final = (
     # A publication may take longer than the server's minute. Whoever takes over ends this process.
     " -c wal_sender_timeout=600s"
 )
-# Of the protocol: messages of data and keepalives, each with the end of what was sent, and our answer to them.
-_DATA: Final = b"w"[0]
-_DATA_END: Final = slice(9, 17)
+_DATA, _KEEPALIVE = b"wk"
 _DATA_HEAD: Final = 25
-_KEEPALIVE_END: Final = slice(1, 9)
-_KEEPALIVE_HEAD: Final = 17
-_STATUS: Final = struct.Struct(">cQQQq?")
-_NOTHING: Final = b"k" + bytes(17)
-_EPOCH_S: Final = 946_684_800
-"""Times are counted from 2000 on."""
-
+"""Bytes before the payload: the kind, two places, and a time."""
+_KEEPALIVE_BODY: Final = struct.Struct("!xQQ?")
+_STATUS: Final = struct.Struct("!cQQQQ?")
 _TAKE_OVER_S: Final = 10.0
 _LOOK_S: Final = 0.1
 
@@ -47,103 +44,91 @@ _END: Final = "SELECT pg_terminate_backend(%s)"
 class Walsender:
     """Changes of one slot from a place on. Errors are families; after an error only ``close`` is left.
 
-    The server hears of no place but those that ``confirm`` was told. (psycopg 2 would confirm by itself how far an idle
-    server says it is; what is confirmed and published nowhere is, for whoever comes next, read by a stranger.)
+    ``sent_to``: all that ends before this place was sent, if no message is left to be read; 0: not known yet.
     """
 
     def __init__(self, connection: JdbcConnection, *, slot: str, publication: str, start: int, job: str) -> None:
         self._connection = connection
         self._confirmed = 0
-        self._last = memoryview(_NOTHING)
-        with self._families():
-            parameters = plan_conninfo(connection)
-            self._session = pq.PGconn.connect(
-                make_conninfo(
-                    **{
-                        **parameters,
-                        "options": f"{parameters.get('options', '')} {_FORMATS}".strip(),
-                        "application_name": f"{APPLICATION} {job}",
-                        "client_encoding": "UTF8",
-                        "replication": "database",
-                    }
-                ).encode()
+        self.sent_to = 0
+        parameters = plan_conninfo(connection)
+        with self.families():
+            self._session = psycopg.Connection.connect(
+                **{
+                    **parameters,
+                    "options": f"{parameters.get('options', '')} {_FORMATS}".strip(),
+                    "application_name": f"{APPLICATION} {job}",
+                    "client_encoding": "UTF8",
+                    "replication": "database",
+                },
+                autocommit=True,
             )
+        self._wire = self._session.pgconn
         try:
-            with self._families():
-                if self._session.status != pq.ConnStatus.OK:
-                    raise psycopg.OperationalError(self._session.get_error_message())
+            with self.families():
                 self._start(slot, publication, start)
         except GobblinError:
             self.close()
             raise
 
     def _start(self, slot: str, publication: str, start: int) -> None:
-        names = _quote(publication).replace("'", "''")
-        found = self._session.exec_(
-            f"START_REPLICATION SLOT {_quote(slot)} LOGICAL {write_lsn(start)}"
-            f" (proto_version '1', publication_names '{names}', messages 'true')".encode()
-        )
-        if found.status != pq.ExecStatus.COPY_BOTH:
-            raise psycopg.errors.error_from_result(found)
+        options = f"proto_version '1', publication_names {_quote(_quote(publication), chr(39))}, messages 'true'"
+        command = f"START_REPLICATION SLOT {_quote(slot)} LOGICAL {write_lsn(start)} ({options})"
+        result = self._wire.exec_(command.encode())
+        if result.status != pq.ExecStatus.COPY_BOTH:
+            raise psycopg.errors.error_from_result(result)
 
     def read_message(self) -> bytes | None:
-        """The next message, or None if none is there now. Only within ``families``."""
-        is_asked = False
+        """The next message of the plugin, or None if none is there now. Only within ``families``."""
+        read = self._wire.get_copy_data
         while True:
-            size, data = self._session.get_copy_data(1)
-            if size > 0:
-                self._last = data
-                if data[0] == _DATA:
-                    return bytes(data[_DATA_HEAD:])
-                if data[_KEEPALIVE_HEAD]:
-                    self._send(is_answer_wanted=False)
-            elif size < 0:
+            size, message = read(1)
+            if not size:
+                self._wire.consume_input()
+                size, message = read(1)
+                if not size:
+                    return None
+            if size < 0:
                 raise self._find_end()
-            elif is_asked:
-                return None
-            else:
-                self._session.consume_input()
-                is_asked = True
+            kind = message[0]
+            if kind == _DATA:
+                return bytes(message[_DATA_HEAD:])
+            if kind == _KEEPALIVE:
+                self.sent_to, _at, is_asked = _KEEPALIVE_BODY.unpack(message)
+                if is_asked:
+                    self._answer(is_asking=False)
 
-    @property
-    def sent_to(self) -> int:
-        """All that ends before this place was sent, if no message is left to be read."""
-        place = _DATA_END if self._last[0] == _DATA else _KEEPALIVE_END
-        return int.from_bytes(self._last[place], "big")
+    def _find_end(self) -> psycopg.Error:
+        result = self._wire.get_result()
+        if result is not None and result.status == pq.ExecStatus.FATAL_ERROR:
+            return psycopg.errors.error_from_result(result)
+        return psycopg.OperationalError("the server ended the stream")
 
     def wait(self, wait_s: float) -> None:
         """Until a message may be there, or so long."""
         with suppress(InterruptedError):
-            select.select([self._session.socket], [], [], wait_s)
+            select.select([self._wire.socket], [], [], wait_s)
 
     def confirm(self, position: int) -> None:
         """Nothing before ``position`` is needed any more; also that this reader lives."""
         self._confirmed = max(self._confirmed, position)
-        with self._families():
-            # A server on which nothing changes says how far it is only if it is asked.
-            self._send(is_answer_wanted=True)
+        with self.families():
+            # With an answer: a server on which nothing changes says how far it is only if it is asked.
+            self._answer(is_asking=True)
 
-    def families(self) -> Any:
-        """A block whose errors of psycopg become families."""
-        return self._families()
+    def _answer(self, *, is_asking: bool) -> None:
+        place = self._confirmed
+        # The server does not look at the time.
+        self._wire.put_copy_data(_STATUS.pack(b"r", place, place, place, 0, is_asking))
+        self._wire.flush()
 
     def close(self) -> None:
-        self._session.finish()
-
-    def _send(self, *, is_answer_wanted: bool) -> None:
-        at = round((time.time() - _EPOCH_S) * 1e6)
-        place = self._confirmed
-        self._session.put_copy_data(_STATUS.pack(b"r", place, place, place, at, is_answer_wanted))
-        self._session.flush()
-
-    def _find_end(self) -> psycopg.Error:
-        found = self._session.get_result()
-        if found is None or found.status == pq.ExecStatus.COMMAND_OK:
-            return psycopg.OperationalError("the server ended the stream")
-        return psycopg.errors.error_from_result(found)
+        with suppress(psycopg.Error):
+            self._session.close()
 
     @contextmanager
-    def _families(self) -> Iterator[None]:
+    def families(self) -> Iterator[None]:
+        """A block whose errors of libpq become families."""
         try:
             yield
         except psycopg.Error as error:
@@ -201,5 +186,5 @@ def end_other_reader(session: LogSession, slot: str) -> None:
         time.sleep(_LOOK_S)
 
 
-def _quote(publication: str) -> str:
-    return '"' + publication.replace('"', '""') + '"'
+def _quote(text: str, mark: str = '"') -> str:
+    return mark + text.replace(mark, 2 * mark) + mark
