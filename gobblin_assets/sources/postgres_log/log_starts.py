@@ -153,7 +153,7 @@ def require_table(urn: str, name: TableName, publication: str, found: Publicatio
     changes = found.publishes & {"update", "delete"}
     if changes and not table.key and table.identity != "f":
         raise RejectedError(
-            f"{name} has no replica identity, and {publication} publishes its {' and '.join(sorted(changes))}s: "
+            f"{name} has no replica identity, and {publication} publishes its {' and '.join(f'{each}s' for each in sorted(changes))}: "
             "Postgres refuses them",
             field=field,
             hint=f"Give it a primary key, or run ALTER TABLE {name} REPLICA IDENTITY FULL.",
