@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Final
 
 import dagster as dg
-from psycopg2.extensions import make_dsn
+import psycopg2
+from psycopg2.extensions import make_dsn, parse_dsn
 from sqlalchemy import URL, make_url
 
 from gobblin_assets.db import embedded
 from gobblin_assets.db.libpq import NEUTRAL, neutral_parameters
-from gobblin_assets.db.older_libpq import has_parameter
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.settings import DATABASE_URL_VARIABLE, Settings, make_home
 
@@ -113,12 +113,21 @@ def storage_url(settings: Settings, say: Callable[[str], None]) -> str:
 def _with_driver(url: URL) -> str:
     given = {*url.translate_connect_args(database="dbname", username="user"), *url.query}
     # A URL drops an empty value, and SQLAlchemy passes a `dsn` on to psycopg 2 beside the rest, which wins.
-    neutral = neutral_parameters(given, [name for name in NEUTRAL if has_parameter(name)])
+    neutral = neutral_parameters(given, [name for name in NEUTRAL if _is_known(name)])
     if neutral:
         url = url.update_query_dict({"dsn": make_dsn(**neutral)})
     base, _, rest = url.set(drivername=_DRIVER).render_as_string(hide_password=False).partition("?")
     # libpq does not read a plus sign as a space.
     return f"{base}?{rest.replace('+', '%20')}" if rest else base
+
+
+def _is_known(parameter: str) -> bool:
+    """Whether the libpq that psycopg 2 brings, which may be an older one than psycopg's, has the parameter."""
+    try:
+        parse_dsn(f"{parameter}=x")
+    except psycopg2.ProgrammingError:
+        return False
+    return True
 
 
 @contextmanager

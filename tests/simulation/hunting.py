@@ -24,6 +24,7 @@ from tests.simulation.scenarios import SCENARIOS, Scenario
 from tests.simulation.sink_history import run_sink_history
 from tests.simulation.sink_moves import run_moves
 from tests.simulation.sink_mutants import IN_SINK_MOVES
+from tests.simulation.slot_history import run_slot_history
 from tests.simulation.stored_rows import STORED_ROWS_SCENARIOS
 from tests.simulation.world import stepped
 from tests.simulation.zombies import explore_overlaps, explore_visits, explore_zombies
@@ -102,16 +103,25 @@ def _hunt_at_random(mutant: Mutant, machine: type[RuleBasedStateMachine], deeds_
 
 def hunt_in_sink_histories(mutant: Mutant, seeds: Iterable[int] = range(_SINK_SEEDS_MAX)) -> Catch:
     """One history for each seed, until one notices."""
+    return _hunt_by_seed(mutant, run_moves if mutant in IN_SINK_MOVES else run_sink_history, seeds)
+
+
+def _hunt_by_seed(mutant: Mutant, play: Callable[[int], object], seeds: Iterable[int]) -> Catch:
     number = 0
     for number, each in enumerate(seeds, start=1):
         with stepped(), mutant.change():
             try:
-                (run_moves if mutant in IN_SINK_MOVES else run_sink_history)(each)
+                play(each)
             except (TypeError, AttributeError, NameError) as error:
                 raise RuntimeError(f"{mutant.name} can't be carried out: mend it") from error
             except Exception as error:  # noqa: BLE001  whatever it is, the change was noticed
                 return Catch(mutant.name, str(error) or type(error).__name__, number)
     return Catch(mutant.name, None, number)
+
+
+def hunt_in_slot_histories(mutant: Mutant, seeds: Iterable[int] = range(_SINK_SEEDS_MAX)) -> Catch:
+    """The same with one slot for several tables."""
+    return _hunt_by_seed(mutant, run_slot_history, seeds)
 
 
 def hunt_among_stored_rows(mutant: Mutant) -> Catch:

@@ -44,10 +44,14 @@ def run_sink_history(seed: int) -> list[Transition]:
 
 @dataclass
 class SinkHistory:
-    """``run`` it once. ``wild_turns``: those in which things go wrong. ``done``: what went wrong, for people."""
+    """``run`` it once. ``wild_turns``: those in which things go wrong. ``done``: what went wrong, for people.
+
+    ``calls_max``: of a worker in one turn.
+    """
 
     world: SinkWorld
     wild_turns: int = WILD_TURNS
+    calls_max: int = _CALLS_MAX
     done: list[str] = field(default_factory=list)
     _workers: list[Actor] = field(default_factory=list)
     _asleep: dict[int, int] = field(default_factory=dict)
@@ -84,7 +88,7 @@ class SinkHistory:
             self._workers.append(world.start_worker(self._plan_faults(turn)))
         ready = [each for place, each in enumerate(world.actors) if not each.is_over and place not in self._asleep]
         if ready:
-            world.chance.choice(ready).go_on(world.chance.randint(1, _CALLS_MAX))
+            world.chance.choice(ready).go_on(world.chance.randint(1, self.calls_max))
         world.db.advance(_TURN_S)
 
     def _plan_faults(self, turn: int) -> dict[int, Fault]:

@@ -122,14 +122,17 @@ class SinkWorld:
     def start_abandonment(self, sequence_id: SequenceId) -> Actor:
         return self._start("person", lambda hands: hands.operations().abandon(sequence_id, reason="somebody said so"))
 
-    def _start(self, name: str, work: Callable[["_Hands"], None], faults: Mapping[int, Fault] = NO_FAULTS) -> Actor:
+    def _start(self, name: str, work: Callable[["SinkHands"], None], faults: Mapping[int, Fault] = NO_FAULTS) -> Actor:
         number = len(self.actors) + 1
         process = SeenProcess(f"{name} {number}", faults, look=self.look)
         lines: list[str] = []
-        hands = _Hands(self, process, number, lines)
+        hands = self.open_hands(process, number, lines)
         actor = Actor(process, lambda: work(hands), lines)
         self.actors.append(actor)
         return actor
+
+    def open_hands(self, process: SeenProcess, number: int, lines: list[str]) -> "SinkHands":
+        return SinkHands(self, process, number, lines)
 
     def spread(self, count: int) -> None:
         if self.dataset_id is not None:
@@ -294,83 +297,86 @@ class NotedLaneStore(SimLaneStore):
         return there
 
 
-class _Hands:
+class SinkHands:
     """What a process of the world works with: its own clock, and ports whose calls are the process's."""
 
     def __init__(self, world: SinkWorld, process: SeenProcess, number: int, lines: list[str]) -> None:
-        self._world = world
-        self._process = process
-        self._lines = lines
-        self._clock = TurningClock(number, now_s=1e6 * number)
+        self.world = world
+        self.process = process
+        self.lines = lines
+        self.clock = TurningClock(number, now_s=1e6 * number)
         self._chance = random.Random(f"{world.seed} {number}")
         self._fs: Any = WatchedFileSystem(process, "fs", SimFileSystem(world.disk), FREE)
         db = world.db
-        self._stores = Stores(
-            leases=self._watch("leases", SimLeaseStore(db)),
-            datasets=self._watch("datasets", SimDatasetStore(db)),
-            runs=self._watch("runs", SimRunStore(db)),
-            commits=self._watch("log", SimCommitStepStore(db)),
-            lanes=self._watch("lanes", NotedLaneStore(world)),
-            published=self._watch("published", SimPublishedFiles(db)),
-            destinations=self._watch("destinations", SimDestinationStore(db)),
+        self.stores = Stores(
+            leases=self.watch("leases", SimLeaseStore(db)),
+            datasets=self.watch("datasets", SimDatasetStore(db)),
+            runs=self.watch("runs", SimRunStore(db)),
+            commits=self.watch("log", SimCommitStepStore(db)),
+            lanes=self.watch("lanes", NotedLaneStore(world)),
+            published=self.watch("published", SimPublishedFiles(db)),
+            destinations=self.watch("destinations", SimDestinationStore(db)),
             events=_UNREACHED,
             sink_windows=_UNREACHED,
-            sink_workers=self._watch("workers", SimSinkWorkerStore(db)),
+            sink_workers=self.watch("workers", SimSinkWorkerStore(db)),
             rate_shares=SimRateShareStore(db),
         )
 
     def work(self) -> None:
         """Be a worker of the sink until the world says that it is over, or somebody drains the sink."""
         job = _job()
-        request = DestinationRequest(
-            JOB, ROOT, self._fs, ROOT, self._stores, self._open_file_system, self._clock.new_id
-        )
-        ports = SinkPorts(
-            job=job,
-            stores=self._stores,
-            destination=open_posix_destination(request),
-            open_file_system=self._open_file_system,
-            fs=self._fs,
-            interrupt=lambda _attempt: None,
-            clock=self._clock,
-            say=self._lines.append,
-            wait=self._wait,
-            configuration="the same",
-        )
-        ports.destination.bind()
-        dataset_id = self._stores.datasets.register(JOB, [URN])[URN]
-        make_first_lanes(job, self._stores, [dataset_id])
+        ports = self.open_ports(job)
+        dataset_id = self.stores.datasets.register(JOB, [URN])[URN]
+        make_first_lanes(job, self.stores, [dataset_id])
         sink = DatasetSink(
             urn=URN,
             dataset_id=dataset_id,
             spec=DatasetSpec(quality=QualitySpec(dead_letter_fraction_max=1.0)),
-            source=FakeEpochSource(self._world.log, chance=self._chance, pace_s=0.0),
+            source=FakeEpochSource(self.world.log, chance=self._chance, pace_s=0.0),
             policy=RollPolicy(age_s=0.0),
             lane_format=LaneFormat(dict.fromkeys(Role, arrow_schema(COLUMNS)), FileFormat.PARQUET, "zstd"),
         )
         SinkWorker(ports, {dataset_id: sink}).run()
 
+    def open_ports(self, job: JobSpec) -> SinkPorts:
+        """Of a worker whose destination is bound."""
+        request = DestinationRequest(JOB, ROOT, self._fs, ROOT, self.stores, self._open_file_system, self.clock.new_id)
+        ports = SinkPorts(
+            job=job,
+            stores=self.stores,
+            destination=open_posix_destination(request),
+            open_file_system=self._open_file_system,
+            fs=self._fs,
+            interrupt=lambda _attempt: None,
+            clock=self.clock,
+            say=self.lines.append,
+            wait=self._wait,
+            configuration="the same",
+        )
+        ports.destination.bind()
+        return ports
+
     def operations(self) -> LogOperations:
         return LogOperations(
-            store=self._stores.commits,
-            leases=self._stores.leases,
+            store=self.stores.commits,
+            leases=self.stores.leases,
             open_file_system=self._open_file_system,
             interrupt=lambda _attempt: None,
-            clock=self._clock,
-            holder=Holder(self._process.name, RunId(self._clock.new_id())),
-            say=self._lines.append,
+            clock=self.clock,
+            holder=Holder(self.process.name, RunId(self.clock.new_id())),
+            say=self.lines.append,
             lease_ttl_s=LEASE_S,
         )
 
     def _wait(self, seconds: float) -> bool:
-        self._clock.turn(seconds)
-        return self._world.is_over()
+        self.clock.turn(seconds)
+        return self.world.is_over()
 
     def _open_file_system(self, _uri: str) -> tuple[Any, str]:
         return self._fs, ROOT
 
-    def _watch(self, prefix: str, port: object) -> Any:
-        return Watched(self._process, prefix, port)
+    def watch(self, prefix: str, port: object) -> Any:
+        return Watched(self.process, prefix, port)
 
 
 def _check_trace(trace: list[LaneObservation]) -> list[Transition]:

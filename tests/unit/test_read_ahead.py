@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from gobblin_assets.jobs.ingest.read_ahead import reading_ahead
+from gobblin_assets.rows.read_ahead import reading_ahead
 
 WAIT_S = 30
 
@@ -19,10 +19,24 @@ def numbers_of(batches: Iterator[pa.RecordBatch]) -> list[int]:
     return [each.column("n")[0].as_py() for each in batches]
 
 
+@pytest.mark.parametrize("ahead", [1, 3])
 @pytest.mark.parametrize("count", [0, 1, 2, 5])
-def test_all_batches_come_in_order(count: int) -> None:
-    with reading_ahead(batch(number) for number in range(count)) as batches:
+def test_all_batches_come_in_order(count: int, ahead: int) -> None:
+    with reading_ahead((batch(number) for number in range(count)), ahead=ahead) as batches:
         assert numbers_of(batches) == list(range(count))
+
+
+def test_no_more_are_read_ahead_than_asked_for() -> None:
+    asked: list[int] = []
+
+    def read() -> Iterator[pa.RecordBatch]:
+        for number in range(9):
+            asked.append(number)
+            yield batch(number)
+
+    with reading_ahead(read(), ahead=3) as batches:
+        next(batches)
+    assert asked in ([0], [0, 1], [0, 1, 2], [0, 1, 2, 3])
 
 
 def test_the_second_is_read_before_the_first_is_done_with() -> None:

@@ -5,7 +5,7 @@ import datetime as dt
 import pytest
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.jobs.sink.roll_policy import EMPTY_CUT_AGE_S, RollPolicy, check_roll_policy
+from gobblin_assets.jobs.sink.roll_policy import EMPTY_CUT_AGE_S, FAR_CUT_AGE_S, RollPolicy, check_roll_policy
 
 BEGAN = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
 
@@ -44,6 +44,17 @@ def test_positions_without_rows_wait_longer() -> None:
     assert is_old(RollPolicy(age_s=0), EMPTY_CUT_AGE_S, has_rows=False)
     assert not is_old(RollPolicy(age_s=900), EMPTY_CUT_AGE_S, has_rows=False)
     assert is_old(RollPolicy(rows_max=1), EMPTY_CUT_AGE_S, has_rows=False), "else the log would never be truncated"
+
+
+def test_positions_that_moved_far_wait_less() -> None:
+    def is_far(policy: RollPolicy, waited_s: float, span: int) -> bool:
+        return policy.is_far(opened_at=BEGAN, at=BEGAN + dt.timedelta(seconds=waited_s), span=span)
+
+    bounded = RollPolicy(age_s=900, span_max=100)
+    assert is_far(bounded, FAR_CUT_AGE_S, 100)
+    assert not is_far(bounded, FAR_CUT_AGE_S - 1, 1 << 40), "a cut at each barrier would cost more than it frees"
+    assert not is_far(bounded, 1e9, 99)
+    assert not is_far(RollPolicy(age_s=0), 1e9, 1 << 40)
 
 
 def test_a_policy_that_never_closes_is_refused() -> None:

@@ -17,7 +17,6 @@ from pyspark.sql import types as t
 from gobblin_assets.errors import CorruptionError, GobblinError, RetryableError
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.jobs.ingest.attempt_checks import position_columns, require_below, require_readable
-from gobblin_assets.jobs.ingest.read_ahead import reading_ahead
 from gobblin_assets.model.urn import Role
 from gobblin_assets.model.work_unit import WorkUnit
 from gobblin_assets.rows.arrow_positions import HighestPosition, highest_of
@@ -26,6 +25,7 @@ from gobblin_assets.rows.arrow_writer import RollingWriter
 from gobblin_assets.rows.attempt_files import open_role_files
 from gobblin_assets.rows.file_sizes import plan_file_rows_max
 from gobblin_assets.rows.new_files import FilesInDirectory, FinishedRows, NewFiles
+from gobblin_assets.rows.read_ahead import reading_ahead
 from gobblin_assets.rows.schema_merge import parse_schema
 from gobblin_assets.run.job_kind import Output, Staged, UnitPlan, WorkOrder
 from gobblin_assets.sources.arrow_port import ArrowReader

@@ -260,7 +260,9 @@ class LaneWriter:
         if self._has_rows and self._rows_since is not None:
             return self._is_full or self._policy.is_old(opened_at=self._rows_since, at=at, has_rows=True)
         if self._has_moved and self._moved_since is not None:
-            return self._policy.is_old(opened_at=self._moved_since, at=at, has_rows=False)
+            opened_at, span = self._moved_since, max(each.end - each.start for each in self._vnodes.values())
+            is_old = self._policy.is_old(opened_at=opened_at, at=at, has_rows=False)
+            return is_old or self._policy.is_far(opened_at=opened_at, at=at, span=span)
         return False
 
     def _begin_anew(self) -> None:

@@ -13,18 +13,23 @@ from gobblin_assets.errors import RejectedError
 EMPTY_CUT_AGE_S: Final = 60.0
 """Seconds after which positions that moved without rows are cut, so that the log can be truncated."""
 
+FAR_CUT_AGE_S: Final = 5.0
+"""The same, of positions that moved far."""
+
 
 @dataclass(frozen=True, slots=True)
 class RollPolicy:
     """Bounds of what is gathered; None: no such bound. The first one that is reached makes a cut due.
 
     ``rows_max`` and ``bytes_max``: of all open files of the lane together. ``age_s``: seconds between barriers, by the
-    log's own times; 0: each checkpoint barrier that has rows is a cut.
+    log's own times; 0: each checkpoint barrier that has rows is a cut. ``span_max``: so far positions move without rows
+    before a cut of them is urgent, because the log's server keeps what lies behind them.
     """
 
     rows_max: int | None = None
     bytes_max: int | None = None
     age_s: float | None = None
+    span_max: int | None = None
 
     def is_full(self, *, row_count: int, size_bytes: int) -> bool:
         """Whether so much is gathered that the next checkpoint barrier is a cut."""
@@ -41,6 +46,11 @@ class RollPolicy:
         if has_rows:
             return self.age_s is not None and waited_s >= self.age_s
         return waited_s >= max(EMPTY_CUT_AGE_S, self.age_s or 0.0)
+
+    def is_far(self, *, opened_at: dt.datetime, at: dt.datetime, span: int) -> bool:
+        """Whether positions have moved so far without rows, since the barrier of ``opened_at``, that a cut is due."""
+        waited_s = (at - opened_at).total_seconds()
+        return self.span_max is not None and span >= self.span_max and waited_s >= FAR_CUT_AGE_S
 
 
 def check_roll_policy(policy: RollPolicy, *, field: str) -> None:

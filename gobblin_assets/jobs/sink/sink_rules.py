@@ -1,5 +1,7 @@
 """What a sink asks of a job and its datasets, beyond what every job keeps. Checked before anything is written."""
 
+from typing import Final
+
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.jobs.sink.roll_policy import RollPolicy, check_roll_policy
 from gobblin_assets.model.file_formats import TEXT_COMPRESSIONS, FileFormat
@@ -8,6 +10,9 @@ from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 from gobblin_assets.spec.source_kind import kind_of, require_connection
 from gobblin_assets.spec.source_spec import LogSourceSpec
+
+STREAM_SPAN_MAX: Final = 8 << 20
+"""Bytes of a stream's log behind which a position without rows is urgent: the log fills the disk of its server."""
 
 
 def has_sink(job: JobSpec) -> bool:
@@ -34,7 +39,9 @@ def check_sink_job(job: JobSpec) -> RollPolicy:
             field="source.type",
             hint="Have a schedule or a sensor run it instead.",
         )
-    policy = RollPolicy(job.sink.roll.rows_max, job.sink.roll.bytes_max, job.sink.roll.age_s)
+    roll = job.sink.roll
+    span_max = STREAM_SPAN_MAX if is_one_stream(job) else None
+    policy = RollPolicy(roll.rows_max, roll.bytes_max, roll.age_s, span_max)
     check_roll_policy(policy, field="sink.roll")
     return policy
 

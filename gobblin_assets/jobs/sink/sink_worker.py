@@ -250,7 +250,8 @@ class SinkWorker:
                     self._publisher.close_attempts([lane])
             if cut is not None:
                 cuts.append(LaneCut(lane, cut))
-        if cuts and log.is_shared:
+        # Positions that moved without rows fit whatever is published of the others.
+        if log.is_shared and any(each.cut.row_counts for each in cuts):
             cuts += self._cut_beside(log, cuts)
         self._lanes.publish(log, cuts)
         if log.reader is not None and any(lane.wants_change for _sink, lane in log.lanes):

@@ -161,10 +161,9 @@ class ChangeGathering:
         read, by_oid = stream.read_message, self._by_oid
         with stream.families():
             while left > 0 and size > 0:
-                message = read()
-                if message is None:
+                payload = read()
+                if payload is None:
                     break
-                payload: bytes = message.payload
                 kind = payload[0]
                 left -= 1
                 if kind in _ROWS:

@@ -135,12 +135,14 @@ class SlotReader:
         self._is_moved = True
 
     def truncate(self, published: Mapping[str, int]) -> None:
-        """The slot is confirmed with the next word to the server."""
+        """The server is told at the next look at the stream."""
         newest: dict[str, tuple[int, int]] = {}
         for vnode, position in published.items():
             table = vnode.rpartition(":")[0]
             newest[table] = max(newest.get(table, (0, 0)), (copy_of(vnode), position))
-        self._released = max(self._released, min((position for _copy, position in newest.values()), default=0))
+        released = min((position for _copy, position in newest.values()), default=0)
+        if released > self._released:
+            self._released, self._confirm_at = released, 0.0
 
     def measure_lag(self) -> Mapping[str, int]:
         """In bytes of the server's log, by its last word."""

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.rows.arrow_types import arrow_schema
+from gobblin_assets.rows.read_ahead import reading_ahead
 from gobblin_assets.sources.jdbc.catalog import Selected
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.dialect import write_table
@@ -35,6 +36,8 @@ from gobblin_assets.sources.postgres_log.seen_transactions import SeenTransactio
 from gobblin_assets.sources.postgres_log.server_state import PublishedTable, log_families, open_log_session
 
 _WAIT_S: Final = 0.2
+_AHEAD: Final = 4
+"""Batches that are read while rows are encoded, which takes many of them at once."""
 
 _PLACE: Final = "SELECT pg_current_wal_insert_lsn()::text"
 # It takes a number, and does not only look: a snapshot's xmax is the number behind the newest that has ended, and those
@@ -147,9 +150,15 @@ class TableCopy:
     def _read(self, snapshot: str, query: "_CopyQuery", schema: pa.Schema) -> "Generator[pa.RecordBatch]":
         readers = ReaderConnections(self._connection, _list_reader_statements(snapshot))
         try:
-            with readers.take() as reader, reader.read(query.sql) as (batches, _interrupt):
-                for batch in batches:
-                    yield convert_batch(batch, schema)
+            with readers.take() as reader, reader.read(query.sql) as (batches, interrupt):
+                converted = (convert_batch(batch, schema) for batch in batches)
+                with reading_ahead(converted, ahead=_AHEAD) as coming:
+                    try:
+                        yield from coming
+                    except GeneratorExit:
+                        # What is being read is waited for.
+                        interrupt()
+                        raise
         except (adbc.Error, OSError, pa.ArrowException) as error:
             raise self._explain(error, query) from None
         finally:

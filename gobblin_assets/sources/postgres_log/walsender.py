@@ -1,22 +1,26 @@
-"""One process of the server that sends the changes of a slot (a walsender), as psycopg 2 talks to it.
+"""One process of the server that sends the changes of a slot (a walsender), by libpq's own calls.
 
-The connection is not for several threads. Values come as texts in formats that the decoder knows.
+psycopg 2 has a client for it, which confirms what is not published: told by the server how far it is, it takes that
+for confirmed as long as no message is newer than what was confirmed. The connection is not for several threads. Values
+come as texts in formats that the decoder knows.
+
+The messages: https://www.postgresql.org/docs/current/protocol-replication.html
 """
 
 import select
+import struct
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Final
+from typing import Final
 
 import psycopg
-import psycopg2
-from psycopg2.extras import LogicalReplicationConnection
+from psycopg import pq
 
-from gobblin_assets.db.older_libpq import has_parameter
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.postgres import plan_conninfo
+from gobblin_assets.sources.postgres_log.pgoutput import write_lsn
 from gobblin_assets.sources.postgres_log.server_state import APPLICATION, LogSession, find_slot
 
 _FORMATS: Final = (
@@ -24,6 +28,11 @@ _FORMATS: Final = (
     # A publication may take longer than the server's minute. Whoever takes over ends this process.
     " -c wal_sender_timeout=600s"
 )
+_DATA, _KEEPALIVE = b"wk"
+_DATA_HEAD: Final = 25
+"""Bytes before the payload: the kind, two places, and a time."""
+_KEEPALIVE_BODY: Final = struct.Struct("!xQQ?")
+_STATUS: Final = struct.Struct("!cQQQQ?")
 _TAKE_OVER_S: Final = 10.0
 _LOOK_S: Final = 0.1
 
@@ -33,75 +42,103 @@ _END: Final = "SELECT pg_terminate_backend(%s)"
 
 
 class Walsender:
-    """Changes of one slot from a place on. Errors are families; after an error only ``close`` is left."""
+    """Changes of one slot from a place on. Errors are families; after an error only ``close`` is left.
+
+    ``sent_to``: all that ends before this place was sent, if no message is left to be read; 0: not known yet.
+    """
 
     def __init__(self, connection: JdbcConnection, *, slot: str, publication: str, start: int, job: str) -> None:
         self._connection = connection
-        with self._families():
-            parameters = {key: value for key, value in plan_conninfo(connection).items() if has_parameter(key)}
-            options = f"{parameters.get('options', '')} {_FORMATS}".strip()
-            self._session = psycopg2.connect(
+        self._confirmed = 0
+        self.sent_to = 0
+        parameters = plan_conninfo(connection)
+        with self.families():
+            self._session = psycopg.Connection.connect(
                 **{
                     **parameters,
-                    "options": options,
+                    "options": f"{parameters.get('options', '')} {_FORMATS}".strip(),
                     "application_name": f"{APPLICATION} {job}",
                     "client_encoding": "UTF8",
+                    "replication": "database",
                 },
-                connection_factory=LogicalReplicationConnection,
+                autocommit=True,
             )
+        self._wire = self._session.pgconn
         try:
-            with self._families():
-                self._cursor = self._session.cursor()
-                self._cursor.start_replication(
-                    slot_name=slot,
-                    start_lsn=start,
-                    decode=False,
-                    options={"proto_version": "1", "publication_names": _quote(publication), "messages": "true"},
-                )
+            with self.families():
+                self._start(slot, publication, start)
         except GobblinError:
             self.close()
             raise
-        self.read_message = self._cursor.read_message
-        """The next message, or None if none is there now. Only within ``families``."""
 
-    @property
-    def sent_to(self) -> int:
-        """All that ends before this place was sent, if no message is left to be read."""
-        return int(self._cursor.wal_end or 0)
+    def _start(self, slot: str, publication: str, start: int) -> None:
+        options = f"proto_version '1', publication_names {_quote(_quote(publication), chr(39))}, messages 'true'"
+        command = f"START_REPLICATION SLOT {_quote(slot)} LOGICAL {write_lsn(start)} ({options})"
+        result = self._wire.exec_(command.encode())
+        if result.status != pq.ExecStatus.COPY_BOTH:
+            raise psycopg.errors.error_from_result(result)
+
+    def read_message(self) -> bytes | None:
+        """The next message of the plugin, or None if none is there now. Only within ``families``."""
+        read = self._wire.get_copy_data
+        while True:
+            size, message = read(1)
+            if not size:
+                self._wire.consume_input()
+                size, message = read(1)
+                if not size:
+                    return None
+            if size < 0:
+                raise self._find_end()
+            kind = message[0]
+            if kind == _DATA:
+                return bytes(message[_DATA_HEAD:])
+            if kind == _KEEPALIVE:
+                self.sent_to, _at, is_asked = _KEEPALIVE_BODY.unpack(message)
+                if is_asked:
+                    self._answer(is_asking=False)
+
+    def _find_end(self) -> psycopg.Error:
+        result = self._wire.get_result()
+        if result is not None and result.status == pq.ExecStatus.FATAL_ERROR:
+            return psycopg.errors.error_from_result(result)
+        return psycopg.OperationalError("the server ended the stream")
 
     def wait(self, wait_s: float) -> None:
         """Until a message may be there, or so long."""
         with suppress(InterruptedError):
-            select.select([self._cursor], [], [], wait_s)
+            select.select([self._wire.socket], [], [], wait_s)
 
     def confirm(self, position: int) -> None:
         """Nothing before ``position`` is needed any more; also that this reader lives."""
-        with self._families():
+        self._confirmed = max(self._confirmed, position)
+        with self.families():
             # With an answer: a server on which nothing changes says how far it is only if it is asked.
-            self._cursor.send_feedback(
-                flush_lsn=position, apply_lsn=position, write_lsn=position, reply=True, force=True
-            )
+            self._answer(is_asking=True)
 
-    def families(self) -> Any:
-        """A block whose errors of psycopg 2 become families."""
-        return self._families()
+    def _answer(self, *, is_asking: bool) -> None:
+        place = self._confirmed
+        # The server does not look at the time.
+        self._wire.put_copy_data(_STATUS.pack(b"r", place, place, place, 0, is_asking))
+        self._wire.flush()
 
     def close(self) -> None:
-        with suppress(psycopg2.Error):
+        with suppress(psycopg.Error):
             self._session.close()
 
     @contextmanager
-    def _families(self) -> Iterator[None]:
+    def families(self) -> Iterator[None]:
+        """A block whose errors of libpq become families."""
         try:
             yield
-        except psycopg2.Error as error:
+        except psycopg.Error as error:
             raise judge_walsender(error, self._connection) from None
 
 
-def judge_walsender(error: psycopg2.Error, connection: JdbcConnection) -> GobblinError:
+def judge_walsender(error: psycopg.Error, connection: JdbcConnection) -> GobblinError:
     """RejectedError for what a person can correct, RetryableError for what may pass by itself."""
     text = connection.scrub(str(error)).strip()
-    state = error.pgcode or ""
+    state = error.sqlstate or ""
     where = f"connections[{connection.name}]"
     if state.startswith("28") or "authentication failed" in text or "no pg_hba.conf entry" in text:
         return RejectedError(
@@ -149,5 +186,5 @@ def end_other_reader(session: LogSession, slot: str) -> None:
         time.sleep(_LOOK_S)
 
 
-def _quote(publication: str) -> str:
-    return '"' + publication.replace('"', '""') + '"'
+def _quote(text: str, mark: str = '"') -> str:
+    return mark + text.replace(mark, 2 * mark) + mark

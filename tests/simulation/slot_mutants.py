@@ -1,0 +1,79 @@
+"""Mutants of the reader of a slot: random histories of slots must notice each."""
+
+from collections.abc import Generator
+from typing import Any, Final
+
+from gobblin_assets.jobs.sink.sink_lanes import SinkLanes
+from gobblin_assets.sources.postgres_log import slot_reader, table_copy
+from gobblin_assets.sources.postgres_log.change_gathering import ChangeGathering
+from gobblin_assets.sources.postgres_log.seen_transactions import SeenTransactions
+from gobblin_assets.sources.postgres_log.slot_reader import SlotReader
+from gobblin_assets.sources.postgres_log.table_copy import TableCopy
+from tests.simulation.mutant import Mutant, patched
+
+
+def _confirms_at_the_seal(self: SinkLanes, log: Any, cuts: Any) -> Any:
+    """The slot moves by what is cut, before it is published."""
+    reader = log.reader
+    if isinstance(reader, SlotReader):
+        reader.truncate(
+            {**log.list_published(), **{v: span.end for each in cuts for v, span in each.cut.spans.items()}}
+        )
+        if reader._walsender is not None:
+            reader._walsender.confirm(reader._released)
+    return _PUBLISH(self, log, cuts)
+
+
+_PUBLISH: Final = SinkLanes.publish
+
+
+def _confirms_what_is_sent(self: SlotReader, stream: Any) -> None:
+    """An idle database's word moves the slot, and no cut says so."""
+    self._released = max(self._released, self._place_now)
+    _CONFIRM(self, stream)
+
+
+_CONFIRM: Final = SlotReader._confirm
+
+
+def _copies_before_the_place(self: TableCopy) -> "Generator[Any]":
+    """The snapshot is there before the place from which the log is followed."""
+    steps = _RUN(self)
+    first = next(steps, None)
+    while isinstance(first, str):
+        yield first
+        first = next(steps, None)
+    with slot_reader.open_log_session(self._connection) as session:
+        for _moment in range(4):
+            ((place,),) = session.execute(table_copy._PLACE).fetchall()
+    self._source = _with_place(self.source, table_copy.parse_lsn(place))
+    if first is not None:
+        yield first
+    yield from steps
+
+
+def _with_place(source: Any, place: int) -> Any:
+    return table_copy.CopiedFrom(place, source.seen, source.at, source.table, source.schema)
+
+
+_RUN: Final = TableCopy._run
+
+
+IN_SLOT_HISTORIES: Final = (
+    Mutant("the slot is moved before T3", patched(SinkLanes, "publish", _confirms_at_the_seal)),
+    Mutant(
+        "a cut inside of a transaction",
+        patched(ChangeGathering, "is_in_transaction", property(lambda _self: False)),
+    ),
+    Mutant("a keepalive's position without a recorded cut", patched(SlotReader, "_confirm", _confirms_what_is_sent)),
+    Mutant(
+        "the successor does not end the old walsender",
+        patched(slot_reader, "end_other_reader", lambda *_given: None),
+    ),
+    Mutant(
+        "what a copy has is not left out of the log",
+        patched(SeenTransactions, "has", lambda *_given: False),
+    ),
+    Mutant("a copy does not wait for running transactions", patched(table_copy, "_XMAX", "SELECT 0")),
+    Mutant("a copy is taken before the place", patched(TableCopy, "_run", _copies_before_the_place)),
+)

@@ -1,0 +1,324 @@
+"""A Postgres of the simulated world, as a reader of its change log meets it: one slot, and tables of numbered rows.
+
+    server.execute(sql, arguments)     the statements of the product, as it writes them; unknown ones are refused
+    server.stream(reader, start)       a walsender; the slot has one reader, until it is ended or hangs up
+    server.fetch(reader, count, at)    messages of transactions in the order of their commits, and how far it has sent
+    server.confirm(reader, position)   what lies before it is needed no more, and can't be read again
+
+Its clients go on whenever it is asked for something: they begin, insert, commit and roll back. A commit is in the log
+before others see it. Each row is inserted once, so that a change log is right if it has each committed row once.
+"""
+
+import datetime as dt
+import random
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import psycopg
+
+from gobblin_assets.errors import RetryableError
+from gobblin_assets.sources.postgres_log import server_state, table_copy, walsender
+from gobblin_assets.sources.postgres_log.pgoutput import write_lsn
+from gobblin_assets.sources.postgres_log.server_state import APPLICATION
+
+SLOT: Final = "gobblin_sink"
+_AT: Final = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
+_OPEN_MAX: Final = 3
+_STEP: Final = 0x10
+_WAITS_MAX: Final = 20
+_FIRST_OID: Final = 1000
+_NO_TIMEOUT: Final = "SELECT set_config('statement_timeout', %s, false)"
+
+Row = tuple[str, int]
+"""A table and a number."""
+
+Message = tuple[bytes, int]
+"""What a walsender sends, and the end that it says with it."""
+
+
+@dataclass
+class SimTransaction:
+    """``places``: of its changes in the log. ``commit``: of its commit record."""
+
+    xid: int
+    rows: list[Row] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)
+    commit: int = 0
+
+    @property
+    def end(self) -> int:
+        return self.commit + _STEP
+
+
+@dataclass
+class SimSlot:
+    """``reader``: of the walsender that has it."""
+
+    confirmed: int
+    reader: int | None = None
+    is_lost: bool = False
+
+
+@dataclass
+class SimPostgres:
+    """``confirming`` is told of each confirmation before it counts. ``writes_max``: how many rows are ever written."""
+
+    tables: Sequence[str]
+    chance: random.Random
+    writes_max: int
+    confirming: Callable[[int], None] = lambda _position: None
+    system_id: str = "7000000000000000001"
+    timeline: int = 1
+    end: int = 0x1000
+    slot: SimSlot | None = None
+    log: list[SimTransaction] = field(default_factory=list)
+    snapshots: dict[str, frozenset[int]] = field(default_factory=dict)
+    is_settled: bool = False
+    _running: dict[int, SimTransaction] = field(default_factory=dict)
+    _shown: set[int] = field(default_factory=set)
+    _next_xid: int = 700
+    _written: int = 0
+    _starts: dict[int, int] = field(default_factory=dict)
+
+    # Its clients -----------------------------------------------------------------------------------------
+
+    def breathe(self) -> None:
+        """Its clients do something, or nothing."""
+        for _step in range(self.chance.choice((0, 0, 1, 2, 4))):
+            self._do_something()
+
+    def settle(self) -> None:
+        """All transactions end, and nobody writes any more."""
+        self.is_settled = True
+        for transaction in list(self._running.values()):
+            self._end(transaction)
+
+    def _do_something(self) -> None:
+        going = [each for each in self._running.values() if not each.commit]
+        deed = self.chance.random()
+        if deed < 0.1:
+            # Of other databases, or of nobody.
+            self.end += _STEP
+        elif deed < 0.3 and not self.is_settled and len(self._running) < _OPEN_MAX:
+            self._running[self._next_xid] = SimTransaction(self._next_xid)
+            self._next_xid += 1
+        elif deed < 0.65 and going and self._written < self.writes_max:
+            self._write(self.chance.choice(going))
+        elif self._running:
+            self._end_a_little(self.chance.choice(list(self._running.values())))
+
+    def _write(self, transaction: SimTransaction) -> None:
+        self._written += 1
+        transaction.rows.append((self.chance.choice(self.tables), self._written))
+        transaction.places.append(self.end)
+        self.end += _STEP
+
+    def _end_a_little(self, transaction: SimTransaction) -> None:
+        if not transaction.commit and self.chance.random() < 0.15:
+            del self._running[transaction.xid]
+        elif not transaction.commit:
+            self._log_commit(transaction)
+        else:
+            self._show(transaction)
+
+    def _end(self, transaction: SimTransaction) -> None:
+        if not transaction.commit:
+            self._log_commit(transaction)
+        self._show(transaction)
+
+    def _log_commit(self, transaction: SimTransaction) -> None:
+        transaction.commit = self.end
+        self.end += _STEP
+        self.log.append(transaction)
+
+    def _show(self, transaction: SimTransaction) -> None:
+        del self._running[transaction.xid]
+        self._shown.add(transaction.xid)
+
+    # What happens to it ----------------------------------------------------------------------------------
+
+    def end_readers(self) -> None:
+        if self.slot is not None:
+            self.slot.reader = None
+
+    def lose(self, loss: str) -> None:
+        """As the name of the loss says; something that nobody has read yet is committed before."""
+        self._write_one()
+        self.end_readers()
+        if self.slot is None:
+            raise AssertionError("there is no slot to be lost")
+        if "stranger" in loss or "another" in loss:
+            self.slot.confirmed = self.end
+        if "another" in loss:
+            self.system_id = "7000000000000000002"
+        if "standby" in loss:
+            self.timeline += 1
+        if "is gone" in loss:
+            self.slot = None
+        elif "removed" in loss:
+            self.slot.is_lost = True
+
+    def _write_one(self) -> None:
+        transaction = self._running[self._next_xid] = SimTransaction(self._next_xid)
+        self._next_xid += 1
+        self._write(transaction)
+        self._end(transaction)
+
+    # Statements ------------------------------------------------------------------------------------------
+
+    def execute(self, sql: str, arguments: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        self.breathe()
+        answers: Mapping[str, Callable[..., list[tuple[Any, ...]]]] = {
+            server_state._SERVER: self._say_server,
+            server_state._SLOT: self._say_slot,
+            server_state._PUBLICATION: lambda _name: [
+                ({"pubinsert": True, "pubupdate": True, "pubdelete": True, "pubtruncate": True},)
+            ],
+            server_state._TABLES: self._say_tables,
+            walsender._MAKE: self._make,
+            walsender._DROP: self._drop,
+            walsender._END: self._end_reader,
+            _NO_TIMEOUT: lambda _milliseconds: [],
+            table_copy._NO_TIMEOUTS: list,
+            table_copy._PLACE: lambda: [(write_lsn(self.end),)],
+            table_copy._XMAX: lambda: [(self._next_xid,)],
+            table_copy._XMIN: lambda: [(self._find_xmin(),)],
+            table_copy._SNAPSHOT: self._take_snapshot,
+            table_copy._FLUSHED: lambda _place: [(True,)],
+            "SELECT 0": lambda: [(0,)],
+        }
+        return answers[sql](*arguments)
+
+    def read_snapshot(self, name: str, table: str) -> list[int]:
+        self.breathe()
+        return sorted(
+            number
+            for each in self.log
+            if each.xid in self.snapshots[name]
+            for of_table, number in each.rows
+            if of_table == table
+        )
+
+    def _say_server(self) -> list[tuple[Any, ...]]:
+        return [(self.system_id, 180_000, "logical", False, write_lsn(self.end), f"{self.timeline:08X}{0:016X}", True)]
+
+    def _say_slot(self, _name: str) -> list[tuple[Any, ...]]:
+        if self.slot is None:
+            return []
+        found: dict[str, Any] = {
+            "database": "shop",
+            "plugin": "pgoutput",
+            "confirmed_flush_lsn": write_lsn(self.slot.confirmed),
+            "wal_status": "lost" if self.slot.is_lost else "reserved",
+            "active_pid": self.slot.reader,
+            "application": None if self.slot.reader is None else f"{APPLICATION} sink",
+        }
+        return [(found,)]
+
+    def _say_tables(self, _publication: str) -> list[tuple[Any, ...]]:
+        kept = {"schemaname": "public", "relreplident": "d", "key": ["n"], "attnames": ["n"], "rowfilter": None}
+        return [({**kept, "tablename": table},) for table in self.tables]
+
+    def _make(self, _name: str) -> list[tuple[Any, ...]]:
+        """It waits for the transactions that are running, as Postgres does; and is given up if they take too long."""
+        waited_for = set(self._running)
+        for _wait in range(_WAITS_MAX):
+            if not waited_for & self._running.keys():
+                break
+            self._do_something()
+        else:
+            raise psycopg.errors.QueryCanceled
+        if self.slot is None:
+            self.slot = SimSlot(self.end)
+        return [(write_lsn(self.slot.confirmed),)]
+
+    def _drop(self, _name: str) -> list[tuple[Any, ...]]:
+        self.slot = None
+        return [(None,)]
+
+    def _end_reader(self, reader: int) -> list[tuple[Any, ...]]:
+        if self.slot is not None and self.slot.reader == reader:
+            self.slot.reader = None
+        return [(True,)]
+
+    def _find_xmin(self) -> int:
+        return min(self._running, default=self._next_xid)
+
+    def _take_snapshot(self) -> list[tuple[Any, ...]]:
+        running = ",".join(map(str, sorted(self._running)))
+        text = f"{self._find_xmin()}:{self._next_xid}:{running}"
+        # One name for one state: whoever asks twice gets what is seen then.
+        self.snapshots[text] = frozenset(self._shown)
+        return [(text, text, write_lsn(self.end), _AT)]
+
+    # The stream ------------------------------------------------------------------------------------------
+
+    def stream(self, reader: int, start: int) -> None:
+        self.breathe()
+        if self.slot is None or self.slot.is_lost or self.slot.reader not in (None, reader):
+            raise RetryableError(f"the slot can't be read: {self.slot}")
+        self.slot.reader = reader
+        self._starts[reader] = max(start, self.slot.confirmed)
+
+    def fetch(self, reader: int, count: int, at: int) -> tuple[list[Message], int | None]:
+        """``count`` messages behind the first ``at``; how far the log was sent, if no message is left."""
+        self.breathe()
+        self._require_reader(reader)
+        sent = [each for each in self.log if each.commit >= self._starts[reader]]
+        messages = [message for each in sent for message in self._write_messages(each)]
+        if self.chance.random() < 0.2:
+            # It is on its way.
+            return [], None
+        found = messages[at : at + count]
+        return found, None if found else self.end
+
+    def confirm(self, reader: int, position: int) -> None:
+        slot = self._require_reader(reader)
+        if position > slot.confirmed:
+            self.confirming(position)
+            slot.confirmed = position
+
+    def hang_up(self, reader: int) -> None:
+        if self.slot is not None and self.slot.reader == reader:
+            self.slot.reader = None
+
+    def _require_reader(self, reader: int) -> SimSlot:
+        if self.slot is None or self.slot.reader != reader:
+            raise RetryableError("terminating connection due to administrator command")
+        return self.slot
+
+    def _write_messages(self, transaction: SimTransaction) -> list[Message]:
+        """A walsender tells of a table before each transaction that changes it, which it may do."""
+        first = transaction.places[0] if transaction.places else transaction.commit
+        begin = struct.pack(">cQqI", b"B", transaction.commit, 0, transaction.xid)
+        end = struct.pack(">cBQQq", b"C", 0, transaction.commit, transaction.end, 0)
+        told = [
+            (self._write_relation(table), first) for table in sorted({table for table, _number in transaction.rows})
+        ]
+        rows = [
+            (_write_insert(self._oid_of(table), number), place)
+            for (table, number), place in zip(transaction.rows, transaction.places, strict=True)
+        ]
+        return [(begin, first), *told, *rows, (end, transaction.end)] if rows else []
+
+    def _write_relation(self, table: str) -> bytes:
+        head = struct.pack(">cI", b"R", self._oid_of(table)) + b"public\0" + table.encode() + b"\0"
+        return head + struct.pack(">cH", b"d", 1) + b"\1n\0" + struct.pack(">Ii", 20, -1)
+
+    def _oid_of(self, table: str) -> int:
+        return _FIRST_OID + list(self.tables).index(table)
+
+
+def _write_insert(oid: int, number: int) -> bytes:
+    text = str(number).encode()
+    return struct.pack(">cIcHcI", b"I", oid, b"N", 1, b"t", len(text)) + text
+
+
+def read_insert(payload: bytes) -> int:
+    """The number of the row."""
+    return int(payload[_INSERT_HEAD:])
+
+
+_INSERT_HEAD: Final = struct.calcsize(">cIcHcI")

@@ -1,0 +1,48 @@
+"""Histories of workers over one slot: each change is published once at every moment, and each mutant is noticed."""
+
+import pytest
+
+from tests.simulation.hunting import hunt_in_slot_histories
+from tests.simulation.mutant import Mutant
+from tests.simulation.slot_history import Loss, run_lost_history, run_slot_history
+from tests.simulation.slot_mutants import IN_SLOT_HISTORIES
+from tests.simulation.world import stepped
+from tests.support.shares import Share
+
+HISTORIES = 60
+SEEDS = 150
+NOTICED_BY = {
+    "the slot is moved before T3": 0,
+    "a cut inside of a transaction": 12,
+    "a keepalive's position without a recorded cut": 0,
+    "the successor does not end the old walsender": 3,
+    "what a copy has is not left out of the log": 0,
+    "a copy does not wait for running transactions": 2,
+    "a copy is taken before the place": 0,
+}
+
+
+def test_whatever_happens_to_workers_each_change_is_published_once(share: Share) -> None:
+    for seed in sorted(share.numbers(HISTORIES, "slot histories")):
+        with stepped():
+            run_slot_history(seed)
+
+
+@pytest.mark.thorough
+def test_many_more_histories_of_a_slot() -> None:
+    for seed in range(HISTORIES, 20 * HISTORIES):
+        with stepped():
+            run_slot_history(seed)
+
+
+@pytest.mark.parametrize("loss", Loss, ids=str)
+@pytest.mark.parametrize("seed", range(3))
+def test_a_log_that_is_lost_stops_its_tables_and_what_is_published_stays_exact(loss: Loss, seed: int) -> None:
+    with stepped():
+        run_lost_history(seed, loss)
+
+
+@pytest.mark.parametrize("mutant", IN_SLOT_HISTORIES, ids=lambda each: each.name)
+def test_a_mutant_of_the_reader_is_noticed_by_histories_from_a_known_one_on(mutant: Mutant) -> None:
+    known = NOTICED_BY[mutant.name]
+    assert hunt_in_slot_histories(mutant, range(known, known + SEEDS)).by is not None
