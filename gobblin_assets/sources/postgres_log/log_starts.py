@@ -257,6 +257,12 @@ def _require_slot_is_ours(slot: SlotState | None, place: LogPlace) -> None:
             field="source.slot",
             hint="Name another slot; it is made if there is none.",
         )
+    if not slot.is_here:
+        raise RejectedError(
+            f"the slot {place.slot} is of the database {slot.database}, and slots of a server have one name each",
+            field="source.slot",
+            hint="Name another slot; it is made if there is none.",
+        )
     if slot.active_pid is not None and not (slot.application or "").startswith(APPLICATION):
         raise RejectedError(
             f"the slot {place.slot} is read by {slot.application or 'another program'} (process {slot.active_pid})",
