@@ -29,8 +29,8 @@ class DatasetSink:
     """``not_before_s``: after a failure of the log, by the monotonic clock.
 
     ``published``: up to where each vnode is, as the commit log said at the last look. ``learnt``: facts that the log
-    gave with its barriers, since the start. ``is_start_old``: some of them were published, and the start lacks them.
-    ``error``: why it rests, or rested; None: it has published since.
+    gave with its barriers, since the start; ``is_start_old``: some of them are published. ``error``: why it rests, or
+    rested; None: it has published since.
 
     Rows are made in this process, as ``lane_format`` and ``place_rows`` say; or ``spans`` is set, and Spark reads the
     records of each cut again and makes them.

@@ -30,6 +30,7 @@ _SERVER: Final = """
 # Of columns that older servers lack, nothing is said.
 _SLOT: Final = """
     SELECT to_jsonb(s) || jsonb_build_object('application', a.application_name,
+                                             'is_here', coalesce(s.database = current_database(), false),
                                              'retained', CASE WHEN pg_is_in_recovery() THEN NULL
                                                               ELSE pg_current_wal_lsn() - s.restart_lsn END)
       FROM pg_replication_slots s LEFT JOIN pg_stat_activity a ON a.pid = s.active_pid
@@ -72,10 +73,12 @@ class LogServerState:
 class SlotState:
     """``confirmed``: what lies before it is needed no more. ``retained_bytes``: of the log, kept for the slot.
 
-    ``wal_status``: reserved, extended, unreserved or lost. ``application``: of the process that reads it.
+    ``is_here``: it is of the session's database. ``wal_status``: reserved, extended, unreserved or lost.
+    ``application``: of the process that reads it.
     """
 
     database: str | None
+    is_here: bool
     plugin: str | None
     confirmed: int | None
     wal_status: str | None
@@ -150,6 +153,7 @@ def find_slot(session: LogSession, slot: str) -> SlotState | None:
     confirmed = found.get("confirmed_flush_lsn")
     return SlotState(
         database=found.get("database"),
+        is_here=bool(found["is_here"]),
         plugin=found.get("plugin"),
         confirmed=None if confirmed is None else parse_lsn(confirmed),
         wal_status=found.get("wal_status"),

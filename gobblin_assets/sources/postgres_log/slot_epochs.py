@@ -36,6 +36,7 @@ from gobblin_assets.sources.postgres_log.server_state import (
     open_log_session,
 )
 from gobblin_assets.sources.postgres_log.slot_reader import SlotReader
+from gobblin_assets.sources.postgres_log.table_copy import require_copyable
 from gobblin_assets.sources.postgres_log.table_decoder import TableDecoder
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 
@@ -92,6 +93,9 @@ class SlotEpochs:
         position = TO_COPY if decision.watermark is None else decision.watermark
         notes = []
         if position == TO_COPY:
+            if table is not None:
+                # Here, one table is refused; in the midst of the stream it would stop the others as well.
+                require_copyable(self._connection, table, self._dataset.casts, urn)
             notes.append(f"is copied first (copy {decision.copy})" if is_copied_first else "begins without a copy")
         start = TableStart(
             urn=urn,

@@ -8,7 +8,7 @@ that it saw. What comes behind the place and is on the list is left out of the l
 
 import datetime as dt
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Final
@@ -30,10 +30,10 @@ from gobblin_assets.sources.jdbc.postgres_arrow import ReaderConnections, conver
 from gobblin_assets.sources.jdbc.postgres_tables import find_tables
 from gobblin_assets.sources.jdbc.postgres_types import find_problem, suggest_cast, write_read
 from gobblin_assets.sources.postgres_log.log_starts import TableStart
-from gobblin_assets.sources.postgres_log.logged_table import LoggedColumn, LoggedTable, list_readings
+from gobblin_assets.sources.postgres_log.logged_table import LoggedColumn, LoggedReading, LoggedTable, list_readings
 from gobblin_assets.sources.postgres_log.pgoutput import parse_lsn
 from gobblin_assets.sources.postgres_log.seen_transactions import SeenTransactions, read_snapshot
-from gobblin_assets.sources.postgres_log.server_state import PublishedTable, log_families
+from gobblin_assets.sources.postgres_log.server_state import PublishedTable, log_families, open_log_session
 
 _WAIT_S: Final = 0.2
 _AHEAD: Final = 4
@@ -49,6 +49,7 @@ _SNAPSHOT: Final = """
 _NO_TIMEOUTS: Final = """
     SELECT set_config(name, '0', false) FROM pg_settings
      WHERE name IN ('statement_timeout', 'idle_in_transaction_session_timeout', 'transaction_timeout')"""
+_MAY_READ: Final = "SELECT has_any_column_privilege(%s, 'SELECT')"
 _FLUSHED: Final = "SELECT pg_current_wal_flush_lsn() >= %s::pg_lsn"
 
 
@@ -123,29 +124,11 @@ class TableCopy:
         return found
 
     def _lay_out(self, session: "psycopg.Connection[Any]") -> "tuple[LoggedTable, _CopyQuery]":
-        def query(sql: str, arguments: Sequence[Any]) -> list[tuple[Any, ...]]:
-            return session.execute(sql.encode(), arguments).fetchall()
-
         start, published = self._start, self._start.table
         if published is None:
             raise AssertionError(f"{start.urn}: messages are not copied")
-        name = published.name
-        found = find_tables(query, [name]).get(name)
-        if found is None:
-            raise RejectedError(
-                f"the source has no table {name}",
-                field=f"datasets[{start.urn}].table",
-                hint="It was dropped a moment ago: take the dataset out.",
-            )
-        wanted = published.columns
-        columns = tuple(
-            LoggedColumn(column.name, found.types[column.name], column.name in published.key)
-            for column in found.table.columns
-            if wanted is None or column.name in wanted
-        )
-        table = LoggedTable(0, name.schema or "", name.table, published.identity, columns)
-        readings = list_readings(table, start.casts, urn=start.urn)
-        dialect = PostgresDialect()
+        table, readings = lay_out_table(session, published, start.casts, urn=start.urn)
+        columns, dialect = table.columns, PostgresDialect()
         selected = []
         for number, (column, reading) in enumerate(zip(columns, readings, strict=True)):
             quoted = dialect.quote(column.name)
@@ -194,6 +177,45 @@ class TableCopy:
 class _CopyQuery:
     selected: tuple[Selected, ...]
     sql: str
+
+
+def lay_out_table(
+    session: "psycopg.Connection[Any]", published: PublishedTable, casts: Mapping[str, str], *, urn: str
+) -> tuple[LoggedTable, tuple[LoggedReading, ...]]:
+    """The table as it is now, and how its columns are read. RejectedError names one that can't be."""
+
+    def query(sql: str, arguments: Sequence[Any]) -> list[tuple[Any, ...]]:
+        return session.execute(sql.encode(), arguments).fetchall()
+
+    name = published.name
+    found = find_tables(query, [name]).get(name)
+    if found is None:
+        raise RejectedError(
+            f"the source has no table {name}",
+            field=f"datasets[{urn}].table",
+            hint="It was dropped a moment ago: take the dataset out.",
+        )
+    wanted = published.columns
+    columns = tuple(
+        LoggedColumn(column.name, found.types[column.name], column.name in published.key)
+        for column in found.table.columns
+        if wanted is None or column.name in wanted
+    )
+    table = LoggedTable(0, name.schema or "", name.table, published.identity, columns)
+    return table, list_readings(table, casts, urn=urn)
+
+
+def require_copyable(connection: JdbcConnection, published: PublishedTable, casts: Mapping[str, str], urn: str) -> None:
+    """RejectedError if the table can't be copied: its rows may not be read, or a column has no type to be read as."""
+    with open_log_session(connection) as session, log_families(connection):
+        lay_out_table(session, published, casts, urn=urn)
+        (may_read,) = _one(session, _MAY_READ, [write_table(PostgresDialect(), published.name)])
+    if not may_read:
+        raise RejectedError(
+            f"the user may not read {published.name}, which is to be copied",
+            field=f"connections[{connection.name}].user",
+            hint=f"Run GRANT SELECT ON {published.name} TO …, as its owner.",
+        )
 
 
 def _list_reader_statements(snapshot: str) -> Sequence[str]:
