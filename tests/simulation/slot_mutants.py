@@ -10,6 +10,7 @@ from gobblin_assets.sources.postgres_log.seen_transactions import SeenTransactio
 from gobblin_assets.sources.postgres_log.slot_reader import SlotReader
 from gobblin_assets.sources.postgres_log.table_copy import TableCopy
 from tests.simulation.mutant import Mutant, patched
+from tests.simulation.slot_server import ONLY_LOOKS
 
 
 def _confirms_at_the_seal(self: SinkLanes, log: Any, cuts: Any) -> Any:
@@ -79,6 +80,7 @@ IN_SLOT_HISTORIES: Final = (
         patched(SeenTransactions, "has", lambda *_given: False),
     ),
     Mutant("a new reader does not learn what the last one copied", patched(SinkLanes, "_renew_starts", _keeps_starts)),
-    Mutant("a copy does not wait for running transactions", patched(table_copy, "_XMAX", "SELECT 0")),
+    Mutant("a copy does not wait for running transactions", patched(table_copy, "_NEXT_XID", "SELECT 0")),
+    Mutant("a copy does not wait for the newest transaction", patched(table_copy, "_NEXT_XID", ONLY_LOOKS)),
     Mutant("a copy is taken before the place", patched(TableCopy, "_run", _copies_before_the_place)),
 )

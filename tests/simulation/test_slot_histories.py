@@ -19,6 +19,7 @@ NOTICED_BY = {
     "what a copy has is not left out of the log": 0,
     "a new reader does not learn what the last one copied": 50,
     "a copy does not wait for running transactions": 2,
+    "a copy does not wait for the newest transaction": 2,
     "a copy is taken before the place": 0,
 }
 
