@@ -27,6 +27,7 @@ from tests.simulation.hunting import (
     hunt_in_copy_histories,
     hunt_in_object_histories,
     hunt_in_sink_histories,
+    hunt_in_slot_histories,
     hunt_in_the_copy_world,
     hunt_in_the_object_world,
     hunt_in_the_simulated_world,
@@ -44,6 +45,7 @@ from tests.simulation.sink_faults import (
     explore_sink_zombies,
 )
 from tests.simulation.sink_mutants import IN_SINK_HISTORIES, IN_SINK_MOVES
+from tests.simulation.slot_mutants import IN_SLOT_HISTORIES
 from tests.simulation.stored_rows import IN_THE_WORLD_OF_STORED_ROWS
 from tests.simulation.world import stepped
 from tests.simulation.zombies import OVERLAPS, TAKEOVERS, VISITS, explore_overlaps, explore_visits, explore_zombies
@@ -155,7 +157,8 @@ def _list_sink_parts() -> list[Part]:
             Part("singles of sinks", each.name, lambda each=each: _explore(explore_sink_singles, each)),
         ]
     mutants = (*IN_SINK_HISTORIES, *IN_SINK_MOVES)
-    return [*parts, *(Part("mutants", m.name, lambda m=m: hunt_in_sink_histories(m)) for m in mutants)]
+    parts += [Part("mutants", m.name, lambda m=m: hunt_in_sink_histories(m)) for m in mutants]
+    return [*parts, *(Part("mutants", m.name, lambda m=m: hunt_in_slot_histories(m)) for m in IN_SLOT_HISTORIES)]
 
 
 def _explore_some_sink_pairs(scenario: SinkScenario) -> Tally:

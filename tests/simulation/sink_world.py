@@ -74,8 +74,7 @@ _EMPTY: Final = 0.2
 _KEPT: Final = 0.5
 """The share of changes that were not synced, and survive a power cut."""
 
-# No sink of events is named.
-_UNREACHED: Final[Any] = None
+_UNREACHED: Final[Any] = None  # no sink of events is named
 
 
 class TurningClock(SimClock):
@@ -125,9 +124,8 @@ class SinkWorld:
         process = SeenProcess(f"{name} {number}", faults, look=self.look)
         lines: list[str] = []
         hands = self.open_hands(process, number, lines)
-        actor = Actor(process, lambda: work(hands), lines)
-        self.actors.append(actor)
-        return actor
+        self.actors.append(Actor(process, lambda: work(hands), lines))
+        return self.actors[-1]
 
     def open_hands(self, process: SeenProcess, number: int, lines: list[str]) -> "SinkHands":
         return SinkHands(self, process, number, lines)

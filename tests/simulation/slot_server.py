@@ -216,6 +216,7 @@ class SimPostgres:
             return []
         found: dict[str, Any] = {
             "database": "shop",
+            "is_here": True,
             "plugin": "pgoutput",
             "confirmed_flush_lsn": write_lsn(self.slot.confirmed),
             "wal_status": "lost" if self.slot.is_lost else "reserved",

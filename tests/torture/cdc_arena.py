@@ -40,7 +40,7 @@ class CdcArena:
     """Begins with rows in the tables, nothing published, and no worker."""
 
     kind = "cdc"
-    at_work_max = 3
+    at_work_max = 2
     disturbed_every_s = 7.0
 
     def __init__(self, home: Path, seed: str, tally: Tally) -> None:

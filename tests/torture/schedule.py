@@ -73,6 +73,7 @@ PROXY_FAULTS: Final = (
 )
 ON_THE_SERVER: Final = (Injection.SERVER_KILLED, Injection.SERVER_STOPPED, Injection.BACKEND_KILLED)
 ON_THE_BROKER: Final = (Injection.BROKER_KILLED, Injection.BROKER_PAUSED)
+ON_THE_SOURCE: Final = (Injection.SOURCE_KILLED, Injection.SOURCE_STOPPED, Injection.WALSENDER_ENDED)
 READS: Final = (Action.APPEND, Action.REFRESH, Action.STREAM)
 ON_A_MOUNT: Final = (Injection.DISK_FULL, Injection.READ_ONLY)
 LEASE_TTL_S: Final = 2.0

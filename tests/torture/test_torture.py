@@ -12,16 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.points import OF_A_CAPTURE, OF_A_RESCALE, OF_A_REUSE, OF_A_SINK, OF_CLEANUP, OF_EXECUTION
+from tests.crash.points import OF_A_CAPTURE, OF_A_RESCALE, OF_A_REUSE, OF_A_SINK, OF_A_SLOT, OF_CLEANUP, OF_EXECUTION
 from tests.crash.test_kills import OF_ABANDONMENT
 from tests.support.postgres import make_reachable_directory
 from tests.torture.home import PREFIX, hold_home, stop_servers
 from tests.torture.schedule import (
     ON_THE_BROKER,
     ON_THE_SERVER,
+    ON_THE_SOURCE,
     PROXY_FAULTS,
     Action,
     Injection,
+    plan_cdc_runner,
     plan_copy_runner,
     plan_disturbances,
     plan_runner,
@@ -77,6 +79,17 @@ FLOORS = {
         Injection.WORKERS_DRAINED: 1,
         "samples with all rows of a dataset": 10,
     },
+    "cdc": {
+        "runs that were killed": 4,
+        "sequences published": 6,
+        "server hits": 1,
+        "proxy faults": 1,
+        "source hits": 1,
+        "large transactions": 1,
+        "large transactions rolled back": 1,
+        "truncates": 1,
+        "samples with all rows of a dataset": 10,
+    },
 }
 """The least counts of events; one round mostly reaches them."""
 
@@ -115,6 +128,7 @@ def counts_of(output: str, kind: str) -> Counter[str]:
     counts["server hits"] = sum(counts[injection] for injection in ON_THE_SERVER)
     counts["proxy faults"] = sum(counts[injection] for injection in PROXY_FAULTS)
     counts["broker hits"] = sum(counts[injection] for injection in ON_THE_BROKER)
+    counts["source hits"] = sum(counts[injection] for injection in ON_THE_SOURCE)
     return counts
 
 
@@ -151,6 +165,12 @@ def test_minutes_of_lost_brokers_killed_streams_and_zombies_publish_topics_exact
 @pytest.mark.timeout(2_400)
 def test_minutes_of_killed_and_paused_workers_and_changing_lanes_publish_topics_exactly_once() -> None:
     torture_until_enough_happened(1.0, "sink")
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(2_400)
+def test_minutes_of_killed_workers_sources_and_walsenders_publish_change_logs_exactly_once() -> None:
+    torture_until_enough_happened(1.0, "cdc")
 
 
 @pytest.mark.thorough
@@ -244,6 +264,14 @@ def test_workers_of_a_sink_are_killed_and_stopped_at_every_point_of_their_work()
         assert reached >= {f"{point}=kill", f"{point}=stop"}
     assert {plan.action for plan in plans} == {Action.STREAM, Action.RECOVER, Action.ABANDON, Action.RESUME}
     assert [plan for plan in workers if plan.end_after_s is None or plan.datasets != (0, 1)] == []
+
+
+def test_workers_of_a_change_log_are_killed_and_stopped_at_the_points_of_their_slot_as_well() -> None:
+    plans = [plan_cdc_runner("any", number, datasets=2) for number in range(3_000)]
+    reached = {plan.failpoint.partition("@")[0] for plan in plans if plan.action is Action.STREAM}
+
+    for point in (*OF_A_SINK, *OF_A_SLOT):
+        assert reached >= {f"{point}=kill", f"{point}=stop"}
 
 
 def _mentions(process: Path, text: str) -> bool:
