@@ -1,8 +1,7 @@
 """The simulated world of sinks: workers over one log, whose calls take turns, and what is seen after each call.
 
 ``SinkWorker``, ``LogOperations`` and all below them are the product's own. ``trace`` has the observations that
-``tests.models.lane_traces`` checks. Only the fence under which a vnode moved is no fact of the log: it is noted at
-the move.
+``tests.models.lane_traces`` checks. Only the fence of a move is no fact of the log, and is noted at the move.
 """
 
 import random
@@ -69,7 +68,6 @@ LEASE_S: Final = 60.0
 
 _NOWHERE: Final = -1
 """The position of a vnode of which the log does not know yet where it begins."""
-
 NO_FAULTS: Final[Mapping[int, Fault]] = {}
 _TURN_S: Final = 0.2
 _EMPTY: Final = 0.2

@@ -10,6 +10,7 @@ from gobblin_assets.sources.postgres_log.seen_transactions import SeenTransactio
 from gobblin_assets.sources.postgres_log.slot_reader import SlotReader
 from gobblin_assets.sources.postgres_log.table_copy import TableCopy
 from tests.simulation.mutant import Mutant, patched
+from tests.simulation.slot_server import ONLY_LOOKS
 
 
 def _confirms_at_the_seal(self: SinkLanes, log: Any, cuts: Any) -> Any:
@@ -59,6 +60,10 @@ def _with_place(source: Any, place: int) -> Any:
 _RUN: Final = TableCopy._run
 
 
+def _keeps_starts(_self: SinkLanes, _log: Any) -> None:
+    """The start of a table that was copied since is the one without a copy."""
+
+
 IN_SLOT_HISTORIES: Final = (
     Mutant("the slot is moved before T3", patched(SinkLanes, "publish", _confirms_at_the_seal)),
     Mutant(
@@ -74,6 +79,8 @@ IN_SLOT_HISTORIES: Final = (
         "what a copy has is not left out of the log",
         patched(SeenTransactions, "has", lambda *_given: False),
     ),
-    Mutant("a copy does not wait for running transactions", patched(table_copy, "_XMAX", "SELECT 0")),
+    Mutant("a new reader does not learn what the last one copied", patched(SinkLanes, "_renew_starts", _keeps_starts)),
+    Mutant("a copy does not wait for running transactions", patched(table_copy, "_NEXT_XID", "SELECT 0")),
+    Mutant("a copy does not wait for the newest transaction", patched(table_copy, "_NEXT_XID", ONLY_LOOKS)),
     Mutant("a copy is taken before the place", patched(TableCopy, "_run", _copies_before_the_place)),
 )

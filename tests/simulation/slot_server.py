@@ -29,6 +29,9 @@ _OPEN_MAX: Final = 3
 _STEP: Final = 0x10
 _WAITS_MAX: Final = 20
 _FIRST_OID: Final = 1000
+ONLY_LOOKS: Final = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint"
+"""Of a mutant."""
+
 _NO_TIMEOUT: Final = "SELECT set_config('statement_timeout', %s, false)"
 
 Row = tuple[str, int]
@@ -79,6 +82,7 @@ class SimPostgres:
     _running: dict[int, SimTransaction] = field(default_factory=dict)
     _shown: set[int] = field(default_factory=set)
     _next_xid: int = 700
+    _newest_ended: int = 699
     _written: int = 0
     _starts: dict[int, int] = field(default_factory=dict)
 
@@ -118,6 +122,7 @@ class SimPostgres:
     def _end_a_little(self, transaction: SimTransaction) -> None:
         if not transaction.commit and self.chance.random() < 0.15:
             del self._running[transaction.xid]
+            self._newest_ended = max(self._newest_ended, transaction.xid)
         elif not transaction.commit:
             self._log_commit(transaction)
         else:
@@ -135,6 +140,7 @@ class SimPostgres:
 
     def _show(self, transaction: SimTransaction) -> None:
         del self._running[transaction.xid]
+        self._newest_ended = max(self._newest_ended, transaction.xid)
         self._shown.add(transaction.xid)
 
     # What happens to it ----------------------------------------------------------------------------------
@@ -183,11 +189,12 @@ class SimPostgres:
             _NO_TIMEOUT: lambda _milliseconds: [],
             table_copy._NO_TIMEOUTS: list,
             table_copy._PLACE: lambda: [(write_lsn(self.end),)],
-            table_copy._XMAX: lambda: [(self._next_xid,)],
+            table_copy._NEXT_XID: self._take_xid,
             table_copy._XMIN: lambda: [(self._find_xmin(),)],
             table_copy._SNAPSHOT: self._take_snapshot,
             table_copy._FLUSHED: lambda _place: [(True,)],
             "SELECT 0": lambda: [(0,)],
+            ONLY_LOOKS: lambda: [(self._newest_ended + 1,)],
         }
         return answers[sql](*arguments)
 
@@ -243,12 +250,21 @@ class SimPostgres:
             self.slot.reader = None
         return [(True,)]
 
+    def _take_xid(self) -> list[tuple[Any, ...]]:
+        """The statement is a transaction, which ends with it."""
+        taken = self._next_xid
+        self._next_xid += 1
+        self._newest_ended = max(self._newest_ended, taken)
+        return [(taken,)]
+
     def _find_xmin(self) -> int:
-        return min(self._running, default=self._next_xid)
+        """A snapshot ends behind the newest number that has ended, and lists those below that run."""
+        return min(self._running, default=self._newest_ended + 1)
 
     def _take_snapshot(self) -> list[tuple[Any, ...]]:
-        running = ",".join(map(str, sorted(self._running)))
-        text = f"{self._find_xmin()}:{self._next_xid}:{running}"
+        xmax = self._newest_ended + 1
+        running = ",".join(str(xid) for xid in sorted(self._running) if xid < xmax)
+        text = f"{min(self._find_xmin(), xmax)}:{xmax}:{running}"
         # One name for one state: whoever asks twice gets what is seen then.
         self.snapshots[text] = frozenset(self._shown)
         return [(text, text, write_lsn(self.end), _AT)]

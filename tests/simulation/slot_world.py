@@ -78,10 +78,11 @@ class SlotWorld(SinkWorld):
     # What is so ------------------------------------------------------------------------------------------
 
     def is_published(self) -> bool:
-        """Whether all that is committed is published of each table."""
+        """Whether all that is committed is published of each table, and nothing else is under way."""
         last = max((each.commit for each in self.postgres.log), default=0)
         marks = self.marks()
-        return self.postgres.is_settled and all(marks.get(table, 0) > last for table in TABLES)
+        is_idle = self.postgres.is_settled and not self.list_open()
+        return is_idle and all(marks.get(table, 0) > last for table in TABLES)
 
     def marks(self) -> dict[str, int]:
         """Up to where the log of each table that was begun is published."""

@@ -17,7 +17,9 @@ NOTICED_BY = {
     "a keepalive's position without a recorded cut": 0,
     "the successor does not end the old walsender": 3,
     "what a copy has is not left out of the log": 0,
+    "a new reader does not learn what the last one copied": 50,
     "a copy does not wait for running transactions": 2,
+    "a copy does not wait for the newest transaction": 2,
     "a copy is taken before the place": 0,
 }
 

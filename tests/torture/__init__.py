@@ -4,7 +4,7 @@ The promise under test: whatever process is killed, paused, cut off or left with
 sources is published exactly once in the end, and at no moment is anything visible that was not sealed. Of copies: both
 trees are the same in the end, and at every moment each name holds one whole version that the log allows there.
 
-Real processes, a real Postgres (of its own, since it is killed too) and real file systems. Six kinds of runner:
+Real processes, a real Postgres (of its own, since it is killed too) and real file systems. Seven kinds of runner:
 
     small   pre-forked processes that run the product's ``run_job`` with a few lines of pyarrow in Spark's place, under
             leases of 2 s; two destinations, one of them on a small tmpfs where mounting is permitted
@@ -14,6 +14,8 @@ Real processes, a real Postgres (of its own, since it is killed too) and real fi
     topic   fresh processes with Spark that run or stream Kafka topics, with a broker that is killed and paused too
     sink    pre-forked workers of a sink over topics with transactions and aborts, 4, 7, 2 at once, without Spark; the
             same broker, tmpfs, lanes that come and go
+    cdc     pre-forked workers that follow the tables of a second Postgres, which is written to (large transactions,
+            rollbacks, subtransactions, truncates, columns) and killed, and whose walsenders are ended
 
     schedule   what will be injected, and when: a pure function of the seed
     arena      the home, the server, the two destinations of small, table and copy runners

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.torture.campaign import Arena, Campaign
+from tests.torture.cdc_arena import CdcArena
 from tests.torture.copy_arena import CopyArena
 from tests.torture.home import hold_home, stop_servers
 from tests.torture.isolation import enter_own_mounts
@@ -26,7 +27,7 @@ from tests.torture.topic_arena import TopicArena
 from tests.torture.whole_arena import WholeArena
 
 PROGRESS_EVERY_S: Final = 5.0
-KINDS: Final = ("small", "table", "copy", "whole", "topic", "sink")
+KINDS: Final = ("small", "table", "copy", "whole", "topic", "sink", "cdc")
 _PRELOADED: Final = {
     "small": "tests.torture.small_runner",
     "table": "tests.support.table_lake",
@@ -34,6 +35,7 @@ _PRELOADED: Final = {
     "whole": "tests.torture.whole_runner",
     "topic": "tests.torture.topic_runner",
     "sink": "tests.torture.sink_runner",
+    "cdc": "tests.torture.cdc_runner",
 }
 
 
@@ -102,6 +104,8 @@ def _open_arena(kind: str, home: Path, seed: str, refused: str | None) -> Arena:
             return WholeArena(home, seed, Tally())
         case "topic":
             return TopicArena(home, seed, Tally())
+        case "cdc":
+            return CdcArena(home, seed, Tally())
         case _:
             return SinkArena(home, seed, Tally(), refused)
 

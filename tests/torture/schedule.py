@@ -13,6 +13,7 @@ from tests.crash.points import (
     OF_A_RESCALE,
     OF_A_REUSE,
     OF_A_SINK,
+    OF_A_SLOT,
     OF_CLEANUP,
     OF_EXECUTION,
 )
@@ -47,6 +48,9 @@ class Injection(StrEnum):
     BROKER_PAUSED = "Kafka: SIGSTOP of the broker"
     LANES_CHANGED = "sink: another number of lanes and of workers"
     WORKERS_DRAINED = "sink: all workers are drained"
+    SOURCE_KILLED = "source: kill -9 of its Postgres"
+    SOURCE_STOPPED = "source: immediate stop of its Postgres"
+    WALSENDER_ENDED = "source: walsenders are ended"
     STREAM_ENDED = "stream: SIGTERM, which ends it at a published boundary"
 
 
@@ -295,6 +299,17 @@ def plan_sink_runner(seed: str, number: int, *, datasets: int) -> RunnerPlan:
         signal_after_s=dice.uniform(0.3, _STREAM_S[1] / 2) if plan.fate in _BY_SIGNAL else None,
         end_after_s=dice.uniform(*_STREAM_S) if is_worker else None,
     )
+
+
+def plan_cdc_runner(seed: str, number: int, *, datasets: int) -> RunnerPlan:
+    """The same for a worker that follows a database: one at a time reads the slot, the others stand by."""
+    plan = plan_sink_runner(f"{seed}/cdc", number, datasets=datasets)
+    if plan.action is not Action.STREAM:
+        return plan
+    dice = random.Random(f"{seed}/cdc/{number}")
+    points = (*OF_A_SINK, *(OF_A_SLOT * 2), Failpoint.RECOVERY_STARTED)
+    failpoint = _plan_failpoint(dice, plan.fate, points, _TIMES_IN_A_SINK, (Failpoint.STEP_AFTER,))
+    return replace(plan, failpoint=failpoint)
 
 
 def _points_of(action: str) -> Sequence[Failpoint]:

@@ -4,9 +4,10 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from sqlalchemy import Engine
 
@@ -53,6 +54,10 @@ class SinkSite:
     def root(self) -> str:
         return f"{self.home}/lake"
 
+    @property
+    def environment(self) -> Mapping[str, str]:
+        return {"GOBBLIN_KAFKA_SHOP_BOOTSTRAP_SERVERS": self.bootstrap}
+
     def job(self) -> JobSpec:
         return parse_job({
             "job": JOB,
@@ -72,19 +77,35 @@ class SinkSite:
         )
 
 
-def start_sink_runner(plan: RunnerPlan, site: SinkSite, logs: Path) -> Process:
+class WorkSite(Protocol):
+    """What a worker's process is told. ``environment``: its variables."""
+
+    @property
+    def database_url(self) -> str: ...
+
+    @property
+    def environment(self) -> Mapping[str, str]: ...
+
+    def job(self) -> JobSpec: ...
+
+    def is_published(self, stores: Stores) -> bool:
+        """Whether all that is at the source is published."""
+        ...
+
+
+def start_sink_runner(plan: RunnerPlan, site: WorkSite, logs: Path) -> Process:
     return children.start(FORKS.Process(target=_work, args=(plan, site, logs)))
 
 
-def _work(plan: RunnerPlan, site: SinkSite, logs: Path) -> None:
+def _work(plan: RunnerPlan, site: WorkSite, logs: Path) -> None:
     stopping = threading.Event()
     if plan.action is Action.STREAM:
         signal.signal(signal.SIGTERM, lambda _number, _frame: stopping.set())
-    os.environ["GOBBLIN_KAFKA_SHOP_BOOTSTRAP_SERVERS"] = site.bootstrap
+    os.environ.update(site.environment)
     live(plan, logs, lambda: _act(plan, site, stopping))
 
 
-def _act(plan: RunnerPlan, site: SinkSite, stopping: threading.Event) -> Ending:
+def _act(plan: RunnerPlan, site: WorkSite, stopping: threading.Event) -> Ending:
     engine = open_external(site.database_url)
     stores = open_stores(engine)
     if plan.action is not Action.STREAM:
@@ -101,7 +122,7 @@ def _act(plan: RunnerPlan, site: SinkSite, stopping: threading.Event) -> Ending:
 class _Ending:
     """When a worker ends: it is told to, or it is a calm one and has published everything."""
 
-    def __init__(self, site: SinkSite, engine: Engine, stopping: threading.Event, *, is_calm: bool) -> None:
+    def __init__(self, site: WorkSite, engine: Engine, stopping: threading.Event, *, is_calm: bool) -> None:
         self.is_late = False
         self._site = site
         self._stores = open_stores(engine)

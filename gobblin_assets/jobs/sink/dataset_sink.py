@@ -13,7 +13,7 @@ from gobblin_assets.jobs.sink.lane_writer import LaneWriter, PlaceRows
 from gobblin_assets.jobs.sink.pending_cut import RereadRows
 from gobblin_assets.jobs.sink.record_counts import RecordCounts
 from gobblin_assets.jobs.sink.roll_policy import RollPolicy
-from gobblin_assets.model.state import DatasetId, LaneId
+from gobblin_assets.model.state import DatasetId, DatasetState, LaneId
 from gobblin_assets.model.urn import DatasetUrn, Role
 from gobblin_assets.rows.arrow_types import schema_to_json
 from gobblin_assets.rows.new_files import NewFiles
@@ -29,7 +29,8 @@ class DatasetSink:
     """``not_before_s``: after a failure of the log, by the monotonic clock.
 
     ``published``: up to where each vnode is, as the commit log said at the last look. ``learnt``: facts that the log
-    gave with its barriers, since the start. ``error``: why it rests, or rested; None: it has published since.
+    gave with its barriers, since the start; ``is_start_old``: some of them are published. ``error``: why it rests, or
+    rested; None: it has published since.
 
     Rows are made in this process, as ``lane_format`` and ``place_rows`` say; or ``spans`` is set, and Spark reads the
     records of each cut again and makes them.
@@ -50,6 +51,7 @@ class DatasetSink:
     failures: int = 0
     published: Mapping[str, int] = field(default_factory=dict)
     learnt: Mapping[str, object] = field(default_factory=dict)
+    is_start_old: bool = False
     error: GobblinError | None = None
 
     def __post_init__(self) -> None:
@@ -119,7 +121,13 @@ class DatasetSink:
     def settle_facts(self) -> None:
         """They are published now."""
         if self.learnt and self.start is not None:
-            self.start, self.learnt = replace(self.start, facts=self.facts), {}
+            self.start, self.learnt, self.is_start_old = replace(self.start, facts=self.facts), {}, True
+
+    def find_start(self, state: DatasetState) -> LogStart:
+        """Ask the log where the dataset's vnodes begin, and keep its answer."""
+        found = self.source.find_start(state)
+        self.start, self.is_start_old = found, False
+        return found
 
     def _describe_positions(self) -> LaneDescription:
         return LaneDescription({}, None, self.facts, self._list_facts())

@@ -155,7 +155,7 @@ class SinkLanes:
         if sink.start is None:
             for note in (*start.notes, *start.degraded):
                 self.ports.say(f"{sink.urn}: {note}")
-        sink.start, sink.started_s = start, now_s
+        sink.start, sink.started_s, sink.is_start_old = start, now_s, False
         return True
 
     def take_unused(self) -> list[HeldLane]:
@@ -220,7 +220,7 @@ class SinkLanes:
             try:
                 self._move_vnodes(lane)
                 if lane.joining and start is None:
-                    start = sink.start = sink.source.find_start(self._load_state(sink))
+                    start = sink.find_start(self._load_state(sink))
                 self._join_vnodes(sink, lane, start or sink.start)
             except GobblinError as error:
                 self.rest(sink, lane, error)
@@ -271,6 +271,8 @@ class SinkLanes:
                 return
             if is_at_barrier and log.opened_for != log.memories:
                 self._close_reader(log)
+            if log.reader is None:
+                self._renew_starts(log)
             starts = [sink.start for sink in log.sinks if sink.start is not None]
             if log.reader is None and starts:
                 log.opened_for = log.memories
@@ -279,6 +281,12 @@ class SinkLanes:
                 log.reader.assign(positions, epochs=epochs)
         except GobblinError as error:
             self.fail_log(log, error)
+
+    def _renew_starts(self, log: SinkLog) -> None:
+        """A new reader must know what the last one learnt: what a copy has, for instance."""
+        for sink in log.sinks:
+            if sink.start is not None and sink.is_start_old:
+                sink.find_start(self._load_state(sink))
 
     def publish(self, log: SinkLog, cuts: Sequence[LaneCut]) -> frozenset[LaneId]:
         """Publish the cuts; the lanes that failed are given up, and are returned."""

@@ -44,7 +44,8 @@ class SinkProgress:
     def note_share(self, held: int, quota: int, workers: int, lanes: int) -> None:
         """Say once what the worker's share is, when it changes."""
         share = (held, quota, workers, lanes)
-        if share == self._share:
+        # Without lanes, all datasets rest, and why was said.
+        if share == self._share or not lanes:
             return
         self._share = share
         idle = "; there are more workers than lanes, and this one idles" if quota == 0 else ""

@@ -150,10 +150,10 @@ def require_table(urn: str, name: TableName, publication: str, found: Publicatio
             hint=f"Run ALTER PUBLICATION {publication} ADD TABLE {name}; or name one of "
             f"{', '.join(map(str, sorted(found.tables))) or 'its tables, of which there are none'}.",
         )
-    changes = found.publishes & {"update", "delete"}
+    changes = sorted(f"{each}s" for each in found.publishes & {"update", "delete"})
     if changes and not table.key and table.identity != "f":
         raise RejectedError(
-            f"{name} has no replica identity, and {publication} publishes its {' and '.join(sorted(changes))}s: "
+            f"{name} has no replica identity, and {publication} publishes its {' and '.join(changes)}: "
             "Postgres refuses them",
             field=field,
             hint=f"Give it a primary key, or run ALTER TABLE {name} REPLICA IDENTITY FULL.",
