@@ -220,3 +220,13 @@ def test_the_slot_of_an_idle_database_is_confirmed_no_further_than_what_is_publi
         tables.do("UPDATE orders SET amount = 1 WHERE id = 1")
         tables.await_published("orders")
     assert ops_of(tables, "orders") == {"r": 1000, "u": 1}
+
+
+def test_without_a_first_copy_only_what_changes_from_then_on_is_published(tables: ChangedTables) -> None:
+    tables.source = {"first_copy": False}
+    with tables.working():
+        tables.await_copied("orders")
+        tables.await_copied("notes")
+        tables.do("UPDATE orders SET customer = 'z' WHERE id < 4", "DELETE FROM notes WHERE id = 1")
+        tables.await_published("orders", "notes")
+    assert (ops_of(tables, "orders"), ops_of(tables, "notes")) == ({"u": 3}, {"d": 1})

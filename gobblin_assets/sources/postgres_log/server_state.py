@@ -1,5 +1,6 @@
 """What a Postgres server says of itself, of a replication slot, and of the tables of a publication."""
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -7,6 +8,7 @@ from typing import Any, Final
 
 import psycopg
 
+from gobblin_assets.errors import RetryableError
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.names import TableName
 from gobblin_assets.sources.jdbc.postgres import judge_postgres, plan_conninfo
@@ -35,6 +37,11 @@ _SLOT: Final = """
                                                               ELSE pg_current_wal_lsn() - s.restart_lsn END)
       FROM pg_replication_slots s LEFT JOIN pg_stat_activity a ON a.pid = s.active_pid
      WHERE s.slot_name = %s"""
+
+_END: Final = "SELECT pg_current_wal_insert_lsn()::text"
+_IS_KEPT: Final = "SELECT pg_current_wal_flush_lsn() >= %s::pg_lsn"
+_FLUSH_S: Final = 10.0
+_LOOK_S: Final = 0.05
 
 _PUBLICATION: Final = """
     SELECT to_jsonb(p) FROM pg_publication p WHERE p.pubname = %s"""
@@ -143,6 +150,20 @@ def look_at_server(session: LogSession) -> LogServerState:
         timeline=None if wal_file is None else int(wal_file[:8], 16),
         may_replicate=bool(may_replicate),
     )
+
+
+def find_kept_end(session: LogSession) -> int:
+    """A place behind all that is in the log now, and that a crash of the server leaves in it.
+
+    RetryableError if the server does not write its log out.
+    """
+    (end,) = _one(session.execute(_END).fetchall())
+    deadline_s = time.monotonic() + _FLUSH_S
+    while not _one(session.execute(_IS_KEPT, [end]).fetchall())[0]:
+        if time.monotonic() > deadline_s:
+            raise RetryableError(f"the server has not written its log out up to {end} in {_FLUSH_S:g} s")
+        time.sleep(_LOOK_S)
+    return parse_lsn(end)
 
 
 def find_slot(session: LogSession, slot: str) -> SlotState | None:

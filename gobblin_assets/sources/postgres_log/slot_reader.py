@@ -28,7 +28,7 @@ from gobblin_assets.sources.postgres_log.change_gathering import ChangeGathering
 from gobblin_assets.sources.postgres_log.copied_rows import begin_copied_rows, describe_copied_rows
 from gobblin_assets.sources.postgres_log.log_starts import TO_COPY, TableStart, copy_of, write_facts
 from gobblin_assets.sources.postgres_log.seen_transactions import SeenTransactions
-from gobblin_assets.sources.postgres_log.server_state import find_slot, log_families, look_at_server, open_log_session
+from gobblin_assets.sources.postgres_log.server_state import find_kept_end, find_slot, log_families, open_log_session
 from gobblin_assets.sources.postgres_log.table_copy import TableCopy
 from gobblin_assets.sources.postgres_log.walsender import Walsender, drop_slot, end_other_reader, make_slot
 
@@ -198,12 +198,9 @@ class SlotReader:
         return self._barrier({vnode: each.cut}, {vnode: facts})
 
     def _find_end(self) -> int:
-        """The end of the server's log now, where a table without a copy begins."""
+        """The end of the server's log now, where a table without a copy begins. All before it is kept."""
         with open_log_session(self._connection) as session, log_families(self._connection):
-            end = look_at_server(session).end
-        if end is None:
-            raise RetryableError("the server has become a standby")
-        return end
+            return find_kept_end(session)
 
     def _end_copy(self) -> None:
         if self._copy is not None:
