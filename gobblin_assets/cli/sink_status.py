@@ -36,7 +36,10 @@ class _LaneLine(NamedTuple):
 @job_file_argument
 @json_option
 def status(job_file: Path, as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
-    """Show the live workers, the lanes, and how far each is; of a change log, also its slot."""
+    """Show the live workers, the lanes, and how far each is.
+
+    Of a change log, also its slot.
+    """
     job = read_job(job_file)
     specs, name = read_sink_datasets(job), JobName(job.job)
     with open_log(say) as log:

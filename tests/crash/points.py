@@ -50,5 +50,12 @@ OF_A_SINK = (
 
 OF_A_RESCALE = (Failpoint.VNODES_MOVED,)
 
+OF_A_LOAD = (
+    Failpoint.LOAD_COPIED,
+    Failpoint.LOAD_BEFORE_COMMIT,
+    Failpoint.LOAD_COMMITTED,
+    Failpoint.GIVE_UP_BEFORE_COMMIT,
+)
+"""Loads of rows into tables, and giving one up: tests/crash/test_table_sinks.py."""
 OF_A_SLOT = (Failpoint.SLOT_MADE, Failpoint.COPY_READ, Failpoint.SLOT_CONFIRMED)
 """Of a worker that follows a database's change log, besides those of a sink."""

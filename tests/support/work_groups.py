@@ -16,6 +16,8 @@ import pytest
 from tests.support.processor_time import BUDGETS
 
 SERVERS: Final = {
+    # Slots have one name in the whole server, and all databases share its log.
+    "postgres-log": frozenset({"source_database", "logical_server"}),
     "kafka": frozenset({"kafka_broker"}),
     "spark": frozenset({"spark", "connect", "mariadb", "commands", "store_reader"}),
     "hdfs": frozenset({"hdfs_server", "place"}),
