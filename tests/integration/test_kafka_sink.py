@@ -102,8 +102,13 @@ def test_a_worker_waits_for_a_killed_one_that_had_another_job_file(shop: TopicSh
     join(shop, uuid.UUID(int=0), lives_s=3.0)
     with shop.producing:
         worker = shop.begin("sink", "run")
+
+        def is_waiting() -> bool:
+            join(shop, uuid.UUID(int=0), lives_s=3.0)
+            return "waits for elsewhere:1" in worker.said
+
+        wait_until(is_waiting, "the worker waits")
         shop.await_publications(worker, 1)
     shop.await_all()
     assert worker.end(signal.SIGTERM) == 0, worker.said
-    assert "waits for elsewhere:1" in worker.said
     shop.check_end()
