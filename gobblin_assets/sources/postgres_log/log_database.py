@@ -16,6 +16,7 @@ from gobblin_assets.sources.epoch_source import EpochSource, SpanPlan, SpanSourc
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.log_watch import LogNews, LogWatch
 from gobblin_assets.sources.port import PlanSession, Source, SourceRequest
+from gobblin_assets.sources.postgres_log.log_starts import require_publication
 from gobblin_assets.sources.postgres_log.postgres_log_spec import PostgresLogSourceSpec
 from gobblin_assets.sources.postgres_log.server_state import find_publication, log_families, open_log_session
 from gobblin_assets.sources.postgres_log.slot_epochs import SlotEpochs
@@ -92,13 +93,7 @@ class PublishedTables:
         """The tables of the publication, sorted. RejectedError if there is no such publication."""
         with open_log_session(self._connection) as session, log_families(self._connection):
             found = find_publication(session, self._source.publication)
-        if found is None:
-            raise RejectedError(
-                f"the database has no publication {self._source.publication!r}",
-                field="source.publication",
-                hint=f"Run CREATE PUBLICATION {self._source.publication} FOR TABLE …, as the owner of the tables.",
-            )
-        return sorted(map(str, found.tables))
+        return sorted(map(str, require_publication(self._source.publication, found).tables))
 
 
 class PublicationWatch:

@@ -130,6 +130,11 @@ def require_server(
             field=f"{where}.user",
             hint="Run ALTER ROLE … REPLICATION; managed servers have a role for it, such as rds_replication.",
         )
+    return require_publication(publication, found)
+
+
+def require_publication(publication: str, found: PublicationState | None) -> PublicationState:
+    """RejectedError if the database has no such publication."""
     if found is None:
         raise RejectedError(
             f"the database has no publication {publication!r}",
