@@ -114,7 +114,7 @@ def _print_stream(standing: StreamStanding) -> None:
     kept = stream.status or "there is no such slot"
     print_table("slot", columns, [(stream.name, stream.is_read, kept, stream.confirmed, stream.retained_bytes)])
     rows = [
-        (urn, each.copy, each.position or "to be copied", each.lag_bytes, each.lag_s)
+        (urn, each.copy, each.position or each.progress or "to be copied", each.lag_bytes, each.lag_s)
         for urn, each in standing.datasets.items()
     ]
     print_table("tables", ("dataset", "copy", "published up to", "bytes behind", "seconds behind"), rows)

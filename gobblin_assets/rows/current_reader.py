@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from gobblin_assets.commit.published.port import PublishedSource
 from gobblin_assets.commit.published.postgres import Database, published_files_of
@@ -29,7 +30,7 @@ def read_current(spark: SparkSession, urn: str, *, job: str, database: Database 
     key was changed, or a column was added with a DEFAULT to a table without a key.
 
     Raises:
-        RejectedError: no such dataset, or it is no change log.
+        RejectedError: no such dataset, or it is no change log, or its first copy is not complete.
         CorruptionError: a published file is missing, or the log's record of one can't be read.
 
     """
@@ -42,7 +43,10 @@ def read_current(spark: SparkSession, urn: str, *, job: str, database: Database 
     if found is None:
         raise refuse_unknown(port, job_name, name)
     key = _key_of(found, job_name, name)
+    whole = _whole_copy_of(found, job_name, name)
     changes = read_found(spark, port, found.files, job_name, name, Role.DATA)
+    if whole is not None:
+        changes = changes.where(f.col("_copy") <= whole)
     columns = _columns_now(changes.columns, found)
     return rebuild_rows(changes, key=key, columns=columns, label=f"the change log {name!a} of job {job_name}")
 
@@ -62,6 +66,22 @@ def _key_of(found: PublishedSource, job: JobName, urn: DatasetUrn) -> Sequence[s
             return names
         case other:
             raise CorruptionError(f"what is recorded of the change log {urn!a} has no key", fact=_FACT, key=other)
+
+
+def _whole_copy_of(found: PublishedSource, job: JobName, urn: DatasetUrn) -> int | None:
+    """The copy before the one that is being made and has published a part of itself; None: there is no such copy."""
+    fact = found.source_facts.get(_FACT)
+    copying = fact.get("copying") if isinstance(fact, Mapping) else None
+    if not isinstance(copying, Mapping):
+        return None
+    whole = copying.get("whole")
+    if isinstance(whole, int):
+        return whole
+    raise RejectedError(
+        f"the first copy of {urn!a} of job {job} is not complete",
+        field="urn",
+        hint="Let its worker go on; sink status says how far it is. read_dataset gives what there is.",
+    )
 
 
 def _columns_now(logged: Sequence[str], found: PublishedSource) -> list[str]:

@@ -128,12 +128,14 @@ class StreamLook:
 class CopyPlace:
     """The newest copy of a dataset that was begun, and up to where the log behind it is published.
 
-    ``position`` and its ``text`` None: the copy is still to be made.
+    ``position`` and its ``text`` None: the copy is still to be made; ``progress``: how far it
+    is, if a part is published.
     """
 
     copy: int
     position: int | None
     text: str | None
+    progress: str | None = None
 
 
 @runtime_checkable

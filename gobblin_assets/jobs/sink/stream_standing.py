@@ -19,6 +19,7 @@ _MICROS: Final = 1_000_000
 @dataclass(frozen=True, slots=True)
 class DatasetStanding:
     """``copy``: of the newest one that was begun. ``position``: as the server writes places; None: it is to be copied.
+    ``progress``: how far a copy is of which a part is published.
 
     ``lag_bytes``: of the server's log behind the position, also of what is of other tables. ``lag_s``: everything that
     was committed before is published. None: not known.
@@ -28,6 +29,7 @@ class DatasetStanding:
     position: str | None = None
     lag_bytes: int | None = None
     lag_s: float | None = None
+    progress: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ def _stand(source: CopiedLog, stream: StreamLook, state: DatasetState, look: Dat
     if place is None:
         return DatasetStanding()
     if place.position is None or stream.end is None:
-        return DatasetStanding(place.copy, place.text)
+        return DatasetStanding(place.copy, place.text, progress=place.progress)
     behind = max(0, stream.end - place.position)
     return DatasetStanding(place.copy, place.text, behind, _find_age(look) if behind else 0.0)
 

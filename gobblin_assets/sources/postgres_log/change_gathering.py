@@ -1,7 +1,8 @@
 """Messages of a slot, gathered into records of each table, in the order of the log.
 
 What a table must not get is left out here: transactions that were published before the place where the table's vnode
-begins, and those that its copy has.
+begins, and those that its copy has. Of a copy in ranges, only some may have a transaction: then each of its changes is
+judged by its key.
 """
 
 import datetime as dt
@@ -17,8 +18,15 @@ from gobblin_assets.errors import CorruptionError
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.names import TableName
 from gobblin_assets.sources.jdbc.postgres_tables import find_types
+from gobblin_assets.sources.postgres_log.copy_ranges import SeenRanges
 from gobblin_assets.sources.postgres_log.log_starts import TableStart
-from gobblin_assets.sources.postgres_log.logged_table import CHANGE_SCHEMA, LoggedColumn, LoggedTable, table_to_json
+from gobblin_assets.sources.postgres_log.logged_table import (
+    CHANGE_SCHEMA,
+    LOST_KEY,
+    LoggedColumn,
+    LoggedTable,
+    table_to_json,
+)
 from gobblin_assets.sources.postgres_log.message_decoder import MESSAGE_SCHEMA
 from gobblin_assets.sources.postgres_log.pgoutput import (
     Begin,
@@ -31,7 +39,7 @@ from gobblin_assets.sources.postgres_log.pgoutput import (
     parse_relation,
     parse_truncate,
 )
-from gobblin_assets.sources.postgres_log.seen_transactions import SeenTransactions
+from gobblin_assets.sources.postgres_log.range_judging import judge_change
 from gobblin_assets.sources.postgres_log.server_state import log_families, open_log_session
 from gobblin_assets.sources.postgres_log.walsender import Walsender
 
@@ -49,12 +57,15 @@ _EPOCH_START: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 @dataclass(slots=True)
 class _Changes:
-    """Of one table: what was gathered and not given. ``is_left_out``: the transaction that is read now."""
+    """Of one table: what was gathered and not given. Of the transaction that is read now: ``is_left_out``, and
+    ``verdicts`` if only some ranges of the copy have it. ``key_at``: the place of their column. ``lost``: see
+    ``JudgedChange``.
+    """
 
     vnode: str
     start: TableStart
     begins_at: int
-    seen: SeenTransactions | None
+    seen: SeenRanges | None
     metadata: Mapping[bytes, str] | None = None
     payloads: list[bytes] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
@@ -62,14 +73,29 @@ class _Changes:
     transactions: list[tuple[int, int, int, int]] = field(default_factory=list)
     transaction: Begin | None = None
     is_left_out: bool = False
+    verdicts: tuple[bool, ...] | None = None
+    key_at: int | None = None
+    lost: str | None = None
 
     def enter(self, begin: Begin) -> None:
         self.transaction = begin
-        is_before = begin.final_lsn < self.begins_at
-        self.is_left_out = is_before or (self.seen is not None and self.seen.has(begin.xid, begin.final_lsn))
+        verdicts = () if self.seen is None else self.seen.list_verdicts(begin.xid, begin.final_lsn)
+        has_any = any(verdicts)
+        self.is_left_out = begin.final_lsn < self.begins_at or (has_any and all(verdicts))
+        self.verdicts = verdicts if has_any else None
         if not self.is_left_out:
             at = (begin.commit_at - _EPOCH_START) // _MICROS
             self.transactions.append((len(self.payloads), begin.final_lsn, begin.xid, at))
+
+    def add(self, payload: bytes, number: int) -> None:
+        """A change of a transaction that is not left out. ``number``: of its first row in the transaction."""
+        if self.verdicts is not None and self.seen is not None:
+            left = judge_change(payload, self.seen, self.verdicts, self.key_at)
+            if left is None:
+                return
+            payload, number, self.lost = left.payload, number + left.step, self.lost or left.lost
+        self.payloads.append(payload)
+        self.numbers.append(number)
 
     def take(self) -> pa.RecordBatch | None:
         # The transaction that is read now may go on.
@@ -90,7 +116,9 @@ class _Changes:
                 pa.array(xids, pa.int64()),
                 pa.array(times, pa.int64()).cast(pa.timestamp("us", "UTC")),
             ],
-            schema=CHANGE_SCHEMA.with_metadata(dict(self.metadata)),
+            schema=CHANGE_SCHEMA.with_metadata(
+                {**self.metadata, **({} if self.lost is None else {LOST_KEY: self.lost})}
+            ),
         )
         self.payloads, self.numbers, self.transactions = [], [], last
         return chunk
@@ -122,7 +150,7 @@ class ChangeGathering:
     """
 
     def __init__(
-        self, connection: JdbcConnection, vnodes: Mapping[str, tuple[TableStart, int, SeenTransactions | None]]
+        self, connection: JdbcConnection, vnodes: Mapping[str, tuple[TableStart, int, SeenRanges | None]]
     ) -> None:
         self._connection = connection
         self._wanted = {
@@ -175,8 +203,7 @@ class ChangeGathering:
                     if changes.transaction is not self._begin:
                         changes.enter(self._require_begin())
                     if not changes.is_left_out:
-                        changes.payloads.append(payload)
-                        changes.numbers.append(number)
+                        changes.add(payload, number)
                         size -= len(payload)
                 elif kind == _COMMIT:
                     end = self._end(parse_commit(payload))
@@ -216,8 +243,7 @@ class ChangeGathering:
                 if changes.transaction is not self._begin:
                     changes.enter(self._require_begin())
                 if not changes.is_left_out:
-                    changes.payloads.append(payload)
-                    changes.numbers.append(number)
+                    changes.add(payload, number)
         elif kind == _MESSAGE:
             return self._take_message(parse_logical_message(payload))
         return None
@@ -254,6 +280,9 @@ class ChangeGathering:
         chunk = changes.take()
         if chunk is not None:
             self._ready.append((changes.vnode, chunk))
+        if changes.seen is not None:
+            names = [column.name for column in relation.columns]
+            changes.key_at = names.index(changes.seen.column) if changes.seen.column in names else None
         changes.metadata = {
             b"table": table_to_json(self._describe(relation)),
             b"copy": str(changes.start.copy),

@@ -19,12 +19,12 @@ def describe_copied_rows(rows: pa.RecordBatch, source: CopiedFrom, copy: int) ->
 
 
 def begin_copied_rows(source: CopiedFrom, copy: int) -> pa.RecordBatch:
-    """A record that begins a copy behind another one: without it, an empty table would still have its earlier rows."""
+    """A record that begins a copy behind another one, or behind a part of one: the rows before it do not count."""
     return _describe(pa.RecordBatch.from_pylist([], schema=source.schema), source, copy, begins=True)
 
 
 def _describe(rows: pa.RecordBatch, source: CopiedFrom, copy: int, *, begins: bool) -> pa.RecordBatch:
-    said = {"lsn": source.place, "at": (source.at - _EPOCH_START) // _MICROS, "begins": begins}
+    said = {"lsn": source.partial.place, "at": (source.at - _EPOCH_START) // _MICROS, "begins": begins}
     return rows.replace_schema_metadata(
         {b"table": table_to_json(source.table), b"copy": str(copy), b"copied": json.dumps(said)}
     )

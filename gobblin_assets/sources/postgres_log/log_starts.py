@@ -1,7 +1,8 @@
 """Whether, and from where on, the change log of a table can be followed: a pure decision from what the server says.
 
-A table's first vnode is ``public.orders:1``; the number is that of its copy. At position 0 a vnode has no copy yet. The
-dataset's facts say what the copy saw, so that whoever follows the log leaves out what the copy has.
+A table's first vnode is ``public.orders:1``; the number is that of its copy. At position 0 a vnode has no copy yet. At
+positions below any place of a log it has a part of one: the position counts the publications of ranges. The dataset's
+facts say what the copy saw, so that whoever follows the log leaves out what the copy has.
 """
 
 from collections.abc import Mapping
@@ -11,8 +12,16 @@ from typing import Any, Final
 from gobblin_assets.errors import CorruptionError, RejectedError
 from gobblin_assets.model.state import DatasetState
 from gobblin_assets.sources.jdbc.names import TableName
+from gobblin_assets.sources.postgres_log.copy_ranges import (
+    PartialCopy,
+    SeenRanges,
+    parse_partial,
+    parse_ranges,
+    say_progress,
+    single_range,
+)
 from gobblin_assets.sources.postgres_log.pgoutput import write_lsn
-from gobblin_assets.sources.postgres_log.seen_transactions import SeenTransactions, parse_seen
+from gobblin_assets.sources.postgres_log.seen_transactions import parse_seen
 from gobblin_assets.sources.postgres_log.server_state import (
     APPLICATION,
     LogServerState,
@@ -27,6 +36,11 @@ LOG_FACT: Final = "postgres_log"
 VERSION_MIN: Final = 140_000
 TO_COPY: Final = 0
 """The position of a vnode without a copy."""
+
+PLACE_MIN: Final = 1 << 20
+"""A log begins no earlier: its first segment, of 1 MiB at least, is left out."""
+
+_PARTIAL: Final = "copying"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +57,9 @@ class LogPlace:
 class TableStart:
     """What a reader of the slot must know of one table, or of the messages of one prefix (``table`` None).
 
-    ``seen``: what its copy has, if it has one.
+    ``seen``: what its copy has, if it has one; ``partial``: what there is of a copy that is not whole. ``kept``: the
+    dataset's fact, as it stays while a copy is made. ``whole``: the newest copy that is whole. ``range_rows``: of a
+    copy in ranges.
     """
 
     urn: str
@@ -54,9 +70,13 @@ class TableStart:
     copy: int
     position: int
     key: tuple[str, ...] | None
-    seen: SeenTransactions | None
+    seen: SeenRanges | None
+    partial: PartialCopy | None
+    kept: Mapping[str, object]
+    whole: int | None
     place: LogPlace
     is_copied_first: bool
+    range_rows: int
 
 
 def vnode_of(name: str, copy: int) -> str:
@@ -85,7 +105,7 @@ def find_last_copy(name: str, state: DatasetState) -> int | None:
 
 
 def write_facts(
-    place: LogPlace, copy: int, *, key: tuple[str, ...] | None, seen: SeenTransactions | None
+    place: LogPlace, copy: int, *, key: tuple[str, ...] | None, seen: SeenRanges | None
 ) -> Mapping[str, object]:
     """What the dataset keeps. ``key`` None: rows are told apart by all of their columns."""
     fact: dict[str, object] = {
@@ -95,7 +115,54 @@ def write_facts(
         "copy": copy,
         "key": None if key is None else list(key),
     }
-    return {LOG_FACT: {**fact, **({} if seen is None else {"seen": seen.write()})}}
+    if seen is not None:
+        fact |= {"seen": seen.seen[0].write()} if seen.column is None else {"ranges": seen.write()}
+    return {LOG_FACT: fact}
+
+
+def write_partial_facts(start: TableStart, position: int, partial: PartialCopy) -> Mapping[str, object]:
+    """What the dataset keeps while a copy is made: what it kept before, and how far the copy is.
+
+    ``position``: of the publication that ends here.
+    """
+    place = start.place
+    said = {
+        "system_id": place.system_id,
+        "timeline": place.timeline,
+        "slot": place.slot,
+        "copy": start.copy,
+        "whole": start.whole,
+        "position": position,
+        **partial.write(),
+    }
+    return {LOG_FACT: {**start.kept, _PARTIAL: said}}
+
+
+def find_progress(state: DatasetState) -> str | None:
+    """How far a copy is that is not whole; for people."""
+    found = _find_partial(state)
+    if found is None:
+        return None
+    ranges = parse_partial(found).ranges
+    return say_progress(ranges.seen, ranges.count)
+
+
+def _find_partial(state: DatasetState) -> Mapping[str, Any] | None:
+    fact = state.source_facts.get(LOG_FACT)
+    found = fact.get(_PARTIAL) if isinstance(fact, Mapping) else None
+    return found if isinstance(found, Mapping) else None
+
+
+def _find_whole_copy(name: str, state: DatasetState) -> int | None:
+    numbers = [
+        copy_of(vnode)
+        for (vnode, _partition), key in state.keys.items()
+        if vnode.startswith(f"{name}:")
+        and key.watermark is not None
+        and isinstance(key.watermark.value, int)
+        and key.watermark.value >= PLACE_MIN
+    ]
+    return max(numbers, default=None)
 
 
 def find_row_key(table: PublishedTable) -> tuple[str, ...] | None:
@@ -168,13 +235,19 @@ def require_table(urn: str, name: TableName, publication: str, found: Publicatio
 
 @dataclass(frozen=True, slots=True)
 class StartDecision:
-    """``watermark`` None: nothing of the copy is recorded. ``key`` as ``find_row_key`` has it."""
+    """``watermark`` None: nothing of the copy is recorded. ``key`` as ``find_row_key`` has it.
+
+    ``kept``, ``whole``, ``partial``: as a ``TableStart`` has them.
+    """
 
     copy: int
     watermark: int | None
     key: tuple[str, ...] | None
-    seen: SeenTransactions | None
+    seen: SeenRanges | None
     facts: Mapping[str, object]
+    kept: Mapping[str, object]
+    whole: int | None
+    partial: PartialCopy | None = None
 
 
 def decide_start(
@@ -195,20 +268,34 @@ def decide_start(
     position = None if watermark is None else watermark.value
     if position is not None and not isinstance(position, int):
         raise CorruptionError(f"{urn}: its position is {position!r}")
+    facts = state.source_facts.get(LOG_FACT)
+    facts = facts if isinstance(facts, Mapping) else {}
+    kept = {name: each for name, each in facts.items() if name != _PARTIAL}
+    whole = _find_whole_copy(name, state)
     if position is None or position == TO_COPY:
         _require_slot_is_ours(slot, place)
-        return StartDecision(copy, position, key, None, write_facts(place, copy, key=key, seen=None))
-    facts = state.source_facts.get(LOG_FACT)
-    if not isinstance(facts, Mapping):
+        new = write_facts(place, copy, key=key, seen=None)
+        return StartDecision(copy, position, key, None, new, kept, whole)
+    if position < PLACE_MIN:
+        said = _find_partial(state)
+        if said is None or (said.get("copy"), said.get("position")) != (copy, position):
+            raise CorruptionError(f"{urn} has {position} publications of its copy {copy}, and no fact of it")
+        partial = parse_partial(said)
+        _require_same_log(urn, partial.place, said, server, slot, place)
+        return StartDecision(copy, position, key, None, {LOG_FACT: facts}, kept, whole, partial)
+    if not facts:
         raise CorruptionError(f"{urn} has the position {write_lsn(position)} and no fact {LOG_FACT}")
     _require_same_log(urn, position, facts, server, slot, place)
-    was, seen = facts.get("key"), facts.get("seen")
+    was, seen, ranges = facts.get("key"), facts.get("seen"), facts.get("ranges")
+    found = None if ranges is None else parse_ranges(ranges)
     return StartDecision(
         copy,
         position,
         None if was is None else tuple(map(str, was)),
-        None if seen is None else parse_seen(str(seen)),
+        found if seen is None else single_range(parse_seen(str(seen))),
         {LOG_FACT: facts},
+        kept,
+        whole,
     )
 
 

@@ -27,11 +27,12 @@ TABLE_KEY: Final = b"table"
 COPY_KEY: Final = b"copy"
 COPIED_KEY: Final = b"copied"
 IDENTITY_KEY: Final = b"key"
+LOST_KEY: Final = b"lost"
 """Of the metadata of a batch's schema: the table as ``table_to_json`` writes it, and the number of the copy.
 
-Changes also have JSON of the columns that told rows apart when the table was copied, or of null. Copied rows have JSON
-of ``lsn``, where the stream behind the copy begins, ``at``, in microseconds since 1970, and ``begins``: the batch has
-no row, and stands before those of a copy.
+Changes also have JSON of the columns that told rows apart when the table was copied, or of null; and why no more of
+them can be told, once that is so. Copied rows have JSON of ``lsn``, where the stream behind the copy begins, ``at``, in
+microseconds since 1970, and ``begins``: the batch has no row, and stands before those of a copy.
 """
 
 CHANGE_COLUMNS: Final[Mapping[str, str]] = MappingProxyType({
@@ -133,6 +134,16 @@ def require_key(table: LoggedTable, key: Sequence[str] | None, *, urn: str) -> N
     said, was = (", ".join(sorted(names)) or "all of their columns" for names in (now, key or ()))
     raise RejectedError(
         f"rows of {table.label} were told apart by {was}, and are by {said} now",
+        field=f"datasets[{urn}]",
+        hint=f"Copy the table again, behind what is published: gobblin-assets sink recopy JOB --dataset {urn}.",
+        table=table.label,
+    )
+
+
+def refuse_lost(table: LoggedTable, why: str, *, urn: str) -> RejectedError:
+    """For changes that fit only some of the ranges in which the table was copied."""
+    return RejectedError(
+        f"{table.label} changed between the ranges of its copy: {why}",
         field=f"datasets[{urn}]",
         hint=f"Copy the table again, behind what is published: gobblin-assets sink recopy JOB --dataset {urn}.",
         table=table.label,

@@ -30,6 +30,12 @@ class PostgresLogSourceSpec(LogSourceSpec):
         True, description="Begin with a copy of what each table holds already. false: only what changes from now on."
     )
 
+    copy_rows: int = Field(
+        1_000_000,
+        ge=1,
+        description="A copy of a table with more rows is published in ranges of about so many, by its integer key.",
+    )
+
     @property
     def is_one_stream(self) -> bool:
         return True

@@ -10,12 +10,14 @@ from gobblin_assets.sources.epoch_source import CopyPlace, LogStart, RowDecoder,
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.names import TableName, parse_table_name
 from gobblin_assets.sources.postgres_log.log_starts import (
+    PLACE_MIN,
     TO_COPY,
     LogPlace,
     TableStart,
     decide_copy,
     decide_start,
     find_last_copy,
+    find_progress,
     find_row_key,
     name_messages,
     require_server,
@@ -86,17 +88,19 @@ class SlotEpochs:
         table, name = look.table, self._find_name()
         key = None if table is None else find_row_key(table)
         decision = decide_start(urn, name, key, state, look.server, look.slot, look.place)
-        is_copied_first = source.first_copy and table is not None
+        is_copied_first = (source.first_copy or decision.partial is not None) and table is not None
         if state.published_columns is not None and isinstance(self._decoder, TableDecoder):
             self._decoder.learn(state.published_columns)
         vnode = vnode_of(name, decision.copy)
         position = TO_COPY if decision.watermark is None else decision.watermark
         notes = []
-        if position == TO_COPY:
+        if position < PLACE_MIN:
             if table is not None:
                 # Here, one table is refused; in the midst of the stream it would stop the others as well.
                 require_copyable(self._connection, table, self._dataset.casts, urn)
             notes.append(f"is copied first (copy {decision.copy})" if is_copied_first else "begins without a copy")
+        if decision.partial is not None:
+            notes.append(f"its copy goes on behind {find_progress(state)}")
         start = TableStart(
             urn=urn,
             vnode=vnode,
@@ -107,8 +111,12 @@ class SlotEpochs:
             position=position,
             key=decision.key,
             seen=decision.seen,
+            partial=decision.partial,
+            kept=decision.kept,
+            whole=decision.whole,
             place=look.place,
             is_copied_first=is_copied_first,
+            range_rows=source.copy_rows,
         )
         return LogStart(
             {vnode: VnodeStart(position, decision.watermark)}, facts=decision.facts, notes=tuple(notes), memory=start
@@ -140,6 +148,8 @@ class SlotEpochs:
         position = None if watermark is None else watermark.value
         if not isinstance(position, int) or position == TO_COPY:
             return CopyPlace(copy, None, None)
+        if position < PLACE_MIN:
+            return CopyPlace(copy, None, None, find_progress(state))
         return CopyPlace(copy, position, write_lsn(position))
 
     def begin_copy(self, state: DatasetState) -> LogStart:

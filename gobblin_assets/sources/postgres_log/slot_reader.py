@@ -5,7 +5,8 @@ the changes of all that committed before it belong to earlier epochs. A barrier 
 where the server has said, between two of them, how far it has sent: never inside of one. All tables are at the same
 place at a barrier, but for those that were cut further on before.
 
-A vnode at position 0 is copied first: its rows are one epoch, which ends where the log is followed from.
+A vnode at position 0 is copied first: its rows are one epoch, which ends where the log is followed from. A big table is
+copied in ranges: each is an epoch, and before the last one the position only counts them.
 
 The slot is confirmed up to what is published of all tables that were ever begun, and no further.
 """
@@ -26,8 +27,15 @@ from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.log_port import NEVER_CUT, Barrier, LogItem, StreamChunk, UpdateVnodeBitmap
 from gobblin_assets.sources.postgres_log.change_gathering import ChangeGathering
 from gobblin_assets.sources.postgres_log.copied_rows import begin_copied_rows, describe_copied_rows
-from gobblin_assets.sources.postgres_log.log_starts import TO_COPY, TableStart, copy_of, write_facts
-from gobblin_assets.sources.postgres_log.seen_transactions import SeenTransactions
+from gobblin_assets.sources.postgres_log.copy_ranges import PartialCopy, SeenRanges
+from gobblin_assets.sources.postgres_log.log_starts import (
+    PLACE_MIN,
+    TO_COPY,
+    TableStart,
+    copy_of,
+    write_facts,
+    write_partial_facts,
+)
 from gobblin_assets.sources.postgres_log.server_state import find_kept_end, find_slot, log_families, open_log_session
 from gobblin_assets.sources.postgres_log.table_copy import TableCopy
 from gobblin_assets.sources.postgres_log.walsender import Walsender, drop_slot, end_other_reader, make_slot
@@ -45,15 +53,16 @@ _EPOCH_START: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 @dataclass(slots=True)
 class _TableVnode:
-    """``cut``: the place of the last barrier. ``seen``: what its copy has."""
+    """``cut``: the place of the last barrier. ``seen``: what its copy has, ``partial``: what there is of it."""
 
     start: TableStart
     cut: int
-    seen: SeenTransactions | None
+    seen: SeenRanges | None
+    partial: PartialCopy | None
 
     @property
     def is_to_copy(self) -> bool:
-        return self.cut == TO_COPY
+        return self.cut < PLACE_MIN
 
 
 class SlotReader:
@@ -107,7 +116,9 @@ class SlotReader:
             start = self._starts.get(vnode)
             if start is None:
                 raise CorruptionError(f"the reader of a slot was not told of {vnode!r}", vnode=vnode)
-            self._vnodes[vnode] = _TableVnode(start, position, start.seen)
+            if start.partial is not None and start.position != position:
+                raise RetryableError(f"{start.urn}: its copy is further than when its start was looked for")
+            self._vnodes[vnode] = _TableVnode(start, position, start.seen, start.partial)
             # The stream has passed the vnode's place, or will pass it with rows of others behind it.
             self._is_moved = True
         if self._copy is not None and self._copy[0] not in self._vnodes:
@@ -141,7 +152,7 @@ class SlotReader:
             table = vnode.rpartition(":")[0]
             newest[table] = max(newest.get(table, (0, 0)), (copy_of(vnode), position))
         released = min((position for _copy, position in newest.values()), default=0)
-        if released > self._released:
+        if released > max(self._released, PLACE_MIN):
             self._released, self._confirm_at = released, 0.0
 
     def measure_lag(self) -> Mapping[str, int]:
@@ -159,22 +170,24 @@ class SlotReader:
 
     def _step_copy(self) -> Iterator[LogItem]:
         vnode = next(vnode for vnode, each in self._vnodes.items() if each.is_to_copy)
-        start = self._vnodes[vnode].start
+        each = self._vnodes[vnode]
+        start = each.start
         if self._copy is None:
             # The stream would end meanwhile, since nobody reads it; what it has given is read again.
             self._require_quiet()
             self._end_stream()
             if not self._make_ready():
                 return
-            self._copy = vnode, TableCopy(self._connection, start)
+            self._copy = vnode, TableCopy(self._connection, start, each.partial)
             self._copy_is_begun = False
         found = self._copy[1].step() if start.is_copied_first else None
         if isinstance(found, str):
             self._tell(f"{start.urn}: the copy {found}")
             return
-        if start.is_copied_first and start.copy > 1 and not self._copy_is_begun:
+        if start.is_copied_first and not self._copy_is_begun:
             self._copy_is_begun = True
-            yield self._chunk(vnode, begin_copied_rows(self._copy[1].source, start.copy))
+            if self._copy[1].source.is_first and (start.copy > 1 or each.cut > TO_COPY):
+                yield self._chunk(vnode, begin_copied_rows(self._copy[1].source, start.copy))
         if found is None:
             yield self._end_epoch_of_copy(vnode, start)
         else:
@@ -191,10 +204,13 @@ class SlotReader:
         reach(Failpoint.COPY_READ)
         self._end_copy()
         each = self._vnodes[vnode]
-        each.cut = self._find_end() if source is None else source.place
-        each.seen = None if source is None else source.seen
-        facts = write_facts(start.place, start.copy, key=start.key, seen=each.seen)
         self._is_moved = True
+        if source is not None and not source.partial.ranges.is_whole:
+            each.cut, each.partial = each.cut + 1, source.partial
+            return self._barrier({vnode: each.cut}, {vnode: write_partial_facts(start, each.cut, source.partial)})
+        each.cut = self._find_end() if source is None else source.partial.place
+        each.seen = None if source is None else source.partial.ranges
+        facts = write_facts(start.place, start.copy, key=start.key, seen=each.seen)
         return self._barrier({vnode: each.cut}, {vnode: facts})
 
     def _find_end(self) -> int:
@@ -214,7 +230,7 @@ class SlotReader:
             found = find_slot(session, slot)
             if found is not None and found.wal_status != "lost":
                 return True
-            if followed := [vnode for vnode, each in self._vnodes.items() if not each.is_to_copy]:
+            if followed := [vnode for vnode, each in self._vnodes.items() if each.cut != TO_COPY]:
                 raise RetryableError(f"the slot {slot} is gone, and {followed[0]} was followed by it")
             if found is not None:
                 end_other_reader(session, slot)

@@ -4,20 +4,24 @@ First the place is taken from which the log will be followed. Then all transacti
 committed before that place is seen by every later snapshot, also if its commit was acknowledged late (a commit that
 waits for a standby is in the log, and not yet seen). Then the snapshot is taken, and with it the list of transactions
 that it saw. What comes behind the place and is on the list is left out of the log; nothing else is.
+
+A big table is copied in ranges of its key, each by a ``TableCopy`` of its own. They share the place of the first one:
+what a later snapshot does not see has committed behind it as well. Between them, nobody keeps the table as it is: if it
+was emptied, written anew, or defined otherwise meanwhile, the copy begins anew.
 """
 
 import datetime as dt
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import adbc_driver_manager as adbc
 import psycopg
 import pyarrow as pa
 
-from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
+from gobblin_assets.errors import CorruptionError, GobblinError, RejectedError, RetryableError
 from gobblin_assets.rows.arrow_types import arrow_schema
 from gobblin_assets.rows.read_ahead import reading_ahead
 from gobblin_assets.sources.jdbc.catalog import Selected
@@ -29,11 +33,18 @@ from gobblin_assets.sources.jdbc.postgres import plan_conninfo
 from gobblin_assets.sources.jdbc.postgres_arrow import ReaderConnections, convert_batch
 from gobblin_assets.sources.jdbc.postgres_tables import find_tables
 from gobblin_assets.sources.jdbc.postgres_types import find_problem, suggest_cast, write_read
-from gobblin_assets.sources.postgres_log.log_starts import TableStart
+from gobblin_assets.sources.postgres_log.copy_ranges import KeyRange, PartialCopy, SeenRanges
+from gobblin_assets.sources.postgres_log.log_starts import TableStart, find_row_key
 from gobblin_assets.sources.postgres_log.logged_table import LoggedColumn, LoggedReading, LoggedTable, list_readings
 from gobblin_assets.sources.postgres_log.pgoutput import parse_lsn
-from gobblin_assets.sources.postgres_log.seen_transactions import SeenTransactions, read_snapshot
-from gobblin_assets.sources.postgres_log.server_state import PublishedTable, log_families, open_log_session
+from gobblin_assets.sources.postgres_log.range_planning import TablePlan, plan_ranges
+from gobblin_assets.sources.postgres_log.seen_transactions import read_snapshot
+from gobblin_assets.sources.postgres_log.server_state import (
+    PublishedTable,
+    find_publication,
+    log_families,
+    open_log_session,
+)
 
 _WAIT_S: Final = 0.2
 _AHEAD: Final = 4
@@ -55,21 +66,39 @@ _FLUSHED: Final = "SELECT pg_current_wal_flush_lsn() >= %s::pg_lsn"
 
 @dataclass(frozen=True, slots=True)
 class CopiedFrom:
-    """``place``: where the log is followed from behind the copy. ``table``: as the copy has it, ``schema`` its rows."""
+    """``partial``: what there is with these rows. ``table``: as the copy has it, ``schema`` its rows.
 
-    place: int
-    seen: SeenTransactions
+    ``is_first``: the rows of no range before them belong to the copy.
+    """
+
+    partial: PartialCopy
     at: dt.datetime
     table: LoggedTable
     schema: pa.Schema
+    is_first: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Snapshot:
+    """What is read: under a snapshot by its exported name, until the server's log ends there."""
+
+    name: str
+    until: str
+    source: CopiedFrom
+    query: "_CopyQuery"
+    range: KeyRange | None
 
 
 class TableCopy:
-    """One copy. ``step`` until it gives no more; then ``source`` says what it was. Errors are families."""
+    """One copy, or its next range. ``step`` until it gives no more; then ``source`` says what it was.
 
-    def __init__(self, connection: JdbcConnection, start: TableStart) -> None:
+    Errors are families. ``partial``: what was published of it; None: nothing.
+    """
+
+    def __init__(self, connection: JdbcConnection, start: TableStart, partial: PartialCopy | None = None) -> None:
         self._connection = connection
         self._start = start
+        self._partial = partial
         self._steps = self._run()
         self._source: CopiedFrom | None = None
 
@@ -93,41 +122,88 @@ class TableCopy:
             with log_families(self._connection):
                 session = stack.enter_context(psycopg.connect(**plan_conninfo(self._connection), autocommit=True))
                 session.execute(_NO_TIMEOUTS)
-                # In this order: whatever has committed before the place has a lower number.
-                (place,) = _one(session, _PLACE)
-                (before,) = _one(session, _NEXT_XID)
-            while (xmin := self._ask(session, _XMIN)) < before:
-                yield f"waits for transactions that were running, the oldest is {xmin}"
-                time.sleep(_WAIT_S)
-            with log_families(self._connection):
-                session.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-                session.read_only = True
-                session.autocommit = False
-                snapshot, seen, until, at = _one(session, _SNAPSHOT)
-                table, query = self._lay_out(session)
-            schema = arrow_schema([(each.name, each.held_as) for each in query.selected])
-            self._source = CopiedFrom(
-                parse_lsn(place), read_snapshot(seen, parse_lsn(until)), at.astimezone(dt.UTC), table, schema
-            )
-            yield from self._read(snapshot, query, schema)
-            with log_families(self._connection):
-                session.rollback()
-                session.autocommit = True
+            taken = None if self._partial is None else self._take(session, self._partial)
+            if taken is None:
+                if self._partial is not None:
+                    self._end_transaction(session)
+                    yield "begins anew: the table was changed as a whole, or emptied, since its last range"
+                place = yield from self._find_place(session)
+                taken = self._take(session, None, place)
+            if taken is None:
+                raise AssertionError("a copy that begins fits itself")
+            self._source = taken.source
+            yield from self._read(taken.name, taken.query, taken.source.schema, taken.range)
+            self._end_transaction(session)
             # What the copy saw and the server has not kept could be lost with it, and would never be in the log.
-            while not self._ask(session, _FLUSHED, [until]):
+            while not self._ask(session, _FLUSHED, [taken.until]):
                 yield "waits for the server to keep what was copied"
                 time.sleep(_WAIT_S)
+
+    def _find_place(self, session: "psycopg.Connection[Any]") -> "Generator[str, None, int]":
+        """What has committed before the place is seen by each snapshot that is taken from now on."""
+        with log_families(self._connection):
+            # In this order: whatever has committed before the place has a lower number.
+            (place,) = _one(session, _PLACE)
+            (before,) = _one(session, _NEXT_XID)
+        while (xmin := self._ask(session, _XMIN)) < before:
+            yield f"waits for transactions that were running, the oldest is {xmin}"
+            time.sleep(_WAIT_S)
+        found = parse_lsn(place)
+        if self._partial is not None and found <= self._partial.place:
+            raise CorruptionError(f"the log ends at {place}, before the place of a copy that was begun")
+        return found
+
+    def _take(
+        self, session: "psycopg.Connection[Any]", partial: PartialCopy | None, place: int = 0
+    ) -> _Snapshot | None:
+        """A snapshot, and what is to be read under it; None: it does not go on with what there is."""
+        with log_families(self._connection):
+            session.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            session.read_only = True
+            session.autocommit = False
+            name, seen, until, at = _one(session, _SNAPSHOT)
+            published = self._find_published(session)
+            table, query = self._lay_out(session, published)
+            plan = self._plan(session, published, table, partial)
+        if partial is None:
+            partial = PartialCopy(place, plan.shape, SeenRanges(plan.column, plan.bounds, ()))
+        elif partial.shape != plan.shape:
+            return None
+        ranges = partial.ranges
+        source = CopiedFrom(
+            replace(partial, ranges=ranges.add(read_snapshot(seen, parse_lsn(until)))),
+            at.astimezone(dt.UTC),
+            table,
+            arrow_schema([(each.name, each.held_as) for each in query.selected]),
+            is_first=not ranges.seen,
+        )
+        return _Snapshot(name, until, source, query, ranges.next_range)
+
+    def _end_transaction(self, session: "psycopg.Connection[Any]") -> None:
+        with log_families(self._connection):
+            session.rollback()
+            session.autocommit = True
 
     def _ask(self, session: "psycopg.Connection[Any]", sql: str, arguments: Sequence[Any] | None = None) -> Any:
         with log_families(self._connection):
             (found,) = _one(session, sql, arguments)
         return found
 
-    def _lay_out(self, session: "psycopg.Connection[Any]") -> "tuple[LoggedTable, _CopyQuery]":
-        start, published = self._start, self._start.table
-        if published is None:
+    def _find_published(self, session: "psycopg.Connection[Any]") -> PublishedTable:
+        """The table as the publication has it now: it may be another one than when the start was looked for."""
+        start = self._start
+        if start.table is None:
             raise AssertionError(f"{start.urn}: messages are not copied")
-        table, readings = lay_out_table(session, published, start.casts, urn=start.urn)
+        found = find_publication(session, start.place.publication)
+        table = None if found is None else found.tables.get(start.table.name)
+        if table is None or find_row_key(table) != start.key:
+            raise RetryableError(f"{start.urn}: its table has another key than a moment ago, or is not published")
+        return table
+
+    def _lay_out(
+        self, session: "psycopg.Connection[Any]", published: PublishedTable
+    ) -> "tuple[LoggedTable, _CopyQuery]":
+        table, readings = lay_out_table(session, published, self._start.casts, urn=self._start.urn)
         columns, dialect = table.columns, PostgresDialect()
         selected = []
         for number, (column, reading) in enumerate(zip(columns, readings, strict=True)):
@@ -147,10 +223,22 @@ class TableCopy:
             )
         return table, _CopyQuery(tuple(selected), _write_query(dialect, published, selected))
 
-    def _read(self, snapshot: str, query: "_CopyQuery", schema: pa.Schema) -> "Generator[pa.RecordBatch]":
+    def _plan(
+        self,
+        session: "psycopg.Connection[Any]",
+        published: PublishedTable,
+        table: LoggedTable,
+        partial: PartialCopy | None,
+    ) -> TablePlan:
+        rows = self._start.range_rows if partial is None else None
+        return plan_ranges(session, published, table, range_rows=rows)
+
+    def _read(
+        self, snapshot: str, query: "_CopyQuery", schema: pa.Schema, keys: KeyRange | None
+    ) -> "Generator[pa.RecordBatch]":
         readers = ReaderConnections(self._connection, _list_reader_statements(snapshot))
         try:
-            with readers.take() as reader, reader.read(query.sql) as (batches, interrupt):
+            with readers.take() as reader, reader.read(query.write(keys)) as (batches, interrupt):
                 converted = (convert_batch(batch, schema) for batch in batches)
                 with reading_ahead(converted, ahead=_AHEAD) as coming:
                     try:
@@ -177,6 +265,14 @@ class TableCopy:
 class _CopyQuery:
     selected: tuple[Selected, ...]
     sql: str
+
+    def write(self, keys: KeyRange | None) -> str:
+        """``sql`` ends with a condition."""
+        if keys is None:
+            return self.sql
+        column = PostgresDialect().quote(keys.column)
+        low = "" if keys.low is None else f" AND {column} >= {keys.low}"
+        return f"{self.sql}{low}" + ("" if keys.high is None else f" AND {column} < {keys.high}")
 
 
 def lay_out_table(
@@ -229,8 +325,8 @@ def _list_reader_statements(snapshot: str) -> Sequence[str]:
 
 def _write_query(dialect: PostgresDialect, table: PublishedTable, selected: Sequence[Selected]) -> str:
     shown = ", ".join(f"{each.expression} AS {dialect.quote(f'c{number}')}" for number, each in enumerate(selected))
-    condition = "" if table.row_filter is None else f" WHERE {table.row_filter}"
-    return f"SELECT {shown} FROM {write_table(dialect, table.name)}{condition}"
+    condition = "true" if table.row_filter is None else f"({table.row_filter})"
+    return f"SELECT {shown} FROM {write_table(dialect, table.name)} WHERE {condition}"
 
 
 def _one(session: "psycopg.Connection[Any]", sql: str, arguments: Sequence[Any] | None = None) -> tuple[Any, ...]:

@@ -24,11 +24,13 @@ from gobblin_assets.sources.postgres_log.logged_table import (
     COPIED_KEY,
     COPY_KEY,
     IDENTITY_KEY,
+    LOST_KEY,
     TABLE_KEY,
     LoggedTable,
     list_readings,
     own_columns_last,
     parse_table,
+    refuse_lost,
     require_key,
 )
 from gobblin_assets.sources.postgres_log.tuple_columns import OPS, RowTuples, parse_tuples
@@ -102,6 +104,8 @@ class TableDecoder:
         layout = self._find_layout(_get(metadata, TABLE_KEY))
         if IDENTITY_KEY in metadata:
             require_key(layout.table, json.loads(metadata[IDENTITY_KEY]), urn=self._urn)
+        if LOST_KEY in metadata:
+            raise refuse_lost(layout.table, metadata[LOST_KEY].decode(), urn=self._urn)
         copy = _read_copy(_get(metadata, COPY_KEY))
         if COPIED_KEY in metadata:
             rows = _decode_copied(records, layout, copy, metadata[COPIED_KEY])

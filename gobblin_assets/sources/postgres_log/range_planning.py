@@ -1,0 +1,62 @@
+"""Whether a table is copied in ranges, and where they begin; and what tells that it is another table than before."""
+
+import hashlib
+import json
+import math
+from dataclasses import dataclass
+from typing import Any, Final
+
+import psycopg
+
+from gobblin_assets.errors import RetryableError
+from gobblin_assets.sources.jdbc.dialect import write_table
+from gobblin_assets.sources.jdbc.dialects.postgres import PostgresDialect
+from gobblin_assets.sources.postgres_log.copy_ranges import split_range
+from gobblin_assets.sources.postgres_log.logged_table import LoggedTable, table_to_json
+from gobblin_assets.sources.postgres_log.server_state import PublishedTable
+
+_NUMBERS: Final = frozenset({"int2", "int4", "int8"})
+# As the snapshot has it, and now. Of a table with partitions, there is none.
+_STORAGE: Final = """
+    SELECT c.relfilenode::bigint, coalesce(pg_relation_filenode(c.oid), 0)::bigint
+      FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+     WHERE n.nspname = %s AND c.relname = %s"""
+
+
+@dataclass(frozen=True, slots=True)
+class TablePlan:
+    """``shape`` as a ``PartialCopy`` has it, ``column`` and ``bounds`` as ``SeenRanges``."""
+
+    shape: str
+    column: str | None = None
+    bounds: tuple[int, ...] = ()
+
+
+def plan_ranges(
+    session: "psycopg.Connection[Any]", published: PublishedTable, table: LoggedTable, *, range_rows: int | None
+) -> TablePlan:
+    """``table``: as the session's snapshot has it. ``range_rows`` None: only its shape is wanted.
+
+    RetryableError if the table was written anew since the snapshot, which sees nothing of it then.
+    """
+    dialect = PostgresDialect()
+    name = write_table(dialect, published.name)
+    # From here on until the end of the transaction, nobody empties the table, or writes it anew.
+    session.execute(f"SELECT FROM {name} LIMIT 0".encode())
+    ((seen, now),) = session.execute(_STORAGE.encode(), [table.schema, table.table]).fetchall()
+    if seen != now:
+        raise RetryableError(f"{table.label} was emptied or written anew as its copy began")
+    shape = json.dumps([seen, table_to_json(table), published.row_filter, published.key])
+    digest = hashlib.sha256(shape.encode()).hexdigest()
+    key = next((each for each in table.columns if published.key and each.name == published.key[0]), None)
+    if range_rows is None or not seen or key is None or key.type.name not in _NUMBERS:
+        return TablePlan(digest)
+    condition = "true" if published.row_filter is None else f"({published.row_filter})"
+    ((explained,),) = session.execute(f"EXPLAIN (FORMAT JSON) SELECT FROM {name} WHERE {condition}".encode()).fetchall()
+    parts = math.ceil(explained[0]["Plan"]["Plan Rows"] / range_rows)
+    if parts == 1:
+        return TablePlan(digest)
+    column = dialect.quote(key.name)
+    ((low, high),) = session.execute(f"SELECT min({column}), max({column}) FROM {name}".encode()).fetchall()
+    bounds = () if low is None else split_range(low, high, parts)
+    return TablePlan(digest, key.name if bounds else None, bounds)

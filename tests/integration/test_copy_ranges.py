@@ -1,0 +1,196 @@
+"""Big tables are copied in ranges of their key, each of a snapshot of its own, while they are written to."""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.failpoints import Failpoint, install
+from gobblin_assets.rows.current_reader import read_current
+from gobblin_assets.sources.postgres_log.log_starts import LOG_FACT
+from tests.support.changed_tables import JOB, ChangedTables, ShopWriting, log_variables
+from tests.support.command_lake import invoke
+from tests.support.postgres import Database
+
+
+@pytest.fixture
+def tables(
+    tmp_path: Path, source_database: Database, engine: Engine, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[ChangedTables]:
+    monkeypatch.setenv("GOBBLIN_DATABASE_URL", database_url)
+    monkeypatch.setenv("GOBBLIN_HOME", str(tmp_path / "home"))
+    made = ChangedTables(tmp_path, source_database, engine, ["orders", "notes"], source={"copy_rows": 250})
+    made.do(
+        "CREATE TABLE orders (id bigint PRIMARY KEY, customer text, amount numeric(12, 2), at timestamptz)",
+        "CREATE TABLE notes (id int PRIMARY KEY, body text, n int)",
+        "ALTER TABLE notes ALTER COLUMN body SET STORAGE EXTERNAL",
+        "CREATE PUBLICATION lake FOR TABLE orders, notes",
+        "INSERT INTO orders SELECT n, 'c' || n, n / 7.0, now() FROM generate_series(1, 1000) n",
+        "INSERT INTO notes SELECT n, repeat('x', 3000), n FROM generate_series(1, 20) n",
+    )
+    made.do("ANALYZE orders", "ANALYZE notes")
+    with log_variables(made, monkeypatch):
+        yield made
+
+
+@contextmanager
+def between_ranges(*acts: Callable[[], None]) -> Iterator[list[int]]:
+    """Before the publication of the first range comes the first act, and so on. How many ranges were read."""
+    reached, left = [0], list(acts)
+
+    def reach(point: Failpoint) -> None:
+        if point is Failpoint.COPY_READ:
+            reached[0] += 1
+            if left:
+                left.pop(0)()
+
+    with install(reach):
+        yield reached
+
+
+def fact_of(tables: ChangedTables, table: str) -> Any:
+    return tables.facts_of(table)[LOG_FACT]
+
+
+def ops_of(tables: ChangedTables, table: str) -> "Counter[str]":
+    return Counter(tables.log_of(table)["_op"].to_pylist())
+
+
+def run(tables: ChangedTables, *acts: Callable[[], None]) -> list[int]:
+    with between_ranges(*acts) as reached, tables.working():
+        tables.await_published("orders")
+    return reached
+
+
+def doing(tables: ChangedTables, *statements: str) -> Callable[[], None]:
+    return lambda: tables.do(*statements)
+
+
+def test_each_range_is_published_by_itself_and_changes_meanwhile_are_told_once(tables: ChangedTables) -> None:
+    """Before range 1 of 4 is published, its snapshot is over: what comes then is seen by the later ones alone."""
+    reached = run(
+        tables,
+        doing(
+            tables,
+            "UPDATE orders SET customer = 'first' WHERE id = 1",
+            "UPDATE orders SET customer = 'last' WHERE id = 999",
+            "UPDATE orders SET id = 5000 WHERE id = 2",
+            "DELETE FROM orders WHERE id IN (3, 998)",
+            "INSERT INTO orders VALUES (0, 'new', 1, NULL), (2000, 'new', 1, NULL)",
+        ),
+        doing(tables, "UPDATE orders SET id = -7 WHERE id = 900", "UPDATE orders SET amount = amount + 1"),
+        doing(tables, "UPDATE orders SET id = id + 10000 WHERE id % 100 = 0"),
+    )
+    assert reached == [5]
+    found = fact_of(tables, "orders")["ranges"]
+    assert (found["column"], found["bounds"], len(found["seen"])) == ("id", [251, 501, 751], 4)
+    assert "copying" not in fact_of(tables, "orders")
+    tables.require_same("orders", "id")
+    tables.require_same("notes", "id")
+    log = tables.log_of("orders").to_pylist()
+    moved = Counter((row["_op"], row["id"]) for row in log if row["id"] in (1, 2, 900, -7, 5000, 999))
+    # Where the row came from, the copy has it; where it went, too: what is left is that it is gone from there.
+    assert moved["d", 2] == 1
+    assert moved["c", -7] == 1
+    assert moved["r", 900] == 0
+    assert moved["u", 999] == 0
+    assert moved["r", 5000] == 1
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ["TRUNCATE orders", "INSERT INTO orders SELECT n, 'again', n, NULL FROM generate_series(1, 1000) n"],
+        ["ALTER TABLE orders ALTER COLUMN amount TYPE numeric(14, 2)"],
+        ["ALTER TABLE orders ADD COLUMN more int DEFAULT 7"],
+    ],
+    ids=["emptied", "retyped", "widened"],
+)
+def test_a_table_that_changes_as_a_whole_is_copied_anew(tables: ChangedTables, statements: Sequence[str]) -> None:
+    reached = run(tables, lambda: None, doing(tables, *statements, "DELETE FROM orders WHERE id > 900"))
+    assert any("begins anew" in line for line in tables.said)
+    assert reached[0] > 5
+    assert ops_of(tables, "orders")["t"] == 1
+    tables.require_same("orders", "id")
+
+
+def test_values_that_nobody_has_stop_the_table_until_it_is_copied_again(tables: ChangedTables) -> None:
+    """A row comes into a range that was copied, from one that is copied without it, and its text is not sent."""
+    tables.tables = ["notes"]
+    tables.source = {"copy_rows": 5}
+    with between_ranges(doing(tables, "UPDATE notes SET id = 0 WHERE id = 20")), tables.working():
+        tables.await_said("without its large values")
+    assert any("sink recopy" in line for line in tables.said)
+    assert invoke("sink", "recopy", tables.write_job(), "--all").exit_code == 0
+    with tables.working():
+        tables.await_published("notes")
+    tables.require_same("notes", "id")
+
+
+def test_whole_rows_fill_in_what_is_not_sent_again(tables: ChangedTables) -> None:
+    tables.tables = ["notes"]
+    tables.source = {"copy_rows": 5}
+    tables.do("ALTER TABLE notes REPLICA IDENTITY FULL")
+    with between_ranges(doing(tables, "UPDATE notes SET id = 0 WHERE id = 20")), tables.working():
+        tables.await_published("notes")
+    tables.require_same("notes", "id")
+    assert ops_of(tables, "notes") == {"r": 19, "c": 1}
+
+
+def test_a_worker_goes_on_at_the_next_range_and_files_of_the_others_stay(
+    tables: ChangedTables, spark: Any
+) -> None:
+    class Killed(BaseException):
+        """The process is gone."""
+
+    def end() -> None:
+        raise Killed
+
+    with pytest.raises(Killed):
+        run(tables, lambda: None, lambda: None, doing(tables, "DELETE FROM orders WHERE id < 10"), end)
+    kept = set(tables.paths_of("orders"))
+    assert tables.published_to("orders") == 2
+    assert len(kept) == 2
+    status = json.loads(invoke("sink", "status", tables.write_job(), "--json").output)
+    assert status["datasets"]["public.orders"]["progress"] == "range 2 of 4"
+    with pytest.raises(RejectedError, match="is not complete"):
+        read_current(spark, "public.orders", job=JOB, database=tables.engine)
+    with tables.engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE gobblin.lease SET expires_at = clock_timestamp() - interval '1 second'")
+    assert run(tables)[0] == 3
+    assert any("goes on behind range 2 of 4" in line for line in tables.said)
+    assert kept < set(tables.paths_of("orders"))
+    tables.require_same("orders", "id")
+
+
+def test_a_table_is_copied_in_ranges_again_and_stays_what_it_was_meanwhile(tables: ChangedTables, spark: Any) -> None:
+    run(tables)
+    before = tables.rows_of("orders", ["id"]).total()
+    assert invoke("sink", "recopy", tables.write_job(), "--dataset", "public.orders").exit_code == 0
+    counts = []
+
+    def look() -> None:
+        counts.append(read_current(spark, "public.orders", job=JOB, database=tables.engine).count())
+        tables.do("DELETE FROM orders WHERE id % 50 = 3")
+
+    run(tables, look, look)
+    assert counts == [before, before]
+    tables.require_same("orders", "id")
+    assert read_current(spark, "public.orders", job=JOB, database=tables.engine).count() == before - 20
+
+
+def test_a_busy_table_is_exact(tables: ChangedTables) -> None:
+    tables.source = {"copy_rows": 40}
+    with ShopWriting(tables.database, seed=7), tables.working():
+        tables.await_published("orders", "notes")
+    with tables.working():
+        tables.await_published("orders", "notes")
+    assert len(fact_of(tables, "orders")["ranges"]["seen"]) > 4
+    tables.require_same("orders", "id")
+    tables.require_same("notes", "id")
