@@ -42,8 +42,8 @@ def read_current(spark: SparkSession, urn: str, *, job: str, database: Database 
     found = port.find_source(job_name, name, role=Role.DATA)
     if found is None:
         raise refuse_unknown(port, job_name, name)
-    key = _key_of(found, job_name, name)
     whole = _whole_copy_of(found, job_name, name)
+    key = _key_of(found, job_name, name)
     changes = read_found(spark, port, found.files, job_name, name, Role.DATA)
     if whole is not None:
         changes = changes.where(f.col("_copy") <= whole)

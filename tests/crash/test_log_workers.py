@@ -66,6 +66,14 @@ def shop(
             yield LogShop(tables, database_url, audited, writing)
 
 
+@pytest.fixture
+def big_shop(shop: LogShop) -> LogShop:
+    """Its orders are copied in ranges."""
+    shop.tables.source = {"copy_rows": 50}
+    shop.tables.do("ANALYZE orders")
+    return shop
+
+
 def test_every_point_that_a_worker_of_a_slot_reaches_is_killed_here(shop: LogShop) -> None:
     seen: set[Failpoint] = set()
     expected = {*OF_A_SINK, *OF_A_SLOT}
@@ -132,3 +140,20 @@ def test_a_recovery_killed_anywhere_is_completed_by_the_next(
     shop.kill_at(second)
 
     shop.check_exactly_once()
+
+
+@pytest.mark.parametrize(("point", "count"), [(Failpoint.COPY_READ, 4), rare(Failpoint.SEAL_COMMITTED, 3)], ids=str)
+def test_a_killed_copy_goes_on_at_the_next_range(big_shop: LogShop, point: Failpoint, count: int) -> None:
+    """Behind the kill, one range is copied again at most, and what is published of the others stays."""
+    tables = big_shop.tables
+    big_shop.kill_at(point, count)
+    kept = set(tables.paths_of("orders"))
+    done = tables.published_to("orders")
+    # While nobody works, rows move between what is copied and what is not.
+    tables.do("UPDATE orders SET id = -id WHERE id % 60 = 1", "DELETE FROM orders WHERE id % 60 = 2")
+    assert count - 2 <= done <= count - 1
+    big_shop.kill_at(Failpoint.COPY_READ, 2)
+    assert tables.published_to("orders") == count
+    assert kept < set(tables.paths_of("orders"))
+    big_shop.check_exactly_once()
+    assert kept < set(tables.paths_of("orders"))

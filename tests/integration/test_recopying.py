@@ -166,7 +166,13 @@ def test_status_says_how_far_tables_are_and_what_the_server_keeps(tables: Change
     recopy(tables, "--dataset", "public.orders")
     status = status_of(tables)
     assert status["stream"]["status"] is None
-    assert status["datasets"]["public.orders"] == {"copy": 2, "position": None, "lag_bytes": None, "lag_s": None}
+    assert status["datasets"]["public.orders"] == {
+        "copy": 2,
+        "position": None,
+        "lag_bytes": None,
+        "lag_s": None,
+        "progress": None,
+    }
     assert status["datasets"]["public.notes"]["copy"] == 1
     assert "to be copied" in invoke("sink", "status", tables.write_job()).output
 

@@ -93,10 +93,17 @@ def single_range(seen: SeenTransactions) -> SeenRanges:
     return SeenRanges(None, (), (seen,))
 
 
-def split_range(low: int, high: int, parts: int) -> tuple[int, ...]:
-    """Where each part but the first begins, of keys from ``low`` up to ``high``; of few keys there are fewer parts."""
-    count, width = min(parts, RANGES_MAX), high - low + 1
-    return tuple(sorted({low + width * part // count for part in range(1, count)} - {low}))
+def split_keys(steps: Sequence[int], parts: int) -> tuple[int, ...]:
+    """Where each part but the first begins. ``steps``: keys in order, with about as many rows between any two of them.
+
+    Of few keys, there are fewer parts.
+    """
+    count = min(parts, RANGES_MAX)
+    bounds = set()
+    for part in range(1, count):
+        place, rest = divmod(part * (len(steps) - 1), count)
+        bounds.add(steps[place] + (steps[place + 1] - steps[place]) * rest // count)
+    return tuple(sorted(bounds - {steps[0]}))
 
 
 def parse_ranges(said: Any) -> SeenRanges:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,7 +12,8 @@ import psycopg
 from gobblin_assets.errors import RetryableError
 from gobblin_assets.sources.jdbc.dialect import write_table
 from gobblin_assets.sources.jdbc.dialects.postgres import PostgresDialect
-from gobblin_assets.sources.postgres_log.copy_ranges import split_range
+from gobblin_assets.sources.jdbc.names import TableName
+from gobblin_assets.sources.postgres_log.copy_ranges import split_keys
 from gobblin_assets.sources.postgres_log.logged_table import LoggedTable, table_to_json
 from gobblin_assets.sources.postgres_log.server_state import PublishedTable
 
@@ -21,6 +23,10 @@ _STORAGE: Final = """
     SELECT c.relfilenode::bigint, coalesce(pg_relation_filenode(c.oid), 0)::bigint
       FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
      WHERE n.nspname = %s AND c.relname = %s"""
+
+_STEPS: Final = """
+    SELECT histogram_bounds::text::bigint[] FROM pg_stats
+     WHERE schemaname = %s AND tablename = %s AND attname = %s AND NOT inherited"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +62,17 @@ def plan_ranges(
     parts = math.ceil(explained[0]["Plan"]["Plan Rows"] / range_rows)
     if parts == 1:
         return TablePlan(digest)
-    column = dialect.quote(key.name)
-    ((low, high),) = session.execute(f"SELECT min({column}), max({column}) FROM {name}".encode()).fetchall()
-    bounds = () if low is None else split_range(low, high, parts)
+    steps = _list_steps(session, table, key.name)
+    bounds = split_keys(steps, parts) if steps else ()
     return TablePlan(digest, key.name if bounds else None, bounds)
+
+
+def _list_steps(session: "psycopg.Connection[Any]", table: LoggedTable, column: str) -> Sequence[int]:
+    """As ``split_keys`` takes them: by the server's statistics, or else from the least key to the greatest."""
+    found = session.execute(_STEPS.encode(), [table.schema, table.table, column]).fetchall()
+    if found and found[0][0]:
+        return tuple(found[0][0])
+    dialect = PostgresDialect()
+    quoted, name = dialect.quote(column), write_table(dialect, TableName(table.schema, table.table))
+    ((low, high),) = session.execute(f"SELECT min({quoted}), max({quoted}) FROM {name}".encode()).fetchall()
+    return () if low is None else (low, high)

@@ -186,7 +186,10 @@ class SlotReader:
             return
         if start.is_copied_first and not self._copy_is_begun:
             self._copy_is_begun = True
-            if self._copy[1].source.is_first and (start.copy > 1 or each.cut > TO_COPY):
+            is_anew = self._copy[1].source.is_first and each.cut > TO_COPY
+            if is_anew:
+                self._say(f"{start.urn}: the copy begins anew: since its last range the table was changed as a whole")
+            if is_anew or (start.copy > 1 and self._copy[1].source.is_first):
                 yield self._chunk(vnode, begin_copied_rows(self._copy[1].source, start.copy))
         if found is None:
             yield self._end_epoch_of_copy(vnode, start)

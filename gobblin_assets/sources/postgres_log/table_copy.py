@@ -126,7 +126,6 @@ class TableCopy:
             if taken is None:
                 if self._partial is not None:
                     self._end_transaction(session)
-                    yield "begins anew: the table was changed as a whole, or emptied, since its last range"
                 place = yield from self._find_place(session)
                 taken = self._take(session, None, place)
             if taken is None:
