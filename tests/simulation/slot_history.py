@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from gobblin_assets.sources.postgres_log.log_starts import PLACE_MIN
 from tests.models.lane_traces import Transition
 from tests.simulation.sink_history import SinkHistory
 from tests.simulation.slot_world import SlotWorld, simulated_postgres
@@ -67,7 +68,7 @@ def run_lost_history(seed: int, loss: Loss) -> SlotWorld:
     with simulated_postgres():
         try:
             worker = world.start_worker()
-            while not (len(world.marks()) == len(world.postgres.tables) and all(world.marks().values())):
+            while not (len(world.marks()) == len(world.postgres.tables) and min(world.marks().values()) >= PLACE_MIN):
                 worker.go_on(_AFTER)
                 world.db.advance(0.5)
             worker.go_on(world.chance.randint(1, 4 * _AFTER))

@@ -1,11 +1,14 @@
 """Mutants of the reader of a slot: random histories of slots must notice each."""
 
 from collections.abc import Generator
+from dataclasses import replace
 from typing import Any, Final
 
 from gobblin_assets.jobs.sink.sink_lanes import SinkLanes
-from gobblin_assets.sources.postgres_log import slot_reader, table_copy
+from gobblin_assets.sources.postgres_log import change_gathering, slot_reader, table_copy
 from gobblin_assets.sources.postgres_log.change_gathering import ChangeGathering
+from gobblin_assets.sources.postgres_log.copy_ranges import SeenRanges
+from gobblin_assets.sources.postgres_log.range_judging import JudgedChange, judge_change
 from gobblin_assets.sources.postgres_log.seen_transactions import SeenTransactions
 from gobblin_assets.sources.postgres_log.slot_reader import SlotReader
 from gobblin_assets.sources.postgres_log.table_copy import TableCopy
@@ -54,10 +57,42 @@ def _copies_before_the_place(self: TableCopy) -> "Generator[Any]":
 
 
 def _with_place(source: Any, place: int) -> Any:
-    return table_copy.CopiedFrom(place, source.seen, source.at, source.table, source.schema)
+    return replace(source, partial=replace(source.partial, place=place))
 
 
 _RUN: Final = TableCopy._run
+
+
+def _follows_from_the_last_range(self: TableCopy, session: Any, partial: Any, place: int = 0) -> Any:
+    """Each range moves the place from which the log is followed to its own."""
+    taken = _TAKE(self, session, partial, place)
+    if taken is None or partial is None:
+        return taken
+    return replace(taken, source=_with_place(taken.source, table_copy.parse_lsn(taken.until)))
+
+
+def _decides_bounds_anew(self: TableCopy, session: Any, partial: Any, place: int = 0) -> Any:
+    """Whoever goes on with a copy has bounds of its own."""
+    if partial is not None:
+        ranges = partial.ranges
+        moved = tuple(bound + 40 * (number + 1) for number, bound in enumerate(ranges.bounds))
+        partial = replace(partial, ranges=replace(ranges, bounds=moved))
+    return _TAKE(self, session, partial, place)
+
+
+_TAKE: Final = TableCopy._take
+
+
+def _judges_by_the_old_key(payload: bytes, ranges: SeenRanges, verdicts: Any, key_at: int | None) -> Any:
+    """An update that moves a row is left out, or not, as a whole."""
+    found = _JUDGE(payload, ranges, verdicts, key_at)
+    is_moved = payload[:1] == b"U" and payload[5:6] == b"K"
+    if not is_moved:
+        return found
+    return JudgedChange(payload) if found is not None and found.payload[:1] in b"UD" else None
+
+
+_JUDGE: Final = judge_change
 
 
 def _keeps_starts(_self: SinkLanes, _log: Any) -> None:
@@ -82,5 +117,11 @@ IN_SLOT_HISTORIES: Final = (
     Mutant("a new reader does not learn what the last one copied", patched(SinkLanes, "_renew_starts", _keeps_starts)),
     Mutant("a copy does not wait for running transactions", patched(table_copy, "_NEXT_XID", "SELECT 0")),
     Mutant("a copy does not wait for the newest transaction", patched(table_copy, "_NEXT_XID", ONLY_LOOKS)),
+    Mutant("a change is judged by another range's snapshot", patched(SeenRanges, "find_range", lambda *_given: 0)),
+    Mutant("bounds are decided anew", patched(TableCopy, "_take", _decides_bounds_anew)),
+    Mutant(
+        "the log is followed from the last range's place", patched(TableCopy, "_take", _follows_from_the_last_range)
+    ),
+    Mutant("a row's move is left out as a whole", patched(change_gathering, "judge_change", _judges_by_the_old_key)),
     Mutant("a copy is taken before the place", patched(TableCopy, "_run", _copies_before_the_place)),
 )

@@ -5,8 +5,9 @@
     server.fetch(reader, count, at)    messages of transactions in the order of their commits, and how far it has sent
     server.confirm(reader, position)   what lies before it is needed no more, and can't be read again
 
-Its clients go on whenever it is asked for something: they begin, insert, commit and roll back. A commit is in the log
-before others see it. Each row is inserted once, so that a change log is right if it has each committed row once.
+Its clients go on whenever it is asked for something: they begin, insert, change keys, delete, truncate, commit and roll
+back. A commit is in the log before others see it. Each number is given once: a change that is lost or comes twice is
+seen in what the log adds up to.
 """
 
 import datetime as dt
@@ -34,6 +35,19 @@ ONLY_LOOKS: Final = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigin
 
 _NO_TIMEOUT: Final = "SELECT set_config('statement_timeout', %s, false)"
 
+INSERT, MOVE, DELETE, TRUNCATE = "IUDT"
+
+
+@dataclass(frozen=True)
+class SimChange:
+    """``number``: of the row that is there behind it. ``old``: of the one that was there before."""
+
+    kind: str
+    table: str
+    number: int = 0
+    old: int = 0
+
+
 Row = tuple[str, int]
 """A table and a number."""
 
@@ -46,7 +60,7 @@ class SimTransaction:
     """``places``: of its changes in the log. ``commit``: of its commit record."""
 
     xid: int
-    rows: list[Row] = field(default_factory=list)
+    rows: list[SimChange] = field(default_factory=list)
     places: list[int] = field(default_factory=list)
     commit: int = 0
 
@@ -74,7 +88,7 @@ class SimPostgres:
     confirming: Callable[[int], None] = lambda _position: None
     system_id: str = "7000000000000000001"
     timeline: int = 1
-    end: int = 0x1000
+    end: int = 1 << 24
     slot: SimSlot | None = None
     log: list[SimTransaction] = field(default_factory=list)
     snapshots: dict[str, frozenset[int]] = field(default_factory=dict)
@@ -84,7 +98,13 @@ class SimPostgres:
     _next_xid: int = 700
     _newest_ended: int = 699
     _written: int = 0
+    _numbers: list[int] = field(default_factory=list)
+    _present: set[Row] = field(default_factory=set)
+    _held: dict[Row, int] = field(default_factory=dict)
     _starts: dict[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._numbers = self.chance.sample(range(1, self.writes_max + 1), self.writes_max)
 
     # Its clients -----------------------------------------------------------------------------------------
 
@@ -114,14 +134,34 @@ class SimPostgres:
             self._end_a_little(self.chance.choice(list(self._running.values())))
 
     def _write(self, transaction: SimTransaction) -> None:
-        self._written += 1
-        transaction.rows.append((self.chance.choice(self.tables), self._written))
+        """Rows that others change, and tables that others empty, are left alone."""
+        table = self.chance.choice(self.tables)
+        others = [each for each in self._running.values() if each is not transaction]
+        if any(change.kind == TRUNCATE and change.table == table for each in others for change in each.rows):
+            return
+        free = sorted(row for row in self._present if row[0] == table and row not in self._held)
+        deed = self.chance.random()
+        if deed < 0.03 and not any(change.table == table for each in others for change in each.rows):
+            self._held |= dict.fromkeys(free, transaction.xid)
+            change = SimChange(TRUNCATE, table)
+        elif deed < 0.6 or not free:
+            change = SimChange(INSERT, table, self._give_number())
+        else:
+            row = self.chance.choice(free)
+            self._held[row] = transaction.xid
+            is_move = deed < 0.9
+            change = SimChange(MOVE if is_move else DELETE, table, self._give_number() if is_move else 0, row[1])
+        transaction.rows.append(change)
         transaction.places.append(self.end)
         self.end += _STEP
 
+    def _give_number(self) -> int:
+        self._written += 1
+        return self._numbers[self._written - 1]
+
     def _end_a_little(self, transaction: SimTransaction) -> None:
         if not transaction.commit and self.chance.random() < 0.15:
-            del self._running[transaction.xid]
+            self._leave(transaction)
             self._newest_ended = max(self._newest_ended, transaction.xid)
         elif not transaction.commit:
             self._log_commit(transaction)
@@ -139,9 +179,19 @@ class SimPostgres:
         self.log.append(transaction)
 
     def _show(self, transaction: SimTransaction) -> None:
-        del self._running[transaction.xid]
+        self._leave(transaction)
         self._newest_ended = max(self._newest_ended, transaction.xid)
         self._shown.add(transaction.xid)
+        for change in transaction.rows:
+            if change.kind == TRUNCATE:
+                self._present -= {row for row in self._present if row[0] == change.table}
+            self._present.discard((change.table, change.old))
+            if change.number:
+                self._present.add((change.table, change.number))
+
+    def _leave(self, transaction: SimTransaction) -> None:
+        del self._running[transaction.xid]
+        self._held = {row: xid for row, xid in self._held.items() if xid != transaction.xid}
 
     # What happens to it ----------------------------------------------------------------------------------
 
@@ -200,13 +250,25 @@ class SimPostgres:
 
     def read_snapshot(self, name: str, table: str) -> list[int]:
         self.breathe()
-        return sorted(
-            number
-            for each in self.log
-            if each.xid in self.snapshots[name]
-            for of_table, number in each.rows
-            if of_table == table
-        )
+        return sorted(self.rows_by(table, lambda each: each.xid in self.snapshots[name]))
+
+    def plan_copy(self, name: str, table: str) -> tuple[str, tuple[int, ...]]:
+        """What tells the table from a later one, and bounds of ranges, of which each question gets other ones."""
+        self.breathe()
+        changes = [each for of in self.log if of.xid in self.snapshots[name] for each in of.rows if each.table == table]
+        bounds = self.chance.sample(range(1, self.writes_max), self.chance.choice((0, 1, 2, 3)))
+        return str(sum(each.kind == TRUNCATE for each in changes)), tuple(sorted(bounds))
+
+    def rows_by(self, table: str, counts: Callable[[SimTransaction], bool]) -> set[int]:
+        """The numbers that are there behind the transactions that count."""
+        found: set[int] = set()
+        for change in (each for of in self.log if counts(of) for each in of.rows if each.table == table):
+            if change.kind == TRUNCATE:
+                found.clear()
+            found.discard(change.old)
+            if change.number:
+                found.add(change.number)
+        return found
 
     def _say_server(self) -> list[tuple[Any, ...]]:
         return [(self.system_id, 180_000, "logical", False, write_lsn(self.end), f"{self.timeline:08X}{0:016X}", True)]
@@ -311,12 +373,10 @@ class SimPostgres:
         first = transaction.places[0] if transaction.places else transaction.commit
         begin = struct.pack(">cQqI", b"B", transaction.commit, 0, transaction.xid)
         end = struct.pack(">cBQQq", b"C", 0, transaction.commit, transaction.end, 0)
-        told = [
-            (self._write_relation(table), first) for table in sorted({table for table, _number in transaction.rows})
-        ]
+        told = [(self._write_relation(table), first) for table in sorted({change.table for change in transaction.rows})]
         rows = [
-            (_write_insert(self._oid_of(table), number), place)
-            for (table, number), place in zip(transaction.rows, transaction.places, strict=True)
+            (_write_change(self._oid_of(change.table), change), place)
+            for change, place in zip(transaction.rows, transaction.places, strict=True)
         ]
         return [(begin, first), *told, *rows, (end, transaction.end)] if rows else []
 
@@ -328,14 +388,28 @@ class SimPostgres:
         return _FIRST_OID + list(self.tables).index(table)
 
 
-def _write_insert(oid: int, number: int) -> bytes:
+def _write_change(oid: int, change: SimChange) -> bytes:
+    if change.kind == TRUNCATE:
+        return struct.pack(">cIBI", b"T", 1, 0, oid)
+    old = _write_tuple(b"K", change.old) if change.old else b""
+    new = _write_tuple(b"N", change.number) if change.number else b""
+    return struct.pack(">cI", change.kind.encode(), oid) + old + new
+
+
+def _write_tuple(kind: bytes, number: int) -> bytes:
     text = str(number).encode()
-    return struct.pack(">cIcHcI", b"I", oid, b"N", 1, b"t", len(text)) + text
+    return struct.pack(">cHcI", kind, 1, b"t", len(text)) + text
 
 
-def read_insert(payload: bytes) -> int:
-    """The number of the row."""
-    return int(payload[_INSERT_HEAD:])
-
-
-_INSERT_HEAD: Final = struct.calcsize(">cIcHcI")
+def read_change(payload: bytes) -> list[tuple[str, int | None]]:
+    """The letters and numbers of the rows that it means, as a change log has them."""
+    kind, at = chr(payload[0]), 5
+    if kind == TRUNCATE:
+        return [("t", None)]
+    numbers = []
+    while at < len(payload):
+        (size,) = struct.unpack_from(">I", payload, at + 4)
+        numbers.append(int(payload[at + 8 : at + 8 + size]))
+        at += 8 + size
+    letters = {INSERT: "c", DELETE: "d", MOVE: "bu"}[kind]
+    return list(zip(letters, numbers, strict=True))

@@ -1,14 +1,16 @@
 """The simulated world of sinks over the change log of a Postgres: workers of three tables, which one slot gives them.
 
 ``SlotReader``, ``SlotEpochs``, ``TableCopy`` and the decisions below them are the product's own; what they ask is
-answered by ``SimPostgres``. After each call the published rows must be what the log has up to the recorded positions:
-a cut inside of a transaction, a lost change or one that is there twice is seen at once.
+answered by ``SimPostgres``. After each call the published rows must add up to what the tables had at the recorded
+positions: a cut inside of a transaction, a lost change or one that is there twice is seen at once.
 """
 
+import json
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from io import BytesIO
 from typing import Any, ClassVar, Final, Self
 from unittest import mock
@@ -31,10 +33,13 @@ from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.postgres_types import PgType
 from gobblin_assets.sources.postgres_log import slot_epochs, slot_reader, table_copy, walsender
 from gobblin_assets.sources.postgres_log.change_gathering import ChangeGathering
-from gobblin_assets.sources.postgres_log.log_starts import LOG_FACT, TableStart
-from gobblin_assets.sources.postgres_log.logged_table import COPIED_KEY, LoggedColumn, LoggedTable
-from gobblin_assets.sources.postgres_log.pgoutput import RelationMessage
+from gobblin_assets.sources.postgres_log.copy_ranges import KeyRange
+from gobblin_assets.sources.postgres_log.log_starts import LOG_FACT, PLACE_MIN, TableStart
+from gobblin_assets.sources.postgres_log.logged_table import COPIED_KEY, LOST_KEY, LoggedColumn, LoggedTable
+from gobblin_assets.sources.postgres_log.pgoutput import RelationMessage, parse_lsn
 from gobblin_assets.sources.postgres_log.postgres_log_spec import PostgresLogSourceSpec
+from gobblin_assets.sources.postgres_log.range_planning import TablePlan
+from gobblin_assets.sources.postgres_log.server_state import PublishedTable
 from gobblin_assets.sources.postgres_log.slot_epochs import SlotEpochs
 from gobblin_assets.sources.postgres_log.slot_reader import SlotReader
 from gobblin_assets.sources.postgres_log.table_copy import TableCopy
@@ -44,7 +49,7 @@ from gobblin_assets.spec.sink_spec import RollSpec, SinkSpec
 from tests.models.lane_traces import Transition
 from tests.simulation.process import Watched
 from tests.simulation.sink_world import JOB, LEASE_S, ROOT, SinkHands, SinkWorld, TurningClock
-from tests.simulation.slot_server import SimPostgres, read_insert
+from tests.simulation.slot_server import SimPostgres, SimTransaction, read_change
 from tests.simulation.state_stores import SimDatasetStore, SimPublishedFiles
 from tests.simulation.stepping import SeenProcess
 
@@ -53,7 +58,8 @@ WRITES_MAX: Final = 300
 CONFIRM_S: Final = 1.0
 EMPTY_CUT_S: Final = 3.0
 
-_COLUMNS: Final = (("n", "bigint"),)
+_SOURCE_COLUMNS: Final = (("n", "bigint"),)
+_COLUMNS: Final = (*_SOURCE_COLUMNS, ("op", "string"), ("lsn", "bigint"), ("seq", "bigint"))
 _CONNECTION: Final = JdbcConnection(url="jdbc:postgresql://nowhere/shop", name="shop")
 
 
@@ -62,7 +68,7 @@ class SlotWorld(SinkWorld):
     """``stranger_at``: where somebody else has confirmed the slot to; then not all of the log can be published."""
 
     postgres: SimPostgres = field(init=False)
-    _rows: dict[str, list[int]] = field(default_factory=dict)
+    _rows: dict[str, list[tuple[Any, ...]]] = field(default_factory=dict)
     _looked: object = None
 
     def __post_init__(self) -> None:
@@ -95,30 +101,50 @@ class SlotWorld(SinkWorld):
     def list_published(self) -> frozenset[str]:
         return frozenset(path for table in TABLES for path in self._list_paths(table))
 
-    def published_of(self, table: str) -> "Counter[int]":
-        return Counter(number for path in self._list_paths(table) for number in self._read(path))
+    def published_of(self, table: str) -> Mapping[int, int]:
+        """How often each number is there by the change log, where that is not zero times."""
+        found: Counter[int] = Counter()
+        for lsn, seq, op, number in sorted(row for path in self._list_paths(table) for row in self._read(path)):
+            assert lsn is not None
+            assert seq is not None
+            if op == "t":
+                found.clear()
+            else:
+                found[number] += -1 if op in "bd" else 1
+        return {number: count for number, count in found.items() if count}
 
-    def expected_of(self, table: str) -> "Counter[int]":
-        """What the copy saw, and what the log has behind it, up to the recorded position."""
+    def expected_of(self, table: str) -> Mapping[int, int]:
+        """What the table had at the recorded position; of a copy in ranges, of each what its snapshot saw besides."""
         mark = self.marks().get(table, 0)
+        if not mark:
+            return {}
+        fact = self._fact_of(table)
+        ranges: Any = {"bounds": [], "seen": [fact.get("seen", "")]}
+        if mark < PLACE_MIN:
+            ranges = fact["copying"]["ranges"]
+        elif "ranges" in fact:
+            ranges = fact["ranges"]
+        found = dict[int, int]()
+        bounds = [0, *ranges["bounds"], WRITES_MAX + 1]
+        for place, text in enumerate(ranges["seen"]):
+            seen = self.postgres.snapshots.get(text.partition("@")[0], frozenset())
+            until = mark if mark >= PLACE_MIN else 0
+            rows = self.postgres.rows_by(table, partial(_counts, seen, until))
+            found |= dict.fromkeys((each for each in rows if bounds[place] <= each < bounds[place + 1]), 1)
+        return found
+
+    def _fact_of(self, table: str) -> Any:
         urn = DatasetUrn(f"public.{table}")
         state = SimDatasetStore(self.db).load(JOB, [urn]).get(urn)
-        facts: Any = {} if state is None else state.source_facts.get(LOG_FACT, {})
-        seen = self.postgres.snapshots.get(str(facts.get("seen", "")).partition("@")[0], frozenset())
-        return Counter(
-            number
-            for each in self.postgres.log
-            if mark and (each.commit < mark or each.xid in seen)
-            for of_table, number in each.rows
-            if of_table == table
-        )
+        return {} if state is None else state.source_facts.get(LOG_FACT, {})
 
     def require_exact(self) -> None:
         for table in TABLES:
             found, expected = self.published_of(table), self.expected_of(table)
             assert found == expected, (
-                f"{table} up to {self.marks().get(table)}: missing {sorted((expected - found).elements())}, "
-                f"too many {sorted((found - expected).elements())}"
+                f"{table} up to {self.marks().get(table)}: missing {sorted(expected.keys() - found.keys())}, "
+                f"too many {sorted(found.keys() - expected.keys())}, or not once "
+                f"{sorted(each for each in found if found[each] != 1)}"
             )
 
     def check_promises(self) -> None:
@@ -141,19 +167,27 @@ class SlotWorld(SinkWorld):
 
     def _confirming(self, position: int) -> None:
         """A table that was begun, and has no copy yet, will be followed from a place behind all that is so now."""
-        marks = {table: at for table, at in self.marks().items() if at}
+        marks = {table: self._followed_from(table, at) for table, at in self.marks().items() if at}
         assert position <= min(marks.values(), default=0), f"the slot is confirmed up to {position}, beyond {marks}"
+
+    def _followed_from(self, table: str, mark: int) -> int:
+        return mark if mark >= PLACE_MIN else parse_lsn(self._fact_of(table)["copying"]["place"])
 
     def _list_paths(self, table: str) -> list[str]:
         found = SimPublishedFiles(self.db).find(JOB, DatasetUrn(f"public.{table}"), role=Role.DATA)
         return [file.path for segment in (found.segments if found else ()) for file in segment.files()]
 
-    def _read(self, path: str) -> list[int]:
+    def _read(self, path: str) -> list[tuple[Any, ...]]:
         """A published file never changes."""
         content = self.disk.read(path)
         if path not in self._rows:
-            self._rows[path] = pq.read_table(BytesIO(content))["n"].to_pylist()
+            rows = pq.read_table(BytesIO(content)).to_pylist()
+            self._rows[path] = [(row["lsn"], row["seq"], row["op"], row["n"]) for row in rows]
         return self._rows[path]
+
+
+def _counts(seen: frozenset[int], until: int, transaction: SimTransaction) -> bool:
+    return transaction.commit < until or transaction.xid in seen
 
 
 class SlotHands(SinkHands):
@@ -216,7 +250,14 @@ class _CopySession:
     """psycopg's session of a copy. What is set of it has no effect: the server answers by the statement alone."""
 
     def __init__(self, sim: SimConnection) -> None:
-        self.execute = sim.execute
+        self._sim = sim
+        self.snapshot = ""
+
+    def execute(self, sql: str | bytes, arguments: Sequence[Any] | None = None) -> "_Answer":
+        answer = self._sim.execute(sql, arguments)
+        if sql == table_copy._SNAPSHOT.encode():
+            self.snapshot = answer.rows[0][0]
+        return answer
 
     def __enter__(self) -> Self:
         return self
@@ -256,21 +297,27 @@ class _SimColumn:
 @dataclass(frozen=True)
 class _SimQuery:
     table: str
-    selected: Sequence[_SimColumn] = tuple(_SimColumn(*each) for each in _COLUMNS)
+    selected: Sequence[_SimColumn] = tuple(_SimColumn(*each) for each in _SOURCE_COLUMNS)
 
 
 class SimTableCopy(TableCopy):
     """The product's, but for the layout of the table and the reading of its rows."""
 
-    def _lay_out(self, session: Any) -> Any:
+    def _lay_out(self, session: Any, published: PublishedTable) -> Any:
         del session
-        table = self._start.table
-        assert table is not None
-        return _describe(table.name.table), _SimQuery(table.name.table)
+        return _describe(published.name.table), _SimQuery(published.name.table)
 
-    def _read(self, snapshot: str, query: Any, schema: pa.Schema) -> "Generator[pa.RecordBatch]":
+    def _plan(self, session: Any, published: PublishedTable, table: LoggedTable, partial: Any) -> TablePlan:
+        del partial
         connection: Any = self._connection
-        numbers = connection.server.read_snapshot(snapshot, query.table)
+        shape, bounds = connection.server.plan_copy(session.snapshot, published.name.table)
+        return TablePlan(shape, table.columns[0].name if bounds else None, bounds)
+
+    def _read(self, snapshot: str, query: Any, schema: pa.Schema, keys: KeyRange | None) -> "Generator[pa.RecordBatch]":
+        connection: Any = self._connection
+        low, high = (0, WRITES_MAX + 1) if keys is None else (keys.low or 0, keys.high or WRITES_MAX + 1)
+        found = connection.server.read_snapshot(snapshot, query.table)
+        numbers = [each for each in found if low <= each < high]
         for begin in range(0, len(numbers), 3):
             yield pa.record_batch([pa.array(numbers[begin : begin + 3], pa.int64())], schema=schema)
 
@@ -312,7 +359,7 @@ class SimWalsender:
 
 @dataclass(frozen=True)
 class _Decoder:
-    """Numbers of copied rows, and of inserts."""
+    """Numbers of copied rows, and of changes, in order."""
 
     columns: Sequence[tuple[str, str]] = _COLUMNS
     source_columns: Sequence[tuple[str, str]] = _COLUMNS
@@ -320,11 +367,23 @@ class _Decoder:
     may_change: bool = False
 
     def decode(self, records: pa.RecordBatch) -> DecodedRows:
-        if COPIED_KEY in (records.schema.metadata or {}):
-            numbers = records["n"].to_pylist()
+        metadata = records.schema.metadata or {}
+        assert LOST_KEY not in metadata, metadata[LOST_KEY]
+        if COPIED_KEY in metadata:
+            said = json.loads(metadata[COPIED_KEY])
+            found = [(each, "r", said["lsn"], 0) for each in records["n"].to_pylist()]
+            found = [(None, "t", said["lsn"], -1)] if said["begins"] else found
         else:
-            numbers = [read_insert(payload) for payload in records["payload"].to_pylist()]
-        rows = pa.record_batch({"n": pa.array(numbers, pa.int64())})
+            found = [
+                (number, op, each["lsn"], each["seq"] + step)
+                for each in records.to_pylist()
+                for step, (op, number) in enumerate(read_change(each["payload"]))
+            ]
+        schema = arrow_schema(_COLUMNS)
+        columns = zip(*found, strict=True) if found else [[] for _ in schema]
+        rows = pa.record_batch(
+            [pa.array(each, field.type) for each, field in zip(columns, schema, strict=True)], schema
+        )
         return DecodedRows(rows, rows.slice(0, 0), 0)
 
 

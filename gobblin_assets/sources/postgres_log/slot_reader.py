@@ -191,6 +191,9 @@ class SlotReader:
                 self._say(f"{start.urn}: the copy begins anew: since its last range the table was changed as a whole")
             if is_anew or (start.copy > 1 and self._copy[1].source.is_first):
                 yield self._chunk(vnode, begin_copied_rows(self._copy[1].source, start.copy))
+                if self._copy is None:
+                    # Whoever was given it did without the vnode.
+                    return
         if found is None:
             yield self._end_epoch_of_copy(vnode, start)
         else:
