@@ -13,13 +13,17 @@ HISTORIES = 60
 SEEDS = 150
 NOTICED_BY = {
     "the slot is moved before T3": 0,
-    "a cut inside of a transaction": 12,
+    "a cut inside of a transaction": 1,
     "a keepalive's position without a recorded cut": 0,
-    "the successor does not end the old walsender": 3,
+    "the successor does not end the old walsender": 1,
     "what a copy has is not left out of the log": 0,
-    "a new reader does not learn what the last one copied": 50,
-    "a copy does not wait for running transactions": 2,
-    "a copy does not wait for the newest transaction": 2,
+    "a new reader does not learn what the last one copied": 74,
+    "a copy does not wait for running transactions": 32,
+    "a copy does not wait for the newest transaction": 37,
+    "a change is judged by another range's snapshot": 0,
+    "bounds are decided anew": 0,
+    "the log is followed from the last range's place": 0,
+    "a row's move is left out as a whole": 1,
     "a copy is taken before the place": 0,
 }
 
