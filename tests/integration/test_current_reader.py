@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 from sqlalchemy import Engine
 
 from gobblin_assets.errors import CorruptionError, RejectedError
@@ -151,3 +152,20 @@ def test_the_current_rows_are_those_of_the_published_log(spark: SparkSession, pu
     _publish(publisher, later.limit(0), [], None)
     with pytest.raises(CorruptionError, match="has no key"):
         read()
+
+
+def test_a_copy_that_is_not_complete_counts_for_nothing(spark: SparkSession, publisher: Publisher) -> None:
+    """Ranges of it are published one by one: until the last of them, the copy before it is the table."""
+    whole = _log(spark, "'r', 1, 'a', NULL", "'r', 2, 'b', NULL", "'d', 2, NULL, NULL")
+    part = _log(spark, "'t', NULL, NULL, NULL", "'r', 1, 'new', NULL").withColumn("_copy", f.lit(2))
+
+    def read(whole: int | None) -> DataFrame:
+        said = {"key": ["id"], "copying": {"copy": 2, "whole": whole}}
+        publisher.publish(part.limit(0), URN, details={"source_facts": {"postgres_log": said}})
+        return read_current(spark, URN, job="shop", database=publisher.engine)
+
+    _publish(publisher, whole, ["id"], None)
+    publisher.publish(part, URN)
+    assert _rows(read(1)) == [(1, "a")]
+    with pytest.raises(RejectedError, match=r"the first copy of 'public\.orders' of job shop is not complete.*status"):
+        read(None)
