@@ -191,7 +191,7 @@ def test_a_table_is_copied_in_ranges_again_and_stays_what_it_was_meanwhile(table
 
 def test_a_busy_table_is_exact(tables: ChangedTables) -> None:
     tables.source = {"copy_rows": 40}
-    with ShopWriting(tables.database, seed=7), tables.working():
+    with ShopWriting(tables.database, seed=7, writers=1), tables.working():
         tables.await_copied("orders")
     with tables.working():
         tables.await_published("orders", "notes")

@@ -14,7 +14,7 @@ from gobblin_assets.sources.postgres_log.copy_ranges import SeenRanges
 
 _HEAD: Final = 5
 _OLD: Final = b"KO"
-_TRUNCATE, _INSERT, _UPDATE, _DELETE = b"TIUD"
+_TRUNCATE, _UPDATE = b"TU"
 _TEXT, _NULL, _UNCHANGED = b"tnu"
 
 Cells = Sequence[tuple[int, bytes]]

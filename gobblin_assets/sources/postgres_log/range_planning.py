@@ -5,9 +5,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
-
-import psycopg
+from typing import Final
 
 from gobblin_assets.errors import RetryableError
 from gobblin_assets.sources.jdbc.dialect import write_table
@@ -15,7 +13,7 @@ from gobblin_assets.sources.jdbc.dialects.postgres import PostgresDialect
 from gobblin_assets.sources.jdbc.names import TableName
 from gobblin_assets.sources.postgres_log.copy_ranges import split_keys
 from gobblin_assets.sources.postgres_log.logged_table import LoggedTable, table_to_json
-from gobblin_assets.sources.postgres_log.server_state import PublishedTable
+from gobblin_assets.sources.postgres_log.server_state import LogSession, PublishedTable
 
 _NUMBERS: Final = frozenset({"int2", "int4", "int8"})
 # As the snapshot has it, and now. Of a table with partitions, there is none.
@@ -39,7 +37,7 @@ class TablePlan:
 
 
 def plan_ranges(
-    session: "psycopg.Connection[Any]", published: PublishedTable, table: LoggedTable, *, range_rows: int | None
+    session: LogSession, published: PublishedTable, table: LoggedTable, *, range_rows: int | None
 ) -> TablePlan:
     """``table``: as the session's snapshot has it. ``range_rows`` None: only its shape is wanted.
 
@@ -67,7 +65,7 @@ def plan_ranges(
     return TablePlan(digest, key.name if bounds else None, bounds)
 
 
-def _list_steps(session: "psycopg.Connection[Any]", table: LoggedTable, column: str) -> Sequence[int]:
+def _list_steps(session: LogSession, table: LoggedTable, column: str) -> Sequence[int]:
     """As ``split_keys`` takes them: by the server's statistics, or else from the least key to the greatest."""
     found = session.execute(_STEPS.encode(), [table.schema, table.table, column]).fetchall()
     if found and found[0][0]:
