@@ -11,7 +11,8 @@ from typing import Final
 from gobblin_assets.sources.postgres_log.log_starts import PLACE_MIN
 from tests.models.lane_traces import Transition
 from tests.simulation.sink_history import SinkHistory
-from tests.simulation.slot_world import SlotWorld, simulated_postgres
+from tests.simulation.slot_client import simulated_postgres
+from tests.simulation.slot_world import SlotWorld
 
 WILD_SLOT_TURNS: Final = 120
 _CALLS_MAX: Final = 60

@@ -23,6 +23,7 @@ from gobblin_assets.errors import RetryableError
 from gobblin_assets.sources.postgres_log import server_state, table_copy, walsender
 from gobblin_assets.sources.postgres_log.pgoutput import write_lsn
 from gobblin_assets.sources.postgres_log.server_state import APPLICATION
+from tests.simulation.slot_messages import DELETE, INSERT, MOVE, TRUNCATE, SimChange, write_change
 
 SLOT: Final = "gobblin_sink"
 _AT: Final = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
@@ -34,19 +35,6 @@ ONLY_LOOKS: Final = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigin
 """Of a mutant."""
 
 _NO_TIMEOUT: Final = "SELECT set_config('statement_timeout', %s, false)"
-
-INSERT, MOVE, DELETE, TRUNCATE = "IUDT"
-
-
-@dataclass(frozen=True)
-class SimChange:
-    """``number``: of the row that is there behind it. ``old``: of the one that was there before."""
-
-    kind: str
-    table: str
-    number: int = 0
-    old: int = 0
-
 
 Row = tuple[str, int]
 """A table and a number."""
@@ -375,7 +363,7 @@ class SimPostgres:
         end = struct.pack(">cBQQq", b"C", 0, transaction.commit, transaction.end, 0)
         told = [(self._write_relation(table), first) for table in sorted({change.table for change in transaction.rows})]
         rows = [
-            (_write_change(self._oid_of(change.table), change), place)
+            (write_change(self._oid_of(change.table), change), place)
             for change, place in zip(transaction.rows, transaction.places, strict=True)
         ]
         return [(begin, first), *told, *rows, (end, transaction.end)] if rows else []
@@ -386,30 +374,3 @@ class SimPostgres:
 
     def _oid_of(self, table: str) -> int:
         return _FIRST_OID + list(self.tables).index(table)
-
-
-def _write_change(oid: int, change: SimChange) -> bytes:
-    if change.kind == TRUNCATE:
-        return struct.pack(">cIBI", b"T", 1, 0, oid)
-    old = _write_tuple(b"K", change.old) if change.old else b""
-    new = _write_tuple(b"N", change.number) if change.number else b""
-    return struct.pack(">cI", change.kind.encode(), oid) + old + new
-
-
-def _write_tuple(kind: bytes, number: int) -> bytes:
-    text = str(number).encode()
-    return struct.pack(">cHcI", kind, 1, b"t", len(text)) + text
-
-
-def read_change(payload: bytes) -> list[tuple[str, int | None]]:
-    """The letters and numbers of the rows that it means, as a change log has them."""
-    kind, at = chr(payload[0]), 5
-    if kind == TRUNCATE:
-        return [("t", None)]
-    numbers = []
-    while at < len(payload):
-        (size,) = struct.unpack_from(">I", payload, at + 4)
-        numbers.append(int(payload[at + 8 : at + 8 + size]))
-        at += 8 + size
-    letters = {INSERT: "c", DELETE: "d", MOVE: "bu"}[kind]
-    return list(zip(letters, numbers, strict=True))
