@@ -9,12 +9,9 @@ from gobblin_assets.cli.connections import SparkChoice, job_file_argument, open_
 from gobblin_assets.cli.exit_codes import EXIT_FAILED
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.cli.selections import find_named
-from gobblin_assets.destinations.registry import DestinationRequest, open_destination
-from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.ingest.running import read_job
-from gobblin_assets.jobs.sink.base_writing import BaseWriting, require_change_logs
+from gobblin_assets.jobs.sink.base_writing import open_base_writing
 from gobblin_assets.jobs.sink.running import read_sink_datasets
-from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.run.log import open_log
 from gobblin_assets.run.maintenance_run import MaintenanceRun
@@ -43,17 +40,12 @@ def compact(
 
     The logs stay whole, and workers go on meanwhile. A log with few changes behind its last base is left out.
     """
-    job, clock = read_job(job_file), SystemClock()
-    require_change_logs(job)
+    job = read_job(job_file)
     specs, name = read_sink_datasets(job), JobName(job.job)
     choice = SparkChoice(master, remote)
-    fs, root = open_file_system(job.destination, umask=job.umask)
     with open_log(say) as log:
         stores = log.stores
-        destination = open_destination(
-            DestinationRequest(name, job.destination, fs, root, stores, open_file_system, clock.new_id)
-        )
-        writing = BaseWriting(job, specs, stores, choice.open(), destination, fs, root, clock, say)
+        writing = open_base_writing(job, specs, stores, choice.open(), say)
         # Dagster is not told: no row of a dataset is new.
         maintenance = MaintenanceRun(open_operations(log, choice, job), stores, name)
         done, failures = writing.carry_out(maintenance, find_named(name, specs, datasets), changes_min=changes_min)

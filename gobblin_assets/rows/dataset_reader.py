@@ -91,9 +91,7 @@ def read_found(
     *,
     schema: t.StructType | None = None,
 ) -> DataFrame:
-    """The rows of what ``port`` found, as ``read_dataset`` gives them. ``schema``: instead of the files' own; columns
-    that no file has are NULL.
-    """
+    """The rows of what ``port`` found, as ``read_dataset`` gives them. ``schema``: instead of that of the files."""
     if role is Role.DATA:
         _refuse_rows_elsewhere(port, job, urn)
     read_as = _schema_of(port, found, job, urn, role) if schema is None else schema

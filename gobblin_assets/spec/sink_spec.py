@@ -42,6 +42,9 @@ class BasesSpec(SpecModel):
     """When the current rows of a change log are written as a base, from which ``read_current`` goes on."""
 
     changes_min: int = Field(1_000_000, ge=1, description="Changes behind the last base that are worth a new one.")
+    cron: Annotated[str, Field(pattern=r"^\s*\S+(\s+\S+){4}\s*$")] | None = Field(
+        None, description="In Dagster, a schedule writes bases at these times (UTC). Default: by command, or by hand."
+    )
 
 
 class SinkSpec(SpecModel):

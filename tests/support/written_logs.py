@@ -9,10 +9,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from gobblin_assets.commit.operations import LogOperations
 from gobblin_assets.commit.sequence import AttemptRecord, Publication
-from gobblin_assets.destinations.posix import PosixDestination
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.fs.registry import open_file_system
-from gobblin_assets.jobs.sink.base_writing import BaseWriting
+from gobblin_assets.jobs.sink.base_writing import open_base_writing
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.state import RunId
 from gobblin_assets.model.urn import DatasetUrn, JobName
@@ -56,7 +55,7 @@ class WrittenLog:
             "source": {"type": "postgres_log", "connection": "shop", "publication": "lake"},
             "destination": str(self.publisher.root),
             "datasets": [{"urn": str(LOG)}],
-            "sink": {"bases": {"changes_min": 1}},
+            "sink": {"bases": {"changes_min": 1, "cron": "0 3 * * *"}},
         }
 
     def publish(self, *, copy: int = 1, change: Callable[[DataFrame], DataFrame] = lambda frame: frame) -> None:
@@ -80,19 +79,9 @@ class WrittenLog:
         )
 
     def write_base(self, *, changes_min: int = 1) -> tuple[list[Publication], Mapping[DatasetUrn, GobblinError]]:
-        job, stores = parse_job(self.described), open_stores(self.publisher.engine)
-        fs, root = open_file_system(job.destination)
-        destination = PosixDestination(JOB, job.destination, fs, root, stores, open_file_system, SystemClock().new_id)
-        writing = BaseWriting(
-            job=job,
-            specs={LOG: DatasetSpec()},
-            stores=stores,
-            spark=OwnSpark(self.spark),
-            destination=destination,
-            fs=fs,
-            root=root,
-            clock=SystemClock(),
-            say=self.said.append,
+        stores = open_stores(self.publisher.engine)
+        writing = open_base_writing(
+            parse_job(self.described), {LOG: DatasetSpec()}, stores, OwnSpark(self.spark), self.said.append
         )
         maintenance = MaintenanceRun(self.operations(), stores, JobName(JOB))
         done, failures = writing.carry_out(maintenance, [LOG], changes_min=changes_min)

@@ -13,11 +13,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from gobblin_assets.commit.markers import check_log
 from gobblin_assets.commit.sequence import Publication
+from gobblin_assets.destinations.registry import DestinationRequest, open_destination
 from gobblin_assets.errors import GobblinError, RejectedError
 from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.fs.registry import open_file_system
+from gobblin_assets.jobs.programs import OpenFiles
 from gobblin_assets.jobs.sink.sink_ports import SinkSpark
 from gobblin_assets.jobs.sink.sink_rules import is_one_stream
-from gobblin_assets.model.clock import Clock
+from gobblin_assets.model.clock import Clock, SystemClock
 from gobblin_assets.model.file_formats import FileFormat
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role, parse_urn
 from gobblin_assets.rows.base_generations import name_base
@@ -37,19 +40,9 @@ from gobblin_assets.state.leases import Lease
 _COMPRESSION: Final = "zstd"
 
 
-def require_change_logs(job: JobSpec) -> None:
-    """RejectedError for a job whose datasets are no change logs."""
-    if not is_one_stream(job):
-        raise RejectedError(
-            "only change logs of databases have bases",
-            field="source.type",
-            hint="Files of other datasets are compacted by: gobblin-assets compact JOB_FILE.",
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class BaseWriting:
-    """Of one job, which ``require_change_logs`` has passed; ``fs`` and ``root`` are its destination's.
+    """Of one job, whose datasets are change logs; ``fs`` and ``root`` are its destination's.
 
     ``spark`` is used only if there is something to write.
     """
@@ -170,6 +163,29 @@ class BaseWriting:
                 )
             except GobblinError as error:
                 self.say(f"{urn}: what earlier bases left is removed by the next one: {error}")
+
+
+def open_base_writing(
+    job: JobSpec,
+    specs: Mapping[DatasetUrn, DatasetSpec],
+    stores: Stores,
+    spark: SinkSpark,
+    say: Callable[[str], None],
+    open_files: OpenFiles = open_file_system,
+) -> BaseWriting:
+    """RejectedError for a job whose datasets are no change logs."""
+    if not is_one_stream(job):
+        raise RejectedError(
+            "only change logs of databases have bases",
+            field="source.type",
+            hint="Files of other datasets are compacted by: gobblin-assets compact JOB_FILE.",
+        )
+    fs, root = open_files(job.destination, umask=job.umask)
+    clock = SystemClock()
+    destination = open_destination(
+        DestinationRequest(JobName(job.job), job.destination, fs, root, stores, open_files, clock.new_id)
+    )
+    return BaseWriting(job, specs, stores, spark, destination, fs, root, clock, say)
 
 
 @dataclass(frozen=True, slots=True)
