@@ -13,8 +13,8 @@ from gobblin_assets.rows.current_reader import read_current
 from gobblin_assets.spark.session import open_session
 from gobblin_assets.spark.settings import SparkSettings
 
-ROWS, ROWS_QUICK = 200_000, 20_000
-ROUNDS, ROUNDS_QUICK = 20, 5
+ROWS, ROWS_QUICK = 200_000, 50_000
+ROUNDS, ROUNDS_QUICK = 20, 10
 SPEED_MIN = 4.0
 
 WHOLE, BASE, BEHIND = "the whole log", "a base", "a base, and 1 % of the changes behind it"

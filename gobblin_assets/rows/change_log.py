@@ -15,6 +15,7 @@ from pyspark.sql import functions as f
 from gobblin_assets.errors import CorruptionError
 from gobblin_assets.model.column_names import name_key
 from gobblin_assets.rows.columns import find_column, named
+from gobblin_assets.rows.joined_columns import JoinedColumn
 from gobblin_assets.rows.key_changes import KeyedChanges, find_moved_values
 
 LOG_COLUMNS: Final = ("_op", "_lsn", "_seq", "_xid", "_commit_at", "_unchanged", "_copy")
@@ -67,13 +68,16 @@ def rebuild_table(
     columns: Sequence[str],
     label: str,
     known: KnownRows | None = None,
+    joined: Sequence[JoinedColumn] = (),
 ) -> RebuiltTable:
     """The table that ``log`` tells of, with these of its columns; ``key`` None: its changes have whole rows.
 
-    ``known``: what stands before its place need not be in the log, and counts only as these rows. ``label`` begins the
-    messages. A Spark job looks at ``_op``, ``_lsn``, ``_seq``, ``_unchanged`` and ``_copy`` first.
-    If updates lack values, a second one looks for those that changed a key as well, and only if there are some, as many
-    follow as it takes to find the values under earlier keys. The rest is lazy.
+    ``known``: what stands before its place need not be in the log, and counts only as these rows. ``joined``: columns
+    of which earlier rows have a value that no change says. ``label`` begins the messages.
+
+    A Spark job looks at ``_op``, ``_lsn``, ``_seq``, ``_unchanged`` and ``_copy`` first. If updates lack values, a
+    second one looks for those that changed a key as well, and only if there are some, as many follow as it takes to
+    find the values under earlier keys. The rest is lazy.
 
     A query on the result fails if a key has no value, or if more rows are removed than there were.
 
@@ -85,11 +89,13 @@ def rebuild_table(
     survey = _look_over(later)
     if survey is None:
         if known is not None:
-            return RebuiltTable(known.rows.select(*map(named, columns)), known.place)
+            rows = _fill(_as_copied(log, known, columns), joined, known.place.copy)
+            return RebuiltTable(rows.select(*map(named, columns)), known.place)
         return RebuiltTable(log.select(*map(named, columns)), None)
     changes = _list_changes(later, survey)
     if known is not None and known.place.copy == survey.last.copy and survey.cleared_at is None:
         changes = changes.unionByName(_as_copied(log, known, columns), allowMissingColumns=True)
+    changes = _fill(changes, joined, survey.last.copy)
     if key is None:
         rows = _count_rows(changes, columns, label)
     else:
@@ -102,6 +108,21 @@ def _stands_behind(place: ChangePlace) -> Column:
     copy, lsn = f.col("_copy"), f.col("_lsn")
     in_copy = (copy == place.copy) & ((lsn > place.lsn) | ((lsn == place.lsn) & (f.col("_seq") > place.seq)))
     return (copy > place.copy) | in_copy
+
+
+def _fill(changes: DataFrame, joined: Sequence[JoinedColumn], copy: int) -> DataFrame:
+    """Changes before the place of a column, with what its row had in it all along."""
+    values: dict[str, Column] = {}
+    for each in joined:
+        name = find_column(changes.columns, each.name)
+        if name is not None and each.copy == copy:
+            lsn, seq = f.col("_lsn"), f.col("_seq")
+            is_before = (lsn < each.lsn) | ((lsn == each.lsn) & (seq < each.seq))
+            value = f.when(is_before, f.lit(each.text).cast(changes.schema[name].dataType))
+            values[name] = f.coalesce(named(name), value)
+    return (
+        changes.select(*(values.get(name, named(name)).alias(name) for name in changes.columns)) if values else changes
+    )
 
 
 def _as_copied(log: DataFrame, known: KnownRows, columns: Sequence[str]) -> DataFrame:

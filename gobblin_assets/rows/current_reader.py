@@ -23,6 +23,7 @@ from gobblin_assets.rows.base_generations import (
 )
 from gobblin_assets.rows.change_log import LOG_COLUMNS, KnownRows, RebuiltTable, rebuild_table
 from gobblin_assets.rows.dataset_reader import read_found, refuse_unknown
+from gobblin_assets.rows.joined_columns import parse_joined
 from gobblin_assets.run.log import open_log
 
 
@@ -83,6 +84,7 @@ class CurrentView:
             columns=_columns_now(changes.columns, self.log),
             label=f"the change log {self.urn!a} of job {self.job}",
             known=known,
+            joined=parse_joined(self.log.source_facts),
         )
 
     def describe_base(self, rebuilt: RebuiltTable) -> BaseStanding | None:

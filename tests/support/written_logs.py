@@ -1,11 +1,12 @@
 """A change log that is written by a model of its table, published step by step, and its base generations."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
+from sqlalchemy import Engine
 
 from gobblin_assets.commit.operations import LogOperations
 from gobblin_assets.commit.sequence import AttemptRecord, Publication
@@ -14,7 +15,7 @@ from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.sink.base_writing import open_base_writing
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.state import RunId
-from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.rows.current_reader import read_current
 from gobblin_assets.run.maintenance_run import MaintenanceRun
 from gobblin_assets.run.postgres import open_stores
@@ -36,6 +37,27 @@ class OwnSpark(NoSpark):
 
     def get_session(self, job: JobSpec | None = None) -> SparkSession:
         return self.spark
+
+
+def write_bases(
+    spark: SparkSession,
+    engine: Engine,
+    described: Mapping[str, object],
+    specs: Mapping[DatasetUrn, DatasetSpec],
+    say: Callable[[str], None],
+    *,
+    changes_min: int = 1,
+) -> tuple[Sequence[Publication], Mapping[DatasetUrn, GobblinError]]:
+    """What ``sink compact`` does with the job that is described."""
+    stores = open_stores(engine)
+
+    def interrupt(_attempt: AttemptRecord) -> None:
+        """Nothing of it runs elsewhere."""
+
+    holder = Holder("test", RunId(SystemClock().new_id()))
+    operations = LogOperations(stores.commits, stores.leases, open_file_system, interrupt, SystemClock(), holder, say)
+    writing = open_base_writing(parse_job(described), specs, stores, OwnSpark(spark), say)
+    return writing.carry_out(MaintenanceRun(operations, stores, JOB), list(specs), changes_min=changes_min)
 
 
 @dataclass
@@ -67,25 +89,11 @@ class WrittenLog:
         facts = {"postgres_log": {"key": key, "copy": copy}}
         self.publisher.publish(frame, LOG, details={"source_facts": facts})
 
-    def operations(self) -> LogOperations:
-        stores = open_stores(self.publisher.engine)
-        holder = Holder("test", RunId(SystemClock().new_id()))
-
-        def interrupt(_attempt: AttemptRecord) -> None:
-            """Nothing of it runs elsewhere."""
-
-        return LogOperations(
-            stores.commits, stores.leases, open_file_system, interrupt, SystemClock(), holder, self.said.append
+    def write_base(self, *, changes_min: int = 1) -> tuple[Sequence[Publication], Mapping[DatasetUrn, GobblinError]]:
+        specs = {LOG: DatasetSpec()}
+        return write_bases(
+            self.spark, self.publisher.engine, self.described, specs, self.said.append, changes_min=changes_min
         )
-
-    def write_base(self, *, changes_min: int = 1) -> tuple[list[Publication], Mapping[DatasetUrn, GobblinError]]:
-        stores = open_stores(self.publisher.engine)
-        writing = open_base_writing(
-            parse_job(self.described), {LOG: DatasetSpec()}, stores, OwnSpark(self.spark), self.said.append
-        )
-        maintenance = MaintenanceRun(self.operations(), stores, JobName(JOB))
-        done, failures = writing.carry_out(maintenance, [LOG], changes_min=changes_min)
-        return list(done), failures
 
     def read(self) -> DataFrame:
         return read_current(self.spark, LOG, job=JOB, database=self.publisher.engine)

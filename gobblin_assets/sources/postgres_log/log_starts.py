@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from gobblin_assets.errors import CorruptionError, RejectedError
 from gobblin_assets.model.state import DatasetState
+from gobblin_assets.rows.joined_columns import JoinedColumn, parse_joined, write_joined
 from gobblin_assets.sources.jdbc.names import TableName
 from gobblin_assets.sources.postgres_log.pgoutput import write_lsn
 from gobblin_assets.sources.postgres_log.seen_transactions import SeenTransactions, parse_seen
@@ -43,7 +44,8 @@ class LogPlace:
 class TableStart:
     """What a reader of the slot must know of one table, or of the messages of one prefix (``table`` None).
 
-    ``seen``: what its copy has, if it has one.
+    ``seen``: what its copy has, if it has one. ``columns``: of the table as it was published last, None if it was not;
+    ``joined``: those of them that came behind the copy.
     """
 
     urn: str
@@ -57,6 +59,8 @@ class TableStart:
     seen: SeenTransactions | None
     place: LogPlace
     is_copied_first: bool
+    columns: frozenset[str] | None = None
+    joined: tuple[JoinedColumn, ...] = ()
 
 
 def vnode_of(name: str, copy: int) -> str:
@@ -208,7 +212,7 @@ def decide_start(
         position,
         None if was is None else tuple(map(str, was)),
         None if seen is None else parse_seen(str(seen)),
-        {LOG_FACT: facts},
+        {LOG_FACT: facts, **write_joined(parse_joined(state.source_facts))},
     )
 
 
