@@ -5,6 +5,7 @@ from collections.abc import Callable
 from benchmarks import (
     cdc_changes,
     cdc_copy,
+    cdc_current,
     cdc_idle,
     cdc_pace,
     copies,
@@ -54,6 +55,7 @@ MEASURES: dict[str, Callable[[World, Options], list[Table]]] = {
     "sink_log": sink_log.measure,
     "cdc_changes": cdc_changes.measure,
     "cdc_copy": cdc_copy.measure,
+    "cdc_current": cdc_current.measure,
     "cdc_pace": cdc_pace.measure,
     "cdc_idle": cdc_idle.measure,
     "copy_listing": copy_listing.measure,

@@ -12,6 +12,7 @@ import dagster as dg
 from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext, DefinitionsLoadType
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
+from gobblin_assets.dagster.base_runs import bases_job_name, build_bases_job, build_bases_schedule
 from gobblin_assets.dagster.file_set_sensors import build_set_sensors
 from gobblin_assets.dagster.layout import JobLayout, build_layout
 from gobblin_assets.dagster.log_sensors import build_discovery_sensor, build_new_data_sensor
@@ -139,7 +140,8 @@ def build_gobblin_sensors(
 
     ``jobs``: the same objects of ``build_gobblin_jobs`` that are in the definitions beside the sensors.
     """
-    sensors, source = [build_recovery_sensor(layout, {job.name for job in jobs})], layout.source
+    names = {*(job.name for job in jobs), bases_job_name(layout.job.job)}
+    sensors, source = [build_recovery_sensor(layout, names)], layout.source
     if isinstance(source, LogSourceSpec):
         if not source.is_one_stream:
             sensors.append(build_new_data_sensor(layout, source, jobs))
@@ -161,7 +163,7 @@ def build_gobblin_definitions(
     executor: dg.ExecutorDefinition | None = dg.in_process_executor,
     database: str | None = None,
 ) -> dg.Definitions:
-    """Assets, their sources, checks, jobs, the jobs for recovery and resuming, and the sensors of one job.
+    """Assets, their sources, checks, jobs, the jobs for recovery, resuming and bases, and the sensors of one job.
 
     Merge it with the resources that a code location shares: ``resources.gobblin_resources``. ``executor`` is the
     code location's, and what the UI's own runs use; None where the location has another (each run then has one
@@ -170,9 +172,11 @@ def build_gobblin_definitions(
     """
     layout = build_gobblin_layout(spec, discovered=discovered, translator=translator, database=database)
     jobs = build_gobblin_jobs(layout)
+    bases = [build_bases_job(layout)] if layout.is_one_stream else []
     return dg.Definitions(
         assets=[*([build_gobblin_assets(layout)] if layout.specs else []), *_choose_declared(layout)],
-        jobs=[*jobs, build_recovery_job(layout), build_resume_job(layout)],
+        jobs=[*jobs, build_recovery_job(layout), build_resume_job(layout), *bases],
+        schedules=[schedule for each in bases for schedule in build_bases_schedule(layout, each)],
         sensors=build_gobblin_sensors(layout, jobs, discovered=discovered, discovery_path=discovery_path),
         executor=executor,
     )
@@ -189,7 +193,7 @@ class _JobNames:
 
     def __init__(self, job: str) -> None:
         self._job = job
-        self._taken = {job, recovery_job_name(job), resume_job_name(job)}
+        self._taken = {job, recovery_job_name(job), resume_job_name(job), bases_job_name(job)}
 
     def pick(self, partitions: dg.PartitionsDefinition[str] | None) -> str:
         wanted = f"{self._job}_{_kind_of(partitions)}"

@@ -93,7 +93,7 @@ def recover(context: dg.OpExecutionContext, layout: JobLayout) -> None:
     stores: Stores = getattr(context.resources, STORES_KEY)
     holder = Holder(owner_text(), RunId(SystemClock().new_id()), context.run_id)
     progress = ProgressLog(context.log.info)
-    operations = _open_operations(context, layout, holder, progress)
+    operations = open_recovery_operations(context, layout, holder, progress)
     maintenance = MaintenanceRun(operations, stores, JobName(layout.job.job), EventLog(layout, context).log_publication)
     try:
         report = maintenance.recover(BOUNDS)
@@ -122,7 +122,7 @@ def resume(context: dg.OpExecutionContext, layout: JobLayout, config: ResumeConf
         for each in chosen:
             # Each has a run of its own in the log, so that the results of one are not reported for another.
             holder = Holder(owner_text(), RunId(SystemClock().new_id()), context.run_id)
-            operations = _open_operations(context, layout, holder, progress)
+            operations = open_recovery_operations(context, layout, holder, progress)
             maintenance = MaintenanceRun(
                 operations, stores, JobName(layout.job.job), EventLog(layout, context).log_publication
             )
@@ -139,9 +139,10 @@ def resume(context: dg.OpExecutionContext, layout: JobLayout, config: ResumeConf
         )
 
 
-def _open_operations(
+def open_recovery_operations(
     context: dg.OpExecutionContext, layout: JobLayout, holder: Holder, progress: ProgressLog
 ) -> LogOperations:
+    """Operations on the log in the name of ``holder``, by the run's resources."""
     stores: Stores = getattr(context.resources, STORES_KEY)
     file_systems: FileSystems = getattr(context.resources, FILE_SYSTEMS_KEY)
     engine: Engine = getattr(context.resources, SPARK_KEY)

@@ -15,31 +15,69 @@ from pyspark.sql import functions as f
 from gobblin_assets.errors import CorruptionError
 from gobblin_assets.model.column_names import name_key
 from gobblin_assets.rows.columns import find_column, named
+from gobblin_assets.rows.joined_columns import JoinedColumn
 from gobblin_assets.rows.key_changes import KeyedChanges, find_moved_values
 
 LOG_COLUMNS: Final = ("_op", "_lsn", "_seq", "_xid", "_commit_at", "_unchanged", "_copy")
 
+_COPIED: Final = "r"
 _TRUNCATED: Final = "t"
 _REMOVING: Final = ("b", "d")
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class ChangePlace:
+    """Where a change stands: in a copy, by ``_lsn`` and ``_seq``."""
+
+    copy: int
+    lsn: int
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class KnownRows:
+    """The rows that the table had behind the change at ``place``, by the names and types that the log has now."""
+
+    rows: DataFrame
+    place: ChangePlace
+
+
+@dataclass(frozen=True, slots=True)
+class RebuiltTable:
+    """``place``: of the log's last change; None: it has none."""
+
+    rows: DataFrame
+    place: ChangePlace | None
+
+
 @dataclass(frozen=True, slots=True)
 class _Survey:
-    """What one look at the log tells: the newest copy's number, where the last truncation in it stands, and the columns
+    """What one look at the log tells: its last place, where the last truncation in its copy stands, and the columns
     that some update has no value of.
     """
 
-    copy: int
+    last: ChangePlace
     cleared_at: tuple[int, int] | None
     unchanged: frozenset[str]
 
 
-def rebuild_rows(log: DataFrame, *, key: Sequence[str] | None, columns: Sequence[str], label: str) -> DataFrame:
+def rebuild_table(
+    log: DataFrame,
+    *,
+    key: Sequence[str] | None,
+    columns: Sequence[str],
+    label: str,
+    known: KnownRows | None = None,
+    joined: Sequence[JoinedColumn] = (),
+) -> RebuiltTable:
     """The table that ``log`` tells of, with these of its columns; ``key`` None: its changes have whole rows.
 
-    ``label`` begins the messages. A Spark job looks at ``_op``, ``_lsn``, ``_seq``, ``_unchanged`` and ``_copy`` first.
-    If updates lack values, a second one looks for those that changed a key as well, and only if there are some, as many
-    follow as it takes to find the values under earlier keys. The rest is lazy.
+    ``known``: what stands before its place need not be in the log, and counts only as these rows. ``joined``: columns
+    of which earlier rows have a value that no change says. ``label`` begins the messages.
+
+    A Spark job looks at ``_op``, ``_lsn``, ``_seq``, ``_unchanged`` and ``_copy`` first. If updates lack values, a
+    second one looks for those that changed a key as well, and only if there are some, as many follow as it takes to
+    find the values under earlier keys. The rest is lazy.
 
     A query on the result fails if a key has no value, or if more rows are removed than there were.
 
@@ -47,13 +85,53 @@ def rebuild_rows(log: DataFrame, *, key: Sequence[str] | None, columns: Sequence
         CorruptionError: the log lacks a column of the key.
 
     """
-    survey = _look_over(log)
+    later = log if known is None else log.where(_stands_behind(known.place))
+    survey = _look_over(later)
     if survey is None:
-        return log.select(*map(named, columns))
-    changes = _list_changes(log, survey)
+        if known is not None:
+            rows = _fill(_as_copied(log, known, columns), joined, known.place.copy)
+            return RebuiltTable(rows.select(*map(named, columns)), known.place)
+        return RebuiltTable(log.select(*map(named, columns)), None)
+    changes = _list_changes(later, survey)
+    if known is not None and known.place.copy == survey.last.copy and survey.cleared_at is None:
+        changes = changes.unionByName(_as_copied(log, known, columns), allowMissingColumns=True)
+    changes = _fill(changes, joined, survey.last.copy)
     if key is None:
-        return _count_rows(changes, columns, label)
-    return _take_last(changes, _pair_key(key, columns, label), columns, survey, label)
+        rows = _count_rows(changes, columns, label)
+    else:
+        rows = _take_last(changes, _pair_key(key, columns, label), columns, survey, label)
+    return RebuiltTable(rows, survey.last)
+
+
+def _stands_behind(place: ChangePlace) -> Column:
+    """A row of an earlier copy stands before it, whatever its position is."""
+    copy, lsn = f.col("_copy"), f.col("_lsn")
+    in_copy = (copy == place.copy) & ((lsn > place.lsn) | ((lsn == place.lsn) & (f.col("_seq") > place.seq)))
+    return (copy > place.copy) | in_copy
+
+
+def _fill(changes: DataFrame, joined: Sequence[JoinedColumn], copy: int) -> DataFrame:
+    """Changes before the place of a column, with what its row had in it all along."""
+    values: dict[str, Column] = {}
+    for each in joined:
+        name = find_column(changes.columns, each.name)
+        if name is not None and each.copy == copy:
+            lsn, seq = f.col("_lsn"), f.col("_seq")
+            is_before = (lsn < each.lsn) | ((lsn == each.lsn) & (seq < each.seq))
+            value = f.when(is_before, f.lit(each.text).cast(changes.schema[name].dataType))
+            values[name] = f.coalesce(named(name), value)
+    return (
+        changes.select(*(values.get(name, named(name)).alias(name) for name in changes.columns)) if values else changes
+    )
+
+
+def _as_copied(log: DataFrame, known: KnownRows, columns: Sequence[str]) -> DataFrame:
+    """The known rows as changes: those of a copy that was made at their place."""
+    ours = {"_op": _COPIED, "_lsn": known.place.lsn, "_seq": known.place.seq, "_copy": known.place.copy}
+    return known.rows.select(
+        *map(named, columns),
+        *(f.lit(value).cast(log.schema[name].dataType).alias(name) for name, value in ours.items()),
+    )
 
 
 def _look_over(log: DataFrame) -> _Survey | None:
@@ -64,16 +142,17 @@ def _look_over(log: DataFrame) -> _Survey | None:
         f.max(f.struct("_copy", f.when(is_truncation, f.col("_lsn")), f.when(is_truncation, f.col("_seq")))).alias(
             "newest"
         ),
+        f.max(f.struct("_copy", "_lsn", "_seq")).alias("last"),
         f.array_distinct(f.flatten(f.collect_set("_unchanged"))).alias("unchanged"),
     ).collect()[0]
     if found.newest is None:
         return None
-    copy, lsn, seq = found.newest
-    return _Survey(copy, None if lsn is None else (lsn, seq), frozenset(found.unchanged))
+    _copy, lsn, seq = found.newest
+    return _Survey(ChangePlace(*found.last), None if lsn is None else (lsn, seq), frozenset(found.unchanged))
 
 
 def _list_changes(log: DataFrame, survey: _Survey) -> DataFrame:
-    newest = log.where((f.col("_copy") == survey.copy) & (f.col("_op") != _TRUNCATED))
+    newest = log.where((f.col("_copy") == survey.last.copy) & (f.col("_op") != _TRUNCATED))
     if survey.cleared_at is None:
         return newest
     lsn, seq = survey.cleared_at

@@ -82,13 +82,20 @@ def read_dataset(
 
 
 def read_found(
-    spark: SparkSession, port: PublishedFiles, found: PublishedSet, job: JobName, urn: DatasetUrn, role: Role
+    spark: SparkSession,
+    port: PublishedFiles,
+    found: PublishedSet,
+    job: JobName,
+    urn: DatasetUrn,
+    role: Role,
+    *,
+    schema: t.StructType | None = None,
 ) -> DataFrame:
-    """The rows of what ``port`` found, as ``read_dataset`` gives them."""
+    """The rows of what ``port`` found, as ``read_dataset`` gives them. ``schema``: instead of that of the files."""
     if role is Role.DATA:
         _refuse_rows_elsewhere(port, job, urn)
-    schema = _schema_of(port, found, job, urn, role)
-    return _read(spark, found.segments, schema, job, urn, role)
+    read_as = _schema_of(port, found, job, urn, role) if schema is None else schema
+    return _read(spark, found.segments, read_as, job, urn, role)
 
 
 def read_published(

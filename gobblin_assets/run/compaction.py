@@ -15,36 +15,22 @@ Events. Dagster gets no materialization, because the data did not change.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from gobblin_assets.commit.driver import Driver
 from gobblin_assets.commit.published.port import PublishedFiles, PublishedPartition, PublishedSegment
-from gobblin_assets.commit.segment import Segment, combine_digests, encode_segments
-from gobblin_assets.commit.sequence import COMPACTION, NewAttempt, NewSequence, Publication, SealOrder, StagedAttempt
-from gobblin_assets.errors import (
-    ConflictError,
-    CorruptionError,
-    FencedError,
-    GobblinError,
-    OutcomeUnknownError,
-    RejectedError,
-    RetryableError,
-)
-from gobblin_assets.failpoints import Failpoint, reach
+from gobblin_assets.commit.sequence import Publication
+from gobblin_assets.errors import ConflictError, CorruptionError, GobblinError
 from gobblin_assets.model.clock import Clock
-from gobblin_assets.model.extract import Mode
-from gobblin_assets.model.state import AttemptId, RunId, SequenceId
+from gobblin_assets.model.state import RunId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
-from gobblin_assets.run.destination import Destination, Target
+from gobblin_assets.run.destination import Destination
 from gobblin_assets.run.job_kind import Output, RewriteOrder, Rewriter
 from gobblin_assets.run.job_rules import CompactionRules, JobRules
+from gobblin_assets.run.replacement import Replacement, ReplacementOrder, WrittenAnew
 from gobblin_assets.run.run_values import RunPorts, RunRequest
 from gobblin_assets.state.leases import Lease
-
-_ERROR_TEXT_MAX: Final = 4_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +89,7 @@ class Compaction:
 
     def compact_rested(self, urn: DatasetUrn, lease: Lease, spec: CompactionRules) -> list[Publication]:
         """Compact the partitions at rest of a leased dataset without open sequences. RejectedError as ``compact``."""
-        self._require_rewritable(urn)
+        self._open_replacement().require_directories(urn)
         found = plan_compaction(self.published.list_partitions(JobName(self.job.job), urn), spec)
         done = []
         for each in found[: spec.partitions_per_run_max]:
@@ -124,70 +110,36 @@ class Compaction:
             CorruptionError: a file is not what the log says, or the rows written are not those read.
 
         """
-        self._require_rewritable(urn)
-        job = JobName(self.job.job)
-        base_version = self._find_version(job, lease)
-        groups = self._list_groups(job, urn, partition)
+        replacement = self._open_replacement()
+        replacement.require_directories(urn)
+        base_version = replacement.find_version(lease)
+        groups = self._list_groups(JobName(self.job.job), urn, partition)
         if not groups:
             return None
-        sequence_id = SequenceId(self.clock.new_id())
-        moves = self.driver.store.list_standing_moves(lease.dataset_id, partition)
-        new = NewSequence(
-            sequence_id=sequence_id,
-            dataset_id=lease.dataset_id,
-            run_id=self.run_id,
-            partition=partition,
-            mode=Mode.REFRESH,
-            replaces=True,
-            fence=lease.fence,
-            root_uri=self.destination.root_uri,
-            lease_ttl_s=self.job.lease.ttl_s,
-        )
-        self.driver.store.begin(new)
-        with self._aborting(sequence_id, lease):
-            staged = self._stage(new, urn, groups, lease, spec)
-            segments = staged.segments
-            file_count = sum(segment.file_count for group in groups for segment in group.segments)
-            order = SealOrder(
-                sequence_id=sequence_id,
-                dataset_id=lease.dataset_id,
-                partition=partition,
-                fence=lease.fence,
-                base_version=base_version,
-                winners=(staged.attempt_id,),
-                digest=combine_digests(segment.digest for segment in segments),
-                segment_count=len(segments),
-                row_count=sum(segment.row_count for segment in segments),
-                moves=tuple(moves),
-                complete=True,
-                details={
-                    "uri": self.destination.uri_of(urn, Role.DATA),
-                    COMPACTION: {"files_before": file_count},
-                    "notes": [f"{file_count} files of published rows were rewritten"],
-                },
-            )
-            reach(Failpoint.STAGED_BEFORE_SEAL)
-            self.require(lease)
-            self.driver.store.seal(order)
-        publication = self.driver.publish(sequence_id, lease)
-        self.driver.store.mark_announced(sequence_id)
-        return publication
-
-    def _require_rewritable(self, urn: DatasetUrn) -> None:
-        """A rewriter reads again what it wrote, in staging, before that is published as whole directories."""
-        if self.destination.names_for(Target(urn, "", SequenceId(self.clock.new_id()), 0)) is not None:
-            raise RejectedError(
-                f"files at {self.destination.root_uri} can't be compacted: they are published one by one",
-                field="destination",
-                hint="Have fewer, larger files from the start: less often, or with larger `split.work_unit_rows`. A "
-                "refresh of a partition writes it anew.",
+        file_count = sum(segment.file_count for group in groups for segment in group.segments)
+        return replacement.publish(
+            ReplacementOrder(
                 urn=urn,
+                partition=partition,
+                lease=lease,
+                base_version=base_version,
+                moves=self.driver.store.list_standing_moves(lease.dataset_id, partition),
+                open_work=lambda: _Rewriting(JobName(self.job.job), urn, groups, self.open_rewriter(), spec),
+                told={"files_before": file_count},
+                details={"notes": [f"{file_count} files of published rows were rewritten"]},
             )
+        )
 
-    def _find_version(self, job: JobName, lease: Lease) -> int:
-        """Of the lane whose fence the seal names; the files of all lanes are listed after it."""
-        lanes = self.driver.store.look_at(job, [lease.dataset_id], []).lanes
-        return next((lane.version for lane in lanes if lane.number == 0), 0)
+    def _open_replacement(self) -> Replacement:
+        return Replacement(
+            job=self.job,
+            run_id=self.run_id,
+            driver=self.driver,
+            destination=self.destination,
+            clock=self.clock,
+            say=self.say,
+            require=self.require,
+        )
 
     def _list_groups(self, job: JobName, urn: DatasetUrn, partition: str) -> list[_Group]:
         """All files to replace, as of one version of the dataset."""
@@ -208,118 +160,43 @@ class Compaction:
             )
         return groups
 
-    def _stage(
-        self, new: NewSequence, urn: DatasetUrn, groups: Sequence[_Group], lease: Lease, spec: CompactionRules
-    ) -> StagedAttempt:
-        attempt = self._register(new, self.open_rewriter(), lease)
-        try:
-            written = [
-                (group, number, self._rewrite(urn, group, f"{attempt.directory}/{number}", attempt, spec))
-                for number, group in enumerate(groups)
-            ]
-            self._make_durable(attempt.directory, [each for _group, _number, found in written for each in found])
-        except GobblinError as error:
-            self._fail(attempt.attempt_id, error)
-            raise
-        except OSError as error:
-            failure = RetryableError(f"{urn}: {error}", hint="The next compaction tries again.", urn=urn)
-            self._fail(attempt.attempt_id, failure)
-            raise failure from error
-        segments = tuple(
-            segment for group, number, found in written for segment in self._segments(new, urn, group, number, found)
-        )
-        staged = StagedAttempt(
-            attempt_id=attempt.attempt_id,
-            sequence_id=new.sequence_id,
-            fence=lease.fence,
-            segments=segments,
-            segment_ids=tuple(self.clock.new_id() for _segment in segments),
-        )
-        self.require(lease)
-        self.driver.store.stage(staged)
-        return staged
 
-    def _register(self, new: NewSequence, rewriter: Rewriter, lease: Lease) -> "_Attempt":
-        """Record the attempt before its first byte, so that no staging is unknown."""
-        attempt_id = AttemptId(self.clock.new_id())
-        directory = self.destination.stage(attempt_id)
-        tag = f"gobblin-{attempt_id.hex}"
-        self.require(lease)
-        self.driver.store.register_attempt(
-            NewAttempt(
-                attempt_id=attempt_id,
-                sequence_id=new.sequence_id,
-                dataset_id=new.dataset_id,
-                fence=new.fence,
-                multi_work_unit=0,
-                try_number=1,
-                staging_path=directory,
-                tag=tag,
-                interruption=rewriter.describe_interruption(tag),
+@dataclass(frozen=True, slots=True)
+class _Rewriting:
+    """Each group's rows, by the rewriter, into a directory of its own."""
+
+    job: JobName
+    urn: DatasetUrn
+    groups: Sequence[_Group]
+    rewriter: Rewriter
+    spec: CompactionRules
+
+    def describe_interruption(self, tag: str) -> Mapping[str, object] | None:
+        return self.rewriter.describe_interruption(tag)
+
+    def write(self, directory: str, tag: str) -> Sequence[WrittenAnew]:
+        return [
+            WrittenAnew(
+                group.role,
+                group.segments[0].file_schema,
+                self._rewrite(group, f"{directory}/{number}", tag),
+                group.version,
             )
-        )
-        return _Attempt(attempt_id, directory, tag, rewriter)
+            for number, group in enumerate(self.groups)
+        ]
 
-    def _rewrite(
-        self, urn: DatasetUrn, group: _Group, directory: str, attempt: "_Attempt", spec: CompactionRules
-    ) -> Sequence[Output]:
-        job = JobName(self.job.job)
-        found = attempt.rewriter.rewrite(
-            RewriteOrder(job, urn, group.role, group.segments, directory, spec.file_bytes_target, attempt.tag)
+    def _rewrite(self, group: _Group, directory: str, tag: str) -> Sequence[Output]:
+        found = self.rewriter.rewrite(
+            RewriteOrder(self.job, self.urn, group.role, group.segments, directory, self.spec.file_bytes_target, tag)
         )
         written = sum(file.row_count for each in found for file in each.files)
         if written != group.row_count:
             raise CorruptionError(
-                f"{urn}: {written:,} rows were written, but {group.row_count:,} are published ({group.role})",
+                f"{self.urn}: {written:,} rows were written, but {group.row_count:,} are published ({group.role})",
                 hint="Nothing was replaced. `gobblin-assets verify --checksums` checks the files.",
-                urn=urn,
+                urn=self.urn,
             )
         return found
-
-    def _make_durable(self, directory: str, written: Sequence[Output]) -> None:
-        reach(Failpoint.ATTEMPT_WRITTEN)
-        self.destination.make_durable({directory: written})
-        reach(Failpoint.ATTEMPT_DURABLE)
-
-    def _segments(
-        self, new: NewSequence, urn: DatasetUrn, group: _Group, number: int, written: Sequence[Output]
-    ) -> Iterator[Segment]:
-        steps = self.destination.steps_for(written, Target(urn, new.partition, new.sequence_id, number))
-        schema = group.segments[0].file_schema
-        for segment in encode_segments(steps, role=group.role, partition=new.partition, file_schema=schema):
-            yield replace(segment, version=group.version)
-
-    @contextmanager
-    def _aborting(self, sequence_id: SequenceId, lease: Lease) -> Iterator[None]:
-        """Abort the sequence on an error if it was not sealed; leave it to recovery if it may have been sealed."""
-        try:
-            yield
-        except (FencedError, OutcomeUnknownError):
-            raise
-        except GobblinError as error:
-            try:
-                self.driver.store.abort(sequence_id, fence=lease.fence, error=str(error)[:_ERROR_TEXT_MAX])
-            except ConflictError:
-                # It was sealed, and will be tried again.
-                raise error from None
-            except GobblinError as second:
-                self.say(f"the compaction could not be aborted; the next run does it: {second}")
-            raise
-
-    def _fail(self, attempt_id: AttemptId, error: GobblinError) -> None:
-        text = f"{type(error).__name__}: {error}"[:_ERROR_TEXT_MAX]
-        try:
-            self.driver.store.fail_attempt(attempt_id, error=text, cancelled=isinstance(error, FencedError))
-        except GobblinError as second:
-            self.say(f"the failure of an attempt could not be recorded: {second}")
-
-
-@dataclass(frozen=True, slots=True)
-class _Attempt:
-    attempt_id: AttemptId
-    directory: str
-    tag: str
-    rewriter: Rewriter
 
 
 def open_compaction(

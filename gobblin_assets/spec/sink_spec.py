@@ -34,8 +34,17 @@ class TablesSpec(SpecModel):
     )
 
 
-DAGSTER_OPTIONS: Final = frozenset({"workers", "worker_s", "lag_max"})
+DAGSTER_OPTIONS: Final = frozenset({"workers", "worker_s", "lag_max", "bases"})
 """Of a sink: they say nothing of what a worker does to records."""
+
+
+class BasesSpec(SpecModel):
+    """When the current rows of a change log are written as a base, from which ``read_current`` goes on."""
+
+    changes_min: int = Field(1_000_000, ge=1, description="Changes behind the last base that are worth a new one.")
+    cron: Annotated[str, Field(pattern=r"^\s*\S+(\s+\S+){4}\s*$")] | None = Field(
+        None, description="In Dagster, a schedule writes bases at these times (UTC). Default: by command, or by hand."
+    )
 
 
 class SinkSpec(SpecModel):
@@ -61,6 +70,10 @@ class SinkSpec(SpecModel):
     into: TablesSpec | None = Field(
         None,
         description="Rows go into tables, exactly once. The job's destination has staged files and dead letters.",
+    )
+    bases: BasesSpec | None = Field(
+        None,
+        description="Change logs: when `gobblin-assets sink compact` writes the tables' current rows as a base.",
     )
     workers: int = Field(
         0,

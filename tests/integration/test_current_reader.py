@@ -12,7 +12,7 @@ from pyspark.sql import functions as f
 from sqlalchemy import Engine
 
 from gobblin_assets.errors import CorruptionError, RejectedError
-from gobblin_assets.rows.change_log import LOG_COLUMNS, rebuild_rows
+from gobblin_assets.rows.change_log import LOG_COLUMNS, rebuild_table
 from gobblin_assets.rows.current_reader import read_current
 from tests.support.publishing import Publisher
 from tests.support.shares import Share
@@ -29,7 +29,7 @@ def _rebuild(spark: SparkSession, history: TableHistory, folder: Path) -> DataFr
     log = spark.read.parquet(history.save(folder))
     # The log's names are the source's, but for the case.
     key = [name.upper() for name in KEY] if history.has_key else None
-    return rebuild_rows(log, key=key, columns=COLUMNS, label="the log")
+    return rebuild_table(log, key=key, columns=COLUMNS, label="the log").rows
 
 
 def _difference(frame: DataFrame, wanted: Counter[Values]) -> Mapping[str, list[Values]]:
@@ -95,25 +95,27 @@ def _rows(frame: DataFrame) -> list[Values]:
 def test_a_log_that_began_without_a_copy_does_not_know_what_was_never_sent(spark: SparkSession) -> None:
     unsent = "array('DOC')"
     log = _log(spark, f"'u', 1, NULL, {unsent}", "'c', 2, 'x', NULL", f"'u', 2, NULL, {unsent}")
-    assert _rows(rebuild_rows(log, key=["id"], columns=["id", "doc"], label="the log")) == [(1, None), (2, "x")]
+    assert _rows(rebuild_table(log, key=["id"], columns=["id", "doc"], label="the log").rows) == [(1, None), (2, "x")]
     # A row that came from a key of which nothing is known, to one that had another row before.
     moved = _log(spark, "'c', 3, 'old', NULL", "'d', 3, NULL, NULL", "'b', 7, NULL, NULL", f"'u', 3, NULL, {unsent}")
     one = {"_lsn": "_lsn - int(_op = 'u') AS _lsn", "_seq": "_seq + int(_op = 'u') AS _seq"}
     moved = moved.selectExpr("id", "doc", *(one.get(name, name) for name in LOG_COLUMNS))
-    assert _rows(rebuild_rows(moved, key=["id"], columns=["id", "doc"], label="the log")) == [(3, None)]
+    assert _rows(rebuild_table(moved, key=["id"], columns=["id", "doc"], label="the log").rows) == [(3, None)]
 
 
 def test_what_the_log_does_not_tell_any_more_fails_the_query(spark: SparkSession) -> None:
     """A key that changed, and a column that was added with a default: rows of before have no value of it."""
     columns = ["id", "doc"]
-    keyless = rebuild_rows(_log(spark, "'c', 1, NULL, NULL", "'d', 1, '?', NULL"), key=None, columns=columns, label="L")
+    keyless = rebuild_table(
+        _log(spark, "'c', 1, NULL, NULL", "'d', 1, '?', NULL"), key=None, columns=columns, label="L"
+    ).rows
     with pytest.raises(PySparkException, match="L removes a row that it does not have"):
         keyless.count()
-    other_key = rebuild_rows(_log(spark, "'c', NULL, 'x', NULL"), key=["id"], columns=columns, label="L")
+    other_key = rebuild_table(_log(spark, "'c', NULL, 'x', NULL"), key=["id"], columns=columns, label="L").rows
     with pytest.raises(PySparkException, match="L has a change without a value of 'id'"):
         other_key.collect()
     with pytest.raises(CorruptionError, match="L has no column 'gone'"):
-        rebuild_rows(_log(spark, "'c', 1, 'x', NULL"), key=["gone"], columns=columns, label="L")
+        rebuild_table(_log(spark, "'c', 1, 'x', NULL"), key=["gone"], columns=columns, label="L")
 
 
 @pytest.fixture

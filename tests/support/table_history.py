@@ -98,10 +98,10 @@ class TableHistory:
             self._begin()
             self._set(row, {KEY[1]: self.random.choice(self._free())}, sends=0.0)
 
-    def save(self, folder: Path, *, files: int = 3) -> str:
-        """Write the log as Parquet, its rows in any order."""
+    def save(self, folder: Path, *, files: int = 3, since: int = 0) -> str:
+        """Write the log as Parquet, its rows in any order; ``since``: without the first ones."""
         folder.mkdir()
-        rows = self.random.sample(self.log, len(self.log))
+        rows = self.random.sample(self.log[since:], len(self.log) - since)
         for number in range(files):
             pq.write_table(pa.Table.from_pylist(rows[number::files], schema=_SCHEMA), folder / f"{number}.parquet")
         return str(folder)

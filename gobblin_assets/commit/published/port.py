@@ -147,6 +147,10 @@ class PublishedFiles(Protocol):
         """What ``find`` gives for all partitions, with what the source said. None: there is no such dataset."""
         ...
 
+    def is_published(self, sequence_id: SequenceId) -> bool:
+        """Whether the log knows the sequence as published, also if it was folded into another one or retired since."""
+        ...
+
     def scan(
         self, job: JobName, urn: DatasetUrn, *, role: Role, read: Callable[[int, Iterator[PublishedSegment]], T]
     ) -> T | None:

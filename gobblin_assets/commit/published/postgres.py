@@ -104,6 +104,11 @@ _ROWS_ELSEWHERE = text("""
     HAVING count(*) > 0
 """)
 
+_IS_PUBLISHED = text("""
+    SELECT EXISTS (SELECT FROM gobblin.commit_sequence WHERE sequence_id = :sequence_id AND state = 'DONE')
+        OR EXISTS (SELECT FROM gobblin.past_sequence WHERE sequence_id = :sequence_id AND state = 'DONE')
+""")
+
 _LIST_URNS = text("SELECT urn FROM gobblin.dataset WHERE job = :job ORDER BY urn")
 
 
@@ -135,6 +140,11 @@ class PostgresPublishedFiles:
             return PublishedSource(files, columns, said.source_facts or {})
 
         return transact(self.engine, "find published files and their source", body)
+
+    def is_published(self, sequence_id: SequenceId) -> bool:
+        asked = {"sequence_id": sequence_id}
+        found = transact(self.engine, "look for a publication", lambda c: c.execute(_IS_PUBLISHED, asked).scalar_one())
+        return bool(found)
 
     def scan(
         self, job: JobName, urn: DatasetUrn, *, role: Role, read: Callable[[int, Iterator[PublishedSegment]], T]

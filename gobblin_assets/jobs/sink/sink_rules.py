@@ -39,6 +39,10 @@ def check_sink_job(job: JobSpec) -> RollPolicy:
             field="source.type",
             hint="Have a schedule or a sensor run it instead.",
         )
+    if job.sink.bases is not None and not is_one_stream(job):
+        raise RejectedError(
+            "a base is the current rows of a change log, and topics have none", field="sink.bases", hint="Take it out."
+        )
     roll = job.sink.roll
     span_max = STREAM_SPAN_MAX if is_one_stream(job) else None
     policy = RollPolicy(roll.rows_max, roll.bytes_max, roll.age_s, span_max)

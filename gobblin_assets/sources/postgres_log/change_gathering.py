@@ -7,7 +7,7 @@ judged by its key.
 
 import datetime as dt
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from gobblin_assets.errors import CorruptionError
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.names import TableName
 from gobblin_assets.sources.jdbc.postgres_tables import find_types
+from gobblin_assets.sources.postgres_log.column_memory import ColumnMemory
 from gobblin_assets.sources.postgres_log.copy_ranges import SeenRanges
 from gobblin_assets.sources.postgres_log.log_starts import TableStart
 from gobblin_assets.sources.postgres_log.logged_table import (
@@ -66,6 +67,7 @@ class _Changes:
     start: TableStart
     begins_at: int
     seen: SeenRanges | None
+    memory: ColumnMemory
     metadata: Mapping[bytes, str] | None = None
     payloads: list[bytes] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
@@ -144,23 +146,28 @@ class _Messages:
 
 
 class ChangeGathering:
-    """The records of one stream. ``vnodes``: of each vnode its start, the place where it begins, what its copy has.
+    """The records of one stream. ``vnodes``: of each vnode its start, the place where it begins, what its copy has,
+    and what is remembered of its columns.
 
     ``is_busy``: more messages may be there. ``has_given``: records were given since the last barrier.
     """
 
     def __init__(
-        self, connection: JdbcConnection, vnodes: Mapping[str, tuple[TableStart, int, SeenRanges | None]]
+        self,
+        connection: JdbcConnection,
+        vnodes: Mapping[str, tuple[TableStart, int, SeenRanges | None, ColumnMemory]],
+        say: Callable[[str], None],
     ) -> None:
         self._connection = connection
+        self._say = say
         self._wanted = {
-            start.table.name: _Changes(vnode, start, position, seen)
-            for vnode, (start, position, seen) in vnodes.items()
+            start.table.name: _Changes(vnode, start, position, seen, memory)
+            for vnode, (start, position, seen, memory) in vnodes.items()
             if start.table is not None
         }
         self._messages = {
             start.prefix: _Messages(vnode, position)
-            for vnode, (start, position, _seen) in vnodes.items()
+            for vnode, (start, position, _seen, _memory) in vnodes.items()
             if start.prefix is not None
         }
         self._by_oid: dict[bytes, _Changes | None] = {}
@@ -283,21 +290,23 @@ class ChangeGathering:
         if changes.seen is not None:
             names = [column.name for column in relation.columns]
             changes.key_at = names.index(changes.seen.column) if changes.seen.column in names else None
+        table = self._describe(relation)
+        place = self._require_begin().final_lsn, self._number
+        changes.memory.meet(table, changes.start, place, self._ask, self._say)
         changes.metadata = {
-            b"table": table_to_json(self._describe(relation)),
+            b"table": table_to_json(table),
             b"copy": str(changes.start.copy),
             b"key": json.dumps(changes.start.key),
         }
 
+    def _ask(self, sql: str, arguments: Sequence[Any]) -> list[tuple[Any, ...]]:
+        with open_log_session(self._connection) as session, log_families(self._connection):
+            return session.execute(sql.encode(), arguments).fetchall()
+
     def _describe(self, relation: RelationMessage) -> LoggedTable:
         """With the types as the server has them now: the log has only their numbers."""
         asked = [(column.type_oid, column.modifier) for column in relation.columns]
-        with open_log_session(self._connection) as session, log_families(self._connection):
-
-            def query(sql: str, arguments: Sequence[Any]) -> list[tuple[Any, ...]]:
-                return session.execute(sql.encode(), arguments).fetchall()
-
-            types = find_types(query, asked)
+        types = find_types(self._ask, asked)
         return LoggedTable(
             relation.oid,
             relation.schema,

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from gobblin_assets.errors import CorruptionError, RejectedError
 from gobblin_assets.model.state import DatasetState
+from gobblin_assets.rows.joined_columns import JoinedColumn, parse_joined, write_joined
 from gobblin_assets.sources.jdbc.names import TableName
 from gobblin_assets.sources.postgres_log.copy_ranges import (
     PartialCopy,
@@ -59,7 +60,8 @@ class TableStart:
 
     ``seen``: what its copy has, if it has one; ``partial``: what there is of a copy that is not whole. ``kept``: the
     dataset's fact, as it stays while a copy is made. ``whole``: the newest copy that is whole. ``range_rows``: of a
-    copy in ranges.
+    copy in ranges. ``columns``: of the table as it was published last, None if it was not; ``joined``: those of them
+    that came behind the copy.
     """
 
     urn: str
@@ -77,6 +79,8 @@ class TableStart:
     place: LogPlace
     is_copied_first: bool
     range_rows: int
+    columns: frozenset[str] | None = None
+    joined: tuple[JoinedColumn, ...] = ()
 
 
 def vnode_of(name: str, copy: int) -> str:
@@ -272,9 +276,11 @@ def decide_start(
     facts = facts if isinstance(facts, Mapping) else {}
     kept = {name: each for name, each in facts.items() if name != _PARTIAL}
     whole = _find_whole_copy(name, state)
+    # Of the copy that is whole, until another one is.
+    joined = write_joined(parse_joined(state.source_facts))
     if position is None or position == TO_COPY:
         _require_slot_is_ours(slot, place)
-        new = write_facts(place, copy, key=key, seen=None)
+        new = {**write_facts(place, copy, key=key, seen=None), **joined}
         return StartDecision(copy, position, key, None, new, kept, whole)
     if position < PLACE_MIN:
         said = _find_partial(state)
@@ -282,7 +288,7 @@ def decide_start(
             raise CorruptionError(f"{urn} has {position} publications of its copy {copy}, and no fact of it")
         partial = parse_partial(said)
         _require_same_log(urn, partial.place, said, server, slot, place)
-        return StartDecision(copy, position, key, None, {LOG_FACT: facts}, kept, whole, partial)
+        return StartDecision(copy, position, key, None, {LOG_FACT: facts, **joined}, kept, whole, partial)
     if not facts:
         raise CorruptionError(f"{urn} has the position {write_lsn(position)} and no fact {LOG_FACT}")
     _require_same_log(urn, position, facts, server, slot, place)
@@ -293,7 +299,7 @@ def decide_start(
         position,
         None if was is None else tuple(map(str, was)),
         found if seen is None else single_range(parse_seen(str(seen))),
-        {LOG_FACT: facts},
+        {LOG_FACT: facts, **joined},
         kept,
         whole,
     )

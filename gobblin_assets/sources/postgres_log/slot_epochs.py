@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from gobblin_assets.errors import CorruptionError
 from gobblin_assets.model.state import DatasetState
 from gobblin_assets.model.urn import DatasetUrn
+from gobblin_assets.rows.joined_columns import parse_joined
 from gobblin_assets.sources.epoch_source import CopyPlace, LogStart, RowDecoder, StreamLook, VnodeStart
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.names import TableName, parse_table_name
@@ -117,6 +118,8 @@ class SlotEpochs:
             place=look.place,
             is_copied_first=is_copied_first,
             range_rows=source.copy_rows,
+            columns=None if position < PLACE_MIN or not state.source_columns else frozenset(state.source_columns),
+            joined=() if position < PLACE_MIN else parse_joined(state.source_facts),
         )
         return LogStart(
             {vnode: VnodeStart(position, decision.watermark)}, facts=decision.facts, notes=tuple(notes), memory=start

@@ -23,9 +23,11 @@ import pyarrow as pa
 from gobblin_assets.errors import CorruptionError, GobblinError, RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.model.clock import Clock, SystemClock
+from gobblin_assets.rows.joined_columns import write_joined
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.log_port import NEVER_CUT, Barrier, LogItem, StreamChunk, UpdateVnodeBitmap
 from gobblin_assets.sources.postgres_log.change_gathering import ChangeGathering
+from gobblin_assets.sources.postgres_log.column_memory import ColumnMemory
 from gobblin_assets.sources.postgres_log.copied_rows import begin_copied_rows, describe_copied_rows
 from gobblin_assets.sources.postgres_log.copy_ranges import PartialCopy, SeenRanges
 from gobblin_assets.sources.postgres_log.log_starts import (
@@ -91,6 +93,9 @@ class SlotReader:
         self._clock = clock or SystemClock()
         self._monotonic = self._clock.monotonic
         self._vnodes: dict[str, _TableVnode] = {}
+        self._memories = {
+            start.vnode: ColumnMemory(start.columns, {each.name: each for each in start.joined}) for start in starts
+        }
         self._items: deque[UpdateVnodeBitmap] = deque()
         self._walsender: Walsender | None = None
         self._gathering: ChangeGathering | None = None
@@ -210,13 +215,15 @@ class SlotReader:
         reach(Failpoint.COPY_READ)
         self._end_copy()
         each = self._vnodes[vnode]
+        if source is not None:
+            self._memories[vnode].begin_anew([column.name for column in source.table.columns])
         self._is_moved = True
         if source is not None and not source.partial.ranges.is_whole:
             each.cut, each.partial = each.cut + 1, source.partial
             return self._barrier({vnode: each.cut}, {vnode: write_partial_facts(start, each.cut, source.partial)})
         each.cut = self._find_end() if source is None else source.partial.place
         each.seen = None if source is None else source.partial.ranges
-        facts = write_facts(start.place, start.copy, key=start.key, seen=each.seen)
+        facts = {**write_facts(start.place, start.copy, key=start.key, seen=each.seen), **write_joined(())}
         return self._barrier({vnode: each.cut}, {vnode: facts})
 
     def _find_end(self) -> int:
@@ -295,7 +302,12 @@ class SlotReader:
             self._gathering.has_given = False
         for each in self._vnodes.values():
             each.cut = max(each.cut, self._place_now)
-        return self._barrier({vnode: each.cut for vnode, each in self._vnodes.items()}, {})
+        facts = {}
+        for vnode in self._vnodes:
+            memory = self._memories[vnode]
+            if memory.joined and not memory.is_told:
+                facts[vnode], memory.is_told = write_joined(memory.joined.values()), True
+        return self._barrier({vnode: each.cut for vnode, each in self._vnodes.items()}, facts)
 
     def _barrier(self, positions: Mapping[str, int], facts: Mapping[str, Mapping[str, object]]) -> Barrier:
         self._due_at = self._monotonic() + self._every_s
@@ -323,8 +335,15 @@ class SlotReader:
             self._confirm_at = 0.0
             self._gathering = ChangeGathering(
                 self._connection,
-                {vnode: (each.start, each.cut, each.seen) for vnode, each in self._vnodes.items()},
+                {
+                    vnode: (each.start, each.cut, each.seen, self._memories[vnode])
+                    for vnode, each in self._vnodes.items()
+                },
+                self._say,
             )
+            for vnode in self._vnodes:
+                # What the last stream told may have been given up since.
+                self._memories[vnode].is_told = False
         return self._walsender
 
     def _require_quiet(self) -> None:
