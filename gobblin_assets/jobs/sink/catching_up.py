@@ -39,8 +39,14 @@ class CatchingUp:
     sinks: Iterable[DatasetSink] = ()
     error: GobblinError | None = None
     _look_at_s: float = field(default=0.0)
+    _is_done: bool = field(default=False)
 
     def wait(self, seconds: float) -> bool:
+        """Once it is over, it stays so: a worker that idles does not look at each answer."""
+        self._is_done = self._is_done or self._wait(seconds)
+        return self._is_done
+
+    def _wait(self, seconds: float) -> bool:
         if self.stop(seconds) or self.error is not None:
             return True
         now_s = self.clock.monotonic()
