@@ -29,6 +29,7 @@ from gobblin_assets.model.state import DatasetId, LaneId, RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.model.watermark import Watermark
 from gobblin_assets.rows.arrow_types import arrow_schema
+from gobblin_assets.run.destination import Destination
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
 from gobblin_assets.spec.job_options import LeaseSpec, LogSpec
@@ -340,7 +341,7 @@ class SinkHands:
         ports = SinkPorts(
             job=job,
             stores=self.stores,
-            destination=open_posix_destination(request),
+            destination=self.open_destination(request),
             open_file_system=self._open_file_system,
             fs=self._fs,
             interrupt=lambda _attempt: None,
@@ -351,6 +352,9 @@ class SinkHands:
         )
         ports.destination.bind()
         return ports
+
+    def open_destination(self, request: DestinationRequest) -> Destination:
+        return open_posix_destination(request)
 
     def operations(self) -> LogOperations:
         return LogOperations(

@@ -257,8 +257,7 @@ class SinkLanes:
             if is_at_barrier and log.opened_for != log.memories:
                 self._close_reader(log)
             if log.reader is None and log.is_reading:
-                # A new reader must know what the last one learnt: what a copy has, for instance.
-                self.fail(self._starts.renew([sink for sink in log.sinks if sink.start and sink.is_start_old]))
+                self._renew_starts(log)
             if not log.is_reading:
                 self._close_reader(log)
                 return
@@ -272,6 +271,10 @@ class SinkLanes:
                 log.reader.assign(positions, epochs=epochs)
         except GobblinError as error:
             self.fail_log(log, error)
+
+    def _renew_starts(self, log: SinkLog) -> None:
+        """A new reader must know what the last one learnt: what a copy has, for instance."""
+        self.fail(self._starts.renew([sink for sink in log.sinks if sink.start is not None and sink.is_start_old]))
 
     def publish(self, log: SinkLog, cuts: Sequence[LaneCut]) -> frozenset[LaneId]:
         """Publish the cuts; the lanes that failed are given up, and are returned."""
