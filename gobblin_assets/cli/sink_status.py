@@ -56,7 +56,7 @@ def status(job_file: Path, as_json: bool) -> None:  # noqa: FBT001  an option th
     job = read_job(job_file)
     specs, name = read_sink_datasets(job), JobName(job.job)
     with open_log(say) as log:
-        states = log.stores.datasets.load(name, list(specs))
+        states = dict(sorted(log.stores.datasets.load(name, list(specs)).items()))
         live = log.stores.sink_workers.list_live(name)
         found = log.stores.lanes.load(*(state.dataset_id for state in states.values()))
         lanes = _list_lanes(log, name, states, found, _open_copied(job, specs))

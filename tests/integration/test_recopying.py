@@ -180,13 +180,15 @@ def test_status_says_how_far_tables_are_and_what_the_server_keeps(tables: Change
         assert (status["stream"]["name"], status["stream"]["status"]) == ("gobblin_shop", "reserved")
         assert status["stream"]["is_read"]
     position = tables.ask(f"SELECT '0/0'::pg_lsn + {tables.published_to('orders')}")
-    assert status["lanes"][0]["vnodes"].keys() == {"public.orders:1"}
     tables.do("INSERT INTO orders SELECT n, n FROM generate_series(1000, 9000) n")
     written = tables.ask(f"SELECT pg_current_wal_insert_lsn() - '{position}'::pg_lsn")
 
     status = status_of(tables)
     orders = status["datasets"]["public.orders"]
     assert (orders["copy"], orders["position"]) == (1, position)
+    vnodes = {each["dataset"]: each["vnodes"] for each in status["lanes"]}
+    assert list(vnodes) == ["public.notes", "public.orders"]
+    assert vnodes["public.orders"] == {"public.orders:1": position}
     assert orders["lag_bytes"] >= written > 100_000
     assert 0 < orders["lag_s"] < 60
     assert status["lags"]["public.orders"] == orders["lag_bytes"]
