@@ -49,7 +49,7 @@ class _RestLine(NamedTuple):
 @job_file_argument
 @json_option
 def status(job_file: Path, as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
-    """Show the live workers, the lanes, how far each is, and why some rest.
+    """Show workers and lanes, how far they are, and why some rest.
 
     Of a change log, also its slot.
     """

@@ -42,8 +42,7 @@ from tests.models.lane_traces import (
     ObservedRow,
     ObservedVnode,
     Transition,
-    check_trace,
-    split_by_lane,
+    check_split,
 )
 from tests.simulation import world as simulated
 from tests.simulation.commit_store import SimCommitStepStore
@@ -230,7 +229,7 @@ class SinkWorld:
 
     def check(self) -> list[Transition]:
         """The transitions up to now. AssertionError for a step that is none of the model's."""
-        return [step for trace in (*self._ended_traces, self.trace) for step in _check_trace(trace)]
+        return [step for trace in (*self._ended_traces, self.trace) for step in check_split(trace)]
 
     def _observe(self) -> LaneObservation:
         db = self.db
@@ -377,13 +376,6 @@ class SinkHands:
 
     def watch(self, prefix: str, port: object) -> Any:
         return Watched(self.process, prefix, port)
-
-
-def _check_trace(trace: list[LaneObservation]) -> list[Transition]:
-    steps = trace[:1]
-    for seen in trace[1:]:
-        steps += split_by_lane(steps[-1], seen)
-    return check_trace(steps)
 
 
 def _position(mark: Watermark | None) -> int:
