@@ -7,7 +7,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from benchmarks.machine import load_average
-from benchmarks.measures import MEASURES, measure_one
+from benchmarks.measures import LONG_MEASURES, MEASURES, measure_one
 from benchmarks.tables import Options, Table
 
 RUNS = 5
@@ -24,7 +24,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure, and print the tables.")
     parser.add_argument("--quick", action="store_true", help="small sizes: to see that it works, not for figures")
     parser.add_argument("--runs", type=int, default=RUNS, help="how often everything is measured (default %(default)s)")
-    parser.add_argument("--only", action="append", choices=sorted(MEASURES), help="may be given several times")
+    parser.add_argument(
+        "--only", action="append", choices=sorted(MEASURES | LONG_MEASURES), help="may be given several times"
+    )
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the tables there too")
     given = parser.parse_args()
     if given.runs < 1:

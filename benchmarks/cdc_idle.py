@@ -9,16 +9,27 @@ from benchmarks.sink_world import JobProcess, bound_at_most, postgres_s, start_w
 from benchmarks.tables import Options, Samples, Table
 from benchmarks.world import World, open_source
 
-SECONDS, SECONDS_QUICK = 180.0, 30.0
-LOG_MB, LOG_MB_QUICK = 500, 50
 RETAINED_MB_MAX = 64.0
 
 _MB: Final = 1 << 20
-_STEPS_PER_S: Final = 4
 _PUBLICATIONS: Final = """
     SELECT count(*) FROM gobblin.commit_sequence s JOIN gobblin.dataset d USING (dataset_id)
      WHERE d.job = :job AND s.state = 'DONE'"""
 _RETAINED, _WORKER, _SERVER = "retained for the slot", "the worker", "the source"
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """So much log in so much time, in equal steps. What the server keeps is looked at with each."""
+
+    seconds: float
+    log_mb: int
+    steps_per_s: int
+
+
+PACE, PACE_QUICK = Pace(180.0, 500, 4), Pace(30.0, 50, 4)
+PACE_OF_AN_HOUR = Pace(3600.0, 1000, 1)
+"""Slow, so that checkpoints and waits for the next publication are in it many times."""
 
 
 @dataclass(slots=True)
@@ -31,7 +42,14 @@ class _Found:
 
 def measure(world: World, options: Options) -> list[Table]:
     """Once: it takes as long as it takes."""
-    seconds, log_mb = (SECONDS_QUICK, LOG_MB_QUICK) if options.quick else (SECONDS, LOG_MB)
+    return _measure(world, PACE_QUICK if options.quick else PACE)
+
+
+def measure_an_hour(world: World, options: Options) -> list[Table]:
+    return _measure(world, PACE_QUICK if options.quick else PACE_OF_AN_HOUR)
+
+
+def _measure(world: World, pace: Pace) -> list[Table]:
     found = _Found()
     with open_log_source(world) as source:
         source.make_tables()
@@ -40,21 +58,21 @@ def measure(world: World, options: Options) -> list[Table]:
         with start_worker(job) as worker:
             worker.await_that(lambda: count_begun(job) == len(TABLES), "the beginning of the tables' logs")
             before = job.scalar(_PUBLICATIONS)
-            _write(source, worker, slot_of(job), found, seconds, log_mb)
+            _write(source, worker, slot_of(job), found, pace)
             found.publications = job.scalar(_PUBLICATIONS) - before
             worker.end()
-    return [_describe(found, seconds)]
+    return [_describe(found, pace.seconds)]
 
 
-def _write(source: LogSource, worker: JobProcess, slot: str, found: _Found, seconds: float, log_mb: int) -> None:
+def _write(source: LogSource, worker: JobProcess, slot: str, found: _Found, pace: Pace) -> None:
     """The same number of bytes in each step."""
     begin = source.find_end()
-    steps = round(seconds * _STEPS_PER_S)
-    rows = round(log_mb * _MB / steps / 1_000)
+    steps = round(pace.seconds * pace.steps_per_s)
+    rows = round(pace.log_mb * _MB / steps / 1_000)
     begun_s, worker_s, server_s = time.monotonic(), worker.cpu_s(), postgres_s(source.server)
     with open_source(source.server) as connection:
         for step in range(steps):
-            time.sleep(max(0.0, begun_s + step / _STEPS_PER_S - time.monotonic()))
+            time.sleep(max(0.0, begun_s + step / pace.steps_per_s - time.monotonic()))
             connection.execute(
                 "INSERT INTO unread SELECT n, repeat('x', 930) FROM generate_series(1, %s::int) n", [rows]
             )

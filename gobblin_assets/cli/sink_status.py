@@ -8,15 +8,19 @@ import click
 
 from gobblin_assets.cli.connections import job_file_argument
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
+from gobblin_assets.commit.lanes import DatasetLanes
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.jobs.ingest.running import read_job
 from gobblin_assets.jobs.sink.lane_shares import lanes_in_use
 from gobblin_assets.jobs.sink.running import open_log_connection, read_sink_datasets
 from gobblin_assets.jobs.sink.sink_rules import is_one_stream, lag_unit_of
-from gobblin_assets.jobs.sink.stream_standing import DatasetStanding, StreamStanding, find_standing
-from gobblin_assets.model.state import DatasetState
+from gobblin_assets.jobs.sink.stream_standing import DatasetStanding, StreamStanding, find_standing, open_copied_logs
+from gobblin_assets.model.state import DatasetId, DatasetState
 from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.model.watermark import Watermark
+from gobblin_assets.model.wording import join_some
 from gobblin_assets.run.log import Log, open_log
+from gobblin_assets.sources.epoch_source import CopiedLog
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 from gobblin_assets.state.sink_workers import SinkWorkerRow, sum_lags
 
@@ -32,26 +36,42 @@ class _LaneLine(NamedTuple):
     vnodes: Mapping[str, str | None]
 
 
+class _RestLine(NamedTuple):
+    """``lane`` None: the whole dataset rests. ``worker``: that leaves it alone."""
+
+    dataset: DatasetUrn
+    lane: int | None
+    worker: str
+    error: str
+
+
 @click.command()
 @job_file_argument
 @json_option
 def status(job_file: Path, as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
-    """Show the live workers, the lanes, and how far each is.
+    """Show workers and lanes, how far they are, and why some rest.
 
     Of a change log, also its slot.
     """
     job = read_job(job_file)
     specs, name = read_sink_datasets(job), JobName(job.job)
     with open_log(say) as log:
-        states = log.stores.datasets.load(name, list(specs))
+        states = dict(sorted(log.stores.datasets.load(name, list(specs)).items()))
         live = log.stores.sink_workers.list_live(name)
-        lanes = _list_lanes(log, name, states)
+        found = log.stores.lanes.load(*(state.dataset_id for state in states.values()))
+        lanes = _list_lanes(log, name, states, found, _open_copied(job, specs))
+        rests = _list_rests(live, states, found)
         standing = _find_standing(log, job, specs, states)
     lags = _list_lags(states, live, standing)
     workers = [worker.owner for worker in live]
     if as_json:
         stream = {"stream": standing and standing.stream, "datasets": standing and standing.datasets}
-        said = {"workers": workers, "lags": lags, "lanes": [each._asdict() for each in lanes]}
+        said = {
+            "workers": workers,
+            "lags": lags,
+            "lanes": [each._asdict() for each in lanes],
+            "rests": [each._asdict() for each in rests],
+        }
         print_json({**said, **(stream if is_one_stream(job) else {})})
         return
     say(f"{len(workers)} live workers: {', '.join(workers) or 'none'}")
@@ -68,10 +88,24 @@ def status(job_file: Path, as_json: bool) -> None:  # noqa: FBT001  an option th
     # The lag is that of the dataset; of topics, as far as its lanes are held.
     behind = f"{lag_unit_of(job)} behind"
     print_table("lanes", ("dataset", "lane", "held by", "publications", "open", behind, "vnodes"), rows)
+    _print_rests(rests)
 
 
-def _list_lanes(log: Log, name: JobName, states: Mapping[DatasetUrn, DatasetState]) -> list[_LaneLine]:
-    found = log.stores.lanes.load(*(state.dataset_id for state in states.values()))
+def _open_copied(job: JobSpec, specs: Mapping[DatasetUrn, DatasetSpec]) -> Mapping[DatasetUrn, CopiedLog]:
+    try:
+        return open_copied_logs(job, specs, open_log_connection(job)) if is_one_stream(job) else {}
+    except GobblinError:
+        # It is said with the slot; positions are then the numbers that the log has.
+        return {}
+
+
+def _list_lanes(
+    log: Log,
+    name: JobName,
+    states: Mapping[DatasetUrn, DatasetState],
+    found: Mapping[DatasetId, DatasetLanes],
+    copied: Mapping[DatasetUrn, CopiedLog],
+) -> list[_LaneLine]:
     open_ = {each.lane_id: each for each in log.stores.commits.list_open(name, limit=_OPEN_MAX)}
     return [
         _LaneLine(
@@ -80,11 +114,51 @@ def _list_lanes(log: Log, name: JobName, states: Mapping[DatasetUrn, DatasetStat
             lane.owner if lane.is_live else None,
             lane.version,
             open_[lane.lane_id].state.value if lane.lane_id in open_ else None,
-            {vnode: None if at is None else str(at) for vnode, at in lane.vnodes.items()},
+            {vnode: _write_place(copied.get(urn), at) for vnode, at in lane.vnodes.items()},
         )
         for urn, state in states.items()
         for lane in lanes_in_use(found[state.dataset_id])
     ]
+
+
+def _write_place(copied: CopiedLog | None, at: Watermark | None) -> str | None:
+    if copied is not None and at is not None and isinstance(at.value, int):
+        return copied.write_place(at.value)
+    return None if at is None else str(at)
+
+
+def _list_rests(
+    live: Sequence[SinkWorkerRow],
+    states: Mapping[DatasetUrn, DatasetState],
+    found: Mapping[DatasetId, DatasetLanes],
+) -> list[_RestLine]:
+    """What nobody works on. What one worker leaves alone, another one may have taken."""
+    urns = {state.dataset_id: urn for urn, state in states.items()}
+    free = {
+        lane.lane_id: lane.number
+        for state in states.values()
+        for lane in lanes_in_use(found[state.dataset_id])
+        if not lane.is_live
+    }
+    idle = {each.dataset_id for each in found.values() if any(lane.lane_id in free for lane in each.lanes)}
+    return [
+        _RestLine(urns[rest.dataset_id], None if rest.lane_id is None else free[rest.lane_id], worker.owner, rest.error)
+        for worker in live
+        for rest in worker.rests
+        if rest.dataset_id in idle and (rest.lane_id is None or rest.lane_id in free)
+    ]
+
+
+def _print_rests(rests: Sequence[_RestLine]) -> None:
+    """What has hit several at once is one line."""
+    if not rests:
+        return
+    alike: dict[tuple[str, str], list[str]] = {}
+    for each in rests:
+        name = each.dataset if each.lane is None else f"{each.dataset} lane {each.lane}"
+        alike.setdefault((each.worker, each.error), []).append(name)
+    rows = [(join_some(names), worker, error) for (worker, error), names in alike.items()]
+    print_table("at rest after a failure", ("what", "worker", "error"), rows)
 
 
 def _find_standing(

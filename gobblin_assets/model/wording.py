@@ -1,6 +1,17 @@
-"""Numbers in sentences for people."""
+"""Numbers and lists in sentences for people."""
+
+from collections.abc import Sequence
+from typing import Final
+
+NAMES_MAX: Final = 5
 
 
 def count_of(count: int, one: str, many: str) -> str:
     """Such as "1 file" and "2 files"."""
     return f"{count:,} {one if count == 1 else many}"
+
+
+def join_some(names: Sequence[str]) -> str:
+    """The first of them by name, and how many more there are."""
+    more = len(names) - NAMES_MAX
+    return ", ".join(names[:NAMES_MAX]) + (f" and {more:,} more" if more > 0 else "")

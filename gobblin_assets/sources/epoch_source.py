@@ -142,8 +142,23 @@ class CopyPlace:
 class CopiedLog(Protocol):
     """An ``EpochSource`` of a stream, whose vnodes begin with a copy of what is there already."""
 
+    def ask_server(self) -> Any:
+        """What the stream's server says now, for ``find_start_in`` of each of its datasets.
+
+        RetryableError if it is out of reach.
+        """
+        ...
+
+    def find_start_in(self, said: Any, state: DatasetState) -> LogStart:
+        """``find_start`` by what the server said, which was asked when the state was known already."""
+        ...
+
     def look_at_stream(self) -> StreamLook:
         """Ask the server. RejectedError, or RetryableError if it is out of reach."""
+        ...
+
+    def write_place(self, position: int) -> str | None:
+        """The position as the server writes places; None: nothing is published there yet. Nothing is connected to."""
         ...
 
     def find_place(self, state: DatasetState) -> CopyPlace | None:

@@ -7,7 +7,7 @@ from typing import Final
 
 from gobblin_assets.model.state import RunId
 from gobblin_assets.model.urn import JobName
-from gobblin_assets.state.sink_workers import SinkWorkerRow
+from gobblin_assets.state.sink_workers import SinkRest, SinkWorkerRow
 from tests.support.commit_log import TTL_S, LogWorld
 
 SINK, OTHER = JobName("sink"), JobName("other")
@@ -37,11 +37,13 @@ def test_a_worker_that_says_nothing_is_not_counted(log: LogWorld) -> None:
     assert beat(log, A) == [A, B], "a worker that wakes up is counted again"
 
 
-def test_a_worker_says_its_clock_and_its_lags_with_each_beat(log: LogWorld) -> None:
+def test_a_worker_says_its_clock_its_lags_and_its_rests_with_each_beat(log: LogWorld) -> None:
     dataset_id = log.register("orders", SINK)
     beat(log, A)
     for lag in (5, 3):
-        said = replace(A, looked_at=dt.datetime(2026, 3, 1, 0, 0, lag, tzinfo=dt.UTC), lags={dataset_id: lag})
+        rests = tuple(SinkRest(dataset_id, lane_id, f"no {lag}: “{lane_id}”") for lane_id in (None, dataset_id))
+        looked_at = dt.datetime(2026, 3, 1, 0, 0, lag, tzinfo=dt.UTC)
+        said = replace(A, looked_at=looked_at, lags={dataset_id: lag}, rests=rests)
         assert beat(log, said) == [said]
         assert list(log.sink_workers.list_live(SINK)) == [said]
     assert beat(log, A) == [A], "what it does not say any more is gone"

@@ -128,7 +128,7 @@ def test_a_run_over_a_table_that_has_stopped_fails_with_the_fix(shop: ShopInDags
     shop.tables.ask("SELECT pg_drop_replication_slot('gobblin_shop')::text")
     found = shop.failure_of(shop.run(ORDERS))
     assert "the replication slot gobblin_shop is gone" in found
-    assert "gobblin-assets sink recopy JOB --dataset public.orders" in found
+    assert "gobblin-assets sink recopy JOB --all" in found
 
 
 def test_options_of_runs_are_refused_by_their_names(shop: ShopInDagster) -> None:

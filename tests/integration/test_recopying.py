@@ -12,6 +12,7 @@ from sqlalchemy import Engine
 from tests.support.changed_tables import ChangedTables, log_variables
 from tests.support.command_lake import invoke
 from tests.support.postgres import Database
+from tests.support.spark import wait_until
 
 
 @pytest.fixture
@@ -62,6 +63,13 @@ def test_tables_go_on_from_a_new_copy_once_the_slot_was_dropped(tables: ChangedT
     tables.do("UPDATE orders SET total = 0 WHERE id < 10", "DELETE FROM notes")
     with tables.working():
         tables.await_said("the replication slot gobblin_shop is gone")
+        why = await_rests(tables)["public.orders"]
+        assert "the replication slot gobblin_shop is gone" in why
+        assert await_rests(tables) == {"public.orders": why, "public.notes": why}
+        shown = invoke("sink", "status", tables.write_job()).output
+        assert shown.count("sink recopy JOB --all") == 1, "what hits both is said once"
+    assert len([line for line in tables.said if "is gone" in line]) == 1, "what hits both is said once"
+    assert status_of(tables)["rests"] == [], "nobody leaves them alone: there is no worker"
     assert "a new copy begins" in recopy(tables, "--dataset", "public.orders", "--dataset", "public.notes")
     assert "was begun before" in recopy(tables, "--all")
     # Nothing of the new copy is published yet, and nothing of the earlier one is gone.
@@ -83,7 +91,7 @@ def test_a_table_that_is_not_copied_again_stays_stopped(tables: ChangedTables) -
         tables.await_published()
     drop_slot(tables)
     with tables.working():
-        tables.await_said("public.notes: rests")
+        tables.await_said("the replication slot gobblin_shop is gone")
         recopy(tables, "--dataset", "public.orders")
         tables.await_copied("orders")
         tables.do("INSERT INTO orders VALUES (100, 1)", "INSERT INTO notes VALUES (2, 'unseen')")
@@ -140,6 +148,31 @@ def status_of(tables: ChangedTables) -> Any:
     return json.loads(found.stdout)
 
 
+def await_rests(tables: ChangedTables) -> dict[str, str]:
+    """Why datasets rest, as another process sees it."""
+    found: dict[str, str] = {}
+
+    def look() -> bool:
+        found.update({each["dataset"]: each["error"] for each in status_of(tables)["rests"] if each["lane"] is None})
+        return bool(found)
+
+    wait_until(look, f"status says why they rest; {tables.said}")
+    return found
+
+
+def test_status_says_why_a_table_rests_beside_those_that_go_on(tables: ChangedTables) -> None:
+    tables.do("ALTER PUBLICATION lake DROP TABLE notes")
+    with tables.working():
+        tables.await_copied("orders")
+        assert "ALTER PUBLICATION lake ADD TABLE public.notes" in await_rests(tables)["public.notes"]
+        shown = invoke("sink", "status", tables.write_job())
+        assert "at rest after a failure" in shown.output
+        assert "public.notes" in shown.output
+        tables.do("ALTER PUBLICATION lake ADD TABLE notes")
+        tables.await_copied("notes")
+        wait_until(lambda: status_of(tables)["rests"] == [], "it rests no more")
+
+
 def test_status_says_how_far_tables_are_and_what_the_server_keeps(tables: ChangedTables) -> None:
     with tables.working():
         tables.await_published()
@@ -153,13 +186,16 @@ def test_status_says_how_far_tables_are_and_what_the_server_keeps(tables: Change
     status = status_of(tables)
     orders = status["datasets"]["public.orders"]
     assert (orders["copy"], orders["position"]) == (1, position)
+    vnodes = {each["dataset"]: each["vnodes"] for each in status["lanes"]}
+    assert list(vnodes) == ["public.notes", "public.orders"]
+    assert vnodes["public.orders"] == {"public.orders:1": position}
     assert orders["lag_bytes"] >= written > 100_000
     assert 0 < orders["lag_s"] < 60
     assert status["lags"]["public.orders"] == orders["lag_bytes"]
     assert not status["stream"]["is_read"]
     assert status["stream"]["retained_bytes"] >= written
     shown = invoke("sink", "status", tables.write_job()).output
-    assert position in shown
+    assert f"public.orders:1 up to {position}" in shown
     assert "bytes behind" in shown
 
     drop_slot(tables)

@@ -5,7 +5,7 @@ that change one of them. ``check_trace`` then finds each change to be one transi
 What only processes know (staged data, crashes, lost answers) is not seen, and changes nothing.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -290,3 +290,11 @@ def _check_move(change: _Change) -> Transition:
             change.require(after.lane != before.lane, "a vnode moves to another lane")
             change.require(after.moved_by in {None, fence}, "a vnode is moved by the holder of the lane that it leaves")
     return Transition.MOVE
+
+
+def check_split(trace: Sequence[LaneObservation]) -> list[Transition]:
+    """As ``check_trace``, of observations between which several lanes may have changed."""
+    steps = list(trace[:1])
+    for seen in trace[1:]:
+        steps += split_by_lane(steps[-1], seen)
+    return check_trace(steps)

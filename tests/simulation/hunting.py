@@ -16,6 +16,7 @@ from tests.simulation.copy_machine import COPY_DEEDS_MAX, CopyHistories
 from tests.simulation.copy_scenarios import COPY_OVERLAPS, COPY_SCENARIOS, COPY_TAKEOVERS
 from tests.simulation.exploring import Tally, explore_singles
 from tests.simulation.guards import Guard
+from tests.simulation.marked_world import run_marked_history
 from tests.simulation.mutant import Mutant
 from tests.simulation.mutated import VARIABLE
 from tests.simulation.object_machine import OBJECT_DEEDS_MAX, ObjectHistories
@@ -122,6 +123,11 @@ def _hunt_by_seed(mutant: Mutant, play: Callable[[int], object], seeds: Iterable
 def hunt_in_slot_histories(mutant: Mutant, seeds: Iterable[int] = range(_SINK_SEEDS_MAX)) -> Catch:
     """The same with one slot for several tables."""
     return _hunt_by_seed(mutant, run_slot_history, seeds)
+
+
+def hunt_in_marked_histories(mutant: Mutant, seeds: Iterable[int] = range(_SINK_SEEDS_MAX)) -> Catch:
+    """The same of sinks that load a table."""
+    return _hunt_by_seed(mutant, run_marked_history, seeds)
 
 
 def hunt_among_stored_rows(mutant: Mutant) -> Catch:

@@ -25,6 +25,7 @@ from tests.simulation.hunting import (
     hunt_by_a_promise,
     hunt_in_an_adapter,
     hunt_in_copy_histories,
+    hunt_in_marked_histories,
     hunt_in_object_histories,
     hunt_in_sink_histories,
     hunt_in_slot_histories,
@@ -32,6 +33,7 @@ from tests.simulation.hunting import (
     hunt_in_the_object_world,
     hunt_in_the_simulated_world,
 )
+from tests.simulation.marked_mutants import IN_MARKED_HISTORIES
 from tests.simulation.mutants import BY_A_PROMISE, IN_AN_ADAPTER, IN_THE_SIMULATED_WORLD
 from tests.simulation.object_mutants import IN_OBJECT_HISTORIES, IN_THE_OBJECT_WORLD
 from tests.simulation.object_scenarios import OBJECT_SCENARIOS
@@ -158,6 +160,7 @@ def _list_sink_parts() -> list[Part]:
         ]
     mutants = (*IN_SINK_HISTORIES, *IN_SINK_MOVES)
     parts += [Part("mutants", m.name, lambda m=m: hunt_in_sink_histories(m)) for m in mutants]
+    parts += [Part("mutants", m.name, lambda m=m: hunt_in_marked_histories(m)) for m in IN_MARKED_HISTORIES]
     return [*parts, *(Part("mutants", m.name, lambda m=m: hunt_in_slot_histories(m)) for m in IN_SLOT_HISTORIES)]
 
 

@@ -18,7 +18,6 @@ LANES_MAX: Final = 4
 FAULTS: Final = (Fault.ERROR, Fault.UNKNOWN, Fault.REPEATED)
 
 _PLACES: Final = ("lanes.move", "lanes.move", "log.seal", "fs.rename_no_replace", "log.finish_all", "lanes.place")
-"""Calls before which a worker falls asleep with a purpose."""
 
 _OF_THE_DISK: Final = ("fs.make_durable", "fs.make_durable", "fs.sync_directories", "log.seal", "log.finish_all")
 _AIMED: Final = 0.7
@@ -46,12 +45,13 @@ def run_sink_history(seed: int) -> list[Transition]:
 class SinkHistory:
     """``run`` it once. ``wild_turns``: those in which things go wrong. ``done``: what went wrong, for people.
 
-    ``calls_max``: of a worker in one turn.
+    ``calls_max``: of a worker in one turn. ``places``: calls before which a worker falls asleep with a purpose.
     """
 
     world: SinkWorld
     wild_turns: int = WILD_TURNS
     calls_max: int = _CALLS_MAX
+    places: tuple[str, ...] = _PLACES
     done: list[str] = field(default_factory=list)
     _workers: list[Actor] = field(default_factory=list)
     _asleep: dict[int, int] = field(default_factory=dict)
@@ -141,7 +141,7 @@ class SinkHistory:
         if not awake:
             return
         worker = chance.choice(awake)
-        if self._come_to(worker, chance.choice(_PLACES)):
+        if self._come_to(worker, chance.choice(self.places)):
             self._fall_asleep(self.world.actors.index(worker), turn)
 
     @staticmethod

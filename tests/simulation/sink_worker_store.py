@@ -23,6 +23,7 @@ class SimSinkWorkerStore:
                 expires_at=db.now_s + ttl_s,
                 looked_at=worker.looked_at,
                 lags=tuple(sorted(worker.lags.items())),
+                rests=tuple(worker.rests),
             )
             db.sink_workers.put(worker.run_id, new)
             dead = [row for row in db.sink_workers.values() if row.job == job and row.expires_at <= db.now_s]
@@ -32,7 +33,9 @@ class SimSinkWorkerStore:
 
     def list_live(self, job: JobName) -> Sequence[SinkWorkerRow]:
         return [
-            SinkWorkerRow(row.run_id, row.owner, row.configuration, row.is_drained, row.looked_at, dict(row.lags))
+            SinkWorkerRow(
+                row.run_id, row.owner, row.configuration, row.is_drained, row.looked_at, dict(row.lags), row.rests
+            )
             for row in sorted(_live(self._db, job), key=lambda row: row.run_id)
         ]
 

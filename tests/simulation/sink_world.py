@@ -29,6 +29,7 @@ from gobblin_assets.model.state import DatasetId, LaneId, RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.model.watermark import Watermark
 from gobblin_assets.rows.arrow_types import arrow_schema
+from gobblin_assets.run.destination import Destination
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
 from gobblin_assets.spec.job_options import LeaseSpec, LogSpec
@@ -41,8 +42,7 @@ from tests.models.lane_traces import (
     ObservedRow,
     ObservedVnode,
     Transition,
-    check_trace,
-    split_by_lane,
+    check_split,
 )
 from tests.simulation import world as simulated
 from tests.simulation.commit_store import SimCommitStepStore
@@ -229,7 +229,7 @@ class SinkWorld:
 
     def check(self) -> list[Transition]:
         """The transitions up to now. AssertionError for a step that is none of the model's."""
-        return [step for trace in (*self._ended_traces, self.trace) for step in _check_trace(trace)]
+        return [step for trace in (*self._ended_traces, self.trace) for step in check_split(trace)]
 
     def _observe(self) -> LaneObservation:
         db = self.db
@@ -340,7 +340,7 @@ class SinkHands:
         ports = SinkPorts(
             job=job,
             stores=self.stores,
-            destination=open_posix_destination(request),
+            destination=self.open_destination(request),
             open_file_system=self._open_file_system,
             fs=self._fs,
             interrupt=lambda _attempt: None,
@@ -351,6 +351,9 @@ class SinkHands:
         )
         ports.destination.bind()
         return ports
+
+    def open_destination(self, request: DestinationRequest) -> Destination:
+        return open_posix_destination(request)
 
     def operations(self) -> LogOperations:
         return LogOperations(
@@ -373,13 +376,6 @@ class SinkHands:
 
     def watch(self, prefix: str, port: object) -> Any:
         return Watched(self.process, prefix, port)
-
-
-def _check_trace(trace: list[LaneObservation]) -> list[Transition]:
-    steps = trace[:1]
-    for seen in trace[1:]:
-        steps += split_by_lane(steps[-1], seen)
-    return check_trace(steps)
 
 
 def _position(mark: Watermark | None) -> int:

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.simulation.copy_mutants import IN_COPY_HISTORIES, IN_THE_COPY_WORLD
+from tests.simulation.marked_mutants import IN_MARKED_HISTORIES
 from tests.simulation.mutant import Mutant
 from tests.simulation.mutants import IN_AN_ADAPTER, IN_THE_SIMULATED_WORLD
 from tests.simulation.object_mutants import IN_OBJECT_HISTORIES, IN_THE_OBJECT_WORLD
@@ -20,6 +21,7 @@ MUTANTS = [
     *IN_SINK_HISTORIES,
     *IN_SINK_MOVES,
     *IN_SLOT_HISTORIES,
+    *IN_MARKED_HISTORIES,
     *IN_AN_ADAPTER,
 ]
 

@@ -5,7 +5,7 @@ import json
 import random
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,7 +51,7 @@ class NoSpark:
 
 @dataclass
 class ChangedTables:
-    """``database``: the source's; ``engine``: the commit log's."""
+    """``database``: the source's; ``engine``: the commit log's. ``wrap``: what workers have instead of its stores."""
 
     folder: Path
     database: Database
@@ -60,6 +60,7 @@ class ChangedTables:
     options: Mapping[str, Any] = field(default_factory=dict)
     source: Mapping[str, Any] = field(default_factory=dict)
     said: list[str] = field(default_factory=list)
+    wrap: Callable[[Stores], Stores] = field(default=lambda stores: stores)
 
     @property
     def variables(self) -> dict[str, str]:
@@ -101,9 +102,8 @@ class ChangedTables:
             try:
                 job = self.job
                 specs = read_sink_datasets(job)
-                with open_worker(
-                    job, specs, open_stores(self.engine), stop.wait, self.said.append, NoSpark()
-                ) as worker:
+                stores = self.wrap(open_stores(self.engine))
+                with open_worker(job, specs, stores, stop.wait, self.said.append, NoSpark()) as worker:
                     worker.run()
             except BaseException as error:  # noqa: BLE001  the test's thread raises it
                 failures.append(error)

@@ -15,7 +15,7 @@ Real processes, a real Postgres (of its own, since it is killed too) and real fi
     sink    pre-forked workers of a sink over topics with transactions and aborts, 4, 7, 2 at once, without Spark; the
             same broker, tmpfs, lanes that come and go
     cdc     pre-forked workers that follow the tables of a second Postgres, which is written to (large transactions,
-            rollbacks, subtransactions, truncates, columns) and killed, and whose walsenders are ended
+            rollbacks, subtransactions, truncates, columns) and killed, and whose walsenders are ended; a tmpfs
 
     schedule   what will be injected, and when: a pure function of the seed
     arena      the home, the server, the two destinations of small, table and copy runners

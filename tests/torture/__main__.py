@@ -105,7 +105,7 @@ def _open_arena(kind: str, home: Path, seed: str, refused: str | None) -> Arena:
         case "topic":
             return TopicArena(home, seed, Tally())
         case "cdc":
-            return CdcArena(home, seed, Tally())
+            return CdcArena(home, seed, Tally(), refused)
         case _:
             return SinkArena(home, seed, Tally(), refused)
 

@@ -1,5 +1,6 @@
 """Where change logs are tortured: a database that is written to, a Postgres for the log, workers that come and go."""
 
+import shutil
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -11,9 +12,10 @@ import pyarrow.parquet as pq
 from gobblin_assets.db.engine import open_external
 from tests.support.audited_log import AuditedLog, require_replay, require_whole_log
 from tests.support.changed_tables import JOB, ChangedTables
+from tests.torture import isolation
 from tests.torture.cdc_runner import CdcSite
 from tests.torture.cdc_source import ShopOddities, Source
-from tests.torture.disturber import Strike, strikes_on_the_server
+from tests.torture.disturber import Strike, strikes_on_the_disk, strikes_on_the_server
 from tests.torture.history import Destination, check_history, check_log
 from tests.torture.observer import Connection, Remembered, Seen, Subject, Watch
 from tests.torture.proxy import Proxies
@@ -21,12 +23,21 @@ from tests.torture.row_history import check_storage
 from tests.torture.row_watch import find_active
 from tests.torture.runner_process import Process
 from tests.torture.runners import Runners
-from tests.torture.schedule import LEASE_TTL_S, Action, Injection, RunnerPlan, plan_calm_runner, plan_cdc_runner
+from tests.torture.schedule import (
+    LEASE_TTL_S,
+    ON_A_MOUNT,
+    Action,
+    Injection,
+    RunnerPlan,
+    plan_calm_runner,
+    plan_cdc_runner,
+)
 from tests.torture.server import Victim
 from tests.torture.sink_runner import start_sink_runner
 from tests.torture.tally import Tally
 
 TABLES: Final = ("orders", "notes")
+TMPFS_SIZE: Final = "256m"
 _OPTIONS: Final[Mapping[str, Any]] = {
     "lease": {"ttl_s": LEASE_TTL_S},
     "retire_grace_s": 0,
@@ -37,20 +48,28 @@ _END: Final = "SELECT pg_current_wal_flush_lsn() - '0/0'::pg_lsn"
 
 
 class CdcArena:
-    """Begins with rows in the tables, nothing published, and no worker."""
+    """Begins with rows in the tables, nothing published, and no worker.
+
+    ``refused``: why a mount is not possible here; None: it may be possible.
+    """
 
     kind = "cdc"
     at_work_max = 2
     disturbed_every_s = 7.0
 
-    def __init__(self, home: Path, seed: str, tally: Tally) -> None:
+    def __init__(self, home: Path, seed: str, tally: Tally, refused: str | None) -> None:
         self.tally = tally
         self.victim = Victim(home, seed)
         # Beside the arena, where a later torture finds what a killed one has left.
         self._source = Source(home.with_name("cdc-source"), seed)
         self._home = home
         (home / "runners").mkdir()
-        (home / "lake").mkdir()
+        self._mount = home / "lake"
+        self._mount.mkdir()
+        refused = refused or isolation.mount_tmpfs(self._mount, TMPFS_SIZE)
+        self._is_mounted = refused is None
+        for injection in ON_A_MOUNT if refused is not None else ():
+            tally.skip(injection, f"not done: {refused}")
         self._audited = AuditedLog(self._source.database)
         self._proxies = Proxies(home, self.victim, seed, tally)
         self.runners = Runners(
@@ -75,6 +94,7 @@ class CdcArena:
 
         return {
             **strikes_on_the_server(self.victim),
+            **(strikes_on_the_disk(self._mount) if self._is_mounted else {}),
             Injection.SOURCE_KILLED: killed(signal.SIGKILL),
             Injection.SOURCE_STOPPED: killed(signal.SIGQUIT),
             Injection.WALSENDER_ENDED: lambda _lasts_s: self._source.end_walsenders(),
@@ -128,19 +148,23 @@ class CdcArena:
             self._ask(lambda: require_whole_log(tables, self._audited))
         finally:
             engine.dispose()
-        lake = self._home / "lake"
         with self.victim.connect() as connection:
             visible = [path for subject in self.subjects() for path in find_active(connection, subject)[1]]
-            check_storage(JOB, lake, visible, self.tally)
-            check_history(connection, Destination(JOB, lake / JOB, None, None), self.subjects(), seen, self.tally)
+            check_storage(JOB, self._mount, visible, self.tally)
+            destination = Destination(JOB, self._mount / JOB, None, None)
+            check_history(connection, destination, self.subjects(), seen, self.tally)
             check_log(connection, self.tally)
 
     def close(self, *, keep: bool) -> None:
-        del keep
+        """As ``SinkArena.close``."""
         self._oddities.stop()
         self._proxies.close()
         self.victim.stop()
         self._source.stop()
+        if self._is_mounted:
+            if keep:
+                shutil.copytree(self._mount, self._mount.with_name("lake as it was"), symlinks=True)
+            isolation.unmount(self._mount)
 
     def _judge_table(self, tables: ChangedTables, table: str) -> None:
         rows = tables.log_of(table).to_pylist()

@@ -152,7 +152,7 @@ class Runners:
             runner.signalled = Injection(runner.plan.fate)
             kill = runner.signalled is Injection.KILL_AT_RANDOM
             runner.send(signal.SIGKILL if kill else signal.SIGSTOP)
-        elif not runner.is_told_to_end and runner.is_due(runner.plan.end_after_s, now):
+        elif not runner.is_told_to_end and self._has_begun(runner) and runner.is_due(runner.plan.end_after_s, now):
             runner.is_told_to_end = True
             runner.send(signal.SIGTERM)
         elif now - runner.started_at > RUNNER_S_MAX + (runner.plan.wake_after_s or 0):
@@ -160,6 +160,10 @@ class Runners:
             runner.send(signal.SIGKILL)
             children.join(runner.process, 10)
             self._runners.remove(runner)
+
+    def _has_begun(self, runner: _Runner) -> bool:
+        """Whether it hears SIGTERM. On a machine that is slow at the moment, a start takes long."""
+        return log_of(self.logs, runner.plan).exists()
 
     def _wake(self, runner: _Runner) -> None:
         """Wake a runner. It counts as a zombie only if it held a lease when it stopped, since it slept past it."""

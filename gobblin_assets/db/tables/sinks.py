@@ -21,6 +21,8 @@ sink_worker = Table(
     moment("looked_at"),
     # By the ids of datasets: records that are not published, of the vnodes that the worker reads.
     Column("lags", JSONB, nullable=False, server_default=text("'{}'")),
+    # What it leaves alone after a failure: datasets or single lanes, each with the error.
+    Column("rests", JSONB),
     Index(None, "job"),
 )
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from gobblin_assets.errors import FencedError, GobblinError, OutcomeUnknownError, RejectedError, RetryableError
 from gobblin_assets.jobs.sink.dataset_sink import DatasetSink
+from gobblin_assets.jobs.sink.sink_starts import ask_starts
 from gobblin_assets.model.clock import Clock
 from gobblin_assets.model.state import DatasetState
 from gobblin_assets.model.urn import DatasetUrn, JobName
@@ -38,8 +39,14 @@ class CatchingUp:
     sinks: Iterable[DatasetSink] = ()
     error: GobblinError | None = None
     _look_at_s: float = field(default=0.0)
+    _is_done: bool = field(default=False)
 
     def wait(self, seconds: float) -> bool:
+        """Once it is over, it stays so: a worker that idles does not look at each answer."""
+        self._is_done = self._is_done or self._wait(seconds)
+        return self._is_done
+
+    def _wait(self, seconds: float) -> bool:
         if self.stop(seconds) or self.error is not None:
             return True
         now_s = self.clock.monotonic()
@@ -97,27 +104,24 @@ def plan_catching_up(
     end = next(iter(sources.values())).look_at_stream().end
     if end is None:
         raise RejectedError("the server is a standby", field="source.connection", hint="Name the primary.")
-    for urn in sources:
-        _require_start(JobName(job.job), urn, opened[urn], stores)
+    _require_starts(JobName(job.job), opened, stores)
     return CatchingUp(JobName(job.job), stores, sources, end, clock, stop)
 
 
-def _require_start(job: JobName, urn: DatasetUrn, source: EpochSource, stores: Stores) -> None:
-    """RejectedError if the dataset can't go on from where it is.
+def _require_starts(job: JobName, sources: Mapping[DatasetUrn, EpochSource], stores: Stores) -> None:
+    """RejectedError if one of the datasets can't go on from where it is.
 
     A worker may publish between the two looks, and the log is then ahead of what the state said.
     """
-    state = stores.datasets.load(job, [urn]).get(urn)
-    while state is not None:
-        try:
-            source.find_start(state)
-        except RejectedError:
-            newer = stores.datasets.load(job, [urn])[urn]
-            if newer == state:
-                raise
-            state = newer
-        else:
-            return
+    states = stores.datasets.load(job, list(sources))
+    while states:
+        found = ask_starts({urn: sources[urn] for urn in states}, states)
+        failed = {urn: answer for urn, answer in found.items() if isinstance(answer, GobblinError)}
+        newer = stores.datasets.load(job, list(failed)) if failed else {}
+        for urn, error in failed.items():
+            if not isinstance(error, RejectedError) or newer[urn] == states[urn]:
+                raise error
+        states = newer
 
 
 def _is_final(sink: DatasetSink, error: GobblinError) -> bool:

@@ -13,7 +13,7 @@ from gobblin_assets.jobs.sink.lane_writer import LaneWriter, PlaceRows
 from gobblin_assets.jobs.sink.pending_cut import RereadRows
 from gobblin_assets.jobs.sink.record_counts import RecordCounts
 from gobblin_assets.jobs.sink.roll_policy import RollPolicy
-from gobblin_assets.model.state import DatasetId, DatasetState, LaneId
+from gobblin_assets.model.state import DatasetId, LaneId
 from gobblin_assets.model.urn import DatasetUrn, Role
 from gobblin_assets.rows.arrow_types import schema_to_json
 from gobblin_assets.rows.new_files import NewFiles
@@ -122,12 +122,6 @@ class DatasetSink:
         """They are published now."""
         if self.learnt and self.start is not None:
             self.start, self.learnt, self.is_start_old = replace(self.start, facts=self.facts), {}, True
-
-    def find_start(self, state: DatasetState) -> LogStart:
-        """Ask the log where the dataset's vnodes begin, and keep its answer."""
-        found = self.source.find_start(state)
-        self.start, self.is_start_old = found, False
-        return found
 
     def _describe_positions(self) -> LaneDescription:
         return LaneDescription({}, None, self.facts, self._list_facts())

@@ -1,7 +1,7 @@
 """Takes lanes, recovers them before their vnodes are read, and gives them back."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from gobblin_assets.commit.abandonment import Abandonment
@@ -12,13 +12,19 @@ from gobblin_assets.errors import ConflictError, GobblinError
 from gobblin_assets.jobs.sink.dataset_sink import DatasetSink
 from gobblin_assets.jobs.sink.held_lane import HeldLane
 from gobblin_assets.jobs.sink.sink_ports import SinkPorts
-from gobblin_assets.model.state import LaneId
+from gobblin_assets.model.state import DatasetId, LaneId
 from gobblin_assets.model.urn import Role
 from gobblin_assets.rows.new_files import NewFiles
 from gobblin_assets.state.leases import Holder, Lease, LeaseKeeper
+from gobblin_assets.state.sink_workers import SinkRest
 
 _REST_S: Final = 5.0
 _REST_S_MAX: Final = 300.0
+
+RESTS_MAX: Final = 100
+"""Of so many datasets and lanes a worker tells others why they rest."""
+ERROR_MAX: Final = 2_000
+"""Characters of an error that others are told."""
 
 
 def decide_rest_s(failures: int) -> float:
@@ -26,9 +32,18 @@ def decide_rest_s(failures: int) -> float:
     return float(min(_REST_S_MAX, _REST_S * 2.0 ** min(failures - 1, 10)))
 
 
+@dataclass(frozen=True, slots=True)
+class RestingLane:
+    """``until_s``: by the monotonic clock."""
+
+    dataset_id: DatasetId
+    until_s: float
+    error: str
+
+
 @dataclass(slots=True)
 class LaneHolding:
-    """``resting``: lanes that failed here, with the time by the monotonic clock until which they are left to others."""
+    """``resting``: lanes that failed here, and are left to others for a while."""
 
     ports: SinkPorts
     keeper: LeaseKeeper
@@ -36,12 +51,12 @@ class LaneHolding:
     driver: Driver
     abandonment: Abandonment
     open_files: Callable[[HeldLane, Role], NewFiles]
-    resting: dict[LaneId, float] = field(default_factory=dict)
+    resting: dict[LaneId, RestingLane] = field(default_factory=dict)
     failures: dict[LaneId, int] = field(default_factory=dict)
 
     def list_resting(self) -> frozenset[LaneId]:
         now_s = self.ports.clock.monotonic()
-        self.resting = {lane_id: until_s for lane_id, until_s in self.resting.items() if until_s > now_s}
+        self.resting = {lane_id: each for lane_id, each in self.resting.items() if each.until_s > now_s}
         return frozenset(self.resting)
 
     def take(self, wanted: Mapping[LaneId, DatasetSink]) -> list[HeldLane]:
@@ -77,7 +92,8 @@ class LaneHolding:
         """Give a lane that failed back, and leave it alone for a while, longer each time."""
         count = self.failures[lease.lane_id] = self.failures.get(lease.lane_id, 0) + 1
         rest_s = decide_rest_s(count)
-        self.resting[lease.lane_id] = self.ports.clock.monotonic() + rest_s
+        until_s = self.ports.clock.monotonic() + rest_s
+        self.resting[lease.lane_id] = RestingLane(lease.dataset_id, until_s, str(error))
         self.ports.say(f"{label}: rests for {rest_s:.0f} s: {error}")
         self.release([lease])
 
@@ -124,3 +140,16 @@ class LaneHolding:
             is_reread=sink.is_reread,
         )
         return lane
+
+
+def list_rests(sinks: Iterable[DatasetSink], holding: LaneHolding, now_s: float) -> list[SinkRest]:
+    """What this worker leaves alone now, for others to see. No error holds a secret."""
+    datasets = [
+        SinkRest(sink.dataset_id, None, str(sink.error)) for sink in sinks if sink.error and now_s < sink.not_before_s
+    ]
+    lanes = [
+        SinkRest(each.dataset_id, lane_id, each.error)
+        for lane_id, each in holding.resting.items()
+        if each.until_s > now_s
+    ]
+    return [replace(each, error=each.error[:ERROR_MAX]) for each in (*datasets, *lanes)[:RESTS_MAX]]

@@ -12,12 +12,12 @@ from typing import Final
 
 from gobblin_assets.commit.lanes import DatasetLanes
 from gobblin_assets.commit.sequence import Publication
-from gobblin_assets.errors import FencedError, GobblinError, RejectedError
+from gobblin_assets.errors import FencedError, GobblinError
 from gobblin_assets.jobs.sink.alike_workers import refuse_other
 from gobblin_assets.jobs.sink.cut_publishing import CutPublisher
 from gobblin_assets.jobs.sink.dataset_sink import DatasetSink
 from gobblin_assets.jobs.sink.held_lane import HeldLane, LaneCut
-from gobblin_assets.jobs.sink.lane_holding import LaneHolding, decide_rest_s
+from gobblin_assets.jobs.sink.lane_holding import LaneHolding, decide_rest_s, list_rests
 from gobblin_assets.jobs.sink.lane_shares import (
     decide_quota,
     decide_shares,
@@ -29,13 +29,12 @@ from gobblin_assets.jobs.sink.lane_writer import Cut, VnodeSpan
 from gobblin_assets.jobs.sink.sink_log import SinkLog, SinkLogs
 from gobblin_assets.jobs.sink.sink_ports import SinkPorts
 from gobblin_assets.jobs.sink.sink_progress import SinkProgress
-from gobblin_assets.model.state import DatasetId, DatasetState, LaneId, RunId
+from gobblin_assets.jobs.sink.sink_starts import Failures, SinkStarts
+from gobblin_assets.model.state import DatasetId, LaneId, RunId
 from gobblin_assets.model.urn import JobName
+from gobblin_assets.model.wording import join_some
 from gobblin_assets.sources.epoch_source import LogStart
-from gobblin_assets.state.sink_workers import SinkWorkerRow
-
-DISCOVER_EVERY_S: Final = 30.0
-"""How often a log is asked for new vnodes."""
+from gobblin_assets.state.sink_workers import SinkRest, SinkWorkerRow
 
 LEFT_OVER_MAX: Final = 100
 """Publications that nobody marked, in one look."""
@@ -49,7 +48,8 @@ class SinkLanes:
     """``is_drained``: somebody asked the worker to end.
 
     ``looked_at``: the worker's clock when it last looked at the log. What it begins from then on is of windows that are
-    open then, or later; what it began before is in the log. ``lags``: of the datasets that it reads.
+    open then, or later; what it began before is in the log. ``lags``: of the datasets that it reads. ``rests``: what
+    rested when the last look ended.
     """
 
     ports: SinkPorts
@@ -62,7 +62,12 @@ class SinkLanes:
     is_drained: bool = False
     looked_at: dt.datetime | None = None
     lags: Mapping[DatasetId, int] = field(default_factory=dict)
+    rests: Sequence[SinkRest] = ()
+    _starts: SinkStarts = field(init=False)
     _measure_at_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._starts = SinkStarts(self.ports)
 
     def count_in(self) -> Sequence[SinkWorkerRow]:
         """Be counted as alive for as long as leases last; returns all live workers. Any thread may call it."""
@@ -73,6 +78,7 @@ class SinkLanes:
             ports.configuration,
             looked_at=self.looked_at,
             lags=self.lags,
+            rests=self.rests,
         )
         return ports.stores.sink_workers.beat(JobName(ports.job.job), me, ttl_s=ports.job.lease.ttl_s)
 
@@ -89,13 +95,7 @@ class SinkLanes:
                 raise refuse_other(ports.job, other)
         self._forget_lost()
         found = ports.stores.lanes.load(*self.sinks)
-        ready = [
-            sink
-            for log in self.logs.logs
-            if not log.is_held_elsewhere(found)
-            for sink in log.sinks
-            if self._is_started(sink, now_s)
-        ]
+        ready = self._find_ready(found, now_s)
         units = [unit for log in self.logs.logs for unit in log.list_units(ready, found)]
         mine = frozenset(lane_id for sink in self.sinks.values() for lane_id in sink.lanes)
         quota = decide_quota([each.run_id for each in workers], self.run_id, len(units))
@@ -111,6 +111,18 @@ class SinkLanes:
             found = ports.stores.lanes.load(*self.sinks)
         for log in self.logs.logs:
             self._note_log(log, [sink for sink in log.sinks if sink in ready], found)
+        self.rests = list_rests(self.sinks.values(), self.holding, now_s)
+
+    def _find_ready(self, found: Mapping[DatasetId, DatasetLanes], now_s: float) -> list[DatasetSink]:
+        ready: list[DatasetSink] = []
+        failed: list[tuple[DatasetSink, GobblinError]] = []
+        for log in self.logs.logs:
+            if not log.is_held_elsewhere(found):
+                started, failures = self._starts.find_ready(log, now_s)
+                ready += started
+                failed += failures
+        self.fail(failed)
+        return ready
 
     def _note_log(self, log: SinkLog, ready: Sequence[DatasetSink], found: Mapping[DatasetId, DatasetLanes]) -> None:
         log.note_contest(found)
@@ -139,27 +151,6 @@ class SinkLanes:
     def _list_read(sink: DatasetSink) -> list[str]:
         return [vnode for lane in sink.lanes.values() for vnode in lane.read_to]
 
-    def _is_started(self, sink: DatasetSink, now_s: float) -> bool:
-        """Whether the log has said where its vnodes begin."""
-        if now_s < sink.not_before_s:
-            return False
-        if sink.start is not None and now_s - sink.started_s < DISCOVER_EVERY_S:
-            return True
-        # Outside: what the commit log does not answer is no fault of the dataset's log.
-        state = self._load_state(sink)
-        try:
-            start = sink.source.find_start(state)
-        except GobblinError as error:
-            # Another worker may have published since: the log is then ahead of the state, and the next round asks anew.
-            if not isinstance(error, RejectedError) or self._load_state(sink) == state:
-                self.fail(sink, error)
-            return False
-        if sink.start is None:
-            for note in (*start.notes, *start.degraded):
-                self.ports.say(f"{sink.urn}: {note}")
-        sink.start, sink.started_s, sink.is_start_old = start, now_s, False
-        return True
-
     def take_unused(self) -> list[HeldLane]:
         """The free lanes that are out of use, of datasets whose first lane is held here, recovered; give them back.
 
@@ -175,9 +166,6 @@ class SinkLanes:
             if not lane.is_live and lane.lane_id not in resting
         }
         return self.holding.take(unused)
-
-    def _load_state(self, sink: DatasetSink) -> DatasetState:
-        return self.ports.stores.datasets.load(JobName(self.ports.job.job), [sink.urn])[sink.urn]
 
     def _note_changes(self, sink: DatasetSink, found: DatasetLanes) -> None:
         """What each of the dataset's lanes is to do at its next barrier; vnodes without a lane get one."""
@@ -211,21 +199,21 @@ class SinkLanes:
             for lane in leaving:
                 self.ports.say(f"{lane.label}: given back")
             self.drop(sink, leaving)
-        for sink in log.sinks:
-            self._change_lanes(sink, [lane for owner, lane in changing if owner is sink and not lane.is_leaving])
+        staying = [(sink, lane) for sink, lane in changing if not lane.is_leaving]
+        # The log is asked once for all of them: what joins a lane was the lane's before.
+        failures = self._starts.renew([sink for sink in log.sinks if any(s is sink and x.joining for s, x in staying)])
+        self.fail(failures)
+        for sink, lane in staying:
+            if lane.lane_id in sink.lanes:
+                self._change_lane(sink, lane)
         self.assign(log, is_at_barrier=True)
 
-    def _change_lanes(self, sink: DatasetSink, staying: Sequence[HeldLane]) -> None:
-        # The log is asked once for all of them: what joins a lane was the lane's before.
-        start: LogStart | None = None
-        for lane in staying:
-            try:
-                self._move_vnodes(lane)
-                if lane.joining and start is None:
-                    start = sink.find_start(self._load_state(sink))
-                self._join_vnodes(sink, lane, start or sink.start)
-            except GobblinError as error:
-                self.rest(sink, lane, error)
+    def _change_lane(self, sink: DatasetSink, lane: HeldLane) -> None:
+        try:
+            self._move_vnodes(lane)
+            self._join_vnodes(sink, lane, sink.start)
+        except GobblinError as error:
+            self.rest(sink, lane, error)
 
     def _move_vnodes(self, lane: HeldLane) -> None:
         by_target: dict[int, list[str]] = {}
@@ -265,16 +253,16 @@ class SinkLanes:
 
     def assign(self, log: SinkLog, *, is_at_barrier: bool = False) -> None:
         """``is_at_barrier``: no record was given behind the last barrier, so that another reader may go on from it."""
-        positions = {vnode: at for _sink, lane in log.lanes for vnode, at in lane.read_to.items()}
-        epochs = {vnode: lane.epoch for _sink, lane in log.lanes if lane.epoch is not None for vnode in lane.read_to}
         try:
-            if not positions:
-                self._close_reader(log)
-                return
             if is_at_barrier and log.opened_for != log.memories:
                 self._close_reader(log)
-            if log.reader is None:
+            if log.reader is None and log.is_reading:
                 self._renew_starts(log)
+            if not log.is_reading:
+                self._close_reader(log)
+                return
+            positions = {vnode: at for _sink, lane in log.lanes for vnode, at in lane.read_to.items()}
+            epochs = {vnode: lane.epoch for _s, lane in log.lanes if lane.epoch is not None for vnode in lane.read_to}
             starts = [sink.start for sink in log.sinks if sink.start is not None]
             if log.reader is None and starts:
                 log.opened_for = log.memories
@@ -286,9 +274,7 @@ class SinkLanes:
 
     def _renew_starts(self, log: SinkLog) -> None:
         """A new reader must know what the last one learnt: what a copy has, for instance."""
-        for sink in log.sinks:
-            if sink.start is not None and sink.is_start_old:
-                sink.find_start(self._load_state(sink))
+        self.fail(self._starts.renew([sink for sink in log.sinks if sink.start is not None and sink.is_start_old]))
 
     def publish(self, log: SinkLog, cuts: Sequence[LaneCut]) -> frozenset[LaneId]:
         """Publish the cuts; the lanes that failed are given up, and are returned."""
@@ -355,16 +341,21 @@ class SinkLanes:
         else:
             self.holding.rest(lane.lease, lane.label, error)
 
-    def fail(self, sink: DatasetSink, error: GobblinError) -> None:
-        """The log does not go on for the dataset: its lanes are given up, and all of it rests."""
-        rest_s = self._give_up(sink, error)
-        self.ports.say(f"{sink.urn}: rests for {rest_s:.0f} s: {error}")
+    def fail(self, failures: Failures) -> None:
+        """The log does not go on for these datasets: their lanes are given up, and all of them rest.
+
+        What has hit several at once is said once.
+        """
+        of_text: dict[str, list[tuple[DatasetSink, float]]] = {}
+        for sink, error in failures:
+            of_text.setdefault(str(error), []).append((sink, self._give_up(sink, error)))
+        for text, hit in of_text.items():
+            names, rest_s = join_some([sink.urn for sink, _rest_s in hit]), max(rest_s for _sink, rest_s in hit)
+            self.ports.say(f"{names}: {'rests' if len(hit) == 1 else 'rest'} for {rest_s:.0f} s: {text}")
 
     def fail_log(self, log: SinkLog, error: GobblinError) -> None:
         """The log fails, and all of its datasets rest."""
-        rests = [self._give_up(sink, error) for sink in log.sinks]
-        more = f" and {len(log.sinks) - 1} more" if len(log.sinks) > 1 else ""
-        self.ports.say(f"{log.sinks[0].urn}{more}: rests for {max(rests):.0f} s: {error}")
+        self.fail([(sink, error) for sink in log.sinks])
 
     def _give_up(self, sink: DatasetSink, error: GobblinError) -> float:
         sink.failures += 1

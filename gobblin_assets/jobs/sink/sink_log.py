@@ -35,6 +35,11 @@ class SinkLog:
         return [(sink, lane) for sink in self.sinks for lane in sink.lanes.values()]
 
     @property
+    def is_reading(self) -> bool:
+        """Whether the lanes that this worker holds have vnodes to read."""
+        return any(lane.read_to for _sink, lane in self.lanes)
+
+    @property
     def memories(self) -> tuple[object, ...]:
         return tuple(sink.start.memory for sink in self.sinks if sink.start is not None)
 

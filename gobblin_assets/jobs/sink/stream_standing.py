@@ -40,6 +40,14 @@ class StreamStanding:
     datasets: Mapping[DatasetUrn, DatasetStanding]
 
 
+def open_copied_logs(
+    job: JobSpec, specs: Mapping[DatasetUrn, DatasetSpec], connection: OpensEpochs
+) -> Mapping[DatasetUrn, CopiedLog]:
+    """Those of a stream; none if the job's datasets have logs of their own. Nothing is connected to."""
+    sources = {urn: connection.open_epochs(job, urn, spec) for urn, spec in specs.items()} if is_one_stream(job) else {}
+    return {urn: source for urn, source in sources.items() if isinstance(source, CopiedLog)}
+
+
 def find_standing(
     job: JobSpec,
     specs: Mapping[DatasetUrn, DatasetSpec],
@@ -51,8 +59,7 @@ def find_standing(
 
     RejectedError, or RetryableError if the stream's server is out of reach.
     """
-    sources = {urn: connection.open_epochs(job, urn, spec) for urn, spec in specs.items()} if is_one_stream(job) else {}
-    copied = {urn: source for urn, source in sources.items() if isinstance(source, CopiedLog)}
+    copied = open_copied_logs(job, specs, connection)
     if not copied:
         return None
     stream = next(iter(copied.values())).look_at_stream()

@@ -326,23 +326,24 @@ def _require_same_log(
     urn: str, position: int, facts: Mapping[str, Any], server: LogServerState, slot: SlotState | None, place: LogPlace
 ) -> None:
     if str(facts.get("system_id")) != server.system_id:
-        raise _refuse_log(urn, f"the database is another one than before: its system id is {server.system_id}")
+        raise _refuse_all(f"the database is another one than before: its system id is {server.system_id}")
     if facts.get("timeline") != server.timeline:
-        raise _refuse_log(
-            urn,
+        raise _refuse_all(
             f"the server went over to timeline {server.timeline}, from {facts.get('timeline')}: changes that were "
             "published may not have reached it",
         )
     if slot is None:
-        raise _refuse_log(urn, f"the replication slot {place.slot} is gone")
+        raise _refuse_all(f"the replication slot {place.slot} is gone")
     _require_slot_is_ours(slot, place)
     if slot.wal_status == "lost" or slot.confirmed is None:
-        raise _refuse_log(urn, f"the server gave up the slot {place.slot}: {slot.reason or 'its log is removed'}")
+        raise _refuse_all(f"the server gave up the slot {place.slot}: {slot.reason or 'its log is removed'}")
     if slot.confirmed > position:
-        raise _refuse_log(
-            urn,
-            f"the slot {place.slot} is confirmed up to {write_lsn(slot.confirmed)}, and published is only what comes "
-            f"before {write_lsn(position)}: somebody else has read it, or it was made anew",
+        raise RejectedError(
+            f"{urn}: the slot {place.slot} is confirmed up to {write_lsn(slot.confirmed)}, and published is only what "
+            f"comes before {write_lsn(position)}: somebody else has read it, or it was made anew",
+            field="source.slot",
+            hint=f"Copy the table again, behind what is published: gobblin-assets sink recopy JOB --dataset {urn}.",
+            urn=urn,
         )
 
 
@@ -369,10 +370,10 @@ def _require_slot_is_ours(slot: SlotState | None, place: LogPlace) -> None:
         )
 
 
-def _refuse_log(urn: str, why: str) -> RejectedError:
+def _refuse_all(why: str) -> RejectedError:
+    """What all tables of the slot have in common; it names none of them, so that it is said once."""
     return RejectedError(
-        f"{urn}: {why}",
+        why,
         field="source.slot",
-        hint=f"Copy the table again, behind what is published: gobblin-assets sink recopy JOB --dataset {urn}.",
-        urn=urn,
+        hint="Copy the tables again, behind what is published: gobblin-assets sink recopy JOB --all.",
     )

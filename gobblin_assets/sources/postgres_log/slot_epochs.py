@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from gobblin_assets.errors import CorruptionError
 from gobblin_assets.model.state import DatasetState
@@ -30,6 +31,7 @@ from gobblin_assets.sources.postgres_log.pgoutput import write_lsn
 from gobblin_assets.sources.postgres_log.postgres_log_spec import PostgresLogSourceSpec, message_of
 from gobblin_assets.sources.postgres_log.server_state import (
     LogServerState,
+    PublicationState,
     PublishedTable,
     SlotState,
     find_publication,
@@ -45,8 +47,17 @@ from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 
 
 @dataclass(frozen=True, slots=True)
+class _Said:
+    """What the server says now, to all tables of the slot."""
+
+    server: LogServerState
+    slot: SlotState | None
+    publication: PublicationState | None
+
+
+@dataclass(frozen=True, slots=True)
 class _Look:
-    """What the server says now. ``table`` None: the dataset is of messages."""
+    """What the server says of the dataset. ``table`` None: it is one of messages."""
 
     server: LogServerState
     slot: SlotState | None
@@ -84,8 +95,11 @@ class SlotEpochs:
         return self._decoder
 
     def find_start(self, state: DatasetState) -> LogStart:
+        return self.find_start_in(self.ask_server(), state)
+
+    def find_start_in(self, said: Any, state: DatasetState) -> LogStart:
         source, urn = self._source, self._urn
-        look = self._look()
+        look = self._find_in(said)
         table, name = look.table, self._find_name()
         key = None if table is None else find_row_key(table)
         decision = decide_start(urn, name, key, state, look.server, look.slot, look.place)
@@ -153,28 +167,33 @@ class SlotEpochs:
             return CopyPlace(copy, None, None)
         if position < PLACE_MIN:
             return CopyPlace(copy, None, None, find_progress(state))
-        return CopyPlace(copy, position, write_lsn(position))
+        return CopyPlace(copy, position, self.write_place(position))
+
+    def write_place(self, position: int) -> str | None:
+        return None if position < PLACE_MIN else write_lsn(position)
 
     def begin_copy(self, state: DatasetState) -> LogStart:
-        look, name = self._look(), self._find_name()
+        look, name = self._find_in(self.ask_server()), self._find_name()
         copy, is_begun = decide_copy(self._urn, name, state, look.slot, look.place)
         return LogStart({vnode_of(name, copy): VnodeStart(TO_COPY, TO_COPY if is_begun else None)})
 
-    def _look(self) -> "_Look":
-        """RejectedError if the server, the publication or the table can't be followed."""
-        source, urn = self._source, self._urn
-        slot_name = source.slot_of(self._job.job)
+    def ask_server(self) -> _Said:
         with open_log_session(self._connection) as session, log_families(self._connection):
             server = look_at_server(session)
-            publication = find_publication(session, source.publication)
-            slot = find_slot(session, slot_name)
-        found = require_server(server, source.publication, publication, where=f"connections[{self._connection.name}]")
+            publication = find_publication(session, self._source.publication)
+            slot = find_slot(session, self._source.slot_of(self._job.job))
+        return _Said(server, slot, publication)
+
+    def _find_in(self, said: _Said) -> _Look:
+        """RejectedError if the server, the publication or the table can't be followed."""
+        source, server = self._source, said.server
+        where = f"connections[{self._connection.name}]"
+        found = require_server(server, source.publication, said.publication, where=where)
         table = None
         if self._prefix is None:
-            table = require_table(urn, self._find_table(), source.publication, found)
-        return _Look(
-            server, slot, table, LogPlace(slot_name, source.publication, server.system_id, server.timeline or 0)
-        )
+            table = require_table(self._urn, self._find_table(), source.publication, found)
+        place = LogPlace(source.slot_of(self._job.job), source.publication, server.system_id, server.timeline or 0)
+        return _Look(server, said.slot, table, place)
 
     def _find_table(self) -> TableName:
         name = parse_table_name(self._dataset.table or self._urn, field=f"datasets[{self._urn}].table")

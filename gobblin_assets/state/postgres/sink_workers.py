@@ -1,6 +1,7 @@
 """``SinkWorkerStore`` in Postgres, by the database's clock."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from sqlalchemy import Connection, Engine, Row, text
@@ -9,14 +10,15 @@ from gobblin_assets.db.json_column import to_jsonb
 from gobblin_assets.db.transactions import transact
 from gobblin_assets.model.state import DatasetId, LaneId, RunId
 from gobblin_assets.model.urn import JobName
-from gobblin_assets.state.sink_workers import SinkWorkerRow
+from gobblin_assets.state.sink_workers import SinkRest, SinkWorkerRow
 
 _BEAT = text("""
-    INSERT INTO gobblin.sink_worker (run_id, job, owner, configuration, expires_at, looked_at, lags)
+    INSERT INTO gobblin.sink_worker (run_id, job, owner, configuration, expires_at, looked_at, lags, rests)
     VALUES (:run_id, :job, :owner, :configuration, clock_timestamp() + make_interval(secs => :ttl_s), :looked_at,
-            CAST(:lags AS jsonb))
+            CAST(:lags AS jsonb), CAST(:rests AS jsonb))
         ON CONFLICT (run_id) DO UPDATE
-       SET expires_at = excluded.expires_at, looked_at = excluded.looked_at, lags = excluded.lags
+       SET expires_at = excluded.expires_at, looked_at = excluded.looked_at, lags = excluded.lags,
+           rests = excluded.rests
 """)
 
 _FORGET_DEAD = text("""
@@ -28,7 +30,7 @@ _FORGET_DEAD = text("""
 """)
 
 _LIST_LIVE = text("""
-    SELECT w.run_id, w.owner, w.configuration, w.is_drained, w.looked_at, w.lags, r.dagster_run_id
+    SELECT w.run_id, w.owner, w.configuration, w.is_drained, w.looked_at, w.lags, w.rests, r.dagster_run_id
       FROM gobblin.sink_worker w LEFT JOIN gobblin.run r USING (run_id)
      WHERE w.job = :job AND w.expires_at > clock_timestamp()
      ORDER BY w.run_id
@@ -59,6 +61,7 @@ class PostgresSinkWorkerStore:
                     "ttl_s": ttl_s,
                     "looked_at": worker.looked_at,
                     "lags": to_jsonb({str(dataset_id): lag for dataset_id, lag in worker.lags.items()}),
+                    "rests": to_jsonb([asdict(each) for each in worker.rests]),
                 },
             )
             connection.execute(_FORGET_DEAD, {"job": job})
@@ -85,6 +88,7 @@ def _workers(rows: Iterable[Row[Any]]) -> list[SinkWorkerRow]:
             row.is_drained,
             row.looked_at,
             {DatasetId(LaneId(int(dataset_id))): lag for dataset_id, lag in row.lags.items()},
+            tuple(SinkRest(**each) for each in row.rests or ()),
             row.dagster_run_id,
         )
         for row in rows

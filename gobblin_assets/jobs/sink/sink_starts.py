@@ -1,0 +1,96 @@
+"""Where the logs of a worker's datasets begin. The server of a stream is asked once for all of its datasets."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gobblin_assets.errors import GobblinError, RejectedError
+from gobblin_assets.jobs.sink.dataset_sink import DatasetSink
+from gobblin_assets.jobs.sink.sink_log import SinkLog
+from gobblin_assets.jobs.sink.sink_ports import SinkPorts
+from gobblin_assets.model.state import DatasetState
+from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.sources.epoch_source import CopiedLog, EpochSource, LogStart
+
+DISCOVER_EVERY_S: Final = 30.0
+"""How often a log is asked for new vnodes."""
+
+Failures = Sequence[tuple[DatasetSink, GobblinError]]
+"""Datasets whose logs don't go on, and why."""
+
+
+def ask_starts(
+    sources: Mapping[DatasetUrn, EpochSource], states: Mapping[DatasetUrn, DatasetState]
+) -> dict[DatasetUrn, LogStart | GobblinError]:
+    """Where the datasets begin: one alone, or some of one stream, whose server is asked once. ``states`` come before.
+
+    RejectedError may only say that another worker has published since ``states``: the log is then ahead of them.
+    """
+    said: Any = None
+    shared = [source for source in sources.values() if isinstance(source, CopiedLog)]
+    try:
+        if shared:
+            said = shared[0].ask_server()
+    except GobblinError as error:
+        return dict.fromkeys(sources, error)
+    return {urn: _find_start(source, said, states[urn]) for urn, source in sources.items()}
+
+
+def _find_start(source: EpochSource, said: Any, state: DatasetState) -> LogStart | GobblinError:
+    try:
+        return source.find_start_in(said, state) if isinstance(source, CopiedLog) else source.find_start(state)
+    except GobblinError as error:
+        return error
+
+
+@dataclass(frozen=True, slots=True)
+class SinkStarts:
+    """Sets ``start`` of datasets."""
+
+    ports: SinkPorts
+
+    def find_ready(self, log: SinkLog, now_s: float) -> tuple[list[DatasetSink], Failures]:
+        """The datasets of which it is known where they begin; those that are due are asked anew."""
+        awake = [sink for sink in log.sinks if now_s >= sink.not_before_s]
+        due = [sink for sink in awake if sink.start is None or now_s - sink.started_s >= DISCOVER_EVERY_S]
+        if not due:
+            return awake, ()
+        # What the commit log does not answer is no fault of the datasets' log.
+        states = self._load_states(due)
+        found = ask_starts({sink.urn: sink.source for sink in due}, states)
+        failed = [(sink, error) for sink in due if isinstance(error := found[sink.urn], GobblinError)]
+        # Another worker may have published since: such a dataset is asked anew in the next round.
+        refused = [sink for sink, error in failed if isinstance(error, RejectedError)]
+        newer = self._load_states(refused) if refused else {}
+        late = {sink.urn for sink in refused if newer[sink.urn] != states[sink.urn]}
+        for sink in due:
+            start = found[sink.urn]
+            if isinstance(start, LogStart):
+                self._note(sink, start, now_s)
+        unready = {sink.urn for sink, _error in failed}
+        return [sink for sink in awake if sink.urn not in unready], [each for each in failed if each[0].urn not in late]
+
+    def renew(self, sinks: Sequence[DatasetSink]) -> Failures:
+        """Ask anew where these datasets of one log begin, behind what is published."""
+        try:
+            states = self._load_states(sinks) if sinks else {}
+        except GobblinError as error:
+            return [(sink, error) for sink in sinks]
+        found = ask_starts({sink.urn: sink.source for sink in sinks}, states)
+        failed = []
+        for sink in sinks:
+            start = found[sink.urn]
+            if isinstance(start, GobblinError):
+                failed.append((sink, start))
+            else:
+                sink.start, sink.is_start_old = start, False
+        return failed
+
+    def _note(self, sink: DatasetSink, start: LogStart, now_s: float) -> None:
+        if sink.start is None:
+            for note in (*start.notes, *start.degraded):
+                self.ports.say(f"{sink.urn}: {note}")
+        sink.start, sink.started_s, sink.is_start_old = start, now_s, False
+
+    def _load_states(self, sinks: Sequence[DatasetSink]) -> Mapping[DatasetUrn, DatasetState]:
+        return self.ports.stores.datasets.load(JobName(self.ports.job.job), [sink.urn for sink in sinks])
