@@ -45,7 +45,7 @@ def measure(world: World, options: Options) -> list[Table]:
         work_until(job, lambda: _count_log(job) >= rows + more, "1 % more changes")
         _read(session, job, BEHIND, rows, options, spent)
     session.stop()
-    return [_describe(rows, changes, spent)]
+    return [_describe(rows, changes, spent, is_small=options.quick)]
 
 
 def _change(source: LogSource, rows: int) -> None:
@@ -86,10 +86,11 @@ def _write_base(job: SinkJob) -> None:
             raise RuntimeError(f"no base was written: {command.said[-2000:]}")
 
 
-def _describe(rows: int, changes: int, spent: Samples) -> Table:
+def _describe(rows: int, changes: int, spent: Samples, *, is_small: bool) -> Table:
     lines = tuple(
         spent.row(name, f"{spent.median(WHOLE) / spent.median(name):.1f}") for name in (WHOLE, BASE, BEHIND, WRITTEN)
     )
+    found = spent.median(WHOLE) / spent.median(BEHIND)
     return Table(
         f"{rows:,} rows of Postgres, by a log of {rows + changes:,} changes",
         ("way", "wall, median", "min", "max", "times as fast"),
@@ -98,6 +99,7 @@ def _describe(rows: int, changes: int, spent: Samples) -> Table:
             "A table of 6 columns; each row was updated as often as every other, in transactions of 1,000 rows.",
             "`read_current`, its look at the log, a count and a read of all columns, in a warm session.",
             f"`{WRITTEN}` once, with the start of its process and of Spark.",
-            bound_at_least("base and 1 %, times as fast", spent.median(WHOLE) / spent.median(BEHIND), SPEED_MIN),
+            # Of a small log, most of the time is that of any query.
+            *([] if is_small else [bound_at_least("base and 1 %, times as fast", found, SPEED_MIN)]),
         ),
     )

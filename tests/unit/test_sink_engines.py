@@ -77,3 +77,8 @@ def test_what_spark_does_not_write_is_refused_by_its_field(monkeypatch: pytest.M
 
     assert refused.value.field == "sink.format"
     assert "since it has converters" in str(refused.value)
+
+
+def test_topics_have_no_bases(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RejectedError, match=r"sink\.bases: .*current rows of a change log"):
+        needs({}, monkeypatch, bases={"changes_min": 5})
