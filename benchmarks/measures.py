@@ -5,6 +5,7 @@ from collections.abc import Callable
 from benchmarks import (
     cdc_changes,
     cdc_copy,
+    cdc_debezium,
     cdc_idle,
     cdc_pace,
     copies,
@@ -56,6 +57,7 @@ MEASURES: dict[str, Callable[[World, Options], list[Table]]] = {
     "cdc_copy": cdc_copy.measure,
     "cdc_pace": cdc_pace.measure,
     "cdc_idle": cdc_idle.measure,
+    "cdc_debezium": cdc_debezium.measure,
     "copy_listing": copy_listing.measure,
     "copies": copies.measure,
     "copy_runs": copy_runs.measure,
