@@ -120,34 +120,41 @@ def _read_by_debezium(place: DebeziumPlace, backlog: Backlog, slot: str, *, to_f
     begun_s = time.monotonic()
     with follow_changes(place, slot, file) as topics:
         if file is None:
-            came = _await_all(place, slot, lambda: place.find_ends(topics), backlog.rows)
+            came = _await_all(
+                place, slot, lambda: place.find_ends(topics), lambda: place.count_records(topics), backlog.rows
+            )
         else:
-            came = _await_all(place, f"{slot}-file", lambda: _count_bytes(file), backlog.rows)
-            lines = _count_lines(file)
-            if lines != backlog.rows:
+            came = _await_all(
+                place, f"{slot}-file", lambda: _count_bytes(file), lambda: _count_lines(file), backlog.rows
+            )
+            if (lines := _count_lines(file)) != backlog.rows:
                 raise RuntimeError(f"the file has {lines:,} lines of {backlog.rows:,}")
-        records = place.count_records(topics)
-        if records != backlog.rows:
+        if (records := place.count_records(topics)) != backlog.rows:
             raise RuntimeError(f"the topics have {records:,} records of {backlog.rows:,}")
     cpu_s, broker_s, server_s = (new - old for old, new in zip(before, came.clocks, strict=True))
     return _Reading(SpentSeconds(cpu_s, server_s, came.last_s - begun_s), broker_s, came.first_s - begun_s)
 
 
-def _await_all(place: DebeziumPlace, connector: str, measure_size: Callable[[], int], least: int) -> _Arrival:
-    """Wait until nothing has come for a while, and at least so much is there."""
+def _await_all(
+    place: DebeziumPlace, connector: str, measure_size: Callable[[], int], count: Callable[[], int], rows: int
+) -> _Arrival:
+    """Wait until all rows are there. They are counted only once nothing has come for a while: that costs time."""
     size, grown_s = 0, time.monotonic()
-    first_s, until_s = 0.0, grown_s + 2 * WAIT_S_MAX
+    first_s, rested_s, until_s = 0.0, grown_s, grown_s + 2 * WAIT_S_MAX
     while time.monotonic() < until_s:
         found, now_s = measure_size(), time.monotonic()
         if found != size:
-            size, grown_s = found, now_s
+            size, grown_s, rested_s = found, now_s, now_s
             first_s = first_s or now_s
-        elif size >= least and now_s - grown_s >= _REST_S:
-            return _Arrival(first_s, grown_s, read_clocks(place))
+        elif size >= rows and now_s - rested_s >= _REST_S:
+            clocks = read_clocks(place)
+            if count() >= rows:
+                return _Arrival(first_s, grown_s, clocks)
+            rested_s = time.monotonic()
         else:
             place.connect.require_running(connector)
         time.sleep(_POLL_S)
-    raise RuntimeError(f"{connector} has brought {size:,}, expected {least:,} at least")
+    raise RuntimeError(f"{connector} has brought a size of {size:,}, and less than {rows:,} rows")
 
 
 def _count_bytes(file: Path) -> int:
