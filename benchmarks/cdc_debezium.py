@@ -284,8 +284,8 @@ def _describe_backlog(rows: int, figures: _Figures) -> Table:
         tuple(lines),
         (
             (
-                "The changes are those of the backlog above; each reading has a slot of its own. What came was counted "
-                "each time: it was exactly as much as was written."
+                "Tables and transactions are those of `cdc_changes`; each reading has a slot of its own. What came was "
+                "counted each time: it was exactly as much as was written."
             ),
             (
                 "The worker: without the start of its process and its imports, until the last row is published and it "
