@@ -30,7 +30,7 @@ _ROW_BYTES_MIN: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class _Spent:
+class SpentSeconds:
     """Seconds of the way's own process, of the server that is read, and of the clock."""
 
     cpu_s: float
@@ -39,7 +39,7 @@ class _Spent:
 
 
 @dataclass(frozen=True, slots=True)
-class _Backlog:
+class Backlog:
     source: LogSource
     rows: int
     end: int
@@ -49,13 +49,13 @@ def measure(world: World, options: Options) -> list[Table]:
     wanted = ROWS_QUICK if options.quick else ROWS
     with open_log_source(world) as source:
         source.make_tables()
-        jobs = [_begin_job(source) for _run in range(options.runs)]
+        jobs = [begin_job(source) for _run in range(options.runs)]
         slots = [f"receiver_{run}" for run in range(options.runs)]
         for slot in slots:
             source.ask("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')::text", slot)
-        backlog = _Backlog(source, source.write_changes(wanted, 1), source.find_end())
-        ways: dict[str, Callable[[], _Spent]] = {
-            WORKER: lambda: _by_worker(backlog, jobs.pop()),
+        backlog = Backlog(source, source.write_changes(wanted, 1), source.find_end())
+        ways: dict[str, Callable[[], SpentSeconds]] = {
+            WORKER: lambda: read_by_worker(backlog, jobs.pop()),
             RECEIVER: lambda: _by_receiver(backlog, slots.pop()),
         }
         cpu, server, wall = Samples(), Samples(), Samples()
@@ -68,17 +68,17 @@ def measure(world: World, options: Options) -> list[Table]:
     return [_describe(backlog.rows, cpu, server, wall)]
 
 
-def _begin_job(source: LogSource) -> SinkJob:
+def begin_job(source: LogSource) -> SinkJob:
     """Its slot is there, and all that comes from now on belongs to its tables."""
     job = source.make_job(TABLES, {"first_copy": False}, sink=_SINK)
     work_until(job, lambda: count_begun(job) == len(TABLES), "the beginning of the tables' logs")
     return job
 
 
-def _by_worker(backlog: _Backlog, job: SinkJob) -> _Spent:
+def read_by_worker(backlog: Backlog, job: SinkJob) -> SpentSeconds:
     before_s = postgres_s(backlog.source.server)
     cpu_s, wall_s = work_until(job, lambda: count_rows(job) >= backlog.rows, "the end of the backlog")
-    spent = _Spent(cpu_s, postgres_s(backlog.source.server) - before_s, wall_s)
+    spent = SpentSeconds(cpu_s, postgres_s(backlog.source.server) - before_s, wall_s)
     if count_rows(job) != backlog.rows:
         raise RuntimeError(f"{count_rows(job):,} rows were published of {backlog.rows:,}")
     for folder in backlog.source.world.written():
@@ -86,7 +86,7 @@ def _by_worker(backlog: _Backlog, job: SinkJob) -> _Spent:
     return spent
 
 
-def _by_receiver(backlog: _Backlog, slot: str) -> _Spent:
+def _by_receiver(backlog: Backlog, slot: str) -> SpentSeconds:
     server = backlog.source.server
     file = backlog.source.world.home / slot
     before_s, begun_s = postgres_s(server), time.monotonic()
@@ -108,7 +108,7 @@ def _by_receiver(backlog: _Backlog, slot: str) -> _Spent:
     if file.stat().st_size < backlog.rows * _ROW_BYTES_MIN:
         raise RuntimeError(f"pg_recvlogical wrote {file.stat().st_size:,} bytes for {backlog.rows:,} rows")
     file.unlink()
-    return _Spent(usage.ru_utime + usage.ru_stime, postgres_s(server) - before_s, wall_s)
+    return SpentSeconds(usage.ru_utime + usage.ru_stime, postgres_s(server) - before_s, wall_s)
 
 
 def _describe(rows: int, cpu: Samples, server: Samples, wall: Samples) -> Table:

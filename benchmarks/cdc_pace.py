@@ -26,9 +26,9 @@ COMMITS_PER_S: Final = 50.0
 ROWS_OF_A_COMMIT: Final = 4
 ROUND_S, ROUND_S_QUICK = 20.0, 5.0
 VISIBLE_S_MAX = 2.0
+EVERY_S: Final = 1.0
+WARM_S: Final = 3.0
 
-_EVERY_S: Final = 1.0
-_WARM_S: Final = 3.0
 _P50, _P95, _CPU, _SOURCE_CPU = "commit to visible, p50", "p95", "cores of the worker", "cores of the source"
 
 
@@ -37,11 +37,11 @@ def measure(world: World, options: Options) -> list[Table]:
     seconds = ROUND_S_QUICK if options.quick else ROUND_S
     with open_log_source(world) as source:
         source.make_tables()
-        job = source.make_job(TABLES, {}, sink={"every_s": _EVERY_S, "roll": {"age_s": 0}})
+        job = source.make_job(TABLES, {}, sink={"every_s": EVERY_S, "roll": {"age_s": 0}})
         with start_worker(job) as worker:
             worker.await_that(lambda: count_begun(job) == len(TABLES), "the beginning of the tables' logs")
-            written = _write(source, 0, _WARM_S)
-            _await_rows(job, worker, written)
+            written = write_steadily(source, 0, WARM_S)
+            await_rows(job, worker, written)
             for _run in range(options.runs):
                 written += _measure_round(source, job, worker, samples, written, seconds)
             worker.end()
@@ -53,16 +53,12 @@ def _measure_round(
 ) -> int:
     begun_at, begun_s = dt.datetime.now(dt.UTC), time.monotonic()
     worker_s, server_s = worker.cpu_s(), postgres_s(source.server)
-    written = _write(source, before, seconds)
-    _await_rows(job, worker, before + written)
+    written = write_steadily(source, before, seconds)
+    await_rows(job, worker, before + written)
     spent_s = time.monotonic() - begun_s
     samples.add(_CPU, (worker.cpu_s() - worker_s) / spent_s)
     samples.add(_SOURCE_CPU, (postgres_s(source.server) - server_s) / spent_s)
-    delays = [
-        delay
-        for table in TABLES
-        for delay in find_delays(_read_commits(source, table, begun_at), _list_ends(job, table, begun_at))
-    ]
+    delays = list_delays(source, job, begun_at)
     if len(delays) != written:
         raise RuntimeError(f"{len(delays):,} rows of {written:,} were found")
     samples.add(_P50, percentile(delays, 0.5))
@@ -70,7 +66,7 @@ def _measure_round(
     return written
 
 
-def _write(source: LogSource, first: int, seconds: float) -> int:
+def write_steadily(source: LogSource, first: int, seconds: float) -> int:
     """Commit at a steady pace for so long; returns how many rows were inserted."""
     begun_s = time.monotonic()
     commits = round(COMMITS_PER_S * seconds)
@@ -88,8 +84,17 @@ def _write(source: LogSource, first: int, seconds: float) -> int:
     return number - first
 
 
-def _await_rows(job: SinkJob, worker: JobProcess, rows: int) -> None:
+def await_rows(job: SinkJob, worker: JobProcess, rows: int) -> None:
     worker.await_that(lambda: count_rows(job) >= rows, f"the publication of {rows:,} rows")
+
+
+def list_delays(source: LogSource, job: SinkJob, after: dt.datetime) -> list[float]:
+    """Of each row that was committed since: seconds until it was published."""
+    return [
+        delay
+        for table in TABLES
+        for delay in find_delays(_read_commits(source, table, after), _list_ends(job, table, after))
+    ]
 
 
 def _list_ends(job: SinkJob, table: str, after: dt.datetime) -> list[PublishedVnode]:

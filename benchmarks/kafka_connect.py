@@ -17,6 +17,8 @@ COORDINATES = (
     "org.apache.kafka:connect-file:4.1.0",
     "org.apache.logging.log4j:log4j-slf4j-impl:2.24.3",
 )
+FILE_SINK = "org.apache.kafka.connect.file.FileStreamSinkConnector"
+TEXT_CONVERTER = "org.apache.kafka.connect.storage.StringConverter"
 COPY_S_MAX = 600.0
 STOP_S_MAX = 30.0
 POLL_S = 0.01
@@ -44,7 +46,8 @@ def copy(bootstrap: str, topic: Topic, work: Path) -> Copied:
     _write_settings(work, bootstrap, topic, target)
     begun = time.monotonic()
     with (work / "connect.log").open("wb") as log:
-        worker = subprocess.Popen(_command(work), stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=work)
+        command = connect_command(resolve(), "ConnectStandalone", work / "worker.properties", work / "sink.properties")
+        worker = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=work)
         try:
             first = last = 0.0
             while time.monotonic() - begun < COPY_S_MAX and worker.poll() is None:
@@ -65,14 +68,13 @@ def copy(bootstrap: str, topic: Topic, work: Path) -> Copied:
     raise RuntimeError(f"Kafka Connect wrote less than all of {topic.name}:\n{said}")
 
 
-def _command(work: Path) -> list[str]:
-    # The heap and the collector are those of Kafka's own script.
+def connect_command(jars: Path, program: str, *settings: Path) -> list[str]:
+    """A program of Connect with the heap and the collector of Kafka's own script."""
     log_settings = Path(broker.__file__).with_name("log4j2.properties").as_uri()
     return [
         *("java", "-Xms256m", "-Xmx2g", "-XX:+UseG1GC", "-Djava.awt.headless=true"),
-        *(f"-Dlog4j2.configurationFile={log_settings}", "-cp", f"{resolve()}/*"),
-        *("org.apache.kafka.connect.cli.ConnectStandalone", str(work / "worker.properties")),
-        str(work / "sink.properties"),
+        *(f"-Dlog4j2.configurationFile={log_settings}", "-cp", f"{jars}/*"),
+        *(f"org.apache.kafka.connect.cli.{program}", *(str(file) for file in settings)),
     ]
 
 
@@ -80,13 +82,12 @@ def _write_settings(work: Path, bootstrap: str, topic: Topic, target: Path) -> N
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    converter = "org.apache.kafka.connect.storage.StringConverter"
     write_properties(
         work / "worker.properties",
         {
             "bootstrap.servers": bootstrap,
-            "key.converter": converter,
-            "value.converter": converter,
+            "key.converter": TEXT_CONVERTER,
+            "value.converter": TEXT_CONVERTER,
             "offset.storage.file.filename": str(work / "offsets"),
             "listeners": f"http://127.0.0.1:{port}",
         },
@@ -95,7 +96,7 @@ def _write_settings(work: Path, bootstrap: str, topic: Topic, target: Path) -> N
         work / "sink.properties",
         {
             "name": f"sink-{uuid.uuid4().hex[:8]}",
-            "connector.class": "org.apache.kafka.connect.file.FileStreamSinkConnector",
+            "connector.class": FILE_SINK,
             "tasks.max": "1",
             "topics": topic.name,
             "file": str(target),
