@@ -11,7 +11,7 @@ from gobblin_assets.model.state import DatasetState
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.sources.connection import OpensEpochs
-from gobblin_assets.sources.epoch_source import CopiedLog
+from gobblin_assets.sources.epoch_source import CopiedLog, EpochSource
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 
 LOOK_EVERY_S: Final = 1.0
@@ -97,9 +97,27 @@ def plan_catching_up(
     end = next(iter(sources.values())).look_at_stream().end
     if end is None:
         raise RejectedError("the server is a standby", field="source.connection", hint="Name the primary.")
-    for urn, state in stores.datasets.load(JobName(job.job), list(sources)).items():
-        opened[urn].find_start(state)
+    for urn in sources:
+        _require_start(JobName(job.job), urn, opened[urn], stores)
     return CatchingUp(JobName(job.job), stores, sources, end, clock, stop)
+
+
+def _require_start(job: JobName, urn: DatasetUrn, source: EpochSource, stores: Stores) -> None:
+    """RejectedError if the dataset can't go on from where it is.
+
+    A worker may publish between the two looks, and the log is then ahead of what the state said.
+    """
+    state = stores.datasets.load(job, [urn]).get(urn)
+    while state is not None:
+        try:
+            source.find_start(state)
+        except RejectedError:
+            newer = stores.datasets.load(job, [urn])[urn]
+            if newer == state:
+                raise
+            state = newer
+        else:
+            return
 
 
 def _is_final(sink: DatasetSink, error: GobblinError) -> bool:

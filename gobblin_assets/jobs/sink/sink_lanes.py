@@ -12,7 +12,7 @@ from typing import Final
 
 from gobblin_assets.commit.lanes import DatasetLanes
 from gobblin_assets.commit.sequence import Publication
-from gobblin_assets.errors import FencedError, GobblinError
+from gobblin_assets.errors import FencedError, GobblinError, RejectedError
 from gobblin_assets.jobs.sink.alike_workers import refuse_other
 from gobblin_assets.jobs.sink.cut_publishing import CutPublisher
 from gobblin_assets.jobs.sink.dataset_sink import DatasetSink
@@ -150,7 +150,9 @@ class SinkLanes:
         try:
             start = sink.source.find_start(state)
         except GobblinError as error:
-            self.fail(sink, error)
+            # Another worker may have published since: the log is then ahead of the state, and the next round asks anew.
+            if not isinstance(error, RejectedError) or self._load_state(sink) == state:
+                self.fail(sink, error)
             return False
         if sink.start is None:
             for note in (*start.notes, *start.degraded):
