@@ -16,8 +16,6 @@ from gobblin_assets.commit.published.verification import (
     VerificationProgress,
     Verified,
 )
-from gobblin_assets.destinations.tables.marks import MarkPlace
-from gobblin_assets.destinations.tables.postgres_tables import open_tables
 from gobblin_assets.destinations.tables.table_faults import find_table_faults
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.sink.sink_tables import choose_tables
@@ -41,7 +39,7 @@ def verify(
 ) -> None:
     """Compare the ledger with storage: missing, damaged or replaced files, and files that nobody published.
 
-    Of tables that a sink loads: whether the marks in the database have all rows; with --checksums, whether the tables
+    Of tables that a sink loads: whether their marks have all rows; with --checksums, whether the tables
     have as many. Of copies: whether each name holds what was published last; files of others may stand there, and are
     not reported.
 
@@ -81,8 +79,8 @@ def _find_table_faults(known: KnownJob, urn: DatasetUrn, log: Log, *, counts_row
     binding = log.stores.destinations.find(known.name)
     published = log.stores.published.find_rows_elsewhere(known.name, urn)
     if binding is not None and urn in place.tables:
-        mark = MarkPlace(place.marks_schema, binding.identity or "", known.name, urn, 0)
-        with open_tables(place.connection) as tables:
+        mark = place.mark_of(binding.identity or "", known.name, urn, 0)
+        with place.open() as tables:
             yield from find_table_faults(tables, place.tables[urn], mark, published, counts_rows=counts_rows)
 
 

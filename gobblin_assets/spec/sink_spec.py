@@ -34,6 +34,18 @@ class TablesSpec(SpecModel):
     )
 
 
+class IcebergSpec(SpecModel):
+    """Tables of Iceberg, into which the rows of the job's datasets go, instead of files below its destination."""
+
+    type: Literal["iceberg"]
+    connection: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]{1,100}$")] = Field(
+        description="Of a catalog: the variables GOBBLIN_ICEBERG_<CONNECTION>_URL, …_USER, …_PASSWORD, …_WAREHOUSE."
+    )
+    namespace: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*$", max_length=200)] = Field(
+        description="Of the tables. They and it are made, unless they exist."
+    )
+
+
 DAGSTER_OPTIONS: Final = frozenset({"workers", "worker_s", "lag_max"})
 """Of a sink: they say nothing of what a worker does to records."""
 
@@ -58,7 +70,7 @@ class SinkSpec(SpecModel):
     )
     roll: RollSpec = RollSpec()
     format: Literal["parquet", "json", "csv"] = "parquet"
-    into: TablesSpec | None = Field(
+    into: Annotated[TablesSpec | IcebergSpec, Field(discriminator="type")] | None = Field(
         None,
         description="Rows go into tables, exactly once. The job's destination has staged files and dead letters.",
     )

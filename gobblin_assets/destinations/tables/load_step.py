@@ -127,6 +127,7 @@ class LoadTable(CommitStep):
         return decide_load(mark, self.batch.version, self.batch.sequence_id)
 
     def _tables(self, world: StepWorld) -> MarkedTables:
+        """A kind of tables of its own has a port of its own."""
         return world.get(MarkedTables, self.connection)
 
     def _read(self, world: StepWorld) -> Iterator[pa.RecordBatch]:
@@ -135,12 +136,17 @@ class LoadTable(CommitStep):
                 yield from parquet.iter_batches(batch_size=BATCH_ROWS)
 
 
+def load_codec(load: type[LoadTable]) -> JsonCodec:
+    """How the log keeps loads of this type."""
+    return JsonCodec(_write, lambda stored: _read(load, stored))
+
+
 def _write(step: LoadTable) -> Mapping[str, object]:
     batch, mark = step.batch, step.batch.mark
     return {
         "connection": step.connection,
         "table": [batch.table.schema, batch.table.table],
-        "mark": [mark.schema, mark.destination, mark.job, mark.dataset, mark.lane],
+        "mark": [mark.schema, mark.destination, mark.job, mark.dataset, mark.lane, mark.table],
         "version": batch.version,
         "sequence": batch.sequence_id,
         "files": [
@@ -150,7 +156,7 @@ def _write(step: LoadTable) -> Mapping[str, object]:
     }
 
 
-def _read(stored: Mapping[str, Any]) -> LoadTable:
+def _read(load: type[LoadTable], stored: Mapping[str, Any]) -> LoadTable:
     files = tuple(DataFile(name, FileIdentity(*identity), rows) for name, rows, *identity in stored["files"])
     batch = TableBatch(
         LoadedTable(*stored["table"]),
@@ -159,7 +165,7 @@ def _read(stored: Mapping[str, Any]) -> LoadTable:
         stored["sequence"],
         sum(each.row_count for each in files),
     )
-    return LoadTable(stored["connection"], batch, files)
+    return load(stored["connection"], batch, files)
 
 
-LOAD_TABLE_KIND: Final = StepKind(LOAD_TABLE, JsonCodec(_write, _read), opens={MarkedTables: open_tables})
+LOAD_TABLE_KIND: Final = StepKind(LOAD_TABLE, load_codec(LoadTable), opens={MarkedTables: open_tables})

@@ -4,9 +4,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from gobblin_assets.commit.steps import StepVerdict
+from gobblin_assets.errors import CorruptionError
 
 RECENT_MAX: Final = 64
 """A mark names so many of the lane's last publications. A log that was restored may ask for an older one."""
+
+MARKS: Final = "gobblin_lane"
+"""The table whose rows are marks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +26,7 @@ class LoadedTable:
 
 @dataclass(frozen=True, slots=True)
 class MarkPlace:
-    """Where the mark of a lane is. ``schema``: that of the table of marks.
+    """Where the mark of a lane is: ``table`` in ``schema`` has marks as its rows, or as its properties.
 
     ``destination``: the identity of the job's staging root. No other log has it, and a log that was restored has it
     again.
@@ -33,13 +37,10 @@ class MarkPlace:
     job: str
     dataset: str
     lane: int
+    table: str = MARKS
 
     def __str__(self) -> str:
-        return f"the mark of lane {self.lane} of {self.dataset} in {self.schema}.{MARKS}"
-
-
-MARKS: Final = "gobblin_lane"
-"""The table of marks."""
+        return f"the mark of lane {self.lane} of {self.dataset} in {self.schema}.{self.table}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,3 +78,12 @@ def decide_load(mark: LaneMark | None, version: int, sequence_id: str) -> StepVe
     if sequence_id in mark.given_up or mark.version >= version:
         return StepVerdict.CONFLICT
     return StepVerdict.DO
+
+
+def require_row_count(batch: TableBatch, count: int) -> None:
+    """CorruptionError unless so many rows were sealed as were read."""
+    if count != batch.row_count:
+        raise CorruptionError(
+            f"the staged files of sequence {batch.sequence_id} hold {count} rows, and {batch.row_count} were sealed",
+            hint="Nothing was loaded. Put the files back and resume, or abandon.",
+        )

@@ -30,8 +30,9 @@ from gobblin_assets.destinations.tables.marks import (
     MarkPlace,
     TableBatch,
     decide_load,
+    require_row_count,
 )
-from gobblin_assets.errors import ConflictError, CorruptionError, OutcomeUnknownError, RejectedError, RetryableError
+from gobblin_assets.errors import ConflictError, OutcomeUnknownError, RejectedError, RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
 
 T = TypeVar("T")
@@ -161,12 +162,7 @@ class PostgresTables:
     def _load(self, batch: TableBatch, rows: Iterable[pa.RecordBatch]) -> None:
         with self._judging(), self._transaction() as session:
             count = _copy(session, batch.table, rows)
-            if count != batch.row_count:
-                raise CorruptionError(
-                    f"the staged files of sequence {batch.sequence_id} hold {count} rows, and {batch.row_count} "
-                    "were sealed",
-                    hint="Nothing was loaded. Put the files back and resume, or abandon.",
-                )
+            require_row_count(batch, count)
             reach(Failpoint.LOAD_COPIED)
             self._move_mark(session, batch)
             reach(Failpoint.LOAD_BEFORE_COMMIT)

@@ -1,15 +1,15 @@
-"""Compares the log with the marks in a database, and on demand with the number of rows in its tables."""
+"""Compares the log with the marks of tables, and on demand with the number of their rows."""
 
 from collections.abc import Iterator
 
 from gobblin_assets.commit.published.port import RowsElsewhere
 from gobblin_assets.commit.published.verification import Damage, Fault
 from gobblin_assets.destinations.tables.marks import LoadedTable, MarkPlace
-from gobblin_assets.destinations.tables.postgres_tables import PostgresTables
+from gobblin_assets.destinations.tables.table_kinds import CountedTables
 
 
 def find_table_faults(
-    tables: PostgresTables, table: LoadedTable, mark: MarkPlace, published: RowsElsewhere | None, *, counts_rows: bool
+    tables: CountedTables, table: LoadedTable, mark: MarkPlace, published: RowsElsewhere | None, *, counts_rows: bool
 ) -> Iterator[Fault]:
     """``mark``: of any lane of the dataset. ``published``: what the log had before.
 

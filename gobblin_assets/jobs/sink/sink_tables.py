@@ -1,9 +1,11 @@
-"""The tables of a sink whose rows go into a database. Checked before anything is written, and connected to nothing."""
+"""The tables of a sink whose rows go into tables. Checked before anything is written, and connected to nothing."""
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
+from gobblin_assets.destinations.iceberg.catalog_address import read_catalog_address
 from gobblin_assets.destinations.tables.column_types import NAME_BYTES_MAX
 from gobblin_assets.destinations.tables.database_address import read_address
 from gobblin_assets.destinations.tables.marks import LoadedTable
@@ -12,8 +14,12 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.file_formats import FileFormat
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
+from gobblin_assets.spec.sink_spec import IcebergSpec, TablesSpec
 
 _UNUSUAL: Final = re.compile(r"[^A-Za-z0-9_]")
+
+_ICEBERG_NAME_BYTES_MAX: Final = 255
+"""A catalog in a database has no longer ones, and neither has a directory."""
 
 
 def choose_tables(job: JobSpec, specs: Mapping[DatasetUrn, DatasetSpec]) -> TablesPlace | None:
@@ -27,14 +33,14 @@ def choose_tables(job: JobSpec, specs: Mapping[DatasetUrn, DatasetSpec]) -> Tabl
             field="sink.format",
             hint="Leave it out: staged files are Parquet.",
         )
-    read_address(into.connection)
+    named = _name_iceberg(into) if isinstance(into, IcebergSpec) else _name_postgres(into)
     chosen: dict[LoadedTable, DatasetUrn] = {}
     for urn, spec in specs.items():
         _refuse_directories(urn, spec)
-        table = LoadedTable(into.tables_schema, _UNUSUAL.sub("_", urn))
-        if len(table.table) > NAME_BYTES_MAX:
+        table = LoadedTable(named.schema, _UNUSUAL.sub("_", urn))
+        if len(table.table) > named.length_max:
             raise RejectedError(
-                f"the table of {urn} would be {table}, and names have at most {NAME_BYTES_MAX} bytes",
+                f"the table of {urn} would be {table}, and names have at most {named.length_max} bytes",
                 field=f"datasets[{urn}].urn",
                 hint="Give the dataset a shorter urn.",
             )
@@ -42,10 +48,31 @@ def choose_tables(job: JobSpec, specs: Mapping[DatasetUrn, DatasetSpec]) -> Tabl
             raise RejectedError(
                 f"{chosen[table]} and {urn} would both go into {table}",
                 field=f"datasets[{urn}].urn",
-                hint="Give one of them another urn, or put it into a job with another tables_schema.",
+                hint=f"Give one of them another urn, or put it into a job with another {named.option}.",
             )
         chosen[table] = urn
-    return TablesPlace(into.connection, {urn: table for table, urn in chosen.items()}, into.marks_schema)
+    tables = {urn: table for table, urn in chosen.items()}
+    return TablesPlace(into.connection, tables, named.marks_schema, into.type)
+
+
+@dataclass(frozen=True, slots=True)
+class _Naming:
+    """``option``: of the job file, which says ``schema``."""
+
+    schema: str
+    option: str
+    marks_schema: str | None
+    length_max: int
+
+
+def _name_postgres(into: TablesSpec) -> _Naming:
+    read_address(into.connection)
+    return _Naming(into.tables_schema, "tables_schema", into.marks_schema, NAME_BYTES_MAX)
+
+
+def _name_iceberg(into: IcebergSpec) -> _Naming:
+    read_catalog_address(into.connection)
+    return _Naming(into.namespace, "namespace", None, _ICEBERG_NAME_BYTES_MAX)
 
 
 def _refuse_directories(urn: DatasetUrn, spec: DatasetSpec) -> None:
