@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gobblin_assets.destinations.tables.marks import LoadedTable
-from gobblin_assets.destinations.tables.table_destination import TablesPlace
+from gobblin_assets.destinations.tables.tables_place import TablesPlace
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.jobs.sink.running import read_sink_datasets
 from gobblin_assets.jobs.sink.sink_tables import choose_tables

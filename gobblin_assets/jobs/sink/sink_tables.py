@@ -7,7 +7,7 @@ from typing import Final
 from gobblin_assets.destinations.tables.column_types import NAME_BYTES_MAX
 from gobblin_assets.destinations.tables.database_address import read_address
 from gobblin_assets.destinations.tables.marks import LoadedTable
-from gobblin_assets.destinations.tables.table_destination import TablesPlace
+from gobblin_assets.destinations.tables.tables_place import TablesPlace
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.file_formats import FileFormat
 from gobblin_assets.model.urn import DatasetUrn
