@@ -16,7 +16,8 @@ from gobblin_assets.commit.published.verification import (
     VerificationProgress,
     Verified,
 )
-from gobblin_assets.destinations.tables.table_faults import find_table_faults
+from gobblin_assets.destinations.lane_marks import MarkPlace
+from gobblin_assets.destinations.loaded_destination import find_load_faults
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.sink.sink_tables import choose_tables
 from gobblin_assets.model.clock import SystemClock
@@ -60,7 +61,7 @@ def verify(
         states = log.stores.datasets.load(known.name, known.find_datasets(log, datasets))
         for urn, state in sorted(states.items()):
             found = verification.verify(urn, state.dataset_id, checksums=checksums)
-            for fault in _find_table_faults(known, urn, log, counts_rows=checksums):
+            for fault in _find_load_faults(known, urn, log, counts_rows=checksums):
                 found.add(fault)
             verified.append(found)
     if as_json:
@@ -71,17 +72,16 @@ def verify(
         click.get_current_context().exit(EXIT_FAILED)
 
 
-def _find_table_faults(known: KnownJob, urn: DatasetUrn, log: Log, *, counts_rows: bool) -> Iterator[Fault]:
+def _find_load_faults(known: KnownJob, urn: DatasetUrn, log: Log, *, counts_rows: bool) -> Iterator[Fault]:
     """Where the job's file says that rows go into tables."""
     datasets = {name: each for name, each in (known.datasets or {}).items() if isinstance(each, DatasetSpec)}
     if not isinstance(known.spec, JobSpec) or (place := choose_tables(known.spec, datasets)) is None:
         return
     binding = log.stores.destinations.find(known.name)
     published = log.stores.published.find_rows_elsewhere(known.name, urn)
-    if binding is not None and urn in place.tables:
-        mark = place.mark_of(binding.identity or "", known.name, urn, 0)
-        with place.open() as tables:
-            yield from find_table_faults(tables, place.tables[urn], mark, published, counts_rows=counts_rows)
+    if binding is not None and urn in datasets:
+        mark = MarkPlace(place.marks, binding.identity or "", known.name, urn, 0)
+        yield from find_load_faults(place, mark, urn, published, counts_rows=counts_rows)
 
 
 def _print(verified: Sequence[Verified], *, checksums: bool) -> None:

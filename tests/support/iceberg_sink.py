@@ -9,9 +9,9 @@ import pyarrow as pa
 from pyiceberg.table import Table
 
 from gobblin_assets.destinations.iceberg.catalog_address import catalog_variable, read_catalog_address
+from gobblin_assets.destinations.iceberg.iceberg_place import IcebergPlace
 from gobblin_assets.destinations.iceberg.iceberg_tables import IcebergTables
-from gobblin_assets.destinations.registry import DestinationRequest, open_table_destination
-from gobblin_assets.destinations.tables.table_destination import TablesPlace
+from gobblin_assets.destinations.registry import DestinationRequest, open_loaded_destination
 from gobblin_assets.model.urn import Role
 from gobblin_assets.run.destination import Destination
 from tests.support.postgres import Database
@@ -20,7 +20,6 @@ from tests.support.sink_lake import URN, SinkWorld
 from tests.support.table_sink import TABLE, TableSinkLake, TableSinkWorld
 
 CATALOG = "lakehouse"
-ICEBERG = "iceberg"
 MARK = "gobblin.lane."
 
 
@@ -74,7 +73,7 @@ class IcebergSinkWorld(TableSinkWorld):
     lake: IcebergSinkLake
 
     def open_destination(self, request: DestinationRequest) -> Destination:
-        return open_table_destination(request, TablesPlace(CATALOG, {URN: TABLE}, None, ICEBERG))
+        return open_loaded_destination(request, IcebergPlace(CATALOG, {URN: TABLE}, TABLE.schema))
 
     def table(self) -> Table | None:
         return find_table(self.lake.variables, TABLE.schema, TABLE.table)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gobblin_assets.destinations.tables.marks import LoadedTable
-from gobblin_assets.destinations.tables.table_destination import TablesPlace
+from gobblin_assets.destinations.tables.tables_place import TablesPlace
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.jobs.sink.running import read_sink_datasets
 from gobblin_assets.jobs.sink.sink_tables import choose_tables
@@ -64,7 +64,7 @@ def test_a_sink_that_says_nothing_of_tables_has_none() -> None:
         ),
         (["a.b", "a-b"], {}, r"datasets\[a-b\]\.urn"),
         (["x" * 64], {}, r"datasets\[x+\]\.urn"),
-        (["orders"], {"sink": {"into": {**INTO, "type": "mysql"}}}, r"sink\.into\.type"),
+        (["orders"], {"sink": {"into": {**INTO, "type": "mysql"}}}, r"sink\.into"),
         (["orders"], {"sink": {"into": {**INTO, "connection": "jdbc:postgresql://a:b@c"}}}, r"sink\.into\.connection"),
         (["orders"], {"sink": {"into": {**INTO, "connection": "elsewhere"}}}, "GOBBLIN_JDBC_ELSEWHERE_URL"),
     ],

@@ -1,31 +1,40 @@
-"""The kind of steps that append staged files to a table of Iceberg, and what else there is of such tables."""
+"""The kind of steps that append staged files to a table of Iceberg."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+from gobblin_assets.commit.step_kinds import JsonCodec
 from gobblin_assets.commit.step_world import StepWorld
 from gobblin_assets.commit.steps import StepKind
 from gobblin_assets.destinations.iceberg.iceberg_tables import IcebergTables, open_iceberg_tables
-from gobblin_assets.destinations.tables.load_step import LoadTable, load_codec
-from gobblin_assets.destinations.tables.table_kinds import TableKind
+from gobblin_assets.destinations.load_rows import LoadRows
+from gobblin_assets.destinations.tables.load_step import read_table_load, write_table_load
+from gobblin_assets.destinations.tables.marks import TableBatch
 
 APPEND_TO_TABLE: Final = "append_to_table"
 
 
 @dataclass(frozen=True, slots=True)
-class AppendToTable(LoadTable):
-    """Append the rows of staged files. ``connection``: the name of the catalog's."""
+class AppendToTable(LoadRows[TableBatch]):
+    """Append the rows of staged files to a table. The place of its mark names the table."""
 
     @property
     def kind(self) -> str:
         return APPEND_TO_TABLE
 
-    def _tables(self, world: StepWorld) -> IcebergTables:
+    @property
+    def place(self) -> str:
+        return str(self.batch.table)
+
+    def open_marked(self, world: StepWorld) -> IcebergTables:
         return world.get(IcebergTables, self.connection)
 
 
-APPEND_TO_TABLE_KIND: Final = StepKind(
-    APPEND_TO_TABLE, load_codec(AppendToTable), opens={IcebergTables: open_iceberg_tables}
-)
+def _read(stored: Mapping[str, Any]) -> AppendToTable:
+    return AppendToTable(*read_table_load(stored))
 
-ICEBERG: Final = TableKind("iceberg", open_iceberg_tables, AppendToTable)
+
+APPEND_TO_TABLE_KIND: Final = StepKind(
+    APPEND_TO_TABLE, JsonCodec(write_table_load, _read), opens={IcebergTables: open_iceberg_tables}
+)

@@ -42,14 +42,8 @@ from gobblin_assets.destinations.iceberg.lane_properties import (
     moved_mark,
     refusing_mark,
 )
-from gobblin_assets.destinations.tables.marks import (
-    LaneMark,
-    LoadedTable,
-    MarkPlace,
-    TableBatch,
-    decide_load,
-    require_row_count,
-)
+from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace, decide_load, require_row_count
+from gobblin_assets.destinations.tables.marks import LoadedTable, TableBatch
 from gobblin_assets.errors import (
     ConflictError,
     GobblinError,
@@ -98,7 +92,7 @@ class _Catalog(SqlCatalog):
 
 @dataclass(slots=True)
 class IcebergTables:
-    """``CountedTables`` of one catalog. One thread at a time uses it; it connects when it is first needed."""
+    """``MarkedRows`` of one catalog. One thread at a time uses it; it connects when it is first needed."""
 
     address: CatalogAddress
     _catalog: SqlCatalog | None = field(default=None, init=False)
@@ -127,13 +121,13 @@ class IcebergTables:
 
     def find_mark(self, place: MarkPlace) -> LaneMark | None:
         with self._judging():
-            table = self._find(LoadedTable(place.schema, place.table))
+            table = self._find(_table_of(place))
         return None if table is None else find_lane_mark(table.properties, place)
 
     def count_loaded(self, place: MarkPlace) -> int:
         """The rows that all lanes of the dataset have loaded, whichever lane ``place`` is of."""
         with self._judging():
-            table = self._find(LoadedTable(place.schema, place.table))
+            table = self._find(_table_of(place))
         return 0 if table is None else count_loaded_rows(table.properties, place)
 
     def count_rows(self, table: LoadedTable) -> int:
@@ -142,7 +136,7 @@ class IcebergTables:
             found = self._find(table)
             return 0 if found is None else found.scan().count()
 
-    def prepare_table(self, batch: TableBatch, columns: pa.Schema) -> None:
+    def prepare(self, batch: TableBatch, columns: pa.Schema) -> None:
         wanted = iceberg_columns(columns)
         for _ in range(_TRIES):
             with self._judging():
@@ -307,6 +301,11 @@ def open_iceberg_tables(name: str) -> Iterator[IcebergTables]:
         yield tables
     finally:
         tables.close()
+
+
+def _table_of(place: MarkPlace) -> LoadedTable:
+    namespace, _, name = place.marks.rpartition(".")
+    return LoadedTable(namespace, name)
 
 
 def _identifier(table: LoadedTable) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from gobblin_assets.destinations.registry import DestinationRequest, open_destination, open_table_destination
+from gobblin_assets.destinations.registry import DestinationRequest, open_destination, open_loaded_destination
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.events.outbox import open_events
 from gobblin_assets.jobs.programs import FROM_ENVIRONMENT, RunResources
@@ -156,7 +156,7 @@ def _open_destination(
     job: JobSpec, specs: Mapping[DatasetUrn, DatasetSpec], request: DestinationRequest
 ) -> Destination:
     place = choose_tables(job, specs)
-    return open_destination(request) if place is None else open_table_destination(request, place)
+    return open_destination(request) if place is None else open_loaded_destination(request, place)
 
 
 _Opened = Callable[[DatasetId], DatasetSink]

@@ -2,19 +2,19 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from gobblin_assets.destinations.iceberg.catalog_address import read_catalog_address
+from gobblin_assets.destinations.iceberg.iceberg_place import IcebergPlace
 from gobblin_assets.destinations.tables.column_types import NAME_BYTES_MAX
 from gobblin_assets.destinations.tables.database_address import read_address
 from gobblin_assets.destinations.tables.marks import LoadedTable
-from gobblin_assets.destinations.tables.table_destination import TablesPlace
+from gobblin_assets.destinations.tables.tables_place import TablesPlace
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.file_formats import FileFormat
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
-from gobblin_assets.spec.sink_spec import IcebergSpec, TablesSpec
+from gobblin_assets.spec.sink_spec import IcebergSpec
 
 _UNUSUAL: Final = re.compile(r"[^A-Za-z0-9_]")
 
@@ -22,7 +22,7 @@ _ICEBERG_NAME_BYTES_MAX: Final = 255
 """A catalog in a database has no longer ones, and neither has a directory."""
 
 
-def choose_tables(job: JobSpec, specs: Mapping[DatasetUrn, DatasetSpec]) -> TablesPlace | None:
+def choose_tables(job: JobSpec, specs: Mapping[DatasetUrn, DatasetSpec]) -> TablesPlace | IcebergPlace | None:
     """The table of each dataset; None: the job publishes files. RejectedError names the field and the fix."""
     into = job.sink.into
     if into is None:
@@ -33,14 +33,26 @@ def choose_tables(job: JobSpec, specs: Mapping[DatasetUrn, DatasetSpec]) -> Tabl
             field="sink.format",
             hint="Leave it out: staged files are Parquet.",
         )
-    named = _name_iceberg(into) if isinstance(into, IcebergSpec) else _name_postgres(into)
+    if isinstance(into, IcebergSpec):
+        read_catalog_address(into.connection)
+        named = _name_tables(specs, into.namespace, "namespace", _ICEBERG_NAME_BYTES_MAX)
+        return IcebergPlace(into.connection, named, into.namespace)
+    read_address(into.connection)
+    named = _name_tables(specs, into.tables_schema, "tables_schema", NAME_BYTES_MAX)
+    return TablesPlace(into.connection, named, into.marks_schema)
+
+
+def _name_tables(
+    specs: Mapping[DatasetUrn, DatasetSpec], schema: str, option: str, bytes_max: int
+) -> Mapping[DatasetUrn, LoadedTable]:
+    """``option``: of the job file, which says ``schema``."""
     chosen: dict[LoadedTable, DatasetUrn] = {}
     for urn, spec in specs.items():
         _refuse_directories(urn, spec)
-        table = LoadedTable(named.schema, _UNUSUAL.sub("_", urn))
-        if len(table.table) > named.length_max:
+        table = LoadedTable(schema, _UNUSUAL.sub("_", urn))
+        if len(table.table) > bytes_max:
             raise RejectedError(
-                f"the table of {urn} would be {table}, and names have at most {named.length_max} bytes",
+                f"the table of {urn} would be {table}, and names have at most {bytes_max} bytes",
                 field=f"datasets[{urn}].urn",
                 hint="Give the dataset a shorter urn.",
             )
@@ -48,31 +60,10 @@ def choose_tables(job: JobSpec, specs: Mapping[DatasetUrn, DatasetSpec]) -> Tabl
             raise RejectedError(
                 f"{chosen[table]} and {urn} would both go into {table}",
                 field=f"datasets[{urn}].urn",
-                hint=f"Give one of them another urn, or put it into a job with another {named.option}.",
+                hint=f"Give one of them another urn, or put it into a job with another {option}.",
             )
         chosen[table] = urn
-    tables = {urn: table for table, urn in chosen.items()}
-    return TablesPlace(into.connection, tables, named.marks_schema, into.type)
-
-
-@dataclass(frozen=True, slots=True)
-class _Naming:
-    """``option``: of the job file, which says ``schema``."""
-
-    schema: str
-    option: str
-    marks_schema: str | None
-    length_max: int
-
-
-def _name_postgres(into: TablesSpec) -> _Naming:
-    read_address(into.connection)
-    return _Naming(into.tables_schema, "tables_schema", into.marks_schema, NAME_BYTES_MAX)
-
-
-def _name_iceberg(into: IcebergSpec) -> _Naming:
-    read_catalog_address(into.connection)
-    return _Naming(into.namespace, "namespace", None, _ICEBERG_NAME_BYTES_MAX)
+    return {urn: table for table, urn in chosen.items()}
 
 
 def _refuse_directories(urn: DatasetUrn, spec: DatasetSpec) -> None:

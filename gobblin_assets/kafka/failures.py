@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
-from gobblin_assets.sources.kafka.connection import KafkaConnection
+from gobblin_assets.kafka.connection import KafkaConnection
 
 _CHARACTERS_MAX: Final = 400
 _REASONS_MAX: Final = 3
