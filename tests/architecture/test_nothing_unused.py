@@ -52,6 +52,7 @@ EXCEPTIONS = {
     "dagster.scaffolding.JobScaffolder.get_scaffold_params": _CALLED_BY_DG,
     "db.embedded.EmbeddedServer.jdbc_url": _OF_OWNERS,
     "db.embedded.EmbeddedServer.tcp_url": _OF_OWNERS,
+    "destinations.iceberg.durable_files._DurableFile.to_input_file": "pyiceberg asks for it",
     "events.timed_request._Connection._new_conn": "urllib3 calls it",
     "events.timed_request._Pool.ConnectionCls": "urllib3 looks for it",
     "events.timed_request._TlsPool.ConnectionCls": "the same",
