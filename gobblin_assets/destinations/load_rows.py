@@ -70,9 +70,14 @@ class LoadRows(CommitStep, Generic[B]):
         return (file.name for file in self.files)
 
     def prepare(self, world: StepWorld) -> None:
-        with world.fs.open_input(self.files[0].name) as stream:
-            columns = pq.read_schema(stream)
-        self.open_marked(world).prepare(self.batch, columns)
+        seen: list[pa.Schema] = []
+        for file in self.files:
+            with world.fs.open_input(file.name) as stream:
+                columns = pq.read_schema(stream)
+            # Where a source's columns change, files of one publication differ.
+            if not any(columns.equals(each) for each in seen):
+                self.open_marked(world).prepare(self.batch, columns)
+                seen.append(columns)
 
     def verify(self, world: StepWorld) -> StepVerdict:
         verdict = self._ask_mark(world)

@@ -17,11 +17,17 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DecimalType, IcebergType, IntegerType, LongType, NestedField, StringType, TimestampType
 from sqlalchemy import text
 
+from gobblin_assets.commit.step_kinds import get_kind
+from gobblin_assets.commit.step_world import StepPorts, StepWorld
+from gobblin_assets.commit.steps import StepVerdict
+from gobblin_assets.destinations.iceberg.append_step import AppendToTable
 from gobblin_assets.destinations.iceberg.catalog_address import CatalogAddress, read_catalog_address
 from gobblin_assets.destinations.iceberg.iceberg_tables import IcebergTables
 from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace
 from gobblin_assets.destinations.tables.marks import LoadedTable, TableBatch
-from gobblin_assets.errors import CorruptionError, OutcomeUnknownError, RejectedError
+from gobblin_assets.errors import CorruptionError, OutcomeUnknownError, RejectedError, RetryableError
+from gobblin_assets.fs.registry import open_file_system
+from gobblin_assets.model.files import DataFile
 from tests.contracts.test_marked_tables import KINDS, numbered
 from tests.support.iceberg_sink import CATALOG, iceberg_variables, list_data_files
 from tests.support.postgres import Database
@@ -203,6 +209,65 @@ def test_files_are_cut_at_the_size_that_the_table_asks_for(tables: IcebergTables
     assert len(list_data_files(find(tables))[0]) == 2
     assert tables.count_rows(TABLE) == tables.count_loaded(batch.mark) == 200
     assert find(tables).properties["commit.retry.num-retries"] == "9"
+
+
+def test_files_of_one_publication_may_have_different_columns(
+    tables: IcebergTables, fresh_database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in iceberg_variables(fresh_database, tmp_path).items():
+        monkeypatch.setenv(name, value)
+    fs, root = open_file_system(str(tmp_path))
+    files = []
+    for name in ("a", "b"):
+        path = f"{root}/{name}.parquet"
+        pq.write_table(pa.table({"n": [1, 2], name: [3, 4]}), path)
+        identity = fs.find_identity(path)
+        assert identity is not None
+        files.append(DataFile(path, identity, 2))
+    step = AppendToTable(CATALOG, batch_of(4), tuple(files))
+    codec = get_kind(step.kind).codec
+    columns = codec.to_columns([step], 0)
+    assert list(codec.from_rows(zip(*columns, strict=True))) == [step]
+
+    with StepPorts(open_file_system) as ports:
+        world = StepWorld(fs, ports)
+        step.prepare(world)
+        assert step.verify(world) is StepVerdict.DO
+        step.execute(world)
+        assert step.verify(world) is StepVerdict.DONE
+
+    assert sorted(map(str, values_of(tables, "a"))) == ["3", "4", "None", "None"]
+    assert sorted(map(str, values_of(tables, "b"))) == ["3", "4", "None", "None"]
+
+
+def test_a_column_that_is_dropped_while_rows_come_is_not_left_out(tables: IcebergTables) -> None:
+    rows = numbered("a", pa.array(["x"]))
+    batch = batch_of(1)
+    tables.prepare(batch, rows.schema)
+    with find(tables).update_schema() as update:
+        update.delete_column("a")
+
+    with pytest.raises(RetryableError, match="has lost the columns 'a'"):
+        tables.load(batch, [rows])
+
+    assert list_data_files(find(tables)) == (set(), set())
+
+
+def test_no_code_and_no_place_that_a_table_names_is_used(tables: IcebergTables) -> None:
+    make(
+        tables,
+        NestedField(1, "n", LongType(), required=False),
+        properties={"py-io-impl": "no.such.module.Files", "write.data.path": "s3://bucket/data"},
+    )
+    rows = pa.record_batch([pa.array([1])], names=["n"])
+    with pytest.raises(RejectedError, match="has files at s3:"):
+        tables.load(batch_of(1), [rows])
+
+    with find(tables).transaction() as transaction:
+        transaction.set_properties({"write.py-location-provider.impl": "pyiceberg.table.locations.SimpleLocationProvider"})
+
+    with pytest.raises(RejectedError, match="which names code to run"):
+        tables.load(batch_of(1), [rows])
 
 
 def test_lanes_that_append_at_once_all_get_in(address: CatalogAddress) -> None:

@@ -13,7 +13,7 @@ from pyiceberg.table import Table, TableProperties
 from pyiceberg.typedef import Record
 from pyiceberg.utils.properties import property_as_int
 
-from gobblin_assets.errors import RejectedError
+from gobblin_assets.errors import RejectedError, RetryableError
 
 _GROUP_BYTES: Final = 64 << 20
 """Rows in memory before they are written."""
@@ -50,8 +50,9 @@ class DataFiles:
     def _open(self) -> ParquetFormatWriter:
         name = f"{len(self._paths):05}-0-{uuid.uuid4()}.parquet"
         path = self.table.location_provider().new_data_location(name)
+        output = self.table.io.new_output(path)
         self._paths.append(path)
-        return ParquetFormatWriter(self.table.io.new_output(path), self.table.schema(), self.table.properties)
+        return ParquetFormatWriter(output, self.table.schema(), self.table.properties)
 
     def _end(self) -> None:
         if self._writer is None:
@@ -102,6 +103,8 @@ def _gather(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 def _fit(name: str, rows: pa.Table, columns: pa.Schema) -> pa.Table:
     """The rows with the table's columns, types and field ids; a column that they lack is null."""
+    if lacking := set(rows.schema.names) - set(columns.names):
+        raise RetryableError(f"{name} has lost the columns {', '.join(sorted(map(ascii, lacking)))}")
     fitted = []
     for column in columns:
         at = rows.schema.get_field_index(column.name)

@@ -5,20 +5,30 @@ pyiceberg's own file systems don't sync. A catalog that survives would then name
 
 import os
 from io import BufferedWriter, FileIO
+from typing import Final
 
 from pyiceberg.catalog import WAREHOUSE_LOCATION
 from pyiceberg.io import InputFile, OutputFile, OutputStream
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
+from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.posix_sync import sync_directory
 from gobblin_assets.model.path_names import list_upwards
+
+_FILE: Final = "file"
 
 
 class DurableFiles(PyArrowFileIO):
     """Files on a disk."""
 
     def new_output(self, location: str) -> OutputFile:  # type: ignore[override]  # pyiceberg promises its own class
-        _scheme, _netloc, path = self.parse_location(location, self.properties)
+        scheme, _netloc, path = self.parse_location(location, self.properties)
+        if scheme != _FILE:
+            raise RejectedError(
+                f"a table has files at {scheme}:, and only files on a disk are written",
+                field="sink.into",
+                hint="Name a namespace in which the table stands in a directory, or does not exist yet.",
+            )
         return _DurableFile(location, path, self)
 
     def list_directories(self, path: str) -> list[str]:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import psycopg
@@ -53,6 +54,8 @@ from gobblin_assets.errors import (
 )
 from gobblin_assets.failpoints import Failpoint, reach
 
+_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
+
 _TRIES: Final = 50
 """Of one commit, while others come first."""
 
@@ -88,6 +91,11 @@ class _Catalog(SqlCatalog):
         except (ProgrammingError, IntegrityError):
             # Another process made the tables at this moment.
             self._init_catalog()
+
+    def _load_file_io(self, properties: Mapping[str, str] = _NOTHING, location: str | None = None) -> DurableFiles:
+        """Not what the properties of a table say, which may name any module."""
+        del properties, location
+        return DurableFiles(self.properties)
 
 
 @dataclass(slots=True)
@@ -247,9 +255,16 @@ class IcebergTables:
 
     def _find(self, table: LoadedTable) -> Table | None:
         try:
-            return self._open().load_table(_identifier(table))
+            found = self._open().load_table(_identifier(table))
         except NoSuchTableError:
             return None
+        if TableProperties.WRITE_PY_LOCATION_PROVIDER_IMPL in found.properties:
+            raise RejectedError(
+                f"{table} has the property {TableProperties.WRITE_PY_LOCATION_PROVIDER_IMPL}, which names code to run",
+                field="sink.into",
+                hint="Remove the property.",
+            )
+        return found
 
     def _make(self, table: LoadedTable, columns: Schema) -> Table:
         catalog = self._open()
