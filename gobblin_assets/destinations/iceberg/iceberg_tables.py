@@ -27,7 +27,8 @@ from pyiceberg.exceptions import (
 from pyiceberg.io import PY_IO_IMPL
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table, TableProperties
+from pyiceberg.table import Table, TableProperties, Transaction
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.utils.properties import property_as_bool
 from sqlalchemy import create_engine, text
 from sqlalchemy.exc import DBAPIError, IntegrityError, ProgrammingError
@@ -69,11 +70,13 @@ _SEQUENCE: Final = "gobblin.sequence"
 """In the summary of a snapshot, for people: the publication that made it."""
 
 # A sink commits often, and each commit leaves a file of metadata that names all snapshots, and a manifest.
-_OF_NEW_TABLES: Final = {
-    TableProperties.FORMAT_VERSION: str(_FORMAT_VERSION),
-    TableProperties.MANIFEST_MERGE_ENABLED: "true",
-    TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED: "true",
-}
+_OF_NEW_TABLES: Final = MappingProxyType(
+    {
+        TableProperties.FORMAT_VERSION: str(_FORMAT_VERSION),
+        TableProperties.MANIFEST_MERGE_ENABLED: "true",
+        TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED: "true",
+    }
+)
 
 
 class _Catalog(SqlCatalog):
@@ -96,6 +99,17 @@ class _Catalog(SqlCatalog):
         """Not what the properties of a table say, which may name any module."""
         del properties, location
         return DurableFiles(self.properties)
+
+
+class _Append(Transaction):
+    """A transaction that copies the table's metadata where something of it changes.
+
+    pyiceberg's own copies all of it, with every snapshot, fifteen times for each commit.
+    """
+
+    @property
+    def table_metadata(self) -> TableMetadata:
+        return super().table_metadata if self._updates else self._table.metadata
 
 
 @dataclass(slots=True)
@@ -223,7 +237,7 @@ class IcebergTables:
         self._try_once(table)
         summary = {_SEQUENCE: batch.sequence_id}
         with self._judging():
-            transaction = table.transaction()
+            transaction = _Append(table)
             update = transaction.update_snapshot(summary)
             merges = property_as_bool(table.properties, *_MERGE)
             with update.merge_append() if merges else update.fast_append() as snapshot:
@@ -271,7 +285,7 @@ class IcebergTables:
         with suppress(NamespaceAlreadyExistsError, IntegrityError):
             catalog.create_namespace(_identifier(table)[:-1])
         with suppress(TableAlreadyExistsError):
-            return catalog.create_table(_identifier(table), columns, properties=_OF_NEW_TABLES)
+            return catalog.create_table(_identifier(table), columns, properties=dict(_OF_NEW_TABLES))
         found = self._find(table)
         if found is None:
             raise RejectedError(
