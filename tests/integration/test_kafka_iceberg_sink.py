@@ -33,7 +33,7 @@ class IcebergShop(TableShop):
         table = find_table(self._variables, "shop", topic.replace(".", "_").replace("-", "_"))
         columns = ("kafka_partition", "kafka_offset", "number")
         rows = [] if table is None else table.scan(selected_fields=columns).to_arrow().to_pylist()
-        facts.update(tuple(row[column] for column in columns) for row in rows)  # type: ignore[misc]  # three columns
+        facts.update(tuple(row[column] for column in columns) for row in rows)
         return facts
 
 
