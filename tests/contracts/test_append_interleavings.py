@@ -25,6 +25,7 @@ from gobblin_assets.failpoints import AcknowledgementLost, Failpoint, install
 from tests.contracts import append_mutants as mutants
 from tests.support.iceberg_sink import CATALOG, iceberg_variables, list_data_files
 from tests.support.postgres import Database
+from tests.support.s3_servers import S3Server, moto  # noqa: F401  the fixture
 
 TABLE = LoadedTable("shop", "orders")
 ROW_COUNT = 3
@@ -47,7 +48,7 @@ class DiedError(BaseException):
 
 @pytest.fixture
 def address(fresh_database: Database, tmp_path: Path) -> CatalogAddress:
-    return read_catalog_address(CATALOG, iceberg_variables(fresh_database, tmp_path))
+    return read_catalog_address(CATALOG, iceberg_variables(fresh_database, f"file://{tmp_path}"))
 
 
 class Publication:
@@ -183,6 +184,18 @@ def test_a_rule_that_is_left_out_is_missed(
 @pytest.mark.parametrize("way", ["is overtaken", "meets another lane", "is given up"])
 def test_the_first_snapshot_of_a_table_conflicts_too(address: CatalogAddress, way: str) -> None:
     assert find_fault(Publication(address, IcebergTables, 0), Failpoint.LOAD_BEFORE_COMMIT, way) is None
+
+
+@pytest.mark.parametrize("way", ["dies", "is overtaken", "meets another lane", "is given up"])
+def test_a_warehouse_in_a_store_makes_no_difference(
+    fresh_database: Database,
+    moto: S3Server,  # noqa: F811  the same
+    way: str,
+) -> None:
+    variables = iceberg_variables(fresh_database, f"s3://{moto.make_bucket()}/tables")
+    publication = Publication(read_catalog_address(CATALOG, {**variables, **moto.environment}), IcebergTables, 0)
+
+    assert find_fault(publication, IN_COMMIT, way) is None
 
 
 def test_what_was_surely_refused_leaves_no_data_files(address: CatalogAddress) -> None:

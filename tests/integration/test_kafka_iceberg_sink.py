@@ -57,7 +57,7 @@ def shop(
     variables = {
         "GOBBLIN_HOME": str(tmp_path / "home"),
         "GOBBLIN_DATABASE_URL": database_url,
-        **iceberg_variables(fresh_database, tmp_path / "warehouse"),
+        **iceberg_variables(fresh_database, f"file://{tmp_path}/warehouse"),
     }
     made = IcebergShop(tmp_path, kafka_broker, engine, standby, variables, OPTIONS)
     made.database = fresh_database

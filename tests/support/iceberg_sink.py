@@ -26,13 +26,13 @@ MARK = "gobblin.lane."
 FORKS.set_forkserver_preload([__name__, "tests.support.lake", "pandas"])
 
 
-def iceberg_variables(database: Database, warehouse: Path) -> dict[str, str]:
+def iceberg_variables(database: Database, warehouse: str) -> dict[str, str]:
     """How a process reaches the catalog."""
     return {
         catalog_variable(CATALOG, "URL"): f"postgresql://{database.host}:{database.port}/{database.database}",
         catalog_variable(CATALOG, "USER"): database.user,
         catalog_variable(CATALOG, "PASSWORD"): database.password,
-        catalog_variable(CATALOG, "WAREHOUSE"): f"file://{warehouse}",
+        catalog_variable(CATALOG, "WAREHOUSE"): warehouse,
     }
 
 
@@ -60,7 +60,7 @@ class IcebergSinkLake(TableSinkLake):
 
     @property
     def variables(self) -> Mapping[str, str]:
-        return iceberg_variables(self.database, self.warehouse)
+        return iceberg_variables(self.database, f"file://{self.warehouse}")
 
     @property
     def warehouse(self) -> Path:

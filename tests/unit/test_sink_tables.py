@@ -10,6 +10,7 @@ from gobblin_assets.destinations.iceberg.iceberg_place import IcebergPlace
 from gobblin_assets.destinations.tables.marks import LoadedTable
 from gobblin_assets.destinations.tables.tables_place import TablesPlace
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.fs.s3.settings import S3Settings
 from gobblin_assets.jobs.sink.running import read_sink_datasets
 from gobblin_assets.jobs.sink.sink_tables import choose_tables
 from gobblin_assets.model.urn import DatasetUrn
@@ -115,7 +116,8 @@ def test_a_database_that_can_t_say_what_it_has_is_refused(monkeypatch: pytest.Mo
         ("URL", "sqlite:////tmp/secret.db"),
         ("URL", "postgresql://u:secret@db/x"),
         ("WAREHOUSE", ""),
-        ("WAREHOUSE", "s3://secret/warehouse"),
+        ("WAREHOUSE", "s3:///secret"),
+        ("WAREHOUSE", "gs://secret/warehouse"),
         ("WAREHOUSE", "secret/warehouse"),
         ("WAREHOUSE", "file://secret/warehouse"),
     ],
@@ -133,8 +135,23 @@ def test_a_catalog_has_the_name_of_its_connection_unless_it_has_one(monkeypatch:
     monkeypatch.setenv("GOBBLIN_ICEBERG_LAKEHOUSE_PASSWORD", "secret")
     found = read_catalog_address("lakehouse")
     assert (found.catalog, found.url) == ("lakehouse", "jdbc:postgresql://db.example.com/catalog")
-    assert found.warehouse == "/data/warehouse"
+    assert (found.warehouse, found.store) == ("file:///data/warehouse", None)
     assert "secret" not in repr(found)
 
     monkeypatch.setenv("GOBBLIN_ICEBERG_LAKEHOUSE_CATALOG", "prod")
     assert read_catalog_address("lakehouse").catalog == "prod"
+
+
+def test_a_warehouse_in_a_bucket_is_reached_by_the_variables_of_stores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOBBLIN_ICEBERG_LAKEHOUSE_WAREHOUSE", "s3://lake/tables/")
+    monkeypatch.setenv("GOBBLIN_S3_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("GOBBLIN_S3_SECRET_ACCESS_KEY", "secret")
+
+    found = read_catalog_address("lakehouse")
+
+    assert (found.warehouse, found.store) == ("s3://lake/tables", S3Settings(None, None, "key", "secret"))
+    assert "secret" not in repr(found)
+
+    monkeypatch.setenv("GOBBLIN_S3_CA_FILE", __file__)
+    with pytest.raises(RejectedError, match=r"^GOBBLIN_S3_CA_FILE: .* trusts the machine's"):
+        read_catalog_address("lakehouse")

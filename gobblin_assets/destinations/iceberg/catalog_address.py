@@ -1,6 +1,7 @@
-"""The catalog of a connection by its name, from the environment: a database of Postgres, and a directory of tables."""
+"""The catalog of a connection, from the environment: a database of Postgres, and a directory or a bucket of tables."""
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -10,6 +11,9 @@ import psycopg
 
 from gobblin_assets.destinations.tables.database_address import DatabaseAddress, Session
 from gobblin_assets.errors import GobblinError, RejectedError
+from gobblin_assets.fs.s3.settings import PREFIX, S3Settings, read_s3_settings
+
+_BUCKET: Final = re.compile(r"[A-Za-z0-9._-]{3,255}")
 
 _SCHEMES: Final = ("postgresql", "postgresql+psycopg", "jdbc:postgresql")
 
@@ -21,10 +25,14 @@ _DURABLE: Final = """
 
 @dataclass(frozen=True, slots=True)
 class CatalogAddress(DatabaseAddress):
-    """``catalog``: its name in the database. ``warehouse``: the directory of new tables."""
+    """``catalog``: its name in the database. ``warehouse``: the URI of what new tables stand in.
+
+    ``store``: how a bucket is reached; None: the warehouse is a directory.
+    """
 
     catalog: str = field(kw_only=True)
     warehouse: str = field(kw_only=True)
+    store: S3Settings | None = field(kw_only=True)
 
     def variable(self, part: str) -> str:
         return catalog_variable(self.name, part)
@@ -55,13 +63,15 @@ class CatalogAddress(DatabaseAddress):
 def read_catalog_address(name: str, environment: Mapping[str, str] | None = None) -> CatalogAddress:
     """RejectedError names the variable that is missing or wrong, and never shows a value of it."""
     found = os.environ if environment is None else environment
+    url, warehouse = _read_url(name, found), _read_warehouse(name, found)
     return CatalogAddress(
         name,
-        _read_url(name, found),
+        url,
         found.get(catalog_variable(name, "USER")) or None,
         found.get(catalog_variable(name, "PASSWORD")) or None,
         catalog=found.get(catalog_variable(name, "CATALOG")) or name,
-        warehouse=_read_warehouse(name, found),
+        warehouse=warehouse,
+        store=_read_store(found) if warehouse.startswith("s3:") else None,
     )
 
 
@@ -93,16 +103,29 @@ def _read_url(name: str, found: Mapping[str, str]) -> str:
 
 
 def _read_warehouse(name: str, found: Mapping[str, str]) -> str:
-    """The directory as a path."""
     variable = catalog_variable(name, "WAREHOUSE")
     given = urlsplit(found.get(variable, ""))
-    if given.scheme not in {"", "file"} or given.netloc or not given.path.startswith("/"):
+    path = given.path.rstrip("/")
+    if given.scheme == "s3" and _BUCKET.fullmatch(given.netloc):
+        return f"s3://{given.netloc}{path}"
+    if given.scheme not in {"", "file"} or given.netloc or not path.startswith("/"):
         raise RejectedError(
-            "expected the directory of the tables",
+            "expected the directory or the bucket of the tables",
             field=variable,
-            hint="Set it to a directory that all workers see, like file:///data/warehouse.",
+            hint="Set it to a directory that all workers see, like file:///data/warehouse; or to s3://bucket/prefix.",
         )
-    return given.path.rstrip("/") or "/"
+    return f"file://{path}"
+
+
+def _read_store(found: Mapping[str, str]) -> S3Settings:
+    settings = read_s3_settings(found)
+    if settings.ca_file is not None:
+        raise RejectedError(
+            "files of Iceberg are written by a client that trusts the machine's certificates only",
+            field=f"{PREFIX}CA_FILE",
+            hint="Add the certificate to the machine's, and leave the variable out.",
+        )
+    return settings
 
 
 def catalog_variable(name: str, part: str) -> str:

@@ -4,7 +4,9 @@ pyiceberg's own file systems don't sync. A catalog that survives would then name
 """
 
 import os
+import posixpath
 from io import BufferedWriter, FileIO
+from types import MappingProxyType
 from typing import Final
 
 from pyiceberg.catalog import WAREHOUSE_LOCATION
@@ -16,32 +18,35 @@ from gobblin_assets.fs.posix_sync import sync_directory
 from gobblin_assets.model.path_names import list_upwards
 
 _FILE: Final = "file"
+_ALIASES: Final = MappingProxyType({"s3a": "s3", "s3n": "s3"})
 
 
 class DurableFiles(PyArrowFileIO):
-    """Files on a disk."""
+    """Files on a disk, and objects of a store, which are durable once they are there."""
 
     def new_output(self, location: str) -> OutputFile:  # type: ignore[override]  # pyiceberg promises its own class
-        scheme, _netloc, path = self.parse_location(location, self.properties)
-        if scheme != _FILE:
+        scheme, path = self._parse(location)
+        home_scheme, home = self._parse(self.properties[WAREHOUSE_LOCATION])
+        if scheme != home_scheme or not path.startswith(f"{home}/"):
             raise RejectedError(
-                f"a table has files at {scheme}:, and only files on a disk are written",
+                f"the table has files at {scheme}:{path}, outside of the warehouse",
                 field="sink.into",
-                hint="Name a namespace in which the table stands in a directory, or does not exist yet.",
+                hint="Name a namespace in which the table stands in the warehouse, or does not exist yet.",
             )
-        return _DurableFile(location, path, self)
+        if scheme != _FILE:
+            return super().new_output(location)
+        # Also the directories that were perhaps made for the file, up to that of all tables.
+        return _DurableFile(location, self, path, list_upwards([posixpath.dirname(path)], home))
 
-    def list_directories(self, path: str) -> list[str]:
-        """What was perhaps made for a file: the directories above it, up to that of all tables."""
-        warehouse = self.parse_location(self.properties[WAREHOUSE_LOCATION], self.properties)[2]
-        parent = os.path.dirname(path)  # noqa: PTH120  a text, as Iceberg has it
-        return list_upwards([parent], warehouse if path.startswith(f"{warehouse}/") else parent)
+    def _parse(self, location: str) -> tuple[str, str]:
+        scheme, _netloc, path = self.parse_location(location, self.properties)
+        return _ALIASES.get(scheme, scheme), posixpath.normpath(path)
 
 
 class _DurableFile(OutputFile):
-    def __init__(self, location: str, path: str, files: DurableFiles) -> None:
+    def __init__(self, location: str, files: DurableFiles, path: str, directories: list[str]) -> None:
         super().__init__(location)
-        self._path, self._files = path, files
+        self._files, self._path, self._directories = files, path, directories
 
     def __len__(self) -> int:
         return os.stat(self._path).st_size  # noqa: PTH116  a text, as Iceberg has it
@@ -53,9 +58,8 @@ class _DurableFile(OutputFile):
         return self._files.new_input(self.location)
 
     def create(self, overwrite: bool = False) -> OutputStream:  # noqa: FBT001, FBT002  pyiceberg's signature
-        directories = self._files.list_directories(self._path)
-        os.makedirs(directories[0], exist_ok=True)  # noqa: PTH103  the same
-        return _DurableStream(FileIO(self._path, "wb" if overwrite else "xb"), directories)
+        os.makedirs(self._directories[0], exist_ok=True)  # noqa: PTH103  the same
+        return _DurableStream(FileIO(self._path, "wb" if overwrite else "xb"), self._directories)
 
 
 class _DurableStream(BufferedWriter):

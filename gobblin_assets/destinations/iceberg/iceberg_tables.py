@@ -24,7 +24,16 @@ from pyiceberg.exceptions import (
     NoSuchTableError,
     TableAlreadyExistsError,
 )
-from pyiceberg.io import PY_IO_IMPL
+from pyiceberg.io import (
+    PY_IO_IMPL,
+    S3_ACCESS_KEY_ID,
+    S3_CONNECT_TIMEOUT,
+    S3_ENDPOINT,
+    S3_REGION,
+    S3_REQUEST_TIMEOUT,
+    S3_SECRET_ACCESS_KEY,
+    S3_SESSION_TOKEN,
+)
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties, Transaction
@@ -62,6 +71,8 @@ _TRIES: Final = 50
 
 _WAIT_S_MAX: Final = 0.1
 
+_FILE: Final = "file://"
+
 _FORMAT_VERSION: Final = 2
 
 _MERGE: Final = (TableProperties.MANIFEST_MERGE_ENABLED, TableProperties.MANIFEST_MERGE_ENABLED_DEFAULT)
@@ -84,7 +95,7 @@ class _Catalog(SqlCatalog):
 
     def __init__(self, address: CatalogAddress) -> None:
         files = f"{DurableFiles.__module__}.{DurableFiles.__qualname__}"
-        properties = {WAREHOUSE_LOCATION: f"file://{address.warehouse}", PY_IO_IMPL: files}
+        properties = {WAREHOUSE_LOCATION: address.warehouse, PY_IO_IMPL: files, **_reach_store(address)}
         MetastoreCatalog.__init__(self, address.catalog, **properties)
         self.engine = create_engine(
             "postgresql+psycopg://", creator=address.open_catalog_session, pool_pre_ping=True, hide_parameters=True
@@ -258,7 +269,7 @@ class IcebergTables:
 
     def _open(self) -> SqlCatalog:
         warehouse = self.address.warehouse
-        if not Path(warehouse).is_dir():
+        if self.address.store is None and not Path(warehouse.removeprefix(_FILE)).is_dir():
             raise OutcomeUnknownError(
                 f"the warehouse {warehouse} is not there",
                 hint=f"Make it, mount it, or correct {self.address.variable('WAREHOUSE')}. It is asked again.",
@@ -330,6 +341,23 @@ def open_iceberg_tables(name: str) -> Iterator[IcebergTables]:
         yield tables
     finally:
         tables.close()
+
+
+def _reach_store(address: CatalogAddress) -> dict[str, str]:
+    """How pyiceberg reaches the bucket. Without keys, it asks AWS's own chain."""
+    if address.store is None:
+        return {}
+    store = address.store
+    named = {
+        S3_ENDPOINT: store.endpoint_url,
+        S3_REGION: store.region,
+        S3_ACCESS_KEY_ID: store.access_key_id,
+        S3_SECRET_ACCESS_KEY: store.secret_access_key,
+        S3_SESSION_TOKEN: store.session_token,
+        S3_CONNECT_TIMEOUT: "10",
+        S3_REQUEST_TIMEOUT: "60",
+    }
+    return {name: value for name, value in named.items() if value is not None}
 
 
 def _table_of(place: MarkPlace) -> LoadedTable:
