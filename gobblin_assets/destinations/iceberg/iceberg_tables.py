@@ -322,7 +322,7 @@ class IcebergTables:
             # Not counted as a failed try: however long it lasts, nobody has to unblock anything.
             raise OutcomeUnknownError(
                 f"the warehouse {self.address.warehouse} failed: {error}",
-                hint="Check that it is mounted and has room. It is asked again.",
+                hint="Check that it is there, has room, and can be read and written. It is asked again.",
             ) from error
 
 
