@@ -53,6 +53,8 @@ EXCEPTIONS = {
     "db.embedded.EmbeddedServer.jdbc_url": _OF_OWNERS,
     "db.embedded.EmbeddedServer.tcp_url": _OF_OWNERS,
     "destinations.iceberg.durable_files._DurableFile.to_input_file": "pyiceberg asks for it",
+    "destinations.iceberg.iceberg_tables._Append.table_metadata": "the same",
+    "destinations.iceberg.iceberg_tables._Catalog._load_file_io": "the same",
     "events.timed_request._Connection._new_conn": "urllib3 calls it",
     "events.timed_request._Pool.ConnectionCls": "urllib3 looks for it",
     "events.timed_request._TlsPool.ConnectionCls": "the same",
