@@ -74,7 +74,7 @@ def _type(kind: pa.DataType, numbers: "count[int]") -> IcebergType:
 DECIMAL_DIGITS_MAX: Final = 38
 
 
-def require_columns(table: str, found: Schema, wanted: Schema) -> bool:
+def require_iceberg_columns(table: str, found: Schema, wanted: Schema) -> bool:
     """Whether the table must change before it takes the rows: a column joins, or its type becomes wider.
 
     RejectedError names a column that neither holds the rows' values nor can be changed so that it does.

@@ -46,7 +46,7 @@ from gobblin_assets.commit.steps import StepVerdict
 from gobblin_assets.destinations.iceberg.catalog_address import CatalogAddress, read_catalog_address
 from gobblin_assets.destinations.iceberg.data_files import DataFiles
 from gobblin_assets.destinations.iceberg.durable_files import DurableFiles
-from gobblin_assets.destinations.iceberg.iceberg_columns import iceberg_columns, require_columns
+from gobblin_assets.destinations.iceberg.iceberg_columns import iceberg_columns, require_iceberg_columns
 from gobblin_assets.destinations.iceberg.lane_properties import (
     count_loaded_rows,
     find_lane_mark,
@@ -175,7 +175,7 @@ class IcebergTables:
             with self._judging():
                 table = self._find(batch.table) or self._make(batch.table, wanted)
                 _require_kind(batch.table, table)
-                if not require_columns(str(batch.table), table.schema(), wanted):
+                if not require_iceberg_columns(str(batch.table), table.schema(), wanted):
                     return
                 with suppress(CommitFailedException), table.update_schema() as update:
                     update.union_by_name(wanted)
