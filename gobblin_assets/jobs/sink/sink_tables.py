@@ -12,25 +12,21 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.file_formats import FileFormat
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
+from gobblin_assets.spec.sink_spec import TopicsSpec
 
 _UNUSUAL: Final = re.compile(r"[^A-Za-z0-9_]")
 
 
 def choose_tables(job: JobSpec, specs: Mapping[DatasetUrn, DatasetSpec]) -> TablesPlace | None:
-    """The table of each dataset; None: the job publishes files. RejectedError names the field and the fix."""
+    """The table of each dataset; None: rows go into no tables. RejectedError names the field and the fix."""
     into = job.sink.into
-    if into is None:
+    if into is None or isinstance(into, TopicsSpec):
         return None
-    if FileFormat(job.sink.format) is not FileFormat.PARQUET:
-        raise RejectedError(
-            f"rows for tables are staged with their types, found {job.sink.format}",
-            field="sink.format",
-            hint="Leave it out: staged files are Parquet.",
-        )
+    require_staged_types(job)
     read_address(into.connection)
     chosen: dict[LoadedTable, DatasetUrn] = {}
     for urn, spec in specs.items():
-        _refuse_directories(urn, spec)
+        refuse_directories(urn, spec)
         table = LoadedTable(into.tables_schema, _UNUSUAL.sub("_", urn))
         if len(table.table) > NAME_BYTES_MAX:
             raise RejectedError(
@@ -48,7 +44,18 @@ def choose_tables(job: JobSpec, specs: Mapping[DatasetUrn, DatasetSpec]) -> Tabl
     return TablesPlace(into.connection, {urn: table for table, urn in chosen.items()}, into.marks_schema)
 
 
-def _refuse_directories(urn: DatasetUrn, spec: DatasetSpec) -> None:
+def require_staged_types(job: JobSpec) -> None:
+    """RejectedError for a format of staged files in which rows lose their types."""
+    if FileFormat(job.sink.format) is not FileFormat.PARQUET:
+        raise RejectedError(
+            f"rows that are loaded are staged with their types, found {job.sink.format}",
+            field="sink.format",
+            hint="Leave it out: staged files are Parquet.",
+        )
+
+
+def refuse_directories(urn: DatasetUrn, spec: DatasetSpec) -> None:
+    """RejectedError for an option of files that rows elsewhere do not have."""
     writer = spec.writer
     asked = {
         "partition_by": writer.partition_by,
@@ -58,7 +65,7 @@ def _refuse_directories(urn: DatasetUrn, spec: DatasetSpec) -> None:
     for name, value in asked.items():
         if value:
             raise RejectedError(
-                "a table has no directories",
+                "tables and topics have no directories",
                 field=f"datasets[{urn}].writer.{name}",
-                hint="Leave it out, and have a column or a partition of the table instead.",
+                hint="Leave it out, and have a column instead.",
             )
