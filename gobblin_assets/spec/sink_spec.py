@@ -82,7 +82,7 @@ class SinkSpec(SpecModel):
     format: Literal["parquet", "json", "csv"] = "parquet"
     into: Annotated[TablesSpec | TopicsSpec, Field(discriminator="type")] | None = Field(
         None,
-        description="Rows go into tables or topics, exactly once; staged files and dead letters stay below destination.",
+        description="Rows go into tables or topics, exactly once; staged files and dead letters stay in files.",
     )
     workers: int = Field(
         0,

@@ -5,8 +5,7 @@ import uuid
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-
-from confluent_kafka import Producer
+from typing import Any
 
 from gobblin_assets.commit.operations import LogOperations
 from gobblin_assets.destinations.registry import DestinationRequest, open_loaded_destination
@@ -18,7 +17,7 @@ from gobblin_assets.model.state import RunId, SequenceId
 from gobblin_assets.model.urn import Role
 from gobblin_assets.run.destination import Destination
 from gobblin_assets.state.leases import Holder
-from tests.support.kafka import open_admin, read_all
+from tests.support.kafka import Found, open_admin, read_all
 from tests.support.random_logs import Records
 from tests.support.sink_lake import URN, SinkLake, SinkWorld
 
@@ -46,10 +45,10 @@ def variables_for(bootstrap: str) -> dict[str, str]:
     return {f"GOBBLIN_KAFKA_{CONNECTION.upper()}_BOOTSTRAP_SERVERS": bootstrap}
 
 
-def new_topics() -> dict[str, str]:
-    """Names that no other test has."""
+def new_topics() -> tuple[str, str]:
+    """A topic and one of marks, by names that no other test has."""
     name = uuid.uuid4().hex[:8]
-    return {"topic": f"records-{name}", "marks": f"marks-{name}"}
+    return f"records-{name}", f"marks-{name}"
 
 
 @dataclass
@@ -76,13 +75,13 @@ class TopicSinkWorld(SinkWorld):
     def open_sequences(self) -> list[SequenceId]:
         return [each.sequence_id for each in self.stores.commits.list_open(None, limit=10)]
 
-    def marks(self) -> dict[bytes, object]:
+    def marks(self) -> dict[bytes, Any]:
         """The last mark of each lane, by the key of its records."""
         return {
             each.key: json.loads(each.value or b"null") for each in self._read(self.lake.marks) if each.key is not None
         }
 
-    def _read(self, topic: str) -> list[object]:
+    def _read(self, topic: str) -> list[Found]:
         known = open_admin(self.lake.bootstrap).list_topics(timeout=30).topics
         return read_all(self.lake.bootstrap, topic) if topic in known else []
 
@@ -90,7 +89,7 @@ class TopicSinkWorld(SinkWorld):
         """The committed records of the topic, and the rows of the files of dead letters."""
         records: Records = super().published()
         assert not any(role == Role.DATA for role, _vnode, _n in records)
-        found = [(each.key, json.loads(each.value)) for each in self._read(self.lake.topic)]
+        found = [(each.key, json.loads(each.value or b"")) for each in self._read(self.lake.topic)]
         assert all(key == row["vnode"].encode() for key, row in found)
         records.update(Counter((Role.DATA.value, row["vnode"], row["n"]) for _key, row in found))
         return records

@@ -1,8 +1,8 @@
 """Topics of Kafka that are loaded by transactions, each with the mark of its lane.
 
 A load begins with ``init_transactions``: from then on nobody else commits under the lane's id, and what others had
-begun is ended. Only then the mark is looked at. The records and the lane's new mark are one transaction. A producer that
-was initialized, and what it has seen of the mark, are kept for the lane's next publication.
+begun is ended. Only then the mark is looked at. The records and the lane's new mark are one transaction. A producer
+that was initialized, and what it has seen of the mark, are kept for the lane's next publication.
 """
 
 from collections.abc import Iterable, Iterator
@@ -27,11 +27,21 @@ from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.kafka.addresses import read_cluster
 from gobblin_assets.kafka.connection import KafkaConnection
 
-GLANCE_S: Final = 2.0
+GLANCE_S: Final = 1.0
 """Of a look that decides nothing: what is open after so long counts as not there."""
 
 LOOK_S: Final = 45.0
 """Of a look that decides: a transaction is ended by the brokers before that."""
+
+
+@dataclass(slots=True)
+class PreparedTopics:
+    """Topics that were looked at, each with the topic of marks. ``record_bytes``: how much a record may have there."""
+
+    record_bytes: dict[tuple[LoadedTopic, str], int] = field(default_factory=dict)
+
+    def close(self) -> None:
+        self.record_bytes.clear()
 
 
 @dataclass(slots=True)
@@ -41,12 +51,17 @@ class KafkaTopics:
     connection: KafkaConnection
     _readers: dict[str, MarkReader] = field(default_factory=dict, init=False)
     _seen: dict[MarkPlace, TopicMark] = field(default_factory=dict, init=False)
-    _prepared: dict[str, int] = field(default_factory=dict, init=False)
+    _prepared: PreparedTopics = field(init=False)
+
+    def __post_init__(self) -> None:
+        key = make_client_key(self.connection, PreparedTopics, "")
+        self._prepared = CLIENTS.take(key, PreparedTopics) or PreparedTopics()
 
     def close(self) -> None:
         for topic, reader in self._readers.items():
             CLIENTS.give_back(make_client_key(self.connection, MarkReader, topic), reader)
         self._readers.clear()
+        CLIENTS.give_back(make_client_key(self.connection, PreparedTopics, ""), self._prepared)
 
     def require(self, topics: Iterable[LoadedTopic], marks: str) -> None:
         """Connect, and raise if the cluster or one of the topics can't be loaded."""
@@ -66,10 +81,11 @@ class KafkaTopics:
 
     def prepare(self, batch: TopicBatch, columns: pa.Schema) -> None:
         require_columns(columns, batch.topic.key)
-        if batch.topic.name not in self._prepared:
+        asked = (batch.topic, batch.mark.marks)
+        if asked not in self._prepared.record_bytes:
             admin = TopicAdmin(self.connection)
             admin.prepare_marks(batch.mark.marks, batch.topic.replication_factor)
-            self._prepared[batch.topic.name] = admin.prepare(batch.topic)
+            self._prepared.record_bytes[asked] = admin.prepare(batch.topic)
 
     def load(self, batch: TopicBatch, rows: Iterable[pa.RecordBatch]) -> None:
         with self._lane(batch) as producer:
@@ -120,13 +136,18 @@ class KafkaTopics:
                 producer.known = self._look(batch.mark)
             yield producer
         except ConnectionError as error:
-            producer.close()
+            self._drop(producer)
             raise OutcomeUnknownError(f"no answer to a load into {batch.topic}: {error}") from None
         except Exception:
-            producer.close()
+            self._drop(producer)
             raise
         self._seen[batch.mark] = _known(producer)
         CLIENTS.give_back(make_client_key(self.connection, LaneProducer, batch.transactional_id), producer)
+
+    def _drop(self, producer: LaneProducer) -> None:
+        producer.close()
+        # Somebody may have changed the topics.
+        self._prepared.record_bytes.clear()
 
     def _take(self, batch: TopicBatch) -> LaneProducer | None:
         """The producer of the lane's last publication, if it is of use and nobody has written a mark since."""
@@ -156,7 +177,7 @@ class KafkaTopics:
         topic = place.marks
         if topic not in self._readers:
             kept = CLIENTS.take(make_client_key(self.connection, MarkReader, topic), MarkReader)
-            self._readers[topic] = kept or MarkReader(self.connection, topic)
+            self._readers[topic] = kept or self._open_reader(topic)
         reader = self._readers[topic]
         try:
             is_all = reader.read(wait_s)
@@ -166,8 +187,11 @@ class KafkaTopics:
             raise
         return reader.find(place), is_all
 
+    def _open_reader(self, topic: str) -> MarkReader:
+        return MarkReader(self.connection, topic)
+
     def _record_bytes_max(self, batch: TopicBatch) -> int:
-        return max(RECORD_BYTES_MIN, self._prepared.get(batch.topic.name, 0))
+        return max(RECORD_BYTES_MIN, self._prepared.record_bytes.get((batch.topic, batch.mark.marks), 0))
 
 
 def _known(producer: LaneProducer) -> TopicMark:

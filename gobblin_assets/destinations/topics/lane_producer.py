@@ -10,10 +10,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from gobblin_assets.destinations.topics.mark_records import TopicMark
-from gobblin_assets.destinations.topics.write_failures import as_failure, judge_write
+from gobblin_assets.destinations.topics.write_failures import QUIET, as_failure, judge_write
 from gobblin_assets.errors import FencedError, GobblinError, OutcomeUnknownError
 from gobblin_assets.kafka.connection import KafkaConnection
 from gobblin_assets.kafka.failures import ClientFailure
@@ -33,6 +33,8 @@ QUEUE_KIB: Final = 64 << 10
 QUEUE_RECORDS: Final = 200_000
 _ABORT_S: Final = 5.0
 _CALL_S: Final = 2.0
+_POLL_S: Final = 0.05
+_WRITE: Final = "write records"
 _POLL_EVERY: Final = 8_192
 _SEEN_MAX: Final = 50
 
@@ -54,14 +56,13 @@ class LaneProducer:
     record_bytes_max: int
     known: TopicMark | None = None
     _client: Any = field(init=False)
-    _failures: list[ClientFailure] = field(default_factory=list, init=False)
     _seen: list[ClientFailure] = field(default_factory=list, init=False)
     _is_refused: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         settings: dict[str, Any] = {
             **self.connection.admin_settings(),
-            "log_level": 0,
+            "logger": QUIET,
             "log.connection.close": False,
             "transactional.id": self.transactional_id,
             "transaction.timeout.ms": self.timeout_s * 1000,
@@ -72,8 +73,6 @@ class LaneProducer:
             "message.max.bytes": self.record_bytes_max,
             "queue.buffering.max.kbytes": QUEUE_KIB,
             "queue.buffering.max.messages": QUEUE_RECORDS,
-            "delivery.report.only.error": True,
-            "on_delivery": self._note_delivery,
             "error_cb": self._note_error,
         }
         try:
@@ -92,7 +91,7 @@ class LaneProducer:
         self._try("begin a transaction", self._client.begin_transaction)
 
     def send(self, topic: str, records: Iterable[Record]) -> int:
-        """Hand the records over. Returns how many; an error that comes later is raised by ``flush`` or ``commit``."""
+        """Hand the records over. Returns how many; what the brokers refuse is raised by ``commit``."""
         produce, count = self._client.produce, 0
         for key, value in records:
             try:
@@ -103,14 +102,14 @@ class LaneProducer:
                 raise self._explain(error.args[0], topic, key, value) from None
             count += 1
             if count % _POLL_EVERY == 0:
-                self._client.poll(0)
+                self._serve(0)
         return count
 
     def _send_slowly(self, topic: str, key: bytes | None, value: bytes) -> None:
         """The queue is full: wait for the brokers."""
         deadline = time.monotonic() + self.timeout_s
         while time.monotonic() < deadline:
-            self._client.poll(0.05)
+            self._serve(_POLL_S)
             try:
                 self._client.produce(topic, value, key)
             except BufferError:
@@ -118,15 +117,15 @@ class LaneProducer:
             except KafkaException as error:
                 raise self._explain(error.args[0], topic, key, value) from None
             return
-        raise self._judge_failure(ClientFailure("_TIMED_OUT", "the brokers take no more records"), "write records")
+        raise self._judge_failure(ClientFailure("_TIMED_OUT", "the brokers take no more records"), _WRITE)
 
     def flush(self) -> None:
         """Wait until the brokers have all records."""
-        self._client.flush(self.timeout_s)
-        if self._failures:
-            raise self._judge_failure(self._failures[0], "write records")
-        if len(self._client):
-            raise self._judge_failure(ClientFailure("_TIMED_OUT", "the brokers did not take all records"), "write them")
+        deadline = time.monotonic() + self.timeout_s
+        while len(self._client):
+            self._serve(_POLL_S)
+            if time.monotonic() > deadline:
+                raise self._judge_failure(ClientFailure("_TIMED_OUT", "the brokers did not take all records"), _WRITE)
 
     def commit(self) -> None:
         """OutcomeUnknownError: the transaction may be there."""
@@ -160,7 +159,7 @@ class LaneProducer:
             try:
                 call(max(0.1, min(_CALL_S, deadline - time.monotonic())))
             except KafkaException as error:
-                self._client.poll(0)  # has the client hand over what its connections report
+                self._serve(0)
                 is_of_use = time.monotonic() < deadline and not any(each.is_final for each in self._seen)
                 if error.args[0].retriable() and is_of_use:
                     continue
@@ -173,10 +172,18 @@ class LaneProducer:
         except KafkaException as error:
             raise self._judge(error, action) from None
 
+    def _serve(self, wait_s: float) -> None:
+        """Take what the client reports. It raises a fatal error; a callback behind that makes the error a cause."""
+        try:
+            self._client.poll(wait_s)
+        except (KafkaException, SystemError) as error:
+            found = error if isinstance(error, KafkaException) else error.__cause__
+            if not isinstance(found, KafkaException):
+                raise
+            raise self._judge(found, _WRITE) from None
+
     def _judge(self, error: KafkaException, action: str) -> GobblinError:
-        found: KafkaError = error.args[0]
-        failure = self._failures[0] if self._failures and found.txn_requires_abort() else as_failure(found)
-        return self._judge_failure(failure, action)
+        return self._judge_failure(as_failure(error.args[0]), action)
 
     def _judge_failure(self, failure: ClientFailure, action: str) -> GobblinError:
         return judge_write(failure, self.connection, action=action, seen=self._seen)
@@ -184,13 +191,7 @@ class LaneProducer:
     def _explain(self, error: KafkaError, topic: str, key: bytes | None, value: bytes) -> GobblinError:
         size = len(value) + len(key or b"")
         said = f"{error.str()}: a record of {size:,} bytes for {topic}, which takes {self.record_bytes_max:,}"
-        return self._judge_failure(ClientFailure(error.name(), said), "write records")
-
-    def _note_delivery(self, error: KafkaError | None, message: Message) -> None:
-        if error is not None and len(self._failures) < _SEEN_MAX:
-            size = len(message.value() or b"") + len(message.key() or b"")
-            said = f"{error.str()}: a record of {size:,} bytes for {message.topic()}"
-            self._failures.append(ClientFailure(error.name(), said))
+        return self._judge_failure(ClientFailure(error.name(), said), _WRITE)
 
     def _note_error(self, error: KafkaError) -> None:
         if len(self._seen) < _SEEN_MAX:

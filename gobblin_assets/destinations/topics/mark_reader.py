@@ -21,7 +21,7 @@ from gobblin_assets.kafka.failures import ClientFailure
 PARTITION: Final = 0
 _POLL_S: Final = 0.05
 _EOF: Final = "_PARTITION_EOF"
-_UNKNOWN: Final = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC"})
+_UNKNOWN: Final = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"})
 
 
 @dataclass(slots=True)
@@ -131,4 +131,8 @@ class MarkReader:
         return int(found[1])
 
     def _judge(self, failure: ClientFailure) -> GobblinError:
+        if failure.name in _UNKNOWN:
+            return OutcomeUnknownError(
+                f"the topic of marks {self.topic} is gone", hint="What is there now is compared with the log."
+            )
         return judge_write(failure, self.connection, action=f"read {self.topic}")

@@ -1,5 +1,6 @@
 """What a client reports of writing to topics, as families of errors. No message holds a secret, or values of rows."""
 
+import logging
 from collections.abc import Sequence
 from typing import Final
 
@@ -15,16 +16,20 @@ _TOO_LARGE: Final = frozenset({"MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"})
 _AWAY: Final = frozenset({
     "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR", "CONCURRENT_TRANSACTIONS",
     "LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION", "NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
-    "_WAIT_COORD", "_PURGE_QUEUE", "_PURGE_INFLIGHT", "_DESTROY", "UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC",
-    "_UNKNOWN_PARTITION",
+    "_WAIT_COORD", "_PURGE_QUEUE", "_PURGE_INFLIGHT",
 })  # fmt: skip
-"""What passes when brokers are back, or once the topic is made again. Nobody has to unblock anything."""
+"""What passes when brokers are back. Nobody has to unblock anything."""
 _RIGHTS: Final = frozenset({
     "TOPIC_AUTHORIZATION_FAILED", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED",
 })  # fmt: skip
 _TOO_OLD: Final = frozenset({"_UNSUPPORTED_FEATURE", "UNSUPPORTED_VERSION"})
 
 _TEXT_MAX: Final = 400
+
+QUIET: Final = logging.getLogger("gobblin_assets.kafka")
+"""For clients that would write to stderr what they also report: a fatal error is written at any level of logs."""
+QUIET.addHandler(logging.NullHandler())
+QUIET.propagate = False
 
 
 def as_failure(error: KafkaError) -> ClientFailure:
