@@ -37,7 +37,7 @@ class MarkInAnotherTransaction(KafkaTopics):
     def _load(self, producer: LaneProducer, batch: TopicBatch, rows: Iterable[pa.RecordBatch]) -> None:
         producer.begin()
         for some in rows:
-            producer.send(batch.topic.name, [(None, value) for value in write_objects(some)])
+            producer.send(batch.topic.name, write_objects(some))
         producer.flush()
         reach(Failpoint.LOAD_COPIED)
         producer.commit()

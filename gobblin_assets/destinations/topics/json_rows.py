@@ -19,8 +19,7 @@ from gobblin_assets.destinations.plain_json import write_json
 from gobblin_assets.errors import RejectedError
 
 _TEXT: Final = pa.large_string()
-_SPECIAL: Final = r'["\\\x00-\x1f]'
-_RARE: Final = r"[\x00-\x08\x0b\x0c\x0e-\x1f]"
+_SPACE: Final = 0x20
 _ESCAPES: Final = (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"))
 _ZERO_FRACTIONS: Final = {"ms": ".000", "us": ".000000"}
 
@@ -28,9 +27,15 @@ _ZERO_FRACTIONS: Final = {"ms": ".000", "us": ".000000"}
 def write_objects(rows: pa.RecordBatch) -> list[bytes]:
     """Each row as a JSON object of its columns, which are one at least."""
     parts: list[Any] = []
+    before = "{"
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
-        parts += [_scalar(f"{',' if parts else '{'}{json.dumps(name, ensure_ascii=False)}:"), _write_json(column)]
-    return _split(pc.binary_join_element_wise(*parts, _scalar("}"), _scalar("")))
+        texts, quote = _write_open(column)
+        parts += [_scalar(f"{before}{json.dumps(name, ensure_ascii=False)}:{quote}"), texts]
+        before = f"{quote},"
+    # No text of JSON has a line's end in it: the objects are told apart by it.
+    ended = pc.binary_join_element_wise(*parts, _scalar(f"{before[:-1]}}}\n"), _scalar(""))
+    _offsets, data = _bytes_of(ended)
+    return data.split(b"\n")[:-1]
 
 
 def write_keys(rows: pa.RecordBatch, columns: Sequence[str]) -> list[bytes | None]:
@@ -81,16 +86,31 @@ def _is_quoted(kind: pa.DataType) -> bool:
     )
 
 
+def _write_open(values: pa.Array) -> tuple[pa.Array, str]:
+    """The values as JSON, and the quote that each still lacks on both sides: that is one copy less of a column."""
+    if not _is_quoted(values.type) or values.null_count:
+        return _write_json(values), ""
+    return _write_text(values), '"'
+
+
 def _write_json(values: pa.Array) -> pa.Array:
     """The values as JSON, null where there is none."""
-    texts, kind = _write_plain(values), values.type
+    kind = values.type
     if _is_quoted(kind):
-        is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-        texts = _quote(_escape(texts) if is_text else texts)
-    elif pa.types.is_floating(kind):
-        finite = pc.fill_null(pc.is_finite(values), fill_value=True)
-        texts = texts if pc.all(finite).as_py() else pc.if_else(finite, texts, _quote(texts))
+        texts = _quote(_write_text(values))
+    else:
+        texts = _write_plain(values)
+        if pa.types.is_floating(kind):
+            finite = pc.fill_null(pc.is_finite(values), fill_value=True)
+            texts = texts if pc.all(finite).as_py() else pc.if_else(finite, texts, _quote(texts))
     return pc.fill_null(texts, _scalar("null")) if texts.null_count else texts
+
+
+def _write_text(values: pa.Array) -> pa.Array:
+    """The values as texts of JSON, without quotes."""
+    texts = _write_plain(values)
+    is_text = pa.types.is_string(values.type) or pa.types.is_large_string(values.type)
+    return _escape(texts) if is_text else texts
 
 
 def _write_plain(values: pa.Array) -> pa.Array:
@@ -122,12 +142,14 @@ def _quote(texts: pa.Array) -> pa.Array:
 
 
 def _escape(texts: pa.Array) -> pa.Array:
-    if not pc.any(pc.match_substring_regex(texts, _SPECIAL)).as_py():
-        return texts
-    if pc.any(pc.match_substring_regex(texts, _RARE)).as_py():
+    _offsets, data = _bytes_of(texts)
+    found = np.frombuffer(data, dtype=np.uint8)
+    is_rare = (found < _SPACE) & (found != ord("\n")) & (found != ord("\r")) & (found != ord("\t"))
+    if is_rare.any():
         return _write_each(texts, lambda text: json.dumps(text, ensure_ascii=False)[1:-1])
     for plain, escaped in _ESCAPES:
-        texts = pc.replace_substring(texts, plain, escaped)
+        if (found == ord(plain)).any():
+            texts = pc.replace_substring(texts, plain, escaped)
     return texts
 
 
@@ -137,9 +159,14 @@ def _scalar(text: str) -> Any:
 
 
 def _split(texts: pa.Array) -> list[bytes]:
-    """The texts as bytes. They lie one after the other in memory."""
+    offsets, data = _bytes_of(texts)
+    return [data[low:high] for low, high in pairwise(offsets.tolist())]
+
+
+def _bytes_of(texts: pa.Array) -> tuple[Any, bytes]:
+    """Where each text begins and the last one ends; and the texts, one after the other, as they lie in memory."""
     whole = texts.cast(_TEXT)
     offsets = np.frombuffer(whole.buffers()[1], dtype=np.int64)[whole.offset : whole.offset + len(whole) + 1]
     start, end = int(offsets[0]), int(offsets[-1])
-    data = bytes(whole.buffers()[2].slice(start, end - start))
-    return [data[low:high] for low, high in pairwise((offsets - start).tolist())]
+    data = whole.buffers()[2]
+    return offsets - start, b"" if data is None else bytes(data.slice(start, end - start))

@@ -16,7 +16,7 @@ import pyarrow as pa
 from gobblin_assets.commit.steps import StepVerdict
 from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace, decide_load
 from gobblin_assets.destinations.topics.json_rows import require_columns, write_keys, write_objects
-from gobblin_assets.destinations.topics.lane_producer import RECORD_BYTES_MIN, LaneProducer, Record, choose_timeout_s
+from gobblin_assets.destinations.topics.lane_producer import RECORD_BYTES_MIN, LaneProducer, choose_timeout_s
 from gobblin_assets.destinations.topics.mark_reader import MarkReader
 from gobblin_assets.destinations.topics.mark_records import NO_MARK, TopicMark, encode_key, encode_mark
 from gobblin_assets.destinations.topics.shared_clients import CLIENTS, make_client_key
@@ -97,7 +97,10 @@ class KafkaTopics:
 
     def _load(self, producer: LaneProducer, batch: TopicBatch, rows: Iterable[pa.RecordBatch]) -> None:
         producer.begin()
-        count = sum(producer.send(batch.topic.name, records) for records in _write_ahead(rows, batch.topic.key))
+        count = 0
+        for values, keys in _write_ahead(rows, batch.topic.key):
+            producer.send(batch.topic.name, values, keys)
+            count += len(values)
         if count != batch.row_count:
             raise CorruptionError(
                 f"the staged files of sequence {batch.sequence_id} hold {count} rows, and {batch.row_count} were "
@@ -121,7 +124,7 @@ class KafkaTopics:
 
     def _commit(self, producer: LaneProducer, batch: TopicBatch, mark: TopicMark, before: Failpoint) -> None:
         """The mark comes last: as long as it is there and not committed, it hides the marks behind it."""
-        producer.send(batch.mark.marks, [(encode_key(batch.mark), encode_mark(mark))])
+        producer.send(batch.mark.marks, [encode_mark(mark)], [encode_key(batch.mark)])
         producer.flush()
         reach(before)
         producer.commit()
@@ -221,17 +224,17 @@ def open_topics(name: str) -> Iterator[KafkaTopics]:
         topics.close()
 
 
-def _write_ahead(rows: Iterable[pa.RecordBatch], key: tuple[str, ...]) -> Iterator[Iterable[Record]]:
+_Records = tuple[list[bytes], list[bytes | None] | None]
+"""Values, and their keys; None: they have none."""
+
+
+def _write_ahead(rows: Iterable[pa.RecordBatch], key: tuple[str, ...]) -> Iterator[_Records]:
     """The next rows are read and written as records while the client takes those before them."""
     batches = iter(rows)
 
-    def write_next() -> Iterable[Record] | None:
+    def write_next() -> _Records | None:
         batch = next(batches, None)
-        if batch is None:
-            return None
-        values = write_objects(batch)
-        keys = write_keys(batch, key) if key else [None] * len(values)
-        return list(zip(keys, values, strict=True))
+        return None if batch is None else (write_objects(batch), write_keys(batch, key) if key else None)
 
     with ThreadPoolExecutor(1, thread_name_prefix="records") as pool:
         waiting = pool.submit(write_next)

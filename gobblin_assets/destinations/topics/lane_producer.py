@@ -5,9 +5,10 @@ under the lane's id, and a producer that somebody else has replaced is refused.
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any, Final, Self
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -17,9 +18,6 @@ from gobblin_assets.destinations.topics.write_failures import QUIET, as_failure,
 from gobblin_assets.errors import FencedError, GobblinError, OutcomeUnknownError
 from gobblin_assets.kafka.connection import KafkaConnection
 from gobblin_assets.kafka.failures import ClientFailure
-
-Record = tuple[bytes | None, bytes]
-"""A key and a value."""
 
 TRANSACTION_S: Final = (20, 60, 300, 900)
 """How long a transaction may take. A process that is paused in one holds others back for so long at most."""
@@ -35,7 +33,6 @@ _ABORT_S: Final = 5.0
 _CALL_S: Final = 2.0
 _POLL_S: Final = 0.05
 _WRITE: Final = "write records"
-_POLL_EVERY: Final = 8_192
 _SEEN_MAX: Final = 50
 
 
@@ -90,20 +87,17 @@ class LaneProducer:
         self._seen.clear()
         self._try("begin a transaction", self._client.begin_transaction)
 
-    def send(self, topic: str, records: Iterable[Record]) -> int:
-        """Hand the records over. Returns how many; what the brokers refuse is raised by ``commit``."""
-        produce, count = self._client.produce, 0
-        for key, value in records:
+    def send(self, topic: str, values: Sequence[bytes], keys: Sequence[bytes | None] | None = None) -> None:
+        """Hand records over. What the brokers refuse is raised by ``commit``."""
+        produce = self._client.produce
+        self._serve(0)
+        for value, key in zip(values, repeat(None) if keys is None else keys):  # noqa: B905  one of them has no end
             try:
                 produce(topic, value, key)
             except BufferError:
                 self._send_slowly(topic, key, value)
             except KafkaException as error:
                 raise self._explain(error.args[0], topic, key, value) from None
-            count += 1
-            if count % _POLL_EVERY == 0:
-                self._serve(0)
-        return count
 
     def _send_slowly(self, topic: str, key: bytes | None, value: bytes) -> None:
         """The queue is full: wait for the brokers."""
