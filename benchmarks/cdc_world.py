@@ -96,7 +96,7 @@ class LogSource:
 
     def find_end(self) -> int:
         """The end of the server's log now."""
-        return int(self.ask("SELECT pg_current_wal_insert_lsn() - '0/0'"))
+        return int(self.ask("SELECT pg_current_wal_flush_lsn() - '0/0'"))
 
     def measure_retained(self, slot: str) -> int:
         """Bytes of the log that the server keeps for a slot."""

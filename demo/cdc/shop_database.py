@@ -117,7 +117,7 @@ class ShopDatabase:
 
     def look_at_log(self) -> LogEnd:
         with self.connect(autocommit=True) as connection:
-            (end,) = _one(connection, "SELECT pg_current_wal_insert_lsn() - '0/0'")
+            (end,) = _one(connection, "SELECT pg_current_wal_flush_lsn() - '0/0'")
             row = connection.execute(
                 "SELECT pg_current_wal_lsn() - restart_lsn FROM pg_replication_slots WHERE slot_name = %s", [SLOT]
             ).fetchone()

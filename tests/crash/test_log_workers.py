@@ -33,8 +33,8 @@ ALWAYS_KILLED = (
     (Failpoint.SLOT_CONFIRMED, 2),
 )
 ALWAYS_PAUSED = ((Failpoint.COPY_READ, 1), (Failpoint.STAGED_BEFORE_SEAL, 5), (Failpoint.FINISH_COMMITTED, 5))
-ONCE = (*OF_A_BINDING, Failpoint.SLOT_MADE)
-TWICE_AT_MOST = (Failpoint.LEASE_TAKEN, Failpoint.COPY_READ)
+ONCE = (*OF_A_BINDING, Failpoint.SLOT_MADE, Failpoint.LEASE_TAKEN)
+TWICE_AT_MOST = (Failpoint.COPY_READ,)
 
 
 def points_at(count: int) -> "list[tuple[Failpoint, int]]":

@@ -40,6 +40,12 @@ def live_lanes(shop: TopicShop) -> dict[str, int]:
         return {row[0]: row[1] for row in connection.execute(text(query))}
 
 
+def count_workers(shop: TopicShop) -> int:
+    with shop.engine.connect() as connection:
+        query = "SELECT count(*) FROM gobblin.sink_worker WHERE expires_at > clock_timestamp()"
+        return int(connection.execute(text(query)).scalar_one())
+
+
 def test_workers_share_lanes_and_publish_each_record_once_while_one_is_killed_and_lanes_are_rescaled(
     shop: TopicShop,
 ) -> None:
@@ -55,6 +61,8 @@ def test_workers_share_lanes_and_publish_each_record_once_while_one_is_killed_an
         assert scaled.end() == 0, scaled.said
         shop.await_publications(first, 3)
         third = shop.begin("sink", "run")
+        # Whoever joins after the others were asked to end is not asked.
+        wait_until(lambda: count_workers(shop) == 2, f"the third one has joined; {third.said}")
         shop.await_publications(first, 3)
     shop.await_all()
     drained = shop.begin("sink", "drain")

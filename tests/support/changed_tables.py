@@ -141,7 +141,7 @@ class ChangedTables:
 
     def await_published(self, *tables: str) -> None:
         """All that is committed now is published, of these tables, which have changed; of all by default."""
-        end = self.ask("SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn")
+        end = self.ask("SELECT pg_current_wal_flush_lsn() - '0/0'::pg_lsn")
         wait_until(
             lambda: all(self.published_to(table) >= end for table in tables or self.tables),
             f"published up to {end}; {self.said}",

@@ -48,7 +48,7 @@ class LogShop:
 
     def await_progress(self) -> None:
         """What is written from now on is published."""
-        at = self.tables.ask("SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn")
+        at = self.tables.ask("SELECT pg_current_wal_flush_lsn() - '0/0'::pg_lsn")
         wait_until(lambda: all(each > at for each in self.positions().values()), f"published behind {at}")
 
     def await_said(self, text: str) -> None:

@@ -33,7 +33,7 @@ _OPTIONS: Final[Mapping[str, Any]] = {
     "log": {"fold_keep": 10, "fold_min": 5, "fold_age_s": 5},
     "sink": {"every_s": 0.3, "roll": {"age_s": 0.6}},
 }
-_END: Final = "SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn"
+_END: Final = "SELECT pg_current_wal_flush_lsn() - '0/0'::pg_lsn"
 
 
 class CdcArena:

@@ -22,7 +22,7 @@ LogSession = psycopg.Connection[tuple[Any, ...]]
 _SERVER: Final = """
     SELECT s.system_identifier::text, current_setting('server_version_num')::int, current_setting('wal_level'),
            pg_is_in_recovery(),
-           CASE WHEN pg_is_in_recovery() THEN NULL ELSE pg_current_wal_insert_lsn()::text END,
+           CASE WHEN pg_is_in_recovery() THEN NULL ELSE pg_current_wal_flush_lsn()::text END,
            CASE WHEN pg_is_in_recovery() THEN NULL ELSE pg_walfile_name(pg_current_wal_insert_lsn()) END,
            r.rolsuper OR r.rolreplication OR EXISTS (
                SELECT FROM pg_roles m WHERE m.rolname IN ('rds_replication', 'cloudsqlsuperuser', 'azure_pg_admin')
@@ -65,7 +65,10 @@ _TABLES: Final = """
 
 @dataclass(frozen=True, slots=True)
 class LogServerState:
-    """``version``: such as 180001. ``end``: the end of its log, None of a standby, as is ``timeline``."""
+    """``version``: such as 180001. ``end``: of the log that is written out, None of a standby, as is ``timeline``.
+
+    What is not written out yet is given to no reader, and may stay so until the next transaction.
+    """
 
     system_id: str
     version: int
