@@ -21,7 +21,7 @@ def read_cluster(name: str, environment: Mapping[str, str] | None = None) -> Kaf
     if servers is None:
         raise RejectedError(
             f"expected the brokers of the connection {name!r} in the environment, found none",
-            field=_variable_of(name, _SERVERS),
+            field=servers_variable(name),
             hint="Set it to host:port,host:port, and beside it …_SECURITY_PROTOCOL, …_USERNAME and so on.",
         )
     return KafkaConnection(
@@ -36,6 +36,11 @@ def read_cluster(name: str, environment: Mapping[str, str] | None = None) -> Kaf
         timeout_s=_read_seconds(read("TIMEOUT_S"), _variable_of(name, "TIMEOUT_S")),
         name=name,
     )
+
+
+def servers_variable(name: str) -> str:
+    """The variable of the brokers of a connection."""
+    return _variable_of(name, _SERVERS)
 
 
 def _variable_of(name: str, field: str) -> str:

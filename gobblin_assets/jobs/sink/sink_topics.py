@@ -9,11 +9,12 @@ from gobblin_assets.destinations.topics.topic_batches import LoadedTopic
 from gobblin_assets.destinations.topics.topics_place import TopicsPlace
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.jobs.sink.sink_tables import refuse_directories, require_staged_types
-from gobblin_assets.kafka.addresses import read_cluster
+from gobblin_assets.kafka.addresses import read_cluster, servers_variable
 from gobblin_assets.model.urn import DatasetUrn
-from gobblin_assets.sources.kafka.kafka_spec import KafkaSourceSpec, topic_options
+from gobblin_assets.sources.environment import address_variable
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 from gobblin_assets.spec.sink_spec import TopicsSpec
+from gobblin_assets.spec.source_kind import kind_of
 
 _UNUSUAL: Final = re.compile(r"[^A-Za-z0-9._-]")
 _DATASET: Final = "{dataset}"
@@ -70,27 +71,23 @@ def _refuse_loops(
     job: JobSpec, into: TopicsSpec, chosen: Mapping[str, DatasetUrn], specs: Mapping[DatasetUrn, DatasetSpec]
 ) -> None:
     """RejectedError for a sink that would read what it writes."""
-    source = job.source
-    if not isinstance(source, KafkaSourceSpec) or not _is_same_cluster(source.connection, into.connection):
+    kind = kind_of(job.source)
+    if kind.connection is None or not _is_same_cluster(address_variable(job.source), servers_variable(into.connection)):
         return
     for urn, spec in specs.items():
-        read = topic_options(spec).topic or urn
+        read = (spec.model_extra or {}).get(kind.noun) or urn
         if read in chosen or read == into.marks_topic:
             raise RejectedError(
-                f"{urn} reads the topic {read} of the cluster into which rows go, and the sink writes it",
+                f"{urn} reads the {kind.noun} {read} of the cluster into which rows go, and the sink writes it",
                 field="sink.into.topic",
                 hint=f'Write another name, like "out.{_DATASET}".',
             )
 
 
 def _is_same_cluster(source: str, into: str) -> bool:
-    """As far as the names of connections and their brokers say."""
-    if source.upper() == into.upper():
-        return True
-    brokers = (_list_brokers(name) for name in (source, into))
-    return bool(next(brokers) & next(brokers))
+    """As far as the variables of the two addresses and their values say."""
+    return source == into or bool(_list_brokers(source) & _list_brokers(into))
 
 
-def _list_brokers(connection: str) -> set[str]:
-    found = os.environ.get(f"GOBBLIN_KAFKA_{connection.upper()}_BOOTSTRAP_SERVERS", "")
-    return {each.strip().lower() for each in found.split(",") if each.strip()}
+def _list_brokers(variable: str) -> set[str]:
+    return {each.strip().lower() for each in os.environ.get(variable, "").split(",") if each.strip()}
