@@ -30,6 +30,7 @@ from benchmarks import (
     small_increment,
     spark_start,
     steps,
+    topic_loads,
     write_overhead,
 )
 from benchmarks.machine import describe_machine
@@ -57,6 +58,7 @@ MEASURES: dict[str, Callable[[World, Options], list[Table]]] = {
     "sink_throughput": sink_throughput.measure,
     "sink_lanes": sink_lanes.measure,
     "sink_log": sink_log.measure,
+    "topic_loads": topic_loads.measure,
     "cdc_changes": cdc_changes.measure,
     "cdc_copy": cdc_copy.measure,
     "cdc_current": cdc_current.measure,

@@ -16,11 +16,10 @@ from gobblin_assets.commit.published.verification import (
     VerificationProgress,
     Verified,
 )
-from gobblin_assets.destinations.tables.marks import MarkPlace
-from gobblin_assets.destinations.tables.postgres_tables import open_tables
-from gobblin_assets.destinations.tables.table_faults import find_table_faults
+from gobblin_assets.destinations.lane_marks import MarkPlace
+from gobblin_assets.destinations.loaded_destination import find_load_faults
 from gobblin_assets.fs.registry import open_file_system
-from gobblin_assets.jobs.sink.sink_tables import choose_tables
+from gobblin_assets.jobs.sink.sink_places import choose_rows_place
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.run.log import Log, open_log
@@ -41,7 +40,7 @@ def verify(
 ) -> None:
     """Compare the ledger with storage: missing, damaged or replaced files, and files that nobody published.
 
-    Of tables that a sink loads: whether the marks in the database have all rows; with --checksums, whether the tables
+    Of tables that a sink loads: whether their marks have all rows; with --checksums, whether the tables
     have as many. Of copies: whether each name holds what was published last; files of others may stand there, and are
     not reported.
 
@@ -62,7 +61,7 @@ def verify(
         states = log.stores.datasets.load(known.name, known.find_datasets(log, datasets))
         for urn, state in sorted(states.items()):
             found = verification.verify(urn, state.dataset_id, checksums=checksums)
-            for fault in _find_table_faults(known, urn, log, counts_rows=checksums):
+            for fault in _find_load_faults(known, urn, log, counts_rows=checksums):
                 found.add(fault)
             verified.append(found)
     if as_json:
@@ -73,17 +72,16 @@ def verify(
         click.get_current_context().exit(EXIT_FAILED)
 
 
-def _find_table_faults(known: KnownJob, urn: DatasetUrn, log: Log, *, counts_rows: bool) -> Iterator[Fault]:
+def _find_load_faults(known: KnownJob, urn: DatasetUrn, log: Log, *, counts_rows: bool) -> Iterator[Fault]:
     """Where the job's file says that rows go into tables."""
     datasets = {name: each for name, each in (known.datasets or {}).items() if isinstance(each, DatasetSpec)}
-    if not isinstance(known.spec, JobSpec) or (place := choose_tables(known.spec, datasets)) is None:
+    if not isinstance(known.spec, JobSpec) or (place := choose_rows_place(known.spec, datasets)) is None:
         return
     binding = log.stores.destinations.find(known.name)
     published = log.stores.published.find_rows_elsewhere(known.name, urn)
-    if binding is not None and urn in place.tables:
-        mark = MarkPlace(place.marks_schema, binding.identity or "", known.name, urn, 0)
-        with open_tables(place.connection) as tables:
-            yield from find_table_faults(tables, place.tables[urn], mark, published, counts_rows=counts_rows)
+    if binding is not None and urn in datasets:
+        mark = MarkPlace(place.marks, binding.identity or "", known.name, urn, 0)
+        yield from find_load_faults(place, mark, urn, published, counts_rows=counts_rows)
 
 
 def _print(verified: Sequence[Verified], *, checksums: bool) -> None:

@@ -40,7 +40,11 @@ Provider = Mapping[str, str]
 _BUILT_IN: Final = {kind.name: kind for kind in (*KINDS, *NAMED_KINDS, *OBJECT_KINDS, PUBLISH_OBJECT)}
 # Imported when the log first holds a step of theirs: what they need is above this package.
 _BUILT_IN_ELSEWHERE: Final = MappingProxyType(
-    {"load_table": "gobblin_assets.destinations.tables.load_step:LOAD_TABLE_KIND"}
+    {
+        "append_to_table": "gobblin_assets.destinations.iceberg.append_step:APPEND_TO_TABLE_KIND",
+        "load_table": "gobblin_assets.destinations.tables.load_step:LOAD_TABLE_KIND",
+        "load_topic": "gobblin_assets.destinations.topics.kind:LOAD_TOPIC_KIND",
+    }
 )
 _kinds: Final[dict[str, StepKind]] = dict(_BUILT_IN)
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from gobblin_assets.commit.step_world import OpenFileSystem
+from gobblin_assets.destinations.loaded_destination import LoadedDestination, RowsPlace
 from gobblin_assets.destinations.posix import PosixDestination
 from gobblin_assets.destinations.row_files import RowFiles
-from gobblin_assets.destinations.tables.table_destination import TableDestination, TablesPlace
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.extensions import Extensions
 from gobblin_assets.fs.objects import HoldsObjects
@@ -69,15 +69,15 @@ def open_row_files(request: DestinationRequest) -> RowFiles:
     )
 
 
-def open_table_destination(request: DestinationRequest, place: TablesPlace) -> TableDestination:
-    """Tables of a database; the root has the staged files. RejectedError where these could not be read again."""
+def open_loaded_destination(request: DestinationRequest, place: RowsPlace) -> LoadedDestination:
+    """Rows go to ``place``; the root has the staged files. RejectedError where these could not be read again."""
     if isinstance(request.fs, HoldsObjects | StagingFiles):
         raise RejectedError(
-            f"rows for tables are staged on a disk, found the scheme {request.fs.scheme!r}",
+            f"rows that are loaded elsewhere are staged on a disk, found the scheme {request.fs.scheme!r}",
             field="destination",
             hint="Name a directory that all workers see; only staged files and dead letters stand there.",
         )
-    return TableDestination(
+    return LoadedDestination(
         request.job,
         request.root_uri,
         request.fs,

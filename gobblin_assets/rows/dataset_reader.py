@@ -378,7 +378,7 @@ def _refuse_rows_elsewhere(port: PublishedFiles, job: JobName, urn: DatasetUrn) 
         raise RejectedError(
             f"{urn!a} of job {job} has {found.row_count:,} rows in {found.uri}, and they are in no file",
             field="urn",
-            hint="Read them there, by Spark's JDBC reader or any other client.",
+            hint="Read them there, by any client.",
         )
 
 

@@ -34,6 +34,40 @@ class TablesSpec(SpecModel):
     )
 
 
+class IcebergSpec(SpecModel):
+    """Tables of Iceberg, into which the rows of the job's datasets go, instead of files below its destination."""
+
+    type: Literal["iceberg"]
+    connection: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]{1,100}$")] = Field(
+        description="Of a catalog: the variables GOBBLIN_ICEBERG_<CONNECTION>_URL, …_USER, …_PASSWORD, …_WAREHOUSE."
+    )
+    namespace: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*$", max_length=200)] = Field(
+        description="Of the tables. They and it are made, unless they exist."
+    )
+
+
+class TopicsSpec(SpecModel):
+    """Topics of Kafka, into which the rows of the job's datasets go, instead of files below its destination."""
+
+    type: Literal["kafka"]
+    connection: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]{1,100}$")] = Field(
+        description="Of a Kafka connection: the variables GOBBLIN_KAFKA_<CONNECTION>_BOOTSTRAP_SERVERS and so on."
+    )
+    topic: Annotated[str, Field(min_length=1, max_length=249)] = Field(
+        "{dataset}", description="The topic of each dataset; {dataset} is its urn. Topics are made, unless they exist."
+    )
+    key: tuple[str, ...] = Field(
+        (), description="Columns that make a record's key: one as its plain value, several as a JSON array."
+    )
+    partitions: int = Field(-1, ge=-1, le=100_000, description="Of a topic that is made; -1: the brokers' default.")
+    replication_factor: int = Field(
+        -1, ge=-1, le=1_000, description="Of a topic that is made, that of marks too; -1: the brokers' default."
+    )
+    marks_topic: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")] = Field(
+        "gobblin_lane", description="The compacted topic with one partition that says what was loaded."
+    )
+
+
 DAGSTER_OPTIONS: Final = frozenset({"workers", "worker_s", "lag_max", "bases"})
 """Of a sink: they say nothing of what a worker does to records."""
 
@@ -67,9 +101,9 @@ class SinkSpec(SpecModel):
     )
     roll: RollSpec = RollSpec()
     format: Literal["parquet", "json", "csv"] = "parquet"
-    into: TablesSpec | None = Field(
+    into: Annotated[TablesSpec | IcebergSpec | TopicsSpec, Field(discriminator="type")] | None = Field(
         None,
-        description="Rows go into tables, exactly once. The job's destination has staged files and dead letters.",
+        description="Rows go into tables or topics, exactly once; staged files and dead letters stay in files.",
     )
     bases: BasesSpec | None = Field(
         None,

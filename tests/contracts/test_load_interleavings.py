@@ -14,8 +14,9 @@ import pyarrow as pa
 import pytest
 
 from gobblin_assets.commit.steps import StepVerdict
+from gobblin_assets.destinations.lane_marks import MarkPlace, decide_load
 from gobblin_assets.destinations.tables.database_address import DatabaseAddress, read_address
-from gobblin_assets.destinations.tables.marks import LoadedTable, MarkPlace, TableBatch, decide_load
+from gobblin_assets.destinations.tables.marks import LoadedTable, TableBatch
 from gobblin_assets.destinations.tables.postgres_tables import PostgresTables
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.failpoints import AcknowledgementLost, Failpoint, install
@@ -58,7 +59,7 @@ class Publication:
         tables = self.kind(self.address)
         try:
             if self._ask(tables) is StepVerdict.DO:
-                tables.prepare_table(self.batch, ROWS.schema)
+                tables.prepare(self.batch, ROWS.schema)
                 tables.load(self.batch, [ROWS])
             return self._ask(tables)
         except (GobblinError, OSError):

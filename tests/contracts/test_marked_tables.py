@@ -10,8 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace
 from gobblin_assets.destinations.tables.database_address import read_address
-from gobblin_assets.destinations.tables.marks import LaneMark, LoadedTable, MarkPlace, TableBatch
+from gobblin_assets.destinations.tables.marks import LoadedTable, TableBatch
 from gobblin_assets.destinations.tables.postgres_tables import PostgresTables
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.failpoints import Failpoint, install
@@ -53,7 +54,7 @@ def tables(fresh_database: Database) -> Iterator[PostgresTables]:
 
 def load(tables: PostgresTables, rows: pa.RecordBatch, version: int = 1) -> None:
     batch = batch_of(rows, version)
-    tables.prepare_table(batch, rows.schema)
+    tables.prepare(batch, rows.schema)
     tables.load(batch, [rows.slice(0, 1), rows.slice(1)])
 
 
@@ -110,7 +111,7 @@ def test_each_value_is_in_the_table_as_it_was(tables: PostgresTables, fresh_data
 def test_rows_that_come_in_several_pieces_are_all_there(tables: PostgresTables, fresh_database: Database) -> None:
     rows = pa.table({"n": range(1000), "b": [bytes([n % 256]) * (n % 7) for n in range(1000)]})
     batch = TableBatch(TABLE, PLACE, 1, str(uuid.uuid4()), 1000)
-    tables.prepare_table(batch, rows.schema)
+    tables.prepare(batch, rows.schema)
 
     tables.load(batch, iter(rows.to_batches(max_chunksize=77)))
 
@@ -188,7 +189,7 @@ def test_what_can_t_take_the_rows_is_refused(
 def test_rows_that_the_database_refuses_leave_nothing_behind(tables: PostgresTables, fresh_database: Database) -> None:
     rows = numbered("a", pa.array(["x", "nul\0here"]))
     batch = batch_of(rows)
-    tables.prepare_table(batch, rows.schema)
+    tables.prepare(batch, rows.schema)
 
     with pytest.raises(RejectedError, match=r"^sink\.into: the database refused the rows: .* 0x00") as raised:
         tables.load(batch, [rows])

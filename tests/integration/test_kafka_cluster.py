@@ -11,9 +11,9 @@ import pytest
 
 from demo.kafka.broker import KafkaBroker, start_broker, start_cluster
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
+from gobblin_assets.kafka.connection import KafkaConnection
 from gobblin_assets.sources.kafka.cluster import Isolation, PartitionOffsets, TopicOffsets, TopicPartition
 from gobblin_assets.sources.kafka.confluent import PARTITIONS_PER_CALL, ConfluentCluster
-from gobblin_assets.sources.kafka.connection import KafkaConnection
 from tests.support.kafka import (
     COMPACTED,
     MakeTopic,

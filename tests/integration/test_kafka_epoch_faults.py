@@ -11,7 +11,7 @@ import pytest
 
 from demo.kafka.broker import KafkaBroker, start_broker
 from gobblin_assets.errors import RejectedError, RetryableError
-from gobblin_assets.sources.kafka.connection import KafkaConnection
+from gobblin_assets.kafka.connection import KafkaConnection
 from gobblin_assets.sources.kafka.epoch_log import KafkaEpochLog, TimeBarriers
 from tests.support.kafka import make_topic, produce
 from tests.support.topic_epochs import Epochs, following, start_positions

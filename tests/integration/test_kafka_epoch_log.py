@@ -8,8 +8,8 @@ import pytest
 
 from demo.kafka.broker import KafkaBroker
 from gobblin_assets.errors import GobblinError, RejectedError
+from gobblin_assets.kafka.connection import KafkaConnection
 from gobblin_assets.sources.kafka.confluent import ConfluentCluster
-from gobblin_assets.sources.kafka.connection import KafkaConnection
 from gobblin_assets.sources.log_port import StreamChunk, UpdateVnodeBitmap
 from tests.support.kafka import (
     COMPACTED,

@@ -9,8 +9,8 @@ import pytest
 
 from demo.kafka.broker import KafkaBroker, KafkaCluster, start_cluster
 from gobblin_assets.errors import RetryableError
+from gobblin_assets.kafka.connection import KafkaConnection
 from gobblin_assets.model.state import DatasetOutcome
-from gobblin_assets.sources.kafka.connection import KafkaConnection
 from tests.support.kafka import (
     COMPACTED,
     MakeTopic,

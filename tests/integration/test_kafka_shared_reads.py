@@ -13,10 +13,10 @@ from demo.kafka.broker import KafkaBroker
 from gobblin_assets.errors import RetryableError
 from gobblin_assets.failpoints import Failpoint, install
 from gobblin_assets.jobs.ingest import extractor
+from gobblin_assets.kafka.connection import KafkaConnection
 from gobblin_assets.model.urn import Role
 from gobblin_assets.sources.kafka import source
 from gobblin_assets.sources.kafka.cluster import TopicPartition
-from gobblin_assets.sources.kafka.connection import KafkaConnection
 from gobblin_assets.sources.kafka.consumer import read_ranges
 from gobblin_assets.spark.errors import spark_families
 from tests.support.kafka import (

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import ClassVar, NamedTuple
 
 from gobblin_assets.commit.steps import StepVerdict
-from gobblin_assets.destinations.tables.marks import LaneMark, decide_load
+from gobblin_assets.destinations.lane_marks import LaneMark, decide_load
 
 BATCH = "batch"
 STARTS_MAX = 3

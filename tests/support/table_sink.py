@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gobblin_assets.commit.operations import LogOperations
-from gobblin_assets.destinations.registry import DestinationRequest, open_table_destination
+from gobblin_assets.destinations.registry import DestinationRequest, open_loaded_destination
 from gobblin_assets.destinations.tables.database_address import variable_of
 from gobblin_assets.destinations.tables.marks import LoadedTable
-from gobblin_assets.destinations.tables.table_destination import TablesPlace
+from gobblin_assets.destinations.tables.tables_place import TablesPlace
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.state import RunId, SequenceId
@@ -53,7 +53,7 @@ class TableSinkWorld(SinkWorld):
     lake: TableSinkLake
 
     def open_destination(self, request: DestinationRequest) -> Destination:
-        return open_table_destination(request, TablesPlace(CONNECTION, {URN: TABLE}, MARKS_SCHEMA))
+        return open_loaded_destination(request, TablesPlace(CONNECTION, {URN: TABLE}, MARKS_SCHEMA))
 
     def operations(self) -> LogOperations:
         clock = SystemClock()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gobblin_assets.errors import GobblinError, RejectedError
+from gobblin_assets.kafka.connection import KafkaConnection
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.state import DatasetId, DatasetState, KeyId, KeyState
@@ -22,7 +23,6 @@ from gobblin_assets.sources.kafka.cluster import (
     TopicOffsets,
     TopicPartition,
 )
-from gobblin_assets.sources.kafka.connection import KafkaConnection
 from gobblin_assets.sources.kafka.kafka_spec import SizeEstimator
 from gobblin_assets.sources.kafka.planning import (
     TopicDecision,

@@ -23,6 +23,7 @@ from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.ingest.extractor import SparkExtractor
 from gobblin_assets.jobs.ingest.kind import IngestKind
 from gobblin_assets.jobs.ingest.stream_job import plan_stream_job
+from gobblin_assets.kafka.connection import KafkaConnection
 from gobblin_assets.model.clock import Clock, SystemClock
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
@@ -33,7 +34,6 @@ from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, Ru
 from gobblin_assets.run.runner import run_request, stream_request
 from gobblin_assets.run.streaming import WaitForStop
 from gobblin_assets.sources.kafka.confluent import ConfluentCluster
-from gobblin_assets.sources.kafka.connection import KafkaConnection
 from gobblin_assets.sources.kafka.kafka_spec import KafkaSourceSpec
 from gobblin_assets.sources.kafka.registry import SchemaRegistry
 from gobblin_assets.sources.kafka.source import KafkaSource

@@ -29,7 +29,7 @@ WITHOUT_DAGSTER = (
 )
 
 # Modules that only Spark sessions and migrations need.
-LATE = ("alembic", "dagster", "grpc", "pandas", "pyspark.sql.connect")
+LATE = ("alembic", "dagster", "grpc", "pandas", "pyiceberg", "pyspark.sql.connect")
 _IMPORTING = f"""
 import importlib, sys
 for name in {WITHOUT_DAGSTER!r}:

@@ -5,9 +5,9 @@ from typing import ClassVar
 from pydantic import Field
 
 from gobblin_assets.dagster.resources.connections import SourceConnectionResource
+from gobblin_assets.kafka.connection import TIMEOUT_S
 from gobblin_assets.sources.connection import SourceConnection
 from gobblin_assets.sources.kafka.cluster_connection import ClusterConnection
-from gobblin_assets.sources.kafka.connection import TIMEOUT_S
 
 
 class KafkaConnectionResource(SourceConnectionResource):

@@ -4,11 +4,7 @@ Texts are escaped only where a column has something to escape, and bytes become 
 over whole columns. Arrays and JSON are written value by value.
 """
 
-import base64
 import datetime as dt
-import json
-import math
-from decimal import Decimal
 from functools import partial
 from typing import Any, Final
 
@@ -17,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gobblin_assets.commit.arrow_arrays import make_array
+from gobblin_assets.destinations.plain_json import write_json
 from gobblin_assets.destinations.tables.column_types import is_array
 
 _TEXT: Final = pa.large_string()
@@ -52,7 +49,7 @@ def _write_column(values: pa.Array) -> pa.Array:
         # Sessions are in UTC. With its zone, Arrow takes twenty times as long to write an instant.
         return values.cast(pa.timestamp(kind.unit, tz="UTC")).cast(pa.timestamp(kind.unit)).cast(_TEXT)
     if pa.types.is_nested(kind):
-        write = _write_array if is_array(kind) else partial(_write_json, kind)
+        write = _write_array if is_array(kind) else partial(write_json, kind)
         written = [None if each is None else write(each) for each in values.to_pylist()]
         return _escape(make_array(written, pa.string()).cast(_TEXT))
     return values.cast(_TEXT)
@@ -92,33 +89,6 @@ def _write_element(value: object) -> str:
             return value.isoformat()
         case _:
             return str(value).translate(_QUOTED)
-
-
-def _write_json(kind: pa.DataType, value: object) -> str:
-    return json.dumps(_plain(value, kind), ensure_ascii=False, separators=(",", ":"))
-
-
-def _plain(value: Any, kind: pa.DataType) -> object:
-    """The value as JSON has it. What JSON's numbers can't hold exactly becomes a text."""
-    if value is None:
-        return None
-    if pa.types.is_struct(kind):
-        return {field.name: _plain(value[field.name], field.type) for field in kind}
-    if pa.types.is_map(kind):
-        return {str(_plain(key, kind.key_type)): _plain(each, kind.item_type) for key, each in value}
-    if pa.types.is_nested(kind):
-        return [_plain(each, kind.value_type) for each in value]
-    match value:
-        case bytes():
-            return base64.b64encode(value).decode()
-        case dt.datetime() | dt.date():
-            return value.isoformat()
-        case float() if math.isfinite(value):
-            return value
-        case Decimal() | float():
-            return str(value)
-        case _:
-            return value
 
 
 def _bytes_of(texts: pa.Array) -> bytes:

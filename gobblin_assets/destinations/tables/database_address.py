@@ -41,6 +41,10 @@ class DatabaseAddress:
     user: str | None
     password: str | None = field(repr=False)
 
+    def variable(self, part: str) -> str:
+        """The name of the variable that gives this part."""
+        return variable_of(self.name, part)
+
     def open_session(self) -> Session:
         """A session whose transactions are begun by ``transaction()``."""
         try:
@@ -54,7 +58,7 @@ class DatabaseAddress:
             session.close()
             raise RejectedError(
                 f"the database's encoding is {encoding}; expected UTF8",
-                field=variable_of(self.name, "URL"),
+                field=self.variable("URL"),
                 hint="Name a database whose encoding is UTF8.",
             )
         return session
@@ -70,15 +74,15 @@ class DatabaseAddress:
         if state.startswith("28") or "authentication failed" in lowered or "no password supplied" in lowered:
             return RejectedError(
                 f"the database refused the login: {said}",
-                field=variable_of(self.name, "PASSWORD"),
-                hint=f"Give {variable_of(self.name, 'USER')} and the password that belongs to it.",
+                field=self.variable("PASSWORD"),
+                hint=f"Give {self.variable('USER')} and the password that belongs to it.",
             )
         if state == "3D000":
-            return RejectedError(said, field=variable_of(self.name, "URL"), hint="Correct the database's name.")
+            return RejectedError(said, field=self.variable("URL"), hint="Correct the database's name.")
         if state == "42501":
             return RejectedError(
                 said,
-                field=variable_of(self.name, "USER"),
+                field=self.variable("USER"),
                 hint="Grant the user CREATE on the schemas of the tables and of the marks, and INSERT on the tables.",
             )
         if state.startswith(("22", "23", "42")):
@@ -94,7 +98,7 @@ class DatabaseAddress:
             # Not counted as a failed try: however long the database is away, nobody has to unblock anything.
             return OutcomeUnknownError(
                 f"the database of the connection {self.name!r} is out of reach, and only it knows what it has: {said}",
-                hint=f"Check {variable_of(self.name, 'URL')}, and that the server runs. It is asked again.",
+                hint=f"Check {self.variable('URL')}, and that the server runs. It is asked again.",
                 sqlstate=state,
             )
         return RetryableError(

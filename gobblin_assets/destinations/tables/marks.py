@@ -1,12 +1,12 @@
-"""The mark of a lane: what its destination knows of the lane's publications. Pure."""
+"""What a publication loads into a table of a database. Pure."""
 
 from dataclasses import dataclass
 from typing import Final
 
-from gobblin_assets.commit.steps import StepVerdict
+from gobblin_assets.destinations.lane_marks import MarkPlace
 
-RECENT_MAX: Final = 64
-"""A mark names so many of the lane's last publications. A log that was restored may ask for an older one."""
+MARKS: Final = "gobblin_lane"
+"""The table of marks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,59 +21,11 @@ class LoadedTable:
 
 
 @dataclass(frozen=True, slots=True)
-class MarkPlace:
-    """Where the mark of a lane is. ``schema``: that of the table of marks.
-
-    ``destination``: the identity of the job's staging root. No other log has it, and a log that was restored has it
-    again.
-    """
-
-    schema: str
-    destination: str
-    job: str
-    dataset: str
-    lane: int
-
-    def __str__(self) -> str:
-        return f"the mark of lane {self.lane} of {self.dataset} in {self.schema}.{MARKS}"
-
-
-MARKS: Final = "gobblin_lane"
-"""The table of marks."""
-
-
-@dataclass(frozen=True, slots=True)
 class TableBatch:
-    """What a publication loads. ``version``: the lane's, as the publication makes it. ``sequence_id``: as text."""
+    """The ``LoadBatch`` of a table. The place of its mark names a schema."""
 
     table: LoadedTable
     mark: MarkPlace
     version: int
     sequence_id: str
     row_count: int
-
-
-@dataclass(frozen=True, slots=True)
-class LaneMark:
-    """``version``: of the lane's last publication that was loaded. ``recent``: the last ones, the newest first.
-
-    ``given_up``: publications after it that must never be loaded.
-    """
-
-    version: int
-    recent: tuple[str, ...] = ()
-    given_up: tuple[str, ...] = ()
-
-
-def decide_load(mark: LaneMark | None, version: int, sequence_id: str) -> StepVerdict:
-    """Whether a publication is there, or may be loaded. The compare-and-set of a load asks the same, under a lock.
-
-    CONFLICT: it was given up, or the lane went on without it.
-    """
-    if mark is None:
-        return StepVerdict.DO
-    if sequence_id in mark.recent:
-        return StepVerdict.DONE
-    if sequence_id in mark.given_up or mark.version >= version:
-        return StepVerdict.CONFLICT
-    return StepVerdict.DO

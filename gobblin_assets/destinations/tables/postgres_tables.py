@@ -19,19 +19,12 @@ import pyarrow as pa
 from psycopg import sql
 
 from gobblin_assets.commit.steps import StepVerdict
+from gobblin_assets.destinations.lane_marks import RECENT_MAX, LaneMark, MarkPlace, decide_load, require_row_count
 from gobblin_assets.destinations.tables.column_types import NAME_BYTES_MAX, column_type, holds
 from gobblin_assets.destinations.tables.copy_text import write_copy_text
 from gobblin_assets.destinations.tables.database_address import DatabaseAddress, Session, read_address, variable_of
-from gobblin_assets.destinations.tables.marks import (
-    MARKS,
-    RECENT_MAX,
-    LaneMark,
-    LoadedTable,
-    MarkPlace,
-    TableBatch,
-    decide_load,
-)
-from gobblin_assets.errors import ConflictError, CorruptionError, OutcomeUnknownError, RejectedError, RetryableError
+from gobblin_assets.destinations.tables.marks import MARKS, LoadedTable, TableBatch
+from gobblin_assets.errors import ConflictError, OutcomeUnknownError, RejectedError, RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
 
 T = TypeVar("T")
@@ -136,7 +129,7 @@ class PostgresTables:
             return 0
         return int(row[0]) if row is not None else 0
 
-    def prepare_table(self, batch: TableBatch, columns: pa.Schema) -> None:
+    def prepare(self, batch: TableBatch, columns: pa.Schema) -> None:
         wanted = {name: column_type(kind) for name, kind in zip(columns.names, columns.types, strict=True)}
         _require_names(batch.table, wanted)
         found = self._ask(lambda session: _find_columns(session, batch.table))
@@ -161,12 +154,7 @@ class PostgresTables:
     def _load(self, batch: TableBatch, rows: Iterable[pa.RecordBatch]) -> None:
         with self._judging(), self._transaction() as session:
             count = _copy(session, batch.table, rows)
-            if count != batch.row_count:
-                raise CorruptionError(
-                    f"the staged files of sequence {batch.sequence_id} hold {count} rows, and {batch.row_count} "
-                    "were sealed",
-                    hint="Nothing was loaded. Put the files back and resume, or abandon.",
-                )
+            require_row_count(batch, count)
             reach(Failpoint.LOAD_COPIED)
             self._move_mark(session, batch)
             reach(Failpoint.LOAD_BEFORE_COMMIT)
@@ -229,7 +217,7 @@ def open_tables(name: str) -> Iterator[PostgresTables]:
 
 
 def _on(statement: LiteralString, place: MarkPlace) -> sql.Composed:
-    return sql.SQL(statement).format(marks=sql.Identifier(place.schema, MARKS))
+    return sql.SQL(statement).format(marks=sql.Identifier(place.marks, MARKS))
 
 
 def _name_lane(place: MarkPlace) -> dict[str, object]:
@@ -326,10 +314,10 @@ def _make_schema(session: Session, schema: str) -> None:
 def _make_mark(session: Session, batch: TableBatch) -> None:
     """The table of marks, and the lane's row, unless they exist."""
     place = batch.mark
-    if _find_columns(session, LoadedTable(place.schema, MARKS)) is None:
+    if _find_columns(session, LoadedTable(place.marks, MARKS)) is None:
         with session.transaction():
             session.execute(_MAKING)
-            _make_schema(session, place.schema)
+            _make_schema(session, place.marks)
             session.execute(_on(_MAKE_MARKS, place))
     session.execute(_on(_ADD_MARK, place), _name_batch(batch))
 

@@ -100,7 +100,7 @@ def open_run(
     """What a run of ``job`` needs. ``connection`` None: that of the environment."""
     if job.sink.into is not None:
         raise RejectedError(
-            f"rows of {job.job} go into tables, and only workers of its sink load them",
+            f"rows of {job.job} go into tables or topics, and only workers of its sink load them",
             field="sink.into",
             hint="Use `gobblin-assets sink run`, or put these datasets into a job without sink.into.",
         )

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from gobblin_assets.destinations.registry import DestinationRequest, open_destination, open_table_destination
+from gobblin_assets.destinations.registry import DestinationRequest, open_destination, open_loaded_destination
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.events.outbox import open_events
 from gobblin_assets.jobs.programs import FROM_ENVIRONMENT, RunResources
@@ -15,6 +15,7 @@ from gobblin_assets.jobs.sink.dataset_sink import DatasetSink
 from gobblin_assets.jobs.sink.event_directories import EventDirectories, find_need_of_times
 from gobblin_assets.jobs.sink.lane_files import LaneFormat
 from gobblin_assets.jobs.sink.roll_policy import RollPolicy
+from gobblin_assets.jobs.sink.sink_places import choose_rows_place
 from gobblin_assets.jobs.sink.sink_ports import SinkPorts, SinkSpark
 from gobblin_assets.jobs.sink.sink_rules import (
     check_sink_dataset,
@@ -24,7 +25,6 @@ from gobblin_assets.jobs.sink.sink_rules import (
     find_need_of_spark,
     is_one_stream,
 )
-from gobblin_assets.jobs.sink.sink_tables import choose_tables
 from gobblin_assets.jobs.sink.sink_worker import SinkWorker
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.file_formats import FileFormat
@@ -51,7 +51,7 @@ def read_sink_datasets(job: JobSpec, urns: Sequence[str] = ()) -> Mapping[Datase
     chosen = find_datasets(job.job, specs, urns) if urns else list(specs)
     for urn in chosen:
         check_sink_dataset(urn, specs[urn])
-    choose_tables(job, {urn: specs[urn] for urn in chosen})
+    choose_rows_place(job, {urn: specs[urn] for urn in chosen})
     return {urn: specs[urn] for urn in chosen}
 
 
@@ -155,8 +155,8 @@ def open_worker(
 def _open_destination(
     job: JobSpec, specs: Mapping[DatasetUrn, DatasetSpec], request: DestinationRequest
 ) -> Destination:
-    place = choose_tables(job, specs)
-    return open_destination(request) if place is None else open_table_destination(request, place)
+    place = choose_rows_place(job, specs)
+    return open_destination(request) if place is None else open_loaded_destination(request, place)
 
 
 _Opened = Callable[[DatasetId], DatasetSink]

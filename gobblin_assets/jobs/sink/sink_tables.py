@@ -1,40 +1,53 @@
-"""The tables of a sink whose rows go into a database. Checked before anything is written, and connected to nothing."""
+"""The tables of a sink whose rows go into tables. Checked before anything is written, and connected to nothing."""
 
 import re
 from collections.abc import Mapping
 from typing import Final
 
+from gobblin_assets.destinations.iceberg.catalog_address import read_catalog_address
+from gobblin_assets.destinations.iceberg.iceberg_place import IcebergPlace
 from gobblin_assets.destinations.tables.column_types import NAME_BYTES_MAX
 from gobblin_assets.destinations.tables.database_address import read_address
 from gobblin_assets.destinations.tables.marks import LoadedTable
-from gobblin_assets.destinations.tables.table_destination import TablesPlace
+from gobblin_assets.destinations.tables.tables_place import TablesPlace
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.file_formats import FileFormat
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
+from gobblin_assets.spec.sink_spec import IcebergSpec, TopicsSpec
 
 _UNUSUAL: Final = re.compile(r"[^A-Za-z0-9_]")
 
+_ICEBERG_NAME_BYTES_MAX: Final = 255
+"""A catalog in a database has no longer ones, and neither has a directory."""
 
-def choose_tables(job: JobSpec, specs: Mapping[DatasetUrn, DatasetSpec]) -> TablesPlace | None:
-    """The table of each dataset; None: the job publishes files. RejectedError names the field and the fix."""
+
+def choose_tables(job: JobSpec, specs: Mapping[DatasetUrn, DatasetSpec]) -> TablesPlace | IcebergPlace | None:
+    """The table of each dataset; None: rows go into no tables. RejectedError names the field and the fix."""
     into = job.sink.into
-    if into is None:
+    if into is None or isinstance(into, TopicsSpec):
         return None
-    if FileFormat(job.sink.format) is not FileFormat.PARQUET:
-        raise RejectedError(
-            f"rows for tables are staged with their types, found {job.sink.format}",
-            field="sink.format",
-            hint="Leave it out: staged files are Parquet.",
-        )
+    require_staged_types(job)
+    if isinstance(into, IcebergSpec):
+        read_catalog_address(into.connection)
+        named = _name_tables(specs, into.namespace, "namespace", _ICEBERG_NAME_BYTES_MAX)
+        return IcebergPlace(into.connection, named, into.namespace)
     read_address(into.connection)
+    named = _name_tables(specs, into.tables_schema, "tables_schema", NAME_BYTES_MAX)
+    return TablesPlace(into.connection, named, into.marks_schema)
+
+
+def _name_tables(
+    specs: Mapping[DatasetUrn, DatasetSpec], schema: str, option: str, bytes_max: int
+) -> Mapping[DatasetUrn, LoadedTable]:
+    """``option``: of the job file, which says ``schema``."""
     chosen: dict[LoadedTable, DatasetUrn] = {}
     for urn, spec in specs.items():
-        _refuse_directories(urn, spec)
-        table = LoadedTable(into.tables_schema, _UNUSUAL.sub("_", urn))
-        if len(table.table) > NAME_BYTES_MAX:
+        refuse_directories(urn, spec)
+        table = LoadedTable(schema, _UNUSUAL.sub("_", urn))
+        if len(table.table) > bytes_max:
             raise RejectedError(
-                f"the table of {urn} would be {table}, and names have at most {NAME_BYTES_MAX} bytes",
+                f"the table of {urn} would be {table}, and names have at most {bytes_max} bytes",
                 field=f"datasets[{urn}].urn",
                 hint="Give the dataset a shorter urn.",
             )
@@ -42,13 +55,24 @@ def choose_tables(job: JobSpec, specs: Mapping[DatasetUrn, DatasetSpec]) -> Tabl
             raise RejectedError(
                 f"{chosen[table]} and {urn} would both go into {table}",
                 field=f"datasets[{urn}].urn",
-                hint="Give one of them another urn, or put it into a job with another tables_schema.",
+                hint=f"Give one of them another urn, or put it into a job with another {option}.",
             )
         chosen[table] = urn
-    return TablesPlace(into.connection, {urn: table for table, urn in chosen.items()}, into.marks_schema)
+    return {urn: table for table, urn in chosen.items()}
 
 
-def _refuse_directories(urn: DatasetUrn, spec: DatasetSpec) -> None:
+def require_staged_types(job: JobSpec) -> None:
+    """RejectedError for a format of staged files in which rows lose their types."""
+    if FileFormat(job.sink.format) is not FileFormat.PARQUET:
+        raise RejectedError(
+            f"rows that are loaded are staged with their types, found {job.sink.format}",
+            field="sink.format",
+            hint="Leave it out: staged files are Parquet.",
+        )
+
+
+def refuse_directories(urn: DatasetUrn, spec: DatasetSpec) -> None:
+    """RejectedError for an option of files that rows elsewhere do not have."""
     writer = spec.writer
     asked = {
         "partition_by": writer.partition_by,
@@ -58,7 +82,7 @@ def _refuse_directories(urn: DatasetUrn, spec: DatasetSpec) -> None:
     for name, value in asked.items():
         if value:
             raise RejectedError(
-                "a table has no directories",
+                "tables and topics have no directories",
                 field=f"datasets[{urn}].writer.{name}",
-                hint="Leave it out, and have a column or a partition of the table instead.",
+                hint="Leave it out, and have a column instead.",
             )

@@ -7,12 +7,12 @@ from typing import ClassVar, cast
 from pydantic import Field
 
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.kafka.connection import TIMEOUT_S, KafkaConnection, SaslMechanism, SecurityProtocol
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.sources.connection import LogConnection
 from gobblin_assets.sources.discovery import discovery_of
 from gobblin_assets.sources.epoch_source import EpochSource, SpanSource
 from gobblin_assets.sources.kafka.confluent import ConfluentCluster
-from gobblin_assets.sources.kafka.connection import TIMEOUT_S, KafkaConnection, SaslMechanism, SecurityProtocol
 from gobblin_assets.sources.kafka.kafka_spec import Decoder, KafkaSourceSpec, topic_options
 from gobblin_assets.sources.kafka.registry import RegistryConnection, SchemaRegistry
 from gobblin_assets.sources.kafka.source import KafkaSource

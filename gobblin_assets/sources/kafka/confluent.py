@@ -26,6 +26,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the vendor 
 from confluent_kafka.admin import TopicDescription as ClientTopic  # type: ignore[attr-defined]  # the same
 
 from gobblin_assets.errors import GobblinError, RetryableError
+from gobblin_assets.kafka.connection import KafkaConnection
+from gobblin_assets.kafka.failures import ClientFailure, explain_partition, judge_client, judge_topic
 from gobblin_assets.sources.kafka.cluster import (
     Isolation,
     PartitionOffsets,
@@ -33,8 +35,6 @@ from gobblin_assets.sources.kafka.cluster import (
     TopicOffsets,
     TopicPartition,
 )
-from gobblin_assets.sources.kafka.connection import KafkaConnection
-from gobblin_assets.sources.kafka.failures import ClientFailure, explain_partition, judge_client, judge_topic
 
 POLL_S: Final = 0.1
 GRACE_S: Final = 5.0

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gobblin_assets.errors import RejectedError, RetryableError
+from gobblin_assets.kafka.connection import KafkaConnection
 from gobblin_assets.model.clock import Clock, SystemClock
 from gobblin_assets.sources.kafka.cluster import Isolation, TopicPartition
-from gobblin_assets.sources.kafka.connection import KafkaConnection
 from gobblin_assets.sources.kafka.epoch_alignment import EpochAlignment, Reached
 from gobblin_assets.sources.kafka.epoch_markers import (
     EPOCH_HEADER,

@@ -17,10 +17,10 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
+from gobblin_assets.kafka.connection import KafkaConnection
+from gobblin_assets.kafka.failures import GONE, PASSING, ClientFailure, judge_client
 from gobblin_assets.sources.kafka.cluster import Isolation, TopicOffsets, TopicPartition
 from gobblin_assets.sources.kafka.confluent import ConfluentCluster
-from gobblin_assets.sources.kafka.connection import KafkaConnection
-from gobblin_assets.sources.kafka.failures import GONE, PASSING, ClientFailure, judge_client
 from gobblin_assets.sources.kafka.reading import POLL_TIMEOUT_MS
 
 ANSWER_S_MAX: Final = 5.0

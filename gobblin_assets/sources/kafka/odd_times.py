@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as t
 
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.kafka.connection import KafkaConnection
 from gobblin_assets.sources.kafka.cluster import Isolation, TopicPartition
-from gobblin_assets.sources.kafka.connection import KafkaConnection
 from gobblin_assets.sources.kafka.consumer import BYTES_MAX, TooManyBytesError, find_beyond_time, read_ranges
 from gobblin_assets.sources.kafka.decoding import KAFKA_SCHEMA
 from gobblin_assets.sources.kafka.reading import Ranges, plan_options

@@ -4,8 +4,8 @@ import re
 from typing import Final
 
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
+from gobblin_assets.kafka.connection import KafkaConnection
 from gobblin_assets.model.urn import DatasetUrn
-from gobblin_assets.sources.kafka.connection import KafkaConnection
 from gobblin_assets.spark.errors import family_of_spark
 
 _CAUSE: Final = re.compile(r"^(?:Caused by: |: )?[\w.$]+(?:Exception|Error): .*$", re.MULTILINE)

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from gobblin_assets.errors import CorruptionError
+from gobblin_assets.kafka.connection import KafkaConnection
 from gobblin_assets.model.work_unit import WorkUnit
 from gobblin_assets.sources.kafka.cluster import TopicPartition
-from gobblin_assets.sources.kafka.connection import KafkaConnection
 from gobblin_assets.sources.kafka.keys import parse_key
 
 RECORDS_PER_SPARK_TASK: Final = 1_000_000

@@ -8,6 +8,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from gobblin_assets.errors import CorruptionError, GobblinError
+from gobblin_assets.kafka.connection import KafkaConnection
 from gobblin_assets.model.clock import Clock, SystemClock
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import AssetPartition
@@ -15,7 +16,6 @@ from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.run.job_kind import Sharing, UnitPlan
 from gobblin_assets.sources.discovery import Discovery, find_changes
 from gobblin_assets.sources.kafka.cluster import Cluster, TopicOffsets, TopicPartition
-from gobblin_assets.sources.kafka.connection import KafkaConnection
 from gobblin_assets.sources.kafka.decoding import decoded_columns
 from gobblin_assets.sources.kafka.kafka_spec import KafkaSourceSpec, SizeEstimator, topic_options
 from gobblin_assets.sources.kafka.odd_times import RecordReader

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from gobblin_assets.errors import CorruptionError
+from gobblin_assets.kafka.connection import KafkaConnection
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import WHOLE
 from gobblin_assets.model.state import DatasetState
@@ -10,7 +11,6 @@ from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.sources.epoch_source import LogStart, RowDecoder
 from gobblin_assets.sources.kafka.arrow_decoding import ArrowDecoder
 from gobblin_assets.sources.kafka.cluster import Cluster
-from gobblin_assets.sources.kafka.connection import KafkaConnection
 from gobblin_assets.sources.kafka.epoch_log import KafkaEpochLog, TimeBarriers
 from gobblin_assets.sources.kafka.epoch_markers import MarkerBarriers
 from gobblin_assets.sources.kafka.kafka_spec import KafkaSourceSpec, topic_options

@@ -7,12 +7,12 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from gobblin_assets.errors import CorruptionError
+from gobblin_assets.kafka.connection import KafkaConnection
 from gobblin_assets.model.state import DatasetState
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.model.work_unit import WorkUnit
 from gobblin_assets.sources.epoch_source import SpanPlan
 from gobblin_assets.sources.kafka.arrow_decoding import find_need_of_decoding
-from gobblin_assets.sources.kafka.connection import KafkaConnection
 from gobblin_assets.sources.kafka.decoding import decoded_columns
 from gobblin_assets.sources.kafka.kafka_spec import Decoder, DecoderSpec, KafkaSourceSpec, topic_options
 from gobblin_assets.sources.kafka.keys import parse_key

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
-from gobblin_assets.sources.kafka.connection import KafkaConnection
+from gobblin_assets.kafka.connection import KafkaConnection
 
 _CHARACTERS_MAX: Final = 400
 _REASONS_MAX: Final = 3
@@ -50,6 +50,11 @@ class ClientFailure:
     def is_final(self) -> bool:
         """Waiting longer would not help, though the client goes on trying."""
         return self.name in _LOGIN or (self.name == "_SSL" and _CERTIFICATE_REFUSED in self.text)
+
+    @property
+    def is_silence(self) -> bool:
+        """Whether no broker answered, as far as the client knows."""
+        return self.name in _SILENCE
 
 
 def judge_client(

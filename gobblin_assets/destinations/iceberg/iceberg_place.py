@@ -1,0 +1,60 @@
+"""The tables of Iceberg into which the rows of a job's datasets go. What opens them is imported when it is needed."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from importlib import import_module
+from typing import Any
+
+from gobblin_assets.commit.steps import CommitStep
+from gobblin_assets.destinations.lane_marks import MarkPlace
+from gobblin_assets.destinations.tables.marks import LoadedTable, TableBatch
+from gobblin_assets.model.files import DataFile
+from gobblin_assets.model.urn import DatasetUrn
+from gobblin_assets.run.destination import Target
+
+
+@dataclass(frozen=True, slots=True)
+class IcebergPlace:
+    """``connection``: the name of the catalog's. ``tables``: the table of each dataset, in the namespace ``marks``.
+
+    The mark of a lane is a property of its dataset's table.
+    """
+
+    connection: str
+    tables: Mapping[DatasetUrn, LoadedTable]
+    marks: str
+
+    def require(self) -> None:
+        with self._open() as tables:
+            tables.require(self.tables.values())
+
+    def uri_of(self, urn: DatasetUrn) -> str:
+        return f"iceberg:{self.connection}/{self.tables[urn]}"
+
+    def make_step(self, urn: DatasetUrn, mark: MarkPlace, target: Target, files: Sequence[DataFile]) -> CommitStep:
+        row_count = sum(file.row_count for file in files)
+        batch = TableBatch(self.tables[urn], self._place(urn, mark), target.version, str(target.sequence_id), row_count)
+        make: Callable[..., CommitStep] = _import("append_step").AppendToTable
+        return make(self.connection, batch, tuple(files))
+
+    def count_loaded(self, marks: Mapping[DatasetUrn, MarkPlace]) -> Mapping[DatasetUrn, int]:
+        with self._open() as tables:
+            return {urn: tables.count_loaded(self._place(urn, mark)) for urn, mark in marks.items()}
+
+    def count_rows(self, urn: DatasetUrn) -> int | None:
+        with self._open() as tables:
+            found: int = tables.count_rows(self.tables[urn])
+            return found
+
+    def _place(self, urn: DatasetUrn, mark: MarkPlace) -> MarkPlace:
+        return replace(mark, marks=str(self.tables[urn]))
+
+    def _open(self) -> AbstractContextManager[Any]:
+        opened: AbstractContextManager[Any] = _import("iceberg_tables").open_iceberg_tables(self.connection)
+        return opened
+
+
+def _import(name: str) -> Any:
+    """A module of this package that imports pyiceberg, which takes half a second."""
+    return import_module(f"{__package__}.{name}")

@@ -1,0 +1,38 @@
+"""Values of rows as JSON for destinations. What JSON's numbers can't hold exactly becomes a text."""
+
+import base64
+import datetime as dt
+import json
+import math
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+
+def write_json(kind: pa.DataType, value: object) -> str:
+    """A value of the type, as Arrow gives it to Python."""
+    return json.dumps(_plain(value, kind), ensure_ascii=False, separators=(",", ":"))
+
+
+def _plain(value: Any, kind: pa.DataType) -> object:
+    """The value as JSON has it. What JSON's numbers can't hold exactly becomes a text."""
+    if value is None:
+        return None
+    if pa.types.is_struct(kind):
+        return {field.name: _plain(value[field.name], field.type) for field in kind}
+    if pa.types.is_map(kind):
+        return {str(_plain(key, kind.key_type)): _plain(each, kind.item_type) for key, each in value}
+    if pa.types.is_nested(kind):
+        return [_plain(each, kind.value_type) for each in value]
+    match value:
+        case bytes():
+            return base64.b64encode(value).decode()
+        case dt.datetime() | dt.date():
+            return value.isoformat()
+        case float() if math.isfinite(value):
+            return value
+        case Decimal() | float():
+            return str(value)
+        case _:
+            return value

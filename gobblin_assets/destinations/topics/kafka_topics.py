@@ -1,0 +1,243 @@
+"""Topics of Kafka that are loaded by transactions, each with the mark of its lane.
+
+A load begins with ``init_transactions``: from then on nobody else commits under the lane's id, and what others had
+begun is ended. Only then the mark is looked at. The records and the lane's new mark are one transaction. A producer
+that was initialized, and what it has seen of the mark, are kept for the lane's next publication.
+"""
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+import pyarrow as pa
+
+from gobblin_assets.commit.steps import StepVerdict
+from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace, decide_load
+from gobblin_assets.destinations.topics.json_rows import require_columns, write_keys, write_objects
+from gobblin_assets.destinations.topics.lane_producer import RECORD_BYTES_MIN, LaneProducer, choose_timeout_s
+from gobblin_assets.destinations.topics.mark_reader import MarkReader
+from gobblin_assets.destinations.topics.mark_records import NO_MARK, TopicMark, encode_key, encode_mark
+from gobblin_assets.destinations.topics.shared_clients import CLIENTS, make_client_key
+from gobblin_assets.destinations.topics.topic_admin import TopicAdmin
+from gobblin_assets.destinations.topics.topic_batches import LoadedTopic, TopicBatch
+from gobblin_assets.errors import ConflictError, CorruptionError, OutcomeUnknownError
+from gobblin_assets.failpoints import Failpoint, reach
+from gobblin_assets.kafka.addresses import read_cluster
+from gobblin_assets.kafka.connection import KafkaConnection
+
+GLANCE_S: Final = 1.0
+"""Of a look that decides nothing: what is open after so long counts as not there."""
+
+LOOK_S: Final = 45.0
+"""Of a look that decides: a transaction is ended by the brokers before that."""
+
+
+@dataclass(slots=True)
+class PreparedTopics:
+    """Topics that were looked at, each with the topic of marks. ``record_bytes``: how much a record may have there."""
+
+    record_bytes: dict[tuple[LoadedTopic, str], int] = field(default_factory=dict)
+
+    def close(self) -> None:
+        self.record_bytes.clear()
+
+
+@dataclass(slots=True)
+class KafkaTopics:
+    """``MarkedTopics`` of one cluster. One thread at a time uses it; it connects when it is first needed."""
+
+    connection: KafkaConnection
+    _readers: dict[str, MarkReader] = field(default_factory=dict, init=False)
+    _seen: dict[MarkPlace, TopicMark] = field(default_factory=dict, init=False)
+    _prepared: PreparedTopics = field(init=False)
+
+    def __post_init__(self) -> None:
+        key = make_client_key(self.connection, PreparedTopics, "")
+        self._prepared = CLIENTS.take(key, PreparedTopics) or PreparedTopics()
+
+    def close(self) -> None:
+        for topic, reader in self._readers.items():
+            CLIENTS.give_back(make_client_key(self.connection, MarkReader, topic), reader)
+        self._readers.clear()
+        CLIENTS.give_back(make_client_key(self.connection, PreparedTopics, ""), self._prepared)
+
+    def require(self, topics: Iterable[LoadedTopic], marks: str) -> None:
+        """Connect, and raise if the cluster or one of the topics can't be loaded."""
+        TopicAdmin(self.connection).require(topics, marks)
+
+    def find_mark(self, place: MarkPlace) -> LaneMark | None:
+        # What this process has just committed may not be visible yet, and nothing takes it back.
+        found = self._seen.get(place) or self._read(place, GLANCE_S)[0]
+        return None if found is None else found.mark
+
+    def count_loaded(self, place: MarkPlace) -> int:
+        """The rows that all lanes of the dataset have loaded, whichever lane ``place`` is of."""
+        _mark, is_all = self._read(place, LOOK_S)
+        if not is_all:
+            raise _hidden(place)
+        return self._readers[place.marks].count_loaded(place)
+
+    def prepare(self, batch: TopicBatch, columns: pa.Schema) -> None:
+        require_columns(columns, batch.topic.key)
+        asked = (batch.topic, batch.mark.marks)
+        if asked not in self._prepared.record_bytes:
+            admin = TopicAdmin(self.connection)
+            admin.prepare_marks(batch.mark.marks, batch.topic.replication_factor)
+            self._prepared.record_bytes[asked] = admin.prepare(batch.topic)
+
+    def load(self, batch: TopicBatch, rows: Iterable[pa.RecordBatch]) -> None:
+        with self._lane(batch) as producer:
+            verdict = decide_load(_known(producer).mark, batch.version, batch.sequence_id)
+            if verdict is StepVerdict.DO:
+                self._load(producer, batch, rows)
+            elif verdict is not StepVerdict.DONE:
+                raise ConflictError(f"{batch.mark} refuses sequence {batch.sequence_id}")
+
+    def _load(self, producer: LaneProducer, batch: TopicBatch, rows: Iterable[pa.RecordBatch]) -> None:
+        producer.begin()
+        count = 0
+        for values, keys in _write_ahead(rows, batch.topic.key):
+            producer.send(batch.topic.name, values, keys)
+            count += len(values)
+        if count != batch.row_count:
+            raise CorruptionError(
+                f"the staged files of sequence {batch.sequence_id} hold {count} rows, and {batch.row_count} were "
+                "sealed",
+                hint="Nothing was loaded. Put the files back and resume, or abandon.",
+            )
+        producer.flush()
+        reach(Failpoint.LOAD_COPIED)
+        self._commit(producer, batch, _known(producer).with_loaded(batch), Failpoint.LOAD_BEFORE_COMMIT)
+        reach(Failpoint.LOAD_COMMITTED)
+
+    def give_up(self, batch: TopicBatch) -> bool:
+        TopicAdmin(self.connection).prepare_marks(batch.mark.marks, batch.topic.replication_factor)
+        with self._lane(batch) as producer:
+            known = _known(producer)
+            verdict = decide_load(known.mark, batch.version, batch.sequence_id)
+            if verdict is StepVerdict.DO:
+                producer.begin()
+                self._commit(producer, batch, known.with_given_up(batch), Failpoint.GIVE_UP_BEFORE_COMMIT)
+        return verdict is not StepVerdict.DONE
+
+    def _commit(self, producer: LaneProducer, batch: TopicBatch, mark: TopicMark, before: Failpoint) -> None:
+        """The mark comes last: as long as it is there and not committed, it hides the marks behind it."""
+        producer.send(batch.mark.marks, [encode_mark(mark)], [encode_key(batch.mark)])
+        producer.flush()
+        reach(before)
+        producer.commit()
+        producer.known = mark
+
+    @contextmanager
+    def _lane(self, batch: TopicBatch) -> Iterator[LaneProducer]:
+        """The lane's producer, which nobody else has, and which knows the mark. It is kept unless something fails."""
+        producer = self._take(batch) or self._fence(batch)
+        try:
+            if producer.known is None:
+                producer.known = self._look(batch.mark)
+            yield producer
+        except ConnectionError as error:
+            self._drop(producer)
+            raise OutcomeUnknownError(f"no answer to a load into {batch.topic}: {error}") from None
+        except Exception:
+            self._drop(producer)
+            raise
+        self._seen[batch.mark] = _known(producer)
+        CLIENTS.give_back(make_client_key(self.connection, LaneProducer, batch.transactional_id), producer)
+
+    def _drop(self, producer: LaneProducer) -> None:
+        producer.close()
+        # Somebody may have changed the topics.
+        self._prepared.record_bytes.clear()
+
+    def _take(self, batch: TopicBatch) -> LaneProducer | None:
+        """The producer of the lane's last publication, if it is of use and nobody has written a mark since."""
+        kept = CLIENTS.take(make_client_key(self.connection, LaneProducer, batch.transactional_id), LaneProducer)
+        if kept is None:
+            return None
+        found, _is_all = self._read(batch.mark, GLANCE_S)
+        is_replaced = kept.known is None or (found is not None and found.is_newer(kept.known))
+        if is_replaced or kept.timeout_s < _timeout_of(batch) or kept.record_bytes_max < self._record_bytes_max(batch):
+            kept.close()
+            return None
+        return kept
+
+    def _fence(self, batch: TopicBatch) -> LaneProducer:
+        return LaneProducer(
+            self.connection, batch.transactional_id, _timeout_of(batch), self._record_bytes_max(batch)
+        ).open()
+
+    def _look(self, place: MarkPlace) -> TopicMark:
+        found, is_all = self._read(place, LOOK_S)
+        if not is_all:
+            raise _hidden(place)
+        return found or NO_MARK
+
+    def _read(self, place: MarkPlace, wait_s: float) -> tuple[TopicMark | None, bool]:
+        """The lane's mark, and whether all is read that was written before."""
+        topic = place.marks
+        if topic not in self._readers:
+            kept = CLIENTS.take(make_client_key(self.connection, MarkReader, topic), MarkReader)
+            self._readers[topic] = kept or self._open_reader(topic)
+        reader = self._readers[topic]
+        try:
+            is_all = reader.read(wait_s)
+        except Exception:
+            del self._readers[topic]
+            reader.close()
+            raise
+        return reader.find(place), is_all
+
+    def _open_reader(self, topic: str) -> MarkReader:
+        return MarkReader(self.connection, topic)
+
+    def _record_bytes_max(self, batch: TopicBatch) -> int:
+        return max(RECORD_BYTES_MIN, self._prepared.record_bytes.get((batch.topic, batch.mark.marks), 0))
+
+
+def _known(producer: LaneProducer) -> TopicMark:
+    if producer.known is None:
+        raise AssertionError("the mark is looked at before anything else")
+    return producer.known
+
+
+def _timeout_of(batch: TopicBatch) -> int:
+    return choose_timeout_s(batch.row_count, batch.byte_count)
+
+
+def _hidden(place: MarkPlace) -> OutcomeUnknownError:
+    return OutcomeUnknownError(
+        f"{place} can't be read: a transaction has been open for {LOOK_S:.0f} s in front of it",
+        hint="The brokers end it after a while. It is asked again.",
+    )
+
+
+@contextmanager
+def open_topics(name: str) -> Iterator[KafkaTopics]:
+    """The topics of the cluster of a connection, by its name."""
+    topics = KafkaTopics(read_cluster(name))
+    try:
+        yield topics
+    finally:
+        topics.close()
+
+
+_Records = tuple[list[bytes], list[bytes | None] | None]
+"""Values, and their keys; None: they have none."""
+
+
+def _write_ahead(rows: Iterable[pa.RecordBatch], key: tuple[str, ...]) -> Iterator[_Records]:
+    """The next rows are read and written as records while the client takes those before them."""
+    batches = iter(rows)
+
+    def write_next() -> _Records | None:
+        batch = next(batches, None)
+        return None if batch is None else (write_objects(batch), write_keys(batch, key) if key else None)
+
+    with ThreadPoolExecutor(1, thread_name_prefix="records") as pool:
+        waiting = pool.submit(write_next)
+        while (found := waiting.result()) is not None:
+            waiting = pool.submit(write_next)
+            yield found

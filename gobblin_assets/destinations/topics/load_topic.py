@@ -1,0 +1,61 @@
+"""Steps that load staged files into a topic. Without the client, so that planning does not import it."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from gobblin_assets.commit.step_world import StepWorld
+from gobblin_assets.destinations.lane_marks import MarkPlace
+from gobblin_assets.destinations.load_rows import LoadRows, MarkedRows, read_files, write_load
+from gobblin_assets.destinations.topics.topic_batches import LoadedTopic, TopicBatch
+
+LOAD_TOPIC: Final = "load_topic"
+
+
+class MarkedTopics(MarkedRows[TopicBatch], Protocol):
+    """The topics of a cluster that keeps a mark of each lane in one of them."""
+
+    def require(self, topics: Iterable[LoadedTopic], marks: str) -> None:
+        """Raise if the cluster, or one of the topics that exist, can't be loaded."""
+        ...
+
+    def count_loaded(self, place: MarkPlace) -> int:
+        """The rows that all lanes of the dataset have loaded, whichever lane ``place`` is of."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LoadTopic(LoadRows[TopicBatch]):
+    """Load the rows of staged files into a topic."""
+
+    @property
+    def kind(self) -> str:
+        return LOAD_TOPIC
+
+    @property
+    def place(self) -> str:
+        return f"the topic {self.batch.topic}"
+
+    def open_marked(self, world: StepWorld) -> MarkedTopics:
+        return world.get(MarkedTopics, self.connection)
+
+
+def write_topic_load(step: LoadTopic) -> Mapping[str, object]:
+    """The step as plain values."""
+    topic = step.batch.topic
+    return {**write_load(step), "topic": [topic.name, list(topic.key), topic.partitions, topic.replication_factor]}
+
+
+def read_topic_load(stored: Mapping[str, Any]) -> LoadTopic:
+    """The step that ``write_topic_load`` stored."""
+    files = read_files(stored)
+    name, key, *numbers = stored["topic"]
+    batch = TopicBatch(
+        LoadedTopic(name, tuple(key), *numbers),
+        MarkPlace(*stored["mark"]),
+        stored["version"],
+        stored["sequence"],
+        sum(each.row_count for each in files),
+        sum(each.identity.size_bytes for each in files),
+    )
+    return LoadTopic(stored["connection"], batch, files)
