@@ -124,7 +124,7 @@ class KafkaTopics:
 
     def _commit(self, producer: LaneProducer, batch: TopicBatch, mark: TopicMark, before: Failpoint) -> None:
         """The mark comes last: as long as it is there and not committed, it hides the marks behind it."""
-        producer.send(batch.mark.marks, [encode_mark(mark)], [encode_key(batch.mark)])
+        producer.send_mark(batch.mark.marks, encode_key(batch.mark), encode_mark(mark))
         producer.flush()
         reach(before)
         producer.commit()
