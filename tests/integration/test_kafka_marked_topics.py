@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from demo.kafka.broker import KafkaBroker
 from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace
 from gobblin_assets.destinations.topics import kafka_topics
 from gobblin_assets.destinations.topics.kafka_topics import KafkaTopics
-from gobblin_assets.destinations.topics.lane_producer import choose_timeout_s
+from gobblin_assets.destinations.topics.lane_producer import LaneProducer, choose_timeout_s
 from gobblin_assets.destinations.topics.topic_batches import LoadedTopic, TopicBatch
 from gobblin_assets.errors import ConflictError, CorruptionError, FencedError, OutcomeUnknownError, RejectedError
 from gobblin_assets.kafka.addresses import read_cluster
@@ -81,6 +82,33 @@ def test_a_producer_that_was_replaced_commits_nothing_and_its_successor_does(
     assert len(read_all(kafka_broker.bootstrap, names[0])) == 6
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_commit_without_an_answer_is_looked_up(
+    topics: KafkaTopics,
+    kafka_broker: KafkaBroker,
+    names: tuple[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    is_there: bool,
+) -> None:
+    """Whether or not the brokers have carried it out."""
+    commit = LaneProducer._commit
+
+    def lose(producer: LaneProducer, left_s: float) -> None:
+        if is_there:
+            commit(producer, left_s)
+        raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+    batch = batch_of(names)
+    monkeypatch.setattr(LaneProducer, "_commit", lose)
+    with pytest.raises(OutcomeUnknownError):
+        load(topics, batch)
+    monkeypatch.undo()
+
+    load(topics, batch)
+
+    assert len(read_all(kafka_broker.bootstrap, names[0])) == 3
+
+
 def test_staged_files_with_other_rows_than_were_sealed_leave_nothing(
     topics: KafkaTopics, kafka_broker: KafkaBroker, names: tuple[str, str]
 ) -> None:
@@ -107,6 +135,29 @@ def test_marks_behind_an_open_transaction_of_another_lane_are_waited_for(
     monkeypatch.undo()
     load(topics, batch)
     assert topics.count_loaded(batch.mark) == 3
+
+
+def test_a_mark_that_is_hidden_is_not_taken_for_none_where_files_are_gone(
+    topics: KafkaTopics, kafka_broker: KafkaBroker, names: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lane's producer goes on while another lane has a transaction open, and nobody sees its mark yet."""
+    load(topics, batch_of(names))
+    second = batch_of(names, 2)
+    with open_transaction(kafka_broker.bootstrap) as other:
+        other.produce(names[1], [Record(b"{}", b"of another lane")])
+        load(topics, second)
+        topics.close()
+        looking = KafkaTopics(topics.connection)
+        monkeypatch.setattr(kafka_topics, "LOOK_S", 0.3)
+        with pytest.raises(OutcomeUnknownError, match="a transaction has been open"):
+            looking.find_settled_mark(second.mark)
+        other.commit()
+
+    monkeypatch.undo()
+    found = looking.find_settled_mark(second.mark)
+    assert found is not None
+    assert found.recent[0] == second.sequence_id
+    looking.close()
 
 
 @pytest.mark.parametrize("size", [1_200_000, 900_000])
