@@ -72,11 +72,12 @@ class KafkaTopics:
         found = self._seen.get(place) or self._read(place, GLANCE_S)[0]
         return None if found is None else found.mark
 
+    def find_settled_mark(self, place: MarkPlace) -> LaneMark | None:
+        return self._look(place).mark
+
     def count_loaded(self, place: MarkPlace) -> int:
         """The rows that all lanes of the dataset have loaded, whichever lane ``place`` is of."""
-        _mark, is_all = self._read(place, LOOK_S)
-        if not is_all:
-            raise _hidden(place)
+        self._look(place)
         return self._readers[place.marks].count_loaded(place)
 
     def prepare(self, batch: TopicBatch, columns: pa.Schema) -> None:
@@ -124,7 +125,7 @@ class KafkaTopics:
 
     def _commit(self, producer: LaneProducer, batch: TopicBatch, mark: TopicMark, before: Failpoint) -> None:
         """The mark comes last: as long as it is there and not committed, it hides the marks behind it."""
-        producer.send(batch.mark.marks, [encode_mark(mark)], [encode_key(batch.mark)])
+        producer.send_mark(batch.mark.marks, encode_key(batch.mark), encode_mark(mark))
         producer.flush()
         reach(before)
         producer.commit()

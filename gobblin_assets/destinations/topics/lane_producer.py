@@ -5,7 +5,7 @@ under the lane's id, and a producer that somebody else has replaced is refused.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import repeat
@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from gobblin_assets.destinations.topics.mark_records import TopicMark
+from gobblin_assets.destinations.topics.mark_records import PARTITION, TopicMark
 from gobblin_assets.destinations.topics.write_failures import QUIET, as_failure, judge_write
 from gobblin_assets.errors import FencedError, GobblinError, OutcomeUnknownError
 from gobblin_assets.kafka.connection import KafkaConnection
@@ -33,6 +33,8 @@ _ABORT_S: Final = 5.0
 _CALL_S: Final = 2.0
 _POLL_S: Final = 0.05
 _WRITE: Final = "write records"
+_ANY: Final = -1
+_NO_STATE: Final = "_STATE"
 _SEEN_MAX: Final = 50
 
 
@@ -89,27 +91,34 @@ class LaneProducer:
 
     def send(self, topic: str, values: Sequence[bytes], keys: Sequence[bytes | None] | None = None) -> None:
         """Hand records over. What the brokers refuse is raised by ``commit``."""
+        self._send(topic, values, repeat(None) if keys is None else keys, _ANY)
+
+    def send_mark(self, topic: str, key: bytes, value: bytes) -> None:
+        """Hand over the lane's mark, to the partition in which marks are sought, however many others there are."""
+        self._send(topic, [value], [key], PARTITION)
+
+    def _send(self, topic: str, values: Sequence[bytes], keys: Iterable[bytes | None], partition: int) -> None:
         produce = self._client.produce
         self._serve(0)
-        for value, key in zip(values, repeat(None) if keys is None else keys):  # noqa: B905  one of them has no end
+        for value, key in zip(values, keys):  # noqa: B905  one of them may have no end
             try:
-                produce(topic, value, key)
+                produce(topic, value, key, partition)
             except BufferError:
-                self._send_slowly(topic, key, value)
+                self._send_slowly(topic, key, value, partition)
             except KafkaException as error:
-                raise self._explain(error.args[0], topic, key, value) from None
+                raise self._explain(self._find_cause(error.args[0]), topic, key, value) from None
 
-    def _send_slowly(self, topic: str, key: bytes | None, value: bytes) -> None:
+    def _send_slowly(self, topic: str, key: bytes | None, value: bytes, partition: int) -> None:
         """The queue is full: wait for the brokers."""
         deadline = time.monotonic() + self.timeout_s
         while time.monotonic() < deadline:
             self._serve(_POLL_S)
             try:
-                self._client.produce(topic, value, key)
+                self._client.produce(topic, value, key, partition)
             except BufferError:
                 continue
             except KafkaException as error:
-                raise self._explain(error.args[0], topic, key, value) from None
+                raise self._explain(self._find_cause(error.args[0]), topic, key, value) from None
             return
         raise self._judge_failure(ClientFailure("_TIMED_OUT", "the brokers take no more records"), _WRITE)
 
@@ -182,8 +191,21 @@ class LaneProducer:
     def _judge_failure(self, failure: ClientFailure, action: str) -> GobblinError:
         return judge_write(failure, self.connection, action=action, seen=self._seen)
 
+    def _find_cause(self, error: KafkaError) -> KafkaError:
+        """Why the transaction takes no more records. The client says it only to who begins another one."""
+        if error.name() != _NO_STATE:
+            return error
+        try:
+            self._client.begin_transaction()
+        except KafkaException as cause:
+            found: KafkaError = cause.args[0]
+            return found
+        return error
+
     def _explain(self, error: KafkaError, topic: str, key: bytes | None, value: bytes) -> GobblinError:
         size = len(value) + len(key or b"")
+        if error.txn_requires_abort():  # of an earlier record
+            return self._judge_failure(ClientFailure(error.name(), f"{topic}: {error.str()}"), _WRITE)
         said = f"{error.str()}: a record of {size:,} bytes for {topic}, which takes {self.record_bytes_max:,}"
         return self._judge_failure(ClientFailure(error.name(), said), _WRITE)
 

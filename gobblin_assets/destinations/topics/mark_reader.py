@@ -1,4 +1,4 @@
-"""The marks in their topic, which has one partition: read from its beginning once, and then what came behind.
+"""The marks in one partition of their topic: read from its beginning once, and then what came behind.
 
 Only committed marks count. An open transaction of any lane hides what lies behind its first mark, so that the reader
 waits until it has seen all that was written when it was asked.
@@ -12,13 +12,12 @@ from typing import Any, Final
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
 from gobblin_assets.destinations.lane_marks import MarkPlace
-from gobblin_assets.destinations.topics.mark_records import TopicMark, decode_mark, encode_key, is_of_dataset
+from gobblin_assets.destinations.topics.mark_records import PARTITION, TopicMark, decode_mark, encode_key, is_of_dataset
 from gobblin_assets.destinations.topics.write_failures import as_failure, judge_write
-from gobblin_assets.errors import GobblinError, OutcomeUnknownError, RejectedError
+from gobblin_assets.errors import GobblinError, OutcomeUnknownError
 from gobblin_assets.kafka.connection import KafkaConnection
 from gobblin_assets.kafka.failures import ClientFailure
 
-PARTITION: Final = 0
 _POLL_S: Final = 0.05
 _EOF: Final = "_PARTITION_EOF"
 _UNKNOWN: Final = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"})
@@ -110,12 +109,6 @@ class MarkReader:
             if found.error.name() in _UNKNOWN:
                 return False
             raise self._judge(as_failure(found.error))
-        if len(found.partitions) != 1:
-            raise RejectedError(
-                f"the topic of marks {self.topic} has {len(found.partitions)} partitions; expected one",
-                field="sink.into.marks_topic",
-                hint="Name another topic, which is made then. Marks of lanes would lie apart from their earlier ones.",
-            )
         self._reader.assign([TopicPartition(self.topic, PARTITION, OFFSET_BEGINNING)])
         self._is_there = True
         return True

@@ -29,6 +29,9 @@ class TopicMark:
         return TopicMark(LaneMark(mark.version, mark.recent, (*mark.given_up, batch.sequence_id)), self.loaded_rows)
 
 
+PARTITION: Final = 0
+"""Of the topic of marks: all of them are there, also if somebody adds partitions."""
+
 NO_MARK: Final = TopicMark(LaneMark(0), 0)
 """Of a lane of which nothing was ever loaded or given up."""
 

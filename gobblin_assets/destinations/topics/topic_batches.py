@@ -1,8 +1,12 @@
 """What a publication loads into a topic. Pure."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from gobblin_assets.destinations.lane_marks import MarkPlace
+
+TRANSACTIONAL_PREFIX: Final = "gobblin-"
+"""Of the transactional ids of all lanes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,3 @@ class TopicBatch:
         """Of the lane's producers. No option changes it: whoever goes on must fence off whoever came before."""
         mark = self.mark
         return f"{TRANSACTIONAL_PREFIX}{mark.destination}/{mark.job}/{mark.dataset}/{mark.lane}"
-
-
-TRANSACTIONAL_PREFIX = "gobblin-"

@@ -28,8 +28,7 @@ _TEXT_MAX: Final = 400
 
 QUIET: Final = logging.getLogger("gobblin_assets.kafka")
 """For clients that would write to stderr what they also report: a fatal error is written at any level of logs."""
-QUIET.addHandler(logging.NullHandler())
-QUIET.propagate = False
+QUIET.disabled = True
 
 
 def as_failure(error: KafkaError) -> ClientFailure:
