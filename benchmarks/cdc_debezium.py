@@ -8,7 +8,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self
@@ -121,11 +121,11 @@ def _read_by_debezium(place: DebeziumPlace, backlog: Backlog, slot: str, *, to_f
     with follow_changes(place, slot, file) as topics:
         if file is None:
             came = _await_all(
-                place, slot, lambda: place.find_ends(topics), lambda: place.count_records(topics), backlog.rows
+                place, (slot,), lambda: place.find_ends(topics), lambda: place.count_records(topics), backlog.rows
             )
         else:
             came = _await_all(
-                place, f"{slot}-file", lambda: _count_bytes(file), lambda: _count_lines(file), backlog.rows
+                place, (slot, f"{slot}-file"), lambda: _count_bytes(file), lambda: _count_lines(file), backlog.rows
             )
             if (lines := _count_lines(file)) != backlog.rows:
                 raise RuntimeError(f"the file has {lines:,} lines of {backlog.rows:,}")
@@ -136,7 +136,11 @@ def _read_by_debezium(place: DebeziumPlace, backlog: Backlog, slot: str, *, to_f
 
 
 def _await_all(
-    place: DebeziumPlace, connector: str, measure_size: Callable[[], int], count: Callable[[], int], rows: int
+    place: DebeziumPlace,
+    connectors: Sequence[str],
+    measure_size: Callable[[], int],
+    count: Callable[[], int],
+    rows: int,
 ) -> _Arrival:
     """Wait until all rows are there. They are counted only once nothing has come for a while: that costs time."""
     size, grown_s = 0, time.monotonic()
@@ -152,9 +156,10 @@ def _await_all(
                 return _Arrival(first_s, grown_s, clocks)
             rested_s = time.monotonic()
         else:
-            place.connect.require_running(connector)
+            for each in connectors:
+                place.connect.require_running(each)
         time.sleep(_POLL_S)
-    raise RuntimeError(f"{connector} has brought a size of {size:,}, and less than {rows:,} rows")
+    raise RuntimeError(f"{connectors} have brought a size of {size:,}, and less than {rows:,} rows")
 
 
 def _count_bytes(file: Path) -> int:
@@ -254,7 +259,8 @@ def _await_pace(place: DebeziumPlace, job: SinkJob, worker: JobProcess, follower
     await_rows(job, worker, rows)
     until_s = time.monotonic() + WAIT_S_MAX
     while min(len(follower.in_topic), len(follower.in_file)) < rows:
-        place.connect.require_running("pace")
+        for each in ("pace", "pace-file"):
+            place.connect.require_running(each)
         if follower.failure is not None or time.monotonic() > until_s:
             found = f"{len(follower.in_topic):,} in the topics and {len(follower.in_file):,} in the file"
             raise RuntimeError(f"of {rows:,} changes {found} were found") from follower.failure

@@ -67,11 +67,12 @@ class ConnectWorker:
         until_s = time.monotonic() + _START_S_MAX
         while self.process.poll() is None and time.monotonic() < until_s:
             try:
-                self._ask("GET", "connectors")
+                # Its server answers before it knows its resources.
+                if self._ask("GET", "connectors") is not None:
+                    return
             except (URLError, ConnectionError, TimeoutError):
-                time.sleep(_POLL_S)
-            else:
-                return
+                pass
+            time.sleep(_POLL_S)
         raise RuntimeError(f"Kafka Connect did not start: {self._said()}")
 
     def _said(self) -> str:
