@@ -86,6 +86,7 @@ def test_a_base_and_what_is_behind_it_are_the_table(
     assert log.difference() == SAME
 
 
+@pytest.mark.turns("bases in use")
 def test_workers_publish_while_a_base_is_written(
     spark: SparkSession, engine: Engine, tmp_path: Path, share: Share
 ) -> None:
@@ -117,6 +118,7 @@ def test_workers_publish_while_a_base_is_written(
     assert log.difference() == SAME
 
 
+@pytest.mark.turns("bases in use")
 def test_columns_that_come_and_types_that_widen(
     spark: SparkSession, engine: Engine, tmp_path: Path, share: Share
 ) -> None:
@@ -132,6 +134,7 @@ def test_columns_that_come_and_types_that_widen(
     assert Counter(row.later for row in read.collect()) == {7: 1, None: log.history.current().total() - 1}
 
 
+@pytest.mark.turns("bases in use")
 def test_a_base_that_does_not_count_is_passed_over(
     spark: SparkSession, engine: Engine, tmp_path: Path, share: Share
 ) -> None:
@@ -203,6 +206,7 @@ def test_the_command_is_killed_and_begins_anew(
     assert {row.state: row.number for row in states} == {"ABORTED": 1, "DONE": 2}
 
 
+@pytest.mark.turns("bases in use")
 def test_dagster_writes_bases_by_the_schedule_of_the_job_file(
     spark: SparkSession,
     engine: Engine,

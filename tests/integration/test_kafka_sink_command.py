@@ -70,6 +70,7 @@ def shop(
     delete_topics(kafka_broker.bootstrap, *made.topics, *map(out_of, made.topics), marks)
 
 
+@pytest.mark.turns("workers load rows elsewhere")
 def test_workers_load_each_record_once_while_one_is_killed(shop: OutShop, engine: Engine) -> None:
     with shop.producing:
         first = shop.begin("sink", "run")

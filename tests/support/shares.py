@@ -4,8 +4,9 @@ The process that the user started draws a seed, or takes it from ``GOBBLIN_TEST_
 environment, so that xdist's workers collect the same tests. Pytest's header shows the seed, and so does the report of
 every failed test that had a share.
 
-Two things have a share: the cases of a test that is marked ``rotating``, or ``rare`` where each case is expensive, and
-the histories of a test that asks for the fixture ``share``.
+Three things have a share: the cases of a test that is marked ``rotating``, or ``rare`` where each case is expensive;
+the histories of a test that asks for the fixture ``share``; and expensive tests that are marked ``turns`` with the same
+name, of which each run tries one.
 """
 
 import os
@@ -96,14 +97,26 @@ class Shares:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Rotating and rare tests outside of this run's share become thorough; in a thorough run, all of them do."""
         functions: defaultdict[str, list[pytest.Item]] = defaultdict(list)
+        turns: defaultdict[str, defaultdict[str, list[pytest.Item]]] = defaultdict(lambda: defaultdict(list))
         for item in items:
-            functions[item.nodeid.partition("[")[0]].append(item)
+            function = item.nodeid.partition("[")[0]
+            functions[function].append(item)
+            turn = item.get_closest_marker("turns")
+            if turn is not None:
+                turns[str(turn.args[0])][function].append(item)
         for name, items_of_name in functions.items():
             rare_ones = [item for item in items_of_name if item.get_closest_marker("rare") is not None]
             others = [item for item in items_of_name if item not in rare_ones]
             cases = [item for item in others if item.get_closest_marker("rotating") is not None]
             self._leave(cases, self._choose(cases, others, name))
             self._leave(rare_ones, Share(read_seed(), of=RARE_SHARES).numbers(len(rare_ones), f"the rare of {name}"))
+
+        for name, takers in turns.items():
+            kept = Share(read_seed(), of=len(takers)).numbers(len(takers), f"the turns of {name}")
+            for number, function in enumerate(sorted(takers)):
+                if self._is_thorough or number not in kept:
+                    for item in takers[function]:
+                        item.add_marker(pytest.mark.thorough)
 
     def _leave(self, cases: list[pytest.Item], kept: frozenset[int]) -> None:
         for number, item in enumerate(cases):
@@ -118,7 +131,7 @@ class Shares:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Iterator[Any]:
         report = yield
-        has_share = item.get_closest_marker("rotating") or item.get_closest_marker("rare")
+        has_share = any(item.get_closest_marker(name) for name in ("rotating", "rare", "turns"))
         if report.failed and (has_share or "share" in getattr(item, "fixturenames", ())):
             report.sections.append(("share", self._hint))
         return report
