@@ -18,18 +18,20 @@ from tests.support.changed_tables import ShopWriting
 from tests.support.log_lake import end_log_workers, open_log_lake
 from tests.support.log_shop import LogShop
 from tests.support.postgres import Database
-from tests.support.shares import rare
+from tests.support.shares import rare, rotating
 from tests.support.sink_lake import count_reached
 from tests.support.spark import wait_until
 
 ALWAYS_KILLED = (
     (Failpoint.SLOT_MADE, 1),
-    # The rows of the first copy come, and no more of them.
-    (Failpoint.ATTEMPT_REGISTERED, 1),
     (Failpoint.COPY_READ, 2),
-    (Failpoint.SEAL_COMMITTED, 3),
     # Published, and the slot is not confirmed.
     (Failpoint.FINISH_COMMITTED, 5),
+)
+OFTEN_KILLED = (
+    # The rows of the first copy come, and no more of them.
+    (Failpoint.ATTEMPT_REGISTERED, 1),
+    (Failpoint.SEAL_COMMITTED, 3),
     (Failpoint.SLOT_CONFIRMED, 2),
 )
 ALWAYS_PAUSED = ((Failpoint.COPY_READ, 1), (Failpoint.STAGED_BEFORE_SEAL, 5), (Failpoint.FINISH_COMMITTED, 5))
@@ -43,7 +45,11 @@ def points_at(count: int) -> "list[tuple[Failpoint, int]]":
     return [(point, count) for point in (*OF_A_SINK, *OF_A_SLOT) if count <= rare.get(point, count)]
 
 
-KILLS = [*ALWAYS_KILLED, *(rare(*each) for n in (1, 2, 6) for each in points_at(n) if each not in ALWAYS_KILLED)]
+KILLS = [
+    *ALWAYS_KILLED,
+    *(rotating(*each) for each in OFTEN_KILLED),
+    *(rare(*each) for n in (1, 2, 6) for each in points_at(n) if each not in (*ALWAYS_KILLED, *OFTEN_KILLED)),
+]
 PAUSES = [*ALWAYS_PAUSED, *(rare(*each) for n in (1, 5) for each in points_at(n) if each not in ALWAYS_PAUSED)]
 ALWAYS_RECOVERED = (
     (Failpoint.SEAL_COMMITTED, Failpoint.RECOVERY_STARTED),

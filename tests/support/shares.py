@@ -110,13 +110,11 @@ class Shares:
             cases = [item for item in others if item.get_closest_marker("rotating") is not None]
             self._leave(cases, self._choose(cases, others, name))
             self._leave(rare_ones, Share(read_seed(), of=RARE_SHARES).numbers(len(rare_ones), f"the rare of {name}"))
-
         for name, takers in turns.items():
-            kept = Share(read_seed(), of=len(takers)).numbers(len(takers), f"the turns of {name}")
+            (kept,) = Share(read_seed(), of=len(takers)).numbers(len(takers), f"the turns of {name}")
             for number, function in enumerate(sorted(takers)):
-                if self._is_thorough or number not in kept:
-                    for item in takers[function]:
-                        item.add_marker(pytest.mark.thorough)
+                cases = takers[function]
+                self._leave(cases, frozenset(range(len(cases)) if number == kept else ()))
 
     def _leave(self, cases: list[pytest.Item], kept: frozenset[int]) -> None:
         for number, item in enumerate(cases):
