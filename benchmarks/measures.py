@@ -30,6 +30,7 @@ from benchmarks import (
     small_increment,
     spark_start,
     steps,
+    table_loads,
     topic_loads,
     write_overhead,
 )
@@ -58,6 +59,7 @@ MEASURES: dict[str, Callable[[World, Options], list[Table]]] = {
     "sink_throughput": sink_throughput.measure,
     "sink_lanes": sink_lanes.measure,
     "sink_log": sink_log.measure,
+    "table_loads": table_loads.measure,
     "topic_loads": topic_loads.measure,
     "cdc_changes": cdc_changes.measure,
     "cdc_copy": cdc_copy.measure,

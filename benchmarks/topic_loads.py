@@ -1,20 +1,17 @@
 """A publication of a sink into a topic of Kafka, beside a bare transactional producer of the same records."""
 
-import datetime as dt
 import os
 import time
 import uuid
 from collections.abc import Callable
-from decimal import Decimal
 from pathlib import Path
 from typing import Final
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from confluent_kafka import Producer
 
 from benchmarks.kafka_world import make_topics, open_broker
 from benchmarks.sink_world import bound_at_least
+from benchmarks.staged_orders import FILES, stage_orders
 from benchmarks.tables import Options, Samples, Table, in_turns
 from benchmarks.world import World
 from demo.kafka.broker import KafkaBroker
@@ -24,7 +21,7 @@ from gobblin_assets.commit.step_world import StepPorts, StepWorld
 from gobblin_assets.commit.steps import StepVerdict
 from gobblin_assets.destinations.lane_marks import MarkPlace
 from gobblin_assets.destinations.topics.json_rows import write_objects
-from gobblin_assets.destinations.topics.lane_producer import QUEUE_KIB, QUEUE_RECORDS
+from gobblin_assets.destinations.topics.lane_producer import QUEUE_BYTES, QUEUE_RECORDS
 from gobblin_assets.destinations.topics.load_topic import LOAD_TOPIC, LoadTopic
 from gobblin_assets.destinations.topics.topic_batches import LoadedTopic, TopicBatch
 from gobblin_assets.fs.registry import open_file_system
@@ -34,7 +31,6 @@ ROWS, ROWS_QUICK = 2_000_000, 300_000
 PARTITIONS: Final = 3
 SHARE_MIN: Final = 0.8
 
-_FILES: Final = 4
 _TIMEOUT_S: Final = 120.0
 _OURS, _BARE = "the sink's load of staged files", "a bare transactional producer"
 _OURS_CPU, _BARE_CPU = "processor time of the load", "processor time of the producer"
@@ -45,7 +41,8 @@ def measure(world: World, options: Options) -> list[Table]:
     samples = Samples()
     with open_broker(world) as broker:
         os.environ["GOBBLIN_KAFKA_BENCH_BOOTSTRAP_SERVERS"] = broker.bootstrap
-        files, values = _stage(world.home, rows)
+        files, batches = stage_orders(world.home, rows)
+        values = [value for batch in batches for value in write_objects(batch)]
         loads = _Loads(files, rows)
         make_topics(broker.bootstrap, ["bare"], PARTITIONS)
         bare = _Bare(broker, values)
@@ -63,36 +60,6 @@ def measure(world: World, options: Options) -> list[Table]:
             samples.add(name, time.monotonic() - begun_s)
             samples.add(of_cpu, time.process_time() - begun_cpu_s)
     return [_describe(samples, rows, sum(map(len, values)) / rows)]
-
-
-def _stage(folder: Path, rows: int) -> tuple[tuple[DataFile, ...], list[bytes]]:
-    """Staged files of made-up orders, and the records that they become."""
-    fs, _root = open_file_system(str(folder))
-    files, values = [], []
-    for number in range(_FILES):
-        path = str(folder / f"part-{number}.parquet")
-        table = _make_orders(number * (rows // _FILES), rows // _FILES)
-        pq.write_table(table, path, compression="zstd")
-        identity = fs.find_identity(path)
-        if identity is None:
-            raise AssertionError(path)
-        files.append(DataFile(path, identity, table.num_rows))
-        values += [value for batch in table.to_batches(32_768) for value in write_objects(batch)]
-    return tuple(files), values
-
-
-def _make_orders(first: int, count: int) -> pa.Table:
-    numbers = range(first, first + count)
-    start = dt.datetime(2026, 11, 1, tzinfo=dt.UTC)
-    return pa.table({
-        "order_id": pa.array(numbers, pa.int64()),
-        "customer": pa.array([f"customer {number % 10_007}" for number in numbers]),
-        "status": pa.array([("placed", "paid", "shipped")[number % 3] for number in numbers]),
-        "amount": pa.array([Decimal(number % 100_000).scaleb(-2) for number in numbers], pa.decimal128(9, 2)),
-        "items": pa.array([number % 9 + 1 for number in numbers], pa.int32()),
-        "placed_at": pa.array([start + dt.timedelta(seconds=number) for number in numbers], pa.timestamp("us", "UTC")),
-        "note": pa.array([None if number % 4 else f"leave it at door {number % 97}" for number in numbers]),
-    })  # fmt: skip
 
 
 class _Loads:
@@ -131,8 +98,8 @@ class _Bare:
             "bootstrap.servers": broker.bootstrap,
             "transactional.id": "bare",
             "compression.type": "lz4",
-            "queue.buffering.max.kbytes": QUEUE_KIB,
-            "queue.buffering.max.messages": QUEUE_RECORDS,
+            "queue.buffering.max.kbytes": 2 * QUEUE_BYTES >> 10,
+            "queue.buffering.max.messages": 2 * QUEUE_RECORDS,
         })  # fmt: skip
         self._producer.init_transactions(_TIMEOUT_S)
 
@@ -158,7 +125,7 @@ def _describe(samples: Samples, rows: int, bytes_per_record: float) -> Table:
         ("", "median", "min", "max", "records/s"),
         tuple(figures),
         (
-            f"{rows:,} rows of 7 columns in {_FILES} staged Parquet files, {bytes_per_record:.0f} bytes of JSON each.",
+            f"{rows:,} rows of 7 columns in {FILES} staged Parquet files, {bytes_per_record:.0f} bytes of JSON each.",
             f"One broker, {PARTITIONS} partitions, lz4, one transaction.",
             "The load verifies, reads the files, writes JSON, produces, commits with the lane's mark, and verifies.",
             "The bare producer is given records that are ready. Both have their producer from before.",

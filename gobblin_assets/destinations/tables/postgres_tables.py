@@ -6,7 +6,6 @@ paused between the mark and the COMMIT is ended by the server.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,6 +23,7 @@ from gobblin_assets.destinations.tables.column_types import NAME_BYTES_MAX, colu
 from gobblin_assets.destinations.tables.copy_text import write_copy_text
 from gobblin_assets.destinations.tables.database_address import DatabaseAddress, Session, read_address, variable_of
 from gobblin_assets.destinations.tables.marks import MARKS, LoadedTable, TableBatch
+from gobblin_assets.destinations.written_ahead import write_ahead
 from gobblin_assets.errors import ConflictError, OutcomeUnknownError, RejectedError, RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
 
@@ -238,7 +238,7 @@ def _copy(session: Session, table: LoadedTable, rows: Iterable[pa.RecordBatch]) 
     """Add the rows in the open transaction. Returns how many the server has added."""
     count = 0
     with session.cursor() as cursor:
-        for names, some in groupby(_write_ahead(rows), key=itemgetter(0)):
+        for names, some in groupby(write_ahead(rows, _write_lines), key=itemgetter(0)):
             statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT text)").format(
                 sql.Identifier(table.schema, table.table), sql.SQL(", ").join(map(sql.Identifier, names))
             )
@@ -253,19 +253,8 @@ _Lines = tuple[tuple[str, ...], bytes]
 """The names of columns, and rows as COPY takes them."""
 
 
-def _write_ahead(rows: Iterable[pa.RecordBatch]) -> Iterator[_Lines]:
-    """The next rows are read and written as text while the server takes those before them."""
-    batches = iter(rows)
-
-    def write_next() -> _Lines | None:
-        batch = next(batches, None)
-        return None if batch is None else (tuple(batch.schema.names), write_copy_text(batch))
-
-    with ThreadPoolExecutor(1, thread_name_prefix="copy") as pool:
-        waiting = pool.submit(write_next)
-        while (found := waiting.result()) is not None:
-            waiting = pool.submit(write_next)
-            yield found
+def _write_lines(batch: pa.RecordBatch) -> _Lines:
+    return tuple(batch.schema.names), write_copy_text(batch)
 
 
 def _find_columns(session: Session, table: LoadedTable) -> dict[str, _Column] | None:

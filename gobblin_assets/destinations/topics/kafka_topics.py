@@ -6,9 +6,9 @@ that was initialized, and what it has seen of the mark, are kept for the lane's 
 """
 
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -22,6 +22,7 @@ from gobblin_assets.destinations.topics.mark_records import NO_MARK, TopicMark, 
 from gobblin_assets.destinations.topics.shared_clients import CLIENTS, make_client_key
 from gobblin_assets.destinations.topics.topic_admin import TopicAdmin
 from gobblin_assets.destinations.topics.topic_batches import LoadedTopic, TopicBatch
+from gobblin_assets.destinations.written_ahead import write_ahead
 from gobblin_assets.errors import ConflictError, CorruptionError, OutcomeUnknownError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.kafka.addresses import read_cluster
@@ -99,7 +100,7 @@ class KafkaTopics:
     def _load(self, producer: LaneProducer, batch: TopicBatch, rows: Iterable[pa.RecordBatch]) -> None:
         producer.begin()
         count = 0
-        for values, keys in _write_ahead(rows, batch.topic.key):
+        for values, keys in write_ahead(rows, partial(_write_records, key=batch.topic.key)):
             producer.send(batch.topic.name, values, keys)
             count += len(values)
         if count != batch.row_count:
@@ -229,16 +230,5 @@ _Records = tuple[list[bytes], list[bytes | None] | None]
 """Values, and their keys; None: they have none."""
 
 
-def _write_ahead(rows: Iterable[pa.RecordBatch], key: tuple[str, ...]) -> Iterator[_Records]:
-    """The next rows are read and written as records while the client takes those before them."""
-    batches = iter(rows)
-
-    def write_next() -> _Records | None:
-        batch = next(batches, None)
-        return None if batch is None else (write_objects(batch), write_keys(batch, key) if key else None)
-
-    with ThreadPoolExecutor(1, thread_name_prefix="records") as pool:
-        waiting = pool.submit(write_next)
-        while (found := waiting.result()) is not None:
-            waiting = pool.submit(write_next)
-            yield found
+def _write_records(batch: pa.RecordBatch, key: tuple[str, ...]) -> _Records:
+    return write_objects(batch), write_keys(batch, key) if key else None
