@@ -32,6 +32,7 @@ from tests.integration.test_compaction import compact
 from tests.support.forked_commands import Commands
 from tests.support.publishing import JOB, Publisher
 from tests.support.shares import Share
+from tests.support.shares import rotating
 from tests.support.table_history import TableHistory
 from tests.support.written_logs import LOG, OwnSpark, WrittenLog
 
@@ -49,7 +50,7 @@ def run_all(log: WrittenLog, transactions: int) -> None:
         log.history.run(transactions, table=table)
 
 
-@pytest.mark.parametrize("kind", [{}, {"is_full": True, "has_key": False}], ids=["by key", "whole"])
+@pytest.mark.parametrize("kind", [rotating({}), rotating({"is_full": True, "has_key": False})], ids=["by key", "whole"])
 def test_a_base_and_what_is_behind_it_are_the_table(
     spark: SparkSession, engine: Engine, tmp_path: Path, share: Share, kind: dict[str, Any]
 ) -> None:

@@ -248,6 +248,7 @@ def test_a_run_on_spark_that_is_killed_is_completed_by_the_next(
     assert ingestion.rows("public.customers") == source_rows(shop, "SELECT id, name FROM customers")
 
 
+@pytest.mark.turns("rows on Spark Connect")
 def test_on_connect_a_killed_client_s_run_is_completed_by_the_next_client(
     ingestion: Ingestion, connect: ConnectServer, shop: Database, tmp_path: Path
 ) -> None:

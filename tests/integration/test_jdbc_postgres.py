@@ -212,6 +212,7 @@ def test_not_a_number_below_a_domain_is_refused_as_itself(sql: Connection, bench
         sql.execute(f"UPDATE t SET {name} = NULL".encode())
 
 
+@pytest.mark.turns("rows on Spark Connect")
 def test_a_refused_value_is_explained_on_connect(
     sql: Connection, connect: ConnectServer, fresh_database: Database
 ) -> None:

@@ -159,12 +159,12 @@ def test_records_are_there_once_at_further_points(place: Place, point: Failpoint
 @pytest.mark.parametrize(
     "mutant",
     [
-        mutants.LooksBeforeInit,
-        mutants.MarkInAnotherTransaction,
-        mutants.ReadsUncommitted,
-        mutants.GivesUpWithoutALook,
-        mutants.GivesUpByTheLogAlone,
-        mutants.FencesNobodyOff,
+        rotating(mutants.LooksBeforeInit),
+        rotating(mutants.MarkInAnotherTransaction),
+        rotating(mutants.ReadsUncommitted),
+        rotating(mutants.GivesUpWithoutALook),
+        rotating(mutants.GivesUpByTheLogAlone),
+        rotating(mutants.FencesNobodyOff),
     ],
 )
 def test_a_rule_that_is_left_out_is_missed(place: Place, mutant: type[KafkaTopics]) -> None:

@@ -178,6 +178,7 @@ def test_small_topics_are_one_read_and_each_its_own_publication(
     assert len({str(Path(each.uri or "")) for each in report.datasets}) == len(names)
 
 
+@pytest.mark.turns("shared reads that fail")
 def test_dead_letters_converters_and_event_times_stay_with_their_topic(
     ingest: Open, kafka_broker: KafkaBroker, topic: MakeTopic
 ) -> None:
@@ -206,6 +207,7 @@ def test_dead_letters_converters_and_event_times_stay_with_their_topic(
         assert {row.dead_letter_topic for row in letters} == {name}
 
 
+@pytest.mark.turns("shared reads that fail")
 def test_one_topic_that_fails_is_found_and_the_others_are_published(
     ingest: Open, kafka_broker: KafkaBroker, topic: MakeTopic
 ) -> None:
@@ -275,6 +277,7 @@ def test_a_spark_server_that_is_gone_before_planning_is_the_failure_of_each_data
         assert ingestion.rows(name, "id", "kind") == expect(name, 4)
 
 
+@pytest.mark.turns("shared reads that fail")
 def test_what_is_deleted_of_one_topic_fails_that_one(ingest: Open, kafka_broker: KafkaBroker, topic: MakeTopic) -> None:
     names = [topic("small") for _ in range(4)]
     for name in names:

@@ -132,6 +132,7 @@ def _run_on_connect(server: ConnectServer, database_url: str, connection: Any, r
     return found
 
 
+@pytest.mark.turns("rows on Spark Connect")
 def test_rows_are_counted_on_connect(connect: ConnectServer, database_url: str, shop: Database, tmp_path: Path) -> None:
     lost, error, rows = in_child(_run_on_connect, connect, database_url, connection_of(shop), str(tmp_path / "lake"))
     assert f"{ROWS} rows were read, and the files that were written hold 20 " in lost
