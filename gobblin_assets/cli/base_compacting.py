@@ -36,9 +36,10 @@ def compact(
     remote: str | None,
     as_json: bool,  # noqa: FBT001  an option that click passes by name
 ) -> None:
-    """Write the current rows of change logs as bases, from which read_current goes on.
+    """Write the current rows of change logs as bases.
 
-    The logs stay whole, and workers go on meanwhile. A log with few changes behind its last base is left out.
+    read_current goes on from a base, instead of reading the whole log. The logs stay whole, and workers go on
+    meanwhile. A log with few changes behind its last base is left out.
     """
     job = read_job(job_file)
     specs, name = read_sink_datasets(job), JobName(job.job)

@@ -49,9 +49,9 @@ class _RestLine(NamedTuple):
 @job_file_argument
 @json_option
 def status(job_file: Path, as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
-    """Show workers and lanes, how far they are, and why some rest.
+    """Show workers and lanes, and why some rest.
 
-    Of a change log, also its slot.
+    Also how far they are, and of a change log its slot.
     """
     job = read_job(job_file)
     specs, name = read_sink_datasets(job), JobName(job.job)

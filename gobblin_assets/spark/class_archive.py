@@ -63,8 +63,10 @@ def make_archive(say: Callable[[str], None]) -> Path:
 def archive_path() -> Path:
     """Where the archive is, or would be. RejectedError without Java."""
     java = Path(find_java(os.environ)).resolve()
-    spark = os.environ.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)
-    facts = [str(java), str(java.stat().st_mtime_ns), spark, pyspark.__version__]
+    spark = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
+    # A JVM leaves an archive of classes whose files were written anew, as by an installation at the same place.
+    written = max((each.stat().st_mtime_ns for each in spark.glob("jars/*.jar")), default=0)
+    facts = [str(java), str(java.stat().st_mtime_ns), str(spark), str(written), pyspark.__version__]
     mark = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
     return cache_folder() / f"spark-classes-{mark}.jsa"
 

@@ -31,8 +31,7 @@ from gobblin_assets.spec.job_parsing import parse_job
 from tests.integration.test_compaction import compact
 from tests.support.forked_commands import Commands
 from tests.support.publishing import JOB, Publisher
-from tests.support.shares import Share
-from tests.support.shares import rotating
+from tests.support.shares import Share, rotating
 from tests.support.table_history import TableHistory
 from tests.support.written_logs import LOG, OwnSpark, WrittenLog
 

@@ -13,10 +13,10 @@ from typing import Any, Final
 from unittest import mock
 
 from gobblin_assets.commit.operations import LogOperations
-from gobblin_assets.destinations.registry import DestinationRequest, open_table_destination
+from gobblin_assets.destinations.registry import DestinationRequest, open_loaded_destination
 from gobblin_assets.destinations.tables import postgres_tables
 from gobblin_assets.destinations.tables.marks import LoadedTable
-from gobblin_assets.destinations.tables.table_destination import TablesPlace
+from gobblin_assets.destinations.tables.tables_place import TablesPlace
 from gobblin_assets.model.urn import Role
 from gobblin_assets.run.destination import Destination
 from tests.models.lane_traces import Transition
@@ -77,7 +77,7 @@ class MarkedHands(SinkHands):
         return super().operations()
 
     def open_destination(self, request: DestinationRequest) -> Destination:
-        return open_table_destination(request, _PLACE)
+        return open_loaded_destination(request, _PLACE)
 
 
 def _read_address(name: str) -> SimAddress:

@@ -19,8 +19,8 @@ from unittest import mock
 
 from gobblin_assets.commit.operations import LogOperations
 from gobblin_assets.commit.steps import CommitStep
+from gobblin_assets.destinations import written_ahead
 from gobblin_assets.destinations.registry import DestinationRequest
-from gobblin_assets.destinations.tables import postgres_tables
 from gobblin_assets.errors import GobblinError, RetryableError
 from gobblin_assets.fs.port import RenameOutcome
 from gobblin_assets.model.extract import Mode
@@ -170,7 +170,7 @@ def stepped() -> Iterator[None]:
         mock.patch.object(LeaseKeeper, "start", start),
         mock.patch.object(run_round, "ThreadPoolExecutor", _InlinePool),
         mock.patch.object(uploads, "ThreadPoolExecutor", _InlinePool),
-        mock.patch.object(postgres_tables, "ThreadPoolExecutor", _InlinePool),
+        mock.patch.object(written_ahead, "ThreadPoolExecutor", _InlinePool),
     ):
         yield
 
