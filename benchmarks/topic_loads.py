@@ -21,7 +21,7 @@ from gobblin_assets.commit.step_world import StepPorts, StepWorld
 from gobblin_assets.commit.steps import StepVerdict
 from gobblin_assets.destinations.lane_marks import MarkPlace
 from gobblin_assets.destinations.topics.json_rows import write_objects
-from gobblin_assets.destinations.topics.lane_producer import QUEUE_BYTES, QUEUE_RECORDS
+from gobblin_assets.destinations.topics.lane_producer import QUEUE_KIB, QUEUE_RECORDS
 from gobblin_assets.destinations.topics.load_topic import LOAD_TOPIC, LoadTopic
 from gobblin_assets.destinations.topics.topic_batches import LoadedTopic, TopicBatch
 from gobblin_assets.fs.registry import open_file_system
@@ -98,8 +98,8 @@ class _Bare:
             "bootstrap.servers": broker.bootstrap,
             "transactional.id": "bare",
             "compression.type": "lz4",
-            "queue.buffering.max.kbytes": 2 * QUEUE_BYTES >> 10,
-            "queue.buffering.max.messages": 2 * QUEUE_RECORDS,
+            "queue.buffering.max.kbytes": QUEUE_KIB,
+            "queue.buffering.max.messages": QUEUE_RECORDS,
         })  # fmt: skip
         self._producer.init_transactions(_TIMEOUT_S)
 

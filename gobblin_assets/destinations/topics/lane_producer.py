@@ -5,9 +5,10 @@ under the lane's id, and a producer that somebody else has replaced is refused.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any, Final, Self
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -26,17 +27,14 @@ BYTES_A_SECOND: Final = 1 << 20
 """Loads are faster than this by far, where a broker is not overloaded."""
 
 RECORD_BYTES_MIN: Final = 1_000_000
-QUEUE_RECORDS: Final = 100_000
-QUEUE_BYTES: Final = 32 << 20
-"""So much waits for the brokers at most, and one call hands over half of it."""
+QUEUE_KIB: Final = 64 << 10
+QUEUE_RECORDS: Final = 200_000
 _ABORT_S: Final = 5.0
 _CALL_S: Final = 2.0
 _POLL_S: Final = 0.05
 _WRITE: Final = "write records"
 _ANY: Final = -1
 _NO_STATE: Final = "_STATE"
-_ERROR: Final = "_error"
-_OVERHEAD: Final = 100
 _SEEN_MAX: Final = 50
 
 
@@ -72,9 +70,8 @@ class LaneProducer:
             "compression.type": "lz4",
             "partitioner": "murmur2_random",
             "message.max.bytes": self.record_bytes_max,
-            # Twice of what waits: a client that is full would take a later record before an earlier one.
-            "queue.buffering.max.kbytes": 2 * (QUEUE_BYTES + self.record_bytes_max) >> 10,
-            "queue.buffering.max.messages": 2 * QUEUE_RECORDS,
+            "queue.buffering.max.kbytes": QUEUE_KIB,
+            "queue.buffering.max.messages": QUEUE_RECORDS,
             "error_cb": self._note_error,
         }
         try:
@@ -94,43 +91,44 @@ class LaneProducer:
 
     def send(self, topic: str, values: Sequence[bytes], keys: Sequence[bytes | None] | None = None) -> None:
         """Hand records over. What the brokers refuse is raised by ``commit``."""
-        if keys is None:
-            messages: list[dict[str, Any]] = [{"value": value} for value in values]
-            longest = max(map(len, values), default=0)
-        else:
-            messages = [{"value": value, "key": key} for value, key in zip(values, keys, strict=True)]
-            longest = max((len(value) + len(key or b"") for value, key in zip(values, keys, strict=True)), default=0)
-        # Counted with the longest one, since the client says only how many records wait.
-        most = max(2, min(QUEUE_RECORDS, QUEUE_BYTES // (longest + _OVERHEAD)))
-        for first in range(0, len(messages), most // 2):
-            self._await_room(most // 2)
-            self._send(topic, messages[first : first + most // 2], _ANY)
+        self._send(topic, values, repeat(None) if keys is None else keys, _ANY)
 
     def send_mark(self, topic: str, key: bytes, value: bytes) -> None:
         """Hand over the lane's mark, to the partition in which marks are sought, however many others there are."""
-        self._send(topic, [{"value": value, "key": key}], PARTITION)
+        self._send(topic, [value], [key], PARTITION)
 
-    def _send(self, topic: str, messages: list[dict[str, Any]], partition: int) -> None:
+    def _send(self, topic: str, values: Sequence[bytes], keys: Iterable[bytes | None], partition: int) -> None:
+        produce = self._client.produce
         self._serve(0)
-        try:
-            sent = self._client.produce_batch(topic, messages, partition)
-        except KafkaException as error:
-            raise self._judge_failure(as_failure(self._find_cause(error.args[0])), _WRITE) from None
-        if sent < len(messages):
-            refused = next(each for each in messages if _ERROR in each)
-            raise self._explain(self._find_cause(refused[_ERROR]), topic, refused.get("key"), refused["value"])
+        for value, key in zip(values, keys):  # noqa: B905  one of them may have no end
+            try:
+                produce(topic, value, key, partition)
+            except BufferError:
+                self._send_slowly(topic, key, value, partition)
+            except KafkaException as error:
+                raise self._explain(self._find_cause(error.args[0]), topic, key, value) from None
 
-    def _await_room(self, left: int) -> None:
-        """Until no more records than these wait for the brokers."""
+    def _send_slowly(self, topic: str, key: bytes | None, value: bytes, partition: int) -> None:
+        """The queue is full: wait for the brokers."""
         deadline = time.monotonic() + self.timeout_s
-        while len(self._client) > left:
+        while time.monotonic() < deadline:
             self._serve(_POLL_S)
-            if time.monotonic() > deadline:
-                raise self._judge_failure(ClientFailure("_TIMED_OUT", "the brokers take no more records"), _WRITE)
+            try:
+                self._client.produce(topic, value, key, partition)
+            except BufferError:
+                continue
+            except KafkaException as error:
+                raise self._explain(self._find_cause(error.args[0]), topic, key, value) from None
+            return
+        raise self._judge_failure(ClientFailure("_TIMED_OUT", "the brokers take no more records"), _WRITE)
 
     def flush(self) -> None:
         """Wait until the brokers have all records."""
-        self._await_room(0)
+        deadline = time.monotonic() + self.timeout_s
+        while len(self._client):
+            self._serve(_POLL_S)
+            if time.monotonic() > deadline:
+                raise self._judge_failure(ClientFailure("_TIMED_OUT", "the brokers did not take all records"), _WRITE)
 
     def commit(self) -> None:
         """OutcomeUnknownError: the transaction may be there."""
