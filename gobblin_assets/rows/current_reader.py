@@ -5,6 +5,7 @@ If there is a base generation (``base_generations``), it stands for the log up t
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -25,7 +26,10 @@ from gobblin_assets.rows.base_generations import (
 from gobblin_assets.rows.change_log import LOG_COLUMNS, KnownRows, RebuiltTable, rebuild_table
 from gobblin_assets.rows.dataset_reader import read_found, refuse_unknown
 from gobblin_assets.rows.joined_columns import parse_joined
+from gobblin_assets.rows.schema_merge import parse_schema
 from gobblin_assets.run.log import open_log
+
+_OP: Final = "_op"
 
 
 def read_current(spark: SparkSession, urn: str, *, job: str, database: Database | None = None) -> DataFrame:
@@ -39,7 +43,7 @@ def read_current(spark: SparkSession, urn: str, *, job: str, database: Database 
     key was changed, or a column was added with a DEFAULT to a table without a key.
 
     Raises:
-        RejectedError: no such dataset, or it is no change log, or its first copy is not complete.
+        RejectedError: no such dataset, or it is no change log of a table, or its first copy is not complete.
         CorruptionError: a published file is missing, or the log's record of one can't be read.
 
     """
@@ -109,6 +113,7 @@ def find_current(port: PublishedFiles, job: JobName, urn: DatasetUrn) -> Current
         raise refuse_unknown(port, job, urn)
     whole = _whole_copy_of(found, job, urn)
     key = _key_of(found, job, urn)
+    _require_table(found, job, urn)
     return CurrentView(port, job, urn, found, key, choose_base(port, bases, found, urn), whole)
 
 
@@ -127,6 +132,15 @@ def _key_of(found: PublishedSource, job: JobName, urn: DatasetUrn) -> Sequence[s
             return names
         case other:
             raise CorruptionError(f"what is recorded of the change log {urn!a} has no key", fact=TABLE_FACT, key=other)
+
+
+def _require_table(found: PublishedSource, job: JobName, urn: DatasetUrn) -> None:
+    if any(_OP not in parse_schema(each).names for each in found.files.file_schemas):
+        raise RejectedError(
+            f"{urn!a} of job {job} has messages, and no rows of a table",
+            field="urn",
+            hint="Read the messages with read_dataset.",
+        )
 
 
 def _whole_copy_of(found: PublishedSource, job: JobName, urn: DatasetUrn) -> int | None:

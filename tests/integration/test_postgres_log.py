@@ -8,8 +8,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.rows.current_reader import find_current
+from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.sources.postgres_log import slot_reader
-from tests.support.changed_tables import ChangedTables, ShopWriting, log_variables
+from tests.support.changed_tables import JOB, ChangedTables, ShopWriting, log_variables
 from tests.support.postgres import Database
 from tests.support.spark import wait_until
 
@@ -190,6 +194,8 @@ def test_messages_of_a_prefix_are_a_dataset(tables: ChangedTables) -> None:
     rows = tables.log_of("outbox", schema=None).to_pylist()
     found = [(row["content"], row["_seq"]) for row in rows]
     assert found == [(b"one", 1), (b"two", 4), (b"at once", None), (b"later", 1)]
+    with pytest.raises(RejectedError, match="has messages, and no rows of a table"):
+        find_current(open_stores(tables.engine).published, JobName(JOB), DatasetUrn("outbox"))
 
 
 def test_a_key_that_changes_stops_the_table_and_no_other(tables: ChangedTables) -> None:

@@ -62,15 +62,17 @@ class BaseWriting:
     ) -> tuple[Sequence[Publication], Mapping[DatasetUrn, GobblinError]]:
         """Write a base of each log that has enough changes behind its last one; what was published, and what failed.
 
-        ``changes_min`` None: as the job says. Files of earlier bases whose grace is over are removed.
+        ``changes_min`` None: as the job says. What has no rows of a table, or not yet, is left out, and said. Files of
+        earlier bases whose grace is over are removed.
         """
         enough = self._find_minimum() if changes_min is None else changes_min
         failures: dict[DatasetUrn, GobblinError] = {}
         due: dict[DatasetUrn, DatasetUrn] = {}
         for urn in urns:
             try:
-                if self._is_due(urn, self._find(urn), enough):
-                    due[self._require_free_name(urn)] = urn
+                base = self._require_free_name(urn)
+                if self._is_due(urn, enough):
+                    due[base] = urn
             except GobblinError as error:
                 failures[urn] = error
         name = JobName(self.job.job)
@@ -93,7 +95,15 @@ class BaseWriting:
     def _find(self, urn: DatasetUrn) -> CurrentView:
         return find_current(self.stores.published, JobName(self.job.job), urn)
 
-    def _is_due(self, urn: DatasetUrn, view: CurrentView, enough: int) -> bool:
+    def _is_due(self, urn: DatasetUrn, enough: int) -> bool:
+        try:
+            view = self._find(urn)
+        except RejectedError as error:
+            self.say(f"{urn}: no base, since {error.message}")
+            return False
+        return self._is_long(urn, view, enough)
+
+    def _is_long(self, urn: DatasetUrn, view: CurrentView, enough: int) -> bool:
         if view.copies_max is not None:
             self.say(f"{urn}: no new base, since a copy of the table is being made")
             return False
@@ -127,7 +137,7 @@ class BaseWriting:
         version = replacement.find_version(held.lease)
         # Another process may have written one, before the lease was ours.
         view = self._find(urn)
-        if not self._is_due(urn, view, enough):
+        if not self._is_long(urn, view, enough):
             return ()
         self.say(f"{urn}: a base is written, since {view.changes_behind:,} changes are behind the last one")
         session = self.spark.get_session(self.job)
