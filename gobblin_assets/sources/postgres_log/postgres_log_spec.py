@@ -31,7 +31,7 @@ class PostgresLogSourceSpec(LogSourceSpec):
     )
 
     copy_rows: int = Field(
-        1_000_000,
+        10_000_000,
         ge=1,
         description="A copy of a table with more rows is published in ranges of about so many, by its integer key.",
     )
