@@ -1,7 +1,6 @@
 """A publication of a sink into a table of Postgres, beside a plain COPY of the same rows as ready text."""
 
 import os
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,19 +8,15 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.sink_world import bound_at_least
-from benchmarks.staged_orders import FILES, stage_orders
+from benchmarks.staged_orders import FILES, carry_out_load, stage_orders, time_load
 from benchmarks.tables import Options, Samples, Table, in_turns
 from benchmarks.world import World
-from gobblin_assets.commit.step_calls import execute_steps, verify_steps
 from gobblin_assets.commit.step_kinds import get_kind
-from gobblin_assets.commit.step_world import StepPorts, StepWorld
-from gobblin_assets.commit.steps import StepVerdict
 from gobblin_assets.destinations.lane_marks import MarkPlace
 from gobblin_assets.destinations.tables.copy_text import write_copy_text
 from gobblin_assets.destinations.tables.database_address import variable_of
 from gobblin_assets.destinations.tables.load_step import LOAD_TABLE, LoadTable
 from gobblin_assets.destinations.tables.marks import LoadedTable, TableBatch
-from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.files import DataFile
 
 ROWS, ROWS_QUICK = 2_000_000, 300_000
@@ -55,10 +50,7 @@ def measure(world: World, options: Options) -> list[Table]:
     for name in in_turns(list(calls), options.runs):
         call, of_cpu = calls[name]
         with _emptied(world):
-            begun_s, begun_cpu_s = time.monotonic(), time.process_time()
-            call()
-            samples.add(name, time.monotonic() - begun_s)
-            samples.add(of_cpu, time.process_time() - begun_cpu_s)
+            time_load(samples, name, of_cpu, call)
     return [_describe(samples, rows)]
 
 
@@ -88,12 +80,7 @@ class _Loads:
             self._rows,
         )
         step = LoadTable(_NAME, batch, self._files)
-        fs, _root = open_file_system(str(Path(self._files[0].name).parent))
-        with StepPorts() as ports:
-            verify_steps([step], StepWorld(fs, ports))
-            execute_steps([step], StepWorld(fs, ports))
-            if verify_steps([step], StepWorld(fs, ports)) != [StepVerdict.DONE]:
-                raise RuntimeError("the publication is not there")
+        carry_out_load(step, Path(self._files[0].name).parent)
 
 
 def _copy(world: World, texts: list[bytes]) -> None:

@@ -5,20 +5,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gobblin_assets.commit.operations import LogOperations
 from gobblin_assets.destinations.registry import DestinationRequest, open_loaded_destination
 from gobblin_assets.destinations.tables.database_address import variable_of
 from gobblin_assets.destinations.tables.marks import LoadedTable
 from gobblin_assets.destinations.tables.tables_place import TablesPlace
-from gobblin_assets.fs.registry import open_file_system
-from gobblin_assets.model.clock import SystemClock
-from gobblin_assets.model.state import RunId, SequenceId
 from gobblin_assets.model.urn import Role
 from gobblin_assets.run.destination import Destination
-from gobblin_assets.state.leases import Holder
+from tests.support.loaded_sink import LoadedSinkWorld
 from tests.support.postgres import Database
 from tests.support.random_logs import Records
-from tests.support.sink_lake import URN, SinkLake, SinkWorld
+from tests.support.sink_lake import URN, SinkLake
 
 CONNECTION = "warehouse"
 TABLE = LoadedTable("shop", "records")
@@ -49,27 +45,11 @@ class TableSinkLake(SinkLake):
 
 
 @dataclass
-class TableSinkWorld(SinkWorld):
+class TableSinkWorld(LoadedSinkWorld):
     lake: TableSinkLake
 
     def open_destination(self, request: DestinationRequest) -> Destination:
         return open_loaded_destination(request, TablesPlace(CONNECTION, {URN: TABLE}, MARKS_SCHEMA))
-
-    def operations(self) -> LogOperations:
-        clock = SystemClock()
-        return LogOperations(
-            store=self.stores.commits,
-            leases=self.stores.leases,
-            open_file_system=open_file_system,
-            interrupt=lambda _attempt: None,
-            clock=clock,
-            holder=Holder("test", RunId(clock.new_id())),
-            say=self.lines.append,
-            lease_ttl_s=self.lake.lease_ttl_s,
-        )
-
-    def open_sequences(self) -> list[SequenceId]:
-        return [each.sequence_id for each in self.stores.commits.list_open(None, limit=10)]
 
     def marks(self) -> list[tuple[Any, ...]]:
         """The marks of all lanes, without the time of their change."""

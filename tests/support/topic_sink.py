@@ -7,19 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gobblin_assets.commit.operations import LogOperations
 from gobblin_assets.destinations.registry import DestinationRequest, open_loaded_destination
 from gobblin_assets.destinations.topics.topic_batches import LoadedTopic
 from gobblin_assets.destinations.topics.topics_place import TopicsPlace
-from gobblin_assets.fs.registry import open_file_system
-from gobblin_assets.model.clock import SystemClock
-from gobblin_assets.model.state import RunId, SequenceId
 from gobblin_assets.model.urn import Role
 from gobblin_assets.run.destination import Destination
-from gobblin_assets.state.leases import Holder
 from tests.support.kafka import Found, open_admin, read_all
+from tests.support.loaded_sink import LoadedSinkWorld
 from tests.support.random_logs import Records
-from tests.support.sink_lake import URN, SinkLake, SinkWorld
+from tests.support.sink_lake import URN, SinkLake
 
 CONNECTION = "out"
 
@@ -52,28 +48,12 @@ def new_topics() -> tuple[str, str]:
 
 
 @dataclass
-class TopicSinkWorld(SinkWorld):
+class TopicSinkWorld(LoadedSinkWorld):
     lake: TopicSinkLake
 
     def open_destination(self, request: DestinationRequest) -> Destination:
         place = TopicsPlace(CONNECTION, {URN: LoadedTopic(self.lake.topic, ("vnode",), 2)}, self.lake.marks)
         return open_loaded_destination(request, place)
-
-    def operations(self) -> LogOperations:
-        clock = SystemClock()
-        return LogOperations(
-            store=self.stores.commits,
-            leases=self.stores.leases,
-            open_file_system=open_file_system,
-            interrupt=lambda _attempt: None,
-            clock=clock,
-            holder=Holder("test", RunId(clock.new_id())),
-            say=self.lines.append,
-            lease_ttl_s=self.lake.lease_ttl_s,
-        )
-
-    def open_sequences(self) -> list[SequenceId]:
-        return [each.sequence_id for each in self.stores.commits.list_open(None, limit=10)]
 
     def marks(self) -> dict[bytes, Any]:
         """The last mark of each lane, by the key of its records."""
