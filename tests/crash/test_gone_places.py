@@ -11,10 +11,14 @@ from typing import Any
 import pytest
 from pyiceberg.schema import Schema
 
+from gobblin_assets.destinations import load_rows
+from gobblin_assets.destinations.iceberg import iceberg_tables
 from gobblin_assets.destinations.iceberg.catalog_address import read_catalog_address
 from gobblin_assets.destinations.iceberg.iceberg_tables import IcebergTables
+from gobblin_assets.destinations.lane_marks import decide_load
 from gobblin_assets.destinations.loaded_destination import LoadedDestination
 from gobblin_assets.destinations.registry import DestinationRequest
+from gobblin_assets.destinations.tables import postgres_tables
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.failpoints import Failpoint, install
 from gobblin_assets.fs.registry import open_file_system
@@ -204,6 +208,24 @@ def test_what_is_there_instead_is_adopted_and_has_each_further_record_once(
 
     assert world.published() == world.expected() - stranger.lost
     assert world.published().total() == world.expected().total() - stranger.lost.total()
+
+
+def test_a_sink_that_takes_absence_for_a_beginning_is_noticed(
+    world: TableSinkWorld, acts: TableActs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (load_rows, postgres_tables, iceberg_tables):
+        monkeypatch.setattr(
+            module, "decide_batch", lambda mark, batch: decide_load(mark, batch.version, batch.sequence_id)
+        )
+    monkeypatch.setattr(postgres_tables, "_find_gone", lambda *_asked: None)
+    monkeypatch.setattr(IcebergTables, "_find_of", lambda self, batch: self._find(batch.table))
+    stranger = Stranger(world, Failpoint.SEALED_BEFORE_EXECUTE, acts.rename)
+
+    with install(stranger):
+        world.work()
+
+    assert stranger.lost
+    assert world.published() == world.expected() - stranger.lost, "the rows are all there"
 
 
 @of_postgres
