@@ -9,6 +9,7 @@ from typing import Final
 
 import click
 
+from gobblin_assets.cli.adopting import adopt
 from gobblin_assets.cli.base_compacting import compact
 from gobblin_assets.cli.connections import SparkChoice, job_file_argument, spark_options
 from gobblin_assets.cli.exit_codes import EXIT_FAILED
@@ -35,6 +36,7 @@ def sink() -> None:
     """Sinks: several workers publish the job's topics at once, each record exactly once."""
 
 
+sink.add_command(adopt)
 sink.add_command(compact)
 sink.add_command(recopy)
 sink.add_command(status)

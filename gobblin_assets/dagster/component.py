@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import dagster as dg
 from dagster.components.core.decl import ComponentDecl
-from dagster.components.core.defs_module import PythonFileComponent
+from dagster.components.core.defs_module import PythonFileComponent, find_defs_or_component_yaml
 from dagster.components.resolved.context import ResolutionContext
 from dagster.components.resolved.core_models import AssetAttributesModel
 from dagster.components.utils.translation import TranslatorResolvingInfo
@@ -30,6 +30,7 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.jobs.copy.copy_spec import CopySpec
 from gobblin_assets.jobs.copy.parsing import read_copy
 from gobblin_assets.sources.discovery import find_discovery
+from gobblin_assets.spec.doubled_keys import refuse_doubled_keys
 from gobblin_assets.spec.job_files import place_destination
 from gobblin_assets.spec.job_options import JobOptions
 from gobblin_assets.spec.job_parsing import parse_job
@@ -157,6 +158,7 @@ class GobblinJobComponent(dg.Component):
     @classmethod
     def load(cls, attributes: BaseModel | None, context: dg.ComponentLoadContext) -> "GobblinJobComponent":
         """Fill in templates and validate. RejectedError names the field, what was expected and the fix."""
+        _refuse_doubled_keys(context.path)
         written = dict(attributes.model_extra or {}) if attributes is not None else {}
         resolution = context.resolution_context.at_path("attributes")
         translation = written.pop("translation", None)
@@ -276,6 +278,13 @@ def _list_provided(context: dg.ComponentLoadContext) -> set[str]:
         # Dagster keeps what it builds here for when it comes to this file itself.
         provided |= set(tree.build_defs_at_path(file.path).resources or {})
     return provided
+
+
+def _refuse_doubled_keys(place: Path) -> None:
+    """RejectedError for a key that the component's file says twice: Dagster hands over the last one only."""
+    file = place if place.is_file() else find_defs_or_component_yaml(place)
+    if file is not None and file.suffix in {".yaml", ".yml"}:
+        refuse_doubled_keys(file.read_text(encoding="utf-8"), file)
 
 
 def _refuse_misspelt(

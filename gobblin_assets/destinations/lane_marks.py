@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from gobblin_assets.commit.steps import StepVerdict
-from gobblin_assets.errors import CorruptionError
+from gobblin_assets.errors import ConflictError, CorruptionError
 
 RECENT_MAX: Final = 64
 """A mark names so many of the lane's last publications. A log that was restored may ask for an older one."""
@@ -30,7 +30,11 @@ class MarkPlace:
 
 
 class LoadBatch(Protocol):
-    """What a publication loads. ``version``: the lane's, as the publication makes it. ``sequence_id``: as text."""
+    """What a publication loads. ``version``: the lane's, as the publication makes it. ``sequence_id``: as text.
+
+    ``is_marked``: the lane had loaded something, by its mark, when the publication was sealed. False also if that is
+    not known.
+    """
 
     @property
     def mark(self) -> MarkPlace: ...
@@ -44,6 +48,20 @@ class LoadBatch(Protocol):
     @property
     def row_count(self) -> int: ...
 
+    @property
+    def is_marked(self) -> bool: ...
+
+
+class PlaceGoneError(ConflictError):
+    """Rows were loaded, and what they were loaded into, or their mark, is not there any more."""
+
+    def __init__(self, what: str, dataset: str) -> None:
+        super().__init__(
+            f"{what}. It was renamed, dropped or made anew",
+            hint="Nothing was made or loaded. Put it back as it was, under its name, and resume; or go on with what is "
+            f"there now, without the rows that are gone: `gobblin-assets sink adopt JOB_FILE --dataset {dataset}`.",
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class LaneMark:
@@ -55,6 +73,11 @@ class LaneMark:
     version: int
     recent: tuple[str, ...] = ()
     given_up: tuple[str, ...] = ()
+
+    @property
+    def has_loaded(self) -> bool:
+        """Whether a publication of the lane was loaded. From then on there always is such a mark."""
+        return self.version > 0
 
 
 def decide_load(mark: LaneMark | None, version: int, sequence_id: str) -> StepVerdict:
@@ -69,6 +92,13 @@ def decide_load(mark: LaneMark | None, version: int, sequence_id: str) -> StepVe
     if sequence_id in mark.given_up or mark.version >= version:
         return StepVerdict.CONFLICT
     return StepVerdict.DO
+
+
+def decide_batch(mark: LaneMark | None, batch: LoadBatch) -> StepVerdict:
+    """``decide_load`` for a batch. PlaceGoneError if its lane had a mark, and has none: nobody knows what is there."""
+    if batch.is_marked and (mark is None or not mark.has_loaded):
+        raise PlaceGoneError(f"{batch.mark} is gone", batch.mark.dataset)
+    return decide_load(mark, batch.version, batch.sequence_id)
 
 
 def require_row_count(batch: LoadBatch, count: int) -> None:

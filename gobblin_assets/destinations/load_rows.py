@@ -15,7 +15,14 @@ from pyarrow import parquet as pq
 
 from gobblin_assets.commit.step_world import StepWorld
 from gobblin_assets.commit.steps import CapturedStaging, CommitStep, StepFault, StepVerdict, UndoOutcome
-from gobblin_assets.destinations.lane_marks import LaneMark, LoadBatch, MarkPlace, decide_load
+from gobblin_assets.destinations.lane_marks import (
+    LaneMark,
+    LoadBatch,
+    MarkPlace,
+    PlaceGoneError,
+    decide_batch,
+    decide_load,
+)
 from gobblin_assets.model.files import DataFile, FileIdentity
 
 BATCH_ROWS: Final = 32_768
@@ -62,6 +69,11 @@ class LoadRows(CommitStep, Generic[B]):
     @abstractmethod
     def open_marked(self, world: StepWorld) -> MarkedRows[B]: ...
 
+    def find_gone(self, world: StepWorld) -> str | None:
+        """What is wrong with the place, where rows of the dataset were loaded into another one than is there now."""
+        del world
+        return None
+
     @property
     def loaded_rows(self) -> int:
         return self.batch.row_count
@@ -83,6 +95,8 @@ class LoadRows(CommitStep, Generic[B]):
         verdict = self._ask_mark(world)
         if verdict is not StepVerdict.DO:
             return verdict
+        if (gone := self.find_gone(world)) is not None:
+            raise PlaceGoneError(gone, self.batch.mark.dataset)
         found = [world.find_identity(file.name) for file in self.files]
         if any(identity is None for identity in found):
             return StepVerdict.LOST
@@ -126,8 +140,7 @@ class LoadRows(CommitStep, Generic[B]):
         )
 
     def _ask_mark(self, world: StepWorld) -> StepVerdict:
-        mark = self.open_marked(world).find_mark(self.batch.mark)
-        return decide_load(mark, self.batch.version, self.batch.sequence_id)
+        return decide_batch(self.open_marked(world).find_mark(self.batch.mark), self.batch)
 
     def _read(self, world: StepWorld) -> Iterator[pa.RecordBatch]:
         for file in self.files:
@@ -143,11 +156,17 @@ def write_load(step: LoadRows[Any]) -> dict[str, object]:
         "mark": [mark.marks, mark.destination, mark.job, mark.dataset, mark.lane],
         "version": batch.version,
         "sequence": batch.sequence_id,
+        "is_marked": batch.is_marked,
         "files": [
             [each.name, each.row_count, each.identity.size_bytes, each.identity.inode, each.identity.mtime_ns]
             for each in step.files
         ],
     }
+
+
+def read_is_marked(stored: Mapping[str, Any]) -> bool:
+    """What ``write_load`` stored; False of a step that an older release stored."""
+    return bool(stored.get("is_marked", False))
 
 
 def read_files(stored: Mapping[str, Any]) -> tuple[DataFile, ...]:

@@ -8,6 +8,7 @@ from typing import Final
 import yaml
 
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.spec.doubled_keys import read_yaml
 from gobblin_assets.spec.job_options import JobOptions
 from gobblin_assets.spec.job_parsing import parse_any_job, parse_job
 from gobblin_assets.spec.job_spec import JobSpec
@@ -48,7 +49,7 @@ def read_any_job_file(path: str | Path) -> JobOptions:
     """
     path = Path(path)
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        data = read_yaml(path.read_text(encoding="utf-8"), path)
     except OSError as error:
         raise RejectedError(
             f"{path} can't be read: {error.strerror}", field="job file", hint="Correct the path, or make the file."

@@ -13,11 +13,11 @@ from gobblin_assets.failpoints import Failpoint
 
 ROOT = Path(__file__).resolve().parents[2]
 
-FILE_LINES_MAX = 400
-FUNCTION_LINES_MAX = 60
+# A file that is read as one beats four that are read together; beyond these sizes hardly any is.
+FILE_LINES_MAX = 700
+FUNCTION_LINES_MAX = 80
 # Each with the reason why it is one file.
 LONG_FILES = {
-    "tests/integration/test_embedded_postgres.py": "one server's life; its helpers serve all of it",
     "tests/integration/test_jdbc_postgres.py": "one table of types and one of races against a real source",
 }
 DRAWERS = {"utils", "util", "common", "helpers", "helper", "base", "manager", "misc", "core"}

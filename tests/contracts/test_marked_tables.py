@@ -10,12 +10,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from gobblin_assets.commit.published.port import RowsElsewhere
+from gobblin_assets.commit.published.verification import Damage
 from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace
+from gobblin_assets.destinations.loaded_destination import find_load_faults
 from gobblin_assets.destinations.tables.database_address import read_address
 from gobblin_assets.destinations.tables.marks import LoadedTable, TableBatch
 from gobblin_assets.destinations.tables.postgres_tables import PostgresTables
+from gobblin_assets.destinations.tables.tables_place import TablesPlace
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.failpoints import Failpoint, install
+from gobblin_assets.model.urn import DatasetUrn
 from tests.support.postgres import Database
 from tests.support.table_sink import CONNECTION, variables_for
 
@@ -212,3 +217,42 @@ def test_a_load_is_durable_and_a_paused_one_is_ended_before_others_give_up_waiti
         load(tables, numbered("a", pa.array(["x", "y"])))
 
     assert seen == [("on",), ("20s",), ("30s",)]
+
+
+def test_a_trigger_that_leaves_rows_out_is_named_and_nothing_is_loaded(
+    tables: PostgresTables, fresh_database: Database
+) -> None:
+    rows = numbered("a", pa.array(["x", "y"]))
+    load(tables, rows)
+    with fresh_database.connect() as session:
+        session.execute("CREATE FUNCTION leave() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'")
+        session.execute('CREATE TRIGGER leave BEFORE INSERT ON shop."Order rows" FOR EACH ROW EXECUTE FUNCTION leave()')
+
+    with pytest.raises(RejectedError, match="took 0 of 2 rows: a trigger or a rule of it leaves rows out") as refused:
+        load(tables, rows, version=2)
+
+    assert refused.value.field == "sink.into"
+    assert tables.find_mark(PLACE) is not None
+    assert values_of(fresh_database, "a") == ["x", "y"]
+
+
+def test_verify_says_that_a_table_is_gone_though_its_marks_are_there(
+    tables: PostgresTables, fresh_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables_for(fresh_database).items():
+        monkeypatch.setenv(name, value)
+    load(tables, numbered("a", pa.array(["x"])))
+    urn = DatasetUrn("orders")
+    place, published = TablesPlace(CONNECTION, {urn: TABLE}, "marks"), RowsElsewhere("jdbc:warehouse", 1)
+    assert list(find_load_faults(place, PLACE, urn, published, counts_rows=False)) == []
+
+    with fresh_database.connect() as session:
+        session.execute('ALTER TABLE shop."Order rows" RENAME TO other')
+    faults = list(find_load_faults(place, PLACE, urn, published, counts_rows=False))
+    assert [fault.damage for fault in faults] == [Damage.MISSING]
+    assert "is gone, the table into which 1 rows of orders were loaded" in faults[0].detail
+
+    with fresh_database.connect() as session:
+        session.execute('CREATE TABLE shop."Order rows" (LIKE shop.other)')
+    faults = list(find_load_faults(place, PLACE, urn, published, counts_rows=False))
+    assert "is another table than the one into which 1 rows" in faults[0].detail

@@ -98,6 +98,18 @@ def test_workers_load_each_record_once_while_workers_and_sessions_are_killed(sho
     verified = shop.begin("verify", options=["--checksums"])
     assert verified.end() == 1, verified.said
     assert "rows were published, and the marks say that 0 were loaded" in verified.said.replace("\n", " ")
+    with shop.database.connect() as session:
+        session.execute("UPDATE gobblin_marks.gobblin_lane SET loaded_rows = 1000000")
+        for topic in shop.topics:
+            session.execute(f'DROP TABLE shop."{topic.replace(".", "_").replace("-", "_")}"')
+    verified = shop.begin("verify")
+    assert verified.end() == 1, verified.said
+    assert "is gone, the table into which" in verified.said.replace("\n", " ")
+    adopted = shop.begin("sink", "adopt", options=[part for topic in shop.topics for part in ("--dataset", topic)])
+    assert adopted.end() == 0, adopted.said
+    assert "is adopted" in adopted.said
+    verified = shop.begin("verify")
+    assert verified.end() == 0, verified.said
     ran = shop.begin("run")
     assert ran.end() == 2, ran.said
     assert "sink.into" in ran.said

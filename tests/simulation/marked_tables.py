@@ -165,8 +165,10 @@ class SimSession:
             ("pg_advisory_xact_lock", "look", lambda *_asked: _Answer()),
             ("set_config", "look", lambda *_asked: _Answer()),
             ("CREATE TABLE IF NOT EXISTS", "make", self._make_marks),
+            ("ADD COLUMN IF NOT EXISTS table_oid", "make", lambda *_asked: _Answer()),
             ("CREATE TABLE", "make", self._make_table),
             ("INSERT INTO", "add_mark", self._add_mark),
+            ("WHERE table_oid <>", "find_gone", self._find_gone),
             ("sum(loaded_rows)", "count", self._count_loaded),
             ("SELECT version", "find_mark", self._find_mark),
             ("SET version", "move_mark", self._move_mark),
@@ -176,7 +178,7 @@ class SimSession:
 
     def _list_columns(self, names: Sequence[str]) -> list[tuple[Any, ...]]:
         if names[1] == "gobblin_lane":
-            return [(True, "lane", "integer", False, False)] if self._tables.has_marks else []
+            return [(True, "table_oid", "oid", False, False)] if self._tables.has_marks else []
         return [(True, name, kind, False, False) for name, kind in self._tables.columns.items()]
 
     def _make_marks(self, _text: str, _arguments: Any) -> _Answer:
@@ -193,6 +195,10 @@ class SimSession:
 
     def _count_loaded(self, _text: str, _arguments: Any) -> _Answer:
         return _Answer([(sum(mark.loaded_rows for mark in self._marks().values()),)])
+
+    def _find_gone(self, _text: str, _arguments: Any) -> _Answer:
+        """Nobody drops the table here."""
+        return _Answer([(sum(mark.loaded_rows for mark in self._marks().values()), bool(self._tables.columns), 0)])
 
     def _find_mark(self, text: str, arguments: Any) -> Any:
         if "FOR UPDATE" in text and not self._lock(arguments):

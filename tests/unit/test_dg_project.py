@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 import dagster as dg
 import pytest
+from dagster.components.core.component_tree import ComponentTreeException
 
 from gobblin_assets.dagster.component import GobblinCopyComponent, GobblinJobComponent
 from gobblin_assets.dagster.copy_scaffolding import CopyScaffolder, CopyScaffoldParams
@@ -139,6 +140,17 @@ class TestScaffolding:
 
     def test_a_name_that_is_no_job_s_is_made_one(self, project: Path) -> None:
         assert read_job_file(scaffold(project, "my-shop v2")).job == "my_shop_v2"
+
+
+def test_a_component_s_file_says_nothing_twice(project: Path) -> None:
+    file = scaffold(project, "shop", connection="sales", job="shop")
+    lines = file.read_text(encoding="utf-8").splitlines()
+    file.write_text("\n".join([*lines, "  destination: /elsewhere", ""]), encoding="utf-8")
+    with pytest.raises(ComponentTreeException) as caught:
+        dg.ComponentTree.for_project(project / "src" / "warehouse").load_component(file.parent)
+    cause = caught.value.__cause__
+    assert isinstance(cause, RejectedError)
+    assert (cause.field, "says it twice, in line 8 and in line" in str(cause)) == ("attributes.destination", True)
 
 
 def test_a_home_that_is_made_is_kept_out_of_git_and_somebody_s_folder_is_not(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from gobblin_assets.commit.steps import CommitStep
-from gobblin_assets.destinations.lane_marks import MarkPlace
+from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace
 from gobblin_assets.destinations.tables.marks import LoadedTable, TableBatch
 from gobblin_assets.model.files import DataFile
 from gobblin_assets.model.urn import DatasetUrn
@@ -32,11 +32,29 @@ class IcebergPlace:
     def uri_of(self, urn: DatasetUrn) -> str:
         return f"iceberg:{self.connection}/{self.tables[urn]}"
 
-    def make_step(self, urn: DatasetUrn, mark: MarkPlace, target: Target, files: Sequence[DataFile]) -> CommitStep:
-        row_count = sum(file.row_count for file in files)
-        batch = TableBatch(self.tables[urn], self._place(urn, mark), target.version, str(target.sequence_id), row_count)
+    def make_step(
+        self, urn: DatasetUrn, mark: MarkPlace, target: Target, files: Sequence[DataFile], *, is_marked: bool
+    ) -> CommitStep:
+        row_count, sequence_id = sum(file.row_count for file in files), str(target.sequence_id)
+        place = self._place(urn, mark)
+        batch = TableBatch(self.tables[urn], place, target.version, sequence_id, row_count, is_marked)
         make: Callable[..., CommitStep] = _import("append_step").AppendToTable
         return make(self.connection, batch, tuple(files))
+
+    def find_mark(self, urn: DatasetUrn, mark: MarkPlace) -> LaneMark | None:
+        with self._open() as tables:
+            found: LaneMark | None = tables.find_mark(self._place(urn, mark))
+            return found
+
+    def find_gone(self, urn: DatasetUrn, mark: MarkPlace) -> str | None:
+        del mark
+        with self._open() as tables:
+            gone: str | None = tables.find_gone(self.tables[urn])
+            return gone
+
+    def adopt(self, urn: DatasetUrn, marks: Mapping[MarkPlace, LaneMark], row_count: int) -> None:
+        with self._open() as tables:
+            tables.adopt(self.tables[urn], {self._place(urn, place): mark for place, mark in marks.items()}, row_count)
 
     def count_loaded(self, marks: Mapping[DatasetUrn, MarkPlace]) -> Mapping[DatasetUrn, int]:
         with self._open() as tables:

@@ -48,12 +48,13 @@ from gobblin_assets.destinations.iceberg.data_files import DataFiles
 from gobblin_assets.destinations.iceberg.durable_files import DurableFiles
 from gobblin_assets.destinations.iceberg.iceberg_columns import iceberg_columns, require_iceberg_columns
 from gobblin_assets.destinations.iceberg.lane_properties import (
+    adopted_marks,
     count_loaded_rows,
     find_lane_mark,
     moved_mark,
     refusing_mark,
 )
-from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace, decide_load, require_row_count
+from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace, PlaceGoneError, decide_batch, require_row_count
 from gobblin_assets.destinations.tables.marks import LoadedTable, TableBatch
 from gobblin_assets.errors import (
     ConflictError,
@@ -157,6 +158,24 @@ class IcebergTables:
             table = self._find(_table_of(place))
         return None if table is None else find_lane_mark(table.properties, place)
 
+    def find_gone(self, table: LoadedTable) -> str | None:
+        """A table that was made anew has no marks of what was loaded: only one that is not there is told apart."""
+        with self._judging():
+            return f"{table} is gone" if self._find(table) is None else None
+
+    def adopt(self, table: LoadedTable, marks: Mapping[MarkPlace, LaneMark], row_count: int) -> None:
+        """Let the table, which is made unless it exists, go on behind these marks. Marks that are there stay.
+
+        ``row_count``: of all rows that the log has; those of which no mark says anything count as loaded.
+        """
+        for _ in range(_TRIES):
+            with self._judging():
+                found = self._find(table) or self._make(table, Schema())
+                properties = adopted_marks(found.properties, marks, row_count)
+                if not properties or self._change(found, properties, (), {}):
+                    return
+        raise _CrowdedError(table)
+
     def count_loaded(self, place: MarkPlace) -> int:
         """The rows that all lanes of the dataset have loaded, whichever lane ``place`` is of."""
         with self._judging():
@@ -173,13 +192,13 @@ class IcebergTables:
         wanted = iceberg_columns(columns)
         for _ in range(_TRIES):
             with self._judging():
-                table = self._find(batch.table) or self._make(batch.table, wanted)
+                table = self._find_or_make(batch, wanted)
                 _require_kind(batch.table, table)
                 if not require_iceberg_columns(str(batch.table), table.schema(), wanted):
                     return
                 with suppress(CommitFailedException), table.update_schema() as update:
                     update.union_by_name(wanted)
-        raise _CrowdedError(batch)
+        raise _CrowdedError(batch.table)
 
     def load(self, batch: TableBatch, rows: Iterable[pa.RecordBatch]) -> None:
         table = self._look(batch)
@@ -203,18 +222,18 @@ class IcebergTables:
             # The answer to a commit may be lost on its way.
             self.close()
             mark = self.find_mark(batch.mark)
-            if decide_load(mark, batch.version, batch.sequence_id) is not StepVerdict.DONE:
+            if decide_batch(mark, batch) is not StepVerdict.DONE:
                 raise
 
     def _look(self, batch: TableBatch) -> Table:
         """The table with a snapshot at which the mark lets the publication in."""
         with self._judging():
-            table = self._find(batch.table)
+            table = self._find_of(batch)
         if table is None:
             raise RetryableError(f"{batch.table} was removed")
         _require_kind(batch.table, table)
         mark = find_lane_mark(table.properties, batch.mark)
-        if decide_load(mark, batch.version, batch.sequence_id) is not StepVerdict.DO:
+        if decide_batch(mark, batch) is not StepVerdict.DO:
             raise ConflictError(f"{batch.mark} refuses sequence {batch.sequence_id}")
         return table
 
@@ -225,28 +244,37 @@ class IcebergTables:
             if self._commit(batch, table, mark, files, Failpoint.LOAD_BEFORE_COMMIT):
                 return
             table = self._look(batch)
-        raise _CrowdedError(batch)
+        raise _CrowdedError(batch.table)
 
     def give_up(self, batch: TableBatch) -> bool:
         for _ in range(_TRIES):
             with self._judging():
                 # A process that was paused before it made the table must find the mark.
-                table = self._find(batch.table) or self._make(batch.table, Schema())
+                table = self._find_or_make(batch, Schema())
             mark = find_lane_mark(table.properties, batch.mark)
-            verdict = decide_load(mark, batch.version, batch.sequence_id)
+            verdict = decide_batch(mark, batch)
             if verdict is not StepVerdict.DO:
                 return verdict is not StepVerdict.DONE
             refusing = refusing_mark(table.properties, batch)
             if self._commit(batch, table, refusing, (), Failpoint.GIVE_UP_BEFORE_COMMIT):
                 return True
-        raise _CrowdedError(batch)
+        raise _CrowdedError(batch.table)
 
     def _commit(
         self, batch: TableBatch, table: Table, mark: Mapping[str, str], files: Sequence[DataFile], before: Failpoint
     ) -> bool:
         """Change the mark and add the files, on the snapshot that ``table`` has. False: somebody else came first."""
+        return self._change(table, mark, files, {_SEQUENCE: batch.sequence_id}, before)
+
+    def _change(
+        self,
+        table: Table,
+        properties: Mapping[str, str],
+        files: Sequence[DataFile],
+        summary: dict[str, str],
+        before: Failpoint | None = None,
+    ) -> bool:
         self._try_once(table)
-        summary = {_SEQUENCE: batch.sequence_id}
         with self._judging():
             transaction = _Append(table)
             update = transaction.update_snapshot(summary)
@@ -254,8 +282,9 @@ class IcebergTables:
             with update.merge_append() if merges else update.fast_append() as snapshot:
                 for file in files:
                     snapshot.append_data_file(file)
-            transaction.set_properties(dict(mark))
-            reach(before)
+            transaction.set_properties(dict(properties))
+            if before is not None:
+                reach(before)
             try:
                 transaction.commit_transaction()
             except CommitFailedException:
@@ -290,6 +319,16 @@ class IcebergTables:
                 hint="Remove the property.",
             )
         return found
+
+    def _find_or_make(self, batch: TableBatch, columns: Schema) -> Table:
+        return self._find_of(batch) or self._make(batch.table, columns)
+
+    def _find_of(self, batch: TableBatch) -> Table | None:
+        """PlaceGoneError if the lane had a mark, which was in the table: then it is not made again."""
+        table = self._find(batch.table)
+        if table is None and batch.is_marked:
+            raise PlaceGoneError(f"{batch.table}, which had {batch.mark}, is gone", batch.mark.dataset)
+        return table
 
     def _make(self, table: LoadedTable, columns: Schema) -> Table:
         catalog = self._open()
@@ -329,8 +368,8 @@ class IcebergTables:
 class _CrowdedError(RetryableError):
     """Others came first, each time."""
 
-    def __init__(self, batch: TableBatch) -> None:
-        super().__init__(f"{batch.table} was changed by others {_TRIES} times while a commit was tried")
+    def __init__(self, table: LoadedTable) -> None:
+        super().__init__(f"{table} was changed by others {_TRIES} times while a commit was tried")
 
 
 @contextmanager

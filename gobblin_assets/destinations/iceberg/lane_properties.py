@@ -36,6 +36,21 @@ def refusing_mark(properties: Mapping[str, str], batch: LoadBatch) -> dict[str, 
     return _write(batch, LaneMark(mark.version, mark.recent, (*mark.given_up, batch.sequence_id)), rows)
 
 
+def adopted_marks(properties: Mapping[str, str], marks: Mapping[MarkPlace, LaneMark], row_count: int) -> dict[str, str]:
+    """The properties of the lanes of one dataset that have no mark of their own, set to ``marks``.
+
+    ``row_count``: of all rows that the log has; those of which no mark says anything count as loaded by the first.
+    """
+    known = {place: _read(properties, _name_property(place))[0] for place in marks}
+    missing = [place for place, mark in known.items() if mark is None or not mark.has_loaded]
+    rows = row_count - count_loaded_rows(properties, missing[0]) if missing else 0
+    adopted: dict[str, str] = {}
+    for place in missing:
+        adopted[_name_property(place)] = _encode(marks[place], max(rows, 0))
+        rows = 0
+    return adopted
+
+
 def _read(properties: Mapping[str, str], name: str) -> tuple[LaneMark | None, int]:
     """A mark, and the rows that were loaded up to it."""
     text = properties.get(name)
@@ -52,8 +67,12 @@ def _read(properties: Mapping[str, str], name: str) -> tuple[LaneMark | None, in
 
 
 def _write(batch: LoadBatch, mark: LaneMark, rows: int) -> dict[str, str]:
+    return {_name_property(batch.mark): _encode(mark, rows)}
+
+
+def _encode(mark: LaneMark, rows: int) -> str:
     kept = {"version": mark.version, "recent": mark.recent, "given_up": mark.given_up, "rows": rows}
-    return {_name_property(batch.mark): json.dumps(kept, separators=(",", ":"))}
+    return json.dumps(kept, separators=(",", ":"))
 
 
 def _name_property(place: MarkPlace) -> str:

@@ -83,7 +83,8 @@ class DatabaseAddress:
             return RejectedError(
                 said,
                 field=self.variable("USER"),
-                hint="Grant the user CREATE on the schemas of the tables and of the marks, and INSERT on the tables.",
+                hint="Grant the user CREATE on the schemas of the tables and of the marks, and INSERT on the tables. "
+                "It has to own the table of marks if an earlier release made it.",
             )
         if state.startswith(("22", "23", "42")):
             where = (error.diag.context or "").partition(":")[0].partition("\n")[0]

@@ -8,7 +8,7 @@ from gobblin_assets.commit.step_kinds import JsonCodec
 from gobblin_assets.commit.step_world import StepWorld
 from gobblin_assets.commit.steps import StepKind
 from gobblin_assets.destinations.lane_marks import MarkPlace
-from gobblin_assets.destinations.load_rows import LoadRows, MarkedRows, read_files, write_load
+from gobblin_assets.destinations.load_rows import LoadRows, MarkedRows, read_files, read_is_marked, write_load
 from gobblin_assets.destinations.tables.marks import LoadedTable, TableBatch
 from gobblin_assets.destinations.tables.postgres_tables import open_tables
 from gobblin_assets.model.files import DataFile
@@ -18,6 +18,10 @@ LOAD_TABLE: Final = "load_table"
 
 class MarkedTables(MarkedRows[TableBatch], Protocol):
     """The tables of a database that keeps a mark of each lane."""
+
+    def find_gone(self, table: LoadedTable, place: MarkPlace) -> str | None:
+        """Why the table is not the one into which the dataset's rows were loaded; None: it is, or there are none."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,9 @@ class LoadTable(LoadRows[TableBatch]):
     def open_marked(self, world: StepWorld) -> MarkedTables:
         return world.get(MarkedTables, self.connection)
 
+    def find_gone(self, world: StepWorld) -> str | None:
+        return self.open_marked(world).find_gone(self.batch.table, self.batch.mark)
+
 
 def write_table_load(step: LoadRows[TableBatch]) -> Mapping[str, object]:
     """A load of a table as plain values."""
@@ -51,6 +58,7 @@ def read_table_load(stored: Mapping[str, Any]) -> tuple[str, TableBatch, tuple[D
         stored["version"],
         stored["sequence"],
         sum(each.row_count for each in files),
+        read_is_marked(stored),
     )
     return stored["connection"], batch, files
 

@@ -29,3 +29,4 @@ class TableBatch:
     version: int
     sequence_id: str
     row_count: int
+    is_marked: bool = False

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
-from operator import itemgetter
+from operator import attrgetter
 from typing import Final, LiteralString, TypeVar
 
 import psycopg
@@ -18,7 +18,14 @@ import pyarrow as pa
 from psycopg import sql
 
 from gobblin_assets.commit.steps import StepVerdict
-from gobblin_assets.destinations.lane_marks import RECENT_MAX, LaneMark, MarkPlace, decide_load, require_row_count
+from gobblin_assets.destinations.lane_marks import (
+    RECENT_MAX,
+    LaneMark,
+    MarkPlace,
+    PlaceGoneError,
+    decide_batch,
+    require_row_count,
+)
 from gobblin_assets.destinations.tables.column_types import NAME_BYTES_MAX, column_type, holds
 from gobblin_assets.destinations.tables.copy_text import write_copy_text
 from gobblin_assets.destinations.tables.database_address import DatabaseAddress, Session, read_address, variable_of
@@ -35,14 +42,24 @@ _MAKE_MARKS: Final = """
         version bigint NOT NULL DEFAULT 0, recent uuid[] NOT NULL DEFAULT '{{}}',
         given_up uuid[] NOT NULL DEFAULT '{{}}',
         loaded_rows bigint NOT NULL DEFAULT 0, table_name text NOT NULL,
-        changed_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+        changed_at timestamptz NOT NULL DEFAULT clock_timestamp(), table_oid oid,
         PRIMARY KEY (destination, job, dataset, lane))
 """
+# Tables of marks that an earlier release made.
+_ADD_TABLE_OID: Final = "ALTER TABLE {marks} ADD COLUMN IF NOT EXISTS table_oid oid"
 _OF_LANE: Final = "destination = %(destination)s AND job = %(job)s AND dataset = %(dataset)s AND lane = %(lane)s"
 _FIND_MARK: Final = f"SELECT version, recent::text[], given_up::text[] FROM {{marks}} WHERE {_OF_LANE}"
 _COUNT_LOADED: Final = """
     SELECT coalesce(sum(loaded_rows), 0) FROM {marks}
      WHERE destination = %(destination)s AND job = %(job)s AND dataset = %(dataset)s
+"""
+# The oid survives whatever keeps the table's rows (a rename, VACUUM FULL, TRUNCATE), and no table gets it again.
+_FIND_GONE: Final = """
+    SELECT sum(loaded_rows), to_regclass(%(table)s) IS NOT NULL,
+           count(*) FILTER (WHERE table_oid <> to_regclass(%(table)s)::oid)
+      FROM {marks}
+     WHERE destination = %(destination)s AND job = %(job)s AND dataset = %(dataset)s
+       AND loaded_rows > 0 AND table_name = %(table_name)s
 """
 _ADD_MARK: Final = """
     INSERT INTO {marks} (destination, job, dataset, lane, table_name)
@@ -51,11 +68,22 @@ _ADD_MARK: Final = """
 _MOVE_MARK: Final = f"""
     UPDATE {{marks}}
        SET version = %(version)s, recent = (%(sequence)s::uuid || recent)[:{RECENT_MAX}], given_up = '{{{{}}}}',
-           loaded_rows = loaded_rows + %(rows)s, table_name = %(table_name)s, changed_at = clock_timestamp()
+           loaded_rows = loaded_rows + %(rows)s, table_name = %(table_name)s,
+           table_oid = to_regclass(%(table)s)::oid, changed_at = clock_timestamp()
      WHERE {_OF_LANE} AND version < %(version)s AND %(sequence)s::uuid <> ALL (given_up)
 """
 _GIVE_UP: Final = f"""
     UPDATE {{marks}} SET given_up = given_up || %(sequence)s::uuid, changed_at = clock_timestamp() WHERE {_OF_LANE}
+"""
+_ADOPT_LANE: Final = f"""
+    UPDATE {{marks}}
+       SET version = %(version)s, recent = %(recent)s::uuid[], loaded_rows = loaded_rows + %(rows)s,
+           changed_at = clock_timestamp()
+     WHERE {_OF_LANE} AND version = 0
+"""
+_ADOPT_TABLE: Final = """
+    UPDATE {marks} SET table_oid = to_regclass(%(table)s)::oid, table_name = %(table_name)s
+     WHERE destination = %(destination)s AND job = %(job)s AND dataset = %(dataset)s
 """
 # Off and local lose a COMMIT that was answered; a stronger setting of the server stays.
 _DURABLE: Final = """
@@ -120,6 +148,13 @@ class PostgresTables:
             return 0
         return int(row[0]) if row is not None else 0
 
+    def find_gone(self, table: LoadedTable, place: MarkPlace) -> str | None:
+        try:
+            return self._ask(lambda session: _find_gone(session, table, place))
+        except (_NoTableError, _OlderMarksError):
+            # No marks: nothing was ever loaded, or whoever loaded it knows that they were there.
+            return None
+
     def count_rows(self, table: LoadedTable) -> int:
         """How many rows the table has, whoever wrote them. Reads all of it."""
         statement = sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier(table.schema, table.table))
@@ -133,11 +168,13 @@ class PostgresTables:
         wanted = {name: column_type(kind) for name, kind in zip(columns.names, columns.types, strict=True)}
         _require_names(batch.table, wanted)
         found = self._ask(lambda session: _find_columns(session, batch.table))
+        if found is None and (gone := self.find_gone(batch.table, batch.mark)) is not None:
+            raise PlaceGoneError(gone, batch.mark.dataset)
         if found is None or wanted.keys() - found.keys():
             found = self._ask(lambda session: _make_table(session, batch.table, wanted))
         _require_columns(batch.table, wanted, found)
         if batch.mark not in self._marked:
-            self._ask(lambda session: _make_mark(session, batch))
+            self._ask(lambda session: _make_mark(session, batch.mark, batch.table))
             self._marked.add(batch.mark)
 
     def load(self, batch: TableBatch, rows: Iterable[pa.RecordBatch]) -> None:
@@ -148,14 +185,18 @@ class PostgresTables:
             # The answer to a COMMIT may be lost on its way.
             self.close()
             mark = self.find_mark(batch.mark)
-            if decide_load(mark, batch.version, batch.sequence_id) is not StepVerdict.DONE:
+            if decide_batch(mark, batch) is not StepVerdict.DONE:
                 raise
 
     def _load(self, batch: TableBatch, rows: Iterable[pa.RecordBatch]) -> None:
         with self._judging(), self._transaction() as session:
-            count = _copy(session, batch.table, rows)
-            require_row_count(batch, count)
+            sent, added = _copy(session, batch.table, rows)
+            require_row_count(batch, sent)
+            _require_added(batch, added)
             reach(Failpoint.LOAD_COPIED)
+            # The table that was copied into is locked, and so keeps its name to the end of the transaction.
+            if (gone := _find_gone(session, batch.table, batch.mark)) is not None:
+                raise PlaceGoneError(gone, batch.mark.dataset)
             self._move_mark(session, batch)
             reach(Failpoint.LOAD_BEFORE_COMMIT)
 
@@ -165,16 +206,34 @@ class PostgresTables:
             raise ConflictError(f"{batch.mark} refuses sequence {batch.sequence_id}")
 
     def give_up(self, batch: TableBatch) -> bool:
-        self._ask(lambda session: _make_mark(session, batch))
+        self._ask(lambda session: _make_mark(session, batch.mark, batch.table))
         with self._judging(), self._transaction() as session:
             # A load that is at its end is waited for.
             statement = _on(f"{_FIND_MARK} FOR UPDATE", batch.mark)
             version, recent, given_up = session.execute(statement, _name_lane(batch.mark)).fetchone() or (0, (), ())
-            verdict = decide_load(LaneMark(version, tuple(recent), tuple(given_up)), batch.version, batch.sequence_id)
+            verdict = decide_batch(LaneMark(version, tuple(recent), tuple(given_up)), batch)
             if verdict is StepVerdict.DO:
                 session.execute(_on(_GIVE_UP, batch.mark), _name_batch(batch))
             reach(Failpoint.GIVE_UP_BEFORE_COMMIT)
         return verdict is not StepVerdict.DONE
+
+    def adopt(self, table: LoadedTable, marks: Mapping[MarkPlace, LaneMark], row_count: int) -> None:
+        """Let the table, which is made unless it exists, go on behind these marks. Marks that are there stay.
+
+        ``row_count``: of all rows that the log has; those of which no mark says anything count as loaded.
+        """
+        if self._ask(lambda session: _find_columns(session, table)) is None:
+            self._ask(lambda session: _make_table(session, table, {}))
+        for place in marks:
+            self._ask(partial(_make_mark, place=place, table=table))
+        with self._judging(), self._transaction() as session:
+            for place, mark in marks.items():
+                row = session.execute(_on(_COUNT_LOADED, place), _name_lane(place)).fetchone()
+                missing = max(0, row_count - int(row[0])) if row is not None else 0
+                named = {"version": mark.version, "recent": list(mark.recent), "rows": missing, **_name_lane(place)}
+                session.execute(_on(_ADOPT_LANE, place), named)
+            place = next(iter(marks))
+            session.execute(_on(_ADOPT_TABLE, place), {**_name_lane(place), **_name_table(table)})
 
     def _connect(self) -> Session:
         if self._session is None or self._session.closed:
@@ -198,12 +257,20 @@ class PostgresTables:
             yield
         except psycopg.errors.UndefinedTable as error:
             raise _NoTableError(error.diag.message_primary or "no table") from None
+        except psycopg.errors.UndefinedColumn as error:
+            if "table_oid" in (error.diag.message_primary or ""):
+                raise _OlderMarksError("the table of marks is of an earlier release") from None
+            raise self.address.judge(error) from None
         except psycopg.Error as error:
             raise self.address.judge(error) from None
 
 
 class _NoTableError(RetryableError):
     """A table was removed, or is not there yet."""
+
+
+class _OlderMarksError(RetryableError):
+    """The table of marks does not say into which tables rows were loaded. The next load makes it say so."""
 
 
 @contextmanager
@@ -230,31 +297,63 @@ def _name_batch(batch: TableBatch) -> dict[str, object]:
         "version": batch.version,
         "sequence": batch.sequence_id,
         "rows": batch.row_count,
-        "table_name": str(batch.table),
+        **_name_table(batch.table),
     }
 
 
-def _copy(session: Session, table: LoadedTable, rows: Iterable[pa.RecordBatch]) -> int:
-    """Add the rows in the open transaction. Returns how many the server has added."""
-    count = 0
+def _name_table(table: LoadedTable) -> dict[str, object]:
+    """The name as marks have it, and as the server reads names."""
+    return {"table_name": str(table), "table": sql.Identifier(table.schema, table.table).as_string()}
+
+
+def _find_gone(session: Session, table: LoadedTable, place: MarkPlace) -> str | None:
+    """Why the table is not the one into which the dataset's rows were loaded; None: it is, or there are none."""
+    row = session.execute(_on(_FIND_GONE, place), {**_name_lane(place), **_name_table(table)}).fetchone()
+    loaded, is_there, others = row if row is not None else (None, True, 0)
+    if not loaded or (is_there and not others):
+        return None
+    what = "is another table than the one" if is_there else "is gone, the table"
+    return f"{table} {what} into which {loaded:,} rows of {place.dataset} were loaded"
+
+
+def _copy(session: Session, table: LoadedTable, rows: Iterable[pa.RecordBatch]) -> tuple[int, int]:
+    """Add the rows in the open transaction. Returns how many were sent, and how many the server has added."""
+    sent = added = 0
     with session.cursor() as cursor:
-        for names, some in groupby(write_ahead(rows, _write_lines), key=itemgetter(0)):
+        for names, some in groupby(write_ahead(rows, _write_lines), key=attrgetter("names")):
             statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT text)").format(
                 sql.Identifier(table.schema, table.table), sql.SQL(", ").join(map(sql.Identifier, names))
             )
             with cursor.copy(statement) as copy:
-                for _names, lines in some:
-                    copy.write(lines)
-            count += cursor.rowcount
-    return count
+                for lines in some:
+                    copy.write(lines.text)
+                    sent += lines.row_count
+            added += cursor.rowcount
+    return sent, added
 
 
-_Lines = tuple[tuple[str, ...], bytes]
-"""The names of columns, and rows as COPY takes them."""
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    """Rows as COPY takes them. ``names``: of their columns."""
+
+    names: tuple[str, ...]
+    text: bytes
+    row_count: int
 
 
 def _write_lines(batch: pa.RecordBatch) -> _Lines:
-    return tuple(batch.schema.names), write_copy_text(batch)
+    return _Lines(tuple(batch.schema.names), write_copy_text(batch), batch.num_rows)
+
+
+def _require_added(batch: TableBatch, added: int) -> None:
+    """RejectedError if the table took fewer rows than it was sent."""
+    if added != batch.row_count:
+        raise RejectedError(
+            f"{batch.table} took {added:,} of {batch.row_count:,} rows: a trigger or a rule of it leaves rows out",
+            field="sink.into",
+            hint="Nothing was loaded. Drop or change the trigger, then resume the publication; or have a converter "
+            "leave such rows out, and abandon it.",
+        )
 
 
 def _find_columns(session: Session, table: LoadedTable) -> dict[str, _Column] | None:
@@ -300,15 +399,16 @@ def _make_schema(session: Session, schema: str) -> None:
         session.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(schema)))
 
 
-def _make_mark(session: Session, batch: TableBatch) -> None:
+def _make_mark(session: Session, place: MarkPlace, table: LoadedTable) -> None:
     """The table of marks, and the lane's row, unless they exist."""
-    place = batch.mark
-    if _find_columns(session, LoadedTable(place.marks, MARKS)) is None:
+    found = _find_columns(session, LoadedTable(place.marks, MARKS))
+    if found is None or "table_oid" not in found:
         with session.transaction():
             session.execute(_MAKING)
             _make_schema(session, place.marks)
             session.execute(_on(_MAKE_MARKS, place))
-    session.execute(_on(_ADD_MARK, place), _name_batch(batch))
+            session.execute(_on(_ADD_TABLE_OID, place))
+    session.execute(_on(_ADD_MARK, place), {**_name_lane(place), **_name_table(table)})
 
 
 def _require_names(table: LoadedTable, wanted: Mapping[str, str]) -> None:

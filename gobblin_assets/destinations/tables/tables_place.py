@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gobblin_assets.commit.steps import CommitStep
-from gobblin_assets.destinations.lane_marks import MarkPlace
+from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace
 from gobblin_assets.destinations.tables.load_step import LoadTable
 from gobblin_assets.destinations.tables.marks import LoadedTable, TableBatch
 from gobblin_assets.destinations.tables.postgres_tables import open_tables
@@ -28,10 +28,25 @@ class TablesPlace:
     def uri_of(self, urn: DatasetUrn) -> str:
         return f"jdbc:{self.connection}/{self.tables[urn]}"
 
-    def make_step(self, urn: DatasetUrn, mark: MarkPlace, target: Target, files: Sequence[DataFile]) -> CommitStep:
+    def make_step(
+        self, urn: DatasetUrn, mark: MarkPlace, target: Target, files: Sequence[DataFile], *, is_marked: bool
+    ) -> CommitStep:
         row_count = sum(file.row_count for file in files)
-        batch = TableBatch(self.tables[urn], mark, target.version, str(target.sequence_id), row_count)
+        batch = TableBatch(self.tables[urn], mark, target.version, str(target.sequence_id), row_count, is_marked)
         return LoadTable(self.connection, batch, tuple(files))
+
+    def find_mark(self, urn: DatasetUrn, mark: MarkPlace) -> LaneMark | None:
+        del urn
+        with open_tables(self.connection) as tables:
+            return tables.find_mark(mark)
+
+    def find_gone(self, urn: DatasetUrn, mark: MarkPlace) -> str | None:
+        with open_tables(self.connection) as tables:
+            return tables.find_gone(self.tables[urn], mark)
+
+    def adopt(self, urn: DatasetUrn, marks: Mapping[MarkPlace, LaneMark], row_count: int) -> None:
+        with open_tables(self.connection) as tables:
+            tables.adopt(self.tables[urn], marks, row_count)
 
     def count_loaded(self, marks: Mapping[DatasetUrn, MarkPlace]) -> Mapping[DatasetUrn, int]:
         with open_tables(self.connection) as tables:

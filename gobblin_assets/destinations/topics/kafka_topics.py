@@ -5,7 +5,7 @@ begun is ended. Only then the mark is looked at. The records and the lane's new 
 that was initialized, and what it has seen of the mark, are kept for the lane's next publication.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,7 +14,7 @@ from typing import Final
 import pyarrow as pa
 
 from gobblin_assets.commit.steps import StepVerdict
-from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace, decide_load
+from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace, decide_batch
 from gobblin_assets.destinations.topics.json_rows import require_columns, write_keys, write_objects
 from gobblin_assets.destinations.topics.lane_producer import RECORD_BYTES_MIN, LaneProducer, choose_timeout_s
 from gobblin_assets.destinations.topics.mark_reader import MarkReader
@@ -91,7 +91,7 @@ class KafkaTopics:
 
     def load(self, batch: TopicBatch, rows: Iterable[pa.RecordBatch]) -> None:
         with self._lane(batch) as producer:
-            verdict = decide_load(_known(producer).mark, batch.version, batch.sequence_id)
+            verdict = decide_batch(_known(producer).mark, batch)
             if verdict is StepVerdict.DO:
                 self._load(producer, batch, rows)
             elif verdict is not StepVerdict.DONE:
@@ -118,17 +118,36 @@ class KafkaTopics:
         TopicAdmin(self.connection).prepare_marks(batch.mark.marks, batch.topic.replication_factor)
         with self._lane(batch) as producer:
             known = _known(producer)
-            verdict = decide_load(known.mark, batch.version, batch.sequence_id)
+            verdict = decide_batch(known.mark, batch)
             if verdict is StepVerdict.DO:
                 producer.begin()
                 self._commit(producer, batch, known.with_given_up(batch), Failpoint.GIVE_UP_BEFORE_COMMIT)
         return verdict is not StepVerdict.DONE
 
-    def _commit(self, producer: LaneProducer, batch: TopicBatch, mark: TopicMark, before: Failpoint) -> None:
+    def adopt(self, topic: LoadedTopic, marks: Mapping[MarkPlace, LaneMark], row_count: int) -> None:
+        """Let the topics go on behind these marks; both are made unless they exist. Marks that are there stay.
+
+        ``row_count``: of all rows that the log has; those of which no mark says anything count as loaded.
+        """
+        admin = TopicAdmin(self.connection)
+        for place, mark in marks.items():
+            admin.prepare_marks(place.marks, topic.replication_factor)
+            admin.prepare(topic)
+            missing = max(0, row_count - self.count_loaded(place))
+            batch = TopicBatch(topic, place, mark.version, "", 0, 0)
+            with self._lane(batch) as producer:
+                if not _known(producer).mark.has_loaded:
+                    producer.begin()
+                    self._commit(producer, batch, TopicMark(mark, missing))
+
+    def _commit(
+        self, producer: LaneProducer, batch: TopicBatch, mark: TopicMark, before: Failpoint | None = None
+    ) -> None:
         """The mark comes last: as long as it is there and not committed, it hides the marks behind it."""
         producer.send_mark(batch.mark.marks, encode_key(batch.mark), encode_mark(mark))
         producer.flush()
-        reach(before)
+        if before is not None:
+            reach(before)
         producer.commit()
         producer.known = mark
 

@@ -6,8 +6,8 @@ from typing import Any, Final, Protocol
 
 from gobblin_assets.commit.step_world import StepWorld
 from gobblin_assets.commit.steps import StepVerdict
-from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace, decide_load
-from gobblin_assets.destinations.load_rows import LoadRows, MarkedRows, read_files, write_load
+from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace, decide_batch
+from gobblin_assets.destinations.load_rows import LoadRows, MarkedRows, read_files, read_is_marked, write_load
 from gobblin_assets.destinations.topics.topic_batches import LoadedTopic, TopicBatch
 
 LOAD_TOPIC: Final = "load_topic"
@@ -26,6 +26,10 @@ class MarkedTopics(MarkedRows[TopicBatch], Protocol):
 
     def count_loaded(self, place: MarkPlace) -> int:
         """The rows that all lanes of the dataset have loaded, whichever lane ``place`` is of."""
+        ...
+
+    def adopt(self, topic: LoadedTopic, marks: Mapping[MarkPlace, LaneMark], row_count: int) -> None:
+        """Let the topic and the topic of marks go on behind these marks, as ``RowsPlace.adopt``."""
         ...
 
 
@@ -51,7 +55,7 @@ class LoadTopic(LoadRows[TopicBatch]):
             # DO is a guess: whoever loads or gives up looks again, behind a fence.
             return verdict
         batch = self.batch
-        settled = decide_load(self.open_marked(world).find_settled_mark(batch.mark), batch.version, batch.sequence_id)
+        settled = decide_batch(self.open_marked(world).find_settled_mark(batch.mark), batch)
         return StepVerdict.LOST if settled is StepVerdict.DO else settled
 
 
@@ -72,5 +76,6 @@ def read_topic_load(stored: Mapping[str, Any]) -> LoadTopic:
         stored["sequence"],
         sum(each.row_count for each in files),
         sum(each.identity.size_bytes for each in files),
+        read_is_marked(stored),
     )
     return LoadTopic(stored["connection"], batch, files)

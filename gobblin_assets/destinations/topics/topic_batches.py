@@ -35,6 +35,7 @@ class TopicBatch:
     sequence_id: str
     row_count: int
     byte_count: int
+    is_marked: bool = False
 
     @property
     def transactional_id(self) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from gobblin_assets.commit.step_kinds import get_kind
 from gobblin_assets.commit.step_world import StepPorts
 from gobblin_assets.commit.steps import CommitStep
-from gobblin_assets.destinations.lane_marks import MarkPlace
+from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace
 from gobblin_assets.destinations.topics.load_topic import LOAD_TOPIC, LoadTopic, MarkedTopics
 from gobblin_assets.destinations.topics.topic_batches import LoadedTopic, TopicBatch
 from gobblin_assets.model.files import DataFile
@@ -30,11 +30,26 @@ class TopicsPlace:
     def uri_of(self, urn: DatasetUrn) -> str:
         return f"kafka:{self.connection}/{self.topics[urn]}"
 
-    def make_step(self, urn: DatasetUrn, mark: MarkPlace, target: Target, files: Sequence[DataFile]) -> CommitStep:
-        row_count = sum(file.row_count for file in files)
-        byte_count = sum(file.identity.size_bytes for file in files)
-        batch = TopicBatch(self.topics[urn], mark, target.version, str(target.sequence_id), row_count, byte_count)
+    def make_step(
+        self, urn: DatasetUrn, mark: MarkPlace, target: Target, files: Sequence[DataFile], *, is_marked: bool
+    ) -> CommitStep:
+        counts = sum(file.row_count for file in files), sum(file.identity.size_bytes for file in files)
+        batch = TopicBatch(self.topics[urn], mark, target.version, str(target.sequence_id), *counts, is_marked)
         return LoadTopic(self.connection, batch, tuple(files))
+
+    def find_mark(self, urn: DatasetUrn, mark: MarkPlace) -> LaneMark | None:
+        del urn
+        with self._open() as topics:
+            return topics.find_mark(mark)
+
+    def find_gone(self, urn: DatasetUrn, mark: MarkPlace) -> str | None:
+        """Marks stand in a topic of their own, and say nothing of the topic of the rows."""
+        del urn, mark
+        return None
+
+    def adopt(self, urn: DatasetUrn, marks: Mapping[MarkPlace, LaneMark], row_count: int) -> None:
+        with self._open() as topics:
+            topics.adopt(self.topics[urn], marks, row_count)
 
     def count_loaded(self, marks: Mapping[DatasetUrn, MarkPlace]) -> Mapping[DatasetUrn, int]:
         with self._open() as topics:

@@ -15,6 +15,7 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.jobs.copy.copyable import Attributes
 from gobblin_assets.jobs.copy.datasets import FileSet, NamedFile
 from gobblin_assets.model.partition import HINT_OF_KEYS, find_wrong_in_key
+from gobblin_assets.spec.doubled_keys import each_key_once
 from gobblin_assets.spec.spec_errors import suggest
 
 _OPTIONS: Final = ("path", "set", "attributes", "delete")
@@ -58,7 +59,7 @@ def parse_manifest(lines: Iterable[bytes], *, name: str) -> tuple[FileSet, ...]:
 
 def _parse_line(line: bytes, where: str) -> tuple[str, NamedFile]:
     try:
-        found = json.loads(line.decode(), object_pairs_hook=_each_word_once)
+        found = json.loads(line.decode(), object_pairs_hook=each_key_once)
     except (ValueError, RecursionError) as error:
         shown = line.strip()[:_SHOWN_LENGTH_MAX].decode(errors="backslashreplace")
         raise _refuse(
@@ -130,13 +131,6 @@ def _parse_number(found: Mapping[str, object], word: str, largest: int, where: s
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= largest:
         raise _refuse(where, f"expected a number from 0 to {largest} under {word}, found {value!r}", "Correct it.")
     return value
-
-
-def _each_word_once(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a word stands in one object twice")
-    return found
 
 
 def _refuse_unknown(found: Mapping[str, object], known: Sequence[str], where: str) -> None:

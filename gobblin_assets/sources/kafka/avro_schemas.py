@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.spec.doubled_keys import DoubledKeyError, each_key_once
 
 END: Final = b"gobblin\n"
 VALUE_FIELD: Final = "gobblin_value"
@@ -75,7 +76,9 @@ def find_recursive(schema: Any, above: tuple[str, ...] = ()) -> str | None:
 
 def _parse(text: str, refuse: Callable[[str], RejectedError]) -> Any:
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=each_key_once)
+    except DoubledKeyError as error:
+        raise refuse(str(error)) from None
     except (ValueError, RecursionError):
         if text.strip() in _PRIMITIVE:
             # Older tools register such a schema without quotes.
