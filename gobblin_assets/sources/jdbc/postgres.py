@@ -16,7 +16,6 @@ from typing import Any, Final
 
 import psycopg
 
-from gobblin_assets.db.jdbc_url import plan_libpq
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.model.watermark import Scalar, Watermark, WatermarkType
 from gobblin_assets.sources.jdbc.catalog import Estimate, Selected, Table, TableColumn
@@ -25,6 +24,12 @@ from gobblin_assets.sources.jdbc.dialect import Dialect, write_table
 from gobblin_assets.sources.jdbc.dialects.postgres import PostgresDialect
 from gobblin_assets.sources.jdbc.failures import POSITIONS_HINT
 from gobblin_assets.sources.jdbc.names import TableName
+from gobblin_assets.sources.jdbc.postgres_sessions import (
+    SETTINGS,
+    SourceSession,
+    open_source_session,
+    write_set_config,
+)
 from gobblin_assets.sources.jdbc.postgres_tables import PgTable, find_tables, find_types
 from gobblin_assets.sources.jdbc.postgres_types import (
     PgType,
@@ -34,8 +39,6 @@ from gobblin_assets.sources.jdbc.postgres_types import (
     write_read,
 )
 from gobblin_assets.sources.jdbc.split import extend_quantiles
-
-_Connection = psycopg.Connection[tuple[Any, ...]]
 
 _TABLES: Final = """
     SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -79,7 +82,7 @@ class PostgresCatalog:
 
     shares_snapshot = True
 
-    def __init__(self, session: _Connection, connection: JdbcConnection, settings: Mapping[str, str]) -> None:
+    def __init__(self, session: SourceSession, connection: JdbcConnection, settings: Mapping[str, str]) -> None:
         self._session = session
         self._connection = connection
         self._settings = settings
@@ -186,7 +189,7 @@ class PostgresCatalog:
             "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY",
             f"SET TRANSACTION SNAPSHOT '{self._snapshot}'",
             # One statement for all settings needs one round trip.
-            _write_settings(self._settings, is_local=True),
+            write_set_config(self._settings, is_local=True),
         )
 
     def _describe(self, table: TableName, expressions: Sequence[str]) -> list[PgType]:
@@ -217,7 +220,7 @@ class PostgresCatalog:
 def open_postgres(connection: JdbcConnection, read_timeout_s: int) -> Iterator[PostgresCatalog]:
     """A session with its snapshot, closed at the end. RetryableError if the server can't be reached."""
     with _families(connection):
-        session: _Connection = psycopg.connect(**plan_conninfo(connection))
+        session = open_source_session(connection)
     try:
         with _families(connection):
             settings = _prepare(session, connection, read_timeout_s)
@@ -226,24 +229,17 @@ def open_postgres(connection: JdbcConnection, read_timeout_s: int) -> Iterator[P
         session.close()
 
 
-def plan_conninfo(connection: JdbcConnection) -> dict[str, Any]:
-    """The parameters of libpq for the connection."""
-    return plan_libpq(connection.url, connection.user, connection.password, connection.properties)
-
-
-def _prepare(session: _Connection, connection: JdbcConnection, read_timeout_s: int) -> Mapping[str, str]:
+def _prepare(session: SourceSession, connection: JdbcConnection, read_timeout_s: int) -> Mapping[str, str]:
     """Prepare the session; returns the settings that readers need too, by name."""
     session.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
     session.read_only = True
-    session.autocommit = True
-    session.execute("SET TimeZone = 'UTC'")
-    session.execute("SET DateStyle = 'ISO, MDY'")
-    settings = {"statement_timeout": str(read_timeout_s * 1000), **_KEEPALIVES}
-    session.execute(_write_settings(settings, is_local=False).encode())
+    timeouts = {"statement_timeout": str(read_timeout_s * 1000), **_KEEPALIVES}
+    session.execute(write_set_config(timeouts, is_local=False).encode())
+    settings = {**SETTINGS, **timeouts}
     check = {"client_connection_check_interval": str(CLIENT_GONE_S * 1000)}
     # Servers before 14 don't know this setting, and some systems don't support it: there only sending rows fails.
     with suppress(psycopg.ProgrammingError, psycopg.DataError, psycopg.NotSupportedError):
-        session.execute(_write_settings(check, is_local=False).encode())
+        session.execute(write_set_config(check, is_local=False).encode())
         settings |= check
     # Servers drop idle transactions by these; transaction_timeout exists from 17 on.
     session.execute(
@@ -259,11 +255,6 @@ def _prepare(session: _Connection, connection: JdbcConnection, read_timeout_s: i
             hint="Texts of other encodings don't compare as their UTF-8 bytes do.",
         )
     return settings
-
-
-def _write_settings(settings: Mapping[str, str], *, is_local: bool) -> str:
-    each = (f"set_config('{name}', '{value}', {is_local})" for name, value in settings.items())
-    return f"SELECT {', '.join(each)}"
 
 
 @contextmanager

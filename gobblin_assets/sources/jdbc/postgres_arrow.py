@@ -26,7 +26,7 @@ from gobblin_assets.sources.jdbc.dialect import Dialect
 from gobblin_assets.sources.jdbc.failures import find_refused_value, judge_words
 from gobblin_assets.sources.jdbc.layout import Layout, hidden_columns
 from gobblin_assets.sources.jdbc.planning import SPLIT_BY
-from gobblin_assets.sources.jdbc.postgres import plan_conninfo
+from gobblin_assets.sources.jdbc.postgres_sessions import plan_conninfo
 from gobblin_assets.sources.jdbc.unit_query import write_unit
 
 _BATCH_BYTES: Final = 8 << 20

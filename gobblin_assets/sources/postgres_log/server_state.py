@@ -11,13 +11,14 @@ import psycopg
 from gobblin_assets.errors import RetryableError
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.names import TableName
-from gobblin_assets.sources.jdbc.postgres import judge_postgres, plan_conninfo
+from gobblin_assets.sources.jdbc.postgres import judge_postgres
+from gobblin_assets.sources.jdbc.postgres_sessions import SourceSession, open_source_session
 from gobblin_assets.sources.postgres_log.pgoutput import parse_lsn
 
 APPLICATION: Final = "gobblin-assets"
 """The beginning of the name under which our readers of slots are seen at the server."""
 
-LogSession = psycopg.Connection[tuple[Any, ...]]
+LogSession = SourceSession
 
 _SERVER: Final = """
     SELECT s.system_identifier::text, current_setting('server_version_num')::int, current_setting('wal_level'),
@@ -124,7 +125,7 @@ class PublicationState:
 def open_log_session(connection: JdbcConnection) -> Iterator[LogSession]:
     """A session in autocommit. Errors are families: RetryableError if the server can't be reached."""
     with log_families(connection):
-        session: LogSession = psycopg.connect(**plan_conninfo(connection), autocommit=True)
+        session = open_source_session(connection)
     try:
         with log_families(connection):
             session.execute("SET statement_timeout = '60s'")

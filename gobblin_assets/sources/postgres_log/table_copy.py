@@ -29,8 +29,8 @@ from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.dialect import write_table
 from gobblin_assets.sources.jdbc.dialects.postgres import PostgresDialect
 from gobblin_assets.sources.jdbc.failures import find_refused_value, judge_words
-from gobblin_assets.sources.jdbc.postgres import plan_conninfo
 from gobblin_assets.sources.jdbc.postgres_arrow import ReaderConnections, convert_batch
+from gobblin_assets.sources.jdbc.postgres_sessions import SETTINGS, open_source_session, write_set_config
 from gobblin_assets.sources.jdbc.postgres_tables import find_tables
 from gobblin_assets.sources.jdbc.postgres_types import find_problem, suggest_cast, write_read
 from gobblin_assets.sources.postgres_log.copy_ranges import KeyRange, PartialCopy, SeenRanges
@@ -120,7 +120,7 @@ class TableCopy:
     def _run(self) -> "Generator[pa.RecordBatch | str]":
         with ExitStack() as stack:
             with log_families(self._connection):
-                session = stack.enter_context(psycopg.connect(**plan_conninfo(self._connection), autocommit=True))
+                session = stack.enter_context(open_source_session(self._connection))
                 session.execute(_NO_TIMEOUTS)
             taken = None if self._partial is None else self._take(session, self._partial)
             if taken is None:
@@ -320,6 +320,7 @@ def _list_reader_statements(snapshot: str) -> Sequence[str]:
         # The snapshot must come first: it can't be set once the transaction has seen rows.
         "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY",
         f"SET TRANSACTION SNAPSHOT '{snapshot}'",
+        write_set_config(SETTINGS, is_local=True),
         _NO_TIMEOUTS.replace("false", "true"),
     )
 

@@ -1,8 +1,7 @@
 """Texts of Postgres as Arrow arrays of the types that table sources read, with the same values.
 
-The session that sends them has DateStyle ISO, TimeZone UTC, IntervalStyle postgres, extra_float_digits 1 and
-bytea_output hex. Values that table sources refuse are refused: RejectedError names the column and the cast. A text
-that is none of its type is a CorruptionError.
+The session that sends them has ``postgres_sessions.SETTINGS``. Values that table sources refuse are refused:
+RejectedError names the column and the cast. A text that is none of its type is a CorruptionError.
 """
 
 import re
