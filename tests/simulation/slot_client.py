@@ -93,18 +93,6 @@ class _CopySession:
         """Nothing is open."""
 
 
-class _CopyClient:
-    """The module psycopg, as a copy uses it."""
-
-    IsolationLevel = psycopg.IsolationLevel
-    Error = psycopg.Error
-
-    @staticmethod
-    def connect(sim: SimConnection, autocommit: bool) -> _CopySession:
-        del autocommit
-        return _CopySession(sim)
-
-
 class _NoTime:
     """The module time, where a moment is waited for: the server's clients go on at each question."""
 
@@ -242,10 +230,7 @@ def simulated_postgres() -> Iterator[None]:
         # Which values of a table can be read is no matter of the slot.
         (slot_epochs, {**opened, "require_copyable": lambda *_given: None}),
         (slot_reader, {**opened, "Walsender": SimWalsender, "TableCopy": SimTableCopy, "CONFIRM_EVERY_S": CONFIRM_S}),
-        (
-            table_copy,
-            {"psycopg": _CopyClient, "plan_conninfo": lambda connection: {"sim": connection}, "time": _NoTime},
-        ),
+        (table_copy, {"open_source_session": _CopySession, "time": _NoTime}),
         (walsender, {"time": _NoTime}),
         (ChangeGathering, {"_describe": _describe_relation}),
         (roll_policy, {"EMPTY_CUT_AGE_S": EMPTY_CUT_S}),
