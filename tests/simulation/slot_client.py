@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Self
 from unittest import mock
 
-import psycopg
 import pyarrow as pa
 
 from gobblin_assets.errors import GobblinError

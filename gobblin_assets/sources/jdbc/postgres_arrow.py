@@ -16,7 +16,7 @@ import adbc_driver_postgresql
 import pyarrow as pa
 from psycopg.conninfo import make_conninfo
 
-from gobblin_assets.errors import GobblinError, RetryableError
+from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.model.work_unit import WorkUnit
 from gobblin_assets.rows.arrow_types import arrow_schema, arrow_type
@@ -204,6 +204,14 @@ def convert_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 def _as_type(column: pa.Array, wanted: pa.DataType) -> pa.Array:
     """The same values in the wanted type. Numerics, and such elements of arrays, come as text in an extension type."""
     if isinstance(column, pa.ExtensionArray):
+        if pa.types.is_binary(column.storage.type) and not pa.types.is_binary(wanted):
+            # The driver asks for the names of types before any statement of ours, and does not know them in quotes.
+            raise RejectedError(
+                "the driver does not know the types of columns: the server writes their names in quotes",
+                field="source.connection",
+                hint="Run ALTER ROLE … RESET quote_all_identifiers, or ALTER DATABASE … RESET quote_all_identifiers; "
+                "or give the connection the property options: -c quote_all_identifiers=off.",
+            )
         return _as_type(column.storage, wanted)
     if pa.types.is_list(wanted) and pa.types.is_list(column.type):
         values = _as_type(column.values, wanted.value_type)

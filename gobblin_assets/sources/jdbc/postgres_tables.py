@@ -60,7 +60,8 @@ _TYPES: Final = """
            n.modifier,
            CASE WHEN e.oid IS NULL OR en.nspname = 'pg_catalog' OR e.typname = 'citext' THEN e.typname
                 ELSE format('%%I.%%I', en.nspname, e.typname) END,
-           e.typtype::text
+           e.typtype::text,
+           coalesce(e.typdelim, ',')::text
       FROM named n
       JOIN pg_type t ON t.oid = n.type JOIN pg_namespace tn ON tn.oid = t.typnamespace
       LEFT JOIN pg_type e ON e.oid = n.element LEFT JOIN pg_namespace en ON en.oid = e.typnamespace

@@ -52,7 +52,8 @@ class PgType:
     """A type below all domains. ``kind`` and ``element_kind`` are pg_type.typtype; ``modifier`` is its typmod.
 
     ``name`` and ``element`` have their schema in front where it is not pg_catalog, citext excepted: a domain may well
-    be called ``numeric``. ``text`` is the type as SQL writes it, with its modifier and its brackets.
+    be called ``numeric``. ``text`` is the type as SQL writes it, with its modifier and its brackets. ``delimiter``
+    stands between the elements in the text of an array.
     """
 
     name: str
@@ -61,6 +62,7 @@ class PgType:
     modifier: int
     element: str | None = None
     element_kind: str | None = None
+    delimiter: str = ","
 
 
 def find_order(found: PgType) -> WatermarkType | None:

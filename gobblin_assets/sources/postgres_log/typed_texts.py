@@ -24,8 +24,8 @@ _VALUE_CHARACTERS_MAX: Final = 100
 _DAY_US: Final = 86_400_000_000
 # The ten days that the calendar reform left out: 1582-10-05 to 1582-10-14, in days since 1970.
 _REFORM_BEGIN, _REFORM_END = -141_437, -141_427
-# An item of an array's text: in quotes, with escapes, or plain.
-_ITEM: Final = re.compile(r'"((?:[^"\\]|\\.)*)"|([^,{}"\\]+)', re.DOTALL)
+# An item of an array's text, which ends at a delimiter: in quotes, with escapes, or plain.
+_ITEM: Final = r'"((?:[^"\\]|\\.)*)"|([^{}{{}}"\\]+)'
 _ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
 _BOUNDS: Final = re.compile(r"\[-?\d+:-?\d+\]=")
 # What a time looks like that may be held; others are infinite, before Christ, or have more than four digits of a year.
@@ -211,9 +211,10 @@ def _parse_bytea(texts: pa.BinaryArray | pa.StringArray, place: TextPlace) -> pa
 def _parse_arrays(texts: pa.StringArray, place: TextPlace) -> pa.Array:
     items: list[str | None] = []
     stops = [0]
+    pattern = re.compile(_ITEM.format(re.escape(place.reading.sent.delimiter)), re.DOTALL)
     for text in texts.to_pylist():
         if text is not None:
-            items.extend(_split_array(text, place))
+            items.extend(_split_array(text, pattern, place))
         stops.append(len(items))
     values = _parse_scalars(pa.array(items, pa.string()), place.reading.sent, place)
     kind: Any = arrow_type(place.reading.spark_type)
@@ -221,7 +222,7 @@ def _parse_arrays(texts: pa.StringArray, place: TextPlace) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(stops, pa.int32()), values, type=kind, mask=is_null)
 
 
-def _split_array(text: str, place: TextPlace) -> list[str | None]:
+def _split_array(text: str, pattern: "re.Pattern[str]", place: TextPlace) -> list[str | None]:
     """The items of a text such as ``{1,NULL,"a b"}``. Bounds in front of it say nothing that Spark can hold."""
     bounds = _BOUNDS.match(text)
     begin = 0 if bounds is None else bounds.end()
@@ -232,8 +233,8 @@ def _split_array(text: str, place: TextPlace) -> list[str | None]:
     found: list[str | None] = []
     at, end = begin + 1, len(text) - 1
     while at < end:
-        item = _ITEM.match(text, at, end)
-        if item is None or (item.end() < end and text[item.end()] != ","):
+        item = pattern.match(text, at, end)
+        if item is None or (item.end() < end and text[item.end()] != place.reading.sent.delimiter):
             raise place.corrupt(text)
         plain = item[2]
         found.append(_ESCAPE.sub(r"\1", item[1]) if plain is None else None if plain == "NULL" else plain)
