@@ -8,7 +8,7 @@ session was lost fails, and the run is planned again.
 import datetime as dt
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from decimal import Decimal
 from types import MappingProxyType
@@ -32,6 +32,7 @@ from gobblin_assets.sources.jdbc.postgres_sessions import (
 )
 from gobblin_assets.sources.jdbc.postgres_tables import PgTable, find_tables, find_types
 from gobblin_assets.sources.jdbc.postgres_types import (
+    KeyColumn,
     PgType,
     find_problem,
     find_spark_type,
@@ -121,22 +122,43 @@ class PostgresCatalog:
         self._types[found.table.name] = found.types
         return found.table
 
-    def select(self, table: Table, columns: Sequence[str], casts: Mapping[str, str]) -> tuple[Selected, ...]:
+    def select(
+        self, table: Table, columns: Sequence[str], casts: Mapping[str, str], *, key: Collection[str] = ()
+    ) -> tuple[Selected, ...]:
         cast = {name: f"({casts[name]})" for name in columns if name in casts}
-        types = dict(self._types[table.name])
+        declared = self._types[table.name]
+        keys = {name: KeyColumn(self.dialect.quote(name), declared[name].text) for name in columns if name in key}
+        for name in keys.keys() & cast.keys():
+            self._require_way_back(table, name, cast[name], keys[name])
+        types = dict(declared)
         types |= zip(cast, self._describe(table.name, list(cast.values())) if cast else (), strict=True)
-        raw = [(name, cast.get(name, self.dialect.quote(name)), types[name]) for name in columns]
-        return tuple(
-            Selected(
-                name,
-                write_read(found, column, number),
-                found.text,
-                find_problem(found),
-                suggest_cast(found, column),
-                held_as=find_spark_type(found) if find_problem(found) is None else "",
+        selected = []
+        for number, name in enumerate(columns):
+            found, quoted = types[name], self.dialect.quote(name)
+            column = cast.get(name, quoted)
+            in_key = name in keys or name in table.primary_key
+            selected.append(
+                Selected(
+                    name,
+                    write_read(found, column, number, key=keys.get(name)),
+                    found.text,
+                    find_problem(found),
+                    suggest_cast(found, quoted if in_key else column, in_key=in_key),
+                    held_as=find_spark_type(found) if find_problem(found) is None else "",
+                )
             )
-            for number, (name, column, found) in enumerate(raw)
-        )
+        return tuple(selected)
+
+    def _require_way_back(self, table: Table, name: str, cast: str, key: KeyColumn) -> None:
+        try:
+            self._describe(table.name, [key.is_changed(cast)])
+        except RejectedError as error:
+            raise RejectedError(
+                f"{table.name}.{name} tells late rows apart, and its cast may give two of them one key: {error}",
+                field="casts",
+                hint=f"Write {key.quoted}::text, or leave the cast out.",
+                column=name,
+            ) from None
 
     def find_spark_types(self, table: Table, selected: Sequence[Selected]) -> Mapping[str, str]:
         types = self._describe(table.name, [each.expression for each in selected]) if selected else []

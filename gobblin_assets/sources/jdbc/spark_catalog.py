@@ -6,7 +6,7 @@ keep WorkUnits apart; the commit lag and the late window cover rows that commit 
 
 import datetime as dt
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -30,6 +30,8 @@ _NOT_NULL: Final = re.compile(r"\s+NOT NULL$")
 _MOMENT: Final = re.compile(
     r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?:\.(\d{1,6})0*)?(?: ?([+-]\d\d)(?::?(\d\d))?| ?Z)?"
 )
+_NOT_MEANT: Final = re.compile(r"[\s\"`\[\]]")
+_TO_TEXT: Final = re.compile(r"as(char|varchar|text)(\(64\))?\)$|^convert\(nvarchar\(max\)")
 _ROWS: Final = 1_000
 _ALWAYS_DECLARED: Final = ("column_name", "position", "type_text", "nullable")
 _SOMETIMES_DECLARED: Final = ("key_place", "column_comment", "table_comment")
@@ -108,9 +110,14 @@ class SparkCatalog:
         keys = sorted((each.key_place, each.name) for each in declared if each.key_place)
         return Table(full, columns, tuple(column for _, column in keys), declared[0].table_comment)
 
-    def select(self, table: Table, columns: Sequence[str], casts: Mapping[str, str]) -> tuple[Selected, ...]:
+    def select(
+        self, table: Table, columns: Sequence[str], casts: Mapping[str, str], *, key: Collection[str] = ()
+    ) -> tuple[Selected, ...]:
         texts = {column.name: column.type_text for column in table.columns}
-        plain = self._read_columns(table.name, {name: texts[name] for name in columns if name not in casts})
+        shown = [name for name in columns if name not in casts or name in key]
+        plain = self._read_columns(table.name, {name: texts[name] for name in shown})
+        for name in [name for name in columns if name in casts and name in key]:
+            _require_text_of_key(table.name, name, casts[name], plain[name].cast)
         found = self._describe(table.name, {name: f"({casts[name]})" for name in columns if name in casts}, casts)
         chosen = []
         for name in columns:
@@ -249,6 +256,19 @@ class SparkCatalog:
         except Exception as error:  # noqa: BLE001  (py4j raises its own errors, which no family of pyspark's covers)
             raise judge_driver(error, self._connection) from None
         return frame
+
+
+def _require_text_of_key(table: TableName, name: str, cast: str, suggested: str) -> None:
+    """The database can't be asked whether a cast leads back to each value: only the text that we know of is taken."""
+    given, known = (_NOT_MEANT.sub("", each).lower() for each in (cast, suggested))
+    if given == known and _TO_TEXT.search(known):
+        return
+    raise RejectedError(
+        f"{table}.{name} tells late rows apart, and its cast may give two of them one key",
+        field="casts",
+        hint="Leave the cast out, name other columns as primary_key, or leave watermark.late_window out.",
+        column=name,
+    )
 
 
 def _select(name: str, type_text: str, reading: ColumnReading) -> Selected:

@@ -83,12 +83,16 @@ class LoggedTable:
 
 @dataclass(frozen=True, slots=True)
 class LoggedReading:
-    """How a column is read: its texts are of ``sent``, and become values of ``held``, by a cast or as they are."""
+    """How a column is read: its texts are of ``sent``, and become values of ``held``, by a cast or as they are.
+
+    ``in_key``: it tells rows apart, so that no cast may change its values.
+    """
 
     name: str
     sent: PgType
     held: PgType
     is_cast: bool
+    in_key: bool
 
     @property
     def spark_type(self) -> str:
@@ -180,7 +184,7 @@ def _require_names(table: LoggedTable, dataset: str) -> None:
 
 
 def _read_column(table: LoggedTable, column: LoggedColumn, cast: str | None, dataset: str) -> LoggedReading:
-    suggested = suggest_cast(column.type, _quote(column.name))
+    suggested = suggest_cast(column.type, _quote(column.name), in_key=column.in_key)
     held = column.type if cast is None else _parse_cast(column, cast, f"{dataset}.casts.{column.name}", suggested)
     problem = find_problem(held)
     if problem is not None:
@@ -193,7 +197,7 @@ def _read_column(table: LoggedTable, column: LoggedColumn, cast: str | None, dat
             column=column.name,
             type=held.text,
         )
-    return LoggedReading(column.name, column.type, held, cast is not None)
+    return LoggedReading(column.name, column.type, held, cast is not None, column.in_key)
 
 
 def write_cast_option(column: str, cast: str) -> str:

@@ -32,7 +32,7 @@ from gobblin_assets.sources.jdbc.failures import find_refused_value, judge_words
 from gobblin_assets.sources.jdbc.postgres_arrow import ReaderConnections, convert_batch
 from gobblin_assets.sources.jdbc.postgres_sessions import SETTINGS, open_source_session, write_set_config
 from gobblin_assets.sources.jdbc.postgres_tables import find_tables
-from gobblin_assets.sources.jdbc.postgres_types import find_problem, suggest_cast, write_read
+from gobblin_assets.sources.jdbc.postgres_types import KeyColumn, find_problem, suggest_cast, write_read
 from gobblin_assets.sources.postgres_log.copy_ranges import KeyRange, PartialCopy, SeenRanges
 from gobblin_assets.sources.postgres_log.log_starts import TableStart, find_row_key
 from gobblin_assets.sources.postgres_log.logged_table import LoggedColumn, LoggedReading, LoggedTable, list_readings
@@ -209,16 +209,16 @@ class TableCopy:
         selected = []
         for number, (column, reading) in enumerate(zip(columns, readings, strict=True)):
             quoted = dialect.quote(column.name)
-            expression = write_read(
-                reading.held, f"({quoted}::{reading.held.text})" if reading.is_cast else quoted, number
-            )
+            read = f"({quoted}::{reading.held.text})" if reading.is_cast else quoted
+            key = KeyColumn(quoted, column.type.text) if reading.in_key else None
+            expression = write_read(reading.held, read, number, key=key)
             selected.append(
                 Selected(
                     column.name,
                     expression,
                     reading.held.text,
                     find_problem(reading.held),
-                    suggest_cast(column.type, quoted),
+                    suggest_cast(column.type, quoted, in_key=column.in_key),
                     held_as=reading.spark_type,
                 )
             )

@@ -131,14 +131,14 @@ def _parse_numeric(texts: pa.StringArray, place: TextPlace) -> pa.Array:
 
 
 def _round(text: str, wanted: pa.Decimal128Type, place: TextPlace) -> Decimal:
-    """As Postgres casts: half of the last digit is rounded away from zero. A value that is not cast stays as it is."""
+    """As Postgres casts: half of the last digit is rounded away from zero. Keys and what is not cast stay as they are."""
     with localcontext(prec=_DECIMAL_CONTEXT_DIGITS):
         try:
             given = Decimal(text)
             rounded = given.quantize(Decimal(1).scaleb(-wanted.scale), rounding=ROUND_HALF_UP)
         except InvalidOperation as error:
             raise place.corrupt(text) from error
-        is_rounded = rounded != given and not place.reading.is_cast
+        is_rounded = rounded != given and (place.reading.in_key or not place.reading.is_cast)
         if is_rounded or abs(rounded) >= Decimal(1).scaleb(wanted.precision - wanted.scale):
             raise place.refuse(text)
     return rounded
@@ -226,7 +226,8 @@ def _split_array(text: str, pattern: "re.Pattern[str]", place: TextPlace) -> lis
     """The items of a text such as ``{1,NULL,"a b"}``. Bounds in front of it say nothing that Spark can hold."""
     bounds = _BOUNDS.match(text)
     begin = 0 if bounds is None else bounds.end()
-    if text.startswith(("[", "{{"), begin):
+    # Two arrays of a key may differ by their bounds alone.
+    if text.startswith(("[", "{{"), begin) or (bounds is not None and place.reading.in_key):
         raise place.refuse(text)
     if not (text.startswith("{", begin) and text.endswith("}")):
         raise place.corrupt(text)
