@@ -98,3 +98,44 @@ def test_whole_rows_that_get_a_key_go_on(tables: ChangedTables) -> None:
         tables.do("ALTER TABLE whole ADD PRIMARY KEY (id)", "UPDATE whole SET v = 0 WHERE id = 2")
         tables.await_published()
     tables.require_same("whole", None)
+
+
+SMALL = ("0.00000000001", "0.00000000002")
+
+
+def cast_key(tables: ChangedTables, cast: str) -> None:
+    tables.do("CREATE TABLE t (id numeric PRIMARY KEY, v int)", "CREATE PUBLICATION lake FOR TABLE t")
+    tables.options = {"datasets": [{"urn": "public.t", "casts": {"id": cast}}]}
+    tables.tables = ["t"]
+
+
+REFUSED = f"public.t.id (numeric(38,10)) holds {SMALL[0]}, which Spark can't hold unchanged"
+
+
+def test_a_cast_of_a_key_makes_no_two_rows_of_a_copy_one(tables: ChangedTables) -> None:
+    cast_key(tables, "id::numeric(38, 10)")
+    tables.do(*(f"INSERT INTO t VALUES ({each}, 1)" for each in SMALL))
+    with tables.working():
+        tables.await_said(REFUSED)
+    assert tables.log_of("t").num_rows == 0
+
+
+def test_a_cast_of_a_key_makes_no_two_rows_of_a_log_one(tables: ChangedTables) -> None:
+    cast_key(tables, "id::numeric(38, 10)")
+    with tables.working():
+        tables.await_copied("t")
+        tables.do("INSERT INTO t VALUES (1.5, 1)")
+        tables.await_published("t")
+        tables.do(*(f"INSERT INTO t VALUES ({each}, 1)" for each in SMALL))
+        tables.await_said(REFUSED)
+    assert [str(row["id"]) for row in tables.log_of("t").to_pylist()] == ["1.5000000000"]
+
+
+def test_the_text_of_a_key_tells_apart_what_the_key_does(tables: ChangedTables) -> None:
+    cast_key(tables, '"id"::text')
+    tables.do(*(f"INSERT INTO t VALUES ({each}, 1)" for each in SMALL))
+    with tables.working():
+        tables.await_copied("t")
+        tables.do("UPDATE t SET v = 2")
+        tables.await_published("t")
+    assert set(tables.rebuild("t", "id")) == {(each, 2) for each in SMALL}

@@ -166,9 +166,7 @@ class TestRefusals:
             (type_named("text[]"), b"[2:2]={a}", "v::text[]"),
         ],
     )
-    def test_a_value_of_a_key_that_another_one_may_become_too(
-        self, kind: PgType, text: bytes, cast: str | None
-    ) -> None:
+    def test_a_value_of_a_key_that_others_may_become(self, kind: PgType, text: bytes, cast: str | None) -> None:
         with pytest.raises(RejectedError, match="which Spark can't hold unchanged") as refused:
             parse(kind, [text], cast, in_key=True)
         assert "'\"v\"::text'" in refused.value.hint
