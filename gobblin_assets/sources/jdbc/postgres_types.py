@@ -11,7 +11,8 @@ from typing import Final
 
 from gobblin_assets.model.watermark import WatermarkType
 
-VALUE_MARK: Final = re.compile(r'gobblin_value:(\d+)=([^"\n]*)')
+# Spark writes the state of its own error behind the value.
+VALUE_MARK: Final = re.compile(r'gobblin_value:(\d+)=([^"\n]*?)(?: SQLSTATE: [0-9A-Z]{5})?(?=["\n]|$)')
 
 _PLAIN: Final = frozenset({"bool", "int2", "int4", "int8", "float4", "float8", "text", "varchar", "bpchar", "bytea"})
 _AS_TEXT: Final = frozenset({

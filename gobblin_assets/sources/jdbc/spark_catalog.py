@@ -127,7 +127,9 @@ class SparkCatalog:
                 reading = self.dialect.read_described(f"({casts[name]})", field, "")
             else:
                 text, reading = texts[name], plain[name]
-            chosen.append(_select(name, text, reading))
+            chosen.append(
+                _select(name, text, reading, reading.cast or self.dialect.cast_to_text(self.dialect.quote(name)))
+            )
         return tuple(chosen)
 
     def find_spark_types(self, table: Table, selected: Sequence[Selected]) -> Mapping[str, str]:
@@ -271,13 +273,13 @@ def _require_text_of_key(table: TableName, name: str, cast: str, suggested: str)
     )
 
 
-def _select(name: str, type_text: str, reading: ColumnReading) -> Selected:
+def _select(name: str, type_text: str, reading: ColumnReading, cast: str) -> Selected:
     return Selected(
         name,
         reading.expression,
         type_text,
         problem=reading.problem,
-        cast=reading.cast,
+        cast=cast,
         wire=reading.wire,
         spark_type=reading.spark_type,
         guard=reading.guard,

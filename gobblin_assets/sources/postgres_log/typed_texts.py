@@ -131,7 +131,7 @@ def _parse_numeric(texts: pa.StringArray, place: TextPlace) -> pa.Array:
 
 
 def _round(text: str, wanted: pa.Decimal128Type, place: TextPlace) -> Decimal:
-    """As Postgres casts: half of the last digit is rounded away from zero. Keys are not changed, nor what is not cast."""
+    """As Postgres casts: half of the last digit is rounded away from zero. Keys, and what is not cast, stay equal."""
     with localcontext(prec=_DECIMAL_CONTEXT_DIGITS):
         try:
             given = Decimal(text)
