@@ -220,6 +220,13 @@ def test_dates_windows_and_missing_positions(database: Database, bench: Bench) -
         bench.plan(request_for(data))
     snapshot = {"urn": table, "extract": "snapshot_append", "watermark": {"column": day, "on_null": "snapshot_only"}}
     assert firsts(run(bench, request_for(snapshot))[1]) == ["0", "1", "2", "3", "4", "5", "6", "7"]
+    # Late rows are told apart by their keys, which a cast may make one.
+    dated = {**data, "where": f"{database.quote(day)} IS NOT NULL"}
+    with pytest.raises(RejectedError, match="may give two of them one key") as refused:
+        bench.plan(request_for({**dated, "casts": {key: f"ABS({database.quote(key)})"}}))
+    assert refused.value.field == f"datasets[{table}].casts"
+    text = refused.value.hint.removeprefix("Write ").partition(", leave")[0]
+    assert firsts(run(bench, request_for({**dated, "casts": {key: text}}))[1]) == ["0", "1", "2", "3", "4", "5", "6"]
 
 
 @few("mariadb-by-mysql", "sqlite", "h2")

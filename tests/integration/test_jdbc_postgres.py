@@ -401,6 +401,10 @@ def test_a_cast_of_the_key_of_late_rows_leads_back_to_each_value(sql: Connection
     for cast, values in {"id::text": ["0.00000000001", "0.00000000002"], "id::float8": [1e-11, 2e-11]}.items():
         _plan, rows = bench.run(request_for({**data, "casts": {"id": cast}}))
         assert sorted(column(rows)) == values
+    sql.execute("CREATE TABLE day (id timestamp PRIMARY KEY, at timestamptz NOT NULL DEFAULT '2026-01-01')")
+    sql.execute("INSERT INTO day VALUES ('2026-01-01 10:00')")
+    with pytest.raises(RejectedError, match=r"day\.id \(date\) holds 2026-01-01 10:00:00, which Spark"):
+        bench.run(request_for({**data, "urn": "public.day", "casts": {"id": "id::date"}}))
     # Without late rows, nothing is told apart by it.
     plain = {**data, "watermark": {"column": "at", "commit_lag_s": 0}}
     _plan, rows = bench.run(request_for(plain))

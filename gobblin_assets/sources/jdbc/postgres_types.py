@@ -128,7 +128,8 @@ def write_read(found: PgType, column: str, number: int, *, key: KeyColumn | None
     # number, whatever the column's type is.
     shown = column if key is None else key.quoted
     failure = f"CAST('gobblin_value:{number}=' || left({shown}::text, 100) AS int)::text::{target}"
-    usual = f"WHEN {_USUAL.format(column)} THEN {value} " if name in _TIMES and not is_array else ""
+    is_plain_time = name in _TIMES and not is_array and (key is None or column == key.quoted)
+    usual = f"WHEN {_USUAL.format(column)} THEN {value} " if is_plain_time else ""
     return f"CASE {usual}WHEN {' OR '.join(refused)} THEN {failure} ELSE {value} END"
 
 

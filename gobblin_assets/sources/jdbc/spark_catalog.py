@@ -31,7 +31,7 @@ _MOMENT: Final = re.compile(
     r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?:\.(\d{1,6})0*)?(?: ?([+-]\d\d)(?::?(\d\d))?| ?Z)?"
 )
 _NOT_MEANT: Final = re.compile(r"[\s\"`\[\]]")
-_TO_TEXT: Final = re.compile(r"as(char|varchar|text)(\(64\))?\)$|^convert\(nvarchar\(max\)")
+_FLOATS: Final = frozenset({"FLOAT", "DOUBLE"})
 _ROWS: Final = 1_000
 _ALWAYS_DECLARED: Final = ("column_name", "position", "type_text", "nullable")
 _SOMETIMES_DECLARED: Final = ("key_place", "column_comment", "table_comment")
@@ -117,7 +117,8 @@ class SparkCatalog:
         shown = [name for name in columns if name not in casts or name in key]
         plain = self._read_columns(table.name, {name: texts[name] for name in shown})
         for name in [name for name in columns if name in casts and name in key]:
-            _require_text_of_key(table.name, name, casts[name], plain[name].cast)
+            text = self.dialect.cast_to_text(self.dialect.quote(name))
+            _require_text_of_key(table.name, name, casts[name], text, plain[name])
         found = self._describe(table.name, {name: f"({casts[name]})" for name in columns if name in casts}, casts)
         chosen = []
         for name in columns:
@@ -260,15 +261,16 @@ class SparkCatalog:
         return frame
 
 
-def _require_text_of_key(table: TableName, name: str, cast: str, suggested: str) -> None:
-    """The database can't be asked whether a cast leads back to each value: only the text that we know of is taken."""
-    given, known = (_NOT_MEANT.sub("", each).lower() for each in (cast, suggested))
-    if given == known and _TO_TEXT.search(known):
+def _require_text_of_key(table: TableName, name: str, cast: str, text: str, reading: ColumnReading) -> None:
+    """The database can't be asked whether a cast leads back to each value: only a text that has all of it is taken."""
+    given, known = (_NOT_MEANT.sub("", each).lower() for each in (cast, text))
+    # Texts of floats have fewer digits in some databases.
+    if given == known and reading.wire not in _FLOATS:
         return
     raise RejectedError(
         f"{table}.{name} tells late rows apart, and its cast may give two of them one key",
         field="casts",
-        hint="Leave the cast out, name other columns as primary_key, or leave watermark.late_window out.",
+        hint=f"Write {text}, leave the cast out, or name other columns as primary_key.",
         column=name,
     )
 
