@@ -37,6 +37,7 @@ _LOG_CHARACTERS_MAX: Final = 2_000
 def resolve_jars(name: str, coordinates: Sequence[str], *, say: Callable[[str], None] = lambda _line: None) -> Path:
     """The folder with the jars of these coordinates and of all that they need at run time.
 
+    A coordinate may name another file than a jar, and which one of several: ``org:name:version:zip:linux-amd64``.
     ``name`` begins the folder's name, before a mark of the coordinates. Processes that ask at the same time wait for
     the first; ``say`` reports each wait. RejectedError when the jars can't be fetched.
     """
@@ -69,7 +70,7 @@ def _fetch(coordinates: Sequence[str], folder: Path, say: Callable[[str], None])
         log = work / "ivy.log"
         command = [
             *("java", "-jar", str(_find_ivy()), *(("-settings", settings) if settings else ())),
-            *("-ivy", str(work / "ivy.xml"), "-cache", str(folder.parent / "ivy"), "-types", "jar", "bundle"),
+            *("-ivy", str(work / "ivy.xml"), "-cache", str(folder.parent / "ivy"), "-types", "jar", "bundle", "zip"),
             *("-retrieve", f"{work}/jars/[artifact]-[revision](-[classifier]).[ext]"),
         ]
         if _run_ivy(command, log, say) != 0:
@@ -115,11 +116,19 @@ def _find_ivy() -> Path:
 
 def _describe_module(coordinates: Sequence[str]) -> str:
     """Ivy's own file, with each coordinate's jar and the jars that it needs at run time."""
-    wanted = "".join(
-        f'<dependency org={quoteattr(org)} name={quoteattr(name)} rev={quoteattr(version)} conf="default->default"/>'
-        for org, name, version in (coordinate.split(":") for coordinate in coordinates)
-    )
+    wanted = "".join(map(_describe_dependency, coordinates))
     return (
-        '<ivy-module version="2.0"><info organisation="gobblin_assets" module="jars"/>'
+        '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">'
+        '<info organisation="gobblin_assets" module="jars"/>'
         f'<configurations><conf name="default"/></configurations><dependencies>{wanted}</dependencies></ivy-module>'
     )
+
+
+def _describe_dependency(coordinate: str) -> str:
+    org, name, version, *other = coordinate.split(":")
+    artifact = ""
+    if other:
+        kind, classifier = map(quoteattr, other)
+        artifact = f"<artifact name={quoteattr(name)} type={kind} ext={kind} m:classifier={classifier}/>"
+    named = f"org={quoteattr(org)} name={quoteattr(name)} rev={quoteattr(version)}"
+    return f'<dependency {named} conf="default->default">{artifact}</dependency>'

@@ -15,6 +15,7 @@ from pyspark.sql import functions as f
 from gobblin_assets.errors import CorruptionError
 from gobblin_assets.model.column_names import name_key
 from gobblin_assets.rows.columns import find_column, named
+from gobblin_assets.rows.exact_groups import holds_floats, type_to_group_by
 from gobblin_assets.rows.joined_columns import JoinedColumn
 from gobblin_assets.rows.key_changes import KeyedChanges, find_moved_values
 
@@ -164,8 +165,15 @@ def _list_changes(log: DataFrame, survey: _Survey) -> DataFrame:
 def _count_rows(changes: DataFrame, columns: Sequence[str], label: str) -> DataFrame:
     """Grouping takes NULL for equal to NULL, as it has to be here."""
     values = [f"v{place}" for place in range(len(columns))]
+    kinds = [field.dataType for field in changes.select(*map(named, columns)).schema.fields]
     added = f.when(f.col("_op").isin(*_REMOVING), -1).otherwise(1)
-    rows = changes.select(added.alias("added"), *_named_as(columns, values))
+    rows = changes.select(
+        added.alias("added"),
+        *(
+            (named(name).cast(type_to_group_by(kind)) if holds_floats(kind) else named(name)).alias(value)
+            for name, value, kind in zip(columns, values, kinds, strict=True)
+        ),
+    )
     counted = rows.groupBy(*values).agg(f.sum("added").alias("times"))
     message = (
         f"{label} removes a row that it does not have. If a column was added with a DEFAULT, or the replica identity "
@@ -174,7 +182,12 @@ def _count_rows(changes: DataFrame, columns: Sequence[str], label: str) -> DataF
     times = f.when(f.col("times") < 0, f.raise_error(f.lit(message)).cast("bigint")).otherwise(f.col("times"))
     # Bytes, since an array has an element for each of the equal rows.
     each = f.explode(f.array_repeat(f.lit(0).cast("tinyint"), times.cast("int")))
-    return counted.select(*values, each.alias("each")).select(*_named_as(values, columns))
+    return counted.select(*values, each.alias("each")).select(
+        *(
+            (f.col(value).cast(kind) if holds_floats(kind) else f.col(value)).alias(name)
+            for name, value, kind in zip(columns, values, kinds, strict=True)
+        )
+    )
 
 
 def _take_last(

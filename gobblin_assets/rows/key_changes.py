@@ -16,6 +16,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from gobblin_assets.errors import CorruptionError
+from gobblin_assets.rows.exact_groups import holds_floats
 
 ROUNDS_MAX: Final = 63
 """Enough for chains of as many lives as there can be changes."""
@@ -41,13 +42,16 @@ class KeyedChanges:
         One shuffle, by the key. Every life begins by a change that has all values, after ``find_moved_values``: so no
         value outlives its row.
         """
+        # Of two zeros, which are one key, the newest row has its own.
+        floats = [name for name in self.key if holds_floats(changes.schema[name].dataType)]
+        whole = [*floats, *self.plain]
         rows = changes.groupBy(*self.key).agg(
-            _newest(f.col("op") != _MOVED, f.col("op"), *map(f.col, self.plain)).alias("last"),
+            _newest(f.col("op") != _MOVED, f.col("op"), *map(f.col, whole)).alias("last"),
             *(_newest(f.col(has), f.col(value).alias("is")).alias(value) for value, has in self.gaps.items()),
         )
         return rows.where(~f.col("last.op").isin("b", "d")).select(
-            *self.key,
-            *(f.col(f"last.{name}").alias(name) for name in self.plain),
+            *(name for name in self.key if name not in floats),
+            *(f.col(f"last.{name}").alias(name) for name in whole),
             *(f.col(f"{value}.is").alias(value) for value in self.gaps),
         )
 

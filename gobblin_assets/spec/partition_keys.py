@@ -119,13 +119,20 @@ def boundary_of(partitions: PartitionsSpec, moment: dt.date | dt.datetime) -> dt
 
 
 def find_later_window(partitions: PartitionsSpec, moment: dt.date | dt.datetime) -> str | None:
-    """The key of the first window that begins after a configured ``start`` or ``end``; None if one begins right there.
+    """Where the first window begins after a configured ``start`` or ``end``; None if one begins right there.
 
-    ``partitions`` have a start. OverflowError: there is none within the calendar.
+    As these fields take it. ``partitions`` have a start. OverflowError: there is none within the calendar.
     """
     windows, edge = _windows_of(partitions), boundary_of(partitions, moment)
     window = windows.containing(edge)
-    return None if window.start == edge else windows.key_of(windows.after(window))
+    if window.start == edge:
+        return None
+    later = windows.after(window).start.astimezone(ZoneInfo(partitions.zone))
+    wall = later.replace(tzinfo=None)
+    if boundary_of(partitions, wall) != later:
+        # The clock shows this time twice.
+        return later.isoformat(sep=" ")
+    return wall.date().isoformat() if wall.time() == dt.time() else wall.isoformat(sep=" ")
 
 
 def _window_of(spec: DatasetOptions, key: str) -> PartitionWindow:

@@ -2,7 +2,19 @@ from tests.support.dagster_topics import events
 from tests.support.forked_commands import commands
 from tests.support.kafka import kafka_broker, topic
 from tests.support.mariadb import mariadb
+from tests.support.mysql import mysql
 from tests.support.spark import connect, spark, spark_settings
 from tests.support.topics import ingest
 
-__all__ = ["commands", "connect", "events", "ingest", "kafka_broker", "mariadb", "spark", "spark_settings", "topic"]
+__all__ = [
+    "commands",
+    "connect",
+    "events",
+    "ingest",
+    "kafka_broker",
+    "mariadb",
+    "mysql",
+    "spark",
+    "spark_settings",
+    "topic",
+]

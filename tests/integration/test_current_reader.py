@@ -103,6 +103,32 @@ def test_a_log_that_began_without_a_copy_does_not_know_what_was_never_sent(spark
     assert _rows(rebuild_table(moved, key=["id"], columns=["id", "doc"], label="the log").rows) == [(3, None)]
 
 
+ZEROS = "id DOUBLE, n FLOAT, each ARRAY<DOUBLE>"
+
+
+def _zeros(spark: SparkSession, *changes: tuple[str, str, str, str]) -> DataFrame:
+    written = (f"'{op}', double('{a}'), float('{b}'), array(double('{c}')), NULL" for op, a, b, c in changes)
+    return _log(spark, *written, types=ZEROS)
+
+
+def test_zeros_keep_their_signs(spark: SparkSession) -> None:
+    columns = ["id", "n", "each"]
+    log = _zeros(
+        spark, ("c", "0.0", "-0.0", "0.0"), ("c", "-0.0", "0.0", "0.0"), ("c", "0.0", "0.0", "-0.0"),
+        ("c", "NaN", "NaN", "NaN"), ("c", "NaN", "NaN", "NaN"), ("c", "0.1", "3.4028235e38", "5e-324"),
+    )  # fmt: skip
+    by_text = [str(row) for row in _rows(rebuild_table(log, key=None, columns=columns, label="L").rows)]
+    nans, zeros = ["(nan, nan, [nan])"] * 2, ["(0.0, -0.0, [0.0])", "(-0.0, 0.0, [0.0])", "(0.0, 0.0, [-0.0])"]
+    assert sorted(by_text) == sorted([*nans, *zeros, "(0.1, 3.4028234663852886e+38, [5e-324])"])
+    # Each row removes the one that has its signs.
+    log = _zeros(spark, ("c", "0.0", "0.0", "-0.0"), ("c", "0.0", "0.0", "0.0"), ("d", "0.0", "0.0", "-0.0"))
+    assert str(_rows(rebuild_table(log, key=None, columns=columns, label="L").rows)) == "[(0.0, 0.0, [0.0])]"
+    # As keys, both zeros are one: the newest row has its own.
+    log = _zeros(spark, ("c", "0.0", "1", "1"), ("b", "0.0", "1", "1"), ("u", "-0.0", "-0.0", "-0.0"))
+    rebuilt = rebuild_table(log, key=["id"], columns=columns, label="L").rows
+    assert str(_rows(rebuilt)) == "[(-0.0, -0.0, [-0.0])]"
+
+
 def test_what_the_log_does_not_tell_any_more_fails_the_query(spark: SparkSession) -> None:
     """A key that changed, and a column that was added with a default: rows of before have no value of it."""
     columns = ["id", "doc"]

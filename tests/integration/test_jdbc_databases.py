@@ -15,8 +15,8 @@ from tests.support.databases import Database, open_database
 from tests.support.jdbc import Bench, describe, new_state, publish, request_for
 from tests.support.reading import firsts, run
 
-KINDS = ("postgres", "derby", "mariadb-by-mariadb", "mariadb-by-mysql", "sqlite", "duckdb", "h2")
-WITH_INSTANTS = ("postgres", "mariadb-by-mariadb", "mariadb-by-mysql", "duckdb")
+KINDS = ("postgres", "derby", "mariadb-by-mariadb", "mariadb-by-mysql", "mysql", "sqlite", "duckdb", "h2")
+WITH_INSTANTS = ("postgres", "mariadb-by-mariadb", "mariadb-by-mysql", "mysql", "duckdb")
 WITH_TEXT_POSITIONS = tuple(kind for kind in KINDS if kind not in {"derby", "h2"})
 
 TEXTS = (
@@ -53,7 +53,7 @@ def few(*often: str, among: Iterable[str] = KINDS) -> pytest.MarkDecorator:
 
 @pytest.fixture
 def database(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Iterator[Database]:
-    fixture = {"p": "fresh_database", "m": "mariadb"}.get(request.param[0], "")
+    fixture = {"postgres": "fresh_database", "mysql": "mysql"}.get(request.param, "mariadb")
     yield from open_database(request.param, spark, tmp_path, lambda: request.getfixturevalue(fixture))
 
 
@@ -72,7 +72,7 @@ def name_of(database: Database, table: str) -> str:
     return f"{database.schema}.{table}"
 
 
-@few("mariadb-by-mariadb", "mariadb-by-mysql", "sqlite", "duckdb", "h2")
+@few("mariadb-by-mariadb", "mariadb-by-mysql", "mysql", "sqlite", "duckdb", "h2")
 def test_hostile_names_and_texts_come_through(database: Database, bench: Bench) -> None:
     table, column = 'My "Table"; `--?', 'Ev"il`; --?'
     quoted = [database.quote(name) for name in (table, "id", column)]
@@ -220,6 +220,13 @@ def test_dates_windows_and_missing_positions(database: Database, bench: Bench) -
         bench.plan(request_for(data))
     snapshot = {"urn": table, "extract": "snapshot_append", "watermark": {"column": day, "on_null": "snapshot_only"}}
     assert firsts(run(bench, request_for(snapshot))[1]) == ["0", "1", "2", "3", "4", "5", "6", "7"]
+    # Late rows are told apart by their keys, which a cast may make one.
+    dated = {**data, "where": f"{database.quote(day)} IS NOT NULL"}
+    with pytest.raises(RejectedError, match="may give two of them one key") as refused:
+        bench.plan(request_for({**dated, "casts": {key: f"ABS({database.quote(key)})"}}))
+    assert refused.value.field == f"datasets[{table}].casts"
+    text = refused.value.hint.removeprefix("Write ").partition(", leave")[0]
+    assert firsts(run(bench, request_for({**dated, "casts": {key: text}}))[1]) == ["0", "1", "2", "3", "4", "5", "6"]
 
 
 @few("mariadb-by-mysql", "sqlite", "h2")

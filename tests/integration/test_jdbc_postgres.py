@@ -388,6 +388,36 @@ def test_a_slow_transaction_is_found_by_the_late_window(
     assert [unit.reread_from is not None for unit in plan.work_units] == [True] + [False] * (len(plan.work_units) - 1)
 
 
+def test_a_cast_of_the_key_of_late_rows_leads_back_to_each_value(sql: Connection, bench: Bench) -> None:
+    sql.execute("CREATE TABLE t (id numeric PRIMARY KEY, at timestamptz NOT NULL DEFAULT '2026-01-01')")
+    sql.execute("INSERT INTO t VALUES (0.00000000001), (0.00000000002)")
+    late = {"column": "at", "commit_lag_s": 0, "late_window": 600}
+    data = {**APPEND, "primary_key": ["id"], "watermark": late, "casts": {"id": "id::numeric(38, 10)"}}
+    with pytest.raises(RejectedError, match=r"holds 0\.00000000001, which Spark"):
+        bench.run(request_for(data))
+    with pytest.raises(RejectedError, match="may give two of them one key") as refused:
+        bench.run(request_for({**data, "casts": {"id": "ARRAY[id]"}}))
+    assert (refused.value.field, refused.value.hint[:17]) == ("datasets[public.t].casts", 'Write "id"::text,')
+    for cast, values in {"id::text": ["0.00000000001", "0.00000000002"], "id::float8": [1e-11, 2e-11]}.items():
+        _plan, rows = bench.run(request_for({**data, "casts": {"id": cast}}))
+        assert sorted(column(rows)) == values
+    sql.execute("CREATE TABLE day (id timestamp PRIMARY KEY, at timestamptz NOT NULL DEFAULT '2026-01-01')")
+    sql.execute("INSERT INTO day VALUES ('2026-01-01 10:00')")
+    with pytest.raises(RejectedError, match=r"day\.id \(date\) holds 2026-01-01 10:00:00, which Spark"):
+        bench.run(request_for({**data, "urn": "public.day", "casts": {"id": "id::date"}}))
+    # Without late rows, nothing is told apart by it.
+    plain = {**data, "watermark": {"column": "at", "commit_lag_s": 0}}
+    _plan, rows = bench.run(request_for(plain))
+    assert len(rows) == 2
+
+
+def test_discovery_suggests_the_text_of_a_key(sql: Connection, bench: Bench) -> None:
+    sql.execute("CREATE TABLE t (id numeric, other numeric, v int, PRIMARY KEY (id) INCLUDE (v))")
+    (found,) = describe(bench, {"urn": "public.t"})
+    assert list(found.primary_key) == ["id"]
+    assert found.casts == {"id": '"id"::text', "other": '"other"::numeric(38, 10)'}
+
+
 def test_parallel_readers_share_one_snapshot_while_rows_are_committed(
     sql: Connection, bench: Bench, fresh_database: Database
 ) -> None:

@@ -8,91 +8,10 @@ import pytest
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.sources.postgres_log.logged_table import CHANGE_COLUMNS, parse_table
 from gobblin_assets.sources.postgres_log.table_decoder import TableDecoder
+from tests.support.every_type import CASTS, COLUMNS, TYPES
 from tests.support.logged_changes import Log, execute, read_table
 from tests.support.postgres import Database
 from tests.support.row_messages import copied
-
-TYPES = """
-    CREATE TYPE mood AS ENUM ('sad', 'a "happy" one');
-    CREATE DOMAIN price AS numeric(12, 2);
-    CREATE DOMAIN prices AS price[];
-    CREATE DOMAIN short AS varchar(7)"""
-
-# Each type with the values that are hardest to keep, and the casts that table sources need for it too.
-COLUMNS: dict[str, tuple[str, list[str]]] = {
-    "bool": ("bool", ["true", "false"]),
-    "int2": ("int2", ["-32768", "32767"]),
-    "int4": ("int4", ["-2147483648", "2147483647"]),
-    "float4": ("float4", ["0.1", "'NaN'", "'-Infinity'", "1.1754944e-38"]),
-    "float8": ("float8", ["0.1", "'NaN'", "'Infinity'", "5e-324", "-0.0", "1.7976931348623157e308"]),
-    "num": ("numeric(12,2)", ["-9999999999.99", "0", "1.005"]),
-    "wide": ("numeric(38,10)", ["9999999999999999999999999999.9999999999"]),
-    "price": ("price", ["1.5"]),
-    "text": ("text", ["''", "'größe ''x'' \"y\" \\N'", "E'a\\tb\\nc'"]),
-    "short": ("short", ["'abc'"]),
-    "padded": ("char(9)", ["'ab'", "''"]),
-    "bytes": ("bytea", [r"'\x'", r"'\x00ff0a5c27'"]),
-    "day": ("date", ["'0001-01-01'", "'1582-10-04'", "'1582-10-15'", "'9999-12-31'"]),
-    "wall": ("timestamp", ["'0001-01-01 00:00:00.000001'", "'2026-01-01 10:00:00.12'"]),
-    "at": ("timestamptz", ["'9999-12-31 23:59:59.999999+00'", "'2026-07-01 12:00:00+05:30'", "'1883-11-18 12:00+00'"]),
-    "uuid": ("uuid", ["'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'"]),
-    "json": ("json", ["'{\"a\" :  1}'"]),
-    "jsonb": ("jsonb", ["'{\"b\": 1e3, \"a\": \"\\u00e4\"}'"]),
-    "inet": ("inet", ["'10.0.0.1'", "'10.0.0.1/8'", "'::1'", "'fe80::1/64'"]),
-    "cidr": ("cidr", ["'10.0.0.0/8'", "'10.0.0.1'"]),
-    "mac": ("macaddr", ["'08:00:2b:01:02:03'"]),
-    "name": ("name", ["'n'"]),
-    "char": ('"char"', ["'x'", "''"]),
-    "mood": ("mood", ["'sad'", "'a \"happy\" one'"]),
-    "ints": ("int4[]", ["'{}'", "'{1,NULL,-3}'", "'[0:1]={5,6}'"]),
-    "texts": ("text[]", ["ARRAY['a', 'b,c', 'NULL', NULL, 'q\"\\{}', '', ' x ']"]),
-    "bools": ("bool[]", ["'{t,f,NULL}'"]),
-    "floats": ("float8[]", ["'{0.1,-Infinity}'"]),
-    "nums": ("numeric(5,2)[]", ["'{1.5,NULL,-999.99}'"]),
-    "prices": ("prices", ["'{1.5}'"]),
-    "blobs": ("bytea[]", ["ARRAY['\\x00ff'::bytea, NULL, '']"]),
-    "days": ("date[]", ["'{2026-01-01,NULL}'"]),
-    "moments": ("timestamptz[]", ["ARRAY['2026-01-01 10:00:00.5+00'::timestamptz]"]),
-    "inets": ("inet[]", ["'{10.0.0.1,::1/64}'"]),
-    "moods": ("mood[]", ["ARRAY['a \"happy\" one']::mood[]"]),
-    "pads": ("char(5)[]", ["'{ab,NULL}'"]),
-    "cash": ("money", ["5.25"]),
-    "span": ("interval", ["'1 year 2 mons -3 days 04:05:06.7'"]),
-    "spans": ("interval[]", ["ARRAY['1 day'::interval, NULL]"]),
-    "free": ("numeric", ["1.00005", "-2.5", "7"]),
-    "frees": ("numeric[]", ["'{1.00005,NULL}'"]),
-    "flag": ("bool", ["true", "false"]),
-    "flags": ("bool[]", ["'{t,NULL}'"]),
-    "flagged": ("bool[]", ["'{t,NULL}'"]),
-    "trimmed": ("char(9)", ["'ab  '"]),
-    "trims": ("char(5)[]", ["'{ab}'"]),
-    "small": ("int2", ["-7"]),
-    "ever": ("timestamptz", ["'infinity'", "'0044-03-15 BC'"]),
-    "bits": ("bit(4)", ["'1010'"]),
-    "range": ("tstzrange", ["'[2026-01-01 00:00:00+00,)'"]),
-    "point": ("point", ["'(1,2.5)'"]),
-    "nested": ("int4[]", ["'{{1,2},{3,4}}'"]),
-    "oid": ("oid", ["4294967295"]),
-}  # fmt: skip
-CASTS = {
-    "cash": "cash::text",
-    "span": "span::text",
-    "spans": "spans::text[]",
-    "free": "free::numeric(12, 4)",
-    "frees": "frees::numeric(12, 4)[]",
-    "flag": "flag::text",
-    "flags": "flags::text[]",
-    "flagged": "flagged::text",
-    "trimmed": "trimmed::text",
-    "trims": "trims::text[]",
-    "small": "small::numeric(6,2)",
-    "ever": "ever::text",
-    "bits": "bits::text",
-    "range": '"range"::text',
-    "point": "point::text",
-    "nested": "nested::text",
-    "oid": '"oid"::text',
-}
 
 
 def rows_of(decoder: TableDecoder, batches: list[pa.RecordBatch]) -> list[dict[str, Any]]:

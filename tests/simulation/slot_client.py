@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Self
 from unittest import mock
 
-import psycopg
 import pyarrow as pa
 
 from gobblin_assets.errors import GobblinError
@@ -91,18 +90,6 @@ class _CopySession:
 
     def rollback(self) -> None:
         """Nothing is open."""
-
-
-class _CopyClient:
-    """The module psycopg, as a copy uses it."""
-
-    IsolationLevel = psycopg.IsolationLevel
-    Error = psycopg.Error
-
-    @staticmethod
-    def connect(sim: SimConnection, autocommit: bool) -> _CopySession:
-        del autocommit
-        return _CopySession(sim)
 
 
 class _NoTime:
@@ -242,10 +229,7 @@ def simulated_postgres() -> Iterator[None]:
         # Which values of a table can be read is no matter of the slot.
         (slot_epochs, {**opened, "require_copyable": lambda *_given: None}),
         (slot_reader, {**opened, "Walsender": SimWalsender, "TableCopy": SimTableCopy, "CONFIRM_EVERY_S": CONFIRM_S}),
-        (
-            table_copy,
-            {"psycopg": _CopyClient, "plan_conninfo": lambda connection: {"sim": connection}, "time": _NoTime},
-        ),
+        (table_copy, {"open_source_session": _CopySession, "time": _NoTime}),
         (walsender, {"time": _NoTime}),
         (ChangeGathering, {"_describe": _describe_relation}),
         (roll_policy, {"EMPTY_CUT_AGE_S": EMPTY_CUT_S}),

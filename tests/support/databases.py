@@ -15,8 +15,7 @@ from pyspark.sql import SparkSession
 
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.drivers import find_driver
-from tests.support import mariadb
-from tests.support.mariadb import MariaDb
+from tests.support import mariadb, mysql
 
 _numbers = itertools.count(1)
 
@@ -33,7 +32,7 @@ WORDS: Mapping[str, Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """Tables that are named without a schema are in ``schema``."""
+    """Tables that are named without a schema are in ``schema``. ``kind``: whose SQL it takes; MySQL takes MariaDB's."""
 
     kind: str
     connection: JdbcConnection
@@ -78,7 +77,7 @@ class Database:
 
 
 def open_database(name: str, spark: SparkSession, folder: Path, server: Any) -> Iterator[Database]:
-    """An empty database of the kind; dropped when the generator goes on. ``server`` starts MariaDB or Postgres."""
+    """An empty database of the kind; dropped when the generator goes on. ``server`` starts the server that it needs."""
     match name:
         case "postgres":
             found = server()
@@ -86,7 +85,11 @@ def open_database(name: str, spark: SparkSession, folder: Path, server: Any) -> 
             connection = JdbcConnection(found.jdbc_url, found.user, found.password, name="c")
             yield Database(name, connection, "public", spark, found.jdbc_url, properties)
         case "mariadb-by-mariadb" | "mariadb-by-mysql":
-            yield from _open_mariadb(name.rpartition("-")[2], spark, server())
+            given = {"user": mariadb.USER, "password": mariadb.PASSWORD}
+            yield from _open_schema(name.rpartition("-")[2], spark, server().address, mariadb.DATABASE, given)
+        case "mysql":
+            given = {"user": mysql.USER, "password": mysql.PASSWORD}
+            yield from _open_schema("mysql", spark, server().address, mysql.DATABASE, given)
         case "sqlite":
             url = f"jdbc:sqlite:{folder / 'a b.db'}"
             yield Database(name, JdbcConnection(url, name="c"), "main", spark, url)
@@ -106,14 +109,16 @@ def open_database(name: str, spark: SparkSession, folder: Path, server: Any) -> 
             yield Database("h2", JdbcConnection(url, driver="org.h2.Driver", name="c"), "PUBLIC", spark, url)
 
 
-def _open_mariadb(driver: str, spark: SparkSession, server: MariaDb) -> Iterator[Database]:
+def _open_schema(
+    driver: str, spark: SparkSession, server: str, database: str, login: Mapping[str, str]
+) -> Iterator[Database]:
+    """A database of its own at a server whose address ends with another one."""
     schema = f"db{next(_numbers)}"
-    address = server.address.replace(f"/{mariadb.DATABASE}", f"/{schema}")
-    connection = JdbcConnection(f"jdbc:{driver}://{address}", mariadb.USER, mariadb.PASSWORD, name="c")
-    properties = {"user": mariadb.USER, "password": mariadb.PASSWORD}
-    home = Database("mariadb", connection, schema, spark, f"jdbc:{driver}://{server.address}", properties)
+    address = server.replace(f"/{database}", f"/{schema}")
+    connection = JdbcConnection(f"jdbc:{driver}://{address}", login["user"], login["password"], name="c")
+    home = Database("mariadb", connection, schema, spark, f"jdbc:{driver}://{server}", login)
     home.execute(f"CREATE DATABASE {schema} CHARACTER SET utf8mb4")
-    yield Database("mariadb", connection, schema, spark, connection.url, properties)
+    yield Database("mariadb", connection, schema, spark, connection.url, login)
     home.execute(f"DROP DATABASE {schema}")
 
 

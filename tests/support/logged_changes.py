@@ -9,8 +9,10 @@ import psycopg2
 import pyarrow as pa
 from psycopg2.extras import LogicalReplicationConnection
 
+from gobblin_assets.sources.jdbc import postgres_sessions
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
+from gobblin_assets.sources.jdbc.postgres_sessions import write_options
 from gobblin_assets.sources.jdbc.postgres_tables import find_types
 from gobblin_assets.sources.jdbc.source import JdbcSource
 from gobblin_assets.sources.port import read_plan_of
@@ -28,7 +30,7 @@ from tests.support.jdbc import request_for
 from tests.support.postgres import Database
 from tests.support.row_messages import changes
 
-SETTINGS = "-c datestyle=ISO -c timezone=UTC -c intervalstyle=postgres -c extra_float_digits=1 -c bytea_output=hex"
+SETTINGS = write_options(postgres_sessions.SETTINGS)
 """Of the session that sends changes: what texts are written by."""
 _END = "end"
 

@@ -19,7 +19,7 @@ SERVERS: Final = {
     # Slots have one name in the whole server, and all databases share its log.
     "postgres-log": frozenset({"source_database", "logical_server"}),
     "kafka": frozenset({"kafka_broker"}),
-    "spark": frozenset({"spark", "connect", "mariadb", "commands", "store_reader"}),
+    "spark": frozenset({"spark", "connect", "mariadb", "mysql", "commands", "store_reader"}),
     "hdfs": frozenset({"hdfs_server", "place"}),
 }
 """By group, the fixtures that start its server, or may start it.

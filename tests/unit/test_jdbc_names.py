@@ -12,7 +12,7 @@ from gobblin_assets.sources.discovery import find_changes, find_discovery, write
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
 from gobblin_assets.sources.jdbc.names import TableName, parse_table_name
-from gobblin_assets.sources.jdbc.postgres import plan_conninfo
+from gobblin_assets.sources.jdbc.postgres_sessions import plan_conninfo
 
 _PART = st.text(min_size=1, max_size=12)
 _NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)

@@ -128,10 +128,17 @@ class TestRefusals:
     )
     def test_types_that_spark_can_not_hold(self, kind: PgType, hint: str) -> None:
         with pytest.raises(RejectedError) as refused:
-            columns_of(table_of(("v", kind)), {})
+            columns_of(table_of(("id", type_named("int4")), ("v", kind)), {})
         assert refused.value.field == "datasets[public.t].casts"
         assert f"public.t.v is {kind.text}: " in refused.value.message
         assert f"Write casts: {hint}" in refused.value.hint
+
+    @pytest.mark.parametrize("kind", [type_named("numeric"), type_named("numeric[]"), type_named("interval[]")])
+    def test_of_a_key_the_text_as_a_whole_is_suggested(self, kind: PgType) -> None:
+        with pytest.raises(RejectedError) as refused:
+            columns_of(table_of(("v", kind)), {})
+        assert "Write casts: {'v': '\"v\"::text'}," in refused.value.hint
+        assert columns_of(table_of(("v", kind)), {"v": '"v"::text'}) == [("v", "string")]
 
     def test_a_cast_to_more_digits_than_spark_has(self) -> None:
         with pytest.raises(RejectedError, match="39 digits"):

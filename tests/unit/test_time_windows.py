@@ -20,7 +20,7 @@ from gobblin_assets.sources.port import SourceRequest
 from gobblin_assets.spec.dataset_rules import check_dataset
 from gobblin_assets.spec.job_options import PartitionsSpec
 from gobblin_assets.spec.job_spec import DatasetSpec, WatermarkSpec
-from gobblin_assets.spec.partition_keys import asset_partition, list_time_partitions, open_partition
+from gobblin_assets.spec.partition_keys import asset_partition, boundary_of, list_time_partitions, open_partition
 from tests.support.zones import ODD_ZONES, Transition, all_zones, distinct_transitions, list_transitions
 
 URN = DatasetUrn("orders")
@@ -242,10 +242,9 @@ def test_what_a_wall_clock_shows_again_waits_until_it_has() -> None:
 
 def test_an_end_of_hours_lies_between_two_of_them() -> None:
     spec = dataset(PartitionKind.HOURLY, "Australia/Lord_Howe", dt.date(2024, 10, 1))
-    ends = {"2024-10-06T03:00": "2024-10-06-03:30", "2024-10-06T03:30": None}
+    ends = {"2024-10-06T03:00": "2024-10-06 03:30:00", "2024-10-06T03:30": None}
     for end, expected in ends.items():
-        partitions = spec.partitions.model_copy(update={"end": dt.datetime.fromisoformat(end)})
-        bounded = spec.model_copy(update={"partitions": partitions})
+        bounded = ending_at(spec, end)
         if expected is None:
             check_dataset(bounded, "datasets[0]", has_own_positions=False)
             continue
@@ -253,3 +252,35 @@ def test_an_end_of_hours_lies_between_two_of_them() -> None:
             check_dataset(bounded, "datasets[0]", has_own_positions=False)
         assert expected in refused.value.hint
         assert refused.value.field == "datasets[0].partitions.end"
+
+
+def ending_at(spec: DatasetSpec, text: str) -> DatasetSpec:
+    return DatasetSpec.model_validate(
+        {**spec.model_dump(), "partitions": {**spec.partitions.model_dump(exclude_none=True), "end": text}}
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "zone", "end"),
+    [
+        (PartitionKind.HOURLY, "UTC", "2024-10-27T10:30"),
+        (PartitionKind.HOURLY, "Europe/Berlin", "2024-10-27T01:30+02:00"),
+        (PartitionKind.HOURLY, "Europe/Berlin", "2024-10-27T02:30+02:00"),
+        (PartitionKind.HOURLY, "UTC", "2024-10-26T23:30"),
+        (PartitionKind.DAILY, "UTC", "2024-10-26T23:30"),
+        (PartitionKind.WEEKLY, "Europe/Berlin", "2024-10-23"),
+        (PartitionKind.MONTHLY, "America/New_York", "2024-10-23"),
+    ],
+)
+def test_what_is_hinted_is_an_end_that_is_taken(kind: PartitionKind, zone: str, end: str) -> None:
+    # A Sunday, where weeks begin, and the first of a month.
+    spec = dataset(kind, zone, dt.date(2023, 10, 1))
+    with pytest.raises(RejectedError) as refused:
+        check_dataset(ending_at(spec, end), "datasets[0]", has_own_positions=False)
+    hinted = refused.value.hint.split("'")[1]
+    taken = ending_at(spec, hinted)
+    check_dataset(taken, "datasets[0]", has_own_positions=False)
+    assert taken.partitions.end is not None
+    assert boundary_of(taken.partitions, taken.partitions.end) > boundary_of(
+        taken.partitions, ending_at(spec, end).partitions.end or dt.date.max
+    )

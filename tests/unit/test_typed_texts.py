@@ -22,9 +22,9 @@ UTC = dt.UTC
 URN = "shop"
 
 
-def parse(kind: PgType, texts: Sequence[bytes | None], cast: str | None = None) -> pa.Array:
-    table = table_of(("v", kind))
-    (reading,) = list_readings(table, {} if cast is None else {"v": cast}, urn=URN)
+def parse(kind: PgType, texts: Sequence[bytes | None], cast: str | None = None, *, in_key: bool = False) -> pa.Array:
+    table = table_of(("v", kind)) if in_key else table_of(("id", type_named("int4")), ("v", kind))
+    *_others, reading = list_readings(table, {} if cast is None else {"v": cast}, urn=URN)
     values = parse_texts(pa.array(texts, pa.binary()), TextPlace(URN, "public.t", reading))
     assert values.type == arrow_type(reading.spark_type)
     assert len(values) == len(texts)
@@ -155,6 +155,28 @@ class TestRefusals:
     def test_a_cast_that_overflows(self) -> None:
         with pytest.raises(RejectedError, match="holds 1000, which"):
             parse(type_named("numeric"), [b"1000"], "v::numeric(5,2)")
+
+    @pytest.mark.parametrize(
+        ("kind", "text", "cast"),
+        [
+            (type_named("numeric"), b"0.00000000001", "v::numeric(38, 10)"),
+            (type_named("numeric"), b"1.00001", "v::numeric(38, 4)"),
+            (type_named("int4[]"), b"[0:1]={1,2}", None),
+            (type_named("numeric[]"), b"{0.00001}", "v::numeric(9, 2)[]"),
+            (type_named("text[]"), b"[2:2]={a}", "v::text[]"),
+        ],
+    )
+    def test_a_value_of_a_key_that_others_may_become(self, kind: PgType, text: bytes, cast: str | None) -> None:
+        with pytest.raises(RejectedError, match="which Spark can't hold unchanged") as refused:
+            parse(kind, [text], cast, in_key=True)
+        assert "'\"v\"::text'" in refused.value.hint
+        assert parse(kind, [text], "v::text", in_key=True).to_pylist() == [text.decode()]
+
+    def test_a_key_that_its_cast_holds_is_taken(self) -> None:
+        assert parse(type_named("numeric"), [b"1.5", b"2.50000"], "v::numeric(9, 2)", in_key=True).to_pylist() == [
+            Decimal("1.50"),
+            Decimal("2.50"),
+        ]
 
     def test_a_long_value_is_shortened(self) -> None:
         with pytest.raises(RejectedError) as refused:

@@ -1,7 +1,7 @@
 """The inner port: what planning asks of a database, whichever way it is reached."""
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -88,8 +88,14 @@ class Catalog(Protocol):
 
     def find_table(self, name: TableName) -> Table | None: ...
 
-    def select(self, table: Table, columns: Sequence[str], casts: Mapping[str, str]) -> tuple[Selected, ...]:
-        """How to read these columns, in order; ``casts`` replaces a column by an expression."""
+    def select(
+        self, table: Table, columns: Sequence[str], casts: Mapping[str, str], *, key: Collection[str] = ()
+    ) -> tuple[Selected, ...]:
+        """How to read these columns, in order; ``casts`` replaces a column by an expression.
+
+        ``key``: columns that tell rows apart. A cast of one that changes a value is refused, by the read itself at the
+        latest.
+        """
         ...
 
     def find_spark_types(self, table: Table, selected: Sequence[Selected]) -> Mapping[str, str]:

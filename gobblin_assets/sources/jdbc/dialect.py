@@ -140,6 +140,10 @@ class SparkDialect(Dialect, Protocol):
         """How to read a column, by the type that Spark found; None: it found none. A cast has no ``type_text``."""
         ...
 
+    def cast_to_text(self, column: str) -> str:
+        """What to write under ``casts`` where a column of a type that is read holds a value that is none of it."""
+        ...
+
     def read_options(self, driver_class: str, fetch_size_rows: int) -> dict[str, str]:
         """Options of Spark's reader that make the driver fetch rows piece by piece."""
         ...

@@ -60,7 +60,7 @@ def lay_out(catalog: Catalog, request: SourceRequest) -> Layout:
         _require_read(axis.columns, names, request, "watermark.column")
         if spec.watermark is not None and spec.watermark.late_window:
             _require_read(spec.primary_key, names, request, "primary_key")
-    columns = catalog.select(table, names, spec.casts)
+    columns = _select(catalog, table, names, request)
     for column in columns:
         if column.problem is not None:
             raise RejectedError(
@@ -73,6 +73,18 @@ def lay_out(catalog: Catalog, request: SourceRequest) -> Layout:
             )
     filters = tuple(_write_filters(catalog.dialect, table, axis, request))
     return Layout(table, columns, axis, filters)
+
+
+def _select(catalog: Catalog, table: Table, names: Sequence[str], request: SourceRequest) -> tuple[Selected, ...]:
+    spec = request.spec
+    # Rows are told apart by their keys only where some are read again.
+    has_late_rows = spec.watermark is not None and bool(spec.watermark.late_window)
+    try:
+        return catalog.select(table, names, spec.casts, key=spec.primary_key if has_late_rows else ())
+    except RejectedError as error:
+        if error.field != "casts":
+            raise
+        raise RejectedError(error.message, field=f"datasets[{request.urn}].casts", hint=error.hint) from None
 
 
 def list_table_names(requests: Iterable[SourceRequest]) -> list[TableName]:

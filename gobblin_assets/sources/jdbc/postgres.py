@@ -8,7 +8,7 @@ session was lost fails, and the run is planned again.
 import datetime as dt
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from decimal import Decimal
 from types import MappingProxyType
@@ -16,7 +16,6 @@ from typing import Any, Final
 
 import psycopg
 
-from gobblin_assets.db.jdbc_url import plan_libpq
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.model.watermark import Scalar, Watermark, WatermarkType
 from gobblin_assets.sources.jdbc.catalog import Estimate, Selected, Table, TableColumn
@@ -25,8 +24,15 @@ from gobblin_assets.sources.jdbc.dialect import Dialect, write_table
 from gobblin_assets.sources.jdbc.dialects.postgres import PostgresDialect
 from gobblin_assets.sources.jdbc.failures import POSITIONS_HINT
 from gobblin_assets.sources.jdbc.names import TableName
+from gobblin_assets.sources.jdbc.postgres_sessions import (
+    SETTINGS,
+    SourceSession,
+    open_source_session,
+    write_set_config,
+)
 from gobblin_assets.sources.jdbc.postgres_tables import PgTable, find_tables, find_types
 from gobblin_assets.sources.jdbc.postgres_types import (
+    KeyColumn,
     PgType,
     find_problem,
     find_spark_type,
@@ -34,8 +40,6 @@ from gobblin_assets.sources.jdbc.postgres_types import (
     write_read,
 )
 from gobblin_assets.sources.jdbc.split import extend_quantiles
-
-_Connection = psycopg.Connection[tuple[Any, ...]]
 
 _TABLES: Final = """
     SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -79,7 +83,7 @@ class PostgresCatalog:
 
     shares_snapshot = True
 
-    def __init__(self, session: _Connection, connection: JdbcConnection, settings: Mapping[str, str]) -> None:
+    def __init__(self, session: SourceSession, connection: JdbcConnection, settings: Mapping[str, str]) -> None:
         self._session = session
         self._connection = connection
         self._settings = settings
@@ -118,22 +122,43 @@ class PostgresCatalog:
         self._types[found.table.name] = found.types
         return found.table
 
-    def select(self, table: Table, columns: Sequence[str], casts: Mapping[str, str]) -> tuple[Selected, ...]:
+    def select(
+        self, table: Table, columns: Sequence[str], casts: Mapping[str, str], *, key: Collection[str] = ()
+    ) -> tuple[Selected, ...]:
         cast = {name: f"({casts[name]})" for name in columns if name in casts}
-        types = dict(self._types[table.name])
+        declared = self._types[table.name]
+        keys = {name: KeyColumn(self.dialect.quote(name), declared[name].text) for name in columns if name in key}
+        for name in keys.keys() & cast.keys():
+            self._require_way_back(table, name, cast[name], keys[name])
+        types = dict(declared)
         types |= zip(cast, self._describe(table.name, list(cast.values())) if cast else (), strict=True)
-        raw = [(name, cast.get(name, self.dialect.quote(name)), types[name]) for name in columns]
-        return tuple(
-            Selected(
-                name,
-                write_read(found, column, number),
-                found.text,
-                find_problem(found),
-                suggest_cast(found, column),
-                held_as=find_spark_type(found) if find_problem(found) is None else "",
+        selected = []
+        for number, name in enumerate(columns):
+            found, quoted = types[name], self.dialect.quote(name)
+            column = cast.get(name, quoted)
+            in_key = name in keys or name in table.primary_key
+            selected.append(
+                Selected(
+                    name,
+                    write_read(found, column, number, key=keys.get(name)),
+                    found.text,
+                    find_problem(found),
+                    suggest_cast(found, quoted if in_key else column, in_key=in_key),
+                    held_as=find_spark_type(found) if find_problem(found) is None else "",
+                )
             )
-            for number, (name, column, found) in enumerate(raw)
-        )
+        return tuple(selected)
+
+    def _require_way_back(self, table: Table, name: str, cast: str, key: KeyColumn) -> None:
+        try:
+            self._describe(table.name, [key.is_changed(cast)])
+        except RejectedError as error:
+            raise RejectedError(
+                f"{table.name}.{name} tells late rows apart, and its cast may give two of them one key: {error}",
+                field="casts",
+                hint=f"Write {key.quoted}::text, or leave the cast out.",
+                column=name,
+            ) from None
 
     def find_spark_types(self, table: Table, selected: Sequence[Selected]) -> Mapping[str, str]:
         types = self._describe(table.name, [each.expression for each in selected]) if selected else []
@@ -186,7 +211,7 @@ class PostgresCatalog:
             "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY",
             f"SET TRANSACTION SNAPSHOT '{self._snapshot}'",
             # One statement for all settings needs one round trip.
-            _write_settings(self._settings, is_local=True),
+            write_set_config(self._settings, is_local=True),
         )
 
     def _describe(self, table: TableName, expressions: Sequence[str]) -> list[PgType]:
@@ -217,7 +242,7 @@ class PostgresCatalog:
 def open_postgres(connection: JdbcConnection, read_timeout_s: int) -> Iterator[PostgresCatalog]:
     """A session with its snapshot, closed at the end. RetryableError if the server can't be reached."""
     with _families(connection):
-        session: _Connection = psycopg.connect(**plan_conninfo(connection))
+        session = open_source_session(connection)
     try:
         with _families(connection):
             settings = _prepare(session, connection, read_timeout_s)
@@ -226,24 +251,17 @@ def open_postgres(connection: JdbcConnection, read_timeout_s: int) -> Iterator[P
         session.close()
 
 
-def plan_conninfo(connection: JdbcConnection) -> dict[str, Any]:
-    """The parameters of libpq for the connection."""
-    return plan_libpq(connection.url, connection.user, connection.password, connection.properties)
-
-
-def _prepare(session: _Connection, connection: JdbcConnection, read_timeout_s: int) -> Mapping[str, str]:
+def _prepare(session: SourceSession, connection: JdbcConnection, read_timeout_s: int) -> Mapping[str, str]:
     """Prepare the session; returns the settings that readers need too, by name."""
     session.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
     session.read_only = True
-    session.autocommit = True
-    session.execute("SET TimeZone = 'UTC'")
-    session.execute("SET DateStyle = 'ISO, MDY'")
-    settings = {"statement_timeout": str(read_timeout_s * 1000), **_KEEPALIVES}
-    session.execute(_write_settings(settings, is_local=False).encode())
+    timeouts = {"statement_timeout": str(read_timeout_s * 1000), **_KEEPALIVES}
+    session.execute(write_set_config(timeouts, is_local=False).encode())
+    settings = {**SETTINGS, **timeouts}
     check = {"client_connection_check_interval": str(CLIENT_GONE_S * 1000)}
     # Servers before 14 don't know this setting, and some systems don't support it: there only sending rows fails.
     with suppress(psycopg.ProgrammingError, psycopg.DataError, psycopg.NotSupportedError):
-        session.execute(_write_settings(check, is_local=False).encode())
+        session.execute(write_set_config(check, is_local=False).encode())
         settings |= check
     # Servers drop idle transactions by these; transaction_timeout exists from 17 on.
     session.execute(
@@ -259,11 +277,6 @@ def _prepare(session: _Connection, connection: JdbcConnection, read_timeout_s: i
             hint="Texts of other encodings don't compare as their UTF-8 bytes do.",
         )
     return settings
-
-
-def _write_settings(settings: Mapping[str, str], *, is_local: bool) -> str:
-    each = (f"set_config('{name}', '{value}', {is_local})" for name, value in settings.items())
-    return f"SELECT {', '.join(each)}"
 
 
 @contextmanager

@@ -16,7 +16,7 @@ import adbc_driver_postgresql
 import pyarrow as pa
 from psycopg.conninfo import make_conninfo
 
-from gobblin_assets.errors import GobblinError, RetryableError
+from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.model.work_unit import WorkUnit
 from gobblin_assets.rows.arrow_types import arrow_schema, arrow_type
@@ -26,7 +26,7 @@ from gobblin_assets.sources.jdbc.dialect import Dialect
 from gobblin_assets.sources.jdbc.failures import find_refused_value, judge_words
 from gobblin_assets.sources.jdbc.layout import Layout, hidden_columns
 from gobblin_assets.sources.jdbc.planning import SPLIT_BY
-from gobblin_assets.sources.jdbc.postgres import plan_conninfo
+from gobblin_assets.sources.jdbc.postgres_sessions import plan_conninfo
 from gobblin_assets.sources.jdbc.unit_query import write_unit
 
 _BATCH_BYTES: Final = 8 << 20
@@ -204,6 +204,14 @@ def convert_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 def _as_type(column: pa.Array, wanted: pa.DataType) -> pa.Array:
     """The same values in the wanted type. Numerics, and such elements of arrays, come as text in an extension type."""
     if isinstance(column, pa.ExtensionArray):
+        if pa.types.is_binary(column.storage.type) and not pa.types.is_binary(wanted):
+            # The driver asks for the names of types before any statement of ours, and does not know them in quotes.
+            raise RejectedError(
+                "the driver does not know the types of columns: the server writes their names in quotes",
+                field="source.connection",
+                hint="Run ALTER ROLE … RESET quote_all_identifiers, or ALTER DATABASE … RESET quote_all_identifiers; "
+                "or give the connection the property options: -c quote_all_identifiers=off.",
+            )
         return _as_type(column.storage, wanted)
     if pa.types.is_list(wanted) and pa.types.is_list(column.type):
         values = _as_type(column.values, wanted.value_type)

@@ -24,11 +24,8 @@ _COLUMNS: Final = """
     SELECT attrelid, attname, NOT attnotnull, col_description(attrelid, attnum), atttypid, atttypmod FROM pg_attribute
      WHERE attrelid = ANY (%s::oid[]) AND attnum > 0 AND NOT attisdropped ORDER BY attrelid, attnum"""
 
-_PRIMARY_KEYS: Final = """
-    SELECT i.indrelid, a.attname
-      FROM pg_index i CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY AS k(attnum, place)
-      JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
-     WHERE i.indrelid = ANY (%s::oid[]) AND i.indisprimary ORDER BY i.indrelid, k.place"""
+_KEYS: Final = """
+    SELECT c.oid, ({primary}), ({identity}) FROM pg_class c WHERE c.oid = ANY (%s::oid[])"""
 
 # A type below a domain has the modifier of the innermost domain, which is the only one that may have any. The elements
 # of an array of a domain are looked for in the same way.
@@ -60,7 +57,8 @@ _TYPES: Final = """
            n.modifier,
            CASE WHEN e.oid IS NULL OR en.nspname = 'pg_catalog' OR e.typname = 'citext' THEN e.typname
                 ELSE format('%%I.%%I', en.nspname, e.typname) END,
-           e.typtype::text
+           e.typtype::text,
+           coalesce(e.typdelim, ',')::text
       FROM named n
       JOIN pg_type t ON t.oid = n.type JOIN pg_namespace tn ON tn.oid = t.typnamespace
       LEFT JOIN pg_type e ON e.oid = n.element LEFT JOIN pg_namespace en ON en.oid = e.typnamespace
@@ -80,7 +78,7 @@ def find_tables(query: Query, names: Sequence[TableName]) -> dict[TableName, PgT
     found = query(_TABLES, ([name.schema for name in names], [name.table for name in names])) if names else []
     oids = sorted({row[1] for row in found})
     declared = _by_table(query(_COLUMNS, (oids,)) if oids else [])
-    keys = _by_table(query(_PRIMARY_KEYS, (oids,)) if oids else [])
+    keys = find_keys(query, oids)
     types = find_types(query, {column[3:] for columns in declared.values() for column in columns})
     tables = {}
     for place, oid, schema, name, comment in found:
@@ -95,12 +93,52 @@ def find_tables(query: Query, names: Sequence[TableName]) -> dict[TableName, PgT
                     TableColumn(column, of.text, nullable, find_order(of), about)
                     for column, of, nullable, about in columns
                 ),
-                tuple(key for (key,) in keys.get(oid, [])),
+                keys[oid].primary if oid in keys else (),
                 comment,
             ),
             {column: of for column, of, _nullable, _about in columns},
         )
     return tables
+
+
+def write_key(index: str) -> str:
+    """SQL for the names of an index's key, as an array in their order; NULL if the table ``c`` has no such index.
+
+    ``index``: a condition on ``i``, which is a pg_index. Columns that an index only includes are none of its key.
+    """
+    # Servers before 11 have no columns that are only included.
+    return f"""SELECT array_agg(a.attname::text ORDER BY k.place)
+                 FROM pg_index i CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY AS k(attnum, place)
+                 JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+                WHERE i.indrelid = c.oid AND {index}
+                  AND k.place <= coalesce((to_jsonb(i) ->> 'indnkeyatts')::int, i.indnatts)"""
+
+
+ROW_IDENTITY: Final = write_key("""CASE c.relreplident
+                      WHEN 'i' THEN i.indisreplident
+                      -- Nothing of a row is in its changes, which are insertions.
+                      WHEN 'n' THEN false
+                      -- A key that is checked at the end of a transaction tells rows apart only there.
+                      ELSE i.indisprimary AND i.indimmediate END""")
+"""SQL for the columns that tell the rows of the table ``c`` apart in its changes, as ``write_key`` gives them.
+
+With whole rows in its changes (FULL) these are the primary key, too.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class TableKeys:
+    """``primary``: of the constraint. ``identity``: what tells rows apart in changes; empty: nothing but whole rows."""
+
+    primary: tuple[str, ...]
+    identity: tuple[str, ...]
+
+
+def find_keys(query: Query, oids: Sequence[int]) -> dict[int, TableKeys]:
+    """Of the tables that exist, by their numbers in pg_class."""
+    sql = _KEYS.format(primary=write_key("i.indisprimary"), identity=ROW_IDENTITY)
+    rows = query(sql, (list(oids),)) if oids else []
+    return {oid: TableKeys(tuple(primary or ()), tuple(identity or ())) for oid, primary, identity in rows}
 
 
 def find_types(query: Query, wanted: Iterable[tuple[int, int]]) -> dict[tuple[int, int], PgType]:

@@ -11,7 +11,8 @@ from typing import Final
 
 from gobblin_assets.model.watermark import WatermarkType
 
-VALUE_MARK: Final = re.compile(r'gobblin_value:(\d+)=([^"\n]*)')
+# Spark writes the state of its own error behind the value.
+VALUE_MARK: Final = re.compile(r'gobblin_value:(\d+)=([^"\n]*?)(?: SQLSTATE: [0-9A-Z]{5})?(?=["\n]|$)')
 
 _PLAIN: Final = frozenset({"bool", "int2", "int4", "int8", "float4", "float8", "text", "varchar", "bpchar", "bytea"})
 _AS_TEXT: Final = frozenset({
@@ -52,7 +53,8 @@ class PgType:
     """A type below all domains. ``kind`` and ``element_kind`` are pg_type.typtype; ``modifier`` is its typmod.
 
     ``name`` and ``element`` have their schema in front where it is not pg_catalog, citext excepted: a domain may well
-    be called ``numeric``. ``text`` is the type as SQL writes it, with its modifier and its brackets.
+    be called ``numeric``. ``text`` is the type as SQL writes it, with its modifier and its brackets. ``delimiter``
+    stands between the elements in the text of an array.
     """
 
     name: str
@@ -61,6 +63,7 @@ class PgType:
     modifier: int
     element: str | None = None
     element_kind: str | None = None
+    delimiter: str = ","
 
 
 def find_order(found: PgType) -> WatermarkType | None:
@@ -82,30 +85,51 @@ def find_problem(found: PgType) -> str | None:
     return "Spark has no type that holds it unchanged"
 
 
-def write_read(found: PgType, column: str, number: int) -> str:
-    """The expression that reads ``column`` (quoted); ``number`` is its place in the message when a value is refused."""
+@dataclass(frozen=True, slots=True)
+class KeyColumn:
+    """A column that tells rows apart: ``quoted`` and ``type_text`` as SQL writes its name and its type."""
+
+    quoted: str
+    type_text: str
+
+    def is_changed(self, cast: str) -> str:
+        """A condition: the cast of the column does not lead back to its value."""
+        return f"{cast}::{self.type_text} IS DISTINCT FROM {self.quoted}"
+
+
+def write_read(found: PgType, column: str, number: int, *, key: KeyColumn | None = None) -> str:
+    """The expression that reads ``column`` (quoted); ``number`` is its place in the message when a value is refused.
+
+    ``key``: the column itself, if it is of a key; ``column`` may be a cast of it. What two rows may have that the key
+    tells apart is refused, too: a value that the cast changes, and an array whose bounds are lost.
+    """
     name = found.element or found.name
     kind = found.element_kind or found.kind
     is_array = found.element is not None
     as_text = name in _AS_TEXT or kind == "e"
-    if as_text and not is_array:
-        return f"{column}::text"
-    target = "text[]" if as_text else found.text
+    target = ("text[]" if is_array else "text") if as_text else found.text
     # A domain's own modifier is lost inside of an expression, and numeric without one would be rounded by Spark.
     value = f"{column}::{target}"
     refused = []
     if is_array:
         refused.append(f"array_ndims({column}) > 1")
+        if key is not None:
+            refused.append(f"array_lower({column}, 1) <> 1")
+    if key is not None and column != key.quoted:
+        refused.append(key.is_changed(column))
     if name == "numeric":
         refused.append(f"'NaN' = ANY({value})" if is_array else f"{column} = 'NaN'")
     if name in _TIMES:
         outside = _OUTSIDE.format("e" if is_array else column)
         refused.append(f"EXISTS (SELECT 1 FROM unnest({value}) AS e WHERE {outside})" if is_array else outside)
     if not refused:
-        return column
-    # The message holds the row's own value: of a constant the planner would compute the failing cast up front.
-    failure = f"CAST('gobblin_value:{number}=' || left({column}::text, 100) AS {target})"
-    usual = f"WHEN {_USUAL.format(column)} THEN {value} " if name in _TIMES and not is_array else ""
+        return value if as_text else column
+    # The message holds the row's own value: of a constant the planner would compute the failing cast up front. It is no
+    # number, whatever the column's type is.
+    shown = column if key is None else key.quoted
+    failure = f"CAST('gobblin_value:{number}=' || left({shown}::text, 100) AS int)::text::{target}"
+    is_plain_time = name in _TIMES and not is_array and (key is None or column == key.quoted)
+    usual = f"WHEN {_USUAL.format(column)} THEN {value} " if is_plain_time else ""
     return f"CASE {usual}WHEN {' OR '.join(refused)} THEN {failure} ELSE {value} END"
 
 
@@ -126,8 +150,13 @@ def _digits(modifier: int) -> tuple[int, int]:
     return packed >> 16 & 0xFFFF, ((packed & 0x7FF) ^ 1024) - 1024
 
 
-def suggest_cast(found: PgType, column: str) -> str:
-    """What to write under ``casts``: for an array, an array of what its elements are cast to."""
+def suggest_cast(found: PgType, column: str, *, in_key: bool = False) -> str:
+    """What to write under ``casts``: for an array, an array of what its elements are cast to.
+
+    The text of a key tells apart what the key does; a number with fewer digits would not, nor an array without bounds.
+    """
+    if in_key:
+        return f"{column}::text"
     target = "numeric(38, 10)" if (found.element or found.name) == "numeric" else "text"
     return f"{column}::{target}{'' if found.element is None else '[]'}"
 

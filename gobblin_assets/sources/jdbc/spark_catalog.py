@@ -6,7 +6,7 @@ keep WorkUnits apart; the commit lag and the late window cover rows that commit 
 
 import datetime as dt
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -30,6 +30,8 @@ _NOT_NULL: Final = re.compile(r"\s+NOT NULL$")
 _MOMENT: Final = re.compile(
     r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?:\.(\d{1,6})0*)?(?: ?([+-]\d\d)(?::?(\d\d))?| ?Z)?"
 )
+_NOT_MEANT: Final = re.compile(r"[\s\"`\[\]]")
+_FLOATS: Final = frozenset({"FLOAT", "DOUBLE"})
 _ROWS: Final = 1_000
 _ALWAYS_DECLARED: Final = ("column_name", "position", "type_text", "nullable")
 _SOMETIMES_DECLARED: Final = ("key_place", "column_comment", "table_comment")
@@ -108,9 +110,15 @@ class SparkCatalog:
         keys = sorted((each.key_place, each.name) for each in declared if each.key_place)
         return Table(full, columns, tuple(column for _, column in keys), declared[0].table_comment)
 
-    def select(self, table: Table, columns: Sequence[str], casts: Mapping[str, str]) -> tuple[Selected, ...]:
+    def select(
+        self, table: Table, columns: Sequence[str], casts: Mapping[str, str], *, key: Collection[str] = ()
+    ) -> tuple[Selected, ...]:
         texts = {column.name: column.type_text for column in table.columns}
-        plain = self._read_columns(table.name, {name: texts[name] for name in columns if name not in casts})
+        shown = [name for name in columns if name not in casts or name in key]
+        plain = self._read_columns(table.name, {name: texts[name] for name in shown})
+        for name in [name for name in columns if name in casts and name in key]:
+            text = self.dialect.cast_to_text(self.dialect.quote(name))
+            _require_text_of_key(table.name, name, casts[name], text, plain[name])
         found = self._describe(table.name, {name: f"({casts[name]})" for name in columns if name in casts}, casts)
         chosen = []
         for name in columns:
@@ -120,7 +128,9 @@ class SparkCatalog:
                 reading = self.dialect.read_described(f"({casts[name]})", field, "")
             else:
                 text, reading = texts[name], plain[name]
-            chosen.append(_select(name, text, reading))
+            chosen.append(
+                _select(name, text, reading, reading.cast or self.dialect.cast_to_text(self.dialect.quote(name)))
+            )
         return tuple(chosen)
 
     def find_spark_types(self, table: Table, selected: Sequence[Selected]) -> Mapping[str, str]:
@@ -251,13 +261,27 @@ class SparkCatalog:
         return frame
 
 
-def _select(name: str, type_text: str, reading: ColumnReading) -> Selected:
+def _require_text_of_key(table: TableName, name: str, cast: str, text: str, reading: ColumnReading) -> None:
+    """The database can't be asked whether a cast leads back to each value: only a text that has all of it is taken."""
+    given, known = (_NOT_MEANT.sub("", each).lower() for each in (cast, text))
+    # Texts of floats have fewer digits in some databases.
+    if given == known and reading.wire not in _FLOATS:
+        return
+    raise RejectedError(
+        f"{table}.{name} tells late rows apart, and its cast may give two of them one key",
+        field="casts",
+        hint=f"Write {text}, leave the cast out, or name other columns as primary_key.",
+        column=name,
+    )
+
+
+def _select(name: str, type_text: str, reading: ColumnReading, cast: str) -> Selected:
     return Selected(
         name,
         reading.expression,
         type_text,
         problem=reading.problem,
-        cast=reading.cast,
+        cast=cast,
         wire=reading.wire,
         spark_type=reading.spark_type,
         guard=reading.guard,

@@ -17,7 +17,7 @@ import pyarrow as pa
 from gobblin_assets.errors import CorruptionError
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.names import TableName
-from gobblin_assets.sources.jdbc.postgres_tables import find_types
+from gobblin_assets.sources.jdbc.postgres_tables import find_keys, find_types
 from gobblin_assets.sources.postgres_log.column_memory import ColumnMemory
 from gobblin_assets.sources.postgres_log.copy_ranges import SeenRanges
 from gobblin_assets.sources.postgres_log.log_starts import TableStart
@@ -50,6 +50,7 @@ BYTES_MAX: Final = 16 << 20
 
 _BEGIN, _COMMIT, _RELATION, _TRUNCATE, _MESSAGE = b"BCRTM"
 _UPDATE: Final = b"U"[0]
+_WHOLE_ROWS: Final = "f"
 _ROWS: Final = b"IUD"
 _OLD_TUPLES: Final = b"KO"
 _MICROS: Final = dt.timedelta(microseconds=1)
@@ -307,13 +308,18 @@ class ChangeGathering:
         """With the types as the server has them now: the log has only their numbers."""
         asked = [(column.type_oid, column.modifier) for column in relation.columns]
         types = find_types(self._ask, asked)
+        key = {column.name for column in relation.columns if column.is_key}
+        if relation.identity == _WHOLE_ROWS:
+            # The message has all columns for the key's.
+            found = find_keys(self._ask, [relation.oid]).get(relation.oid)
+            key = set() if found is None else set(found.identity)
         return LoggedTable(
             relation.oid,
             relation.schema,
             relation.table,
             relation.identity,
             tuple(
-                LoggedColumn(column.name, types[column.type_oid, column.modifier], column.is_key)
+                LoggedColumn(column.name, types[column.type_oid, column.modifier], column.name in key)
                 for column in relation.columns
             ),
         )

@@ -18,13 +18,9 @@ AskServer = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 
 # The array has one element, and its type is the column's.
 _COLUMNS: Final = """
-    WITH written AS MATERIALIZED (
-        SELECT set_config('DateStyle', 'ISO, MDY', false), set_config('TimeZone', 'UTC', false),
-               set_config('IntervalStyle', 'postgres', false), set_config('extra_float_digits', '1', false),
-               set_config('bytea_output', 'hex', false))
     SELECT a.attname, a.atthasmissing, a.atthasdef AND a.attgenerated = '',
            (CAST(CAST(a.attmissingval AS text) AS text[]))[1]
-      FROM written, pg_attribute a
+      FROM pg_attribute a
      WHERE a.attrelid = %s AND a.attname = ANY (%s) AND a.attnum > 0 AND NOT a.attisdropped"""
 
 

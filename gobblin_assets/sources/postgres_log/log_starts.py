@@ -232,7 +232,8 @@ def require_table(urn: str, name: TableName, publication: str, found: Publicatio
             f"{name} has no replica identity, and {publication} publishes its {' and '.join(changes)}: "
             "Postgres refuses them",
             field=field,
-            hint=f"Give it a primary key, or run ALTER TABLE {name} REPLICA IDENTITY FULL.",
+            hint=f"Give it a primary key and run ALTER TABLE {name} REPLICA IDENTITY DEFAULT, or run "
+            f"ALTER TABLE {name} REPLICA IDENTITY FULL.",
         )
     return table
 

@@ -52,12 +52,13 @@ _CAST: Final = re.compile(
         \s*(?P<array>\[\s*\])?\s*""",
     re.VERBOSE | re.IGNORECASE,
 )
+_DELIMITER: Final = ","
 _WHOLE_NUMBERS: Final = frozenset({"int2", "int4", "int8"})
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedColumn:
-    """``in_key``: the column is part of the replica identity."""
+    """``in_key``: the column is one of those that tell rows apart. With whole rows, these are the primary key."""
 
     name: str
     type: PgType
@@ -82,12 +83,16 @@ class LoggedTable:
 
 @dataclass(frozen=True, slots=True)
 class LoggedReading:
-    """How a column is read: its texts are of ``sent``, and become values of ``held``, by a cast or as they are."""
+    """How a column is read: its texts are of ``sent``, and become values of ``held``, by a cast or as they are.
+
+    ``in_key``: it tells rows apart, so that no cast may change its values.
+    """
 
     name: str
     sent: PgType
     held: PgType
     is_cast: bool
+    in_key: bool
 
     @property
     def spark_type(self) -> str:
@@ -100,7 +105,12 @@ class LoggedReading:
 
 
 def table_to_json(table: LoggedTable) -> str:
-    return json.dumps(asdict(table), ensure_ascii=False)
+    said = asdict(table)
+    for column in said["columns"]:
+        # Left out as a rule: the text tells a table that is being copied from what it was before.
+        if column["type"]["delimiter"] == _DELIMITER:
+            del column["type"]["delimiter"]
+    return json.dumps(said, ensure_ascii=False)
 
 
 def parse_table(text: str | bytes) -> LoggedTable:
@@ -129,7 +139,8 @@ def list_readings(table: LoggedTable, casts: Mapping[str, str], *, urn: str | No
 def require_key(table: LoggedTable, key: Sequence[str] | None, *, urn: str) -> None:
     """RejectedError if the log tells rows apart by other columns than the copy did. ``key`` None: by all of them."""
     now = {column.name for column in table.columns if column.in_key}
-    if table.identity == "f" or now == set(key or ()):
+    # Whole rows can be counted also where they have got a key.
+    if now == set(key or ()) or (table.identity == "f" and not key):
         return
     said, was = (", ".join(sorted(names)) or "all of their columns" for names in (now, key or ()))
     raise RejectedError(
@@ -173,7 +184,7 @@ def _require_names(table: LoggedTable, dataset: str) -> None:
 
 
 def _read_column(table: LoggedTable, column: LoggedColumn, cast: str | None, dataset: str) -> LoggedReading:
-    suggested = suggest_cast(column.type, _quote(column.name))
+    suggested = suggest_cast(column.type, _quote(column.name), in_key=column.in_key)
     held = column.type if cast is None else _parse_cast(column, cast, f"{dataset}.casts.{column.name}", suggested)
     problem = find_problem(held)
     if problem is not None:
@@ -186,7 +197,7 @@ def _read_column(table: LoggedTable, column: LoggedColumn, cast: str | None, dat
             column=column.name,
             type=held.text,
         )
-    return LoggedReading(column.name, column.type, held, cast is not None)
+    return LoggedReading(column.name, column.type, held, cast is not None, column.in_key)
 
 
 def write_cast_option(column: str, cast: str) -> str:

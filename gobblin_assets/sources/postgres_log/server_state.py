@@ -11,13 +11,15 @@ import psycopg
 from gobblin_assets.errors import RetryableError
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.names import TableName
-from gobblin_assets.sources.jdbc.postgres import judge_postgres, plan_conninfo
+from gobblin_assets.sources.jdbc.postgres import judge_postgres
+from gobblin_assets.sources.jdbc.postgres_sessions import SourceSession, open_source_session
+from gobblin_assets.sources.jdbc.postgres_tables import ROW_IDENTITY
 from gobblin_assets.sources.postgres_log.pgoutput import parse_lsn
 
 APPLICATION: Final = "gobblin-assets"
 """The beginning of the name under which our readers of slots are seen at the server."""
 
-LogSession = psycopg.Connection[tuple[Any, ...]]
+LogSession = SourceSession
 
 _SERVER: Final = """
     SELECT s.system_identifier::text, current_setting('server_version_num')::int, current_setting('wal_level'),
@@ -46,16 +48,10 @@ _LOOK_S: Final = 0.05
 _PUBLICATION: Final = """
     SELECT to_jsonb(p) FROM pg_publication p WHERE p.pubname = %s"""
 
-_TABLES: Final = """
+_TABLES: Final = f"""
     SELECT to_jsonb(t) || jsonb_build_object(
                'relreplident', c.relreplident,
-               'key', (SELECT array_agg(a.attname ORDER BY k.place)
-                         FROM pg_index i CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY k(attnum, place)
-                         JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.attnum
-                        WHERE i.indrelid = c.oid AND CASE c.relreplident WHEN 'i' THEN i.indisreplident
-                                                                         -- A key that is checked at the end of a
-                                                                         -- transaction tells rows apart only there.
-                                                                         ELSE i.indisprimary AND i.indimmediate END))
+               'key', ({ROW_IDENTITY}))
       FROM pg_publication_tables t
       JOIN pg_namespace n ON n.nspname = t.schemaname
       JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = t.tablename
@@ -100,7 +96,7 @@ class SlotState:
 
 @dataclass(frozen=True, slots=True)
 class PublishedTable:
-    """A table of a publication. ``identity``: pg_class.relreplident; ``key``: of its identity, or its primary key.
+    """A table of a publication. ``identity``: pg_class.relreplident; ``key``: the columns that tell its rows apart.
 
     ``columns`` None: all that are published by default. ``row_filter``: a condition in SQL.
     """
@@ -124,7 +120,7 @@ class PublicationState:
 def open_log_session(connection: JdbcConnection) -> Iterator[LogSession]:
     """A session in autocommit. Errors are families: RetryableError if the server can't be reached."""
     with log_families(connection):
-        session: LogSession = psycopg.connect(**plan_conninfo(connection), autocommit=True)
+        session = open_source_session(connection)
     try:
         with log_families(connection):
             session.execute("SET statement_timeout = '60s'")

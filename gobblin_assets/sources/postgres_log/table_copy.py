@@ -29,10 +29,10 @@ from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.dialect import write_table
 from gobblin_assets.sources.jdbc.dialects.postgres import PostgresDialect
 from gobblin_assets.sources.jdbc.failures import find_refused_value, judge_words
-from gobblin_assets.sources.jdbc.postgres import plan_conninfo
 from gobblin_assets.sources.jdbc.postgres_arrow import ReaderConnections, convert_batch
+from gobblin_assets.sources.jdbc.postgres_sessions import SETTINGS, open_source_session, write_set_config
 from gobblin_assets.sources.jdbc.postgres_tables import find_tables
-from gobblin_assets.sources.jdbc.postgres_types import find_problem, suggest_cast, write_read
+from gobblin_assets.sources.jdbc.postgres_types import KeyColumn, find_problem, suggest_cast, write_read
 from gobblin_assets.sources.postgres_log.copy_ranges import KeyRange, PartialCopy, SeenRanges
 from gobblin_assets.sources.postgres_log.log_starts import TableStart, find_row_key
 from gobblin_assets.sources.postgres_log.logged_table import LoggedColumn, LoggedReading, LoggedTable, list_readings
@@ -120,7 +120,7 @@ class TableCopy:
     def _run(self) -> "Generator[pa.RecordBatch | str]":
         with ExitStack() as stack:
             with log_families(self._connection):
-                session = stack.enter_context(psycopg.connect(**plan_conninfo(self._connection), autocommit=True))
+                session = stack.enter_context(open_source_session(self._connection))
                 session.execute(_NO_TIMEOUTS)
             taken = None if self._partial is None else self._take(session, self._partial)
             if taken is None:
@@ -209,16 +209,16 @@ class TableCopy:
         selected = []
         for number, (column, reading) in enumerate(zip(columns, readings, strict=True)):
             quoted = dialect.quote(column.name)
-            expression = write_read(
-                reading.held, f"({quoted}::{reading.held.text})" if reading.is_cast else quoted, number
-            )
+            read = f"({quoted}::{reading.held.text})" if reading.is_cast else quoted
+            key = KeyColumn(quoted, column.type.text) if reading.in_key else None
+            expression = write_read(reading.held, read, number, key=key)
             selected.append(
                 Selected(
                     column.name,
                     expression,
                     reading.held.text,
                     find_problem(reading.held),
-                    suggest_cast(column.type, quoted),
+                    suggest_cast(column.type, quoted, in_key=column.in_key),
                     held_as=reading.spark_type,
                 )
             )
@@ -320,6 +320,7 @@ def _list_reader_statements(snapshot: str) -> Sequence[str]:
         # The snapshot must come first: it can't be set once the transaction has seen rows.
         "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY",
         f"SET TRANSACTION SNAPSHOT '{snapshot}'",
+        write_set_config(SETTINGS, is_local=True),
         _NO_TIMEOUTS.replace("false", "true"),
     )
 

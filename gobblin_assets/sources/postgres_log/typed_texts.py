@@ -1,8 +1,7 @@
 """Texts of Postgres as Arrow arrays of the types that table sources read, with the same values.
 
-The session that sends them has DateStyle ISO, TimeZone UTC, IntervalStyle postgres, extra_float_digits 1 and
-bytea_output hex. Values that table sources refuse are refused: RejectedError names the column and the cast. A text
-that is none of its type is a CorruptionError.
+The session that sends them has ``postgres_sessions.SETTINGS``. Values that table sources refuse are refused:
+RejectedError names the column and the cast. A text that is none of its type is a CorruptionError.
 """
 
 import re
@@ -25,8 +24,8 @@ _VALUE_CHARACTERS_MAX: Final = 100
 _DAY_US: Final = 86_400_000_000
 # The ten days that the calendar reform left out: 1582-10-05 to 1582-10-14, in days since 1970.
 _REFORM_BEGIN, _REFORM_END = -141_437, -141_427
-# An item of an array's text: in quotes, with escapes, or plain.
-_ITEM: Final = re.compile(r'"((?:[^"\\]|\\.)*)"|([^,{}"\\]+)', re.DOTALL)
+# An item of an array's text, which ends at a delimiter: in quotes, with escapes, or plain.
+_ITEM: Final = r'"((?:[^"\\]|\\.)*)"|([^{}{{}}"\\]+)'
 _ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
 _BOUNDS: Final = re.compile(r"\[-?\d+:-?\d+\]=")
 # What a time looks like that may be held; others are infinite, before Christ, or have more than four digits of a year.
@@ -132,14 +131,14 @@ def _parse_numeric(texts: pa.StringArray, place: TextPlace) -> pa.Array:
 
 
 def _round(text: str, wanted: pa.Decimal128Type, place: TextPlace) -> Decimal:
-    """As Postgres casts: half of the last digit is rounded away from zero. A value that is not cast stays as it is."""
+    """As Postgres casts: half of the last digit is rounded away from zero. Keys, and what is not cast, stay equal."""
     with localcontext(prec=_DECIMAL_CONTEXT_DIGITS):
         try:
             given = Decimal(text)
             rounded = given.quantize(Decimal(1).scaleb(-wanted.scale), rounding=ROUND_HALF_UP)
         except InvalidOperation as error:
             raise place.corrupt(text) from error
-        is_rounded = rounded != given and not place.reading.is_cast
+        is_rounded = rounded != given and (place.reading.in_key or not place.reading.is_cast)
         if is_rounded or abs(rounded) >= Decimal(1).scaleb(wanted.precision - wanted.scale):
             raise place.refuse(text)
     return rounded
@@ -212,9 +211,10 @@ def _parse_bytea(texts: pa.BinaryArray | pa.StringArray, place: TextPlace) -> pa
 def _parse_arrays(texts: pa.StringArray, place: TextPlace) -> pa.Array:
     items: list[str | None] = []
     stops = [0]
+    pattern = re.compile(_ITEM.format(re.escape(place.reading.sent.delimiter)), re.DOTALL)
     for text in texts.to_pylist():
         if text is not None:
-            items.extend(_split_array(text, place))
+            items.extend(_split_array(text, pattern, place))
         stops.append(len(items))
     values = _parse_scalars(pa.array(items, pa.string()), place.reading.sent, place)
     kind: Any = arrow_type(place.reading.spark_type)
@@ -222,19 +222,20 @@ def _parse_arrays(texts: pa.StringArray, place: TextPlace) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(stops, pa.int32()), values, type=kind, mask=is_null)
 
 
-def _split_array(text: str, place: TextPlace) -> list[str | None]:
+def _split_array(text: str, pattern: "re.Pattern[str]", place: TextPlace) -> list[str | None]:
     """The items of a text such as ``{1,NULL,"a b"}``. Bounds in front of it say nothing that Spark can hold."""
     bounds = _BOUNDS.match(text)
     begin = 0 if bounds is None else bounds.end()
-    if text.startswith(("[", "{{"), begin):
+    # Two arrays of a key may differ by their bounds alone.
+    if text.startswith(("[", "{{"), begin) or (bounds is not None and place.reading.in_key):
         raise place.refuse(text)
     if not (text.startswith("{", begin) and text.endswith("}")):
         raise place.corrupt(text)
     found: list[str | None] = []
     at, end = begin + 1, len(text) - 1
     while at < end:
-        item = _ITEM.match(text, at, end)
-        if item is None or (item.end() < end and text[item.end()] != ","):
+        item = pattern.match(text, at, end)
+        if item is None or (item.end() < end and text[item.end()] != place.reading.sent.delimiter):
             raise place.corrupt(text)
         plain = item[2]
         found.append(_ESCAPE.sub(r"\1", item[1]) if plain is None else None if plain == "NULL" else plain)

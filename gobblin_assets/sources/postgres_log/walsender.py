@@ -19,15 +19,12 @@ from psycopg import pq
 
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
-from gobblin_assets.sources.jdbc.postgres import plan_conninfo
+from gobblin_assets.sources.jdbc.postgres_sessions import SETTINGS, plan_conninfo, write_options
 from gobblin_assets.sources.postgres_log.pgoutput import write_lsn
 from gobblin_assets.sources.postgres_log.server_state import APPLICATION, LogSession, find_slot
 
-_FORMATS: Final = (
-    "-c datestyle=ISO -c timezone=UTC -c intervalstyle=postgres -c extra_float_digits=1 -c bytea_output=hex"
-    # A publication may take longer than the server's minute. Whoever takes over ends this process.
-    " -c wal_sender_timeout=600s"
-)
+# A publication may take longer than the server's minute. Whoever takes over ends this process.
+_SETTINGS: Final = {**SETTINGS, "wal_sender_timeout": "600s"}
 _DATA, _KEEPALIVE = b"wk"
 _DATA_HEAD: Final = 25
 """Bytes before the payload: the kind, two places, and a time."""
@@ -56,7 +53,7 @@ class Walsender:
             self._session = psycopg.Connection.connect(
                 **{
                     **parameters,
-                    "options": f"{parameters.get('options', '')} {_FORMATS}".strip(),
+                    "options": f"{parameters.get('options', '')} {write_options(_SETTINGS)}".strip(),
                     "application_name": f"{APPLICATION} {job}",
                     "client_encoding": "UTF8",
                     "replication": "database",

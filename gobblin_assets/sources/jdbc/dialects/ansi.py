@@ -122,7 +122,7 @@ class AnsiDialect:
         return None
 
     def read_described(self, expression: str, found: T.StructField | None, type_text: str) -> ColumnReading:
-        cast = f"CAST({expression} AS VARCHAR(1000))"
+        cast = self.cast_to_text(expression)
         if found is None:
             return ColumnReading(expression, problem="Spark can't read it", cast=cast)
         if _TIME_OF_DAY.fullmatch(type_text.strip()):
@@ -144,6 +144,9 @@ class AnsiDialect:
                 return self._read_time(expression, kind)
             case _:
                 return ColumnReading(expression, problem="Spark has no type that holds it unchanged", cast=cast)
+
+    def cast_to_text(self, column: str) -> str:
+        return f"CAST({column} AS VARCHAR(1000))"
 
     def read_options(self, _driver_class: str, fetch_size_rows: int) -> dict[str, str]:
         return {"fetchsize": str(fetch_size_rows)}

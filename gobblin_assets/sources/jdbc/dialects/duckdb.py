@@ -70,6 +70,9 @@ class DuckDbDialect(KnownDialect):
     def as_text(self, expression: str) -> str:
         return f"CAST({expression} AS VARCHAR)"
 
+    def cast_to_text(self, column: str) -> str:
+        return self.as_text(column)
+
     def find_misplaced(self, column: str, kind: WatermarkType, type_text: str) -> str | None:
         return f"{column} > {_LONG_MAX}" if kind is WatermarkType.LONG and type_text == "UBIGINT" else None
 

@@ -134,6 +134,9 @@ class MySqlDialect(KnownDialect):
             case _:
                 return _read_texts(column, name)
 
+    def cast_to_text(self, column: str) -> str:
+        return self.as_text(column)
+
     def read_options(self, driver_class: str, fetch_size_rows: int) -> dict[str, str]:
         # MySQL's own driver fetches all rows at once, unless the fetch size is exactly this number.
         streams = driver_class.startswith("com.mysql.")

@@ -56,6 +56,9 @@ class OracleDialect(KnownDialect):
     def as_text(self, expression: str) -> str:
         return f"LTRIM(TO_CHAR({expression}, '{_SECONDS}.FF6'))"
 
+    def cast_to_text(self, column: str) -> str:
+        return f"TO_CHAR({column})"
+
     def equals_key(self, column: str, text: str, type_text: str) -> str | None:
         if type_text.startswith(("NUMBER", "FLOAT", "BINARY_")):
             return f"{column} = {text}" if re.fullmatch(r"-?\d+(\.\d+)?", text) else None

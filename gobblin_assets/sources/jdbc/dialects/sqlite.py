@@ -110,7 +110,7 @@ class SqliteDialect(KnownDialect):
                 return self._read(column, "blob", "BINARY", "", None)
             case _:
                 return ColumnReading(
-                    column, problem="SQLite keeps any value in a column of this type", cast=f"CAST({column} AS TEXT)"
+                    column, problem="SQLite keeps any value in a column of this type", cast=self.cast_to_text(column)
                 )
 
     def read_described(self, expression: str, _found: object, _type_text: str) -> ColumnReading:
@@ -120,6 +120,9 @@ class SqliteDialect(KnownDialect):
         kinds = {"INTEGER": ("integer", "BIGINT"), "REAL": ("real", "DOUBLE"), "BLOB": ("blob", "BINARY")}
         stored, wire = kinds.get(affinity, ("text", "STRING"))
         return self._read(expression, stored, wire, "", None)
+
+    def cast_to_text(self, column: str) -> str:
+        return f"CAST({column} AS TEXT)"
 
     def _read(self, column: str, stored: str, wire: str, spark_type: str, order: WatermarkType | None) -> ColumnReading:
         guard = _write_guard(column, f"typeof({column}) IN ('{stored}', 'null')")

@@ -63,6 +63,9 @@ class SqlServerDialect(KnownDialect):
     def as_text(self, expression: str) -> str:
         return f"CONVERT(varchar(27), {expression}, 121)"
 
+    def cast_to_text(self, column: str) -> str:
+        return f"CONVERT(nvarchar(max), {column})"
+
     def equals_key(self, column: str, text: str, type_text: str) -> str | None:
         name, _ = _split(type_text)
         if name in _TEXTS:
@@ -109,7 +112,7 @@ class SqlServerDialect(KnownDialect):
                 return ColumnReading(f"CONVERT(varchar(10), {column}, 23)", "STRING", "DATE", order=WatermarkType.DATE)
             case _:
                 why = "Spark has no type that holds it unchanged"
-                return ColumnReading(column, problem=why, cast=f"CONVERT(nvarchar(max), {column})")
+                return ColumnReading(column, problem=why, cast=self.cast_to_text(column))
 
     def _read_clock(self, column: str, name: str, fraction: int) -> ColumnReading:
         if fraction > _FRACTION_MAX:
