@@ -107,8 +107,8 @@ def test_a_table_that_is_another_one_or_was_published_otherwise_stops_alone(
         "CREATE TABLE part PARTITION OF whole FOR VALUES FROM (0) TO (100)",
         "INSERT INTO whole VALUES (1, 'v')",
         "CREATE TYPE mood AS ENUM ('glad', 'sad')",
-        "CREATE TABLE labelled (id int PRIMARY KEY, moods mood[])",
-        "INSERT INTO labelled VALUES (1, '{glad}')",
+        "CREATE TABLE labelled (id int PRIMARY KEY, feeling mood)",
+        "INSERT INTO labelled VALUES (1, 'glad')",
         f"CREATE PUBLICATION lake FOR TABLE {', '.join(tables.tables)}, whole, labelled",
     )
     tables.tables = [*tables.tables, "part", "labelled"]
@@ -128,3 +128,156 @@ def test_a_table_that_is_another_one_or_was_published_otherwise_stops_alone(
             tables.await_published("quiet", "moved")
     assert sum("gobblin-assets sink recopy" in line for line in tables.said) >= len(STOPS)
     require_mended(tables, list(STOPS))
+
+
+def test_a_publication_that_was_altered_for_a_moment_stops_all_of_its_tables(tables: ChangedTables) -> None:
+    make_plain(tables, "quiet", "orders")
+    tables.do("CREATE PUBLICATION lake FOR ALL TABLES")
+    with tables.working():
+        tables.await_published()
+    tables.do("ALTER PUBLICATION lake SET (publish = 'insert')")
+    tables.do("DELETE FROM orders WHERE id < 4")
+    tables.do("ALTER PUBLICATION lake SET (publish = 'insert, update, delete, truncate')")
+    with tables.working():
+        tables.await_said("public.quiet and public.orders: rest for")
+        tables.await_said("the publication lake is another one, or its options were altered")
+        tables.await_said("gobblin-assets sink recopy JOB --all")
+    require_mended(tables, ["quiet", "orders"])
+
+
+def test_a_table_that_left_a_published_schema_and_came_back_stops(tables: ChangedTables) -> None:
+    make_plain(tables, "quiet", "orders")
+    tables.do("CREATE PUBLICATION lake FOR TABLES IN SCHEMA public", "CREATE SCHEMA elsewhere")
+    with tables.working():
+        tables.await_published()
+        tables.do("ALTER TABLE orders SET SCHEMA elsewhere")
+        await_stopped(tables, "orders", "has no table public.orders any more")
+        tables.await_said("and then copy it again: gobblin-assets sink recopy JOB --dataset public.orders")
+        tables.do("INSERT INTO elsewhere.orders VALUES (7, 'unseen')")
+        tables.do("ALTER TABLE elsewhere.orders SET SCHEMA public")
+        await_stopped(tables, "orders", "has left the publication since")
+    require_mended(tables, ["orders"])
+
+
+def test_changes_of_another_table_by_the_name_stop_the_table_before_the_worker_looks_again(
+    tables: ChangedTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sink_starts, "DISCOVER_EVERY_S", 3600.0)
+    make_plain(tables, "quiet", "orders")
+    tables.do("CREATE PUBLICATION lake FOR ALL TABLES")
+    with tables.working():
+        tables.await_published()
+        tables.do("ALTER TABLE orders RENAME TO orders_old", "INSERT INTO orders_old VALUES (7, 'still of it')")
+        tables.await_published("orders")
+        tables.do(f"CREATE TABLE orders {PLAIN}", "INSERT INTO orders VALUES (1, 'of another')")
+        await_stopped(tables, "orders", "is another table than the one that was copied")
+        assert [row["v"] for row in tables.log_of("orders").to_pylist()] == [*"vvvvvv", "still of it"]
+    require_mended(tables, ["orders"])
+
+
+def test_what_the_log_tells_of_the_table_again_is_looked_at_at_once(
+    tables: ChangedTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sink_starts, "DISCOVER_EVERY_S", 3600.0)
+    make_plain(tables, "quiet", "orders")
+    tables.do("CREATE PUBLICATION lake FOR TABLE quiet, orders")
+    with tables.working():
+        tables.await_published()
+        tables.do("ALTER PUBLICATION lake DROP TABLE orders", "ALTER PUBLICATION lake ADD TABLE orders")
+        tables.do("INSERT INTO orders VALUES (7, 'v')", "INSERT INTO quiet VALUES (7, 'v')")
+        await_stopped(tables, "orders", "has left the publication since")
+        tables.await_published("quiet")
+    require_mended(tables, ["orders"])
+
+
+def test_a_table_that_is_published_by_its_root_stops_once_a_partition_changes_rows_alone(tables: ChangedTables) -> None:
+    tables.tables = ["quiet", "emptied", "taken", "given"]
+    for name in tables.tables:
+        tables.do(
+            f"CREATE TABLE {name} {PLAIN} PARTITION BY RANGE (id)",
+            f"CREATE TABLE {name}_0 PARTITION OF {name} FOR VALUES FROM (0) TO (5)",
+            f"CREATE TABLE {name}_5 PARTITION OF {name} FOR VALUES FROM (5) TO (10)",
+            f"INSERT INTO {name} VALUES (1, 'v'), (6, 'v')",
+        )
+    tables.do(f"CREATE PUBLICATION lake FOR TABLE {', '.join(tables.tables)} WITH (publish_via_partition_root)")
+    with tables.working():
+        tables.await_published()
+        tables.do(
+            # A partition that begins without rows has lost none.
+            "CREATE TABLE quiet_10 PARTITION OF quiet FOR VALUES FROM (10) TO (20)",
+            "INSERT INTO quiet VALUES (10, 'v')",
+            "TRUNCATE emptied_0",
+            "ALTER TABLE taken DETACH PARTITION taken_0",
+            f"CREATE TABLE given_10 {PLAIN}",
+            "INSERT INTO given_10 VALUES (10, 'unseen')",
+            "ALTER TABLE given ATTACH PARTITION given_10 FOR VALUES FROM (10) TO (20)",
+        )
+        await_stopped(tables, "emptied", "has lost a partition, or one was truncated")
+        await_stopped(tables, "taken", "has lost a partition, or one was truncated")
+        await_stopped(tables, "given", "has got a partition that may have had rows")
+        tables.await_published("quiet")
+    tables.do("CREATE TABLE taken_rest PARTITION OF taken DEFAULT")
+    require_mended(tables, ["emptied", "taken", "given"])
+
+
+def test_a_log_that_is_older_than_its_terms_takes_them_over_and_says_so_once(tables: ChangedTables) -> None:
+    make_plain(tables, "orders")
+    tables.do("CREATE PUBLICATION lake FOR TABLE orders")
+    with tables.working():
+        tables.await_published()
+    with tables.engine.begin() as connection:
+        forget = "UPDATE gobblin.dataset SET source_facts = source_facts - 'table_terms' RETURNING source_facts"
+        assert "postgres_log" in connection.execute(text(forget)).scalar_one()
+    for _worker in range(2):
+        with tables.working():
+            tables.do("UPDATE orders SET v = 'w'")
+            tables.await_published()
+    assert sum("is kept from now on" in line for line in tables.said) == 1
+    tables.do("ALTER TABLE orders RENAME TO orders_old", f"CREATE TABLE orders {PLAIN}")
+    tables.do("ALTER PUBLICATION lake ADD TABLE orders")
+    with tables.working():
+        await_stopped(tables, "orders", "is another table than the one that was copied")
+
+
+def test_a_parent_is_copied_without_the_rows_of_its_children(tables: ChangedTables) -> None:
+    tables.tables = ["parent"]
+    tables.do(
+        f"CREATE TABLE parent {PLAIN}",
+        "CREATE TABLE child () INHERITS (parent)",
+        "INSERT INTO parent SELECT n, 'own' FROM generate_series(1, 30) n",
+        "INSERT INTO child SELECT n, 'of the child' FROM generate_series(31, 60) n",
+        "ANALYZE parent",
+        "CREATE PUBLICATION lake FOR TABLE ONLY parent",
+    )
+    tables.source = {"copy_rows": 10}
+    with tables.working():
+        tables.await_copied("parent")
+        tables.do("UPDATE parent SET v = 'changed' WHERE id IN (1, 31)")
+        tables.await_published()
+    rows = tables.rebuild("parent", "id")
+    assert (len(rows), rows[1, "changed"]) == (30, 1)
+
+
+def test_rows_that_a_policy_hides_are_not_left_out_of_a_copy(
+    tables: ChangedTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_plain(tables, "quiet", "hidden")
+    tables.do(
+        "CREATE PUBLICATION lake FOR TABLE quiet, hidden",
+        "ALTER TABLE hidden ENABLE ROW LEVEL SECURITY",
+    )
+    name = f"reader_{tables.ask('SELECT pg_backend_pid()')}"
+    tables.do(f"CREATE ROLE {name} LOGIN REPLICATION PASSWORD 'secret-enough'")
+    try:
+        tables.do(f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {name}")
+        monkeypatch.setenv("GOBBLIN_POSTGRES_LOG_SHOP_USER", name)
+        monkeypatch.setenv("GOBBLIN_POSTGRES_LOG_SHOP_PASSWORD", "secret-enough")
+        with tables.working():
+            tables.await_copied("quiet")
+            await_stopped(tables, "hidden", "row level security hides rows of public.hidden")
+            tables.await_said("ALTER ROLE … BYPASSRLS")
+            tables.do(f"ALTER ROLE {name} BYPASSRLS")
+            tables.await_copied("hidden")
+        tables.require_same("hidden", "id")
+    finally:
+        tables.do(f"DROP OWNED BY {name}", f"DROP ROLE {name}")
