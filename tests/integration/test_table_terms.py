@@ -36,8 +36,10 @@ def make_plain(tables: ChangedTables, *names: str) -> None:
 def await_stopped(tables: ChangedTables, table: str, why: str) -> None:
     """For good, with the command that mends it."""
     wait_until(
-        lambda: any(f"public.{table}: rests" in line and why in line for line in tables.said)
-        or any(f"public.{table} (lane" in line and why in line for line in tables.said),
+        lambda: (
+            any(f"public.{table}: rests" in line and why in line for line in tables.said)
+            or any(f"public.{table} (lane" in line and why in line for line in tables.said)
+        ),
         f"{table} stops because it {why}; {tables.said}",
     )
 
@@ -139,7 +141,7 @@ def test_a_publication_that_was_altered_for_a_moment_stops_all_of_its_tables(tab
     tables.do("DELETE FROM orders WHERE id < 4")
     tables.do("ALTER PUBLICATION lake SET (publish = 'insert, update, delete, truncate')")
     with tables.working():
-        tables.await_said("public.quiet and public.orders: rest for")
+        tables.await_said("public.quiet, public.orders: rest for")
         tables.await_said("the publication lake is another one, or its options were altered")
         tables.await_said("gobblin-assets sink recopy JOB --all")
     require_mended(tables, ["quiet", "orders"])

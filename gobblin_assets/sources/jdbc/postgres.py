@@ -23,7 +23,7 @@ from gobblin_assets.sources.jdbc.catalog import Estimate, Selected, Table, Table
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.dialect import Dialect, write_table
 from gobblin_assets.sources.jdbc.dialects.postgres import PostgresDialect
-from gobblin_assets.sources.jdbc.failures import POSITIONS_HINT
+from gobblin_assets.sources.jdbc.failures import POLICY_HINT, POSITIONS_HINT
 from gobblin_assets.sources.jdbc.names import TableName
 from gobblin_assets.sources.jdbc.postgres_tables import PgTable, find_tables, find_types
 from gobblin_assets.sources.jdbc.postgres_types import (
@@ -56,6 +56,9 @@ CLIENT_GONE_S: Final = 1
 
 Without this check, a query that sends no rows (it waits for a lock, or counts) goes on, with its snapshot and locks.
 """
+
+_ALL_ROWS: Final = MappingProxyType({"row_security": "off"})
+"""A query fails whose rows a policy would leave out without a word."""
 
 # The server's probes of a client whose machine is gone, in seconds: a session then ends within about a minute.
 _KEEPALIVES: Final = MappingProxyType(
@@ -238,7 +241,7 @@ def _prepare(session: _Connection, connection: JdbcConnection, read_timeout_s: i
     session.autocommit = True
     session.execute("SET TimeZone = 'UTC'")
     session.execute("SET DateStyle = 'ISO, MDY'")
-    settings = {"statement_timeout": str(read_timeout_s * 1000), **_KEEPALIVES}
+    settings = {"statement_timeout": str(read_timeout_s * 1000), **_ALL_ROWS, **_KEEPALIVES}
     session.execute(_write_settings(settings, is_local=False).encode())
     check = {"client_connection_check_interval": str(CLIENT_GONE_S * 1000)}
     # Servers before 14 don't know this setting, and some systems don't support it: there only sending rows fails.
@@ -293,6 +296,8 @@ def judge_postgres(error: psycopg.Error, connection: JdbcConnection) -> GobblinE
         return RetryableError(
             f"the source can't be reached: {text}", hint=f"Check {where}.url, and that the server runs.", field=where
         )
+    if state == "42501" and "row-level security" in lowered:
+        return RejectedError(text, field=f"{where}.user", hint=POLICY_HINT)
     if state == "42501":
         return RejectedError(text, field=f"{where}.user", hint="Grant SELECT to this user, and USAGE on the schema.")
     if isinstance(error, psycopg.DataError) and not state:

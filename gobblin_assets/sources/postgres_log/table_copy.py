@@ -61,6 +61,8 @@ _SNAPSHOT: Final = """
 _NO_TIMEOUTS: Final = """
     SELECT set_config(name, '0', false) FROM pg_settings
      WHERE name IN ('statement_timeout', 'idle_in_transaction_session_timeout', 'transaction_timeout')"""
+# Policies would leave rows out that the log has.
+_ALL_ROWS: Final = "SET row_security = off"
 _MAY_READ: Final = "SELECT has_any_column_privilege(%s, 'SELECT')"
 _FLUSHED: Final = "SELECT pg_current_wal_flush_lsn() >= %s::pg_lsn"
 
@@ -123,6 +125,7 @@ class TableCopy:
             with log_families(self._connection):
                 session = stack.enter_context(psycopg.connect(**plan_conninfo(self._connection), autocommit=True))
                 session.execute(_NO_TIMEOUTS)
+                session.execute(_ALL_ROWS)
             taken = None if self._partial is None else self._take(session, self._partial)
             if taken is None:
                 if self._partial is not None:
@@ -332,6 +335,7 @@ def _list_reader_statements(snapshot: str) -> Sequence[str]:
         "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY",
         f"SET TRANSACTION SNAPSHOT '{snapshot}'",
         _NO_TIMEOUTS.replace("false", "true"),
+        _ALL_ROWS,
     )
 
 
