@@ -1,4 +1,4 @@
-"""Tables of a real Postgres that become others, or are published otherwise: each stops alone, and a new copy mends it."""
+"""Tables of a real Postgres that become others, or are published otherwise: each stops alone; a new copy mends it."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path

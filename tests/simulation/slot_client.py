@@ -17,7 +17,7 @@ from gobblin_assets.rows.arrow_types import arrow_schema
 from gobblin_assets.sources.epoch_source import DecodedRows, LogStart
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.postgres_types import PgType
-from gobblin_assets.sources.postgres_log import slot_epochs, slot_reader, table_copy, walsender
+from gobblin_assets.sources.postgres_log import change_gathering, slot_epochs, slot_reader, table_copy, walsender
 from gobblin_assets.sources.postgres_log.change_gathering import ChangeGathering
 from gobblin_assets.sources.postgres_log.copy_ranges import KeyRange
 from gobblin_assets.sources.postgres_log.log_starts import TableStart
@@ -226,12 +226,12 @@ class SimSlotEpochs(SlotEpochs):
         return SlotReader(connection, found, job=JOB, every_s=self._job.sink.every_s, say=say, clock=self._sim.clock)
 
 
-def _describe(table: str) -> LoggedTable:
-    return LoggedTable(0, "public", table, "d", (LoggedColumn("n", PgType("int8", "b", "bigint", -1), in_key=True),))
+def _describe(table: str, oid: int = 0) -> LoggedTable:
+    return LoggedTable(oid, "public", table, "d", (LoggedColumn("n", PgType("int8", "b", "bigint", -1), in_key=True),))
 
 
 def _describe_relation(_self: ChangeGathering, relation: RelationMessage) -> LoggedTable:
-    return _describe(relation.table)
+    return _describe(relation.table, relation.oid)
 
 
 @contextmanager
@@ -247,6 +247,7 @@ def simulated_postgres() -> Iterator[None]:
             {"psycopg": _CopyClient, "plan_conninfo": lambda connection: {"sim": connection}, "time": _NoTime},
         ),
         (walsender, {"time": _NoTime}),
+        (change_gathering, opened),
         (ChangeGathering, {"_describe": _describe_relation}),
         (roll_policy, {"EMPTY_CUT_AGE_S": EMPTY_CUT_S}),
     )

@@ -11,12 +11,17 @@ _NUMBER_AT: Final = 8
 
 @dataclass(frozen=True)
 class SimChange:
-    """``number``: of the row that is there behind it. ``old``: of the one that was there before."""
+    """``number``: of the row that is there behind it. ``old``: of the one that was there before.
+
+    ``called``: the table's name then. ``is_published``: the log has the change.
+    """
 
     kind: str
     table: str
     number: int = 0
     old: int = 0
+    called: str = ""
+    is_published: bool = True
 
 
 def write_change(oid: int, change: SimChange) -> bytes:

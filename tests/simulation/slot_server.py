@@ -7,20 +7,20 @@
 
 Its clients go on whenever it is asked for something: they begin, insert, change keys, delete, truncate, commit and roll
 back. A commit is in the log before others see it. Each number is given once: a change that is lost or comes twice is
-seen in what the log adds up to.
+seen in what the log adds up to. Sometimes a table has another name for a while, and is written to.
 """
 
 import datetime as dt
 import random
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import psycopg
 
 from gobblin_assets.errors import RetryableError
-from gobblin_assets.sources.postgres_log import server_state, table_copy, walsender
+from gobblin_assets.sources.postgres_log import server_state, table_copy, table_terms, walsender
 from gobblin_assets.sources.postgres_log.pgoutput import write_lsn
 from gobblin_assets.sources.postgres_log.server_state import APPLICATION
 from tests.simulation.slot_messages import DELETE, INSERT, MOVE, TRUNCATE, SimChange, write_change
@@ -31,6 +31,8 @@ _OPEN_MAX: Final = 3
 _STEP: Final = 0x10
 _WAITS_MAX: Final = 20
 _FIRST_OID: Final = 1000
+_AWAY: Final = "_away"
+_RENAMES: Final = 0.02
 ONLY_LOOKS: Final = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint"
 """Of a mutant."""
 
@@ -68,7 +70,10 @@ class SimSlot:
 
 @dataclass
 class SimPostgres:
-    """``confirming`` is told of each confirmation before it counts. ``writes_max``: how many rows are ever written."""
+    """``confirming`` is told of each confirmation before it counts. ``writes_max``: how many rows are ever written.
+
+    ``tables``: by their first names, by which they are told apart here.
+    """
 
     tables: Sequence[str]
     chance: random.Random
@@ -90,9 +95,17 @@ class SimPostgres:
     _present: set[Row] = field(default_factory=set)
     _held: dict[Row, int] = field(default_factory=dict)
     _starts: dict[int, int] = field(default_factory=dict)
+    _called: dict[str, str] = field(default_factory=dict)
+    _members: dict[str, int] = field(default_factory=dict)
+    _oids: dict[str, int] = field(default_factory=dict)
+    _renaming: random.Random = field(default_factory=random.Random)
 
     def __post_init__(self) -> None:
         self._numbers = self.chance.sample(range(1, self.writes_max + 1), self.writes_max)
+        # Of its own: whoever renames leaves the others' deeds as they are.
+        self._renaming.seed(repr(self._numbers))
+        for table in self.tables:
+            self._create(table, table)
 
     # Its clients -----------------------------------------------------------------------------------------
 
@@ -100,12 +113,27 @@ class SimPostgres:
         """Its clients do something, or nothing."""
         for _step in range(self.chance.choice((0, 0, 1, 2, 4))):
             self._do_something()
+        self._rename_something()
 
     def settle(self) -> None:
         """All transactions end, and nobody writes any more."""
         self.is_settled = True
-        for transaction in list(self._running.values()):
-            self._end(transaction)
+        self._end_all()
+        self._called = {table: called.removesuffix(_AWAY) for table, called in self._called.items()}
+
+    def _create(self, table: str, called: str) -> None:
+        self._called[table] = called
+        self._oids[table] = self._members[table] = _FIRST_OID + len(self._oids)
+
+    def _rename_something(self) -> None:
+        """A table that nobody writes to, for as long as others take a name back."""
+        if self.is_settled or self._renaming.random() > _RENAMES:
+            return
+        table = self._renaming.choice(list(self._called))
+        if any(change.table == table for each in self._running.values() for change in each.rows):
+            return
+        called = self._called[table]
+        self._called[table] = called.removesuffix(_AWAY) if called.endswith(_AWAY) else called + _AWAY
 
     def _do_something(self) -> None:
         going = [each for each in self._running.values() if not each.commit]
@@ -121,9 +149,9 @@ class SimPostgres:
         elif self._running:
             self._end_a_little(self.chance.choice(list(self._running.values())))
 
-    def _write(self, transaction: SimTransaction) -> None:
+    def _write(self, transaction: SimTransaction, table: str | None = None) -> None:
         """Rows that others change, and tables that others empty, are left alone."""
-        table = self.chance.choice(self.tables)
+        table = table or self.chance.choice(list(self._called))
         others = [each for each in self._running.values() if each is not transaction]
         if any(change.kind == TRUNCATE and change.table == table for each in others for change in each.rows):
             return
@@ -139,7 +167,7 @@ class SimPostgres:
             self._held[row] = transaction.xid
             is_move = deed < 0.9
             change = SimChange(MOVE if is_move else DELETE, table, self._give_number() if is_move else 0, row[1])
-        transaction.rows.append(change)
+        transaction.rows.append(replace(change, called=self._called[table], is_published=bool(self._members[table])))
         transaction.places.append(self.end)
         self.end += _STEP
 
@@ -190,6 +218,10 @@ class SimPostgres:
     def lose(self, loss: str) -> None:
         """As the name of the loss says; something that nobody has read yet is committed before."""
         self._write_one()
+        if loss.startswith("a table "):
+            self._end_all()
+            self._lose_table(self.tables[0], loss)
+            return
         self.end_readers()
         if self.slot is None:
             raise AssertionError("there is no slot to be lost")
@@ -204,10 +236,26 @@ class SimPostgres:
         elif "removed" in loss:
             self.slot.is_lost = True
 
-    def _write_one(self) -> None:
+    def _lose_table(self, table: str, loss: str) -> None:
+        """It is written to all the while."""
+        member, self._members[table] = self._members[table], 0
+        self._write_one(table)
+        if "dropped" in loss:
+            del self._called[table]
+            table, called = f"{table} made anew", table
+            self._create(table, called)
+        else:
+            self._members[table] = member + _FIRST_OID
+        self._write_one(table)
+
+    def _end_all(self) -> None:
+        for transaction in list(self._running.values()):
+            self._end(transaction)
+
+    def _write_one(self, table: str | None = None) -> None:
         transaction = self._running[self._next_xid] = SimTransaction(self._next_xid)
         self._next_xid += 1
-        self._write(transaction)
+        self._write(transaction, table)
         self._end(transaction)
 
     # Statements ------------------------------------------------------------------------------------------
@@ -221,6 +269,8 @@ class SimPostgres:
                 ({"pubinsert": True, "pubupdate": True, "pubdelete": True, "pubtruncate": True},)
             ],
             server_state._TABLES: self._say_tables,
+            table_terms.TERMS_QUERY: self._say_terms,
+            table_copy._ALL_ROWS: list,
             walsender._MAKE: self._make,
             walsender._DROP: self._drop,
             walsender._END: self._end_reader,
@@ -250,7 +300,8 @@ class SimPostgres:
     def rows_by(self, table: str, counts: Callable[[SimTransaction], bool]) -> set[int]:
         """The numbers that are there behind the transactions that count."""
         found: set[int] = set()
-        for change in (each for of in self.log if counts(of) for each in of.rows if each.table == table):
+        changes = (each for of in self.log if counts(of) for each in of.rows)
+        for change in (each for each in changes if each.table == table and each.is_published):
             if change.kind == TRUNCATE:
                 found.clear()
             found.discard(change.old)
@@ -277,7 +328,20 @@ class SimPostgres:
 
     def _say_tables(self, _publication: str) -> list[tuple[Any, ...]]:
         kept = {"schemaname": "public", "relreplident": "d", "key": ["n"], "attnames": ["n"], "rowfilter": None}
-        return [({**kept, "tablename": table},) for table in self.tables]
+        return [
+            ({**kept, "tablename": called, "oid": self._oids[table]},)
+            for table, called in self._called.items()
+            if self._members[table]
+        ]
+
+    def _say_terms(self, _publication: str, oids: Sequence[int]) -> list[tuple[Any, ...]]:
+        kept = {"schema": "public", "publication": "1 700", "file": 1, "width": 1, "names": ["n"], "labels": None}
+        none = {"parts": None, "strangers": None, "is_secured": False, "is_partitioned": False}
+        return [
+            ({**kept, **none, "oid": oid, "table": self._called[table], "members": [f"table {self._members[table]}"]},)
+            for table, oid in self._oids.items()
+            if oid in oids and table in self._called
+        ]
 
     def _make(self, _name: str) -> list[tuple[Any, ...]]:
         """It waits for the transactions that are running, as Postgres does; and is given up if they take too long."""
@@ -361,16 +425,16 @@ class SimPostgres:
         first = transaction.places[0] if transaction.places else transaction.commit
         begin = struct.pack(">cQqI", b"B", transaction.commit, 0, transaction.xid)
         end = struct.pack(">cBQQq", b"C", 0, transaction.commit, transaction.end, 0)
-        told = [(self._write_relation(table), first) for table in sorted({change.table for change in transaction.rows})]
-        rows = [
-            (write_change(self._oid_of(change.table), change), place)
+        sent = [
+            (change, place)
             for change, place in zip(transaction.rows, transaction.places, strict=True)
+            if change.is_published
         ]
+        tables = sorted({(change.table, change.called) for change, _place in sent})
+        told = [(self._write_relation(*each), first) for each in tables]
+        rows = [(write_change(self._oids[change.table], change), place) for change, place in sent]
         return [(begin, first), *told, *rows, (end, transaction.end)] if rows else []
 
-    def _write_relation(self, table: str) -> bytes:
-        head = struct.pack(">cI", b"R", self._oid_of(table)) + b"public\0" + table.encode() + b"\0"
+    def _write_relation(self, table: str, called: str) -> bytes:
+        head = struct.pack(">cI", b"R", self._oids[table]) + b"public\0" + called.encode() + b"\0"
         return head + struct.pack(">cH", b"d", 1) + b"\1n\0" + struct.pack(">Ii", 20, -1)
-
-    def _oid_of(self, table: str) -> int:
-        return _FIRST_OID + list(self.tables).index(table)

@@ -281,7 +281,7 @@ class ChangeGathering:
         return self._begin
 
     def _meet(self, relation: RelationMessage) -> None:
-        changes = self._wanted.get(relation.oid) or self._find_replaced(relation)
+        changes = self._find_wanted(relation)
         self._by_oid[relation.oid.to_bytes(4, "big")] = changes
         if changes is None:
             return
@@ -301,8 +301,11 @@ class ChangeGathering:
             b"key": json.dumps(changes.start.key),
         }
 
-    def _find_replaced(self, relation: RelationMessage) -> _Changes | None:
-        """The table whose name this other one has, behind the place where it was another's: its changes stop it."""
+    def _find_wanted(self, relation: RelationMessage) -> _Changes | None:
+        """The table, whatever its name is now. Or the one whose name another table has taken since: it stops."""
+        found = self._wanted.get(relation.oid)
+        if found is not None:
+            return found
         name, lsn = TableName(relation.schema, relation.table), self._require_begin().final_lsn
         for changes in self._wanted.values():
             if changes.start.table is not None and changes.start.table.name == name and lsn >= changes.begins_at:
