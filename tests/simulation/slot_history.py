@@ -88,9 +88,7 @@ def run_lost_history(seed: int, loss: Loss) -> SlotWorld:
             for _turn in range(_TURNS_AFTER):
                 worker.go_on(_AFTER)
                 world.db.advance(0.5)
-                if sum(_MENDS in line for line in worker.lines) >= (
-                    1 if loss.is_of_one else len(world.postgres.tables)
-                ):
+                if sum(_MENDS in line for line in worker.lines) >= expected:
                     break
             else:
                 raise AssertionError(f"{loss}: nobody said what mends it: {worker.lines[-4:]}")
