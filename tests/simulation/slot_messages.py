@@ -32,6 +32,12 @@ def write_change(oid: int, change: SimChange) -> bytes:
     return struct.pack(">cI", change.kind.encode(), oid) + old + new
 
 
+def write_relation(oid: int, called: str) -> bytes:
+    """Of a table with the column n, which is its key."""
+    head = struct.pack(">cI", b"R", oid) + b"public\0" + called.encode() + b"\0"
+    return head + struct.pack(">cH", b"d", 1) + b"\1n\0" + struct.pack(">Ii", 20, -1)
+
+
 def _write_tuple(kind: bytes, number: int) -> bytes:
     text = str(number).encode()
     return struct.pack(">cHcI", kind, 1, b"t", len(text)) + text

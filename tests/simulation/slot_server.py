@@ -23,16 +23,14 @@ from gobblin_assets.errors import RetryableError
 from gobblin_assets.sources.postgres_log import server_state, table_copy, table_terms, walsender
 from gobblin_assets.sources.postgres_log.pgoutput import write_lsn
 from gobblin_assets.sources.postgres_log.server_state import APPLICATION
-from tests.simulation.slot_messages import DELETE, INSERT, MOVE, TRUNCATE, SimChange, write_change
+from tests.simulation.slot_messages import DELETE, INSERT, MOVE, TRUNCATE, SimChange, write_change, write_relation
+from tests.simulation.slot_tables import SimTables
 
 SLOT: Final = "gobblin_sink"
 _AT: Final = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
 _OPEN_MAX: Final = 3
 _STEP: Final = 0x10
 _WAITS_MAX: Final = 20
-_FIRST_OID: Final = 1000
-_AWAY: Final = "_away"
-_RENAMES: Final = 0.02
 ONLY_LOOKS: Final = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint"
 """Of a mutant."""
 
@@ -95,17 +93,13 @@ class SimPostgres:
     _present: set[Row] = field(default_factory=set)
     _held: dict[Row, int] = field(default_factory=dict)
     _starts: dict[int, int] = field(default_factory=dict)
-    _called: dict[str, str] = field(default_factory=dict)
-    _members: dict[str, int] = field(default_factory=dict)
-    _oids: dict[str, int] = field(default_factory=dict)
-    _renaming: random.Random = field(default_factory=random.Random)
+    _tables: SimTables = field(default_factory=SimTables)
 
     def __post_init__(self) -> None:
         self._numbers = self.chance.sample(range(1, self.writes_max + 1), self.writes_max)
-        # Of its own: whoever renames leaves the others' deeds as they are.
-        self._renaming.seed(repr(self._numbers))
+        self._tables.seed(repr(self._numbers))
         for table in self.tables:
-            self._create(table, table)
+            self._tables.create(table, table)
 
     # Its clients -----------------------------------------------------------------------------------------
 
@@ -113,27 +107,17 @@ class SimPostgres:
         """Its clients do something, or nothing."""
         for _step in range(self.chance.choice((0, 0, 1, 2, 4))):
             self._do_something()
-        self._rename_something()
+        if not self.is_settled:
+            self._tables.rename_something(self._is_free)
 
     def settle(self) -> None:
         """All transactions end, and nobody writes any more."""
         self.is_settled = True
         self._end_all()
-        self._called = {table: called.removesuffix(_AWAY) for table, called in self._called.items()}
+        self._tables.settle()
 
-    def _create(self, table: str, called: str) -> None:
-        self._called[table] = called
-        self._oids[table] = self._members[table] = _FIRST_OID + len(self._oids)
-
-    def _rename_something(self) -> None:
-        """A table that nobody writes to, for as long as others take a name back."""
-        if self.is_settled or self._renaming.random() > _RENAMES:
-            return
-        table = self._renaming.choice(list(self._called))
-        if any(change.table == table for each in self._running.values() for change in each.rows):
-            return
-        called = self._called[table]
-        self._called[table] = called.removesuffix(_AWAY) if called.endswith(_AWAY) else called + _AWAY
+    def _is_free(self, table: str) -> bool:
+        return not any(change.table == table for each in self._running.values() for change in each.rows)
 
     def _do_something(self) -> None:
         going = [each for each in self._running.values() if not each.commit]
@@ -151,7 +135,7 @@ class SimPostgres:
 
     def _write(self, transaction: SimTransaction, table: str | None = None) -> None:
         """Rows that others change, and tables that others empty, are left alone."""
-        table = table or self.chance.choice(list(self._called))
+        table = table or self.chance.choice(list(self._tables.called))
         others = [each for each in self._running.values() if each is not transaction]
         if any(change.kind == TRUNCATE and change.table == table for each in others for change in each.rows):
             return
@@ -167,7 +151,8 @@ class SimPostgres:
             self._held[row] = transaction.xid
             is_move = deed < 0.9
             change = SimChange(MOVE if is_move else DELETE, table, self._give_number() if is_move else 0, row[1])
-        transaction.rows.append(replace(change, called=self._called[table], is_published=bool(self._members[table])))
+        called, is_published = self._tables.called[table], bool(self._tables.members[table])
+        transaction.rows.append(replace(change, called=called, is_published=is_published))
         transaction.places.append(self.end)
         self.end += _STEP
 
@@ -238,14 +223,12 @@ class SimPostgres:
 
     def _lose_table(self, table: str, loss: str) -> None:
         """It is written to all the while."""
-        member, self._members[table] = self._members[table], 0
+        self._tables.members[table] = 0
         self._write_one(table)
         if "dropped" in loss:
-            del self._called[table]
-            table, called = f"{table} made anew", table
-            self._create(table, called)
+            table = self._tables.replace(table)
         else:
-            self._members[table] = member + _FIRST_OID
+            self._tables.come_back(table)
         self._write_one(table)
 
     def _end_all(self) -> None:
@@ -268,8 +251,8 @@ class SimPostgres:
             server_state._PUBLICATION: lambda _name: [
                 ({"pubinsert": True, "pubupdate": True, "pubdelete": True, "pubtruncate": True},)
             ],
-            server_state._TABLES: self._say_tables,
-            table_terms.TERMS_QUERY: self._say_terms,
+            server_state._TABLES: lambda _publication: self._tables.list_published(),
+            table_terms.TERMS_QUERY: lambda _publication, oids: [(each,) for each in self._tables.list_terms(oids)],
             table_copy._ALL_ROWS: list,
             walsender._MAKE: self._make,
             walsender._DROP: self._drop,
@@ -325,23 +308,6 @@ class SimPostgres:
             "application": None if self.slot.reader is None else f"{APPLICATION} sink",
         }
         return [(found,)]
-
-    def _say_tables(self, _publication: str) -> list[tuple[Any, ...]]:
-        kept = {"schemaname": "public", "relreplident": "d", "key": ["n"], "attnames": ["n"], "rowfilter": None}
-        return [
-            ({**kept, "tablename": called, "oid": self._oids[table]},)
-            for table, called in self._called.items()
-            if self._members[table]
-        ]
-
-    def _say_terms(self, _publication: str, oids: Sequence[int]) -> list[tuple[Any, ...]]:
-        kept = {"schema": "public", "publication": "1 700", "file": 1, "width": 1, "names": ["n"], "labels": None}
-        none = {"parts": None, "strangers": None, "is_secured": False, "is_partitioned": False}
-        return [
-            ({**kept, **none, "oid": oid, "table": self._called[table], "members": [f"table {self._members[table]}"]},)
-            for table, oid in self._oids.items()
-            if oid in oids and table in self._called
-        ]
 
     def _make(self, _name: str) -> list[tuple[Any, ...]]:
         """It waits for the transactions that are running, as Postgres does; and is given up if they take too long."""
@@ -425,16 +391,8 @@ class SimPostgres:
         first = transaction.places[0] if transaction.places else transaction.commit
         begin = struct.pack(">cQqI", b"B", transaction.commit, 0, transaction.xid)
         end = struct.pack(">cBQQq", b"C", 0, transaction.commit, transaction.end, 0)
-        sent = [
-            (change, place)
-            for change, place in zip(transaction.rows, transaction.places, strict=True)
-            if change.is_published
-        ]
+        sent = [each for each in zip(transaction.rows, transaction.places, strict=True) if each[0].is_published]
         tables = sorted({(change.table, change.called) for change, _place in sent})
-        told = [(self._write_relation(*each), first) for each in tables]
-        rows = [(write_change(self._oids[change.table], change), place) for change, place in sent]
+        told = [(write_relation(self._tables.oids[table], called), first) for table, called in tables]
+        rows = [(write_change(self._tables.oids[change.table], change), place) for change, place in sent]
         return [(begin, first), *told, *rows, (end, transaction.end)] if rows else []
-
-    def _write_relation(self, table: str, called: str) -> bytes:
-        head = struct.pack(">cI", b"R", self._oids[table]) + b"public\0" + called.encode() + b"\0"
-        return head + struct.pack(">cH", b"d", 1) + b"\1n\0" + struct.pack(">Ii", 20, -1)

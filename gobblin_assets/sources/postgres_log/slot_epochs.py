@@ -11,6 +11,7 @@ from gobblin_assets.rows.joined_columns import parse_joined
 from gobblin_assets.sources.epoch_source import CopyPlace, LogStart, RowDecoder, StreamLook, VnodeStart
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.names import TableName, parse_table_name
+from gobblin_assets.sources.postgres_log.log_requirements import require_server, require_table, require_unhidden
 from gobblin_assets.sources.postgres_log.log_starts import (
     PLACE_MIN,
     TO_COPY,
@@ -21,9 +22,6 @@ from gobblin_assets.sources.postgres_log.log_starts import (
     find_last_copy,
     find_progress,
     name_messages,
-    require_server,
-    require_table,
-    require_unhidden,
     vnode_of,
 )
 from gobblin_assets.sources.postgres_log.message_decoder import MessageDecoder
