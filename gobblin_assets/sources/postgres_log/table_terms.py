@@ -36,8 +36,8 @@ TERMS_QUERY: Final = """
     ), entries AS (
         SELECT d.classid, d.objid FROM pg_depend d, published p
          WHERE d.refclassid = 'pg_publication'::regclass AND d.refobjid = p.oid AND d.deptype = 'a'
-    ), members AS (
-        SELECT DISTINCT u.oid, format('table %%s%%s', e.objid, u.links) AS member
+    ), member(oid, member) AS (
+        SELECT DISTINCT u.oid, format('table %%s%%s', e.objid, u.links)
           FROM up u JOIN pg_depend d ON d.refclassid = 'pg_class'::regclass AND d.refobjid = u.relid
           JOIN entries e ON e.classid = d.classid AND e.objid = d.objid
         UNION ALL
@@ -46,33 +46,40 @@ TERMS_QUERY: Final = """
                                     AND s.refclassid = 'pg_namespace'::regclass
           JOIN pg_depend d ON d.refclassid = s.refclassid AND d.refobjid = s.refobjid
           JOIN entries e ON e.classid = d.classid AND e.objid = d.objid
-    ), parts(oid, relid, part, is_stranger) AS (
+    ), members(oid, list) AS (
+        SELECT m.oid, jsonb_agg(m.member) FROM member m GROUP BY m.oid
+    ), part(oid, relid, part, is_stranger) AS (
         SELECT w.oid, w.oid, NULL::text, false FROM wanted w WHERE w.relkind = 'p'
         UNION ALL
         SELECT p.oid, c.oid, format('%%s %%s %%s', c.oid, c.relfilenode, i.xmin),
                (c.relkind <> 'p' AND c.relfilenode <> c.oid) OR EXISTS (
                    SELECT FROM pg_attribute a JOIN pg_attribute s ON s.attrelid = a.attrelid AND s.attnum = -1
                     WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT (a.xmin = s.xmin AND a.cmin = s.cmin))
-          FROM parts p JOIN pg_inherits i ON i.inhparent = p.relid JOIN pg_class c ON c.oid = i.inhrelid
-    ), types(oid, typid) AS (
+          FROM part p JOIN pg_inherits i ON i.inhparent = p.relid JOIN pg_class c ON c.oid = i.inhrelid
+    ), parts(oid, list, strangers) AS (
+        SELECT p.oid, jsonb_agg(p.part) FILTER (WHERE p.part IS NOT NULL), jsonb_agg(p.part) FILTER (WHERE p.is_stranger)
+          FROM part p GROUP BY p.oid
+    ), type(oid, typid) AS (
         SELECT a.attrelid, a.atttypid FROM pg_attribute a JOIN wanted w ON w.oid = a.attrelid
          WHERE a.attnum > 0 AND NOT a.attisdropped
         UNION
-        SELECT y.oid, x.typid FROM types y JOIN pg_type t ON t.oid = y.typid
+        SELECT y.oid, x.typid FROM type y JOIN pg_type t ON t.oid = y.typid
          CROSS JOIN LATERAL (VALUES (t.typbasetype), (t.typelem)) x(typid) WHERE x.typid <> 0
+    ), labels(oid, list) AS (
+        SELECT y.oid, jsonb_object_agg(e.oid::text, e.enumlabel)
+          FROM type y JOIN pg_enum e ON e.enumtypid = y.typid GROUP BY y.oid
+    ), names(oid, list) AS (
+        SELECT a.attrelid, jsonb_agg(a.attname) FROM pg_attribute a JOIN wanted w ON w.oid = a.attrelid
+         WHERE a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '' GROUP BY a.attrelid
     )
     SELECT jsonb_build_object(
         'oid', w.oid::bigint, 'schema', n.nspname, 'table', w.relname, 'file', w.relfilenode::bigint,
         'width', w.relnatts, 'publication', p.version, 'is_secured', row_security_active(w.oid),
-        'is_partitioned', w.relkind = 'p',
-        'names', (SELECT jsonb_agg(a.attname) FROM pg_attribute a
-                   WHERE a.attrelid = w.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''),
-        'members', (SELECT jsonb_agg(m.member) FROM members m WHERE m.oid = w.oid),
-        'parts', (SELECT jsonb_agg(x.part) FROM parts x WHERE x.oid = w.oid AND x.part IS NOT NULL),
-        'strangers', (SELECT jsonb_agg(x.part) FROM parts x WHERE x.oid = w.oid AND x.is_stranger),
-        'labels', (SELECT jsonb_object_agg(e.oid::text, e.enumlabel)
-                     FROM types y JOIN pg_enum e ON e.enumtypid = y.typid WHERE y.oid = w.oid))
-      FROM wanted w JOIN pg_namespace n ON n.oid = w.relnamespace CROSS JOIN published p"""
+        'is_partitioned', w.relkind = 'p', 'names', c.list, 'members', m.list,
+        'parts', x.list, 'strangers', x.strangers, 'labels', l.list)
+      FROM wanted w JOIN pg_namespace n ON n.oid = w.relnamespace CROSS JOIN published p
+      LEFT JOIN names c ON c.oid = w.oid LEFT JOIN members m ON m.oid = w.oid LEFT JOIN parts x ON x.oid = w.oid
+      LEFT JOIN labels l ON l.oid = w.oid"""
 
 
 @dataclass(frozen=True, slots=True)
