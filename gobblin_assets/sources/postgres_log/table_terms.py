@@ -57,8 +57,8 @@ TERMS_QUERY: Final = """
                     WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT (a.xmin = s.xmin AND a.cmin = s.cmin))
           FROM part p JOIN pg_inherits i ON i.inhparent = p.relid JOIN pg_class c ON c.oid = i.inhrelid
     ), parts(oid, list, strangers) AS (
-        SELECT p.oid, jsonb_agg(p.part) FILTER (WHERE p.part IS NOT NULL), jsonb_agg(p.part) FILTER (WHERE p.is_stranger)
-          FROM part p GROUP BY p.oid
+        SELECT p.oid, jsonb_agg(p.part), jsonb_agg(p.part) FILTER (WHERE p.is_stranger)
+          FROM part p WHERE p.part IS NOT NULL GROUP BY p.oid
     ), type(oid, typid) AS (
         SELECT a.attrelid, a.atttypid FROM pg_attribute a JOIN wanted w ON w.oid = a.attrelid
          WHERE a.attnum > 0 AND NOT a.attisdropped
