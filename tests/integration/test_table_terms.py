@@ -132,14 +132,24 @@ def test_a_table_that_is_another_one_or_was_published_otherwise_stops_alone(
     require_mended(tables, list(STOPS))
 
 
-def test_a_publication_that_was_altered_for_a_moment_stops_all_of_its_tables(tables: ChangedTables) -> None:
+@pytest.mark.parametrize(
+    ("away", "back"),
+    [
+        ("ALTER PUBLICATION lake SET (publish = 'insert')", "ALTER PUBLICATION lake SET (publish = 'insert, delete')"),
+        ("DROP PUBLICATION lake", "CREATE PUBLICATION lake FOR ALL TABLES"),
+    ],
+    ids=["altered", "made anew"],
+)
+def test_a_publication_that_was_another_one_for_a_moment_stops_all_of_its_tables(
+    tables: ChangedTables, away: str, back: str
+) -> None:
     make_plain(tables, "quiet", "orders")
     tables.do("CREATE PUBLICATION lake FOR ALL TABLES")
     with tables.working():
         tables.await_published()
-    tables.do("ALTER PUBLICATION lake SET (publish = 'insert')")
+    tables.do(away)
     tables.do("DELETE FROM orders WHERE id < 4")
-    tables.do("ALTER PUBLICATION lake SET (publish = 'insert, update, delete, truncate')")
+    tables.do(back)
     with tables.working():
         tables.await_said("public.quiet, public.orders: rest for")
         tables.await_said("the publication lake is another one, or its options were altered")
