@@ -109,8 +109,9 @@ def test_a_table_that_is_another_one_or_was_published_otherwise_stops_alone(
         "CREATE TABLE part PARTITION OF whole FOR VALUES FROM (0) TO (100)",
         "INSERT INTO whole VALUES (1, 'v')",
         "CREATE TYPE mood AS ENUM ('glad', 'sad')",
-        "CREATE TABLE labelled (id int PRIMARY KEY, feeling mood)",
-        "INSERT INTO labelled VALUES (1, 'glad')",
+        "CREATE DOMAIN moods AS mood[]",
+        "CREATE TABLE labelled (id int PRIMARY KEY, feelings moods)",
+        "INSERT INTO labelled VALUES (1, NULL)",
         f"CREATE PUBLICATION lake FOR TABLE {', '.join(tables.tables)}, whole, labelled",
     )
     tables.tables = [*tables.tables, "part", "labelled"]

@@ -29,7 +29,7 @@ _COLUMNS: Final = """
         SELECT set_config('DateStyle', 'ISO, MDY', false), set_config('TimeZone', 'UTC', false),
                set_config('IntervalStyle', 'postgres', false), set_config('extra_float_digits', '1', false),
                set_config('bytea_output', 'hex', false))
-    SELECT a.attname, a.atthasmissing,
+    SELECT a.attname, a.attnum, a.atthasmissing,
            (a.atthasdef AND a.attgenerated = '') OR a.attidentity <> '' OR t.typdefaultbin IS NOT NULL,
            (CAST(CAST(a.attmissingval AS text) AS text[]))[1]
       FROM written, pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
@@ -99,7 +99,12 @@ class ColumnMemory:
         was = self.terms
         # A name that is used again has the values of before.
         self.known = frozenset(names) | (self.known or frozenset())
-        for name, has_missing, has_default, text in ask(_COLUMNS, [table.oid, new]) if new else []:
+        for name, number, has_missing, has_default, text in ask(_COLUMNS, [table.oid, new]) if new else []:
+            if was is not None and number <= was.width:
+                return (
+                    f"has a column {name!r} that had another name before, or was not published: rows of before have no "
+                    "value under this name"
+                )
             if not has_missing:
                 is_written_anew = was is None or was.file != now.terms.file
                 if is_written_anew and has_default:

@@ -306,7 +306,7 @@ def _require_same_table(
     """The terms from now on. ``was`` None: nobody has kept them yet, and nothing can be told of the time before."""
     if was is None:
         is_met = now.columns <= frozenset(state.source_columns or ())
-        return now.terms if is_met else replace(now.terms, file=None)
+        return now.terms if is_met else replace(now.terms, width=0, file=None)
     if was.publication != now.terms.publication:
         raise _refuse_all(
             f"the publication {place.publication} is another one, or its options were altered, since the tables were "
