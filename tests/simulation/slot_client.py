@@ -21,7 +21,15 @@ from gobblin_assets.sources.postgres_log import change_gathering, slot_epochs, s
 from gobblin_assets.sources.postgres_log.change_gathering import ChangeGathering
 from gobblin_assets.sources.postgres_log.copy_ranges import KeyRange
 from gobblin_assets.sources.postgres_log.log_starts import TableStart
-from gobblin_assets.sources.postgres_log.logged_table import COPIED_KEY, LOST_KEY, LoggedColumn, LoggedTable
+from gobblin_assets.sources.postgres_log.logged_table import (
+    COPIED_KEY,
+    LOST_KEY,
+    TABLE_KEY,
+    LoggedColumn,
+    LoggedTable,
+    parse_table,
+    refuse_lost,
+)
 from gobblin_assets.sources.postgres_log.pgoutput import RelationMessage
 from gobblin_assets.sources.postgres_log.postgres_log_spec import PostgresLogSourceSpec
 from gobblin_assets.sources.postgres_log.range_planning import TablePlan
@@ -192,7 +200,8 @@ class _Decoder:
 
     def decode(self, records: pa.RecordBatch) -> DecodedRows:
         metadata = records.schema.metadata or {}
-        assert LOST_KEY not in metadata, metadata[LOST_KEY]
+        if LOST_KEY in metadata:
+            raise refuse_lost(parse_table(metadata[TABLE_KEY]), metadata[LOST_KEY].decode(), urn="of the table")
         if COPIED_KEY in metadata:
             said = json.loads(metadata[COPIED_KEY])
             found = [(each, "r", said["lsn"], 0) for each in records["n"].to_pylist()]

@@ -55,7 +55,7 @@ def require_table(
 ) -> PublishedTable:
     """RejectedError for a table that the publication lacks, or whose updates can't be told apart.
 
-    ``is_followed``: it was in the publication.
+    ``is_followed``: it was in the publication, and its copy is whole.
     """
     table = found.tables.get(name)
     field = f"datasets[{urn}].table"

@@ -193,7 +193,8 @@ class SlotEpochs:
         found = require_server(server, source.publication, said.publication, where=where)
         table = None
         if self._prefix is None:
-            is_followed = find_last_copy(self._find_name(), state) is not None
+            copied = self.find_place(state)
+            is_followed = copied is not None and copied.position is not None
             table = require_table(self._urn, self._find_table(), source.publication, found, is_followed=is_followed)
         place = LogPlace(source.slot_of(self._job.job), source.publication, server.system_id, server.timeline or 0)
         return _Look(server, said.slot, table, place)
