@@ -111,8 +111,20 @@ def test_each_range_is_published_by_itself_and_changes_meanwhile_are_told_once(t
     [
         ["TRUNCATE orders", "INSERT INTO orders SELECT n, 'again', n, NULL FROM generate_series(1, 1000) n"],
         ["ALTER TABLE orders ADD COLUMN more int DEFAULT 7"],
+        [
+            "ALTER PUBLICATION lake DROP TABLE orders",
+            "UPDATE orders SET customer = 'unseen' WHERE id < 9",
+            "ALTER PUBLICATION lake ADD TABLE orders",
+        ],
+        [
+            "CREATE TABLE orders_new (LIKE orders INCLUDING ALL)",
+            "INSERT INTO orders_new SELECT n, 'of another', n, NULL FROM generate_series(1, 1000) n",
+            "ALTER TABLE orders RENAME TO orders_old",
+            "ALTER TABLE orders_new RENAME TO orders",
+            "ALTER PUBLICATION lake ADD TABLE orders",
+        ],
     ],
-    ids=["emptied", "widened"],
+    ids=["emptied", "widened", "left", "replaced"],
 )
 def test_a_table_that_changes_as_a_whole_is_copied_anew(tables: ChangedTables, statements: Sequence[str]) -> None:
     reached = run(tables, lambda: None, doing(tables, *statements, "DELETE FROM orders WHERE id > 900"))

@@ -1,14 +1,19 @@
 """What planning asks Postgres about many tables, and what the questions leave behind."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
+import psycopg
 import pytest
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.watermark import WatermarkType
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
+from gobblin_assets.sources.jdbc.failures import judge_words
 from gobblin_assets.sources.jdbc.names import TableName
 from gobblin_assets.sources.jdbc.postgres import PostgresCatalog, open_postgres
+from gobblin_assets.sources.jdbc.postgres_arrow import ReaderConnections
+from tests.support.logged_changes import read_table
 from tests.support.postgres import Database
 
 ONE, OTHER, NONE = TableName("public", "one"), TableName(None, "other"), TableName("public", "none")
@@ -83,3 +88,40 @@ def test_quantiles_are_known_of_tables_of_any_size(fresh_database: Database, pag
         found = [each.value for each in later.find_quantiles(table, table.columns[0], 1000)]
     assert found == sorted(found)
     assert (found[0], found[-1]) == (1, 1000)
+
+
+def test_rows_that_a_policy_hides_fail_each_reader_of_the_table(fresh_database: Database) -> None:
+    """A copy of the rows that the user is shown would say that the others are gone."""
+    name = f"reader_{fresh_database.database[-12:]}"
+    with fresh_database.connect() as sql:
+        sql.execute("CREATE TABLE hidden AS SELECT n FROM generate_series(1, 6) n")
+        sql.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'secret-enough'".encode())
+        try:
+            sql.execute(f"GRANT SELECT ON hidden TO {name}".encode())
+            hidden = replace(fresh_database, user=name, password="secret-enough")
+            assert read_table(hidden, "hidden").num_rows == 6
+            sql.execute("ALTER TABLE hidden ENABLE ROW LEVEL SECURITY")
+            with pytest.raises(RejectedError, match='row-level security policy for table "hidden"') as found:
+                read_table(hidden, "hidden")
+            assert "BYPASSRLS" in str(found.value.hint)
+            _require_readers_fail(hidden)
+        finally:
+            sql.execute(f"DROP OWNED BY {name}".encode())
+            sql.execute(f"DROP ROLE {name}".encode())
+
+
+def _require_readers_fail(database: Database) -> None:
+    """Those of Arrow, and those of Spark, whose sessions begin with the same statements."""
+    connection = JdbcConnection(database.jdbc_url, database.user, database.password, name="c")
+    with open_postgres(connection, read_timeout_s=60) as catalog:
+        readers = ReaderConnections(connection, catalog.list_reader_statements())
+        with pytest.raises(Exception, match="row-level security") as found, readers.take() as reader:
+            reader.execute("SELECT count(*) FROM hidden")
+        readers.close()
+        judged = judge_words(str(found.value), connection)
+        assert isinstance(judged, RejectedError)
+        assert "BYPASSRLS" in str(judged.hint)
+        with database.connect(autocommit=False) as session:
+            session.execute(catalog.read_properties(1000)["sessionInitStatement"].encode())
+            with pytest.raises(psycopg.errors.InsufficientPrivilege, match="row-level security"):
+                session.execute("SELECT count(*) FROM hidden")

@@ -16,11 +16,19 @@ from gobblin_assets.rows.arrow_types import arrow_schema
 from gobblin_assets.sources.epoch_source import DecodedRows, LogStart
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.postgres_types import PgType
-from gobblin_assets.sources.postgres_log import slot_epochs, slot_reader, table_copy, walsender
+from gobblin_assets.sources.postgres_log import change_gathering, slot_epochs, slot_reader, table_copy, walsender
 from gobblin_assets.sources.postgres_log.change_gathering import ChangeGathering
 from gobblin_assets.sources.postgres_log.copy_ranges import KeyRange
 from gobblin_assets.sources.postgres_log.log_starts import TableStart
-from gobblin_assets.sources.postgres_log.logged_table import COPIED_KEY, LOST_KEY, LoggedColumn, LoggedTable
+from gobblin_assets.sources.postgres_log.logged_table import (
+    COPIED_KEY,
+    LOST_KEY,
+    TABLE_KEY,
+    LoggedColumn,
+    LoggedTable,
+    parse_table,
+    refuse_lost,
+)
 from gobblin_assets.sources.postgres_log.pgoutput import RelationMessage
 from gobblin_assets.sources.postgres_log.postgres_log_spec import PostgresLogSourceSpec
 from gobblin_assets.sources.postgres_log.range_planning import TablePlan
@@ -179,7 +187,8 @@ class _Decoder:
 
     def decode(self, records: pa.RecordBatch) -> DecodedRows:
         metadata = records.schema.metadata or {}
-        assert LOST_KEY not in metadata, metadata[LOST_KEY]
+        if LOST_KEY in metadata:
+            raise refuse_lost(parse_table(metadata[TABLE_KEY]), metadata[LOST_KEY].decode(), urn="of the table")
         if COPIED_KEY in metadata:
             said = json.loads(metadata[COPIED_KEY])
             found = [(each, "r", said["lsn"], 0) for each in records["n"].to_pylist()]
@@ -213,12 +222,12 @@ class SimSlotEpochs(SlotEpochs):
         return SlotReader(connection, found, job=JOB, every_s=self._job.sink.every_s, say=say, clock=self._sim.clock)
 
 
-def _describe(table: str) -> LoggedTable:
-    return LoggedTable(0, "public", table, "d", (LoggedColumn("n", PgType("int8", "b", "bigint", -1), in_key=True),))
+def _describe(table: str, oid: int = 0) -> LoggedTable:
+    return LoggedTable(oid, "public", table, "d", (LoggedColumn("n", PgType("int8", "b", "bigint", -1), in_key=True),))
 
 
 def _describe_relation(_self: ChangeGathering, relation: RelationMessage) -> LoggedTable:
-    return _describe(relation.table)
+    return _describe(relation.table, relation.oid)
 
 
 @contextmanager
@@ -231,6 +240,7 @@ def simulated_postgres() -> Iterator[None]:
         (slot_reader, {**opened, "Walsender": SimWalsender, "TableCopy": SimTableCopy, "CONFIRM_EVERY_S": CONFIRM_S}),
         (table_copy, {"open_source_session": _CopySession, "time": _NoTime}),
         (walsender, {"time": _NoTime}),
+        (change_gathering, opened),
         (ChangeGathering, {"_describe": _describe_relation}),
         (roll_policy, {"EMPTY_CUT_AGE_S": EMPTY_CUT_S}),
     )

@@ -11,12 +11,17 @@ _NUMBER_AT: Final = 8
 
 @dataclass(frozen=True)
 class SimChange:
-    """``number``: of the row that is there behind it. ``old``: of the one that was there before."""
+    """``number``: of the row that is there behind it. ``old``: of the one that was there before.
+
+    ``called``: the table's name then. ``is_published``: the log has the change.
+    """
 
     kind: str
     table: str
     number: int = 0
     old: int = 0
+    called: str = ""
+    is_published: bool = True
 
 
 def write_change(oid: int, change: SimChange) -> bytes:
@@ -25,6 +30,12 @@ def write_change(oid: int, change: SimChange) -> bytes:
     old = _write_tuple(b"K", change.old) if change.old else b""
     new = _write_tuple(b"N", change.number) if change.number else b""
     return struct.pack(">cI", change.kind.encode(), oid) + old + new
+
+
+def write_relation(oid: int, called: str) -> bytes:
+    """Of a table with the column n, which is its key."""
+    head = struct.pack(">cI", b"R", oid) + b"public\0" + called.encode() + b"\0"
+    return head + struct.pack(">cH", b"d", 1) + b"\1n\0" + struct.pack(">Ii", 20, -1)
 
 
 def _write_tuple(kind: bytes, number: int) -> bytes:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from gobblin_assets.jobs.sink.sink_lanes import SinkLanes
+from gobblin_assets.sources.jdbc.names import TableName
 from gobblin_assets.sources.postgres_log import change_gathering, slot_reader, table_copy
 from gobblin_assets.sources.postgres_log.change_gathering import ChangeGathering
 from gobblin_assets.sources.postgres_log.copy_ranges import SeenRanges
@@ -99,6 +100,12 @@ def _keeps_starts(_self: SinkLanes, _log: Any) -> None:
     """The start of a table that was copied since is the one without a copy."""
 
 
+def _finds_by_name(self: ChangeGathering, relation: Any) -> Any:
+    """Tables are told apart by their names."""
+    name = TableName(relation.schema, relation.table)
+    return next((each for each in self._wanted.values() if each.start.table.name == name), None)
+
+
 IN_SLOT_HISTORIES: Final = (
     Mutant("the slot is moved before T3", patched(SinkLanes, "publish", _confirms_at_the_seal)),
     Mutant(
@@ -123,5 +130,6 @@ IN_SLOT_HISTORIES: Final = (
         "the log is followed from the last range's place", patched(TableCopy, "_take", _follows_from_the_last_range)
     ),
     Mutant("a row's move is left out as a whole", patched(change_gathering, "judge_change", _judges_by_the_old_key)),
+    Mutant("a table is told by its name", patched(ChangeGathering, "_find_wanted", _finds_by_name)),
     Mutant("a copy is taken before the place", patched(TableCopy, "_run", _copies_before_the_place)),
 )

@@ -7,30 +7,30 @@
 
 Its clients go on whenever it is asked for something: they begin, insert, change keys, delete, truncate, commit and roll
 back. A commit is in the log before others see it. Each number is given once: a change that is lost or comes twice is
-seen in what the log adds up to.
+seen in what the log adds up to. Sometimes a table has another name for a while, and is written to.
 """
 
 import datetime as dt
 import random
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import psycopg
 
 from gobblin_assets.errors import RetryableError
-from gobblin_assets.sources.postgres_log import server_state, table_copy, walsender
+from gobblin_assets.sources.postgres_log import server_state, table_copy, table_terms, walsender
 from gobblin_assets.sources.postgres_log.pgoutput import write_lsn
 from gobblin_assets.sources.postgres_log.server_state import APPLICATION
-from tests.simulation.slot_messages import DELETE, INSERT, MOVE, TRUNCATE, SimChange, write_change
+from tests.simulation.slot_messages import DELETE, INSERT, MOVE, TRUNCATE, SimChange, write_change, write_relation
+from tests.simulation.slot_tables import SimTables
 
 SLOT: Final = "gobblin_sink"
 _AT: Final = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
 _OPEN_MAX: Final = 3
 _STEP: Final = 0x10
 _WAITS_MAX: Final = 20
-_FIRST_OID: Final = 1000
 ONLY_LOOKS: Final = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint"
 """Of a mutant."""
 
@@ -68,7 +68,10 @@ class SimSlot:
 
 @dataclass
 class SimPostgres:
-    """``confirming`` is told of each confirmation before it counts. ``writes_max``: how many rows are ever written."""
+    """``confirming`` is told of each confirmation before it counts. ``writes_max``: how many rows are ever written.
+
+    ``tables``: by their first names, by which they are told apart here.
+    """
 
     tables: Sequence[str]
     chance: random.Random
@@ -90,9 +93,13 @@ class SimPostgres:
     _present: set[Row] = field(default_factory=set)
     _held: dict[Row, int] = field(default_factory=dict)
     _starts: dict[int, int] = field(default_factory=dict)
+    _tables: SimTables = field(default_factory=SimTables)
 
     def __post_init__(self) -> None:
         self._numbers = self.chance.sample(range(1, self.writes_max + 1), self.writes_max)
+        self._tables.seed(repr(self._numbers))
+        for table in self.tables:
+            self._tables.create(table, table)
 
     # Its clients -----------------------------------------------------------------------------------------
 
@@ -100,12 +107,17 @@ class SimPostgres:
         """Its clients do something, or nothing."""
         for _step in range(self.chance.choice((0, 0, 1, 2, 4))):
             self._do_something()
+        if not self.is_settled:
+            self._tables.rename_something(self._is_free)
 
     def settle(self) -> None:
         """All transactions end, and nobody writes any more."""
         self.is_settled = True
-        for transaction in list(self._running.values()):
-            self._end(transaction)
+        self._end_all()
+        self._tables.settle()
+
+    def _is_free(self, table: str) -> bool:
+        return not any(change.table == table for each in self._running.values() for change in each.rows)
 
     def _do_something(self) -> None:
         going = [each for each in self._running.values() if not each.commit]
@@ -121,9 +133,9 @@ class SimPostgres:
         elif self._running:
             self._end_a_little(self.chance.choice(list(self._running.values())))
 
-    def _write(self, transaction: SimTransaction) -> None:
+    def _write(self, transaction: SimTransaction, table: str | None = None) -> None:
         """Rows that others change, and tables that others empty, are left alone."""
-        table = self.chance.choice(self.tables)
+        table = table or self.chance.choice(list(self._tables.called))
         others = [each for each in self._running.values() if each is not transaction]
         if any(change.kind == TRUNCATE and change.table == table for each in others for change in each.rows):
             return
@@ -139,7 +151,8 @@ class SimPostgres:
             self._held[row] = transaction.xid
             is_move = deed < 0.9
             change = SimChange(MOVE if is_move else DELETE, table, self._give_number() if is_move else 0, row[1])
-        transaction.rows.append(change)
+        called, is_published = self._tables.called[table], bool(self._tables.members[table])
+        transaction.rows.append(replace(change, called=called, is_published=is_published))
         transaction.places.append(self.end)
         self.end += _STEP
 
@@ -190,6 +203,10 @@ class SimPostgres:
     def lose(self, loss: str) -> None:
         """As the name of the loss says; something that nobody has read yet is committed before."""
         self._write_one()
+        if loss.startswith("a table "):
+            self._end_all()
+            self._lose_table(self.tables[0], loss)
+            return
         self.end_readers()
         if self.slot is None:
             raise AssertionError("there is no slot to be lost")
@@ -204,10 +221,24 @@ class SimPostgres:
         elif "removed" in loss:
             self.slot.is_lost = True
 
-    def _write_one(self) -> None:
+    def _lose_table(self, table: str, loss: str) -> None:
+        """It is written to all the while."""
+        self._tables.members[table] = 0
+        self._write_one(table)
+        if "dropped" in loss:
+            table = self._tables.replace(table)
+        else:
+            self._tables.come_back(table)
+        self._write_one(table)
+
+    def _end_all(self) -> None:
+        for transaction in list(self._running.values()):
+            self._end(transaction)
+
+    def _write_one(self, table: str | None = None) -> None:
         transaction = self._running[self._next_xid] = SimTransaction(self._next_xid)
         self._next_xid += 1
-        self._write(transaction)
+        self._write(transaction, table)
         self._end(transaction)
 
     # Statements ------------------------------------------------------------------------------------------
@@ -220,7 +251,9 @@ class SimPostgres:
             server_state._PUBLICATION: lambda _name: [
                 ({"pubinsert": True, "pubupdate": True, "pubdelete": True, "pubtruncate": True},)
             ],
-            server_state._TABLES: self._say_tables,
+            server_state._TABLES: lambda _publication: self._tables.list_published(),
+            table_terms.TERMS_QUERY: lambda _publication, oids: [(each,) for each in self._tables.list_terms(oids)],
+            table_copy._ALL_ROWS: list,
             walsender._MAKE: self._make,
             walsender._DROP: self._drop,
             walsender._END: self._end_reader,
@@ -250,7 +283,8 @@ class SimPostgres:
     def rows_by(self, table: str, counts: Callable[[SimTransaction], bool]) -> set[int]:
         """The numbers that are there behind the transactions that count."""
         found: set[int] = set()
-        for change in (each for of in self.log if counts(of) for each in of.rows if each.table == table):
+        changes = (each for of in self.log if counts(of) for each in of.rows)
+        for change in (each for each in changes if each.table == table and each.is_published):
             if change.kind == TRUNCATE:
                 found.clear()
             found.discard(change.old)
@@ -274,10 +308,6 @@ class SimPostgres:
             "application": None if self.slot.reader is None else f"{APPLICATION} sink",
         }
         return [(found,)]
-
-    def _say_tables(self, _publication: str) -> list[tuple[Any, ...]]:
-        kept = {"schemaname": "public", "relreplident": "d", "key": ["n"], "attnames": ["n"], "rowfilter": None}
-        return [({**kept, "tablename": table},) for table in self.tables]
 
     def _make(self, _name: str) -> list[tuple[Any, ...]]:
         """It waits for the transactions that are running, as Postgres does; and is given up if they take too long."""
@@ -361,16 +391,8 @@ class SimPostgres:
         first = transaction.places[0] if transaction.places else transaction.commit
         begin = struct.pack(">cQqI", b"B", transaction.commit, 0, transaction.xid)
         end = struct.pack(">cBQQq", b"C", 0, transaction.commit, transaction.end, 0)
-        told = [(self._write_relation(table), first) for table in sorted({change.table for change in transaction.rows})]
-        rows = [
-            (write_change(self._oid_of(change.table), change), place)
-            for change, place in zip(transaction.rows, transaction.places, strict=True)
-        ]
+        sent = [each for each in zip(transaction.rows, transaction.places, strict=True) if each[0].is_published]
+        tables = sorted({(change.table, change.called) for change, _place in sent})
+        told = [(write_relation(self._tables.oids[table], called), first) for table, called in tables]
+        rows = [(write_change(self._tables.oids[change.table], change), place) for change, place in sent]
         return [(begin, first), *told, *rows, (end, transaction.end)] if rows else []
-
-    def _write_relation(self, table: str) -> bytes:
-        head = struct.pack(">cI", b"R", self._oid_of(table)) + b"public\0" + table.encode() + b"\0"
-        return head + struct.pack(">cH", b"d", 1) + b"\1n\0" + struct.pack(">Ii", 20, -1)
-
-    def _oid_of(self, table: str) -> int:
-        return _FIRST_OID + list(self.tables).index(table)

@@ -15,6 +15,11 @@ POSITIONS_HINT: Final = (
     "with the column of positions."
 )
 
+POLICY_HINT: Final = (
+    "Run ALTER ROLE … BYPASSRLS. If the user is to have some of the rows only, read a view of the table's owner that "
+    "has them."
+)
+
 _CAUSE: Final = re.compile(r"^(?:Caused by: |: )?[\w.$]+(?:Exception|Error): .*$", re.MULTILINE)
 _MESSAGE_CHARACTERS_MAX: Final = 600
 
@@ -43,6 +48,7 @@ _TIMEOUT: Final = re.compile(r"(?i)statement timeout|query timeout|SQLTimeoutExc
 _SNAPSHOT: Final = re.compile(
     r"(?i)invalid snapshot identifier|snapshot .* does not exist|import the requested snapshot"
 )
+_POLICY: Final = re.compile(r"(?i)row-level security")
 _PERMISSION: Final = re.compile(
     r"(?i)permission denied|not have (the )?\w+ permission|insufficient privileges|ORA-01031"
 )
@@ -79,6 +85,7 @@ def judge_words(text: str, connection: JdbcConnection) -> GobblinError:
         (_DRIVER_MISSING, f"{where}.driver", _DRIVER_HINT),
         (_LOGIN, f"{where}.password", "Give the right user and password."),
         (_DATABASE, f"{where}.url", "Correct the database's name in the URL, or make the database."),
+        (_POLICY, f"{where}.user", POLICY_HINT),
         (_PERMISSION, f"{where}.user", "Grant SELECT to this user."),
     )
     for pattern, field, hint in rejections:

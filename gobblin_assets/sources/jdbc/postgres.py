@@ -22,7 +22,7 @@ from gobblin_assets.sources.jdbc.catalog import Estimate, Selected, Table, Table
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.dialect import Dialect, write_table
 from gobblin_assets.sources.jdbc.dialects.postgres import PostgresDialect
-from gobblin_assets.sources.jdbc.failures import POSITIONS_HINT
+from gobblin_assets.sources.jdbc.failures import POLICY_HINT, POSITIONS_HINT
 from gobblin_assets.sources.jdbc.names import TableName
 from gobblin_assets.sources.jdbc.postgres_sessions import (
     SETTINGS,
@@ -306,6 +306,8 @@ def judge_postgres(error: psycopg.Error, connection: JdbcConnection) -> GobblinE
         return RetryableError(
             f"the source can't be reached: {text}", hint=f"Check {where}.url, and that the server runs.", field=where
         )
+    if state == "42501" and "row-level security" in lowered:
+        return RejectedError(text, field=f"{where}.user", hint=POLICY_HINT)
     if state == "42501":
         return RejectedError(text, field=f"{where}.user", hint="Grant SELECT to this user, and USAGE on the schema.")
     if isinstance(error, psycopg.DataError) and not state:

@@ -60,8 +60,8 @@ _EPOCH_START: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 @dataclass(slots=True)
 class _Changes:
     """Of one table: what was gathered and not given. Of the transaction that is read now: ``is_left_out``, and
-    ``verdicts`` if only some ranges of the copy have it. ``key_at``: the place of their column. ``lost``: see
-    ``JudgedChange``.
+    ``verdicts`` if only some ranges of the copy have it. ``key_at``: the place of their column. ``lost``: what has
+    happened to the table, if no more of it can be told.
     """
 
     vnode: str
@@ -92,11 +92,12 @@ class _Changes:
 
     def add(self, payload: bytes, number: int) -> None:
         """A change of a transaction that is not left out. ``number``: of its first row in the transaction."""
-        if self.verdicts is not None and self.seen is not None:
+        if self.lost is None and self.verdicts is not None and self.seen is not None:
             left = judge_change(payload, self.seen, self.verdicts, self.key_at)
             if left is None:
                 return
-            payload, number, self.lost = left.payload, number + left.step, self.lost or left.lost
+            payload, number = left.payload, number + left.step
+            self.lost = None if left.lost is None else f"changed between the ranges of its copy: {left.lost}"
         self.payloads.append(payload)
         self.numbers.append(number)
 
@@ -162,7 +163,7 @@ class ChangeGathering:
         self._connection = connection
         self._say = say
         self._wanted = {
-            start.table.name: _Changes(vnode, start, position, seen, memory)
+            start.table.oid: _Changes(vnode, start, position, seen, memory)
             for vnode, (start, position, seen, memory) in vnodes.items()
             if start.table is not None
         }
@@ -187,7 +188,7 @@ class ChangeGathering:
         for changes in self._wanted.values():
             if changes.vnode not in vnodes:
                 self._by_oid = {oid: None if each is changes else each for oid, each in self._by_oid.items()}
-        self._wanted = {name: each for name, each in self._wanted.items() if each.vnode in vnodes}
+        self._wanted = {oid: each for oid, each in self._wanted.items() if each.vnode in vnodes}
         self._messages = {prefix: each for prefix, each in self._messages.items() if each.vnode in vnodes}
 
     def gather(self, stream: Walsender, *, until_commit: bool) -> int | None:
@@ -281,24 +282,37 @@ class ChangeGathering:
         return self._begin
 
     def _meet(self, relation: RelationMessage) -> None:
-        changes = self._wanted.get(TableName(relation.schema, relation.table))
+        changes = self._find_wanted(relation)
         self._by_oid[relation.oid.to_bytes(4, "big")] = changes
         if changes is None:
             return
         chunk = changes.take()
         if chunk is not None:
             self._ready.append((changes.vnode, chunk))
-        if changes.seen is not None:
+        if changes.lost is None and changes.seen is not None:
             names = [column.name for column in relation.columns]
             changes.key_at = names.index(changes.seen.column) if changes.seen.column in names else None
         table = self._describe(relation)
         place = self._require_begin().final_lsn, self._number
-        changes.memory.meet(table, changes.start, place, self._ask, self._say)
+        if changes.lost is None:
+            changes.lost = changes.memory.meet(table, changes.start, place, self._ask, self._say)
         changes.metadata = {
             b"table": table_to_json(table),
             b"copy": str(changes.start.copy),
             b"key": json.dumps(changes.start.key),
         }
+
+    def _find_wanted(self, relation: RelationMessage) -> _Changes | None:
+        """The table, whatever its name is now. Or the one whose name another table has taken since: it stops."""
+        found = self._wanted.get(relation.oid)
+        if found is not None:
+            return found
+        name, lsn = TableName(relation.schema, relation.table), self._require_begin().final_lsn
+        for changes in self._wanted.values():
+            if changes.start.table is not None and changes.start.table.name == name and lsn >= changes.begins_at:
+                changes.lost = "is another table than the one that was copied, which was renamed, moved or dropped"
+                return changes
+        return None
 
     def _ask(self, sql: str, arguments: Sequence[Any]) -> list[tuple[Any, ...]]:
         with open_log_session(self._connection) as session, log_families(self._connection):

@@ -12,6 +12,7 @@ from typing import Any, Final
 from gobblin_assets.errors import CorruptionError
 from gobblin_assets.sources.postgres_log.pgoutput import parse_lsn, write_lsn
 from gobblin_assets.sources.postgres_log.seen_transactions import SeenTransactions, parse_seen
+from gobblin_assets.sources.postgres_log.table_terms import TableTerms, parse_terms
 
 RANGES_MAX: Final = 256
 
@@ -76,16 +77,19 @@ class SeenRanges:
 @dataclass(frozen=True, slots=True)
 class PartialCopy:
     """``place``: from which the log is followed behind the last range. ``shape``: tells the table from what it becomes
-    by another definition, or once it was emptied or written anew; then ranges of both do not fit together.
+    by another definition, or once it was emptied or written anew; then ranges of both do not fit together. ``terms``:
+    of the first range; None: not known.
     """
 
     place: int
     shape: str
     ranges: SeenRanges
+    terms: TableTerms | None = None
 
     def write(self) -> Mapping[str, object]:
         """As facts have it."""
-        return {"place": write_lsn(self.place), "shape": self.shape, "ranges": self.ranges.write()}
+        terms = None if self.terms is None else self.terms.write()
+        return {"place": write_lsn(self.place), "shape": self.shape, "ranges": self.ranges.write(), "terms": terms}
 
 
 def single_range(seen: SeenTransactions) -> SeenRanges:
@@ -126,7 +130,8 @@ def parse_partial(said: Mapping[str, Any]) -> PartialCopy:
         place, shape, ranges = str(said["place"]), str(said["shape"]), said["ranges"]
     except (KeyError, TypeError) as error:
         raise CorruptionError(f"what is recorded of a copy in ranges is not readable: {error!r}") from error
-    return PartialCopy(parse_lsn(place), shape, parse_ranges(ranges))
+    terms = said.get("terms")
+    return PartialCopy(parse_lsn(place), shape, parse_ranges(ranges), None if terms is None else parse_terms(terms))
 
 
 def say_progress(ranges: Sequence[object], count: int) -> str:

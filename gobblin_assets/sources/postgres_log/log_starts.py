@@ -6,13 +6,12 @@ facts say what the copy saw, so that whoever follows the log leaves out what the
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from gobblin_assets.errors import CorruptionError, RejectedError
 from gobblin_assets.model.state import DatasetState
 from gobblin_assets.rows.joined_columns import JoinedColumn, parse_joined, write_joined
-from gobblin_assets.sources.jdbc.names import TableName
 from gobblin_assets.sources.postgres_log.copy_ranges import (
     PartialCopy,
     SeenRanges,
@@ -26,15 +25,21 @@ from gobblin_assets.sources.postgres_log.seen_transactions import parse_seen
 from gobblin_assets.sources.postgres_log.server_state import (
     APPLICATION,
     LogServerState,
-    PublicationState,
     PublishedTable,
     SlotState,
+)
+from gobblin_assets.sources.postgres_log.table_terms import (
+    TableTerms,
+    TermsLook,
+    find_break,
+    read_terms,
+    take_over,
+    write_terms,
 )
 
 LOG_FACT: Final = "postgres_log"
 """The dataset's fact, a mapping: see ``write_facts``."""
 
-VERSION_MIN: Final = 140_000
 TO_COPY: Final = 0
 """The position of a vnode without a copy."""
 
@@ -61,7 +66,7 @@ class TableStart:
     ``seen``: what its copy has, if it has one; ``partial``: what there is of a copy that is not whole. ``kept``: the
     dataset's fact, as it stays while a copy is made. ``whole``: the newest copy that is whole. ``range_rows``: of a
     copy in ranges. ``columns``: of the table as it was published last, None if it was not; ``joined``: those of them
-    that came behind the copy.
+    that came behind the copy; ``terms``: what counts of the table, None for messages.
     """
 
     urn: str
@@ -81,6 +86,7 @@ class TableStart:
     range_rows: int
     columns: frozenset[str] | None = None
     joined: tuple[JoinedColumn, ...] = ()
+    terms: TableTerms | None = None
 
 
 def vnode_of(name: str, copy: int) -> str:
@@ -174,75 +180,12 @@ def find_row_key(table: PublishedTable) -> tuple[str, ...] | None:
     return table.key or None
 
 
-def require_server(
-    server: LogServerState, publication: str, found: PublicationState | None, *, where: str
-) -> PublicationState:
-    """RejectedError for a server that can't give a change log, or lacks the publication. ``where``: the connection."""
-    if server.version < VERSION_MIN:
-        raise RejectedError(
-            f"the server's version is {server.version // 10_000}; expected 14 or newer", field=f"{where}.url"
-        )
-    if server.is_standby:
-        raise RejectedError(
-            "the server is a standby, which gives no copy of a table that fits the log",
-            field=f"{where}.url",
-            hint="Name the primary.",
-        )
-    if server.wal_level != "logical":
-        raise RejectedError(
-            f"expected wal_level logical, found {server.wal_level}",
-            field=f"{where}.url",
-            hint="Run ALTER SYSTEM SET wal_level = logical, and restart the server; managed servers have a parameter "
-            "for it, such as rds.logical_replication.",
-        )
-    if not server.may_replicate:
-        raise RejectedError(
-            "the user may not read replication slots",
-            field=f"{where}.user",
-            hint="Run ALTER ROLE … REPLICATION; managed servers have a role for it, such as rds_replication.",
-        )
-    return require_publication(publication, found)
-
-
-def require_publication(publication: str, found: PublicationState | None) -> PublicationState:
-    """RejectedError if the database has no such publication."""
-    if found is None:
-        raise RejectedError(
-            f"the database has no publication {publication!r}",
-            field="source.publication",
-            hint=f"Run CREATE PUBLICATION {publication} FOR TABLE …, as the owner of the tables.",
-        )
-    return found
-
-
-def require_table(urn: str, name: TableName, publication: str, found: PublicationState) -> PublishedTable:
-    """RejectedError for a table that the publication lacks, or whose updates can't be told apart."""
-    table = found.tables.get(name)
-    field = f"datasets[{urn}].table"
-    if table is None:
-        raise RejectedError(
-            f"the publication {publication} has no table {name}",
-            field=field,
-            hint=f"Run ALTER PUBLICATION {publication} ADD TABLE {name}; or name one of "
-            f"{', '.join(map(str, sorted(found.tables))) or 'its tables, of which there are none'}.",
-        )
-    changes = sorted(f"{each}s" for each in found.publishes & {"update", "delete"})
-    if changes and not table.key and table.identity != "f":
-        raise RejectedError(
-            f"{name} has no replica identity, and {publication} publishes its {' and '.join(changes)}: "
-            "Postgres refuses them",
-            field=field,
-            hint=f"Give it a primary key and run ALTER TABLE {name} REPLICA IDENTITY DEFAULT, or run "
-            f"ALTER TABLE {name} REPLICA IDENTITY FULL.",
-        )
-    return table
-
-
 @dataclass(frozen=True, slots=True)
 class StartDecision:
     """``watermark`` None: nothing of the copy is recorded. ``key`` as ``find_row_key`` has it.
 
-    ``kept``, ``whole``, ``partial``: as a ``TableStart`` has them.
+    ``kept``, ``whole``, ``partial``, ``terms``: as a ``TableStart`` has them. ``is_adopted``: the dataset did not know
+    its terms yet.
     """
 
     copy: int
@@ -253,21 +196,25 @@ class StartDecision:
     kept: Mapping[str, object]
     whole: int | None
     partial: PartialCopy | None = None
+    terms: TableTerms | None = None
+    is_adopted: bool = False
 
 
 def decide_start(
     urn: str,
     name: str,
-    key: tuple[str, ...] | None,
+    table: PublishedTable | None,
     state: DatasetState,
     server: LogServerState,
     slot: SlotState | None,
     place: LogPlace,
 ) -> StartDecision:
-    """Where the log of a table goes on, or of messages. ``name`` as for ``vnode_of``, ``key`` as the table has it now.
+    """Where the log of a table goes on, or of messages (``table`` None). ``name`` as for ``vnode_of``.
 
-    RejectedError if the log is another one than before, or lacks what is not published yet: a new copy mends it.
+    RejectedError if the log or the table is another one than before, or changes are missing in it: a new copy mends it.
     """
+    key = None if table is None else find_row_key(table)
+    terms = None if table is None else table.look.terms
     copy = find_last_copy(name, state) or 1
     watermark = state.find_watermark(vnode_of(name, copy), "")
     position = None if watermark is None else watermark.value
@@ -282,27 +229,32 @@ def decide_start(
     if position is None or position == TO_COPY:
         _require_slot_is_ours(slot, place)
         new = {**write_facts(place, copy, key=key, seen=None), **joined}
-        return StartDecision(copy, position, key, None, new, kept, whole)
+        return StartDecision(copy, position, key, None, new, kept, whole, terms=terms)
     if position < PLACE_MIN:
         said = _find_partial(state)
         if said is None or (said.get("copy"), said.get("position")) != (copy, position):
             raise CorruptionError(f"{urn} has {position} publications of its copy {copy}, and no fact of it")
         partial = parse_partial(said)
         _require_same_log(urn, partial.place, said, server, slot, place)
-        return StartDecision(copy, position, key, None, {LOG_FACT: facts, **joined}, kept, whole, partial)
+        return StartDecision(copy, position, key, None, {LOG_FACT: facts, **joined}, kept, whole, partial, terms)
     if not facts:
         raise CorruptionError(f"{urn} has the position {write_lsn(position)} and no fact {LOG_FACT}")
     _require_same_log(urn, position, facts, server, slot, place)
     was, seen, ranges = facts.get("key"), facts.get("seen"), facts.get("ranges")
     found = None if ranges is None else parse_ranges(ranges)
+    known = read_terms(state.source_facts)
+    if table is not None:
+        terms = _require_same_table(urn, known, table.look, state, place)
     return StartDecision(
         copy,
         position,
         None if was is None else tuple(map(str, was)),
         found if seen is None else single_range(parse_seen(str(seen))),
-        {LOG_FACT: facts, **joined},
+        {LOG_FACT: facts, **joined, **write_terms(terms)},
         kept,
         whole,
+        terms=terms,
+        is_adopted=table is not None and known is None,
     )
 
 
@@ -346,6 +298,28 @@ def _require_same_log(
             hint=f"Copy the table again, behind what is published: gobblin-assets sink recopy JOB --dataset {urn}.",
             urn=urn,
         )
+
+
+def _require_same_table(
+    urn: str, was: TableTerms | None, now: TermsLook, state: DatasetState, place: LogPlace
+) -> TableTerms:
+    """The terms from now on. ``was`` None: nobody has kept them yet, and nothing can be told of the time before."""
+    if was is None:
+        is_met = now.columns <= frozenset(state.source_columns or ())
+        return now.terms if is_met else replace(now.terms, width=0, file=None)
+    if was.publication != now.terms.publication:
+        raise _refuse_all(
+            f"the publication {place.publication} is another one, or its options were altered, since the tables were "
+            "copied: changes may have been left out meanwhile"
+        )
+    if (broken := find_break(was, now)) is not None:
+        raise RejectedError(
+            f"{now.name} {broken}",
+            field=f"datasets[{urn}]",
+            hint=f"Copy the table again, behind what is published: gobblin-assets sink recopy JOB --dataset {urn}.",
+            urn=urn,
+        )
+    return take_over(was, now, is_met=False)
 
 
 def _require_slot_is_ours(slot: SlotState | None, place: LogPlace) -> None:

@@ -30,9 +30,9 @@ IDENTITY_KEY: Final = b"key"
 LOST_KEY: Final = b"lost"
 """Of the metadata of a batch's schema: the table as ``table_to_json`` writes it, and the number of the copy.
 
-Changes also have JSON of the columns that told rows apart when the table was copied, or of null; and why no more of
-them can be told, once that is so. Copied rows have JSON of ``lsn``, where the stream behind the copy begins, ``at``, in
-microseconds since 1970, and ``begins``: the batch has no row, and stands before those of a copy.
+Changes also have JSON of the columns that told rows apart when the table was copied, or of null; and what has happened
+to the table, once no more of it can be told. Copied rows have JSON of ``lsn``, where the stream behind the copy begins,
+``at``, in microseconds since 1970, and ``begins``: the batch has no row, and stands before those of a copy.
 """
 
 CHANGE_COLUMNS: Final[Mapping[str, str]] = MappingProxyType({
@@ -152,9 +152,9 @@ def require_key(table: LoggedTable, key: Sequence[str] | None, *, urn: str) -> N
 
 
 def refuse_lost(table: LoggedTable, why: str, *, urn: str) -> RejectedError:
-    """For changes that fit only some of the ranges in which the table was copied."""
+    """For changes behind which the log can't tell what the table is. ``why``: a clause, of which it is the subject."""
     return RejectedError(
-        f"{table.label} changed between the ranges of its copy: {why}",
+        f"{table.label} {why}",
         field=f"datasets[{urn}]",
         hint=f"Copy the table again, behind what is published: gobblin-assets sink recopy JOB --dataset {urn}.",
         table=table.label,

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import psycopg
@@ -15,6 +15,7 @@ from gobblin_assets.sources.jdbc.postgres import judge_postgres
 from gobblin_assets.sources.jdbc.postgres_sessions import SourceSession, open_source_session
 from gobblin_assets.sources.jdbc.postgres_tables import ROW_IDENTITY
 from gobblin_assets.sources.postgres_log.pgoutput import parse_lsn
+from gobblin_assets.sources.postgres_log.table_terms import TermsLook, look_at_terms
 
 APPLICATION: Final = "gobblin-assets"
 """The beginning of the name under which our readers of slots are seen at the server."""
@@ -50,7 +51,7 @@ _PUBLICATION: Final = """
 
 _TABLES: Final = f"""
     SELECT to_jsonb(t) || jsonb_build_object(
-               'relreplident', c.relreplident,
+               'oid', c.oid::bigint, 'relreplident', c.relreplident,
                'key', ({ROW_IDENTITY}))
       FROM pg_publication_tables t
       JOIN pg_namespace n ON n.nspname = t.schemaname
@@ -98,7 +99,7 @@ class SlotState:
 class PublishedTable:
     """A table of a publication. ``identity``: pg_class.relreplident; ``key``: the columns that tell its rows apart.
 
-    ``columns`` None: all that are published by default. ``row_filter``: a condition in SQL.
+    ``columns`` None: all that are published by default. ``row_filter``: a condition in SQL. ``look``: as it is now.
     """
 
     name: TableName
@@ -106,6 +107,11 @@ class PublishedTable:
     key: tuple[str, ...]
     columns: tuple[str, ...] | None
     row_filter: str | None
+    look: TermsLook
+
+    @property
+    def oid(self) -> int:
+        return self.look.terms.oid
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,20 +196,29 @@ def find_publication(session: LogSession, publication: str) -> PublicationState 
         return None
     said: Mapping[str, Any] = rows[0][0]
     kinds = ("insert", "update", "delete", "truncate")
-    tables = [_read_table(each) for (each,) in session.execute(_TABLES, [publication]).fetchall()]
+    listed = [each for (each,) in session.execute(_TABLES, [publication]).fetchall()]
+    looks = look_at_terms(
+        lambda sql, arguments: session.execute(sql.encode(), arguments).fetchall(),
+        publication,
+        [each["oid"] for each in listed],
+    )
+    # What was dropped between the two questions is no table of it any more.
+    tables = [_read_table(each, looks[each["oid"]]) for each in listed if each["oid"] in looks]
     return PublicationState(
         frozenset(kind for kind in kinds if said.get(f"pub{kind}")), {table.name: table for table in tables}
     )
 
 
-def _read_table(said: Mapping[str, Any]) -> PublishedTable:
+def _read_table(said: Mapping[str, Any], look: TermsLook) -> PublishedTable:
     columns: Sequence[str] | None = said.get("attnames")
+    row_filter = said.get("rowfilter")
     return PublishedTable(
         TableName(said["schemaname"], said["tablename"]),
         said["relreplident"],
         tuple(said["key"] or ()),
         None if columns is None else tuple(columns),
-        said.get("rowfilter"),
+        row_filter,
+        replace(look, terms=replace(look.terms, row_filter=row_filter)),
     )
 
 

@@ -11,6 +11,7 @@ from gobblin_assets.rows.joined_columns import parse_joined
 from gobblin_assets.sources.epoch_source import CopyPlace, LogStart, RowDecoder, StreamLook, VnodeStart
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.names import TableName, parse_table_name
+from gobblin_assets.sources.postgres_log.log_requirements import require_server, require_table, require_unhidden
 from gobblin_assets.sources.postgres_log.log_starts import (
     PLACE_MIN,
     TO_COPY,
@@ -20,10 +21,7 @@ from gobblin_assets.sources.postgres_log.log_starts import (
     decide_start,
     find_last_copy,
     find_progress,
-    find_row_key,
     name_messages,
-    require_server,
-    require_table,
     vnode_of,
 )
 from gobblin_assets.sources.postgres_log.message_decoder import MessageDecoder
@@ -99,10 +97,9 @@ class SlotEpochs:
 
     def find_start_in(self, said: Any, state: DatasetState) -> LogStart:
         source, urn = self._source, self._urn
-        look = self._find_in(said)
-        table, name = look.table, self._find_name()
-        key = None if table is None else find_row_key(table)
-        decision = decide_start(urn, name, key, state, look.server, look.slot, look.place)
+        look, name = self._find_in(said, state), self._find_name()
+        table = look.table
+        decision = decide_start(urn, name, table, state, look.server, look.slot, look.place)
         is_copied_first = (source.first_copy or decision.partial is not None) and table is not None
         if state.published_columns is not None and isinstance(self._decoder, TableDecoder):
             self._decoder.learn(state.published_columns)
@@ -113,9 +110,13 @@ class SlotEpochs:
             if table is not None:
                 # Here, one table is refused; in the midst of the stream it would stop the others as well.
                 require_copyable(self._connection, table, self._dataset.casts, urn)
+                if is_copied_first:
+                    require_unhidden(table, where=f"connections[{self._connection.name}]")
             notes.append(f"is copied first (copy {decision.copy})" if is_copied_first else "begins without a copy")
         if decision.partial is not None:
             notes.append(f"its copy goes on behind {find_progress(state)}")
+        if decision.is_adopted:
+            notes.append("which table it is, and how it is published, is kept from now on: of before, nothing is known")
         start = TableStart(
             urn=urn,
             vnode=vnode,
@@ -134,6 +135,7 @@ class SlotEpochs:
             range_rows=source.copy_rows,
             columns=None if position < PLACE_MIN or not state.source_columns else frozenset(state.source_columns),
             joined=() if position < PLACE_MIN else parse_joined(state.source_facts),
+            terms=decision.terms,
         )
         return LogStart(
             {vnode: VnodeStart(position, decision.watermark)}, facts=decision.facts, notes=tuple(notes), memory=start
@@ -173,7 +175,7 @@ class SlotEpochs:
         return None if position < PLACE_MIN else write_lsn(position)
 
     def begin_copy(self, state: DatasetState) -> LogStart:
-        look, name = self._find_in(self.ask_server()), self._find_name()
+        look, name = self._find_in(self.ask_server(), state), self._find_name()
         copy, is_begun = decide_copy(self._urn, name, state, look.slot, look.place)
         return LogStart({vnode_of(name, copy): VnodeStart(TO_COPY, TO_COPY if is_begun else None)})
 
@@ -184,14 +186,16 @@ class SlotEpochs:
             slot = find_slot(session, self._source.slot_of(self._job.job))
         return _Said(server, slot, publication)
 
-    def _find_in(self, said: _Said) -> _Look:
+    def _find_in(self, said: _Said, state: DatasetState) -> _Look:
         """RejectedError if the server, the publication or the table can't be followed."""
         source, server = self._source, said.server
         where = f"connections[{self._connection.name}]"
         found = require_server(server, source.publication, said.publication, where=where)
         table = None
         if self._prefix is None:
-            table = require_table(self._urn, self._find_table(), source.publication, found)
+            copied = self.find_place(state)
+            is_followed = copied is not None and copied.position is not None
+            table = require_table(self._urn, self._find_table(), source.publication, found, is_followed=is_followed)
         place = LogPlace(source.slot_of(self._job.job), source.publication, server.system_id, server.timeline or 0)
         return _Look(server, said.slot, table, place)
 

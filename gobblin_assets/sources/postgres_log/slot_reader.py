@@ -40,6 +40,7 @@ from gobblin_assets.sources.postgres_log.log_starts import (
 )
 from gobblin_assets.sources.postgres_log.server_state import find_kept_end, find_slot, log_families, open_log_session
 from gobblin_assets.sources.postgres_log.table_copy import TableCopy
+from gobblin_assets.sources.postgres_log.table_terms import write_terms
 from gobblin_assets.sources.postgres_log.walsender import Walsender, drop_slot, end_other_reader, make_slot
 
 CONFIRM_EVERY_S: Final = 10.0
@@ -94,7 +95,8 @@ class SlotReader:
         self._monotonic = self._clock.monotonic
         self._vnodes: dict[str, _TableVnode] = {}
         self._memories = {
-            start.vnode: ColumnMemory(start.columns, {each.name: each for each in start.joined}) for start in starts
+            start.vnode: ColumnMemory(start.columns, start.terms, {each.name: each for each in start.joined})
+            for start in starts
         }
         self._items: deque[UpdateVnodeBitmap] = deque()
         self._walsender: Walsender | None = None
@@ -216,14 +218,17 @@ class SlotReader:
         self._end_copy()
         each = self._vnodes[vnode]
         if source is not None:
-            self._memories[vnode].begin_anew([column.name for column in source.table.columns])
+            names = [column.name for column in source.table.columns]
+            self._memories[vnode].begin_anew(names, source.partial.terms)
         self._is_moved = True
         if source is not None and not source.partial.ranges.is_whole:
             each.cut, each.partial = each.cut + 1, source.partial
             return self._barrier({vnode: each.cut}, {vnode: write_partial_facts(start, each.cut, source.partial)})
         each.cut = self._find_end() if source is None else source.partial.place
         each.seen = None if source is None else source.partial.ranges
-        facts = {**write_facts(start.place, start.copy, key=start.key, seen=each.seen), **write_joined(())}
+        terms = start.terms if source is None else source.partial.terms
+        log = write_facts(start.place, start.copy, key=start.key, seen=each.seen)
+        facts = {**log, **write_joined(()), **write_terms(terms)}
         return self._barrier({vnode: each.cut}, {vnode: facts})
 
     def _find_end(self) -> int:
@@ -302,11 +307,7 @@ class SlotReader:
             self._gathering.has_given = False
         for each in self._vnodes.values():
             each.cut = max(each.cut, self._place_now)
-        facts = {}
-        for vnode in self._vnodes:
-            memory = self._memories[vnode]
-            if memory.joined and not memory.is_told:
-                facts[vnode], memory.is_told = write_joined(memory.joined.values()), True
+        facts = {vnode: news for vnode in self._vnodes if (news := self._memories[vnode].list_news())}
         return self._barrier({vnode: each.cut for vnode, each in self._vnodes.items()}, facts)
 
     def _barrier(self, positions: Mapping[str, int], facts: Mapping[str, Mapping[str, object]]) -> Barrier:

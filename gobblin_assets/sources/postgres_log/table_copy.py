@@ -37,7 +37,7 @@ from gobblin_assets.sources.postgres_log.copy_ranges import KeyRange, PartialCop
 from gobblin_assets.sources.postgres_log.log_starts import TableStart, find_row_key
 from gobblin_assets.sources.postgres_log.logged_table import LoggedColumn, LoggedReading, LoggedTable, list_readings
 from gobblin_assets.sources.postgres_log.pgoutput import parse_lsn
-from gobblin_assets.sources.postgres_log.range_planning import TablePlan, plan_ranges
+from gobblin_assets.sources.postgres_log.range_planning import TablePlan, plan_ranges, write_rows_of
 from gobblin_assets.sources.postgres_log.seen_transactions import read_snapshot
 from gobblin_assets.sources.postgres_log.server_state import (
     PublishedTable,
@@ -45,6 +45,7 @@ from gobblin_assets.sources.postgres_log.server_state import (
     log_families,
     open_log_session,
 )
+from gobblin_assets.sources.postgres_log.table_terms import TableTerms, TermsLook, find_break
 
 _WAIT_S: Final = 0.2
 _AHEAD: Final = 4
@@ -163,12 +164,13 @@ class TableCopy:
             session.read_only = True
             session.autocommit = False
             name, seen, until, at = _one(session, _SNAPSHOT)
-            published = self._find_published(session)
+            published = self._find_published(session, partial)
             table, query = self._lay_out(session, published)
             plan = self._plan(session, published, table, partial)
+        terms = published.look.terms
         if partial is None:
-            partial = PartialCopy(place, plan.shape, SeenRanges(plan.column, plan.bounds, ()))
-        elif partial.shape != plan.shape:
+            partial = PartialCopy(place, plan.shape, SeenRanges(plan.column, plan.bounds, ()), terms)
+        elif partial.shape != plan.shape or _is_broken(partial.terms, published.look):
             return None
         ranges = partial.ranges
         source = CopiedFrom(
@@ -190,8 +192,11 @@ class TableCopy:
             (found,) = _one(session, sql, arguments)
         return found
 
-    def _find_published(self, session: "psycopg.Connection[Any]") -> PublishedTable:
-        """The table as the publication has it now: it may be another one than when the start was looked for."""
+    def _find_published(self, session: "psycopg.Connection[Any]", partial: PartialCopy | None) -> PublishedTable:
+        """The table as the publication has it now: it may be another one than when the start was looked for.
+
+        Behind the place of a copy, whoever writes must find it published as it was before.
+        """
         start = self._start
         if start.table is None:
             raise AssertionError(f"{start.urn}: messages are not copied")
@@ -199,6 +204,8 @@ class TableCopy:
         table = None if found is None else found.tables.get(start.table.name)
         if table is None or find_row_key(table) != start.key:
             raise RetryableError(f"{start.urn}: its table has another key than a moment ago, or is not published")
+        if partial is None and _is_broken(start.table.look.terms, table.look):
+            raise RetryableError(f"{start.urn}: its table or its publication was altered as its copy began")
         return table
 
     def _lay_out(
@@ -315,6 +322,10 @@ def require_copyable(connection: JdbcConnection, published: PublishedTable, cast
         )
 
 
+def _is_broken(was: TableTerms | None, now: TermsLook) -> bool:
+    return was is not None and (was.publication != now.terms.publication or find_break(was, now) is not None)
+
+
 def _list_reader_statements(snapshot: str) -> Sequence[str]:
     return (
         # The snapshot must come first: it can't be set once the transaction has seen rows.
@@ -328,7 +339,7 @@ def _list_reader_statements(snapshot: str) -> Sequence[str]:
 def _write_query(dialect: PostgresDialect, table: PublishedTable, selected: Sequence[Selected]) -> str:
     shown = ", ".join(f"{each.expression} AS {dialect.quote(f'c{number}')}" for number, each in enumerate(selected))
     condition = "true" if table.row_filter is None else f"({table.row_filter})"
-    return f"SELECT {shown} FROM {write_table(dialect, table.name)} WHERE {condition}"
+    return f"SELECT {shown} FROM {write_rows_of(table)} WHERE {condition}"
 
 
 def _one(session: "psycopg.Connection[Any]", sql: str, arguments: Sequence[Any] | None = None) -> tuple[Any, ...]:

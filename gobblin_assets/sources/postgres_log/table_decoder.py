@@ -101,11 +101,12 @@ class TableDecoder:
         RejectedError for what the dataset can't hold, CorruptionError for what Postgres can't have sent.
         """
         metadata = records.schema.metadata or {}
+        if LOST_KEY in metadata:
+            # Nothing of the table is used, which may be another one.
+            raise refuse_lost(parse_table(_get(metadata, TABLE_KEY)), metadata[LOST_KEY].decode(), urn=self._urn)
         layout = self._find_layout(_get(metadata, TABLE_KEY))
         if IDENTITY_KEY in metadata:
             require_key(layout.table, json.loads(metadata[IDENTITY_KEY]), urn=self._urn)
-        if LOST_KEY in metadata:
-            raise refuse_lost(layout.table, metadata[LOST_KEY].decode(), urn=self._urn)
         copy = _read_copy(_get(metadata, COPY_KEY))
         if COPIED_KEY in metadata:
             rows = _decode_copied(records, layout, copy, metadata[COPIED_KEY])
