@@ -31,7 +31,7 @@ from gobblin_assets.model.work_unit import WorkUnitId, sum_rows
 from gobblin_assets.run.active_schemas import ActiveSchemas
 from gobblin_assets.run.announcements import announce, report_of
 from gobblin_assets.run.compaction import open_compaction
-from gobblin_assets.run.defects import explain_exception
+from gobblin_assets.model.defects import explain_exception
 from gobblin_assets.run.job_kind import PlanRequest, Session, SessionLostError
 from gobblin_assets.run.packing import pack_run
 from gobblin_assets.run.progress import Progress

@@ -26,7 +26,7 @@ from gobblin_assets.model.state import AttemptId, DatasetId, LaneId
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.model.watermark import long_watermark
 from gobblin_assets.model.work_unit import WorkUnit, WorkUnitId
-from gobblin_assets.run.defects import explain_exception
+from gobblin_assets.model.defects import explain_exception
 from gobblin_assets.run.job_kind import SessionLostError, Sharing, Staged, UnitPlan, Worker, WorkOrder
 from gobblin_assets.run.task import task_tag
 from gobblin_assets.sources.epoch_source import SpanPlan
