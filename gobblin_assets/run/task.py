@@ -21,11 +21,11 @@ from gobblin_assets.commit.store import CommitStepStore
 from gobblin_assets.errors import FencedError, GobblinError, RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.model.clock import Clock
+from gobblin_assets.model.defects import explain_exception, traceback_of
 from gobblin_assets.model.state import AttemptId
 from gobblin_assets.model.urn import JobName, Role
 from gobblin_assets.model.watermark import Watermark
 from gobblin_assets.model.work_unit import WorkUnit, sum_rows
-from gobblin_assets.model.defects import explain_exception, traceback_of
 from gobblin_assets.run.destination import Destination, Target
 from gobblin_assets.run.job_kind import Staged, Worker, WorkOrder
 from gobblin_assets.run.job_rules import RetryRules

@@ -33,6 +33,14 @@ class Fault(StrEnum):
         return self in (Fault.KILLED_BEFORE, Fault.KILLED_AFTER)
 
 
+@dataclass(frozen=True)
+class Raised:
+    """A fault as well: the call raises what is of no family, before its effect or behind it."""
+
+    error: Exception
+    has_effect: bool
+
+
 class KilledError(BaseException):
     """The process is dead. No ``except Exception`` of the product catches it."""
 
@@ -62,7 +70,7 @@ class Process:
     """
 
     name: str
-    faults: Mapping[int, Fault] = field(default_factory=dict)
+    faults: Mapping[int, Fault | Raised] = field(default_factory=dict)
     pause: Pause | None = None
     on_call: Callable[["Process"], None] | None = None
     calls: list[str] = field(default_factory=list)
@@ -94,6 +102,10 @@ class Process:
             self._die()
         if fault is Fault.ERROR:
             raise RetryableError(f"injected at {label}")
+        if isinstance(fault, Raised):
+            if fault.has_effect:
+                self._carry_out(label, effect)
+            raise fault.error
         result = self._carry_out(label, effect)
         if fault is Fault.KILLED_AFTER:
             self._die()

@@ -74,7 +74,7 @@ _MAKING: Final = "SELECT pg_catalog.pg_advisory_xact_lock(7203414551)"
 """One process makes tables at a time: two that make the same one at once would fail each other."""
 
 
-# All who read the table queue behind a statement that waits to change it: it waits for a moment, and gives way for longer.
+# All who read the table queue behind a statement that waits to change it: it waits briefly, and gives way for longer.
 _BRIEFLY: Final = "SELECT set_config('lock_timeout', '300ms', true)"
 _GIVE_WAY_S: Final = 1.0
 _CHANGE_S_MAX: Final = 20.0

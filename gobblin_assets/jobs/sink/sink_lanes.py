@@ -12,7 +12,7 @@ from typing import Final
 
 from gobblin_assets.commit.lanes import DatasetLanes
 from gobblin_assets.commit.sequence import Publication
-from gobblin_assets.errors import FencedError, GobblinError
+from gobblin_assets.errors import FencedError, GobblinError, OutcomeUnknownError, RetryableError
 from gobblin_assets.jobs.sink.alike_workers import refuse_other
 from gobblin_assets.jobs.sink.cut_publishing import CutPublisher
 from gobblin_assets.jobs.sink.dataset_sink import DatasetSink
@@ -30,6 +30,7 @@ from gobblin_assets.jobs.sink.sink_log import SinkLog, SinkLogs
 from gobblin_assets.jobs.sink.sink_ports import SinkPorts
 from gobblin_assets.jobs.sink.sink_progress import SinkProgress
 from gobblin_assets.jobs.sink.sink_starts import Failures, SinkStarts
+from gobblin_assets.model.defects import explain_exception
 from gobblin_assets.model.state import DatasetId, LaneId, RunId
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.model.wording import join_some
@@ -129,7 +130,12 @@ class SinkLanes:
         for sink in log.sinks:
             sink.note_published(found[sink.dataset_id])
         for sink in ready:
-            self._note_changes(sink, found[sink.dataset_id])
+            try:
+                self._note_changes(sink, found[sink.dataset_id])
+            except (RetryableError, OutcomeUnknownError):
+                raise
+            except Exception as error:  # noqa: BLE001  the failure of this dataset; others go on
+                self.fail([(sink, self.explain(sink.urn, error))])
         if log.reader is None and not log.is_contested and any(lane.wants_change for _sink, lane in log.lanes):
             self.change(log)
 
@@ -142,7 +148,7 @@ class SinkLanes:
         for dataset_id, sink in self.sinks.items():
             reader = self.logs.of(sink).reader
             if reader is not None:
-                with suppress(GobblinError):
+                with suppress(Exception):
                     behind = reader.measure_lag()
                     lags[dataset_id] = sum(behind.get(vnode, 0) for vnode in self._list_read(sink))
         self.lags = lags
@@ -191,9 +197,11 @@ class SinkLanes:
     def change(self, log: SinkLog) -> None:
         """Carry out what lanes are to do. All vnodes of the log are at a barrier, or none is read yet."""
         changing = [(sink, lane) for sink, lane in log.lanes if lane.wants_change and lane.writer.can_commit]
-        cuts = [LaneCut(lane, cut) for _sink, lane in changing if (cut := lane.writer.commit()) is not None]
+        cuts = [found for sink, lane in changing if (found := self.cut(sink, lane)) is not None]
         failed = self.publish(log, cuts)
-        changing = [(sink, lane) for sink, lane in changing if lane.lane_id not in failed]
+        changing = [
+            (sink, lane) for sink, lane in changing if lane.lane_id not in failed and lane.lane_id in sink.lanes
+        ]
         for sink in log.sinks:
             leaving = [lane for owner, lane in changing if owner is sink and lane.is_leaving]
             for lane in leaving:
@@ -212,8 +220,8 @@ class SinkLanes:
         try:
             self._move_vnodes(lane)
             self._join_vnodes(sink, lane, sink.start)
-        except GobblinError as error:
-            self.rest(sink, lane, error)
+        except Exception as error:  # noqa: BLE001  the failure of this lane; others go on
+            self.rest(sink, lane, self.explain(lane.label, error))
 
     def _move_vnodes(self, lane: HeldLane) -> None:
         by_target: dict[int, list[str]] = {}
@@ -269,17 +277,26 @@ class SinkLanes:
                 log.reader = log.sinks[0].source.open_reader(starts, self.ports.say)
             if log.reader is not None:
                 log.reader.assign(positions, epochs=epochs)
-        except GobblinError as error:
-            self.fail_log(log, error)
+        except Exception as error:  # noqa: BLE001  the failure of what comes from this log
+            self.fail_log(log, self.explain(log.label, error))
 
     def _renew_starts(self, log: SinkLog) -> None:
         """A new reader must know what the last one learnt: what a copy has, for instance."""
         self.fail(self._starts.renew([sink for sink in log.sinks if sink.start is not None and sink.is_start_old]))
 
+    def cut(self, sink: DatasetSink, lane: HeldLane) -> LaneCut | None:
+        """A cut of the lane at its last barrier; None: no position moved, or the lane has failed, and rests."""
+        try:
+            cut = lane.writer.commit()
+        except Exception as error:  # noqa: BLE001  the failure of this lane; others go on
+            self.rest(sink, lane, self.explain(lane.label, error))
+            return None
+        return None if cut is None else LaneCut(lane, cut)
+
     def publish(self, log: SinkLog, cuts: Sequence[LaneCut]) -> frozenset[LaneId]:
         """Publish the cuts; the lanes that failed are given up, and are returned."""
         failed: set[LaneId] = set()
-        outcomes = self.publisher.publish(cuts) if cuts else []
+        outcomes = self._publish(log, cuts) if cuts else []
         self._announce(outcomes)
         for each, outcome in zip(cuts, outcomes, strict=True):
             sink = self.sinks[each.lane.dataset_id]
@@ -291,10 +308,19 @@ class SinkLanes:
             sink.settle_facts()
             self._note_published(each.lane, outcome, {vnode: span.end for vnode, span in each.cut.spans.items()})
         if log.reader is not None and len(failed) < len(cuts):
-            log.reader.truncate(log.list_published())
+            try:
+                log.reader.truncate(log.list_published())
+            except Exception as error:  # noqa: BLE001  the failure of what comes from this log
+                self.fail_log(log, self.explain(log.label, error))
         if failed:
             self.assign(log)
         return frozenset(failed)
+
+    def _publish(self, log: SinkLog, cuts: Sequence[LaneCut]) -> Sequence[Publication | GobblinError]:
+        try:
+            return self.publisher.publish(cuts)
+        except Exception as error:  # noqa: BLE001  the failure of these lanes; what is sealed is recovered
+            return [self.explain(log.label, error)] * len(cuts)
 
     def _announce(self, outcomes: Sequence[Publication | GobblinError]) -> None:
         """Nobody is told of each of a sink's publications; old ones can be folded."""
@@ -303,7 +329,7 @@ class SinkLanes:
             return
         try:
             self.ports.stores.commits.mark_announced(*published)
-        except GobblinError as error:
+        except Exception as error:  # noqa: BLE001  publications that are done are no failure
             self.ports.say(f"publications are marked later: {error}")
 
     def mark_left_over(self) -> None:
@@ -330,9 +356,13 @@ class SinkLanes:
                 self.drop(sink, lost)
                 self.assign(self.logs.of(sink))
 
+    def explain(self, label: str, error: Exception) -> GobblinError:
+        """The failure of a lane, or of datasets, by whatever a library has raised."""
+        return explain_exception(label, error, self.ports.say)
+
     def rest(self, sink: DatasetSink, lane: HeldLane, error: GobblinError) -> None:
         sink.learnt, sink.error = {}, error
-        lane.writer.discard()
+        self._discard(lane)
         self.publisher.close_attempts([lane], str(error))
         sink.lanes.pop(lane.lane_id, None)
         if isinstance(error, FencedError):
@@ -357,6 +387,16 @@ class SinkLanes:
         """The log fails, and all of its datasets rest."""
         self.fail([(sink, error) for sink in log.sinks])
 
+    def fail_dataset(self, sink: DatasetSink, error: GobblinError) -> None:
+        """The dataset rests; those that come together with it go on."""
+        self.fail([(sink, error)])
+        self.assign(self.logs.of(sink))
+
+    def fail_lane(self, sink: DatasetSink, lane: HeldLane, error: Exception) -> None:
+        """The lane rests; the others of its log go on."""
+        self.rest(sink, lane, self.explain(lane.label, error))
+        self.assign(self.logs.of(sink))
+
     def _give_up(self, sink: DatasetSink, error: GobblinError) -> float:
         sink.failures += 1
         sink.error = error
@@ -368,7 +408,7 @@ class SinkLanes:
 
     def drop(self, sink: DatasetSink, lanes: Sequence[HeldLane]) -> None:
         for lane in lanes:
-            lane.writer.discard()
+            self._discard(lane)
             sink.lanes.pop(lane.lane_id, None)
         self.publisher.close_attempts(lanes)
         if lanes:
@@ -377,7 +417,17 @@ class SinkLanes:
         if not log.lanes:
             self._close_reader(log)
 
+    def _discard(self, lane: HeldLane) -> None:
+        """Whoever recovers the lane removes its files, however they were closed."""
+        try:
+            lane.writer.discard()
+        except Exception as error:  # noqa: BLE001  what is given up can't fail
+            self.ports.say(f"{lane.label}: its files were not closed: {error}")
+
     def _close_reader(self, log: SinkLog) -> None:
-        if log.reader is not None:
-            log.reader.close()
-        log.reader = None
+        reader, log.reader = log.reader, None
+        if reader is not None:
+            try:
+                reader.close()
+            except Exception as error:  # noqa: BLE001  what is given up can't fail
+                self.ports.say(f"{log.label}: its reader was not closed: {error}")
