@@ -230,7 +230,7 @@ def _describe(table: str) -> LoggedTable:
     return LoggedTable(0, "public", table, "d", (LoggedColumn("n", PgType("int8", "b", "bigint", -1), in_key=True),))
 
 
-def _describe_relation(_self: ChangeGathering, relation: RelationMessage) -> LoggedTable:
+def _describe_relation(_self: ChangeGathering, relation: RelationMessage, _urn: str) -> LoggedTable:
     return _describe(relation.table)
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 import psycopg
 
 from gobblin_assets.db.jdbc_url import plan_libpq
+from gobblin_assets.db.passing_states import is_passing_state
 from gobblin_assets.errors import GobblinError, OutcomeUnknownError, RejectedError, RetryableError
 
 _POSTGRES: Final = "jdbc:postgresql:"
@@ -28,11 +29,6 @@ _BOUNDED: Final = "SELECT set_config(name, '1800s', false) FROM pg_settings WHER
 
 _OUT_OF_REACH: Final = ("08", "57P", "53300")
 """States of a lost connection, of a server that starts or ends, and of one that takes no more connections."""
-
-_PASSING: Final = ("53", "40", "55P03", "55006", "57014", "25P03", "25P04", "25006")
-"""States of a server without room, of transactions that others have rolled back, of locks that others have, of bounds
-on time, and of a server that takes no writes for now: nobody has to unblock anything.
-"""
 
 Session = psycopg.Connection[tuple[Any, ...]]
 
@@ -108,7 +104,7 @@ class DatabaseAddress:
             )
         return RetryableError(
             f"the database of the connection {self.name!r} failed: {said}",
-            passes=state.startswith(_PASSING),
+            passes=is_passing_state(state),
             sqlstate=state,
         )
 

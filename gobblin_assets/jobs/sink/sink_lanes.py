@@ -289,7 +289,7 @@ class SinkLanes:
         try:
             cut = lane.writer.commit()
         except Exception as error:  # noqa: BLE001  the failure of this lane; others go on
-            self.rest(sink, lane, self.explain(lane.label, error))
+            self.fail_lane(sink, lane, error)
             return None
         return None if cut is None else LaneCut(lane, cut)
 

@@ -28,7 +28,7 @@ from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.state import DatasetId, RunId, WorkingState
 from gobblin_assets.model.urn import JobName, Role
 from gobblin_assets.run.runner import owner_text
-from gobblin_assets.sources.log_port import Barrier, StreamChunk
+from gobblin_assets.sources.log_port import Barrier, StreamChunk, VnodeFailure
 from gobblin_assets.spec.partition_keys import open_partition
 from gobblin_assets.state.datasets import NewRun
 from gobblin_assets.state.leases import Holder, Lease, LeaseKeeper
@@ -175,7 +175,8 @@ class SinkWorker:
             failure = find_family("the commit log could not be looked at", error)
             if not self._is_out_of_reach:
                 self.ports.say(f"the commit log is out of reach, and is asked again: {failure}")
-                self.ports.say(traceback_of(failure))
+                if traceback_of(failure):
+                    self.ports.say(traceback_of(failure))
             self._is_out_of_reach = True
 
     # Reading --------------------------------------------------------------------------------------------
@@ -195,6 +196,10 @@ class SinkWorker:
                     if log.reader is not reader:
                         # The last lane of the log failed, and its reader is closed.
                         return
+                elif isinstance(item, VnodeFailure):
+                    self._give_up(log, item)
+                    if log.reader is not reader:
+                        return
                 elif isinstance(item, Barrier):
                     self._pass(log, item)
                     return
@@ -213,6 +218,15 @@ class SinkWorker:
         except Exception as error:  # noqa: BLE001  the failure of this lane; others of its log go on
             self._lanes.fail_lane(sink, lane, error)
         self._bound_memory()
+
+    def _give_up(self, log: SinkLog, item: VnodeFailure) -> None:
+        """One dataset of those that come together; where it goes on is asked anew."""
+        found = log.owner_of(item.vnode)
+        if found is not None:
+            sink, _lane = found
+            if traceback_of(item.error):
+                self.ports.say(traceback_of(item.error))
+            self._lanes.fail_dataset(sink, item.error)
 
     def _write(self, sink: DatasetSink, lane: HeldLane, item: StreamChunk) -> None:
         if sink.is_reread:
@@ -250,7 +264,7 @@ class SinkWorker:
         cuts = []
         for sink, lane in log.lanes:
             mine = {vnode: at for vnode, at in barrier.positions.items() if vnode in lane.read_to}
-            if not mine:
+            if not mine or lane.lane_id not in sink.lanes:
                 continue
             try:
                 cut = lane.writer.barrier(Barrier(barrier.epoch, mine, barrier.is_checkpoint, barrier.at))
@@ -277,7 +291,9 @@ class SinkWorker:
         # Positions that moved without rows fit whatever is published of the others.
         if log.is_shared and any(each.cut.row_counts for each in cuts):
             cuts += self._cut_beside(log, cuts)
-        self._lanes.publish(log, cuts)
+        # A failure may have stopped the whole log meanwhile.
+        held = {lane.lane_id for _sink, lane in log.lanes}
+        self._lanes.publish(log, [each for each in cuts if each.lane.lane_id in held])
         if log.reader is not None and any(lane.wants_change for _sink, lane in log.lanes):
             self._lanes.change(log)
 

@@ -11,7 +11,8 @@ from typing import Final
 
 from gobblin_assets.model.watermark import WatermarkType
 
-VALUE_MARK: Final = re.compile(r'gobblin_value:(\d+)=([^"\n]*)')
+# Some drivers add the query to their message, which has the mark in quotes of its own.
+VALUE_MARK: Final = re.compile(r'(?<!\')gobblin_value:(\d+)=([^"\n]*)')
 
 _PLAIN: Final = frozenset({"bool", "int2", "int4", "int8", "float4", "float8", "text", "varchar", "bpchar", "bytea"})
 _AS_TEXT: Final = frozenset({

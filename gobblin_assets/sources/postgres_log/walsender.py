@@ -17,6 +17,7 @@ from typing import Final
 import psycopg
 from psycopg import pq
 
+from gobblin_assets.db.passing_states import is_passing_state
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.postgres import plan_conninfo
@@ -156,7 +157,7 @@ def judge_walsender(error: psycopg.Error, connection: JdbcConnection) -> Gobblin
             field="source.publication",
             hint="The publication must be there before the changes that are read: make it, and copy the tables again.",
         )
-    return RetryableError(f"the slot could not be read: {text}", sqlstate=state)
+    return RetryableError(f"the slot could not be read: {text}", passes=is_passing_state(state), sqlstate=state)
 
 
 def make_slot(session: LogSession, slot: str, *, patience_s: float) -> bool:
