@@ -1,4 +1,4 @@
-"""What is wrong with one table of a slot stops that table, and no other one; it is said, and goes on once it is right."""
+"""What is wrong with one table of a slot stops that table, and no other one; it goes on once that is right."""
 
 import time
 from collections.abc import Iterator
@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import Engine
 
 from gobblin_assets.jobs.sink import lane_holding
+from gobblin_assets.sources.postgres_log.server_state import find_publication
 from tests.support.changed_tables import ChangedTables, log_variables
 from tests.support.command_lake import invoke
 from tests.support.postgres import Database
@@ -17,6 +18,29 @@ _END_S_MAX: Final = 15.0
 """Of a worker that is asked to end: a barrier, and what it has just begun."""
 
 _REST_S: Final = 0.5
+
+PUBLICATIONS: Final = (
+    "CREATE TABLE plain (id int PRIMARY KEY, a text, double_id int GENERATED ALWAYS AS (id * 2) STORED, gone int)",
+    "ALTER TABLE plain DROP COLUMN gone",
+    "CREATE TABLE keyless (a int, b text)",
+    "CREATE TABLE parent (id int, day date, PRIMARY KEY (id, day)) PARTITION BY RANGE (day)",
+    "CREATE TABLE child PARTITION OF parent FOR VALUES FROM ('2026-01-01') TO ('2027-01-01') PARTITION BY LIST (id)",
+    "CREATE TABLE leaf PARTITION OF child FOR VALUES IN (1)",
+    "CREATE TABLE heir (more int) INHERITS (keyless)",
+    "CREATE UNLOGGED TABLE quick (id int PRIMARY KEY)",
+    "CREATE SCHEMA other",
+    "CREATE TABLE other.things (id int PRIMARY KEY)",
+    "CREATE PUBLICATION several FOR TABLE plain, keyless",
+    "CREATE PUBLICATION one_alone FOR TABLE ONLY keyless, plain",
+    "CREATE PUBLICATION by_columns FOR TABLE plain (id, a), parent (day, id) WITH (publish_via_partition_root)",
+    "CREATE PUBLICATION filtered FOR TABLE keyless WHERE (a > 1), plain",
+    "CREATE PUBLICATION leaves FOR TABLE parent, plain",
+    "CREATE PUBLICATION roots FOR TABLE parent, leaf, plain WITH (publish_via_partition_root)",
+    "CREATE PUBLICATION of_schema FOR TABLES IN SCHEMA other, public",
+    "CREATE PUBLICATION everything FOR ALL TABLES",
+    "CREATE PUBLICATION by_roots FOR ALL TABLES WITH (publish_via_partition_root)",
+    "CREATE PUBLICATION generated FOR TABLE plain WITH (publish_generated_columns = stored)",
+)
 
 
 @pytest.fixture
@@ -77,13 +101,28 @@ def test_a_table_that_is_locked_keeps_nobody_waiting(tables: ChangedTables) -> N
     with tables.database.connect(autocommit=False) as lock:
         lock.execute("LOCK TABLE late IN ACCESS EXCLUSIVE MODE")
         with tables.working():
-            tables.await_said("another session keeps the table locked")
+            # Of whoever has the lock.
+            tables.await_said("late: the copy waits for transactions that were running")
             require_followed(tables, 1000)
             asked_s = time.monotonic()
         assert time.monotonic() - asked_s < _END_S_MAX
     with tables.working():
         tables.await_copied("late")
     require_same(tables)
+
+
+def test_a_locked_table_hides_nothing_of_a_publication(fresh_database: Database) -> None:
+    """What the catalogues say is what the server's own view says, which locks each table."""
+    with fresh_database.connect() as session:
+        for statement in PUBLICATIONS:
+            session.execute(statement.encode())
+        names = [str(name) for (name,) in session.execute("SELECT pubname FROM pg_publication").fetchall()]
+        expected = {name: find_publication(session, name) for name in names}
+        with fresh_database.connect(autocommit=False) as lock:
+            lock.execute("LOCK TABLE plain IN ACCESS EXCLUSIVE MODE")
+            session.execute("SET lock_timeout = '50ms'")
+            assert {name: find_publication(session, name) for name in names} == expected
+    assert all(found is not None and found.tables for found in expected.values())
 
 
 def test_a_copy_that_waits_for_a_long_transaction_keeps_nobody_waiting(tables: ChangedTables) -> None:

@@ -17,7 +17,7 @@ from gobblin_assets.rows.arrow_types import arrow_schema
 from gobblin_assets.sources.epoch_source import DecodedRows, LogStart
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.postgres_types import PgType
-from gobblin_assets.sources.postgres_log import slot_epochs, slot_reader, table_copy, walsender
+from gobblin_assets.sources.postgres_log import server_state, slot_epochs, slot_reader, table_copy, walsender
 from gobblin_assets.sources.postgres_log.change_gathering import ChangeGathering
 from gobblin_assets.sources.postgres_log.copy_ranges import KeyRange
 from gobblin_assets.sources.postgres_log.log_starts import TableStart
@@ -247,6 +247,7 @@ def simulated_postgres() -> Iterator[None]:
             {"psycopg": _CopyClient, "plan_conninfo": lambda connection: {"sim": connection}, "time": _NoTime},
         ),
         (walsender, {"time": _NoTime}),
+        (server_state, {"savepoint": nullcontext}),
         (ChangeGathering, {"_describe": _describe_relation}),
         (roll_policy, {"EMPTY_CUT_AGE_S": EMPTY_CUT_S}),
     )
