@@ -129,8 +129,8 @@ class Round:
         try:
             found = recover_dataset(self._driver, self._abandonment, lease)
             reports = [self._announce_recovered(publication) for publication in found.published]
-        except GobblinError as error:
-            self._refuse(urn, lease, error)
+        except Exception as error:  # noqa: BLE001  the failure of this dataset; others go on
+            self._refuse(urn, lease, explain_exception(f"the recovery of {urn}", error, self._ports.say))
             return []
         if found.blocked is None:
             ready[urn] = lease

@@ -1,5 +1,6 @@
 """What is wrong with one table of a slot stops that table, and no other one; it goes on once that is right."""
 
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,9 +9,14 @@ from typing import Final
 import pytest
 from sqlalchemy import Engine
 
+from gobblin_assets.errors import RejectedError
 from gobblin_assets.jobs.sink import lane_holding
+from gobblin_assets.jobs.sink.catching_up import plan_catching_up
+from gobblin_assets.jobs.sink.running import open_log_connection, open_worker, read_sink_datasets
+from gobblin_assets.model.clock import SystemClock
+from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.sources.postgres_log.server_state import find_publication
-from tests.support.changed_tables import ChangedTables, log_variables
+from tests.support.changed_tables import ChangedTables, NoSpark, log_variables
 from tests.support.command_lake import invoke
 from tests.support.postgres import Database
 
@@ -89,10 +95,28 @@ def test_a_value_that_can_t_be_held_stops_the_table_that_joins_with_it(tables: C
         tables.await_said("public.late: rests")
         assert any("late.day (date) holds infinity" in line for line in tables.said), tables.said
         require_followed(tables, 1000)
+        tables.await_said("public.late: at rest, and the server keeps")
         tables.do("UPDATE late SET day = '2026-03-01'")
         tables.await_copied("late")
         require_followed(tables, 1001)
     require_same(tables)
+
+
+def test_a_run_publishes_what_can_be_published_and_says_what_can_t(tables: ChangedTables) -> None:
+    add_table(tables, "late", "day date", "INSERT INTO late VALUES (1, 'infinity')")
+    tables.do("INSERT INTO orders VALUES (1000, 'before the run')")
+    job, stores = tables.job, open_stores(tables.engine)
+    specs, clock = read_sink_datasets(job), SystemClock()
+    catching = plan_catching_up(job, specs, open_log_connection(job), stores, clock, threading.Event().wait)
+
+    with open_worker(job, specs, stores, catching.wait, tables.said.append, NoSpark()) as worker:
+        catching.sinks = list(worker.sinks.values())
+        worker.run()
+
+    with pytest.raises(RejectedError, match=r"late\.day \(date\) holds infinity"):
+        catching.require_published()
+    assert min(tables.published_to("orders"), tables.published_to("notes")) >= catching.end
+    tables.require_same("orders", "id")
 
 
 def test_a_table_that_is_locked_keeps_nobody_waiting(tables: ChangedTables) -> None:

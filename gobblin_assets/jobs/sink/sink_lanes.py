@@ -30,15 +30,19 @@ from gobblin_assets.jobs.sink.sink_log import SinkLog, SinkLogs
 from gobblin_assets.jobs.sink.sink_ports import SinkPorts
 from gobblin_assets.jobs.sink.sink_progress import SinkProgress
 from gobblin_assets.jobs.sink.sink_starts import Failures, SinkStarts
+from gobblin_assets.jobs.sink.stream_standing import say_kept
 from gobblin_assets.model.defects import explain_exception
 from gobblin_assets.model.state import DatasetId, LaneId, RunId
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.model.wording import join_some
-from gobblin_assets.sources.epoch_source import LogStart
+from gobblin_assets.sources.epoch_source import CopiedLog, LogStart
 from gobblin_assets.state.sink_workers import SinkRest, SinkWorkerRow
 
 LEFT_OVER_MAX: Final = 100
 """Publications that nobody marked, in one look."""
+
+KEPT_EVERY_S: Final = 60.0
+"""How often it is said what a stream's server keeps for datasets that rest."""
 
 MEASURE_EVERY_S: Final = 5.0
 """How often the lag is measured anew."""
@@ -66,6 +70,7 @@ class SinkLanes:
     rests: Sequence[SinkRest] = ()
     _starts: SinkStarts = field(init=False)
     _measure_at_s: float = 0.0
+    _kept_at_s: float = 0.0
 
     def __post_init__(self) -> None:
         self._starts = SinkStarts(self.ports)
@@ -113,6 +118,7 @@ class SinkLanes:
         for log in self.logs.logs:
             self._note_log(log, [sink for sink in log.sinks if sink in ready], found)
         self.rests = list_rests(self.sinks.values(), self.holding, now_s)
+        self._say_kept(now_s)
 
     def _find_ready(self, found: Mapping[DatasetId, DatasetLanes], now_s: float) -> list[DatasetSink]:
         ready: list[DatasetSink] = []
@@ -152,6 +158,20 @@ class SinkLanes:
                     behind = reader.measure_lag()
                     lags[dataset_id] = sum(behind.get(vnode, 0) for vnode in self._list_read(sink))
         self.lags = lags
+
+    def _say_kept(self, now_s: float) -> None:
+        """What it costs that some datasets of a stream rest while others are followed."""
+        if now_s < self._kept_at_s:
+            return
+        resting = {each.dataset_id for each in self.rests}
+        for log in self.logs.logs:
+            at_rest = [sink for sink in log.sinks if sink.dataset_id in resting and not sink.lanes]
+            source = log.sinks[0].source
+            if at_rest and log.reader is not None and isinstance(source, CopiedLog):
+                self._kept_at_s = now_s + KEPT_EVERY_S
+                with suppress(Exception):
+                    stream = source.look_at_stream()
+                    self.ports.say(f"{join_some([sink.urn for sink in at_rest])}: at rest, and {say_kept(stream)}")
 
     @staticmethod
     def _list_read(sink: DatasetSink) -> list[str]:

@@ -130,6 +130,7 @@ class LogServerState:
 @dataclass(frozen=True, slots=True)
 class SlotState:
     """``confirmed``: what lies before it is needed no more. ``retained_bytes``: of the log, kept for the slot.
+    ``safe_bytes``: that may be written before it is given up; None: without a bound.
 
     ``is_here``: it is of the session's database. ``wal_status``: reserved, extended, unreserved or lost.
     ``application``: of the process that reads it.
@@ -144,6 +145,7 @@ class SlotState:
     active_pid: int | None
     application: str | None
     retained_bytes: int | None
+    safe_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +235,7 @@ def find_slot(session: LogSession, slot: str) -> SlotState | None:
         active_pid=found.get("active_pid"),
         application=found.get("application"),
         retained_bytes=None if found.get("retained") is None else int(found["retained"]),
+        safe_bytes=None if found.get("safe_wal_size") is None else int(found["safe_wal_size"]),
     )
 
 
