@@ -77,7 +77,7 @@ def announce(store: CommitStepStore, reports: Sequence[DatasetReport], send: Cal
                     send(report)
             except UntoldError:
                 continue
-            except Exception:
+            except Exception:  # noqa: BLE001  whoever is told
                 # Of whoever is told: the publication is done, and is told of by the next run.
                 _log.exception("%s: nobody was told of its publication", report.label)
                 continue

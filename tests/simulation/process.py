@@ -41,6 +41,11 @@ class Raised:
     has_effect: bool
 
 
+Faults = Mapping[int, Fault | Raised]
+"""By the numbers of calls."""
+NO_FAULTS: Final[Faults] = {}
+
+
 class KilledError(BaseException):
     """The process is dead. No ``except Exception`` of the product catches it."""
 
@@ -70,7 +75,7 @@ class Process:
     """
 
     name: str
-    faults: Mapping[int, Fault | Raised] = field(default_factory=dict)
+    faults: Faults = field(default_factory=dict)
     pause: Pause | None = None
     on_call: Callable[["Process"], None] | None = None
     calls: list[str] = field(default_factory=list)

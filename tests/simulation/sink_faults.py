@@ -11,8 +11,8 @@ from typing import Final
 
 from tests.simulation.exploring import FAULTS, HistoryError, PlannedFault, Tally, take
 from tests.simulation.library_errors import LIBRARY_ERRORS
-from tests.simulation.process import Fault, Raised
-from tests.simulation.sink_world import NO_FAULTS, SinkWorld
+from tests.simulation.process import NO_FAULTS, Fault, Faults, Raised
+from tests.simulation.sink_world import SinkWorld
 from tests.simulation.stepping import Actor
 from tests.support.shares import EVERYTHING, Share
 
@@ -62,9 +62,7 @@ class SinkScenario:
         finally:
             world.stop()
 
-    def work(
-        self, world: SinkWorld, faults: Mapping[int, Fault | Raised] = NO_FAULTS, until: int = _CALLS_MAX
-    ) -> Actor:
+    def work(self, world: SinkWorld, faults: Faults = NO_FAULTS, until: int = _CALLS_MAX) -> Actor:
         """Be the worker, up to the call of this number."""
         worker = world.start_worker(faults)
         done: set[int] = set()

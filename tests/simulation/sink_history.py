@@ -9,8 +9,8 @@ from typing import Final
 from gobblin_assets.model.sequence_state import SequenceState
 from tests.models.lane_traces import Transition
 from tests.simulation.library_errors import LIBRARY_ERRORS
-from tests.simulation.process import Fault, Raised
-from tests.simulation.sink_world import Faults, SinkWorld
+from tests.simulation.process import Fault, Faults, Raised
+from tests.simulation.sink_world import SinkWorld
 from tests.simulation.stepping import Actor
 
 WORKERS: Final = 2

@@ -6,7 +6,7 @@
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from io import BytesIO
 from typing import Any, Final
@@ -31,9 +31,7 @@ from gobblin_assets.model.watermark import Watermark
 from gobblin_assets.rows.arrow_types import arrow_schema
 from gobblin_assets.run.destination import Destination
 from gobblin_assets.run.stores import Stores
-from gobblin_assets.sources.epoch_source import EpochSource
 from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
-from gobblin_assets.sources.log_port import LogItem
 from gobblin_assets.spec.job_options import LeaseSpec, LogSpec
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec, QualitySpec
 from gobblin_assets.spec.sink_spec import RollSpec, SinkSpec
@@ -53,12 +51,13 @@ from tests.simulation.destination_store import SimDestinationStore
 from tests.simulation.file_system import SimDisk, SimFileSystem
 from tests.simulation.lane_store import SimLaneStore
 from tests.simulation.lease_store import SimLeaseStore
-from tests.simulation.process import Fault, Raised, Watched, WatchedFileSystem
+from tests.simulation.process import NO_FAULTS, Faults, Watched, WatchedFileSystem
 from tests.simulation.rate_share_store import SimRateShareStore
 from tests.simulation.rows import SequenceRow
 from tests.simulation.sink_worker_store import SimSinkWorkerStore
 from tests.simulation.state_stores import SimDatasetStore, SimPublishedFiles, SimRunStore
 from tests.simulation.stepping import Actor, SeenProcess
+from tests.simulation.watched_log import WatchedSource
 from tests.simulation.world import FREE, SimClock, number_of
 from tests.support.fake_log import FakeLog
 from tests.support.random_logs import COLUMNS, FakeEpochSource, Records, make_random_log, records_of
@@ -70,9 +69,6 @@ LEASE_S: Final = 60.0
 
 _NOWHERE: Final = -1
 """The position of a vnode of which the log does not know yet where it begins."""
-Faults = Mapping[int, Fault | Raised]
-"""By the numbers of calls."""
-NO_FAULTS: Final[Faults] = {}
 _TURN_S: Final = 0.2
 _EMPTY: Final = 0.2
 _KEPT: Final = 0.5
@@ -385,32 +381,6 @@ class SinkHands:
 
     def watch(self, prefix: str, port: object) -> Any:
         return Watched(self.process, prefix, port)
-
-
-class WatchedSource(Watched):
-    """A log's source whose decoder and readers are watched."""
-
-    def __init__(self, process: SeenProcess, source: EpochSource) -> None:
-        super().__init__(process, "source", source)
-        self.stream = source.stream
-        self.decoder: Any = Watched(process, "decoder", source.decoder)
-        self._source = source
-
-    def open_reader(self, starts: Any, say: Any) -> "WatchedReader":
-        return self.watching.call("source.open_reader", lambda: WatchedReader(self, self._source, starts, say))
-
-
-class WatchedReader(Watched):
-    """Items are given one by one: whoever stops at one has not taken the next one."""
-
-    def __init__(self, source: WatchedSource, inner: EpochSource, starts: Any, say: Any) -> None:
-        self._reader = inner.open_reader(starts, say)
-        super().__init__(source.watching, "reader", self._reader)
-
-    def read(self, *, wait_s: float) -> Iterator[LogItem]:
-        for item in self._reader.read(wait_s=wait_s):
-            self.watching.call("reader.read", lambda: None)
-            yield item
 
 
 def _position(mark: Watermark | None) -> int:

@@ -6,9 +6,7 @@ is given back and rests, and its next holder goes on from the log; the others go
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final
 
 from gobblin_assets.commit.lanes import DatasetLanes
 from gobblin_assets.commit.sequence import Publication
@@ -27,25 +25,16 @@ from gobblin_assets.jobs.sink.lane_shares import (
 )
 from gobblin_assets.jobs.sink.lane_writer import Cut, VnodeSpan
 from gobblin_assets.jobs.sink.sink_log import SinkLog, SinkLogs
+from gobblin_assets.jobs.sink.sink_measures import SinkMeasures
 from gobblin_assets.jobs.sink.sink_ports import SinkPorts
 from gobblin_assets.jobs.sink.sink_progress import SinkProgress
 from gobblin_assets.jobs.sink.sink_starts import Failures, SinkStarts
-from gobblin_assets.jobs.sink.stream_standing import say_kept
 from gobblin_assets.model.defects import explain_exception
 from gobblin_assets.model.state import DatasetId, LaneId, RunId
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.model.wording import join_some
-from gobblin_assets.sources.epoch_source import CopiedLog, LogStart
+from gobblin_assets.sources.epoch_source import LogStart
 from gobblin_assets.state.sink_workers import SinkRest, SinkWorkerRow
-
-LEFT_OVER_MAX: Final = 100
-"""Publications that nobody marked, in one look."""
-
-KEPT_EVERY_S: Final = 60.0
-"""How often it is said what a stream's server keeps for datasets that rest."""
-
-MEASURE_EVERY_S: Final = 5.0
-"""How often the lag is measured anew."""
 
 
 @dataclass(slots=True)
@@ -53,8 +42,7 @@ class SinkLanes:
     """``is_drained``: somebody asked the worker to end.
 
     ``looked_at``: the worker's clock when it last looked at the log. What it begins from then on is of windows that are
-    open then, or later; what it began before is in the log. ``lags``: of the datasets that it reads. ``rests``: what
-    rested when the last look ended.
+    open then, or later; what it began before is in the log. ``rests``: what rested when the last look ended.
     """
 
     ports: SinkPorts
@@ -66,14 +54,13 @@ class SinkLanes:
     progress: SinkProgress
     is_drained: bool = False
     looked_at: dt.datetime | None = None
-    lags: Mapping[DatasetId, int] = field(default_factory=dict)
     rests: Sequence[SinkRest] = ()
     _starts: SinkStarts = field(init=False)
-    _measure_at_s: float = 0.0
-    _kept_at_s: float = 0.0
+    _measures: SinkMeasures = field(init=False)
 
     def __post_init__(self) -> None:
         self._starts = SinkStarts(self.ports)
+        self._measures = SinkMeasures(self.sinks, self.logs, self.ports.say)
 
     def count_in(self) -> Sequence[SinkWorkerRow]:
         """Be counted as alive for as long as leases last; returns all live workers. Any thread may call it."""
@@ -83,7 +70,7 @@ class SinkLanes:
             self.holding.holder.owner,
             ports.configuration,
             looked_at=self.looked_at,
-            lags=self.lags,
+            lags=self._measures.lags,
             rests=self.rests,
         )
         return ports.stores.sink_workers.beat(JobName(ports.job.job), me, ttl_s=ports.job.lease.ttl_s)
@@ -92,7 +79,7 @@ class SinkLanes:
         """Look at the log once: count the workers, take and give back, and note what the lanes are to do."""
         ports = self.ports
         self.looked_at = ports.clock.now()
-        self._measure_lags(now_s)
+        self._measures.measure_lags(now_s)
         workers = self.count_in()
         self.is_drained = any(each.is_drained for each in workers if each.run_id == self.run_id)
         for other in workers:
@@ -118,7 +105,7 @@ class SinkLanes:
         for log in self.logs.logs:
             self._note_log(log, [sink for sink in log.sinks if sink in ready], found)
         self.rests = list_rests(self.sinks.values(), self.holding, now_s)
-        self._say_kept(now_s)
+        self._measures.say_kept(self.rests, now_s)
 
     def _find_ready(self, found: Mapping[DatasetId, DatasetLanes], now_s: float) -> list[DatasetSink]:
         ready: list[DatasetSink] = []
@@ -144,38 +131,6 @@ class SinkLanes:
                 self.fail([(sink, self.explain(sink.urn, error))])
         if log.reader is None and not log.is_contested and any(lane.wants_change for _sink, lane in log.lanes):
             self.change(log)
-
-    def _measure_lags(self, now_s: float) -> None:
-        """Of the datasets that are read. A log that does not answer leaves its dataset out."""
-        if now_s < self._measure_at_s:
-            return
-        self._measure_at_s = now_s + MEASURE_EVERY_S
-        lags: dict[DatasetId, int] = {}
-        for dataset_id, sink in self.sinks.items():
-            reader = self.logs.of(sink).reader
-            if reader is not None:
-                with suppress(Exception):
-                    behind = reader.measure_lag()
-                    lags[dataset_id] = sum(behind.get(vnode, 0) for vnode in self._list_read(sink))
-        self.lags = lags
-
-    def _say_kept(self, now_s: float) -> None:
-        """What it costs that some datasets of a stream rest while others are followed."""
-        if now_s < self._kept_at_s:
-            return
-        resting = {each.dataset_id for each in self.rests}
-        for log in self.logs.logs:
-            at_rest = [sink for sink in log.sinks if sink.dataset_id in resting and not sink.lanes]
-            source = log.sinks[0].source
-            if at_rest and log.reader is not None and isinstance(source, CopiedLog):
-                self._kept_at_s = now_s + KEPT_EVERY_S
-                with suppress(Exception):
-                    stream = source.look_at_stream()
-                    self.ports.say(f"{join_some([sink.urn for sink in at_rest])}: at rest, and {say_kept(stream)}")
-
-    @staticmethod
-    def _list_read(sink: DatasetSink) -> list[str]:
-        return [vnode for lane in sink.lanes.values() for vnode in lane.read_to]
 
     def take_unused(self) -> list[HeldLane]:
         """The free lanes that are out of use, of datasets whose first lane is held here, recovered; give them back.
@@ -351,15 +306,6 @@ class SinkLanes:
             self.ports.stores.commits.mark_announced(*published)
         except Exception as error:  # noqa: BLE001  publications that are done are no failure
             self.ports.say(f"publications are marked later: {error}")
-
-    def mark_left_over(self) -> None:
-        """Mark publications of the lanes held here of which nobody did so: their holder died behind their end."""
-        held = {(lane.dataset_id, lane.number) for sink in self.sinks.values() for lane in sink.lanes.values()}
-        found = self.ports.stores.commits.list_unannounced(job=JobName(self.ports.job.job), limit=LEFT_OVER_MAX)
-        # A run's own is told by the next run, or by a recovery.
-        mine = [each for each in found if (each.dataset_id, each.lane_number) in held and "epoch" in each.details]
-        if mine:
-            self.ports.stores.commits.mark_announced(*(each.sequence_id for each in mine))
 
     def _note_published(self, lane: HeldLane, publication: Publication, positions: Mapping[str, int]) -> None:
         lane.version = publication.lane_version

@@ -41,6 +41,9 @@ CLEAN_EVERY_S: Final = 10.0
 UNUSED_EVERY_S: Final = 600.0
 """How often lanes that are out of use are looked at: what killed workers left there is looked at for a day."""
 
+LEFT_OVER_MAX: Final = 100
+"""Publications that nobody marked, in one look."""
+
 _IDLE_S: Final = 0.2
 _READ_S: Final = 0.1
 """For the next records of all datasets of a worker together: those without any keep no other one waiting for long."""
@@ -338,7 +341,7 @@ class SinkWorker:
             )
             for error in (each for each in outcomes if isinstance(each, GobblinError)):
                 ports.say(f"cleanup is left to the next time: {error}")
-            self._lanes.mark_left_over()
+            self._mark_left_over()
             for sink in self.sinks.values():
                 if any(lane.number == 0 for lane in sink.lanes.values()):
                     ports.destination.prune(sink.urn)
@@ -348,6 +351,16 @@ class SinkWorker:
         finally:
             if unused:
                 holding.release(unused)
+
+    def _mark_left_over(self) -> None:
+        """Mark publications of the lanes held here of which nobody did so: their holder died behind their end."""
+        store = self.ports.stores.commits
+        held = {(lane.dataset_id, lane.number) for sink in self.sinks.values() for lane in sink.lanes.values()}
+        found = store.list_unannounced(job=JobName(self.ports.job.job), limit=LEFT_OVER_MAX)
+        # A run's own is told by the next run, or by a recovery.
+        mine = [each for each in found if (each.dataset_id, each.lane_number) in held and "epoch" in each.details]
+        if mine:
+            store.mark_announced(*(each.sequence_id for each in mine))
 
     def _take_unused(self) -> list[Lease]:
         now_s = self.ports.clock.monotonic()

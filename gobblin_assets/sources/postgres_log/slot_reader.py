@@ -26,14 +26,7 @@ from gobblin_assets.model.clock import Clock, SystemClock
 from gobblin_assets.model.defects import find_family
 from gobblin_assets.rows.joined_columns import write_joined
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
-from gobblin_assets.sources.log_port import (
-    NEVER_CUT,
-    Barrier,
-    LogItem,
-    StreamChunk,
-    UpdateVnodeBitmap,
-    VnodeFailure,
-)
+from gobblin_assets.sources.log_port import NEVER_CUT, Barrier, LogItem, StreamChunk, UpdateVnodeBitmap, VnodeFailure
 from gobblin_assets.sources.postgres_log.change_gathering import ChangeGathering
 from gobblin_assets.sources.postgres_log.column_memory import ColumnMemory
 from gobblin_assets.sources.postgres_log.copied_rows import begin_copied_rows, describe_copied_rows
@@ -48,7 +41,7 @@ from gobblin_assets.sources.postgres_log.log_starts import (
 )
 from gobblin_assets.sources.postgres_log.server_state import find_kept_end, find_slot, log_families, open_log_session
 from gobblin_assets.sources.postgres_log.table_copy import TableCopy
-from gobblin_assets.sources.postgres_log.walsender import Walsender, drop_slot, end_other_reader, make_slot
+from gobblin_assets.sources.postgres_log.walsender import Walsender, end_other_reader, require_slot
 
 CONFIRM_EVERY_S: Final = 10.0
 """The server is told so often that the reader lives, and what it needs no more."""
@@ -283,16 +276,11 @@ class SlotReader:
     def _make_ready(self) -> bool:
         """Make the slot if it is not there; whether it is. All tables that are read then must be ones to copy."""
         slot = self._place.slot
+        followed = [vnode for vnode, each in self._vnodes.items() if each.cut != TO_COPY]
         with open_log_session(self._connection) as session, log_families(self._connection):
-            found = find_slot(session, slot)
-            if found is not None and found.wal_status != "lost":
-                return True
-            if followed := [vnode for vnode, each in self._vnodes.items() if each.cut != TO_COPY]:
-                raise RetryableError(f"the slot {slot} is gone, and {followed[0]} was followed by it")
-            if found is not None:
-                end_other_reader(session, slot)
-                drop_slot(session, slot)
-            is_made = make_slot(session, slot, patience_s=self._patience_s)
+            is_made = require_slot(session, slot, followed, patience_s=self._patience_s)
+        if is_made is None:
+            return True
         if not is_made:
             self._patience_s = min(2 * self._patience_s, _PATIENCE_S_MAX)
             self._tell(f"the slot {slot} waits for transactions that were running when it was to be made")
