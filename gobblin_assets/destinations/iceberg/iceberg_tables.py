@@ -330,7 +330,7 @@ class _CrowdedError(RetryableError):
     """Others came first, each time."""
 
     def __init__(self, batch: TableBatch) -> None:
-        super().__init__(f"{batch.table} was changed by others {_TRIES} times while a commit was tried")
+        super().__init__(f"{batch.table} was changed by others {_TRIES} times while a commit was tried", passes=True)
 
 
 @contextmanager

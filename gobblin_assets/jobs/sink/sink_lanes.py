@@ -128,7 +128,7 @@ class SinkLanes:
             except (RetryableError, OutcomeUnknownError):
                 raise
             except Exception as error:  # noqa: BLE001  the failure of this dataset; others go on
-                self.fail([(sink, self.explain(sink.urn, error))])
+                self.fail_dataset(sink, self.explain(sink.urn, error))
         if log.reader is None and not log.is_contested and any(lane.wants_change for _sink, lane in log.lanes):
             self.change(log)
 

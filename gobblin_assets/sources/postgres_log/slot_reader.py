@@ -204,7 +204,7 @@ class SlotReader:
 
     def _step_copy(self) -> Generator[LogItem, None, bool]:
         """Whether the copy has not begun, and waits. What fails is the table's, unless there is no slot."""
-        vnode = self._list_to_copy()[0]
+        vnode = self._list_to_copy()[0] if self._copy is None else self._copy[0]
         each = self._vnodes[vnode]
         if self._copy is None:
             if not self._make_ready():
