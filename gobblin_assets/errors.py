@@ -1,7 +1,7 @@
 """The six families of errors; the family says what the caller does next.
 
     GobblinError
-    ├── RetryableError        repeat it, within bounds
+    ├── RetryableError        repeat it, within bounds; what passes by itself, without
     ├── OutcomeUnknownError   it may have happened: read the log first, clean nothing
     ├── FencedError           another owner took over: stop, delete nothing
     ├── ConflictError         two facts contradict each other: report both
@@ -50,7 +50,15 @@ def _restore(kind: type[GobblinError], arguments: tuple[object, ...], state: Map
 
 
 class RetryableError(GobblinError):
-    """Nothing happened, and the same call may succeed later (a busy server, a full disk)."""
+    """Nothing happened, and the same call may succeed later (a busy server, a full disk).
+
+    ``passes``: it ends by itself, or when a machine has room again, however long that takes. It is waited for, and is
+    no failed try: nobody has to unblock anything.
+    """
+
+    def __init__(self, message: str, *, passes: bool = False, hint: str = "", **fields: object) -> None:
+        super().__init__(message, hint=hint, **fields)
+        self.passes = passes
 
 
 class OutcomeUnknownError(GobblinError):

@@ -14,7 +14,13 @@ from gobblin_assets.jobs.ingest.running import read_job
 from gobblin_assets.jobs.sink.lane_shares import lanes_in_use
 from gobblin_assets.jobs.sink.running import open_log_connection, read_sink_datasets
 from gobblin_assets.jobs.sink.sink_rules import is_one_stream, lag_unit_of
-from gobblin_assets.jobs.sink.stream_standing import DatasetStanding, StreamStanding, find_standing, open_copied_logs
+from gobblin_assets.jobs.sink.stream_standing import (
+    DatasetStanding,
+    StreamStanding,
+    find_standing,
+    open_copied_logs,
+    say_kept,
+)
 from gobblin_assets.model.state import DatasetId, DatasetState
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.model.watermark import Watermark
@@ -187,6 +193,8 @@ def _print_stream(standing: StreamStanding) -> None:
     columns = ("slot", "read", "log kept", "confirmed up to", "bytes kept")
     kept = stream.status or "there is no such slot"
     print_table("slot", columns, [(stream.name, stream.is_read, kept, stream.confirmed, stream.retained_bytes)])
+    if standing.kept_for and not stream.is_lost:
+        say(f"{say_kept(stream)}: for {join_some(standing.kept_for)}")
     rows = [
         (urn, each.copy, each.position or each.progress or "to be copied", each.lag_bytes, each.lag_s)
         for urn, each in standing.datasets.items()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, TypeVar
 
 from gobblin_assets.errors import GobblinError, OutcomeUnknownError, RetryableError
+from gobblin_assets.model.defects import find_family
 
 T = TypeVar("T")
 
@@ -55,9 +56,9 @@ def _do(items: Sequence[T], act: Callable[[Sequence[T]], object]) -> list[Gobbli
     except (RetryableError, OutcomeUnknownError) as error:
         # The log is out of reach for each of them.
         return [error] * len(items)
-    except GobblinError as error:
+    except Exception as error:  # noqa: BLE001  of a library: it belongs to the items that it keeps from being done
         if len(items) == 1:
-            return [error]
+            return [find_family("the log", error)]
         half = len(items) // 2
         return [*_do(items[:half], act), *_do(items[half:], act)]
     return [None] * len(items)

@@ -23,13 +23,15 @@ from gobblin_assets.state.leases import Lease
 PUBLISH_TRIES_MAX: Final = 5
 BACK_OFF_S_FIRST: Final = 5.0
 BACK_OFF_S_MAX: Final = 3600.0
+PASSING_S: Final = 60.0
+"""A publication whose failure passes by itself is tried again so often, however long it lasts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Driver:
     """``require`` raises FencedError when the lease is too old to start another piece of work.
 
-    A sequence that failed ``tries_max`` times is BLOCKED.
+    A sequence that failed ``tries_max`` times is BLOCKED. What passes by itself is no failed try.
     """
 
     store: CommitStepStore
@@ -43,7 +45,8 @@ class Driver:
 
         Raises:
             FencedError: another process took the dataset over; nothing was counted.
-            GobblinError: any other family; the try was counted, and the sequence may be BLOCKED now.
+            GobblinError: any other family; unless the failure passes by itself, the try was counted, and the sequence
+                may be BLOCKED now.
 
         """
         (outcome,) = self.publish_all([(sequence_id, lease)])
@@ -102,7 +105,8 @@ class Driver:
     def _count_failures(
         self, failures: Mapping[SequenceId, GobblinError], leases: Mapping[SequenceId, Lease]
     ) -> dict[SequenceId, GobblinError]:
-        """Count a failed try of each sequence, unless its outcome is unknown or the log refuses the count.
+        """Count a failed try of each sequence, unless its outcome is unknown, the failure passes by itself, or the log
+        refuses the count.
 
         Returns the errors of sequences that are now BLOCKED; each says what a person can do.
         """
@@ -111,6 +115,9 @@ class Driver:
             if isinstance(error, FencedError | OutcomeUnknownError):
                 continue
             try:
+                if isinstance(error, RetryableError) and error.passes:
+                    self._put_off(sequence_id, leases[sequence_id], error)
+                    continue
                 record = self._record_failure(sequence_id, leases[sequence_id], error)
                 if record.state is SequenceState.BLOCKED:
                     blocked[sequence_id] = _say_blocked(error, record)
@@ -122,6 +129,11 @@ class Driver:
                 # the seal, or before the sequence). The caller needs the original error.
                 continue
         return blocked
+
+    def _put_off(self, sequence_id: SequenceId, lease: Lease, error: GobblinError) -> None:
+        """Say in the log why it is not done; whoever recovers what is due leaves it alone for a while."""
+        text = f"{type(error).__name__}: {error}"
+        self.store.defer(sequence_id, fence=lease.fence, error=text, retry_in_s=PASSING_S)
 
     def _record_failure(self, sequence_id: SequenceId, lease: Lease, error: GobblinError) -> SequenceRecord:
         failed_tries = self.store.get(sequence_id).failed_tries

@@ -35,6 +35,7 @@ from gobblin_assets.commit.steps import CommitStep, StepVerdict
 from gobblin_assets.commit.store import CommitStepStore
 from gobblin_assets.errors import (
     ConflictError,
+    CorruptionError,
     FencedError,
     GobblinError,
     OutcomeUnknownError,
@@ -44,6 +45,7 @@ from gobblin_assets.errors import (
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.fs.objects import HoldsObjects
 from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.model.defects import find_family
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.state.leases import Lease
 
@@ -57,6 +59,7 @@ steps done.
 STEPS_TOGETHER_MAX: Final = 1_000
 """Steps that wait for the disk together, so that the memory for them is bounded."""
 
+_PUBLISHING: Final = "publishing failed"
 _IMPOSSIBLE: Final = frozenset({StepVerdict.LOST, StepVerdict.CONFLICT})
 
 
@@ -234,7 +237,7 @@ def _do_for_all(executions: Iterable[Execution], act: Callable[[Sequence[Executi
     error = _try(partial(act, ready)) if ready else None
     if error is None:
         return
-    is_of_one = isinstance(error, RejectedError | ConflictError) and len(ready) > 1
+    is_of_one = isinstance(error, RejectedError | ConflictError | CorruptionError) and len(ready) > 1
     for each in ready:
         each.error = _try(partial(act, [each])) if is_of_one else error
 
@@ -242,12 +245,8 @@ def _do_for_all(executions: Iterable[Execution], act: Callable[[Sequence[Executi
 def _try(act: Callable[[], None]) -> GobblinError | None:
     try:
         act()
-    except GobblinError as error:
-        return error
-    except OSError as error:
-        failure = RetryableError(f"publishing failed: {error}", hint="The publication goes on at the next try.")
-        failure.__cause__ = error
-        return failure
+    except Exception as error:  # noqa: BLE001  the failure of these sequences; others go on
+        return find_family(_PUBLISHING, error)
     return None
 
 
@@ -279,7 +278,7 @@ def _not_done(part: _Part) -> GobblinError:
             hint="Something else moves files below the destination.",
         )
     failure = RetryableError(
-        f"publishing failed: {part.no_answer.message}", hint="The publication goes on at the next try."
+        f"{_PUBLISHING}: {part.no_answer.message}", passes=True, hint="The publication goes on at the next try."
     )
     failure.__cause__ = part.no_answer
     return failure

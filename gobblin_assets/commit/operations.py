@@ -68,11 +68,11 @@ class LogOperations:
                 return recover_lane(self.driver(keeper), self.abandonment(), lease)
             except FencedError:
                 raise
-            except GobblinError as error:
+            except Exception as error:
                 self._defer(sequence, lease, error)
                 raise
 
-    def _defer(self, sequence: SequenceRecord, lease: Lease, error: GobblinError) -> None:
+    def _defer(self, sequence: SequenceRecord, lease: Lease, error: Exception) -> None:
         """Put the sequence behind the others, also if the failure does not count as a try."""
         try:
             self.store.defer(sequence.sequence_id, fence=lease.fence, error=str(error), retry_in_s=DEFERRED_S)

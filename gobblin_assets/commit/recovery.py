@@ -15,6 +15,7 @@ from gobblin_assets.commit.driver import Driver
 from gobblin_assets.commit.sequence import Publication, SequenceRecord
 from gobblin_assets.errors import ConflictError, GobblinError
 from gobblin_assets.failpoints import Failpoint, reach
+from gobblin_assets.model.defects import find_family
 from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import LaneId, SequenceId
 from gobblin_assets.state.leases import Lease
@@ -96,8 +97,8 @@ def recover_lanes(driver: Driver, abandonment: Abandonment, leases: Sequence[Lea
             reach(Failpoint.RECOVERY_STARTED)
         try:
             found[lease.lane_id] = _end_all(driver, abandonment, lease, [each for each in mine if each not in sealed])
-        except GobblinError as error:
-            found[lease.lane_id] = error
+        except Exception as error:  # noqa: BLE001  the failure of this lane; others go on
+            found[lease.lane_id] = find_family("its recovery", error)
             continue
         prepared += [(each.sequence_id, lease) for each in sealed]
     outcomes = driver.publish_all(prepared) if prepared else []

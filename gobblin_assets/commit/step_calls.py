@@ -126,7 +126,7 @@ def _call_each(steps: Iterable[CommitStep], call: Callable[[CommitStep], T]) -> 
 def _call(step: CommitStep, call: Callable[[CommitStep], T]) -> T:
     try:
         return call(step)
-    except (GobblinError, OSError):
+    except (GobblinError, OSError, MemoryError):
         raise
     except Exception as error:
         # Its text may hold a secret of the system that the step calls.

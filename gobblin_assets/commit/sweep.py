@@ -16,6 +16,7 @@ from gobblin_assets.commit.sequence import Publication, SequenceRecord
 from gobblin_assets.commit.store import CommitStepStore
 from gobblin_assets.errors import ConflictError, GobblinError
 from gobblin_assets.model.clock import Clock
+from gobblin_assets.model.defects import explain_exception
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import JobName
 
@@ -121,9 +122,10 @@ class Sweep:
         except DatasetBusyError:
             self._busy += 1
             return False
-        except GobblinError as error:
-            self._say(f"{sequence.urn}: recovery failed: {error}")
-            self._failures.append(Failure(sequence, error))
+        except Exception as error:  # noqa: BLE001  the failure of this sequence; others go on
+            failure = explain_exception(f"the recovery of {sequence.urn}", error, self._say)
+            self._say(f"{sequence.urn}: recovery failed: {failure}")
+            self._failures.append(Failure(sequence, failure))
             return False
         self._aborted += done.aborted
         for publication in done.published:

@@ -142,6 +142,7 @@ def _exhausted(name: str, tries: int, error: Exception, *, in_doubt: bool) -> Re
         )
     return RetryableError(
         f"transaction {name} did not happen in {tries} tries: {_said(error)}",
+        passes=True,
         hint="Check that Postgres runs (gobblin-assets db status).",
         transaction=name,
     )

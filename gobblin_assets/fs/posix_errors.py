@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from gobblin_assets.errors import GobblinError, OutcomeUnknownError, RejectedError, RetryableError
+from gobblin_assets.model.defects import is_passing
 
 _FIXES: Final = {
     errno.EROFS: "Mount the file system for writing, or name another destination.",
@@ -44,7 +45,7 @@ def translate_error(error: OSError, *, action: str, path: str, changes: bool) ->
         return OutcomeUnknownError(
             message, hint="Check what is there before you do anything else.", path=path, errno=name
         )
-    return RetryableError(message, hint=_WAITS.get(code, ""), path=path, errno=name)
+    return RetryableError(message, passes=is_passing(error), hint=_WAITS.get(code, ""), path=path, errno=name)
 
 
 @contextmanager

@@ -115,6 +115,7 @@ def _no_answer(connection: KafkaConnection, action: str, seen: Sequence[ClientFa
     said = "; ".join(list(reasons)[:_REASONS_MAX]) or "connections were accepted, and then closed or left unanswered"
     return RetryableError(
         f"can't {action}: no broker of {connection.bootstrap_servers} answered in {connection.timeout_s:g} s: {said}",
+        passes=True,
         hint=f"Check connections[{connection.name}].bootstrap_servers and security_protocol, and that they run.",
     )
 

@@ -4,6 +4,7 @@ A sequence is finished before its event is sent. A process that dies between the
 unannounced in the log, and the next run or recovery of the job sends the event again.
 """
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -19,6 +20,8 @@ from gobblin_assets.model.urn import JobName
 from gobblin_assets.run.job_kind import FIGURES, HAS_ROWS, CheckResult
 from gobblin_assets.run.lag import lag_from_json
 from gobblin_assets.run.run_values import DatasetReport
+
+_log = logging.getLogger(__name__)
 
 
 class UntoldError(RetryableError):
@@ -73,6 +76,10 @@ def announce(store: CommitStepStore, reports: Sequence[DatasetReport], send: Cal
                 if not is_compaction(report.publication):
                     send(report)
             except UntoldError:
+                continue
+            except Exception:  # noqa: BLE001  whoever is told
+                # Of whoever is told: the publication is done, and is told of by the next run.
+                _log.exception("%s: nobody was told of its publication", report.label)
                 continue
             sent.append(report.publication.sequence_id)
     if sent:

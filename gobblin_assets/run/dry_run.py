@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from functools import partial
 
 from gobblin_assets.errors import GobblinError
+from gobblin_assets.model.defects import explain_exception
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.state import DatasetId, DatasetState, LaneId
 from gobblin_assets.model.urn import DatasetUrn, JobName, parse_job_name
 from gobblin_assets.model.watermark import Watermark
 from gobblin_assets.model.work_unit import WorkUnit, WorkUnitId
-from gobblin_assets.run.defects import explain_exception
 from gobblin_assets.run.job_kind import JobKind, LoadIntervals, PlannedChange, PlanRequest, Session, UnitPlan
 from gobblin_assets.run.packing import pack_run
 from gobblin_assets.run.run_values import RunRequest

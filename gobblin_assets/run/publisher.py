@@ -20,6 +20,7 @@ from gobblin_assets.errors import (
     family_of,
 )
 from gobblin_assets.failpoints import Failpoint, reach
+from gobblin_assets.model.defects import explain_exception
 from gobblin_assets.model.state import DatasetId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.announcements import announce, report_of
@@ -101,8 +102,8 @@ class Publisher:
                 return None
             reach(Failpoint.STAGED_BEFORE_SEAL)
             self._driver.require(slice_.lease)
-        except GobblinError as error:
-            self._fail(slice_, error)
+        except Exception as error:  # noqa: BLE001  the failure of this slice; others go on
+            self._fail(slice_, explain_exception(slice_.label, error, self._ports.say))
             return None
         return order
 
@@ -112,8 +113,7 @@ class Publisher:
     def _explain(self, slice_: Slice, error: GobblinError) -> GobblinError:
         try:
             return explain_unpublished(slice_, error, self._store)
-        except GobblinError:
-            # The log can't be asked any more.
+        except Exception:  # noqa: BLE001  the log can't be asked any more
             return error
 
     def _fail(self, slice_: Slice, error: GobblinError) -> None:
@@ -134,7 +134,7 @@ class Publisher:
         except ConflictError:
             # It was sealed: the publication failed, was counted, and will be tried again.
             return
-        except GobblinError as second:
+        except Exception as second:  # noqa: BLE001  the next run does it
             self._ports.say(f"{slice_.label}: could not be aborted; the next run does it: {second}")
 
     def _tell(self, published: Sequence[tuple[Slice, Publication]]) -> None:

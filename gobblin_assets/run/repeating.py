@@ -11,6 +11,7 @@ from typing import Final
 from gobblin_assets.commit.sequence import Publication
 from gobblin_assets.errors import CorruptionError, GobblinError, OutcomeUnknownError, RejectedError, RetryableError
 from gobblin_assets.model.clock import Clock
+from gobblin_assets.model.defects import explain_exception
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.state import DatasetOutcome, WorkingState
 from gobblin_assets.model.urn import DatasetUrn
@@ -81,10 +82,11 @@ def repeat_run(
             recovered = [*recovered, *report.recovered][-RECOVERED_KEPT_MAX:]
             last = report
             failures.hear(report.datasets)
-        except (RetryableError, OutcomeUnknownError, RejectedError) as error:
-            if last is None:
+        except Exception as error:  # what nobody expected may not come again
+            is_passed_over = isinstance(error, RetryableError | OutcomeUnknownError | RejectedError)
+            if last is None or (isinstance(error, GobblinError) and not is_passed_over):
                 raise
-            say(_describe(error))
+            say(_describe(explain_exception("the run", error, say)))
         if wait_for_stop(max(0.0, begun_s + every_s - clock.monotonic())):
             break
     if last is None:

@@ -22,6 +22,7 @@ from gobblin_assets.commit.recovery import Recovered, recover_dataset
 from gobblin_assets.commit.sequence import NewSequence, Publication
 from gobblin_assets.errors import ErrorFamily, FencedError, GobblinError
 from gobblin_assets.failpoints import Failpoint, reach
+from gobblin_assets.model.defects import explain_exception
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.policy import UnitResult
@@ -31,7 +32,6 @@ from gobblin_assets.model.work_unit import WorkUnitId, sum_rows
 from gobblin_assets.run.active_schemas import ActiveSchemas
 from gobblin_assets.run.announcements import announce, report_of
 from gobblin_assets.run.compaction import open_compaction
-from gobblin_assets.run.defects import explain_exception
 from gobblin_assets.run.job_kind import PlanRequest, Session, SessionLostError
 from gobblin_assets.run.packing import pack_run
 from gobblin_assets.run.progress import Progress
@@ -129,8 +129,8 @@ class Round:
         try:
             found = recover_dataset(self._driver, self._abandonment, lease)
             reports = [self._announce_recovered(publication) for publication in found.published]
-        except GobblinError as error:
-            self._refuse(urn, lease, error)
+        except Exception as error:  # noqa: BLE001  the failure of this dataset; others go on
+            self._refuse(urn, lease, explain_exception(f"the recovery of {urn}", error, self._ports.say))
             return []
         if found.blocked is None:
             ready[urn] = lease

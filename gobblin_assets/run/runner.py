@@ -215,7 +215,7 @@ class _Run:
         try:
             shown = None if text is None else make_storable(text)[:_ERROR_TEXT_MAX]
             self._stores.runs.end(self._run_id, state, error=shown, figures=figures)
-        except GobblinError as second:
+        except Exception as second:  # noqa: BLE001  an end is no place to fail
             self._ports.say(f"the end of the run could not be recorded: {second}")
 
 

@@ -15,6 +15,7 @@ from typing import Final
 
 from gobblin_assets.commit.sequence import Publication
 from gobblin_assets.errors import ErrorFamily, FencedError, GobblinError, OutcomeUnknownError, RetryableError
+from gobblin_assets.model.defects import explain_exception
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.state import DatasetId
 from gobblin_assets.model.urn import DatasetUrn, JobName
@@ -212,7 +213,7 @@ class Stream:
             if urns:
                 self._round.clean({urn: lease for urn, lease in ready.items() if urn in urns})
             return [each for each in completed if not self._is_last_word(each)]
-        except GobblinError as error:
+        except Exception as error:  # noqa: BLE001  it concerns all datasets
             self._rest_all(error)
             return []
 
@@ -231,11 +232,15 @@ class Stream:
         self._failed_before = False
         return list(announce_left_over(self._ports.stores.commits, self._job, self._ports.on_publication))
 
-    def _rest_all(self, error: GobblinError) -> None:
-        """Let all datasets rest after an error that concerns all; raise it again if waiting does not help."""
-        if not isinstance(error, RetryableError | OutcomeUnknownError | FencedError):
+    def _rest_all(self, error: Exception) -> None:
+        """Let all datasets rest after an error that concerns all; raise it again if waiting does not help.
+
+        What nobody expected ends no stream: it may not come again.
+        """
+        passes = isinstance(error, RetryableError | OutcomeUnknownError | FencedError)
+        if isinstance(error, GobblinError) and not passes:
             raise error
-        self._say(f"{error}")
+        self._say(f"{explain_exception('the stream', error, self._say)}")
         for each in self._followers.values():
             if not each.has_left:
                 self._rest(each)
@@ -252,7 +257,7 @@ class Stream:
             return
         try:
             self._keeper.release([follower.lease])
-        except GobblinError as error:
+        except Exception as error:  # noqa: BLE001  it runs out
             self._say(f"{follower.urn}: the lease could not be given back and will run out: {error}")
         follower.lease = None
 
@@ -267,7 +272,7 @@ class Stream:
         except SessionLostError:
             # A session whose server or process died never comes back.
             raise
-        except GobblinError as error:
+        except Exception as error:  # noqa: BLE001  it concerns all datasets
             self._rest_all(error)
             return
         held = {each.urn: each.lease for each in self._followers.values() if each.lease is not None}

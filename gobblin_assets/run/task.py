@@ -21,11 +21,11 @@ from gobblin_assets.commit.store import CommitStepStore
 from gobblin_assets.errors import FencedError, GobblinError, RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.model.clock import Clock
+from gobblin_assets.model.defects import explain_exception, traceback_of
 from gobblin_assets.model.state import AttemptId
 from gobblin_assets.model.urn import JobName, Role
 from gobblin_assets.model.watermark import Watermark
 from gobblin_assets.model.work_unit import WorkUnit, sum_rows
-from gobblin_assets.run.defects import explain_exception, traceback_of
 from gobblin_assets.run.destination import Destination, Target
 from gobblin_assets.run.job_kind import Staged, Worker, WorkOrder
 from gobblin_assets.run.job_rules import RetryRules
@@ -126,13 +126,14 @@ class TaskRunner:
         self.rate_limit.acquire(_count_rows([order]))
         attempt_id = AttemptId(self.clock.new_id())
         tag = task_tag(attempt_id)
-        (work,) = self._register([order], [attempt_id], try_number, tag)
         started_s = self.clock.monotonic()
-        with self._recording_failure([order], [work.attempt_id]), self._running(tag, [order]):
-            work = self._with_leftovers(order, work)
-            extracted = [self.worker.do(work)]
-            self._make_durable([work], extracted)
-            (staged,) = self._stage([order], [work], extracted, started_s)
+        with self._recording_failure([order], [attempt_id]):
+            (work,) = self._register([order], [attempt_id], try_number, tag)
+            with self._running(tag, [order]):
+                work = self._with_leftovers(order, work)
+                extracted = [self.worker.do(work)]
+                self._make_durable([work], extracted)
+                (staged,) = self._stage([order], [work], extracted, started_s)
         return staged
 
     def _attempt_together(self, orders: Sequence[TaskOrder]) -> list[TaskResult]:
@@ -148,7 +149,7 @@ class TaskRunner:
                 self._make_durable(works, extracted)
         try:
             return [*self._stage(orders, works, extracted, started_s)]
-        except GobblinError:
+        except Exception:  # noqa: BLE001  explained as the failure of each
             # One attempt failed, or all: stage each by itself. An attempt that is staged already is found staged.
             return [
                 self._stage_one(order, work, each, started_s)
@@ -311,7 +312,7 @@ class TaskRunner:
         text = "\n".join(filter(None, lines))[:_ERROR_TEXT_MAX]
         try:
             self.store.fail_attempt(*ids, error=text, cancelled=isinstance(error, FencedError))
-        except GobblinError as second:
+        except Exception as second:  # noqa: BLE001  nothing waits for it
             # They stay RUNNING in the log; the next owner aborts their sequences all the same.
             self.say(f"the failure of an attempt could not be recorded: {second}")
 

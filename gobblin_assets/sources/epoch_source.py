@@ -108,7 +108,8 @@ class StreamLook:
 
     ``status``: what becomes of the log that the stream still needs, in the server's word; None: the server has no such
     stream. ``confirmed``: the place up to which it is needed no more, as the server writes places. ``retained_bytes``:
-    of the log, which the server keeps for the stream.
+    of the log, which the server keeps for the stream. ``safe_bytes``: that may be written before the server gives the
+    stream up; None: it has no such bound.
     """
 
     name: str
@@ -117,6 +118,7 @@ class StreamLook:
     is_read: bool
     confirmed: str | None
     retained_bytes: int | None
+    safe_bytes: int | None = None
 
     @property
     def is_lost(self) -> bool:

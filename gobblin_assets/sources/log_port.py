@@ -14,6 +14,8 @@ from typing import Final, Protocol
 
 import pyarrow as pa
 
+from gobblin_assets.errors import GobblinError
+
 NEVER_CUT: Final[Mapping[str, int]] = MappingProxyType({})
 """No vnode has an epoch yet."""
 
@@ -49,7 +51,15 @@ class UpdateVnodeBitmap:
     vnodes: frozenset[str]
 
 
-LogItem = StreamChunk | Barrier | UpdateVnodeBitmap
+@dataclass(frozen=True, slots=True)
+class VnodeFailure:
+    """The log does not go on for this vnode, of which the reader gives nothing more. The others go on."""
+
+    vnode: str
+    error: GobblinError
+
+
+LogItem = StreamChunk | Barrier | UpdateVnodeBitmap | VnodeFailure
 
 
 class LogReader(Protocol):
@@ -67,7 +77,7 @@ class LogReader(Protocol):
     def read(self, *, wait_s: float) -> Iterator[LogItem]:
         """The items that are there, or come within ``wait_s``. Ends after at most ``wait_s`` and some.
 
-        Raises:
+        What fails for one vnode alone is an item. Raises, for all vnodes:
             RejectedError: a position is no place of the log any more, or the log refuses the reader.
             RetryableError: the log is out of reach.
 

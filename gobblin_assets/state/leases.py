@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from gobblin_assets.errors import FencedError, GobblinError
+from gobblin_assets.errors import FencedError
 from gobblin_assets.model.clock import Clock
 from gobblin_assets.model.state import DatasetId, LaneId, RunId
 
@@ -171,7 +171,7 @@ class LeaseKeeper:
             self._held.clear()
         try:
             self._store.release(leases)
-        except GobblinError as error:
+        except Exception as error:  # noqa: BLE001  an end is no place to fail
             # The leases run out by themselves; the next runner only waits a little longer.
             self._say(f"leases could not be released and will run out: {error}")
 
@@ -224,5 +224,5 @@ class LeaseKeeper:
                 self.beat()
                 if self._also is not None:
                     self._also()
-            except GobblinError as error:
+            except Exception as error:  # noqa: BLE001  without heartbeats all leases would run out, without a word
                 self._say(f"heartbeat failed, will try again: {error}")

@@ -4,6 +4,7 @@ import datetime as dt
 import math
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from typing import Any
 
@@ -14,14 +15,16 @@ from gobblin_assets.commit.published.port import RowsElsewhere
 from gobblin_assets.commit.published.verification import Damage
 from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace
 from gobblin_assets.destinations.loaded_destination import find_load_faults
+from gobblin_assets.destinations.tables import postgres_tables
 from gobblin_assets.destinations.tables.database_address import read_address
 from gobblin_assets.destinations.tables.marks import LoadedTable, TableBatch
 from gobblin_assets.destinations.tables.postgres_tables import PostgresTables
 from gobblin_assets.destinations.tables.tables_place import TablesPlace
-from gobblin_assets.errors import RejectedError
+from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.failpoints import Failpoint, install
 from gobblin_assets.model.urn import DatasetUrn
 from tests.support.postgres import Database
+from tests.support.spark import wait_until
 from tests.support.table_sink import CONNECTION, variables_for
 
 TABLE = LoadedTable("shop", "Order rows")
@@ -256,3 +259,48 @@ def test_verify_says_that_a_table_is_gone_though_its_marks_are_there(
         session.execute('CREATE TABLE shop."Order rows" (LIKE shop.other)')
     faults = list(find_load_faults(place, PLACE, urn, published, counts_rows=False))
     assert "is another table than the one into which 1 rows" in faults[0].detail
+
+
+def test_readers_are_not_kept_waiting_by_a_column_that_waits_to_be_added(
+    tables: PostgresTables, fresh_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A long query has the table. Whoever comes behind the change in the queue of its locks would wait for that too."""
+    monkeypatch.setattr(postgres_tables, "_GIVE_WAY_S", 0.1)
+    load(tables, numbered("a", pa.array(["x"])))
+    wider = pa.record_batch({"n": [1], "a": ["y"], "b": ["new"]})
+    with (
+        fresh_database.connect(autocommit=False) as long_query,
+        fresh_database.connect() as reader,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        long_query.execute('SELECT FROM shop."Order rows"')
+        reader.execute("SET statement_timeout = '1s'")
+        adding = pool.submit(load, tables, wider, 2)
+        wait_until(lambda: _is_waited_for(fresh_database), "the change waits for the long query")
+        for _look in range(20):
+            reader.execute('SELECT FROM shop."Order rows"')
+        assert not adding.done()
+        long_query.rollback()
+        adding.result(timeout=30)
+    assert values_of(fresh_database, "b") == [None, "new"]
+
+
+def test_a_table_that_can_t_be_changed_for_long_is_left_to_the_next_try(
+    tables: PostgresTables, fresh_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_tables, "_GIVE_WAY_S", 0.01)
+    monkeypatch.setattr(postgres_tables, "_CHANGE_S_MAX", 0.0)
+    load(tables, numbered("a", pa.array(["x"])))
+    with fresh_database.connect(autocommit=False) as long_query:
+        long_query.execute('SELECT FROM shop."Order rows"')
+        with pytest.raises(RetryableError, match="lock timeout") as raised:
+            load(tables, pa.record_batch({"n": [1], "a": ["y"], "b": ["new"]}), 2)
+    assert raised.value.passes
+    load(tables, pa.record_batch({"n": [1], "a": ["y"], "b": ["new"]}), 2)
+    assert values_of(fresh_database, "b") == [None, "new"]
+
+
+def _is_waited_for(database: Database) -> bool:
+    with database.connect() as session:
+        query = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        return session.execute(query).fetchone() is not None

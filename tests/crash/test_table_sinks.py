@@ -27,7 +27,7 @@ from tests.support.restoring import copied
 from tests.support.shares import cross, rotating
 from tests.support.sink_lake import JOB, URN, count_reached, start_sink_worker
 from tests.support.spark import wait_until
-from tests.support.table_sink import CONNECTION, TableSinkLake, TableSinkWorld, variables_for
+from tests.support.table_sink import CONNECTION, TABLE, TableSinkLake, TableSinkWorld, variables_for
 
 OF_A_LOAD = (
     Failpoint.STEP_BEFORE,
@@ -277,6 +277,30 @@ def test_a_database_that_is_away_for_long_blocks_nothing(
 
     world.work()
 
+    world.check_exactly_once()
+
+
+@pytest.mark.parametrize(
+    "state",
+    ["55P03", *(rotating(each) for each in ("40P01", "40001", "57014", "53100", "25P04", "25006"))],
+)
+def test_what_passes_by_itself_blocks_nothing(lake: TableSinkLake, world: TableSinkWorld, state: str) -> None:
+    """A lock, a deadlock, a serialization failure, bounds on time, a full disk: more often than there are tries."""
+    with lake.database.connect() as session:
+        session.execute("CREATE SCHEMA shop")
+        session.execute(f"CREATE TABLE {TABLE} (vnode text, n bigint)")
+        session.execute(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS "
+            f"$$ BEGIN RAISE EXCEPTION 'not now' USING ERRCODE = '{state}'; END $$"
+        )
+        session.execute(f"CREATE TRIGGER refuse BEFORE INSERT ON {TABLE} FOR EACH ROW EXECUTE FUNCTION refuse()")
+
+    world.work(lambda: sum("not now" in line for line in world.lines) > lake.lanes * PUBLISH_TRIES_MAX)
+
+    assert [each.failed_tries for each in map(world.stores.commits.get, world.open_sequences())] == [0] * lake.lanes
+    with lake.database.connect() as session:
+        session.execute(f"DROP TRIGGER refuse ON {TABLE}")
+    world.work()
     world.check_exactly_once()
 
 

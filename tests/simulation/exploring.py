@@ -11,7 +11,8 @@ from typing import Self, TypeVar
 
 from gobblin_assets.run.run_values import RunReport
 from tests.simulation.history import Checker
-from tests.simulation.process import Fault
+from tests.simulation.library_errors import LIBRARY_ERRORS
+from tests.simulation.process import Fault, Raised
 from tests.simulation.scenarios import Scenario
 from tests.simulation.world import SILENT_S_MAX, Runner, World
 from tests.support.shares import EVERYTHING, Share
@@ -31,6 +32,17 @@ class PlannedFault:
 
 
 FAULTS = (*(PlannedFault(fault) for fault in Fault), *(PlannedFault(f, power_cut=True) for f in Fault if f.kills))
+_OF_DATASETS = (
+    "source.",
+    "worker.",
+    "log.register_attempt",
+    "log.stage",
+    "log.seal",
+    "log.finish_all",
+    "dagster.event",
+)
+"""Calls of ports that belong to some datasets of a run."""
+
 _SECOND_FAULTS = (Fault.KILLED_BEFORE, Fault.ERROR, Fault.UNKNOWN, Fault.REPEATED)
 
 
@@ -80,6 +92,35 @@ def explore_singles(scenario: Scenario, tally: Tally | None = None, *, share: Sh
         world, checker, runner = _meet(scenario, base, number, planned)
         tally.histories += 1
         tally.executed += settle_once(world, checker, _story(scenario, runner, number, planned), settled)
+    return tally
+
+
+def explore_exceptions(scenario: Scenario, *, share: Share) -> Tally:
+    """An exception of a library at each call, before or behind its effect: what is open then is repaired as ever.
+
+    Where a call belongs to some datasets, the run goes on with the others, and ends with its report.
+    """
+    base = scenario.prepare()
+    calls = list_calls(scenario, base)
+    tally = Tally()
+    for number, has_effect in take(
+        share, f"exceptions of {scenario.name}", [*product(range(len(calls)), (False, True))]
+    ):
+        error = LIBRARY_ERRORS[number % len(LIBRARY_ERRORS)]()
+        story = f"{scenario.name}: call {number} ({calls[number]}): {error!r}, {has_effect=}"
+        world, checker = base.copy(), scenario.new_checker()
+        checker.look(world)
+        runner = world.open_process(faults={number: Raised(error, has_effect)})
+        try:
+            report = scenario.act(runner)
+        except Exception as raised:
+            if raised is not error or calls[number].startswith(_OF_DATASETS):
+                raise HistoryError(f"{story}: the run has ended") from raised
+            report = None
+        checker.acknowledge(world, report if isinstance(report, RunReport) else None)
+        look(checker, world, story)
+        _settle(world, checker, story)
+        tally += Tally(histories=1, executed=1)
     return tally
 
 

@@ -33,6 +33,19 @@ class Fault(StrEnum):
         return self in (Fault.KILLED_BEFORE, Fault.KILLED_AFTER)
 
 
+@dataclass(frozen=True)
+class Raised:
+    """A fault as well: the call raises what is of no family, before its effect or behind it."""
+
+    error: Exception
+    has_effect: bool
+
+
+Faults = Mapping[int, Fault | Raised]
+"""By the numbers of calls."""
+NO_FAULTS: Final[Faults] = {}
+
+
 class KilledError(BaseException):
     """The process is dead. No ``except Exception`` of the product catches it."""
 
@@ -62,7 +75,7 @@ class Process:
     """
 
     name: str
-    faults: Mapping[int, Fault] = field(default_factory=dict)
+    faults: Faults = field(default_factory=dict)
     pause: Pause | None = None
     on_call: Callable[["Process"], None] | None = None
     calls: list[str] = field(default_factory=list)
@@ -94,6 +107,10 @@ class Process:
             self._die()
         if fault is Fault.ERROR:
             raise RetryableError(f"injected at {label}")
+        if isinstance(fault, Raised):
+            if fault.has_effect:
+                self._carry_out(label, effect)
+            raise fault.error
         result = self._carry_out(label, effect)
         if fault is Fault.KILLED_AFTER:
             self._die()

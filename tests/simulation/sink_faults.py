@@ -10,8 +10,9 @@ from itertools import product
 from typing import Final
 
 from tests.simulation.exploring import FAULTS, HistoryError, PlannedFault, Tally, take
-from tests.simulation.process import Fault
-from tests.simulation.sink_world import NO_FAULTS, SinkWorld
+from tests.simulation.library_errors import LIBRARY_ERRORS
+from tests.simulation.process import NO_FAULTS, Fault, Faults, Raised
+from tests.simulation.sink_world import SinkWorld
 from tests.simulation.stepping import Actor
 from tests.support.shares import EVERYTHING, Share
 
@@ -41,8 +42,10 @@ class SinkScenario:
     prepare: Callable[[SinkWorld], None]
     later: Mapping[int, Callable[[SinkWorld], None]]
 
+    watches_log: bool = False
+
     def open_world(self) -> SinkWorld:
-        world = SinkWorld(_SEED, vnode_count=_VNODES, epoch_count=_EPOCHS)
+        world = SinkWorld(_SEED, vnode_count=_VNODES, epoch_count=_EPOCHS, watches_log=self.watches_log)
         try:
             self.prepare(world)
         except BaseException:
@@ -59,7 +62,7 @@ class SinkScenario:
         finally:
             world.stop()
 
-    def work(self, world: SinkWorld, faults: Mapping[int, Fault] = NO_FAULTS, until: int = _CALLS_MAX) -> Actor:
+    def work(self, world: SinkWorld, faults: Faults = NO_FAULTS, until: int = _CALLS_MAX) -> Actor:
         """Be the worker, up to the call of this number."""
         worker = world.start_worker(faults)
         done: set[int] = set()
@@ -107,6 +110,27 @@ def explore_sink_singles(scenario: SinkScenario, *, share: Share = EVERYTHING) -
     for number, planned in take(share, f"singles of {scenario.name}", [*product(range(len(calls)), FAULTS)]):
         with _told(scenario, f"call {number} ({calls[number]}): {planned}") as world:
             _meet(scenario, world, number, planned)
+            _settle(world)
+        tally += Tally(histories=1, executed=1)
+    return tally
+
+
+def explore_sink_exceptions(scenario: SinkScenario, *, share: Share = EVERYTHING) -> Tally:
+    """At each call of a worker that has begun, an exception of a library, before or behind its effect.
+
+    The worker itself goes on, until all of the log is published, or somebody drains the sink.
+    """
+    calls = scenario.list_calls()
+    begin = calls.index("workers.beat")
+    tally = Tally()
+    tally.add_calls(calls)
+    histories = [*product(range(begin, len(calls)), (False, True))]
+    for place, (number, has_effect) in enumerate(take(share, f"exceptions of {scenario.name}", histories)):
+        error = LIBRARY_ERRORS[place % len(LIBRARY_ERRORS)]()
+        with _told(scenario, f"call {number} ({calls[number]}): {error!r}, {has_effect=}") as world:
+            worker = scenario.work(world, {number: Raised(error, has_effect)})
+            assert len(worker.process.calls) > number, "the call was not reached"
+            assert worker.error is None, f"the worker has ended: {worker.error}"
             _settle(world)
         tally += Tally(histories=1, executed=1)
     return tally

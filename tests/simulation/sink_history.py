@@ -8,7 +8,8 @@ from typing import Final
 
 from gobblin_assets.model.sequence_state import SequenceState
 from tests.models.lane_traces import Transition
-from tests.simulation.process import Fault
+from tests.simulation.library_errors import LIBRARY_ERRORS
+from tests.simulation.process import Fault, Faults, Raised
 from tests.simulation.sink_world import SinkWorld
 from tests.simulation.stepping import Actor
 
@@ -24,6 +25,8 @@ _AIMED: Final = 0.7
 
 _FAULTS_MAX: Final = 4
 _FAULTY_CALLS: Final = 400
+_BEGIN_CALLS: Final = 30
+_HALF: Final = 0.5
 _CALLS_MAX: Final = 12
 _PATIENCE_CALLS: Final = 60
 _ABANDON_CALLS_MAX: Final = 80
@@ -91,11 +94,18 @@ class SinkHistory:
             world.chance.choice(ready).go_on(world.chance.randint(1, self.calls_max))
         world.db.advance(_TURN_S)
 
-    def _plan_faults(self, turn: int) -> dict[int, Fault]:
-        """Calls that fail, or whose answers are lost."""
+    def _plan_faults(self, turn: int) -> Faults:
+        """Calls that fail, whose answers are lost, or that raise what is of no family."""
         chance = self.world.chance
         count = chance.randint(0, _FAULTS_MAX) if turn < self.wild_turns else 0
-        return {chance.randrange(_FAULTY_CALLS): chance.choice(FAULTS) for _fault in range(count)}
+        faults: dict[int, Fault | Raised] = {
+            chance.randrange(_FAULTY_CALLS): chance.choice(FAULTS) for _fault in range(count)
+        }
+        if count:
+            # Behind the calls of a worker that begins, which may end it.
+            number = chance.randrange(_BEGIN_CALLS, _FAULTY_CALLS)
+            faults[number] = Raised(chance.choice(LIBRARY_ERRORS)(), has_effect=chance.random() < _HALF)
+        return faults
 
     def _awake(self, turn: int) -> None:
         self._asleep = {place: until for place, until in self._asleep.items() if until > turn}

@@ -213,6 +213,16 @@ def _reads_again(self: SinkLanes, sink: Any, lane: Any, error: Any) -> None:
 _REST: Final = SinkLanes.rest
 
 
+# A library's exceptions ------------------------------------------------------------------------------------
+
+
+def _knows_families_only(self: SinkLanes, label: str, error: Exception) -> GobblinError:
+    """The read loop takes what libraries raise for the end of the worker."""
+    if isinstance(error, GobblinError):
+        return error
+    raise error
+
+
 # Together ----------------------------------------------------------------------------------------------------
 
 
@@ -265,6 +275,7 @@ IN_SINK_HISTORIES = (
         "two open rows a lane, and a seal without an answer is not done",
         _all(patched(SinkLanes, "rest", _reads_again), without(Guard.ONE_OPEN_SEQUENCE)),
     ),
+    Mutant("a library's exception in the read loop", patched(SinkLanes, "explain", _knows_families_only)),
 )
 
 IN_SINK_MOVES = (

@@ -6,7 +6,7 @@
 
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from io import BytesIO
 from typing import Any, Final
@@ -51,12 +51,13 @@ from tests.simulation.destination_store import SimDestinationStore
 from tests.simulation.file_system import SimDisk, SimFileSystem
 from tests.simulation.lane_store import SimLaneStore
 from tests.simulation.lease_store import SimLeaseStore
-from tests.simulation.process import Fault, Watched, WatchedFileSystem
+from tests.simulation.process import NO_FAULTS, Faults, Watched, WatchedFileSystem
 from tests.simulation.rate_share_store import SimRateShareStore
 from tests.simulation.rows import SequenceRow
 from tests.simulation.sink_worker_store import SimSinkWorkerStore
 from tests.simulation.state_stores import SimDatasetStore, SimPublishedFiles, SimRunStore
 from tests.simulation.stepping import Actor, SeenProcess
+from tests.simulation.watched_log import WatchedSource
 from tests.simulation.world import FREE, SimClock, number_of
 from tests.support.fake_log import FakeLog
 from tests.support.random_logs import COLUMNS, FakeEpochSource, Records, make_random_log, records_of
@@ -68,7 +69,6 @@ LEASE_S: Final = 60.0
 
 _NOWHERE: Final = -1
 """The position of a vnode of which the log does not know yet where it begins."""
-NO_FAULTS: Final[Mapping[int, Fault]] = {}
 _TURN_S: Final = 0.2
 _EMPTY: Final = 0.2
 _KEPT: Final = 0.5
@@ -86,12 +86,16 @@ class TurningClock(SimClock):
 
 @dataclass
 class SinkWorld:
-    """The state that processes share. ``is_over`` is asked for at each turn of a worker: whether the worker ends."""
+    """The state that processes share. ``is_over`` is asked for at each turn of a worker: whether the worker ends.
+
+    ``watches_log``: what a worker asks of the log and of its decoder are calls as well.
+    """
 
     seed: int
     db: SimDatabase = field(default_factory=lambda: SimDatabase(without=simulated.guards_off))
     vnode_count: int = 5
     epoch_count: int = 6
+    watches_log: bool = False
     is_over: Callable[[], bool] = lambda: False
     disk: SimDisk = field(default_factory=SimDisk)
     # Since the last power cut.
@@ -112,14 +116,14 @@ class SinkWorld:
 
     # Its processes ---------------------------------------------------------------------------------------
 
-    def start_worker(self, faults: Mapping[int, Fault] = NO_FAULTS) -> Actor:
+    def start_worker(self, faults: Faults = NO_FAULTS) -> Actor:
         """``faults``: by the numbers of its calls."""
         return self._start("worker", lambda hands: hands.work(), faults)
 
     def start_abandonment(self, sequence_id: SequenceId) -> Actor:
         return self._start("person", lambda hands: hands.operations().abandon(sequence_id, reason="somebody said so"))
 
-    def _start(self, name: str, work: Callable[["SinkHands"], None], faults: Mapping[int, Fault] = NO_FAULTS) -> Actor:
+    def _start(self, name: str, work: Callable[["SinkHands"], None], faults: Faults = NO_FAULTS) -> Actor:
         number = len(self.actors) + 1
         process = SeenProcess(f"{name} {number}", faults, look=self.look)
         lines: list[str] = []
@@ -324,11 +328,12 @@ class SinkHands:
         ports = self.open_ports(job)
         dataset_id = self.stores.datasets.register(JOB, [URN])[URN]
         make_first_lanes(job, self.stores, [dataset_id])
+        source = FakeEpochSource(self.world.log, chance=self._chance, pace_s=0.0)
         sink = DatasetSink(
             urn=URN,
             dataset_id=dataset_id,
             spec=DatasetSpec(quality=QualitySpec(dead_letter_fraction_max=1.0)),
-            source=FakeEpochSource(self.world.log, chance=self._chance, pace_s=0.0),
+            source=WatchedSource(self.process, source) if self.world.watches_log else source,
             policy=RollPolicy(age_s=0.0),
             lane_format=LaneFormat(dict.fromkeys(Role, arrow_schema(COLUMNS)), FileFormat.PARQUET, "zstd"),
         )

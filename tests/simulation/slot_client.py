@@ -16,7 +16,14 @@ from gobblin_assets.rows.arrow_types import arrow_schema
 from gobblin_assets.sources.epoch_source import DecodedRows, LogStart
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.postgres_types import PgType
-from gobblin_assets.sources.postgres_log import change_gathering, slot_epochs, slot_reader, table_copy, walsender
+from gobblin_assets.sources.postgres_log import (
+    change_gathering,
+    server_state,
+    slot_epochs,
+    slot_reader,
+    table_copy,
+    walsender,
+)
 from gobblin_assets.sources.postgres_log.change_gathering import ChangeGathering
 from gobblin_assets.sources.postgres_log.copy_ranges import KeyRange
 from gobblin_assets.sources.postgres_log.log_starts import TableStart
@@ -226,7 +233,7 @@ def _describe(table: str, oid: int = 0) -> LoggedTable:
     return LoggedTable(oid, "public", table, "d", (LoggedColumn("n", PgType("int8", "b", "bigint", -1), in_key=True),))
 
 
-def _describe_relation(_self: ChangeGathering, relation: RelationMessage) -> LoggedTable:
+def _describe_relation(_self: ChangeGathering, relation: RelationMessage, _urn: str) -> LoggedTable:
     return _describe(relation.table, relation.oid)
 
 
@@ -241,6 +248,7 @@ def simulated_postgres() -> Iterator[None]:
         (table_copy, {"open_source_session": _CopySession, "time": _NoTime}),
         (walsender, {"time": _NoTime}),
         (change_gathering, opened),
+        (server_state, {"savepoint": nullcontext}),
         (ChangeGathering, {"_describe": _describe_relation}),
         (roll_policy, {"EMPTY_CUT_AGE_S": EMPTY_CUT_S}),
     )

@@ -258,7 +258,7 @@ class SimPostgres:
             walsender._DROP: self._drop,
             walsender._END: self._end_reader,
             _NO_TIMEOUT: lambda _milliseconds: [],
-            table_copy._NO_TIMEOUTS: list,
+            table_copy._TIMEOUTS: list,
             table_copy._PLACE: lambda: [(write_lsn(self.end),)],
             table_copy._NEXT_XID: self._take_xid,
             table_copy._XMIN: lambda: [(self._find_xmin(),)],

@@ -37,13 +37,14 @@ class SeenProcess(Process):
 class Actor:
     """A process of its own thread, which does ``work`` and ends. ``lines``: what it said.
 
-    ``failure`` is what ended it, unless that was an error of the product's families, or it was killed.
+    ``failure`` is what ended it, unless that was an ``error`` of the product's families, or it was killed.
     """
 
     process: SeenProcess
     work: Callable[[], None]
     lines: list[str] = field(default_factory=list)
     is_over: bool = False
+    error: GobblinError | None = None
     failure: BaseException | None = None
     _calls_left: int = 0
     _thread: threading.Thread = field(init=False)
@@ -100,6 +101,7 @@ class Actor:
         except KilledError:
             pass
         except GobblinError as error:
+            self.error = error
             self.lines.append(f"{type(error).__name__}: {error}")
         except BaseException as failure:  # noqa: BLE001  the test's own thread raises it
             self.failure = failure

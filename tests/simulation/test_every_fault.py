@@ -8,7 +8,7 @@ tests.simulation.counts`` writes the file anew; read it before you commit it.
 import pytest
 
 from tests.simulation.counts import read_counts
-from tests.simulation.exploring import FAULTS, explore_singles
+from tests.simulation.exploring import FAULTS, explore_exceptions, explore_singles
 from tests.simulation.scenarios import SCENARIOS, Scenario
 from tests.simulation.zombies import OVERLAPS, TAKEOVERS, VISITS, explore_overlaps, explore_visits, explore_zombies
 from tests.support.shares import SHARES, Share
@@ -25,6 +25,11 @@ def test_any_single_fault_is_repaired_by_the_next_runs(scenario: Scenario, share
 
     assert tally.calls == read_counts()[scenario.name]
     assert tally.histories in counts_of(sum(tally.calls.values()) * len(FAULTS))
+
+
+@each_scenario
+def test_an_exception_of_a_library_is_the_failure_of_some_datasets(scenario: Scenario, share: Share) -> None:
+    assert explore_exceptions(scenario, share=share).histories
 
 
 @each_scenario

@@ -4,14 +4,18 @@ A run tries a small share of these histories; `make proof` tries all single faul
 ``counts.json`` has the numbers of calls.
 """
 
+from dataclasses import replace
+
 import pytest
 
 from tests.simulation.counts import read_counts
 from tests.simulation.exploring import FAULTS
+from tests.simulation.library_errors import LIBRARY_ERRORS
 from tests.simulation.sink_faults import (
     SINK_OVERLAPS,
     SINK_SCENARIOS,
     SinkScenario,
+    explore_sink_exceptions,
     explore_sink_pairs,
     explore_sink_singles,
     explore_sink_zombies,
@@ -20,6 +24,7 @@ from tests.support.shares import Share
 
 SINGLES_OF = 60
 PAIRS_OF = 20_000
+EXCEPTIONS_OF = 20
 
 each_scenario = pytest.mark.parametrize("scenario", SINK_SCENARIOS, ids=[each.name for each in SINK_SCENARIOS])
 
@@ -42,3 +47,13 @@ def test_a_worker_that_wakes_up_anywhere_does_no_harm(scenario: SinkScenario, sh
 @each_scenario
 def test_a_second_fault_while_the_first_is_repaired_does_no_harm(scenario: SinkScenario, share: Share) -> None:
     assert explore_sink_pairs(scenario, share=Share(share.seed, of=PAIRS_OF)).histories
+
+
+@each_scenario
+def test_no_exception_of_a_library_ends_a_worker(scenario: SinkScenario, share: Share) -> None:
+    watched = replace(scenario, watches_log=True)
+
+    tally = explore_sink_exceptions(watched, share=Share(share.seed, of=EXCEPTIONS_OF))
+
+    assert {"reader.read", "reader.assign", "decoder.decode", "source.find_start", "log.seal"} <= tally.calls.keys()
+    assert tally.histories >= len(LIBRARY_ERRORS)

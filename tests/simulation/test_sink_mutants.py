@@ -37,6 +37,7 @@ NOTICED_BY = {
     "one start for all vnodes, which no seal compares": 2,
     "two open rows a lane, of which one is not recovered before vnodes are read": 13,
     "two open rows a lane, and a seal without an answer is not done": 2,
+    "a library's exception in the read loop": 0,
     "a mover neither holds its lane nor looks for open rows": 5,
     "a mover does not hold its lane, and a seal is blind to whose the vnodes are": 1,
 }

@@ -322,3 +322,52 @@ def test_times_that_nothing_needs_need_not_be_read(spec: dict[str, object], need
     whole, blanked = decoder.decode(records), decoder.decode(without)
     assert decoder.needs_times is needs
     assert (whole.rows.equals(blanked.rows) and whole.dead_letters.equals(blanked.dead_letters)) is not needs
+
+
+class FailsAt:
+    """A part of the decoder at which a library fails, whatever the other records of the batch are."""
+
+    def __init__(self, part: Any, content: bytes) -> None:
+        self._part = part
+        self._content = content
+        self.columns = part.columns
+        self.can_fail = part.can_fail
+
+    def decode(self, values: pa.Array) -> Any:
+        if self._content in values.to_pylist():
+            raise OverflowError("date value out of range")
+        return self._part.decode(values)
+
+
+@pytest.mark.parametrize("place", [0, 4, 8])
+def test_a_record_at_which_a_library_fails_is_a_dead_letter_and_the_others_are_rows(place: int) -> None:
+    decoder = arrow_decoder({**_json("i bigint"), "keep": ["offset", "timestamp", "headers"], "on_tombstone": "drop"})
+    decoder._value = FailsAt(decoder._value, b"boom")
+    contents: list[bytes | None] = [b'{"i": %d}' % number for number in range(9)]
+    contents[place] = b"boom"
+    contents.insert(3, None)
+    offset = 100 + contents.index(b"boom")
+
+    decoded = decoder.decode(record_batch(contents))
+
+    assert decoded.rows["i"].to_pylist() == [number for number in range(9) if number != place]
+    (letter,) = decoded.dead_letters.to_pylist()
+    assert letter["dead_letter_reason"] == "unexpected OverflowError: date value out of range"
+    assert (letter["i"], letter["kafka_offset"], letter["dead_letter_offset"]) == (None, offset, offset)
+    assert letter["dead_letter_value"] == b"boom"
+    assert decoded.left_out == 1
+    assert decoded.rows.schema == decoder.schema
+
+
+def test_a_failure_that_is_of_no_record_is_no_dead_letter() -> None:
+    decoder = arrow_decoder(_json("i bigint"))
+
+    class Away:
+        columns, can_fail = decoder._value.columns, True
+
+        def decode(self, values: pa.Array) -> Any:
+            raise ConnectionError(f"no registry for {len(values)} values")
+
+    decoder._value = Away()
+    with pytest.raises(ConnectionError):
+        decoder.decode(record_batch([b'{"i": 1}']))

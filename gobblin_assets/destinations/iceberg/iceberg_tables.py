@@ -369,7 +369,7 @@ class _CrowdedError(RetryableError):
     """Others came first, each time."""
 
     def __init__(self, table: LoadedTable) -> None:
-        super().__init__(f"{table} was changed by others {_TRIES} times while a commit was tried")
+        super().__init__(f"{table} was changed by others {_TRIES} times while a commit was tried", passes=True)
 
 
 @contextmanager

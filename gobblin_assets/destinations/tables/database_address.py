@@ -8,6 +8,7 @@ from typing import Any, Final
 import psycopg
 
 from gobblin_assets.db.jdbc_url import plan_libpq
+from gobblin_assets.db.passing_states import is_passing_state
 from gobblin_assets.errors import GobblinError, OutcomeUnknownError, RejectedError, RetryableError
 
 _POSTGRES: Final = "jdbc:postgresql:"
@@ -104,6 +105,7 @@ class DatabaseAddress:
             )
         return RetryableError(
             f"the database of the connection {self.name!r} failed: {said}",
+            passes=is_passing_state(state),
             sqlstate=state,
         )
 

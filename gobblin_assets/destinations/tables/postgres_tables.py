@@ -5,6 +5,7 @@ there, and adds nothing. So a process that is paused while it copies holds no lo
 paused between the mark and the COMMIT is ended by the server.
 """
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -99,6 +100,13 @@ _COLUMNS: Final = """
 _SCHEMA_EXISTS: Final = "SELECT count(*) > 0 FROM pg_catalog.pg_namespace WHERE nspname = %s"
 _MAKING: Final = "SELECT pg_catalog.pg_advisory_xact_lock(7203414551)"
 """One process makes tables at a time: two that make the same one at once would fail each other."""
+
+
+# All who read the table queue behind a statement that waits to change it: it waits briefly, and gives way for longer.
+_BRIEFLY: Final = "SELECT set_config('lock_timeout', '300ms', true)"
+_GIVE_WAY_S: Final = 1.0
+_CHANGE_S_MAX: Final = 20.0
+"""A table that could not be changed for so long is left to the next try."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,7 +379,18 @@ def _find_columns(session: Session, table: LoadedTable) -> dict[str, _Column] | 
 
 
 def _make_table(session: Session, table: LoadedTable, wanted: Mapping[str, str]) -> dict[str, _Column]:
-    """Make the table, or the columns that it lacks."""
+    """Make the table, or the columns that it lacks. Nobody who reads it is kept waiting meanwhile."""
+    deadline_s = time.monotonic() + _CHANGE_S_MAX
+    while True:
+        try:
+            return _try_to_make(session, table, wanted)
+        except psycopg.errors.LockNotAvailable:
+            if time.monotonic() >= deadline_s:
+                raise
+            time.sleep(_GIVE_WAY_S)
+
+
+def _try_to_make(session: Session, table: LoadedTable, wanted: Mapping[str, str]) -> dict[str, _Column]:
     name = sql.Identifier(table.schema, table.table)
     with session.transaction():
         session.execute(_MAKING)
@@ -383,6 +402,7 @@ def _make_table(session: Session, table: LoadedTable, wanted: Mapping[str, str])
             session.execute(sql.SQL("CREATE TABLE {} ({})").format(name, sql.SQL(", ").join(columns)))
         elif columns:
             added = sql.SQL(", ").join(sql.SQL("ADD COLUMN {}").format(column) for column in columns)
+            session.execute(_BRIEFLY)
             session.execute(sql.SQL("ALTER TABLE {} {}").format(name, added))
         return _find_columns(session, table) or {}
 

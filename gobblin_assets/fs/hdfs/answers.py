@@ -32,6 +32,7 @@ _WAITS: Final = {
     "RecoveryInProgressException": "Another writer has it open.",
     "UnresolvedPathException": "A symbolic link lies on the way.",
 }
+_PASSING: Final = _WAITS.keys() - {"LeaseExpiredException", "UnresolvedPathException"}
 FORBIDDEN: Final = frozenset({"AccessControlException", "AuthorizationException", "SecurityException"})
 _BAD_NAMES: Final = frozenset({"InvalidPathException", "IllegalArgumentException", "PathComponentTooLongException"})
 _TOO_LONG: Final = frozenset(
@@ -90,7 +91,7 @@ def explain_failure(failure: HdfsFailure, *, action: str, path: str, option: str
     """The error to raise for an exception that is no answer. ``changes``: ``action`` changes names if it succeeds."""
     said = f"can't {action} {path}: {failure}"
     if failure.kind in _WAITS:
-        return RetryableError(said, hint=_WAITS[failure.kind], path=path)
+        return RetryableError(said, passes=failure.kind in _PASSING, hint=_WAITS[failure.kind], path=path)
     if failure.kind in FORBIDDEN:
         return RejectedError(
             said, field=option, hint="Give the HDFS user that runs this the right to do it there.", path=path

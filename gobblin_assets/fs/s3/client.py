@@ -117,7 +117,7 @@ class S3Client:
                 decode_content=False,
             )
         except (ConnectTimeoutError, NewConnectionError) as error:
-            return RetryableError(f"can't reach the store: {_reason(error)}", hint=self._hint_of_place())
+            return RetryableError(f"can't reach the store: {_reason(error)}", passes=True, hint=self._hint_of_place())
         except SSLError as error:
             if not isinstance(error.args[0], ssl.SSLCertVerificationError):
                 return _without_answer(request, _reason(error))
@@ -141,7 +141,7 @@ class S3Client:
     def _explain(self, request: S3Request, failure: S3Failure, answer: S3Answer) -> GobblinError:
         said = f"can't {request.action} {request.path}: {failure}"
         if failure.code in _AGAIN_CODES or failure.status == _TOO_MANY:
-            return RetryableError(said, path=request.path)
+            return RetryableError(said, passes=_is_busy(failure), path=request.path)
         if failure.status == _NOT_IMPLEMENTED:
             hint = "Use a store that can: docs/STORES.md."
             return RejectedError(said, field=self._option, hint=hint, path=request.path, **{UNSUPPORTED: True})
@@ -184,7 +184,7 @@ def _has_body(request: S3Request) -> bool:
 def _without_answer(request: S3Request, reason: str) -> RetryableError | OutcomeUnknownError:
     said = f"can't say whether this happened: {request.action} {request.path}: {reason}"
     if request.repeat is Repeat.ANY:
-        return RetryableError(f"can't {request.action} {request.path}: {reason}", path=request.path)
+        return RetryableError(f"can't {request.action} {request.path}: {reason}", passes=True, path=request.path)
     return OutcomeUnknownError(said, path=request.path)
 
 

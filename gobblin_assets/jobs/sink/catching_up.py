@@ -4,7 +4,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from gobblin_assets.errors import FencedError, GobblinError, OutcomeUnknownError, RejectedError, RetryableError
+from gobblin_assets.errors import (
+    FencedError,
+    GobblinError,
+    OutcomeUnknownError,
+    RejectedError,
+    RetryableError,
+    error_of,
+    family_of,
+)
 from gobblin_assets.jobs.sink.dataset_sink import DatasetSink
 from gobblin_assets.jobs.sink.sink_starts import ask_starts
 from gobblin_assets.model.clock import Clock
@@ -24,7 +32,8 @@ _PASSING: Final = (RetryableError, OutcomeUnknownError, FencedError)
 
 @dataclass(slots=True)
 class CatchingUp:
-    """``wait`` is the worker's: it ends when every dataset has come up to ``end``, a place in the stream's log.
+    """``wait`` is the worker's: it ends when every dataset has come up to ``end``, a place in the stream's log, or has
+    stopped for good. ``errors``: of those that have, as of the last look.
 
     What this worker has read counts, since it publishes it when it ends; of other workers, what they have published.
     ``stop(seconds)`` waits, and says whether somebody asks for the end. Call ``require_published`` behind the worker.
@@ -37,7 +46,7 @@ class CatchingUp:
     clock: Clock
     stop: Callable[[float], bool]
     sinks: Iterable[DatasetSink] = ()
-    error: GobblinError | None = None
+    errors: Mapping[DatasetUrn, GobblinError] = field(default_factory=dict)
     _look_at_s: float = field(default=0.0)
     _is_done: bool = field(default=False)
 
@@ -47,17 +56,19 @@ class CatchingUp:
         return self._is_done
 
     def _wait(self, seconds: float) -> bool:
-        if self.stop(seconds) or self.error is not None:
+        if self.stop(seconds):
             return True
         now_s = self.clock.monotonic()
         if now_s < self._look_at_s:
             return False
         self._look_at_s = now_s + LOOK_EVERY_S
         sinks = {sink.urn: sink for sink in self.sinks if sink.urn in self.sources}
-        self.error = next((sink.error for sink in sinks.values() if sink.error and _is_final(sink, sink.error)), None)
-        if self.error is not None:
-            return True
-        unread = [urn for urn in self.sources if urn not in sinks or not self._has_read(sinks[urn])]
+        # What stops one dataset keeps the others from nothing.
+        self.errors = {
+            urn: sink.error for urn, sink in sinks.items() if sink.error is not None and _is_final(sink, sink.error)
+        }
+        going = [urn for urn in self.sources if urn not in self.errors]
+        unread = [urn for urn in going if urn not in sinks or not self._has_read(sinks[urn])]
         try:
             return not (unread and self._find_behind(unread))
         except _PASSING:
@@ -66,8 +77,11 @@ class CatchingUp:
 
     def require_published(self) -> None:
         """Raise what ended the work, or RetryableError if it ended too early."""
-        if self.error is not None:
-            raise self.error
+        if len(self.errors) == 1:
+            raise next(iter(self.errors.values()))
+        if self.errors:
+            said = "; ".join(f"{urn}: {error}" for urn, error in self.errors.items())
+            raise error_of(family_of(next(iter(self.errors.values()))), said)
         behind = self._find_behind(list(self.sources))
         if behind:
             raise RetryableError(
@@ -96,7 +110,7 @@ def plan_catching_up(
     clock: Clock,
     stop: Callable[[float], bool],
 ) -> CatchingUp:
-    """Up to where the log ends now, for these datasets. RejectedError if one of them can't go on from where it is."""
+    """Up to where the log ends now, for these datasets. RejectedError if none of them can go on from where it is."""
     opened = {urn: connection.open_epochs(job, urn, spec) for urn, spec in specs.items()}
     sources = {urn: source for urn, source in opened.items() if isinstance(source, CopiedLog)}
     if not sources or len(sources) < len(opened):
@@ -109,20 +123,27 @@ def plan_catching_up(
 
 
 def _require_starts(job: JobName, sources: Mapping[DatasetUrn, EpochSource], stores: Stores) -> None:
-    """RejectedError if one of the datasets can't go on from where it is.
+    """RejectedError if none of the datasets can go on from where it is; some are stopped by the worker, one by one.
 
     A worker may publish between the two looks, and the log is then ahead of what the state said.
     """
     states = stores.datasets.load(job, list(sources))
+    stopped: dict[DatasetUrn, GobblinError] = {}
     while states:
         found = ask_starts({urn: sources[urn] for urn in states}, states)
         failed = {urn: answer for urn, answer in found.items() if isinstance(answer, GobblinError)}
         newer = stores.datasets.load(job, list(failed)) if failed else {}
-        for urn, error in failed.items():
-            if not isinstance(error, RejectedError) or newer[urn] == states[urn]:
-                raise error
-        states = newer
+        stopped |= {
+            urn: error
+            for urn, error in failed.items()
+            if not isinstance(error, RejectedError) or newer[urn] == states[urn]
+        }
+        states = {urn: state for urn, state in newer.items() if urn not in stopped}
+    if len(stopped) == len(sources):
+        raise next(iter(stopped.values()))
 
 
 def _is_final(sink: DatasetSink, error: GobblinError) -> bool:
+    if isinstance(error, RetryableError) and error.passes:
+        return False
     return not isinstance(error, _PASSING) or sink.failures >= FAILURES_MAX

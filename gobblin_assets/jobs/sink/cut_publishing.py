@@ -28,6 +28,7 @@ from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.jobs.sink.held_lane import HeldLane, LaneAttempt, LaneCut, LaneDescription
 from gobblin_assets.jobs.sink.pending_cut import PendingCut, RereadRows
 from gobblin_assets.model.clock import Clock
+from gobblin_assets.model.defects import find_family
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.state import AttemptId, LaneId, RunId, SequenceId
@@ -69,14 +70,15 @@ class CutPublisher:
         try:
             self.destination.require()
             pairs = [(lane, self._new_attempt(lane)) for lane in ready]
-        except GobblinError as error:
-            return {lane.lane_id: error for lane in ready}
+        except Exception as error:  # noqa: BLE001  the failure of these lanes
+            failure = find_family("a publication could not be begun", error)
+            return {lane.lane_id: failure for lane in ready}
         failed: dict[LaneId, GobblinError] = {}
-        for (lane, attempt), failure in zip(pairs, do_together(pairs, self._begin), strict=True):
-            if failure is None:
+        for (lane, attempt), refused in zip(pairs, do_together(pairs, self._begin), strict=True):
+            if refused is None:
                 lane.attempt = attempt
             else:
-                failed[lane.lane_id] = failure
+                failed[lane.lane_id] = refused
         return failed
 
     def _begin(self, pairs: Sequence[tuple[HeldLane, LaneAttempt]]) -> None:
@@ -108,7 +110,7 @@ class CutPublisher:
         """
         for lane in lanes:
             if lane.attempt is not None:
-                with suppress(GobblinError):
+                with suppress(Exception):
                     self.store.abort(lane.attempt.sequence_id, fence=lane.lease.fence, error=error)
             lane.attempt = None
 
@@ -218,8 +220,8 @@ class CutPublisher:
             with_files = {staging: found for staging, found in given.items() if found}
             if with_files:
                 self.destination.make_durable(with_files)
-        except GobblinError as error:
-            outcomes |= dict.fromkeys(outputs, error)
+        except Exception as error:  # noqa: BLE001  of a disk, for instance: it keeps none of these files
+            outcomes |= dict.fromkeys(outputs, find_family("files could not be made durable", error))
             return
         reach(Failpoint.ATTEMPT_DURABLE)
         self._try_each(left, outcomes, lambda each: self._list_segments(each, outputs[each.sequence_id]))
@@ -294,8 +296,8 @@ class CutPublisher:
         for each in self._left(pending, outcomes):
             try:
                 act(each)
-            except GobblinError as error:
-                outcomes[each.sequence_id] = error
+            except Exception as error:  # noqa: BLE001  the failure of this lane; others go on
+                outcomes[each.sequence_id] = find_family(each.lane.label, error)
 
     @staticmethod
     def _left(

@@ -19,6 +19,7 @@ from gobblin_assets.jobs.sink.dataset_sink import DatasetSink
 from gobblin_assets.jobs.sink.held_lane import HeldLane, LaneAttempt, LaneCut
 from gobblin_assets.jobs.sink.pending_cut import RereadRows
 from gobblin_assets.jobs.sink.sink_ports import SinkPorts, SinkSpark
+from gobblin_assets.model.defects import explain_exception
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.partition import AssetPartition
@@ -26,7 +27,6 @@ from gobblin_assets.model.state import AttemptId, DatasetId, LaneId
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.model.watermark import long_watermark
 from gobblin_assets.model.work_unit import WorkUnit, WorkUnitId
-from gobblin_assets.run.defects import explain_exception
 from gobblin_assets.run.job_kind import SessionLostError, Sharing, Staged, UnitPlan, Worker, WorkOrder
 from gobblin_assets.run.task import task_tag
 from gobblin_assets.sources.epoch_source import SpanPlan

@@ -12,6 +12,7 @@ from gobblin_assets.errors import ConflictError, GobblinError
 from gobblin_assets.jobs.sink.dataset_sink import DatasetSink
 from gobblin_assets.jobs.sink.held_lane import HeldLane
 from gobblin_assets.jobs.sink.sink_ports import SinkPorts
+from gobblin_assets.model.defects import explain_exception, find_family
 from gobblin_assets.model.state import DatasetId, LaneId
 from gobblin_assets.model.urn import Role
 from gobblin_assets.rows.new_files import NewFiles
@@ -66,7 +67,7 @@ class LaneHolding:
             return []
         try:
             return self._recover_all(leases, {lease.lane_id: wanted[lease.lane_id] for lease in leases})
-        except GobblinError:
+        except Exception:
             # Otherwise they are renewed for ever, and no worker writes them, not even this one.
             self.release(leases)
             raise
@@ -83,8 +84,8 @@ class LaneHolding:
                     raise outcome
                 self._note_recovered(sink, outcome)
                 recovered.append(lease)
-            except GobblinError as error:
-                self.rest(lease, sink.urn, error)
+            except Exception as error:  # noqa: BLE001  the failure of this lane; others go on
+                self.rest(lease, sink.urn, explain_exception(sink.urn, error, self.ports.say))
         found = self.ports.stores.lanes.load(*{lease.dataset_id for lease in recovered}) if recovered else {}
         return [self._hold(lease, sinks[lease.lane_id], found[lease.dataset_id]) for lease in recovered]
 
@@ -100,14 +101,14 @@ class LaneHolding:
     def release(self, leases: Sequence[Lease]) -> None:
         try:
             self.keeper.release(leases)
-        except GobblinError as error:
+        except Exception as error:  # noqa: BLE001  they run out
             self.ports.say(f"leases could not be released and will run out: {error}")
 
     def _recover(self, leases: Sequence[Lease]) -> Mapping[Lease, Recovered | GobblinError]:
         try:
             return dict(zip(leases, recover_lanes(self.driver, self.abandonment, leases), strict=True))
-        except GobblinError as error:
-            return dict.fromkeys(leases, error)
+        except Exception as error:  # noqa: BLE001  the failure of these lanes
+            return dict.fromkeys(leases, find_family("the recovery of lanes", error))
 
     def _note_recovered(self, sink: DatasetSink, found: Recovered) -> None:
         """ConflictError if the lane is blocked."""

@@ -6,13 +6,11 @@ is given back and rests, and its next holder goes on from the log; the others go
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final
 
 from gobblin_assets.commit.lanes import DatasetLanes
 from gobblin_assets.commit.sequence import Publication
-from gobblin_assets.errors import FencedError, GobblinError
+from gobblin_assets.errors import FencedError, GobblinError, OutcomeUnknownError, RetryableError
 from gobblin_assets.jobs.sink.alike_workers import refuse_other
 from gobblin_assets.jobs.sink.cut_publishing import CutPublisher
 from gobblin_assets.jobs.sink.dataset_sink import DatasetSink
@@ -27,20 +25,16 @@ from gobblin_assets.jobs.sink.lane_shares import (
 )
 from gobblin_assets.jobs.sink.lane_writer import Cut, VnodeSpan
 from gobblin_assets.jobs.sink.sink_log import SinkLog, SinkLogs
+from gobblin_assets.jobs.sink.sink_measures import SinkMeasures
 from gobblin_assets.jobs.sink.sink_ports import SinkPorts
 from gobblin_assets.jobs.sink.sink_progress import SinkProgress
 from gobblin_assets.jobs.sink.sink_starts import Failures, SinkStarts
+from gobblin_assets.model.defects import explain_exception
 from gobblin_assets.model.state import DatasetId, LaneId, RunId
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.model.wording import join_some
 from gobblin_assets.sources.epoch_source import LogStart
 from gobblin_assets.state.sink_workers import SinkRest, SinkWorkerRow
-
-LEFT_OVER_MAX: Final = 100
-"""Publications that nobody marked, in one look."""
-
-MEASURE_EVERY_S: Final = 5.0
-"""How often the lag is measured anew."""
 
 
 @dataclass(slots=True)
@@ -48,8 +42,7 @@ class SinkLanes:
     """``is_drained``: somebody asked the worker to end.
 
     ``looked_at``: the worker's clock when it last looked at the log. What it begins from then on is of windows that are
-    open then, or later; what it began before is in the log. ``lags``: of the datasets that it reads. ``rests``: what
-    rested when the last look ended.
+    open then, or later; what it began before is in the log. ``rests``: what rested when the last look ended.
     """
 
     ports: SinkPorts
@@ -61,13 +54,13 @@ class SinkLanes:
     progress: SinkProgress
     is_drained: bool = False
     looked_at: dt.datetime | None = None
-    lags: Mapping[DatasetId, int] = field(default_factory=dict)
     rests: Sequence[SinkRest] = ()
     _starts: SinkStarts = field(init=False)
-    _measure_at_s: float = 0.0
+    _measures: SinkMeasures = field(init=False)
 
     def __post_init__(self) -> None:
         self._starts = SinkStarts(self.ports)
+        self._measures = SinkMeasures(self.sinks, self.logs, self.ports.say)
 
     def count_in(self) -> Sequence[SinkWorkerRow]:
         """Be counted as alive for as long as leases last; returns all live workers. Any thread may call it."""
@@ -77,7 +70,7 @@ class SinkLanes:
             self.holding.holder.owner,
             ports.configuration,
             looked_at=self.looked_at,
-            lags=self.lags,
+            lags=self._measures.lags,
             rests=self.rests,
         )
         return ports.stores.sink_workers.beat(JobName(ports.job.job), me, ttl_s=ports.job.lease.ttl_s)
@@ -86,7 +79,7 @@ class SinkLanes:
         """Look at the log once: count the workers, take and give back, and note what the lanes are to do."""
         ports = self.ports
         self.looked_at = ports.clock.now()
-        self._measure_lags(now_s)
+        self._measures.measure_lags(now_s)
         workers = self.count_in()
         self.is_drained = any(each.is_drained for each in workers if each.run_id == self.run_id)
         for other in workers:
@@ -112,6 +105,7 @@ class SinkLanes:
         for log in self.logs.logs:
             self._note_log(log, [sink for sink in log.sinks if sink in ready], found)
         self.rests = list_rests(self.sinks.values(), self.holding, now_s)
+        self._measures.say_kept(self.rests, now_s)
 
     def _find_ready(self, found: Mapping[DatasetId, DatasetLanes], now_s: float) -> list[DatasetSink]:
         ready: list[DatasetSink] = []
@@ -129,27 +123,14 @@ class SinkLanes:
         for sink in log.sinks:
             sink.note_published(found[sink.dataset_id])
         for sink in ready:
-            self._note_changes(sink, found[sink.dataset_id])
+            try:
+                self._note_changes(sink, found[sink.dataset_id])
+            except (RetryableError, OutcomeUnknownError):
+                raise
+            except Exception as error:  # noqa: BLE001  the failure of this dataset; others go on
+                self.fail_dataset(sink, self.explain(sink.urn, error))
         if log.reader is None and not log.is_contested and any(lane.wants_change for _sink, lane in log.lanes):
             self.change(log)
-
-    def _measure_lags(self, now_s: float) -> None:
-        """Of the datasets that are read. A log that does not answer leaves its dataset out."""
-        if now_s < self._measure_at_s:
-            return
-        self._measure_at_s = now_s + MEASURE_EVERY_S
-        lags: dict[DatasetId, int] = {}
-        for dataset_id, sink in self.sinks.items():
-            reader = self.logs.of(sink).reader
-            if reader is not None:
-                with suppress(GobblinError):
-                    behind = reader.measure_lag()
-                    lags[dataset_id] = sum(behind.get(vnode, 0) for vnode in self._list_read(sink))
-        self.lags = lags
-
-    @staticmethod
-    def _list_read(sink: DatasetSink) -> list[str]:
-        return [vnode for lane in sink.lanes.values() for vnode in lane.read_to]
 
     def take_unused(self) -> list[HeldLane]:
         """The free lanes that are out of use, of datasets whose first lane is held here, recovered; give them back.
@@ -191,9 +172,11 @@ class SinkLanes:
     def change(self, log: SinkLog) -> None:
         """Carry out what lanes are to do. All vnodes of the log are at a barrier, or none is read yet."""
         changing = [(sink, lane) for sink, lane in log.lanes if lane.wants_change and lane.writer.can_commit]
-        cuts = [LaneCut(lane, cut) for _sink, lane in changing if (cut := lane.writer.commit()) is not None]
+        cuts = [found for sink, lane in changing if (found := self.cut(sink, lane)) is not None]
         failed = self.publish(log, cuts)
-        changing = [(sink, lane) for sink, lane in changing if lane.lane_id not in failed]
+        changing = [
+            (sink, lane) for sink, lane in changing if lane.lane_id not in failed and lane.lane_id in sink.lanes
+        ]
         for sink in log.sinks:
             leaving = [lane for owner, lane in changing if owner is sink and lane.is_leaving]
             for lane in leaving:
@@ -212,8 +195,8 @@ class SinkLanes:
         try:
             self._move_vnodes(lane)
             self._join_vnodes(sink, lane, sink.start)
-        except GobblinError as error:
-            self.rest(sink, lane, error)
+        except Exception as error:  # noqa: BLE001  the failure of this lane; others go on
+            self.rest(sink, lane, self.explain(lane.label, error))
 
     def _move_vnodes(self, lane: HeldLane) -> None:
         by_target: dict[int, list[str]] = {}
@@ -269,17 +252,26 @@ class SinkLanes:
                 log.reader = log.sinks[0].source.open_reader(starts, self.ports.say)
             if log.reader is not None:
                 log.reader.assign(positions, epochs=epochs)
-        except GobblinError as error:
-            self.fail_log(log, error)
+        except Exception as error:  # noqa: BLE001  the failure of what comes from this log
+            self.fail_log(log, self.explain(log.label, error))
 
     def _renew_starts(self, log: SinkLog) -> None:
         """A new reader must know what the last one learnt: what a copy has, for instance."""
         self.fail(self._starts.renew([sink for sink in log.sinks if sink.start is not None and sink.is_start_old]))
 
+    def cut(self, sink: DatasetSink, lane: HeldLane) -> LaneCut | None:
+        """A cut of the lane at its last barrier; None: no position moved, or the lane has failed, and rests."""
+        try:
+            cut = lane.writer.commit()
+        except Exception as error:  # noqa: BLE001  the failure of this lane; others go on
+            self.fail_lane(sink, lane, error)
+            return None
+        return None if cut is None else LaneCut(lane, cut)
+
     def publish(self, log: SinkLog, cuts: Sequence[LaneCut]) -> frozenset[LaneId]:
         """Publish the cuts; the lanes that failed are given up, and are returned."""
         failed: set[LaneId] = set()
-        outcomes = self.publisher.publish(cuts) if cuts else []
+        outcomes = self._publish(log, cuts) if cuts else []
         self._announce(outcomes)
         for each, outcome in zip(cuts, outcomes, strict=True):
             sink = self.sinks[each.lane.dataset_id]
@@ -291,10 +283,19 @@ class SinkLanes:
             sink.settle_facts()
             self._note_published(each.lane, outcome, {vnode: span.end for vnode, span in each.cut.spans.items()})
         if log.reader is not None and len(failed) < len(cuts):
-            log.reader.truncate(log.list_published())
+            try:
+                log.reader.truncate(log.list_published())
+            except Exception as error:  # noqa: BLE001  the failure of what comes from this log
+                self.fail_log(log, self.explain(log.label, error))
         if failed:
             self.assign(log)
         return frozenset(failed)
+
+    def _publish(self, log: SinkLog, cuts: Sequence[LaneCut]) -> Sequence[Publication | GobblinError]:
+        try:
+            return self.publisher.publish(cuts)
+        except Exception as error:  # noqa: BLE001  the failure of these lanes; what is sealed is recovered
+            return [self.explain(log.label, error)] * len(cuts)
 
     def _announce(self, outcomes: Sequence[Publication | GobblinError]) -> None:
         """Nobody is told of each of a sink's publications; old ones can be folded."""
@@ -303,17 +304,8 @@ class SinkLanes:
             return
         try:
             self.ports.stores.commits.mark_announced(*published)
-        except GobblinError as error:
+        except Exception as error:  # noqa: BLE001  publications that are done are no failure
             self.ports.say(f"publications are marked later: {error}")
-
-    def mark_left_over(self) -> None:
-        """Mark publications of the lanes held here of which nobody did so: their holder died behind their end."""
-        held = {(lane.dataset_id, lane.number) for sink in self.sinks.values() for lane in sink.lanes.values()}
-        found = self.ports.stores.commits.list_unannounced(job=JobName(self.ports.job.job), limit=LEFT_OVER_MAX)
-        # A run's own is told by the next run, or by a recovery.
-        mine = [each for each in found if (each.dataset_id, each.lane_number) in held and "epoch" in each.details]
-        if mine:
-            self.ports.stores.commits.mark_announced(*(each.sequence_id for each in mine))
 
     def _note_published(self, lane: HeldLane, publication: Publication, positions: Mapping[str, int]) -> None:
         lane.version = publication.lane_version
@@ -330,9 +322,13 @@ class SinkLanes:
                 self.drop(sink, lost)
                 self.assign(self.logs.of(sink))
 
+    def explain(self, label: str, error: Exception) -> GobblinError:
+        """The failure of a lane, or of datasets, by whatever a library has raised."""
+        return explain_exception(label, error, self.ports.say)
+
     def rest(self, sink: DatasetSink, lane: HeldLane, error: GobblinError) -> None:
         sink.learnt, sink.error = {}, error
-        lane.writer.discard()
+        self._discard(lane)
         self.publisher.close_attempts([lane], str(error))
         sink.lanes.pop(lane.lane_id, None)
         if isinstance(error, FencedError):
@@ -357,6 +353,16 @@ class SinkLanes:
         """The log fails, and all of its datasets rest."""
         self.fail([(sink, error) for sink in log.sinks])
 
+    def fail_dataset(self, sink: DatasetSink, error: GobblinError) -> None:
+        """The dataset rests; those that come together with it go on."""
+        self.fail([(sink, error)])
+        self.assign(self.logs.of(sink))
+
+    def fail_lane(self, sink: DatasetSink, lane: HeldLane, error: Exception) -> None:
+        """The lane rests; the others of its log go on."""
+        self.rest(sink, lane, self.explain(lane.label, error))
+        self.assign(self.logs.of(sink))
+
     def _give_up(self, sink: DatasetSink, error: GobblinError) -> float:
         sink.failures += 1
         sink.error = error
@@ -368,7 +374,7 @@ class SinkLanes:
 
     def drop(self, sink: DatasetSink, lanes: Sequence[HeldLane]) -> None:
         for lane in lanes:
-            lane.writer.discard()
+            self._discard(lane)
             sink.lanes.pop(lane.lane_id, None)
         self.publisher.close_attempts(lanes)
         if lanes:
@@ -377,7 +383,17 @@ class SinkLanes:
         if not log.lanes:
             self._close_reader(log)
 
+    def _discard(self, lane: HeldLane) -> None:
+        """Whoever recovers the lane removes its files, however they were closed."""
+        try:
+            lane.writer.discard()
+        except Exception as error:  # noqa: BLE001  what is given up can't fail
+            self.ports.say(f"{lane.label}: its files were not closed: {error}")
+
     def _close_reader(self, log: SinkLog) -> None:
-        if log.reader is not None:
-            log.reader.close()
-        log.reader = None
+        reader, log.reader = log.reader, None
+        if reader is not None:
+            try:
+                reader.close()
+            except Exception as error:  # noqa: BLE001  what is given up can't fail
+                self.ports.say(f"{log.label}: its reader was not closed: {error}")

@@ -12,6 +12,7 @@ from gobblin_assets.jobs.sink.dataset_sink import DatasetSink
 from gobblin_assets.jobs.sink.held_lane import HeldLane
 from gobblin_assets.jobs.sink.lane_shares import lanes_in_use
 from gobblin_assets.model.state import DatasetId, LaneId
+from gobblin_assets.model.wording import join_some
 from gobblin_assets.sources.log_port import LogReader
 
 
@@ -33,6 +34,11 @@ class SinkLog:
     def lanes(self) -> list[tuple[DatasetSink, HeldLane]]:
         """Those that this worker holds."""
         return [(sink, lane) for sink in self.sinks for lane in sink.lanes.values()]
+
+    @property
+    def label(self) -> str:
+        """For people."""
+        return join_some([sink.urn for sink in self.sinks])
 
     @property
     def is_reading(self) -> bool:

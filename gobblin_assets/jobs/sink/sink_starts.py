@@ -8,6 +8,7 @@ from gobblin_assets.errors import GobblinError, RejectedError
 from gobblin_assets.jobs.sink.dataset_sink import DatasetSink
 from gobblin_assets.jobs.sink.sink_log import SinkLog
 from gobblin_assets.jobs.sink.sink_ports import SinkPorts
+from gobblin_assets.model.defects import find_family
 from gobblin_assets.model.state import DatasetState
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.sources.epoch_source import CopiedLog, EpochSource, LogStart
@@ -31,16 +32,16 @@ def ask_starts(
     try:
         if shared:
             said = shared[0].ask_server()
-    except GobblinError as error:
-        return dict.fromkeys(sources, error)
+    except Exception as error:  # noqa: BLE001  the failure of all that come together
+        return dict.fromkeys(sources, find_family("the log's server could not be asked", error))
     return {urn: _find_start(source, said, states[urn]) for urn, source in sources.items()}
 
 
 def _find_start(source: EpochSource, said: Any, state: DatasetState) -> LogStart | GobblinError:
     try:
         return source.find_start_in(said, state) if isinstance(source, CopiedLog) else source.find_start(state)
-    except GobblinError as error:
-        return error
+    except Exception as error:  # noqa: BLE001  the failure of this dataset; others go on
+        return find_family("where it begins could not be asked", error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +75,9 @@ class SinkStarts:
         """Ask anew where these datasets of one log begin, behind what is published."""
         try:
             states = self._load_states(sinks) if sinks else {}
-        except GobblinError as error:
-            return [(sink, error) for sink in sinks]
+        except Exception as error:  # noqa: BLE001  the failure of these datasets
+            failure = find_family("their states could not be loaded", error)
+            return [(sink, failure) for sink in sinks]
         found = ask_starts({sink.urn: sink.source for sink in sinks}, states)
         failed = []
         for sink in sinks:

@@ -12,7 +12,7 @@ from typing import Final
 from gobblin_assets.commit.abandonment import Abandonment
 from gobblin_assets.commit.cleanup import Cleanup
 from gobblin_assets.commit.driver import Driver
-from gobblin_assets.errors import GobblinError, OutcomeUnknownError, RetryableError
+from gobblin_assets.errors import GobblinError, RejectedError
 from gobblin_assets.jobs.sink.cut_publishing import CutPublisher
 from gobblin_assets.jobs.sink.cut_rereading import CutRereading
 from gobblin_assets.jobs.sink.dataset_sink import DatasetSink
@@ -23,11 +23,12 @@ from gobblin_assets.jobs.sink.sink_log import SinkLog, SinkLogs, gather_logs
 from gobblin_assets.jobs.sink.sink_ports import SinkPorts
 from gobblin_assets.jobs.sink.sink_progress import SinkProgress
 from gobblin_assets.jobs.sink.sink_rules import lag_unit_of
+from gobblin_assets.model.defects import find_family, traceback_of
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.state import DatasetId, RunId, WorkingState
 from gobblin_assets.model.urn import JobName, Role
 from gobblin_assets.run.runner import owner_text
-from gobblin_assets.sources.log_port import Barrier, StreamChunk
+from gobblin_assets.sources.log_port import Barrier, StreamChunk, VnodeFailure
 from gobblin_assets.spec.partition_keys import open_partition
 from gobblin_assets.state.datasets import NewRun
 from gobblin_assets.state.leases import Holder, Lease, LeaseKeeper
@@ -39,6 +40,9 @@ WORKER_BYTES_MAX: Final = 256 << 20
 CLEAN_EVERY_S: Final = 10.0
 UNUSED_EVERY_S: Final = 600.0
 """How often lanes that are out of use are looked at: what killed workers left there is looked at for a day."""
+
+LEFT_OVER_MAX: Final = 100
+"""Publications that nobody marked, in one look."""
 
 _IDLE_S: Final = 0.2
 _READ_S: Final = 0.1
@@ -116,8 +120,8 @@ class SinkWorker:
                 self._turn()
             self._drain()
             state = WorkingState.COMMITTED
-        except GobblinError as failure:
-            error = str(failure)
+        except Exception as failure:
+            error = str(failure) or type(failure).__name__
             raise
         finally:
             for sink in self.sinks.values():
@@ -132,10 +136,21 @@ class SinkWorker:
         try:
             self.ports.stores.sink_workers.leave(self._lanes.run_id)
             self.ports.stores.runs.end(self._lanes.run_id, state, error=error, figures=self._progress.figures)
-        except GobblinError as second:
+        except Exception as second:  # noqa: BLE001  its row runs out
             self.ports.say(f"the end of the worker could not be recorded: {second}")
 
     def _turn(self) -> None:
+        """What nobody expected stops what this worker holds for a while, and never the worker."""
+        try:
+            self._work()
+        except GobblinError:
+            raise
+        except Exception as error:  # noqa: BLE001  of a library, at a place that belongs to no dataset
+            failure = self._lanes.explain("the worker", error)
+            for log in self._logs.logs:
+                self._lanes.fail_log(log, failure)
+
+    def _work(self) -> None:
         self._rereading.require_session()
         now_s = self.ports.clock.monotonic()
         if now_s >= self._look_at_s:
@@ -156,9 +171,15 @@ class SinkWorker:
         try:
             self._lanes.look(now_s)
             self._is_out_of_reach = False
-        except (RetryableError, OutcomeUnknownError) as error:
+        except RejectedError:
+            # Another job file, or other datasets: this worker has no business here.
+            raise
+        except Exception as error:  # noqa: BLE001  nothing of it belongs to a dataset
+            failure = find_family("the commit log could not be looked at", error)
             if not self._is_out_of_reach:
-                self.ports.say(f"the commit log is out of reach, and is asked again: {error}")
+                self.ports.say(f"the commit log is out of reach, and is asked again: {failure}")
+                if traceback_of(failure):
+                    self.ports.say(traceback_of(failure))
             self._is_out_of_reach = True
 
     # Reading --------------------------------------------------------------------------------------------
@@ -178,11 +199,15 @@ class SinkWorker:
                     if log.reader is not reader:
                         # The last lane of the log failed, and its reader is closed.
                         return
+                elif isinstance(item, VnodeFailure):
+                    self._give_up(log, item)
+                    if log.reader is not reader:
+                        return
                 elif isinstance(item, Barrier):
                     self._pass(log, item)
                     return
-        except GobblinError as error:
-            self._lanes.fail_log(log, error)
+        except Exception as error:  # noqa: BLE001  the failure of what comes from this log
+            self._lanes.fail_log(log, self._lanes.explain(log.label, error))
 
     def _take(self, log: SinkLog, item: StreamChunk) -> None:
         found = log.owner_of(item.vnode)
@@ -193,12 +218,18 @@ class SinkWorker:
             return
         try:
             self._write(sink, lane, item)
-        except GobblinError as error:
-            if not log.is_shared:
-                raise
-            # The other datasets of the stream go on.
-            self._lanes.rest(sink, lane, error)
-            self._lanes.assign(log)
+        except Exception as error:  # noqa: BLE001  the failure of this lane; others of its log go on
+            self._lanes.fail_lane(sink, lane, error)
+        self._bound_memory()
+
+    def _give_up(self, log: SinkLog, item: VnodeFailure) -> None:
+        """One dataset of those that come together; where it goes on is asked anew."""
+        found = log.owner_of(item.vnode)
+        if found is not None:
+            sink, _lane = found
+            if traceback_of(item.error):
+                self.ports.say(traceback_of(item.error))
+            self._lanes.fail_dataset(sink, item.error)
 
     def _write(self, sink: DatasetSink, lane: HeldLane, item: StreamChunk) -> None:
         if sink.is_reread:
@@ -208,15 +239,19 @@ class SinkWorker:
             lane.writer.write_batch(item.vnode, decoded.rows)
             if decoded.dead_letters.num_rows:
                 lane.writer.write_batch(item.vnode, decoded.dead_letters, Role.DEAD_LETTER)
-            self._bound_memory()
         lane.writer.try_commit()
         self._progress.read(item.chunk.num_rows)
 
     def _bound_memory(self) -> None:
         """Whatever the number of lanes: beyond the bound, rows of the lane that holds most are encoded."""
-        writers = [lane.writer for sink in self.sinks.values() for lane in sink.lanes.values()]
-        while sum(writer.held_bytes for writer in writers) > WORKER_BYTES_MAX:
-            max(writers, key=lambda writer: writer.held_bytes).encode_held()
+        held = [(sink, lane) for sink in self.sinks.values() for lane in sink.lanes.values()]
+        while sum(lane.writer.held_bytes for _sink, lane in held) > WORKER_BYTES_MAX:
+            sink, lane = max(held, key=lambda each: each[1].writer.held_bytes)
+            try:
+                lane.writer.encode_held()
+            except Exception as error:  # noqa: BLE001  the failure of the lane whose rows they are
+                held.remove((sink, lane))
+                self._lanes.fail_lane(sink, lane, error)
 
     def _open_attempts(self, wanted: HeldLane) -> bool:
         """Those of all lanes together; lanes that fail rest. Whether the wanted one is open."""
@@ -232,9 +267,13 @@ class SinkWorker:
         cuts = []
         for sink, lane in log.lanes:
             mine = {vnode: at for vnode, at in barrier.positions.items() if vnode in lane.read_to}
-            if not mine:
+            if not mine or lane.lane_id not in sink.lanes:
                 continue
-            cut = lane.writer.barrier(Barrier(barrier.epoch, mine, barrier.is_checkpoint, barrier.at))
+            try:
+                cut = lane.writer.barrier(Barrier(barrier.epoch, mine, barrier.is_checkpoint, barrier.at))
+            except Exception as error:  # noqa: BLE001  the failure of this lane; others of its log go on
+                self._lanes.fail_lane(sink, lane, error)
+                continue
             lane.read_to |= mine
             lane.epoch = barrier.epoch
             is_over = (
@@ -244,25 +283,28 @@ class SinkWorker:
             for facts in learnt:
                 sink.learnt = {**sink.learnt, **facts}
             if cut is None and (is_over or learnt) and lane.writer.can_commit:
-                cut = lane.writer.commit()
-                if cut is None:
+                given = self._lanes.cut(sink, lane)
+                if given is None:
                     # Without rows: those that come belong to the window that is open then, and this one can close.
                     self._publisher.close_attempts([lane])
-            if cut is not None:
+                else:
+                    cuts.append(given)
+            elif cut is not None:
                 cuts.append(LaneCut(lane, cut))
         # Positions that moved without rows fit whatever is published of the others.
         if log.is_shared and any(each.cut.row_counts for each in cuts):
             cuts += self._cut_beside(log, cuts)
-        self._lanes.publish(log, cuts)
+        # A failure may have stopped the whole log meanwhile.
+        held = {lane.lane_id for _sink, lane in log.lanes}
+        self._lanes.publish(log, [each for each in cuts if each.lane.lane_id in held])
         if log.reader is not None and any(lane.wants_change for _sink, lane in log.lanes):
             self._lanes.change(log)
 
-    @staticmethod
-    def _cut_beside(log: SinkLog, cuts: Sequence[LaneCut]) -> list[LaneCut]:
+    def _cut_beside(self, log: SinkLog, cuts: Sequence[LaneCut]) -> list[LaneCut]:
         """What else has rows is cut at the same barrier: what is published of the datasets fits together."""
         due = {each.lane.lane_id for each in cuts}
-        beside = [lane for _sink, lane in log.lanes if lane.lane_id not in due and lane.writer.has_rows]
-        return [LaneCut(lane, cut) for lane in beside if lane.writer.can_commit and (cut := lane.writer.commit())]
+        beside = [each for each in log.lanes if each[1].lane_id not in due and each[1].writer.has_rows]
+        return [cut for sink, lane in beside if lane.writer.can_commit and (cut := self._lanes.cut(sink, lane))]
 
     def _drain(self) -> None:
         """Wait for the next barrier of each log, and give its lanes back behind a cut."""
@@ -299,16 +341,26 @@ class SinkWorker:
             )
             for error in (each for each in outcomes if isinstance(each, GobblinError)):
                 ports.say(f"cleanup is left to the next time: {error}")
-            self._lanes.mark_left_over()
+            self._mark_left_over()
             for sink in self.sinks.values():
                 if any(lane.number == 0 for lane in sink.lanes.values()):
                     ports.destination.prune(sink.urn)
             ports.events.deliver()
-        except GobblinError as error:
+        except Exception as error:  # noqa: BLE001  the next cleanup does it
             ports.say(f"cleanup is left to the next time: {error}")
         finally:
             if unused:
                 holding.release(unused)
+
+    def _mark_left_over(self) -> None:
+        """Mark publications of the lanes held here of which nobody did so: their holder died behind their end."""
+        store = self.ports.stores.commits
+        held = {(lane.dataset_id, lane.number) for sink in self.sinks.values() for lane in sink.lanes.values()}
+        found = store.list_unannounced(job=JobName(self.ports.job.job), limit=LEFT_OVER_MAX)
+        # A run's own is told by the next run, or by a recovery.
+        mine = [each for each in found if (each.dataset_id, each.lane_number) in held and "epoch" in each.details]
+        if mine:
+            store.mark_announced(*(each.sequence_id for each in mine))
 
     def _take_unused(self) -> list[Lease]:
         now_s = self.ports.clock.monotonic()
@@ -323,7 +375,7 @@ class SinkWorker:
             lags = [(log, reader.measure_lag().values()) for log, reader in reading]
             # The tables of a stream wait for the same log.
             return sum(max(behind, default=0) if log.is_shared else sum(behind) for log, behind in lags)
-        except GobblinError:
+        except Exception:  # noqa: BLE001  a figure for people
             return 0
 
     def _partition_of(self, lane: HeldLane) -> AssetPartition:

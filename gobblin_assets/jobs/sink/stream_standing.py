@@ -1,6 +1,7 @@
 """How far the datasets of a stream are, beside what the stream's server says of it."""
 
 import datetime as dt
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -8,6 +9,7 @@ from typing import Final
 from gobblin_assets.jobs.sink.sink_rules import is_one_stream
 from gobblin_assets.model.state import DatasetState
 from gobblin_assets.model.urn import DatasetUrn
+from gobblin_assets.run.progress import MIB
 from gobblin_assets.sources.connection import OpensEpochs
 from gobblin_assets.sources.epoch_source import CopiedLog, StreamLook
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
@@ -38,6 +40,21 @@ class StreamStanding:
 
     stream: StreamLook
     datasets: Mapping[DatasetUrn, DatasetStanding]
+
+    @property
+    def kept_for(self) -> list[DatasetUrn]:
+        """The datasets for which the server keeps most of its log: those that are furthest behind, or to be copied."""
+        lags = {urn: math.inf if each.lag_bytes is None else each.lag_bytes for urn, each in self.datasets.items()}
+        most = max(lags.values(), default=0)
+        return [urn for urn, lag in lags.items() if lag == most and lag]
+
+
+def say_kept(stream: StreamLook) -> str:
+    """What the server keeps for the stream, and up to where; for people."""
+    kept = f"the server keeps {(stream.retained_bytes or 0) / MIB:,.0f} MiB of its log for the slot {stream.name}"
+    if stream.safe_bytes is None:
+        return f"{kept}, without a bound (max_slot_wal_keep_size)"
+    return f"{kept}, and gives the slot up after {stream.safe_bytes / MIB:,.0f} MiB more"
 
 
 def open_copied_logs(

@@ -49,6 +49,7 @@ _SNAPSHOT: Final = re.compile(
     r"(?i)invalid snapshot identifier|snapshot .* does not exist|import the requested snapshot"
 )
 _POLICY: Final = re.compile(r"(?i)row-level security")
+_LOCKED: Final = re.compile(r"(?i)lock timeout|deadlock detected|could not serialize|lock wait timeout|ORA-00060")
 _PERMISSION: Final = re.compile(
     r"(?i)permission denied|not have (the )?\w+ permission|insufficient privileges|ORA-01031"
 )
@@ -93,13 +94,18 @@ def judge_words(text: str, connection: JdbcConnection) -> GobblinError:
             return RejectedError(said, field=field, hint=hint)
     if _SNAPSHOT.search(text):
         return RetryableError(f"the snapshot that all readers share is gone: {said}", hint="The run is planned anew.")
+    if _LOCKED.search(text):
+        return RetryableError(f"another session keeps the table locked: {said}", passes=True)
     if _TIMEOUT.search(text):
         return RetryableError(
             f"a read took too long: {said}",
+            passes=True,
             hint="Raise source.read_timeout_s, or lower split.work_unit_rows so that each read is smaller.",
         )
     if _UNREACHABLE.search(text):
-        return RetryableError(f"the source can't be reached: {said}", hint=f"Check {where}.url, and that it runs.")
+        return RetryableError(
+            f"the source can't be reached: {said}", passes=True, hint=f"Check {where}.url, and that it runs."
+        )
     if _REFUSED.search(text):
         return RejectedError(
             f"the source refused a query: {said}",

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import psycopg
 
+from gobblin_assets.db.passing_states import is_passing_state
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.model.watermark import Scalar, Watermark, WatermarkType
 from gobblin_assets.sources.jdbc.catalog import Estimate, Selected, Table, TableColumn
@@ -304,7 +305,10 @@ def judge_postgres(error: psycopg.Error, connection: JdbcConnection) -> GobblinE
         return RejectedError(f"{text}", field=f"{where}.url", hint="Correct the database's name at the URL's end.")
     if isinstance(error, psycopg.OperationalError) and not state:
         return RetryableError(
-            f"the source can't be reached: {text}", hint=f"Check {where}.url, and that the server runs.", field=where
+            f"the source can't be reached: {text}",
+            passes=True,
+            hint=f"Check {where}.url, and that the server runs.",
+            field=where,
         )
     if state == "42501" and "row-level security" in lowered:
         return RejectedError(text, field=f"{where}.user", hint=POLICY_HINT)
@@ -324,7 +328,9 @@ def judge_postgres(error: psycopg.Error, connection: JdbcConnection) -> GobblinE
             hint="Correct the dataset's where, casts, partition key or positions that the message names.",
             sqlstate=state,
         )
-    return RetryableError(f"the source failed: {text}", sqlstate=state)
+    if state == "55P03":
+        return RetryableError(f"another session keeps the table locked: {text}", passes=True, sqlstate=state)
+    return RetryableError(f"the source failed: {text}", passes=is_passing_state(state), sqlstate=state)
 
 
 def _to_scalar(value: object) -> Scalar | None:

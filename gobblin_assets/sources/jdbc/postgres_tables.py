@@ -50,7 +50,8 @@ _TYPES: Final = """
           FROM asked a
           LEFT JOIN (below b JOIN pg_type t ON t.oid = b.element AND t.typtype <> 'd') ON b.place = a.place
     )
-    SELECT CASE WHEN tn.nspname = 'pg_catalog' OR t.typname = 'citext' THEN t.typname
+    SELECT n.place,
+           CASE WHEN tn.nspname = 'pg_catalog' OR t.typname = 'citext' THEN t.typname
                 ELSE format('%%I.%%I', tn.nspname, t.typname) END,
            t.typtype::text,
            format_type(coalesce(nullif(e.typarray, 0), t.oid), n.modifier),
@@ -142,12 +143,12 @@ def find_keys(query: Query, oids: Sequence[int]) -> dict[int, TableKeys]:
 
 
 def find_types(query: Query, wanted: Iterable[tuple[int, int]]) -> dict[tuple[int, int], PgType]:
-    """The types below domains, each by its number in pg_type and its modifier."""
+    """The types below domains, each by its number in pg_type and its modifier. Types that are gone are left out."""
     asked = sorted(set(wanted))
     if not asked:
         return {}
     rows = query(_TYPES, ([number for number, _modifier in asked], [modifier for _number, modifier in asked]))
-    return {key: PgType(*row) for key, row in zip(asked, rows, strict=True)}
+    return {asked[place - 1]: PgType(*row) for place, *row in rows}
 
 
 def _by_table(rows: Iterable[tuple[Any, ...]]) -> dict[int, list[tuple[Any, ...]]]:

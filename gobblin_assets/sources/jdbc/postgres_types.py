@@ -11,8 +11,9 @@ from typing import Final
 
 from gobblin_assets.model.watermark import WatermarkType
 
-# Spark writes the state of its own error behind the value.
-VALUE_MARK: Final = re.compile(r'gobblin_value:(\d+)=([^"\n]*?)(?: SQLSTATE: [0-9A-Z]{5})?(?=["\n]|$)')
+# Spark writes the state of its own error behind the value. Some drivers add the query to their message, which has the
+# mark in quotes of its own.
+VALUE_MARK: Final = re.compile(r'(?<!\')gobblin_value:(\d+)=([^"\n]*?)(?: SQLSTATE: [0-9A-Z]{5})?(?=["\n]|$)')
 
 _PLAIN: Final = frozenset({"bool", "int2", "int4", "int8", "float4", "float8", "text", "varchar", "bpchar", "bytea"})
 _AS_TEXT: Final = frozenset({

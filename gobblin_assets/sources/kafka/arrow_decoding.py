@@ -17,7 +17,7 @@ from typing import Final
 import pyarrow as pa
 from pyarrow import compute as pc
 
-from gobblin_assets.errors import CorruptionError, RejectedError
+from gobblin_assets.errors import CorruptionError, GobblinError, RejectedError
 from gobblin_assets.rows.arrow_types import arrow_type
 from gobblin_assets.rows.hidden_columns import DEAD_LETTER_COLUMN, published_name
 from gobblin_assets.sources.epoch_source import DecodedRows
@@ -50,6 +50,7 @@ _KEY_COLUMN: Final = KEPT_ORDER["key"]
 _TIME_COLUMNS: Final = frozenset({KEPT_ORDER["timestamp"], KEPT_ORDER["timestamp_type"]})
 _TIME_KINDS: Final = pa.array(["create_time", "log_append_time"])
 _KNOWN_KINDS: Final = pa.array([0, 1], pa.int32())
+_REASON_MAX: Final = 300
 _NO_TIME: Final = pa.scalar(-1_000, pa.timestamp("us", "UTC"))
 
 
@@ -93,7 +94,35 @@ class ArrowDecoder:
         return self.can_have_dead_letters or not _TIME_COLUMNS.isdisjoint(self._keep)
 
     def decode(self, batch: pa.RecordBatch) -> DecodedRows:
-        """Decode all records of a batch. CorruptionError if one of them is lost."""
+        """Decode all records of a batch. CorruptionError if one of them is lost.
+
+        A record at which a library fails is a dead letter, whatever the exception is.
+        """
+        try:
+            return self._decode(batch)
+        except (GobblinError, AssertionError, OSError, MemoryError):
+            raise
+        except Exception as error:  # noqa: BLE001  the fault of one of the records
+            if batch.num_rows == 1:
+                return self._refuse(batch, error)
+        half = batch.num_rows // 2
+        parts = [self.decode(batch.slice(0, half)), self.decode(batch.slice(half))]
+        return DecodedRows(
+            pa.concat_batches([each.rows for each in parts]),
+            pa.concat_batches([each.dead_letters for each in parts]),
+            sum(each.left_out for each in parts),
+        )
+
+    def _refuse(self, record: pa.RecordBatch, error: Exception) -> DecodedRows:
+        decoded = {name for name, _type in self._value.columns} | {_KEY_COLUMN}
+        kept = [
+            pa.nulls(1, each.type) if each.name in decoded else _kept_column(record, each.name) for each in self.schema
+        ]
+        row = pa.RecordBatch.from_arrays(kept, schema=self.schema)
+        reason = pa.array([f"unexpected {type(error).__name__}: {str(error)[:_REASON_MAX]}"])
+        return DecodedRows(row.slice(0, 0), self._letters(row, record, reason), 0)
+
+    def _decode(self, batch: pa.RecordBatch) -> DecodedRows:
         records = batch
         if self._drops_tombstones and batch["value"].null_count:
             records = batch.filter(batch["value"].is_valid())

@@ -14,7 +14,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from gobblin_assets.errors import CorruptionError
+from gobblin_assets.errors import CorruptionError, GobblinError, RejectedError
+from gobblin_assets.model.defects import find_family
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.names import TableName
 from gobblin_assets.sources.jdbc.postgres_tables import find_keys, find_types
@@ -61,7 +62,8 @@ _EPOCH_START: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 class _Changes:
     """Of one table: what was gathered and not given. Of the transaction that is read now: ``is_left_out``, and
     ``verdicts`` if only some ranges of the copy have it. ``key_at``: the place of their column. ``lost``: what has
-    happened to the table, if no more of it can be told.
+    happened to the table, if no more of it can be told. ``relation``: what the next change that is not left out comes
+    with, unless that is known already.
     """
 
     vnode: str
@@ -79,6 +81,7 @@ class _Changes:
     verdicts: tuple[bool, ...] | None = None
     key_at: int | None = None
     lost: str | None = None
+    relation: RelationMessage | None = None
 
     def enter(self, begin: Begin) -> None:
         self.transaction = begin
@@ -176,6 +179,7 @@ class ChangeGathering:
         self._begin: Begin | None = None
         self._number = 0
         self._ready: list[tuple[str, pa.RecordBatch]] = []
+        self._failures: dict[str, GobblinError] = {}
         self.is_busy = False
         self.has_given = False
 
@@ -209,11 +213,17 @@ class ChangeGathering:
                     self._number = number + (2 if kind == _UPDATE and payload[5] in _OLD_TUPLES else 1)
                     if changes is None:
                         continue
-                    if changes.transaction is not self._begin:
-                        changes.enter(self._require_begin())
-                    if not changes.is_left_out:
-                        changes.add(payload, number)
-                        size -= len(payload)
+                    begin = self._begin or self._require_begin()
+                    try:
+                        if changes.transaction is not begin:
+                            changes.enter(begin)
+                        if not changes.is_left_out:
+                            if changes.relation is not None:
+                                self._learn(changes, changes.relation, (begin.final_lsn, number))
+                            changes.add(payload, number)
+                            size -= len(payload)
+                    except Exception as error:  # noqa: BLE001  the failure of this table; others go on
+                        self._give_up(changes, error)
                 elif kind == _COMMIT:
                     end = self._end(parse_commit(payload))
                     if until_commit:
@@ -229,12 +239,33 @@ class ChangeGathering:
         for vnode, chunk in ready:
             self.has_given = True
             yield vnode, chunk
-        every: list[_Changes | _Messages] = [*self._wanted.values(), *self._messages.values()]
-        for gathered in every:
+        for changes in list(self._wanted.values()):
+            try:
+                chunk = changes.take()
+            except Exception as error:  # noqa: BLE001  the failure of this table; others go on
+                self._give_up(changes, error)
+                continue
+            if chunk is not None:
+                self.has_given = True
+                yield changes.vnode, chunk
+        for gathered in self._messages.values():
             chunk = gathered.take()
             if chunk is not None:
                 self.has_given = True
                 yield gathered.vnode, chunk
+
+    def take_failures(self) -> list[tuple[str, GobblinError]]:
+        """The vnodes whose changes could not be gathered, each once. Nothing of them is given any more."""
+        found, self._failures = list(self._failures.items()), {}
+        return found
+
+    def _give_up(self, changes: _Changes, error: Exception) -> None:
+        self._failures[changes.vnode] = find_family(changes.start.urn, error)
+        self._wanted = {oid: each for oid, each in self._wanted.items() if each is not changes}
+        self._ready = [each for each in self._ready if each[0] != changes.vnode]
+        # In place: messages are being read.
+        for oid in [oid for oid, each in self._by_oid.items() if each is changes]:
+            self._by_oid[oid] = None
 
     def _take_other(self, kind: int, payload: bytes) -> int | None:
         """The place behind a message outside of transactions."""
@@ -249,10 +280,16 @@ class ChangeGathering:
                 changes = self._by_oid.get(oid.to_bytes(4, "big"))
                 if changes is None:
                     continue
-                if changes.transaction is not self._begin:
-                    changes.enter(self._require_begin())
-                if not changes.is_left_out:
-                    changes.add(payload, number)
+                begin = self._require_begin()
+                try:
+                    if changes.transaction is not begin:
+                        changes.enter(begin)
+                    if not changes.is_left_out:
+                        if changes.relation is not None:
+                            self._learn(changes, changes.relation, (begin.final_lsn, number))
+                        changes.add(payload, number)
+                except Exception as error:  # noqa: BLE001  the failure of this table; others go on
+                    self._give_up(changes, error)
         elif kind == _MESSAGE:
             return self._take_message(parse_logical_message(payload))
         return None
@@ -282,18 +319,21 @@ class ChangeGathering:
         return self._begin
 
     def _meet(self, relation: RelationMessage) -> None:
+        """Of changes that are left out, nothing is asked: their types may be gone, and what mends that is a copy."""
         changes = self._find_wanted(relation)
         self._by_oid[relation.oid.to_bytes(4, "big")] = changes
-        if changes is None:
-            return
+        if changes is not None:
+            changes.relation = relation
+
+    def _learn(self, changes: _Changes, relation: RelationMessage, place: tuple[int, int]) -> None:
+        """The table goes on like this at ``place`` (LSN and number). What came before belongs to what it was."""
         chunk = changes.take()
         if chunk is not None:
             self._ready.append((changes.vnode, chunk))
         if changes.lost is None and changes.seen is not None:
             names = [column.name for column in relation.columns]
             changes.key_at = names.index(changes.seen.column) if changes.seen.column in names else None
-        table = self._describe(relation)
-        place = self._require_begin().final_lsn, self._number
+        table = self._describe(relation, changes.start.urn)
         if changes.lost is None:
             changes.lost = changes.memory.meet(table, changes.start, place, self._ask, self._say)
         changes.metadata = {
@@ -301,6 +341,7 @@ class ChangeGathering:
             b"copy": str(changes.start.copy),
             b"key": json.dumps(changes.start.key),
         }
+        changes.relation = None
 
     def _find_wanted(self, relation: RelationMessage) -> _Changes | None:
         """The table, whatever its name is now. Or the one whose name another table has taken since: it stops."""
@@ -318,8 +359,11 @@ class ChangeGathering:
         with open_log_session(self._connection) as session, log_families(self._connection):
             return session.execute(sql.encode(), arguments).fetchall()
 
-    def _describe(self, relation: RelationMessage) -> LoggedTable:
-        """With the types as the server has them now: the log has only their numbers."""
+    def _describe(self, relation: RelationMessage, urn: str) -> LoggedTable:
+        """With the types as the server has them now: the log has only their numbers.
+
+        RejectedError if one is gone, of which rows are still in the log.
+        """
         asked = [(column.type_oid, column.modifier) for column in relation.columns]
         types = find_types(self._ask, asked)
         key = {column.name for column in relation.columns if column.is_key}
@@ -327,6 +371,17 @@ class ChangeGathering:
             # The message has all columns for the key's.
             found = find_keys(self._ask, [relation.oid]).get(relation.oid)
             key = set() if found is None else set(found.identity)
+        gone = [column.name for column in relation.columns if (column.type_oid, column.modifier) not in types]
+        if gone:
+            table = TableName(relation.schema, relation.table)
+            raise RejectedError(
+                f"changes of {table} are in the log from before the type of {', '.join(gone)} was dropped, and the "
+                "server does not say any more what it was",
+                field=f"datasets[{urn}].table",
+                hint=f"Copy the table again, behind what is published: gobblin-assets sink recopy JOB --dataset {urn}. "
+                "Drop types when their last rows are published.",
+                table=str(table),
+            )
         return LoggedTable(
             relation.oid,
             relation.schema,

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -59,6 +59,56 @@ _TABLES: Final = f"""
      WHERE t.pubname = %s
      ORDER BY t.schemaname, t.tablename"""
 
+# As pg_publication_tables has them. That view locks each table, to list its columns: one that somebody else has locked
+# would keep all of them waiting. Catalogues alone say nothing of a row filter without a lock on its own table.
+_TABLES_UNLOCKED: Final = """
+    WITH RECURSIVE p AS (SELECT oid, to_jsonb(pg_publication) AS said FROM pg_publication WHERE pubname = %s),
+    named AS (
+        SELECT r.prrelid AS relid, to_jsonb(r) ->> 'prattrs' AS attnums, to_jsonb(r) ->> 'prqual' IS NOT NULL AS filters
+          FROM pg_publication_rel r JOIN p ON p.oid = r.prpubid
+        UNION ALL
+        SELECT c.oid, NULL, false
+          FROM p, pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+         WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND c.oid >= 16384
+           AND n.nspname NOT IN ('pg_catalog', 'information_schema')
+           AND ((said ->> 'puballtables')::boolean OR n.oid IN {schemas})
+    ), members AS (
+        SELECT relid, max(attnums) AS attnums, bool_or(filters) AS filters FROM named GROUP BY relid
+    ), below AS (
+        SELECT relid AS member, relid FROM members
+        UNION
+        SELECT b.member, i.inhrelid FROM below b JOIN pg_inherits i ON i.inhparent = b.relid
+          JOIN pg_class c ON c.oid = i.inhrelid AND c.relispartition
+    ), found AS (
+        -- By their roots: what is below another member is published as that. Else: what has rows of its own.
+        SELECT m.relid, m.attnums, m.filters FROM members m, p
+         WHERE (said ->> 'pubviaroot')::boolean
+           AND NOT EXISTS (SELECT FROM below b WHERE b.relid = m.relid AND b.member <> m.relid)
+        UNION ALL
+        SELECT DISTINCT b.relid, m.attnums, m.filters
+          FROM below b JOIN pg_class c ON c.oid = b.relid AND c.relkind = 'r'
+          LEFT JOIN members m ON m.relid = b.relid, p
+         WHERE NOT (said ->> 'pubviaroot')::boolean
+    )
+    SELECT jsonb_build_object(
+               'schemaname', n.nspname, 'tablename', c.relname, 'oid', c.oid::bigint, 'relreplident', c.relreplident,
+               'key', {key},
+               'rowfilter', (SELECT pg_get_expr(r.prqual, r.prrelid) FROM pg_publication_rel r
+                              WHERE f.filters AND r.prpubid = p.oid AND r.prrelid = f.relid),
+               'attnames', (SELECT array_agg(a.attname ORDER BY a.attnum) FROM pg_attribute a
+                             WHERE a.attrelid = f.relid AND a.attnum > 0 AND NOT a.attisdropped
+                               AND CASE WHEN f.attnums IS NULL
+                                        THEN a.attgenerated IN ('', coalesce(nullif(said ->> 'pubgencols', 'n'), ''))
+                                        ELSE a.attnum::text = ANY (string_to_array(f.attnums, ' ')) END))
+      FROM p, found f JOIN pg_class c ON c.oid = f.relid JOIN pg_namespace n ON n.oid = c.relnamespace
+     ORDER BY n.nspname, c.relname"""
+_SCHEMAS: Final = "(SELECT pnnspid FROM pg_publication_namespace WHERE pnpubid = p.oid)"
+_NO_SCHEMAS: Final = "(NULL::oid)"
+_SCHEMAS_FROM: Final = 150_000
+
+_BRIEF_LOCKS: Final = "set_config('lock_timeout', '2s', false)"
+"""Whoever waits for a lock is not followed, and follows nobody."""
+
 
 @dataclass(frozen=True, slots=True)
 class LogServerState:
@@ -79,6 +129,7 @@ class LogServerState:
 @dataclass(frozen=True, slots=True)
 class SlotState:
     """``confirmed``: what lies before it is needed no more. ``retained_bytes``: of the log, kept for the slot.
+    ``safe_bytes``: that may be written before it is given up; None: without a bound.
 
     ``is_here``: it is of the session's database. ``wal_status``: reserved, extended, unreserved or lost.
     ``application``: of the process that reads it.
@@ -93,6 +144,7 @@ class SlotState:
     active_pid: int | None
     application: str | None
     retained_bytes: int | None
+    safe_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +181,7 @@ def open_log_session(connection: JdbcConnection) -> Iterator[LogSession]:
         session = open_source_session(connection)
     try:
         with log_families(connection):
-            session.execute("SET statement_timeout = '60s'")
+            session.execute(f"SELECT set_config('statement_timeout', '60s', false), {_BRIEF_LOCKS}")
             yield session
     finally:
         session.close()
@@ -187,6 +239,7 @@ def find_slot(session: LogSession, slot: str) -> SlotState | None:
         active_pid=found.get("active_pid"),
         application=found.get("application"),
         retained_bytes=None if found.get("retained") is None else int(found["retained"]),
+        safe_bytes=None if found.get("safe_wal_size") is None else int(found["safe_wal_size"]),
     )
 
 
@@ -196,7 +249,7 @@ def find_publication(session: LogSession, publication: str) -> PublicationState 
         return None
     said: Mapping[str, Any] = rows[0][0]
     kinds = ("insert", "update", "delete", "truncate")
-    listed = [each for (each,) in session.execute(_TABLES, [publication]).fetchall()]
+    listed = _ask_tables(session, publication)
     looks = look_at_terms(
         lambda sql, arguments: session.execute(sql.encode(), arguments).fetchall(),
         publication,
@@ -207,6 +260,23 @@ def find_publication(session: LogSession, publication: str) -> PublicationState 
     return PublicationState(
         frozenset(kind for kind in kinds if said.get(f"pub{kind}")), {table.name: table for table in tables}
     )
+
+
+def _ask_tables(session: LogSession, publication: str) -> list[Mapping[str, Any]]:
+    """What is said of each table. One that somebody else has locked keeps no other one waiting."""
+    try:
+        with savepoint(session):
+            return [each for (each,) in session.execute(_TABLES, [publication]).fetchall()]
+    except psycopg.errors.LockNotAvailable:
+        ((version,),) = session.execute("SELECT current_setting('server_version_num')::int").fetchall()
+        schemas = _SCHEMAS if version >= _SCHEMAS_FROM else _NO_SCHEMAS
+        statement = _TABLES_UNLOCKED.format(key=f"({ROW_IDENTITY})", schemas=schemas)
+        return [each for (each,) in session.execute(statement.encode(), [publication]).fetchall()]
+
+
+def savepoint(session: LogSession) -> AbstractContextManager[object]:
+    """A block whose failure leaves the transaction that it is in as it was."""
+    return session.transaction()
 
 
 def _read_table(said: Mapping[str, Any], look: TermsLook) -> PublishedTable:

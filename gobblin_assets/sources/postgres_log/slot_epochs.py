@@ -156,6 +156,7 @@ class SlotEpochs:
             is_read=slot.active_pid is not None,
             confirmed=None if slot.confirmed is None else write_lsn(slot.confirmed),
             retained_bytes=slot.retained_bytes,
+            safe_bytes=slot.safe_bytes,
         )
 
     def find_place(self, state: DatasetState) -> CopyPlace | None:

@@ -13,7 +13,7 @@ The slot is confirmed up to what is published of all tables that were ever begun
 
 import datetime as dt
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -23,9 +23,10 @@ import pyarrow as pa
 from gobblin_assets.errors import CorruptionError, GobblinError, RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.model.clock import Clock, SystemClock
+from gobblin_assets.model.defects import find_family
 from gobblin_assets.rows.joined_columns import write_joined
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
-from gobblin_assets.sources.log_port import NEVER_CUT, Barrier, LogItem, StreamChunk, UpdateVnodeBitmap
+from gobblin_assets.sources.log_port import NEVER_CUT, Barrier, LogItem, StreamChunk, UpdateVnodeBitmap, VnodeFailure
 from gobblin_assets.sources.postgres_log.change_gathering import ChangeGathering
 from gobblin_assets.sources.postgres_log.column_memory import ColumnMemory
 from gobblin_assets.sources.postgres_log.copied_rows import begin_copied_rows, describe_copied_rows
@@ -41,7 +42,7 @@ from gobblin_assets.sources.postgres_log.log_starts import (
 from gobblin_assets.sources.postgres_log.server_state import find_kept_end, find_slot, log_families, open_log_session
 from gobblin_assets.sources.postgres_log.table_copy import TableCopy
 from gobblin_assets.sources.postgres_log.table_terms import write_terms
-from gobblin_assets.sources.postgres_log.walsender import Walsender, drop_slot, end_other_reader, make_slot
+from gobblin_assets.sources.postgres_log.walsender import Walsender, end_other_reader, require_slot
 
 CONFIRM_EVERY_S: Final = 10.0
 """The server is told so often that the reader lives, and what it needs no more."""
@@ -98,7 +99,7 @@ class SlotReader:
             start.vnode: ColumnMemory(start.columns, start.terms, {each.name: each for each in start.joined})
             for start in starts
         }
-        self._items: deque[UpdateVnodeBitmap] = deque()
+        self._items: deque[UpdateVnodeBitmap | VnodeFailure] = deque()
         self._walsender: Walsender | None = None
         self._gathering: ChangeGathering | None = None
         self._copy: tuple[str, TableCopy] | None = None
@@ -115,6 +116,7 @@ class SlotReader:
 
     def assign(self, positions: Mapping[str, int], *, epochs: Mapping[str, int] = NEVER_CUT) -> None:
         before, self._vnodes = self._vnodes, {}
+        failures: list[VnodeFailure] = []
         for vnode, position in positions.items():
             known = before.get(vnode)
             if known is not None and known.cut == position:
@@ -124,7 +126,9 @@ class SlotReader:
             if start is None:
                 raise CorruptionError(f"the reader of a slot was not told of {vnode!r}", vnode=vnode)
             if start.partial is not None and start.position != position:
-                raise RetryableError(f"{start.urn}: its copy is further than when its start was looked for")
+                late = RetryableError(f"{start.urn}: its copy is further than when its start was looked for")
+                failures.append(VnodeFailure(vnode, late))
+                continue
             self._vnodes[vnode] = _TableVnode(start, position, start.seen, start.partial)
             # The stream has passed the vnode's place, or will pass it with rows of others behind it.
             self._is_moved = True
@@ -133,7 +137,7 @@ class SlotReader:
         if self._gathering is not None:
             self._gathering.keep(self._vnodes.keys())
         self._last_epoch = max(self._last_epoch, *epochs.values(), 0)
-        self._items = deque([UpdateVnodeBitmap(frozenset(self._vnodes))])
+        self._items = deque([UpdateVnodeBitmap(frozenset(self._vnodes)), *failures])
         if self._due_at == float("inf"):
             self._due_at = self._monotonic() + self._every_s
 
@@ -141,12 +145,37 @@ class SlotReader:
         deadline = self._monotonic() + wait_s
         while self._items:
             yield self._items.popleft()
-        while any(each.is_to_copy for each in self._vnodes.values()):
-            yield from self._step_copy()
+        while self._list_to_copy() and self._is_quiet:
+            waits = yield from self._step_copy()
+            if waits and self._list_followed():
+                # Others go on meanwhile; at their next barrier it is looked at again.
+                break
             if self._monotonic() >= deadline:
                 return
-        if self._vnodes:
+        if self._list_followed():
             yield from self._follow(deadline)
+        elif self._vnodes:
+            self._require_quiet()
+
+    def _list_to_copy(self) -> list[str]:
+        return [vnode for vnode, each in self._vnodes.items() if each.is_to_copy]
+
+    def _list_followed(self) -> dict[str, _TableVnode]:
+        return {vnode: each for vnode, each in self._vnodes.items() if not each.is_to_copy}
+
+    @property
+    def _is_quiet(self) -> bool:
+        """Whether no record was given behind the last barrier, so that the stream may end and begin anew."""
+        return self._gathering is None or not self._gathering.has_given
+
+    def _fail(self, vnode: str, error: Exception) -> VnodeFailure:
+        """Give one vnode up."""
+        start = self._vnodes.pop(vnode).start
+        if self._copy is not None and self._copy[0] == vnode:
+            self._end_copy()
+        if self._gathering is not None:
+            self._gathering.keep(self._vnodes.keys())
+        return VnodeFailure(vnode, find_family(start.urn, error))
 
     def rewind(self, vnode: str, position: int) -> None:
         self._vnodes[vnode].cut = position
@@ -175,36 +204,44 @@ class SlotReader:
 
     # Copies ----------------------------------------------------------------------------------------------
 
-    def _step_copy(self) -> Iterator[LogItem]:
-        vnode = next(vnode for vnode, each in self._vnodes.items() if each.is_to_copy)
+    def _step_copy(self) -> Generator[LogItem, None, bool]:
+        """Whether the copy has not begun, and waits. What fails is the table's, unless there is no slot."""
+        vnode = self._list_to_copy()[0] if self._copy is None else self._copy[0]
         each = self._vnodes[vnode]
-        start = each.start
         if self._copy is None:
-            # The stream would end meanwhile, since nobody reads it; what it has given is read again.
-            self._require_quiet()
-            self._end_stream()
             if not self._make_ready():
-                return
-            self._copy = vnode, TableCopy(self._connection, start, each.partial)
+                return True
+            self._copy = vnode, TableCopy(self._connection, each.start, each.partial)
             self._copy_is_begun = False
-        found = self._copy[1].step() if start.is_copied_first else None
+        try:
+            return (yield from self._go_on_copying(vnode, each, self._copy[1]))
+        except Exception as error:  # noqa: BLE001  the failure of this table; others go on
+            yield self._fail(vnode, error)
+            return False
+
+    def _go_on_copying(self, vnode: str, each: _TableVnode, copy: TableCopy) -> Generator[LogItem, None, bool]:
+        start = each.start
+        found = copy.step() if start.is_copied_first else None
         if isinstance(found, str):
             self._tell(f"{start.urn}: the copy {found}")
-            return
+            return not self._copy_is_begun
+        # The stream would end meanwhile, since nobody reads it; what it has given is read again.
+        self._end_stream()
         if start.is_copied_first and not self._copy_is_begun:
             self._copy_is_begun = True
-            is_anew = self._copy[1].source.is_first and each.cut > TO_COPY
+            is_anew = copy.source.is_first and each.cut > TO_COPY
             if is_anew:
                 self._say(f"{start.urn}: the copy begins anew: since its last range the table was changed as a whole")
-            if is_anew or (start.copy > 1 and self._copy[1].source.is_first):
-                yield self._chunk(vnode, begin_copied_rows(self._copy[1].source, start.copy))
+            if is_anew or (start.copy > 1 and copy.source.is_first):
+                yield self._chunk(vnode, begin_copied_rows(copy.source, start.copy))
                 if self._copy is None:
                     # Whoever was given it did without the vnode.
-                    return
+                    return False
         if found is None:
             yield self._end_epoch_of_copy(vnode, start)
         else:
-            yield self._chunk(vnode, describe_copied_rows(found, self._copy[1].source, start.copy))
+            yield self._chunk(vnode, describe_copied_rows(found, copy.source, start.copy))
+        return False
 
     def _chunk(self, vnode: str, records: pa.RecordBatch) -> StreamChunk:
         self._chunks += 1
@@ -244,16 +281,11 @@ class SlotReader:
     def _make_ready(self) -> bool:
         """Make the slot if it is not there; whether it is. All tables that are read then must be ones to copy."""
         slot = self._place.slot
+        followed = [vnode for vnode, each in self._vnodes.items() if each.cut != TO_COPY]
         with open_log_session(self._connection) as session, log_families(self._connection):
-            found = find_slot(session, slot)
-            if found is not None and found.wal_status != "lost":
-                return True
-            if followed := [vnode for vnode, each in self._vnodes.items() if each.cut != TO_COPY]:
-                raise RetryableError(f"the slot {slot} is gone, and {followed[0]} was followed by it")
-            if found is not None:
-                end_other_reader(session, slot)
-                drop_slot(session, slot)
-            is_made = make_slot(session, slot, patience_s=self._patience_s)
+            is_made = require_slot(session, slot, followed, patience_s=self._patience_s)
+        if is_made is None:
+            return True
         if not is_made:
             self._patience_s = min(2 * self._patience_s, _PATIENCE_S_MAX)
             self._tell(f"the slot {slot} waits for transactions that were running when it was to be made")
@@ -283,6 +315,9 @@ class SlotReader:
                 # Between transactions, and no message is left: all that the server has sent is here.
                 self._place_now = max(self._place_now, stream.sent_to)
             yield from self._give(gathering)
+            for vnode, error in gathering.take_failures():
+                if vnode in self._vnodes:
+                    yield self._fail(vnode, error)
             if stream is not self._walsender:
                 return
             self._confirm(stream)
@@ -305,10 +340,11 @@ class SlotReader:
     def _end_epoch(self) -> Barrier:
         if self._gathering is not None:
             self._gathering.has_given = False
-        for each in self._vnodes.values():
+        followed = self._list_followed()
+        for each in followed.values():
             each.cut = max(each.cut, self._place_now)
-        facts = {vnode: news for vnode in self._vnodes if (news := self._memories[vnode].list_news())}
-        return self._barrier({vnode: each.cut for vnode, each in self._vnodes.items()}, facts)
+        facts = {vnode: news for vnode in followed if (news := self._memories[vnode].list_news())}
+        return self._barrier({vnode: each.cut for vnode, each in followed.items()}, facts)
 
     def _barrier(self, positions: Mapping[str, int], facts: Mapping[str, Mapping[str, object]]) -> Barrier:
         self._due_at = self._monotonic() + self._every_s
@@ -328,7 +364,8 @@ class SlotReader:
                 if found is None:
                     raise RetryableError(f"the slot {slot} is gone")
                 end_other_reader(session, slot)
-            start = min(each.cut for each in self._vnodes.values())
+            followed = self._list_followed()
+            start = min(each.cut for each in followed.values())
             self._walsender = Walsender(
                 self._connection, slot=slot, publication=self._place.publication, start=start, job=self._job
             )
@@ -336,20 +373,17 @@ class SlotReader:
             self._confirm_at = 0.0
             self._gathering = ChangeGathering(
                 self._connection,
-                {
-                    vnode: (each.start, each.cut, each.seen, self._memories[vnode])
-                    for vnode, each in self._vnodes.items()
-                },
+                {vnode: (each.start, each.cut, each.seen, self._memories[vnode]) for vnode, each in followed.items()},
                 self._say,
             )
-            for vnode in self._vnodes:
+            for vnode in followed:
                 # What the last stream told may have been given up since.
                 self._memories[vnode].is_told = False
         return self._walsender
 
     def _require_quiet(self) -> None:
         """Records that were given behind the last barrier would be given again by a new stream."""
-        if self._gathering is not None and self._gathering.has_given:
+        if not self._is_quiet:
             raise RetryableError("tables join a slot's stream inside of an epoch; it is read again")
 
     def _confirm(self, stream: Walsender) -> None:

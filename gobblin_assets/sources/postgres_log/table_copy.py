@@ -58,10 +58,14 @@ _NEXT_XID: Final = "SELECT pg_current_xact_id()::text::bigint"
 _XMIN: Final = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
 _SNAPSHOT: Final = """
     SELECT pg_export_snapshot(), pg_current_snapshot()::text, pg_current_wal_insert_lsn()::text, clock_timestamp()"""
-_NO_TIMEOUTS: Final = """
-    SELECT set_config(name, '0', false) FROM pg_settings
-     WHERE name IN ('statement_timeout', 'idle_in_transaction_session_timeout', 'transaction_timeout')"""
-_MAY_READ: Final = "SELECT has_any_column_privilege(%s, 'SELECT')"
+# A copy reads for hours, and waits for no lock: the other tables of the log wait meanwhile. And whoever waits for our
+# own lock would stand between it and our readers.
+_TIMEOUTS: Final = """
+    SELECT set_config(name, CASE name WHEN 'lock_timeout' THEN '2s' ELSE '0' END, false) FROM pg_settings
+     WHERE name IN ('statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout', 'transaction_timeout')
+"""
+_MAY_NOT_READ: Final = """
+    SELECT column_name FROM unnest(%s::text[]) column_name WHERE NOT has_column_privilege(%s, column_name, 'SELECT')"""
 _FLUSHED: Final = "SELECT pg_current_wal_flush_lsn() >= %s::pg_lsn"
 
 
@@ -122,7 +126,7 @@ class TableCopy:
         with ExitStack() as stack:
             with log_families(self._connection):
                 session = stack.enter_context(open_source_session(self._connection))
-                session.execute(_NO_TIMEOUTS)
+                session.execute(_TIMEOUTS)
             taken = None if self._partial is None else self._take(session, self._partial)
             if taken is None:
                 if self._partial is not None:
@@ -312,11 +316,14 @@ def lay_out_table(
 def require_copyable(connection: JdbcConnection, published: PublishedTable, casts: Mapping[str, str], urn: str) -> None:
     """RejectedError if the table can't be copied: its rows may not be read, or a column has no type to be read as."""
     with open_log_session(connection) as session, log_families(connection):
-        lay_out_table(session, published, casts, urn=urn)
-        (may_read,) = _one(session, _MAY_READ, [write_table(PostgresDialect(), published.name)])
-    if not may_read:
+        table, _readings = lay_out_table(session, published, casts, urn=urn)
+        names = [column.name for column in table.columns]
+        found = session.execute(_MAY_NOT_READ, [names, write_table(PostgresDialect(), published.name)]).fetchall()
+    refused = [str(name) for (name,) in found]
+    if refused:
+        columns = "" if len(refused) == len(names) else f"{', '.join(refused)} of "
         raise RejectedError(
-            f"the user may not read {published.name}, which is to be copied",
+            f"the user may not read {columns}{published.name}, which is to be copied",
             field=f"connections[{connection.name}].user",
             hint=f"Run GRANT SELECT ON {published.name} TO …, as its owner.",
         )
@@ -332,7 +339,7 @@ def _list_reader_statements(snapshot: str) -> Sequence[str]:
         "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY",
         f"SET TRANSACTION SNAPSHOT '{snapshot}'",
         write_set_config(SETTINGS, is_local=True),
-        _NO_TIMEOUTS.replace("false", "true"),
+        _TIMEOUTS.replace("false", "true"),
     )
 
 

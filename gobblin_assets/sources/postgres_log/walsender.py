@@ -10,13 +10,14 @@ The messages: https://www.postgresql.org/docs/current/protocol-replication.html
 import select
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final
 
 import psycopg
 from psycopg import pq
 
+from gobblin_assets.db.passing_states import is_passing_state
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.postgres_sessions import SETTINGS, plan_conninfo, write_options
@@ -153,7 +154,23 @@ def judge_walsender(error: psycopg.Error, connection: JdbcConnection) -> Gobblin
             field="source.publication",
             hint="The publication must be there before the changes that are read: make it, and copy the tables again.",
         )
-    return RetryableError(f"the slot could not be read: {text}", sqlstate=state)
+    return RetryableError(f"the slot could not be read: {text}", passes=is_passing_state(state), sqlstate=state)
+
+
+def require_slot(session: LogSession, slot: str, followed: Sequence[str], *, patience_s: float) -> bool | None:
+    """None: the slot is there. Else it is made, and whether that has succeeded in so many seconds.
+
+    RetryableError if it is gone, and these vnodes were ``followed`` by it.
+    """
+    found = find_slot(session, slot)
+    if found is not None and found.wal_status != "lost":
+        return None
+    if followed:
+        raise RetryableError(f"the slot {slot} is gone, and {followed[0]} was followed by it")
+    if found is not None:
+        end_other_reader(session, slot)
+        drop_slot(session, slot)
+    return make_slot(session, slot, patience_s=patience_s)
 
 
 def make_slot(session: LogSession, slot: str, *, patience_s: float) -> bool:
