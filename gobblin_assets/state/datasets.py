@@ -14,6 +14,7 @@ from gobblin_assets.model.state import (
     WorkingState,
 )
 from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.model.watermark import Watermark
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,14 @@ class DatasetStore(Protocol):
 
         ``partition``: only intervals that sequences of this asset partition published. Keys of the same name in several
         partitions are merged.
+        """
+        ...
+
+    def note_lost(self, dataset_id: DatasetId, key: str, at: Watermark, reason: str) -> None:
+        """Write beside the key's position that its history was lost, unless the position has moved from ``at``.
+
+        It stands in the position's ``history`` as ``lost``, also if that was written before. No lease is needed: the
+        next move of the position takes it away, and only a person has that done.
         """
         ...
 
