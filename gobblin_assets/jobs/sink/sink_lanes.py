@@ -30,6 +30,7 @@ from gobblin_assets.jobs.sink.sink_log import SinkLog, SinkLogs
 from gobblin_assets.jobs.sink.sink_ports import SinkPorts
 from gobblin_assets.jobs.sink.sink_progress import SinkProgress
 from gobblin_assets.jobs.sink.sink_starts import Failures, SinkStarts
+from gobblin_assets.model.lost_positions import PositionLostError
 from gobblin_assets.model.state import DatasetId, LaneId, RunId
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.model.wording import join_some
@@ -243,7 +244,9 @@ class SinkLanes:
         lane.writer.assign(lane.read_to, starts=said)
         if unsaid:
             now = self.ports.clock.now()
-            spans = {vnode: VnodeSpan(position, position) for vnode, position in unsaid.items()}
+            spans = {
+                vnode: VnodeSpan(position, position, start.vnodes[vnode].history) for vnode, position in unsaid.items()
+            }
             cut = Cut(spans=spans, files=(), row_counts={}, epoch=lane.epoch or 0, opened_at=now, at=now)
             (outcome,) = self.publisher.publish([LaneCut(lane, cut)])
             if isinstance(outcome, GobblinError):
@@ -360,6 +363,10 @@ class SinkLanes:
     def _give_up(self, sink: DatasetSink, error: GobblinError) -> float:
         sink.failures += 1
         sink.error = error
+        if isinstance(error, PositionLostError):
+            # What was detected once stands until a person decides, also if the log shows it no more.
+            with suppress(GobblinError):
+                self.ports.stores.datasets.note_lost(sink.dataset_id, error.key, error.at, error.reason)
         rest_s = decide_rest_s(sink.failures)
         sink.not_before_s = self.ports.clock.monotonic() + rest_s
         sink.start, sink.learnt = None, {}

@@ -234,7 +234,9 @@ class SinkWorker:
             mine = {vnode: at for vnode, at in barrier.positions.items() if vnode in lane.read_to}
             if not mine:
                 continue
-            cut = lane.writer.barrier(Barrier(barrier.epoch, mine, barrier.is_checkpoint, barrier.at))
+            cut = lane.writer.barrier(
+                Barrier(barrier.epoch, mine, barrier.is_checkpoint, barrier.at, histories=barrier.histories)
+            )
             lane.read_to |= mine
             lane.epoch = barrier.epoch
             is_over = (
