@@ -221,9 +221,7 @@ def test_records_that_fit_one_by_one_are_cut_into_batches_that_fit(
 
 
 def lower_record_bytes(bootstrap: str, topic: str, limit: int) -> None:
-    setting = ConfigEntry(
-        "max.message.bytes", str(limit), incremental_operation=AlterConfigOpType.SET
-    )
+    setting = ConfigEntry("max.message.bytes", str(limit), incremental_operation=AlterConfigOpType.SET)
     admin = open_admin(bootstrap)
     for answer in admin.incremental_alter_configs(
         [ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[setting])]
