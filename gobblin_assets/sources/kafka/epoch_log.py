@@ -43,6 +43,7 @@ NO_STARTS: Final[Mapping[str, VnodeStart]] = MappingProxyType({})
 
 _MICROS: Final = dt.timedelta(microseconds=1)
 _EPOCH_START: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_LATEST_MS: Final = (dt.datetime(9999, 1, 1, tzinfo=dt.UTC) - _EPOCH_START) // dt.timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +267,9 @@ class KafkaEpochLog:
         self._consumer.resume([each.name for each in self._vnodes.values()])
         self._ready.update(self._vnodes)
         self._last_epoch = found.epoch
-        at = self._clock.now() if found.at_ms < 0 else _EPOCH_START + dt.timedelta(milliseconds=found.at_ms)
+        # Producers write any times into their records.
+        has_time = 0 <= found.at_ms < _LATEST_MS
+        at = _EPOCH_START + dt.timedelta(milliseconds=found.at_ms) if has_time else self._clock.now()
         return Barrier(found.epoch, found.positions, is_checkpoint=True, at=at, histories=self._list_histories())
 
     def _advance(self) -> None:
