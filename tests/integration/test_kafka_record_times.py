@@ -192,9 +192,7 @@ def test_records_with_odd_headers_keys_and_times_never_end_a_worker(
         "quality": {"dead_letter_fraction_max": 1},
     }
     ends = {f"{name}:0": len(records)}
-    sink = SparkSink(
-        database_url, str(tmp_path / "lake"), [dataset], OpenSpark(spark), lambda: ends, by_spark=by_spark
-    )
+    sink = SparkSink(database_url, str(tmp_path / "lake"), [dataset], OpenSpark(spark), lambda: ends, by_spark=by_spark)
 
     sink.work()
 

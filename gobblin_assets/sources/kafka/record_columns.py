@@ -50,9 +50,9 @@ def build_records(
 ) -> pa.RecordBatch:
     """The records in ``RECORD_SCHEMA``, in their order; at most 2 GiB of keys, and of values.
 
-    A record without a time, or with one that is not from ``TIME_MS_MIN`` to ``TIME_MS_MAX``, has NULL for it. Without ``with_headers`` all headers
-    are NULL, and without ``with_times`` all times and their kinds. ``partition``: the one that all records are of, if
-    they are of one.
+    A record without a time, or with one that is not from ``TIME_MS_MIN`` to ``TIME_MS_MAX``, has NULL for it. Without
+    ``with_headers`` all headers are NULL, and without ``with_times`` all times and their kinds. ``partition``: the one
+    that all records are of, if they are of one.
     """
     count = len(messages)
     if partition is None:
