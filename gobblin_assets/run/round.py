@@ -9,7 +9,6 @@ import itertools
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -24,7 +23,6 @@ from gobblin_assets.commit.sequence import NewSequence, Publication
 from gobblin_assets.errors import ErrorFamily, FencedError, GobblinError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.model.extract import Mode
-from gobblin_assets.model.lost_positions import PositionLostError
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.policy import UnitResult
 from gobblin_assets.model.state import DatasetId, DatasetOutcome, RunId, SequenceId
@@ -44,6 +42,7 @@ from gobblin_assets.run.slices import Slice, failure_of, label_of, partition_tex
 from gobblin_assets.run.task import TaskOrder, TaskResult, TaskRunner
 from gobblin_assets.run.task_groups import group_orders, make_orders
 from gobblin_assets.run.tidying import Tidying
+from gobblin_assets.state.datasets import keep_loss
 from gobblin_assets.state.leases import Lease, LeaseKeeper
 
 # How often the waiting thread of the run wakes up to report progress, and to look for lost leases, in seconds.
@@ -227,15 +226,9 @@ class Round:
                 raise
             except Exception as error:  # noqa: BLE001  explained as the failure of this partition
                 failure = explain_exception(label_of(request.urn, request.partition), error, self._ports.say)
-                self._note_lost(request.state.dataset_id, failure)
+                keep_loss(self._ports.stores.datasets, request.state.dataset_id, failure)
                 self._keep([(request.state.dataset_id, failure_of(request.urn, request.partition, failure))])
         return slices
-
-    def _note_lost(self, dataset_id: DatasetId, failure: GobblinError) -> None:
-        """What was detected once stands until a person decides, also if the source shows it no more."""
-        if isinstance(failure, PositionLostError):
-            with suppress(GobblinError):  # the next plan detects it again
-                self._ports.stores.datasets.note_lost(dataset_id, failure.key, failure.at, failure.reason)
 
     def _plan_one(self, session: Session, request: PlanRequest, lease: Lease) -> Slice:
         self._keeper.require(lease)

@@ -1,10 +1,13 @@
 """Dataset states between runs, and the history of runs, as ports."""
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from gobblin_assets.errors import GobblinError
 from gobblin_assets.model.interval import Interval
+from gobblin_assets.model.lost_positions import PositionLostError
 from gobblin_assets.model.state import (
     DatasetId,
     DatasetOutcome,
@@ -88,6 +91,13 @@ class DatasetStore(Protocol):
         ...
 
     def list_urns(self, job: JobName | None = None) -> Sequence[tuple[JobName, DatasetUrn]]: ...
+
+
+def keep_loss(store: DatasetStore, dataset_id: DatasetId, error: GobblinError) -> None:
+    """``note_lost`` for a PositionLostError, as far as the log is in reach: it stands also if the source forgets it."""
+    if isinstance(error, PositionLostError):
+        with suppress(GobblinError):
+            store.note_lost(dataset_id, error.key, error.at, error.reason)
 
 
 class RunStore(Protocol):

@@ -36,10 +36,10 @@ from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.rows import late_rows
 from gobblin_assets.run import publisher, seal_decision, task
 from gobblin_assets.run import round as run_round
-from gobblin_assets.sources.kafka.histories import Histories
 from gobblin_assets.state.postgres import leases as lease_store
 from tests.simulation.file_system import SimFileSystem
 from tests.simulation.guards import Guard
+from tests.simulation.history_mutants import OF_HISTORIES
 from tests.simulation.lane_mutants import OF_LANES
 from tests.simulation.mutant import Mutant, patched, with_sql, without
 from tests.simulation.storage_changes import (
@@ -321,11 +321,7 @@ def _by_key_alone(frame: Any, published: Any, *, key: Any, **_others: Any) -> An
 
 IN_AN_ADAPTER = (
     *OF_LANES,
-    Mutant(
-        "a position of a topic without its history",
-        patched(Histories, "judge", lambda _self, _topic, positions, offsets: (positions, offsets)),
-        ("tests/unit/test_kafka_histories.py",),
-    ),
+    *OF_HISTORIES,
     Mutant("the fence is read without a lock", with_sql(guards, "_HOLD_FENCE", "FOR KEY SHARE", ""), _INTERLEAVED),
     Mutant("the sequence is read without a lock", with_sql(guards, "_LOCK_SEQUENCE", "FOR UPDATE", ""), _INTERLEAVED),
     Mutant("T1 reads its sequence without a lock", with_sql(guards, "_SHARE_SEQUENCE", "FOR SHARE", ""), _INTERLEAVED),

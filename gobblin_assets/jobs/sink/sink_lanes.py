@@ -30,11 +30,11 @@ from gobblin_assets.jobs.sink.sink_log import SinkLog, SinkLogs
 from gobblin_assets.jobs.sink.sink_ports import SinkPorts
 from gobblin_assets.jobs.sink.sink_progress import SinkProgress
 from gobblin_assets.jobs.sink.sink_starts import Failures, SinkStarts
-from gobblin_assets.model.lost_positions import PositionLostError
 from gobblin_assets.model.state import DatasetId, LaneId, RunId
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.model.wording import join_some
 from gobblin_assets.sources.epoch_source import LogStart
+from gobblin_assets.state.datasets import keep_loss
 from gobblin_assets.state.sink_workers import SinkRest, SinkWorkerRow
 
 LEFT_OVER_MAX: Final = 100
@@ -363,10 +363,7 @@ class SinkLanes:
     def _give_up(self, sink: DatasetSink, error: GobblinError) -> float:
         sink.failures += 1
         sink.error = error
-        if isinstance(error, PositionLostError):
-            # What was detected once stands until a person decides, also if the log shows it no more.
-            with suppress(GobblinError):
-                self.ports.stores.datasets.note_lost(sink.dataset_id, error.key, error.at, error.reason)
+        keep_loss(self.ports.stores.datasets, sink.dataset_id, error)
         rest_s = decide_rest_s(sink.failures)
         sink.not_before_s = self.ports.clock.monotonic() + rest_s
         sink.start, sink.learnt = None, {}

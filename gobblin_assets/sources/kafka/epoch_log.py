@@ -30,7 +30,7 @@ from gobblin_assets.sources.kafka.epoch_markers import (
 )
 from gobblin_assets.sources.kafka.keys import parse_key
 from gobblin_assets.sources.kafka.log_consumer import LogConsumer, PolledPartition
-from gobblin_assets.sources.kafka.mark_reader import make_mark
+from gobblin_assets.sources.kafka.mark_reader import mark_record
 from gobblin_assets.sources.kafka.record_columns import ClientMessage, build_records, offset_of_message, time_ms_of
 from gobblin_assets.sources.kafka.record_marks import RecordMark, read_mark
 from gobblin_assets.sources.log_port import NEVER_CUT, Barrier, LogItem, StreamChunk, UpdateVnodeBitmap
@@ -81,7 +81,7 @@ class _Vnode:
     def settle_mark(self) -> RecordMark | None:
         """Once for all records that were read since the last call."""
         if self.last is not None:
-            self.mark, self.last = make_mark(self.last), None
+            self.mark, self.last = mark_record(self.last), None
         return self.mark
 
 

@@ -41,10 +41,10 @@ def require_histories(request: SourceRequest, positions: _Positions, offsets: To
             continue
         if isinstance(request.restart, StartAt) and number in request.restart.offsets:
             continue
-        raise refuse_lost(str(request.urn), position, reason)
+        raise _refuse_lost(str(request.urn), position, reason)
 
 
-def refuse_lost(urn: str, position: Position, reason: str) -> PositionLostError:
+def _refuse_lost(urn: str, position: Position, reason: str) -> PositionLostError:
     name = position.key.partition
     return PositionLostError(
         f"{name}: the offset {position.offset} is no place of the log that the topic has now: {reason}",

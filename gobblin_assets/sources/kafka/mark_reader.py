@@ -47,7 +47,7 @@ _DIGEST_BYTES: Final = 8
 _NULL: Final = b"-"
 
 
-def make_mark(message: ClientMessage) -> RecordMark:
+def mark_record(message: ClientMessage) -> RecordMark:
     digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
     for part in (message.key(), message.value(), *_list_headers(message)):
         # The lengths keep apart what stands side by side.
@@ -145,7 +145,7 @@ class _Question:
         finally:
             consumer.close()
         for name, message in self._last.items():
-            self.asked[name].mark = make_mark(message)
+            self.asked[name].mark = mark_record(message)
 
     def _consume(self, consumer: Consumer) -> None:
         deadline = time.monotonic() + self.connection.timeout_s
