@@ -14,11 +14,13 @@ A value of each type, as it stands in JSON:
     string           {"type": "string", "value": "abc"}; with NULs, which jsonb can't hold, the texts between them:
                      {"type": "string", "value": ["abc", ""]}
     composite        {"type": "composite", "value": [<instant or wall time>, <long or string>]}
+
+Beside these, ``history`` is there where the source says which history the position is a place of, in its own words.
 """
 
 import datetime as dt
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import total_ordering
 from typing import assert_never
@@ -54,10 +56,15 @@ Value = Scalar | tuple["Watermark", "Watermark"]
 @total_ordering
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """A position of one type. Positions of different types have no order: comparing them is an error."""
+    """A position of one type. Positions of different types have no order: comparing them is an error.
+
+    ``history``: plain JSON values by which the source tells whether the position is still a place of what it has now.
+    None: not known. Positions are compared without it.
+    """
 
     type: WatermarkType
     value: Value
+    history: Mapping[str, object] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         _require_valid(self.type, self.value)
@@ -91,7 +98,8 @@ class Watermark:
 
     def to_json(self) -> dict[str, object]:
         """The JSON object shown in the module's docstring."""
-        return {"type": self.type.value, "value": _value_to_json(self.value)}
+        found: dict[str, object] = {"type": self.type.value, "value": _value_to_json(self.value)}
+        return found if self.history is None else {**found, "history": dict(self.history)}
 
     def successor(self) -> "Watermark":
         """The next position of this type, so that a half-open interval can end just after a seen maximum.
@@ -125,9 +133,9 @@ class Watermark:
                 return str(_value_to_json(self.value))
 
 
-def long_watermark(number: int) -> Watermark:
+def long_watermark(number: int, history: Mapping[str, object] | None = None) -> Watermark:
     """A position in 64 bits."""
-    return Watermark(WatermarkType.LONG, number)
+    return Watermark(WatermarkType.LONG, number, history)
 
 
 def timestamp_watermark(moment: dt.datetime) -> Watermark:
@@ -139,13 +147,16 @@ def timestamp_watermark(moment: dt.datetime) -> Watermark:
 
 def parse_watermark(data: object) -> Watermark:
     """Read what ``to_json`` wrote. Anything else is a CorruptionError: only we write it."""
-    if not isinstance(data, Mapping) or set(data) != {"type", "value"}:
+    if not isinstance(data, Mapping) or set(data) - {"history"} != {"type", "value"}:
         raise CorruptionError("a stored watermark is not an object with type and value", found=data)
+    history = data.get("history")
+    if not isinstance(history, Mapping | None):
+        raise CorruptionError("the history of a stored watermark is no object", found=data)
     try:
         kind = WatermarkType(data["type"])
     except ValueError:
         raise CorruptionError(f"unknown watermark type {data['type']!r}") from None
-    return Watermark(kind, _value_from_json(kind, data["value"]))
+    return Watermark(kind, _value_from_json(kind, data["value"]), history)
 
 
 def parse_position(kind: WatermarkType, text: str, *, field: str) -> Watermark:

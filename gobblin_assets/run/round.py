@@ -42,6 +42,7 @@ from gobblin_assets.run.slices import Slice, failure_of, label_of, partition_tex
 from gobblin_assets.run.task import TaskOrder, TaskResult, TaskRunner
 from gobblin_assets.run.task_groups import group_orders, make_orders
 from gobblin_assets.run.tidying import Tidying
+from gobblin_assets.state.datasets import keep_loss
 from gobblin_assets.state.leases import Lease, LeaseKeeper
 
 # How often the waiting thread of the run wakes up to report progress, and to look for lost leases, in seconds.
@@ -225,6 +226,7 @@ class Round:
                 raise
             except Exception as error:  # noqa: BLE001  explained as the failure of this partition
                 failure = explain_exception(label_of(request.urn, request.partition), error, self._ports.say)
+                keep_loss(self._ports.stores.datasets, request.state.dataset_id, failure)
                 self._keep([(request.state.dataset_id, failure_of(request.urn, request.partition, failure))])
         return slices
 

@@ -53,12 +53,14 @@ class VnodeStart:
     """``watermark``: that of the vnode before, None for a new vnode. Another position than it is a reset by a rule.
 
     ``lost`` and ``repeated`` count positions that the reset leaves out for good, and that may come twice.
+    ``history``: that of the position, as of a ``Watermark``.
     """
 
     position: int
     watermark: int | None
     lost: int = 0
     repeated: int = 0
+    history: Mapping[str, object] | None = None
 
 
 @dataclass(frozen=True, slots=True)

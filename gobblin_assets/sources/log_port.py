@@ -34,7 +34,8 @@ class Barrier:
     """The end of an epoch of the vnodes in ``positions``: where each of them is now. Numbers of epochs only grow.
 
     ``at``: the time of the barrier, by the log. Only at a barrier with ``is_checkpoint`` a reader may cut.
-    ``facts``: of a vnode, what is to be kept with its dataset by the publication that ends here.
+    ``facts``: of a vnode, what is to be kept with its dataset by the publication that ends here. ``histories``: those
+    of the positions, as of a ``Watermark``, as far as they are known.
     """
 
     epoch: int
@@ -42,6 +43,7 @@ class Barrier:
     is_checkpoint: bool
     at: dt.datetime
     facts: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    histories: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

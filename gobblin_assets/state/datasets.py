@@ -1,10 +1,13 @@
 """Dataset states between runs, and the history of runs, as ports."""
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from gobblin_assets.errors import GobblinError
 from gobblin_assets.model.interval import Interval
+from gobblin_assets.model.lost_positions import PositionLostError
 from gobblin_assets.model.state import (
     DatasetId,
     DatasetOutcome,
@@ -14,6 +17,7 @@ from gobblin_assets.model.state import (
     WorkingState,
 )
 from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.model.watermark import Watermark
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +82,22 @@ class DatasetStore(Protocol):
         """
         ...
 
+    def note_lost(self, dataset_id: DatasetId, key: str, at: Watermark, reason: str) -> None:
+        """Write beside the key's position that its history was lost, unless the position has moved from ``at``.
+
+        It stands in the position's ``history`` as ``lost``, also if that was written before. No lease is needed: the
+        next move of the position takes it away, and only a person has that done.
+        """
+        ...
+
     def list_urns(self, job: JobName | None = None) -> Sequence[tuple[JobName, DatasetUrn]]: ...
+
+
+def keep_loss(store: DatasetStore, dataset_id: DatasetId, error: GobblinError) -> None:
+    """``note_lost`` for a PositionLostError, as far as the log is in reach: it stands also if the source forgets it."""
+    if isinstance(error, PositionLostError):
+        with suppress(GobblinError):
+            store.note_lost(dataset_id, error.key, error.at, error.reason)
 
 
 class RunStore(Protocol):

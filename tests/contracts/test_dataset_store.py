@@ -174,3 +174,16 @@ def test_the_first_columns_that_are_settled_stay(log: LogWorld) -> None:
     assert log.state_of(orders).source_columns == {"n": "bigint", "at": "string"}
     assert log.state_of(orders).published_columns is None
     assert log.state_of(others).source_columns is None
+
+
+def test_a_lost_history_is_noted_once_at_its_position_and_ends_with_it(log: LogWorld) -> None:
+    orders = log.register("orders")
+    log.publish(log.take(orders))
+    log.datasets.note_lost(orders, "id", long_watermark(9), "of an older position")
+    log.datasets.note_lost(orders, "other", long_watermark(10), "of another key")
+    assert [key.watermark and key.watermark.history for key in log.state_of(orders).keys.values()] == [None]
+
+    log.datasets.note_lost(orders, "id", long_watermark(10), "first")
+    log.datasets.note_lost(orders, "id", long_watermark(10), "second")
+    noted = log.state_of(orders).find_watermark("id", "")
+    assert (noted, noted and noted.history) == (long_watermark(10), {"lost": "first"})

@@ -1,12 +1,19 @@
 """Loads into topics of a real broker: what is refused, and what a producer remembers of its lane."""
 
 import json
+import random
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 
 import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the vendor does not mark what it exports
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 
 from demo.kafka.broker import KafkaBroker
 from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace
@@ -14,9 +21,24 @@ from gobblin_assets.destinations.topics import kafka_topics
 from gobblin_assets.destinations.topics.kafka_topics import KafkaTopics
 from gobblin_assets.destinations.topics.lane_producer import LaneProducer, choose_timeout_s
 from gobblin_assets.destinations.topics.topic_batches import LoadedTopic, TopicBatch
-from gobblin_assets.errors import ConflictError, CorruptionError, FencedError, OutcomeUnknownError, RejectedError
+from gobblin_assets.errors import (
+    ConflictError,
+    CorruptionError,
+    FencedError,
+    OutcomeUnknownError,
+    RejectedError,
+    RetryableError,
+)
 from gobblin_assets.kafka.addresses import read_cluster
-from tests.support.kafka import Record, add_partitions, delete_topics, make_topic, open_transaction, read_all
+from tests.support.kafka import (
+    Record,
+    add_partitions,
+    delete_topics,
+    make_topic,
+    open_admin,
+    open_transaction,
+    read_all,
+)
 from tests.support.topic_sink import CONNECTION, new_topics, variables_for
 
 ROWS = pa.record_batch([pa.array([1, 2, 3]), pa.array(["a", None, "c"])], names=["n", "text"])
@@ -36,11 +58,13 @@ def names(kafka_broker: KafkaBroker) -> Iterator[tuple[str, str]]:
     delete_topics(kafka_broker.bootstrap, *made)
 
 
-def batch_of(names: tuple[str, str], version: int = 1, **options: object) -> TopicBatch:
+def batch_of(
+    names: tuple[str, str], version: int = 1, *, row_count: int = ROWS.num_rows, **options: object
+) -> TopicBatch:
     topic, marks = names
     mark = MarkPlace(marks, "root", marks, "orders", 0)
     loaded = LoadedTopic(topic, **{"partitions": 1, "replication_factor": 1, **options})  # type: ignore[arg-type]  # options
-    return TopicBatch(loaded, mark, version, str(uuid.uuid4()), ROWS.num_rows, 100)
+    return TopicBatch(loaded, mark, version, str(uuid.uuid4()), row_count, 100)
 
 
 def load(topics: KafkaTopics, batch: TopicBatch, rows: pa.RecordBatch = ROWS) -> None:
@@ -175,6 +199,34 @@ def test_a_record_that_is_too_large_is_named(
     assert "max.message.bytes" in raised.value.hint
     assert text[:32] not in str(raised.value)
     assert read_all(kafka_broker.bootstrap, names[0]) == []
+
+
+@pytest.mark.parametrize("is_lowered", [False, True], ids=["before", "while it is loaded"])
+def test_records_that_fit_one_by_one_are_cut_into_batches_that_fit(
+    topics: KafkaTopics, kafka_broker: KafkaBroker, names: tuple[str, str], *, is_lowered: bool
+) -> None:
+    make_topic(kafka_broker.bootstrap, names[0], 1, {} if is_lowered else {"max.message.bytes": "20000"})
+    texts = [random.Random(number).randbytes(500).hex() for number in range(400)]
+    rows = pa.record_batch([pa.array(range(400)), pa.array(texts)], names=["n", "text"])
+    batch = batch_of(names, row_count=400)
+    topics.prepare(batch, rows.schema)
+    if is_lowered:
+        lower_record_bytes(kafka_broker.bootstrap, names[0], 20_000)
+        with pytest.raises(RetryableError, match=r"batches .* are larger than the topic takes"):
+            topics.load(batch, [rows])
+
+    load(topics, batch, rows)
+
+    assert [json.loads(each.value or b"")["text"] for each in read_all(kafka_broker.bootstrap, names[0])] == texts
+
+
+def lower_record_bytes(bootstrap: str, topic: str, limit: int) -> None:
+    setting = ConfigEntry("max.message.bytes", str(limit), incremental_operation=AlterConfigOpType.SET)
+    admin = open_admin(bootstrap)
+    for answer in admin.incremental_alter_configs(
+        [ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[setting])]
+    ).values():
+        answer.result()
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from google.protobuf import timestamp_pb2
@@ -12,9 +13,11 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.urn import Role
 from gobblin_assets.sources.kafka import odd_times
 from gobblin_assets.sources.kafka.decoding import decode
+from gobblin_assets.sources.kafka.epoch_markers import EPOCH_HEADER
 from gobblin_assets.sources.kafka.protobuf_messages import decoder_of, parse_message_type
 from tests.support.kafka import MakeTopic, Record, produce
 from tests.support.kafka_records import avro_bytes, kafka_frame, planned, view_descriptors
+from tests.support.spark_sink import OpenSpark, SparkSink
 from tests.support.topics import Open
 
 ANY_TIME = {"message.timestamp.after.max.ms": str(2**63 - 1), "message.timestamp.before.max.ms": str(2**63 - 1)}
@@ -132,3 +135,70 @@ def test_a_time_of_protobuf_beyond_the_year_9999_is_a_dead_letter(spark: SparkSe
     decode_one = decoder_of(type_of)
     wrapped = [bytes([number << 3 | 2, len(each)]) + each for each in values]
     assert [found is not None and found[1] for found in map(decode_one, wrapped)] == [True, True, False, False, False]
+
+
+EARLY_MS = [1_000, -(2**62), -5_000, -(2**63), -LAST_MS - 1, 2_000]
+EARLY_SHOWN = [None if each < -LAST_MS else each * 1000 for each in EARLY_MS]
+
+
+def test_a_time_before_all_microseconds_is_none_in_a_run(
+    ingest: Open, kafka_broker: KafkaBroker, topic: MakeTopic
+) -> None:
+    name = topic("early", settings=ANY_TIME)
+    produce(kafka_broker.bootstrap, name, [Record(b"%d" % n, timestamp_ms=each) for n, each in enumerate(EARLY_MS)])
+    ingestion = ingest({"topic": name, "kafka": {"value": {"format": "string"}, "keep": ["timestamp", "offset"]}})
+
+    report = ingestion.run()
+
+    assert not report.failed, report.failed
+    found = ingestion.read(name).selectExpr("kafka_offset", TIME).collect()
+    assert Counter(map(tuple, found)) == Counter(enumerate(EARLY_SHOWN))
+
+
+@pytest.mark.parametrize("by_spark", [False, True])
+def test_records_with_odd_headers_keys_and_times_never_end_a_worker(
+    spark: SparkSession,
+    kafka_broker: KafkaBroker,
+    topic: MakeTopic,
+    database_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    by_spark: bool,
+) -> None:
+    """Each record is a row, or a dead letter with its bytes."""
+    monkeypatch.setenv("GOBBLIN_KAFKA_SHOP_BOOTSTRAP_SERVERS", kafka_broker.bootstrap)
+    name = topic("odd", settings=ANY_TIME)
+    records = [
+        *(Record(b'{"id": %d}' % n, timestamp_ms=each) for n, each in enumerate([*EARLY_MS, *TIMES_MS])),
+        Record(b'{"id": 100}', key=b"\xff\xfe\x00"),
+        Record(b'{"id": 101}', key=b""),
+        Record(b'{"id": 102}', headers=[("", b""), ("gobblin", b"\xff\x00"), ("none", None)]),
+        Record(b'{"id": 103}', headers=[(EPOCH_HEADER, b"\xff" * 40)]),
+        Record(b"\x00\xff\xff\xff\xff{}"),
+        Record(b""),
+        Record(None),
+    ]
+    produce(kafka_broker.bootstrap, name, records)
+    kafka = {
+        "key": {"format": "string"},
+        "value": {"format": "json", "schema": "id bigint"},
+        "keep": ["key", "headers", "timestamp", "timestamp_type", "offset"],
+    }
+    dataset = {
+        "topic": name,
+        "kafka": kafka,
+        "writer": {"event_time": {"column": "kafka_timestamp", "on_missing": "directory", "on_future": "directory"}},
+        "quality": {"dead_letter_fraction_max": 1},
+    }
+    ends = {f"{name}:0": len(records)}
+    sink = SparkSink(database_url, str(tmp_path / "lake"), [dataset], OpenSpark(spark), lambda: ends, by_spark=by_spark)
+
+    sink.work()
+
+    ids = sink.rows(name, "id")
+    letters = sink.rows(name, "dead_letter_offset", role=Role.DEAD_LETTER)
+    assert sum(ids.values()) + sum(letters.values()) == len(records)
+    assert {number for (number,) in letters} == {len(EARLY_MS) + len(TIMES_MS) + each for each in (0, 4, 5)}
+    assert not [line for line in sink.lines if "rests" in line]
+    sink.close()

@@ -39,6 +39,7 @@ from gobblin_assets.run import round as run_round
 from gobblin_assets.state.postgres import leases as lease_store
 from tests.simulation.file_system import SimFileSystem
 from tests.simulation.guards import Guard
+from tests.simulation.history_mutants import OF_HISTORIES
 from tests.simulation.lane_mutants import OF_LANES
 from tests.simulation.mutant import Mutant, patched, with_sql, without
 from tests.simulation.storage_changes import (
@@ -320,6 +321,7 @@ def _by_key_alone(frame: Any, published: Any, *, key: Any, **_others: Any) -> An
 
 IN_AN_ADAPTER = (
     *OF_LANES,
+    *OF_HISTORIES,
     Mutant("the fence is read without a lock", with_sql(guards, "_HOLD_FENCE", "FOR KEY SHARE", ""), _INTERLEAVED),
     Mutant("the sequence is read without a lock", with_sql(guards, "_LOCK_SEQUENCE", "FOR UPDATE", ""), _INTERLEAVED),
     Mutant("T1 reads its sequence without a lock", with_sql(guards, "_SHARE_SEQUENCE", "FOR SHARE", ""), _INTERLEAVED),

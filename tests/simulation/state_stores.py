@@ -31,6 +31,7 @@ from gobblin_assets.model.state import (
     WorkingState,
 )
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
+from gobblin_assets.model.watermark import Watermark
 from gobblin_assets.state.datasets import LapsedRun, NewRun, RunDatasetRecord
 from tests.simulation.database import ConstraintError, SimDatabase, json_text
 from tests.simulation.lane_store import next_lane_id
@@ -80,6 +81,13 @@ class SimDatasetStore:
             joined = join_neighbours(sorted(found, key=Interval.low_bytes))
             intervals.setdefault(self._db.keys[key_id].name, []).extend(joined)
         return {name: sorted(found, key=Interval.low_bytes) for name, found in intervals.items()}
+
+    def note_lost(self, dataset_id: DatasetId, key: str, at: Watermark, reason: str) -> None:
+        with self._db.transaction() as db:
+            for row in list(db.keys.values()):
+                if row.watermark is not None and (row.dataset_id, row.name, row.watermark) == (dataset_id, key, at):
+                    history = {"lost": reason, **(row.watermark.history or {})}
+                    db.keys.put(row.key_id, replace(row, watermark=replace(row.watermark, history=history)))
 
     def list_urns(self, job: JobName | None = None) -> Sequence[tuple[JobName, DatasetUrn]]:
         return sorted((row.job, row.urn) for row in self._db.datasets.values() if job in (None, row.job))

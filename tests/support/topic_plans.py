@@ -18,6 +18,7 @@ from gobblin_assets.model.work_unit import WorkUnit
 from gobblin_assets.run.job_kind import Restart, StartAt
 from gobblin_assets.sources.kafka.cluster import (
     Isolation,
+    MarkAnswers,
     PartitionOffsets,
     TopicDescription,
     TopicOffsets,
@@ -31,6 +32,7 @@ from gobblin_assets.sources.kafka.planning import (
     find_beginners,
     recall_topic,
 )
+from gobblin_assets.sources.kafka.record_marks import RecordMark
 from gobblin_assets.sources.kafka.sizes import Sizes
 from gobblin_assets.sources.port import SourceRequest
 from gobblin_assets.spec.job_spec import DatasetSpec
@@ -126,3 +128,11 @@ class FixedCluster:
 
     def find_offsets_at(self, wanted: Mapping[TopicPartition, dt.datetime]) -> Mapping[TopicPartition, int | None]:
         return {name: self.at_time[name] for name in wanted}
+
+    def find_marks(self, ranges: Mapping[TopicPartition, tuple[int, int]]) -> Mapping[TopicPartition, RecordMark]:
+        del ranges
+        return {}
+
+    def check_marks(self, marks: Mapping[TopicPartition, RecordMark]) -> MarkAnswers:
+        del marks
+        return MarkAnswers({}, frozenset())

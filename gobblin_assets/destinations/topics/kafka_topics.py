@@ -16,14 +16,21 @@ import pyarrow as pa
 from gobblin_assets.commit.steps import StepVerdict
 from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace, decide_batch
 from gobblin_assets.destinations.topics.json_rows import require_columns, write_keys, write_objects
-from gobblin_assets.destinations.topics.lane_producer import RECORD_BYTES_MIN, LaneProducer, choose_timeout_s
+from gobblin_assets.destinations.topics.lane_producer import (
+    ALONE,
+    RECORD_BYTES_MIN,
+    LaneProducer,
+    choose_batch_bytes,
+    choose_timeout_s,
+)
 from gobblin_assets.destinations.topics.mark_reader import MarkReader
 from gobblin_assets.destinations.topics.mark_records import NO_MARK, TopicMark, encode_key, encode_mark
 from gobblin_assets.destinations.topics.shared_clients import CLIENTS, make_client_key
 from gobblin_assets.destinations.topics.topic_admin import TopicAdmin
 from gobblin_assets.destinations.topics.topic_batches import LoadedTopic, TopicBatch
+from gobblin_assets.destinations.topics.write_failures import TooLargeError
 from gobblin_assets.destinations.written_ahead import write_ahead
-from gobblin_assets.errors import ConflictError, CorruptionError, OutcomeUnknownError
+from gobblin_assets.errors import ConflictError, CorruptionError, OutcomeUnknownError, RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.kafka.addresses import read_cluster
 from gobblin_assets.kafka.connection import KafkaConnection
@@ -37,9 +44,13 @@ LOOK_S: Final = 45.0
 
 @dataclass(slots=True)
 class PreparedTopics:
-    """Topics that were looked at, each with the topic of marks. ``record_bytes``: how much a record may have there."""
+    """Topics that were looked at, each with the topic of marks. ``record_bytes``: how much a record may have there.
+
+    ``alone``: the names of topics that have refused batches, and get records one by one.
+    """
 
     record_bytes: dict[tuple[LoadedTopic, str], int] = field(default_factory=dict)
+    alone: set[str] = field(default_factory=set)
 
     def close(self) -> None:
         self.record_bytes.clear()
@@ -162,6 +173,15 @@ class KafkaTopics:
         except ConnectionError as error:
             self._drop(producer)
             raise OutcomeUnknownError(f"no answer to a load into {batch.topic}: {error}") from None
+        except TooLargeError as error:
+            self._drop(producer)
+            if error.is_alone or producer.batch_bytes_max == ALONE:
+                raise
+            self._prepared.alone.add(batch.topic.name)
+            raise RetryableError(
+                f"batches of records are larger than the topic takes: {error.message}",
+                hint="Its records are sent one by one from now on.",
+            ) from None
         except Exception:
             self._drop(producer)
             raise
@@ -180,14 +200,19 @@ class KafkaTopics:
             return None
         found, _is_all = self._read(batch.mark, GLANCE_S)
         is_replaced = kept.known is None or (found is not None and found.is_newer(kept.known))
-        if is_replaced or kept.timeout_s < _timeout_of(batch) or kept.record_bytes_max < self._record_bytes_max(batch):
+        is_unfit = kept.timeout_s < _timeout_of(batch) or kept.record_bytes_max < self._record_bytes_max(batch)
+        if is_replaced or is_unfit or kept.batch_bytes_max != self._batch_bytes_max(batch):
             kept.close()
             return None
         return kept
 
     def _fence(self, batch: TopicBatch) -> LaneProducer:
         return LaneProducer(
-            self.connection, batch.transactional_id, _timeout_of(batch), self._record_bytes_max(batch)
+            self.connection,
+            batch.transactional_id,
+            _timeout_of(batch),
+            self._record_bytes_max(batch),
+            self._batch_bytes_max(batch),
         ).open()
 
     def _look(self, place: MarkPlace) -> TopicMark:
@@ -216,6 +241,11 @@ class KafkaTopics:
 
     def _record_bytes_max(self, batch: TopicBatch) -> int:
         return max(RECORD_BYTES_MIN, self._prepared.record_bytes.get((batch.topic, batch.mark.marks), 0))
+
+    def _batch_bytes_max(self, batch: TopicBatch) -> int:
+        if batch.topic.name in self._prepared.alone:
+            return ALONE
+        return choose_batch_bytes(self._prepared.record_bytes.get((batch.topic, batch.mark.marks), 0))
 
 
 def _known(producer: LaneProducer) -> TopicMark:

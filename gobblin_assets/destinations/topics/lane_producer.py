@@ -14,7 +14,7 @@ from typing import Any, Final, Self
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from gobblin_assets.destinations.topics.mark_records import PARTITION, TopicMark
-from gobblin_assets.destinations.topics.write_failures import QUIET, as_failure, judge_write
+from gobblin_assets.destinations.topics.write_failures import QUIET, TooLargeError, as_failure, judge_write
 from gobblin_assets.errors import FencedError, GobblinError, OutcomeUnknownError
 from gobblin_assets.kafka.connection import KafkaConnection
 from gobblin_assets.kafka.failures import ClientFailure
@@ -27,6 +27,11 @@ BYTES_A_SECOND: Final = 1 << 20
 """Loads are faster than this by far, where a broker is not overloaded."""
 
 RECORD_BYTES_MIN: Final = 1_000_000
+BATCH_BYTES_MAX: Final = 1_000_000
+"""The client's own default. A batch is refused as a whole where it is larger than its topic takes."""
+ALONE: Final = 1
+"""The bytes of a batch that has one record, however large."""
+_FRAME_BYTES: Final = 100
 QUEUE_KIB: Final = 64 << 10
 QUEUE_RECORDS: Final = 200_000
 _ABORT_S: Final = 5.0
@@ -45,6 +50,11 @@ def choose_timeout_s(row_count: int, byte_count: int) -> int:
     return TRANSACTION_S[0] if small else next((each for each in TRANSACTION_S if each >= needed), TRANSACTION_S[-1])
 
 
+def choose_batch_bytes(topic_bytes: int) -> int:
+    """Bytes of a batch for a topic that takes so many at once; 0: that can't be seen."""
+    return min(BATCH_BYTES_MAX, max(ALONE, topic_bytes - _FRAME_BYTES)) if topic_bytes else BATCH_BYTES_MAX
+
+
 @dataclass(slots=True)
 class LaneProducer:
     """``known``: the lane's mark, once it was looked at; None: not yet. After an error it is of no use any more."""
@@ -53,10 +63,13 @@ class LaneProducer:
     transactional_id: str
     timeout_s: int
     record_bytes_max: int
+    batch_bytes_max: int = BATCH_BYTES_MAX
     known: TopicMark | None = None
     _client: Any = field(init=False)
     _seen: list[ClientFailure] = field(default_factory=list, init=False)
     _is_refused: bool = field(default=False, init=False)
+    _refused: ClientFailure | None = field(default=None, init=False)
+    _refused_bytes: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         settings: dict[str, Any] = {
@@ -70,9 +83,12 @@ class LaneProducer:
             "compression.type": "lz4",
             "partitioner": "murmur2_random",
             "message.max.bytes": self.record_bytes_max,
+            "batch.size": self.batch_bytes_max,
             "queue.buffering.max.kbytes": QUEUE_KIB,
             "queue.buffering.max.messages": QUEUE_RECORDS,
             "error_cb": self._note_error,
+            "delivery.report.only.error": True,
+            "on_delivery": self._note_refused,
         }
         try:
             self._client = Producer(settings)
@@ -87,6 +103,7 @@ class LaneProducer:
 
     def begin(self) -> None:
         self._seen.clear()
+        self._refused = None
         self._try("begin a transaction", self._client.begin_transaction)
 
     def send(self, topic: str, values: Sequence[bytes], keys: Sequence[bytes | None] | None = None) -> None:
@@ -127,6 +144,9 @@ class LaneProducer:
         deadline = time.monotonic() + self.timeout_s
         while len(self._client):
             self._serve(_POLL_S)
+            if self._refused is not None:
+                # The transaction can't be committed any more, and the client keeps what is behind the record.
+                raise self._mark_alone(self._judge_failure(self._refused, _WRITE), self._refused_bytes)
             if time.monotonic() > deadline:
                 raise self._judge_failure(ClientFailure("_TIMED_OUT", "the brokers did not take all records"), _WRITE)
 
@@ -207,7 +227,18 @@ class LaneProducer:
         if error.txn_requires_abort():  # of an earlier record
             return self._judge_failure(ClientFailure(error.name(), f"{topic}: {error.str()}"), _WRITE)
         said = f"{error.str()}: a record of {size:,} bytes for {topic}, which takes {self.record_bytes_max:,}"
-        return self._judge_failure(ClientFailure(error.name(), said), _WRITE)
+        return self._mark_alone(self._judge_failure(ClientFailure(error.name(), said), _WRITE), size)
+
+    def _mark_alone(self, error: GobblinError, size: int) -> GobblinError:
+        """A record that does not fit into a batch is in none. One that the client does not take is larger still."""
+        if isinstance(error, TooLargeError):
+            error.is_alone = size >= min(self.batch_bytes_max, self.record_bytes_max)
+        return error
+
+    def _note_refused(self, error: KafkaError | None, message: Any) -> None:
+        if error is not None and self._refused is None:
+            self._refused = ClientFailure(error.name(), f"{message.topic()}: {error.str()}")
+            self._refused_bytes = len(message.value() or b"") + len(message.key() or b"")
 
     def _note_error(self, error: KafkaError) -> None:
         if len(self._seen) < _SEEN_MAX:

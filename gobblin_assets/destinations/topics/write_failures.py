@@ -31,6 +31,12 @@ QUIET: Final = logging.getLogger("gobblin_assets.kafka")
 QUIET.disabled = True
 
 
+class TooLargeError(RejectedError):
+    """A record, or the batch that it was sent in, is larger than its topic takes. ``is_alone``: it was no batch."""
+
+    is_alone = False
+
+
 def as_failure(error: KafkaError) -> ClientFailure:
     return ClientFailure(error.name(), error.str())
 
@@ -47,7 +53,7 @@ def judge_write(
         # By a process that took the lane over, or by the brokers, for which a transaction took too long.
         return FencedError(f"can't {action}: another producer has the lane's transactional id now")
     if failure.name in _TOO_LARGE:
-        return RejectedError(
+        return TooLargeError(
             f"a record is larger than its topic takes: {said}",
             field="sink.into",
             hint="Raise max.message.bytes of the topic, then resume the publication; or have a converter cut the "

@@ -27,10 +27,14 @@ PlaceRows = Callable[[Role, pa.RecordBatch], Iterable[PlacedRows]]
 
 @dataclass(frozen=True, slots=True)
 class VnodeSpan:
-    """Positions of two barriers of a vnode: what lies from ``start`` up to ``end``, where the next span starts."""
+    """Positions of two barriers of a vnode: what lies from ``start`` up to ``end``, where the next span starts.
+
+    ``history``: that of ``end``, as of a ``Watermark``.
+    """
 
     start: int
     end: int
+    history: Mapping[str, object] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +94,10 @@ class Gathering(Protocol):
 
 @dataclass(slots=True)
 class _Vnode:
-    """``start``: where its first uncut epoch begins. ``end`` and ``seen``: its last checkpoint and last barrier."""
+    """``start``: where its first uncut epoch begins. ``end`` and ``seen``: its last checkpoint and last barrier.
+
+    ``history``: that of ``end``.
+    """
 
     start: int
     end: int
@@ -98,6 +105,7 @@ class _Vnode:
     epoch: int | None = None
     rows_in_epoch: int = 0
     rows_past_end: int = 0
+    history: Mapping[str, object] | None = None
 
 
 class LaneWriter:
@@ -203,6 +211,7 @@ class LaneWriter:
             state.seen, state.epoch, state.rows_in_epoch = position, barrier.epoch, 0
             if barrier.is_checkpoint:
                 state.end, state.rows_past_end = position, 0
+                state.history = barrier.histories.get(vnode)
         self._rows_since = self._rows_since or (barrier.at if self._has_rows else None)
         self._moved_since = self._moved_since or (barrier.at if self._has_moved else None)
         self._last_at = barrier.at
@@ -228,7 +237,7 @@ class LaneWriter:
         with self._whole():
             files = self._files.close()
         cut = Cut(
-            spans={vnode: VnodeSpan(each.start, each.end) for vnode, each in moved.items()},
+            spans={vnode: VnodeSpan(each.start, each.end, each.history) for vnode, each in moved.items()},
             files=files,
             row_counts=row_counts,
             epoch=last.epoch,

@@ -9,7 +9,7 @@ from gobblin_assets.commit.segment import Segment
 from gobblin_assets.commit.sequence import KeyMove, PublishedInterval
 from gobblin_assets.jobs.sink.held_lane import HeldLane, LaneAttempt, LaneDescription
 from gobblin_assets.jobs.sink.lane_files import CutFile
-from gobblin_assets.jobs.sink.lane_writer import Cut
+from gobblin_assets.jobs.sink.lane_writer import Cut, VnodeSpan
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import Role
@@ -74,16 +74,16 @@ class PendingCut:
         return outputs
 
     def list_moves(self) -> tuple[KeyMove, ...]:
-        return tuple(_move_of(self.lane, vnode, span.start, span.end) for vnode, span in self.cut.spans.items())
+        return tuple(_move_of(self.lane, vnode, span) for vnode, span in self.cut.spans.items())
 
 
-def _move_of(lane: HeldLane, vnode: str, start: int, end: int) -> KeyMove:
+def _move_of(lane: HeldLane, vnode: str, span: VnodeSpan) -> KeyMove:
     """From where the vnode is published to where the cut ends. What a rule of the log leaves out is in no interval."""
     published = lane.positions.get(vnode)
     return KeyMove(
         key=vnode,
         partition="",
         old=None if published is None else long_watermark(published),
-        new=long_watermark(end),
-        intervals=(PublishedInterval(Interval(long_watermark(start), long_watermark(end))),),
+        new=long_watermark(span.end, span.history),
+        intervals=(PublishedInterval(Interval(long_watermark(span.start), long_watermark(span.end))),),
     )

@@ -34,6 +34,7 @@ from gobblin_assets.model.state import DatasetId, LaneId, RunId
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.model.wording import join_some
 from gobblin_assets.sources.epoch_source import LogStart
+from gobblin_assets.state.datasets import keep_loss
 from gobblin_assets.state.sink_workers import SinkRest, SinkWorkerRow
 
 
@@ -226,7 +227,9 @@ class SinkLanes:
         lane.writer.assign(lane.read_to, starts=said)
         if unsaid:
             now = self.ports.clock.now()
-            spans = {vnode: VnodeSpan(position, position) for vnode, position in unsaid.items()}
+            spans = {
+                vnode: VnodeSpan(position, position, start.vnodes[vnode].history) for vnode, position in unsaid.items()
+            }
             cut = Cut(spans=spans, files=(), row_counts={}, epoch=lane.epoch or 0, opened_at=now, at=now)
             (outcome,) = self.publisher.publish([LaneCut(lane, cut)])
             if isinstance(outcome, GobblinError):
@@ -366,6 +369,7 @@ class SinkLanes:
     def _give_up(self, sink: DatasetSink, error: GobblinError) -> float:
         sink.failures += 1
         sink.error = error
+        keep_loss(self.ports.stores.datasets, sink.dataset_id, error)
         rest_s = decide_rest_s(sink.failures)
         sink.not_before_s = self.ports.clock.monotonic() + rest_s
         sink.start, sink.learnt = None, {}

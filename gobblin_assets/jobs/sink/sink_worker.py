@@ -270,7 +270,9 @@ class SinkWorker:
             if not mine or lane.lane_id not in sink.lanes:
                 continue
             try:
-                cut = lane.writer.barrier(Barrier(barrier.epoch, mine, barrier.is_checkpoint, barrier.at))
+                cut = lane.writer.barrier(
+                    Barrier(barrier.epoch, mine, barrier.is_checkpoint, barrier.at, histories=barrier.histories)
+                )
             except Exception as error:  # noqa: BLE001  the failure of this lane; others of its log go on
                 self._lanes.fail_lane(sink, lane, error)
                 continue

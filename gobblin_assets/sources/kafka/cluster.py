@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from gobblin_assets.errors import GobblinError
+from gobblin_assets.sources.kafka.record_marks import RecordMark
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 
@@ -48,6 +49,17 @@ class TopicOffsets:
     failures: Mapping[int, str]
 
 
+@dataclass(frozen=True, slots=True)
+class MarkAnswers:
+    """``lost``: why a partition's record is not in its log any more. ``silent``: partitions whose leaders did not say.
+
+    Of all others the record is there, or was removed as topics remove records, and nothing speaks against it.
+    """
+
+    lost: Mapping[TopicPartition, str]
+    silent: frozenset[TopicPartition]
+
+
 class Cluster(Protocol):
     """A read-only view of one cluster. Every call waits for a bounded time.
 
@@ -67,4 +79,12 @@ class Cluster(Protocol):
 
         RetryableError when a partition's leader does not say: a guess would skip records.
         """
+        ...
+
+    def find_marks(self, ranges: Mapping[TopicPartition, tuple[int, int]]) -> Mapping[TopicPartition, RecordMark]:
+        """The last record of each half-open range of offsets, of the partitions where there is one."""
+        ...
+
+    def check_marks(self, marks: Mapping[TopicPartition, RecordMark]) -> MarkAnswers:
+        """Whether the logs still have these records at their offsets."""
         ...

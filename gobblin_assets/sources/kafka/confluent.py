@@ -30,11 +30,14 @@ from gobblin_assets.kafka.connection import KafkaConnection
 from gobblin_assets.kafka.failures import ClientFailure, explain_partition, judge_client, judge_topic
 from gobblin_assets.sources.kafka.cluster import (
     Isolation,
+    MarkAnswers,
     PartitionOffsets,
     TopicDescription,
     TopicOffsets,
     TopicPartition,
 )
+from gobblin_assets.sources.kafka.mark_reader import check_marks, find_marks
+from gobblin_assets.sources.kafka.record_marks import RecordMark
 
 POLL_S: Final = 0.1
 GRACE_S: Final = 5.0
@@ -143,6 +146,12 @@ class ConfluentCluster:
                 )
             found[name] = answer if answer >= 0 else None
         return found
+
+    def find_marks(self, ranges: Mapping[TopicPartition, tuple[int, int]]) -> Mapping[TopicPartition, RecordMark]:
+        return find_marks(self._connection, ranges)
+
+    def check_marks(self, marks: Mapping[TopicPartition, RecordMark]) -> MarkAnswers:
+        return check_marks(self._connection, marks)
 
     def _join(self, topic: TopicDescription, earliest: _Answers, ends: _Answers) -> TopicOffsets:
         partitions: dict[int, PartitionOffsets] = {}

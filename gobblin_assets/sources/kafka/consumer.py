@@ -25,13 +25,13 @@ from gobblin_assets.kafka.connection import KafkaConnection
 from gobblin_assets.kafka.failures import GONE, PASSING, ClientFailure, judge_client
 from gobblin_assets.sources.kafka.cluster import Isolation, TopicPartition
 from gobblin_assets.sources.kafka.reading import POLL_TIMEOUT_MS, Ranges
-from gobblin_assets.sources.kafka.record_columns import TIME_MS_MAX, build_records, headers_of
+from gobblin_assets.sources.kafka.record_columns import TIME_MS_MAX, TIME_MS_MIN, build_records, headers_of
 
 BYTES_MAX: Final = 256 * 1024 * 1024
 """Bytes of keys, values and headers in one read: more than the sizes of earlier runs let expect."""
 
 BEYOND_MAX: Final = 1_000_000
-"""How many records beyond ``TIME_MS_MAX`` one read may find."""
+"""How many records with such times one read may find."""
 
 _BATCH_RECORDS: Final = 10_000
 _POLL_S: Final = 0.5
@@ -61,7 +61,7 @@ def read_ranges(
 ) -> pa.Table:
     """The records of the ranges, in the columns of Spark's source, in no order of partitions.
 
-    A record without a time, or with one beyond ``TIME_MS_MAX``, has NULL for it.
+    A record without a time, or with one beyond ``TIME_MS_MIN`` and ``TIME_MS_MAX``, has NULL for it.
 
     Raises:
         RejectedError: the login is refused, or may not read.
@@ -76,7 +76,7 @@ def read_ranges(
 def find_beyond_time(
     connection: KafkaConnection, ranges: Ranges, *, isolation: Isolation
 ) -> Mapping[TopicPartition, Sequence[int]]:
-    """The ascending offsets of records whose time is beyond ``TIME_MS_MAX``, by partitions that have any.
+    """The ascending offsets of records whose time is none from ``TIME_MS_MIN`` to ``TIME_MS_MAX``, by partitions.
 
     Reads all records, keeps only offsets. Errors of ``read_ranges``; RejectedError also for more than ``BEYOND_MAX``.
     """
@@ -103,7 +103,7 @@ class _BeyondTime:
     def add(self, message: Message) -> None:
         _kind, timestamp_ms = message.timestamp()
         number, offset = message.partition(), message.offset()
-        if timestamp_ms <= TIME_MS_MAX or number is None or offset is None:
+        if TIME_MS_MIN <= timestamp_ms <= TIME_MS_MAX or number is None or offset is None:
             return
         self.found.setdefault(TopicPartition(message.topic() or "", number), []).append(offset)
         self.count += 1

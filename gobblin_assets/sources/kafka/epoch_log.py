@@ -12,11 +12,13 @@ import datetime as dt
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final
 
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.kafka.connection import KafkaConnection
 from gobblin_assets.model.clock import Clock, SystemClock
+from gobblin_assets.sources.epoch_source import VnodeStart
 from gobblin_assets.sources.kafka.cluster import Isolation, TopicPartition
 from gobblin_assets.sources.kafka.epoch_alignment import EpochAlignment, Reached
 from gobblin_assets.sources.kafka.epoch_markers import (
@@ -28,16 +30,20 @@ from gobblin_assets.sources.kafka.epoch_markers import (
 )
 from gobblin_assets.sources.kafka.keys import parse_key
 from gobblin_assets.sources.kafka.log_consumer import LogConsumer, PolledPartition
+from gobblin_assets.sources.kafka.mark_reader import mark_record
 from gobblin_assets.sources.kafka.record_columns import ClientMessage, build_records, offset_of_message, time_ms_of
+from gobblin_assets.sources.kafka.record_marks import RecordMark, read_mark
 from gobblin_assets.sources.log_port import NEVER_CUT, Barrier, LogItem, StreamChunk, UpdateVnodeBitmap
 
 ASK_EVERY_S: Final = 10.0
 """A topic in which no barrier comes is asked for its id so often, since its silence may be that of the brokers."""
 
 POLL_S: Final = 0.1
+NO_STARTS: Final[Mapping[str, VnodeStart]] = MappingProxyType({})
 
 _MICROS: Final = dt.timedelta(microseconds=1)
 _EPOCH_START: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_LATEST_MS: Final = (dt.datetime(9999, 1, 1, tzinfo=dt.UTC) - _EPOCH_START) // dt.timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,21 +57,39 @@ class TimeBarriers:
 class _Vnode:
     """``position``: behind the last record that was given. ``cut``: the position of the last barrier.
 
-    ``held`` are records behind a marker at which the vnode waits.
+    ``held`` are records behind a marker at which the vnode waits. ``mark``: the last record before the position, which
+    is ``last`` if it was read here.
     """
 
     name: TopicPartition
     position: int
     cut: int
+    mark: RecordMark | None = None
+    last: ClientMessage | None = None
     held: list[ClientMessage] = field(default_factory=list)
 
     @property
     def fetched_to(self) -> int:
         return offset_of_message(self.held[-1]) + 1 if self.held else self.position
 
+    @property
+    def leader_epoch(self) -> int | None:
+        """Of the last record before ``fetched_to``, by which the client checks that the log still goes on from it."""
+        last = self.held[-1] if self.held else self.last
+        return last.leader_epoch() if last is not None else None if self.mark is None else self.mark.leader_epoch
+
+    def settle_mark(self) -> RecordMark | None:
+        """Once for all records that were read since the last call."""
+        if self.last is not None:
+            self.mark, self.last = mark_record(self.last), None
+        return self.mark
+
 
 class KafkaEpochLog:
     """``LogReader`` over topics of one cluster. ``topic_ids`` are their ids when the positions were found.
+
+    ``starts``: of vnodes by name, as they were found last; whoever finds them anew changes it. A position that is
+    assigned has the history of the start at the same position.
 
     Every Barrier is a checkpoint. ``Barrier.at`` is the time by ``clock``; of barriers in the log, it is the latest
     time of their markers. Headers are NULL unless ``with_headers``, and times unless ``with_times``. Chunks are in
@@ -78,6 +102,7 @@ class KafkaEpochLog:
         *,
         topic_ids: Mapping[str, str],
         barriers: TimeBarriers | MarkerBarriers,
+        starts: Mapping[str, VnodeStart] = NO_STARTS,
         isolation: Isolation = "read_committed",
         with_headers: bool = False,
         with_times: bool = True,
@@ -87,6 +112,7 @@ class KafkaEpochLog:
         self._monotonic = self._clock.monotonic
         self._consumer = LogConsumer(connection, topic_ids, isolation, self._monotonic)
         self._barriers = barriers
+        self._starts = starts
         self._with_headers = with_headers
         self._with_times = with_times
         self._vnodes: dict[str, _Vnode] = {}
@@ -111,7 +137,7 @@ class KafkaEpochLog:
                 self._vnodes[vnode] = known
                 continue
             self._drop_chunks(vnode)
-            self._vnodes[vnode] = _Vnode(_parse_vnode(vnode), position, position)
+            self._vnodes[vnode] = _Vnode(_parse_vnode(vnode), position, position, self._find_mark(vnode, position))
             self._alignment.begin(vnode, epochs.get(vnode))
         for vnode in before.keys() - self._vnodes.keys():
             self._drop_chunks(vnode)
@@ -144,7 +170,8 @@ class KafkaEpochLog:
 
     def rewind(self, vnode: str, position: int) -> None:
         self._drop_chunks(vnode)
-        self._vnodes[vnode] = _Vnode(self._vnodes[vnode].name, position, position)
+        name = self._vnodes[vnode].name
+        self._vnodes[vnode] = _Vnode(name, position, position, self._find_mark(vnode, position))
         self._alignment.begin(vnode, None)
         self._is_moved = True
 
@@ -162,7 +189,7 @@ class KafkaEpochLog:
     def _fetch(self, timeout_s: float) -> None:
         if self._is_moved:
             self._consumer.assign(
-                {each.name: each.fetched_to for each in self._vnodes.values()},
+                {each.name: (each.fetched_to, each.leader_epoch) for each in self._vnodes.values()},
                 paused=[each.name for vnode, each in self._vnodes.items() if self._alignment.waits(vnode)],
             )
             self._is_moved = False
@@ -198,12 +225,22 @@ class KafkaEpochLog:
         )
         self._chunks += 1
         self._items.append(StreamChunk(vnode, chunk, self._chunks))
-        each.position = offset_of_message(messages[-1]) + 1
+        each.last = messages[-1]
+        each.position = offset_of_message(each.last) + 1
 
     def _drop_chunks(self, vnode: str) -> None:
         self._items = deque(
             item for item in self._items if not isinstance(item, StreamChunk) or item.vnode != vnode
         )  # fmt: skip
+
+    def _find_mark(self, vnode: str, position: int) -> RecordMark | None:
+        start = self._starts.get(vnode)
+        return read_mark(start.history) if start is not None and start.position == position else None
+
+    def _list_histories(self) -> Mapping[str, Mapping[str, object]]:
+        """Of all vnodes, which are at a barrier."""
+        marks = {vnode: each.settle_mark() for vnode, each in self._vnodes.items()}
+        return {vnode: mark.write() for vnode, mark in marks.items() if mark is not None}
 
     def _find_barrier(self) -> Barrier | None:
         """A barrier, if one is due and the brokers say that the topics are the same."""
@@ -219,7 +256,7 @@ class KafkaEpochLog:
         for each in self._vnodes.values():
             each.cut = each.position
         positions = {vnode: each.cut for vnode, each in self._vnodes.items()}
-        return Barrier(self._last_epoch, positions, is_checkpoint=True, at=at)
+        return Barrier(self._last_epoch, positions, is_checkpoint=True, at=at, histories=self._list_histories())
 
     def _find_aligned(self) -> Barrier | None:
         if not self._alignment.is_whole or not self._consumer.check_topics():
@@ -230,8 +267,10 @@ class KafkaEpochLog:
         self._consumer.resume([each.name for each in self._vnodes.values()])
         self._ready.update(self._vnodes)
         self._last_epoch = found.epoch
-        at = self._clock.now() if found.at_ms < 0 else _EPOCH_START + dt.timedelta(milliseconds=found.at_ms)
-        return Barrier(found.epoch, found.positions, is_checkpoint=True, at=at)
+        # Producers write any times into their records.
+        has_time = 0 <= found.at_ms < _LATEST_MS
+        at = _EPOCH_START + dt.timedelta(milliseconds=found.at_ms) if has_time else self._clock.now()
+        return Barrier(found.epoch, found.positions, is_checkpoint=True, at=at, histories=self._list_histories())
 
     def _advance(self) -> None:
         """Give the records that were held behind a marker, up to the next one."""
@@ -258,7 +297,7 @@ class KafkaEpochLog:
         if reached is Reached.BACK:
             raise reject_marker(marker, each.name, f"the marker of epoch {epoch} comes after the one of {before}")
         each.held = each.held[1:]
-        each.position = position
+        each.last, each.position = marker, position
         self._marked_at = self._monotonic()
         if reached is Reached.WAITS:
             self._consumer.pause([each.name])

@@ -5,12 +5,14 @@ to another key, so that each key's intervals stay apart and its watermark never 
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from gobblin_assets.errors import CorruptionError
 from gobblin_assets.model.state import DatasetState
 from gobblin_assets.sources.kafka.cluster import TopicPartition
+from gobblin_assets.sources.kafka.record_marks import RecordMark, read_mark
 
 _KEY: Final = re.compile(r"(?P<topic>.+):(?P<partition>\d+)(#(?P<generation>\d+))?")
 
@@ -31,10 +33,16 @@ class PartitionKey:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The published watermark of a partition, by the key that holds it."""
+    """The published watermark of a partition, by the key that holds it. ``history``: that of the ``Watermark``."""
 
     key: PartitionKey
     offset: int
+    history: Mapping[str, object] | None = None
+
+    @property
+    def mark(self) -> RecordMark | None:
+        """The record before the offset; None: not known, as of positions that were published long ago."""
+        return read_mark(self.history)
 
 
 def parse_key(name: str) -> PartitionKey | None:
@@ -60,5 +68,5 @@ def find_positions(state: DatasetState, topic: str) -> dict[int, Position]:
             raise CorruptionError(f"the watermark of {key} is {watermark}, which is no offset")
         known = newest.get(key.partition.partition)
         if known is None or known.key.generation < key.generation:
-            newest[key.partition.partition] = Position(key, watermark.value)
+            newest[key.partition.partition] = Position(key, watermark.value, watermark.history)
     return newest

@@ -21,6 +21,7 @@ from gobblin_assets.kafka.connection import KafkaConnection
 from gobblin_assets.kafka.failures import GONE, PASSING, ClientFailure, judge_client
 from gobblin_assets.sources.kafka.cluster import Isolation, TopicOffsets, TopicPartition
 from gobblin_assets.sources.kafka.confluent import ConfluentCluster
+from gobblin_assets.sources.kafka.mark_reader import is_truncation
 from gobblin_assets.sources.kafka.reading import POLL_TIMEOUT_MS
 
 ANSWER_S_MAX: Final = 5.0
@@ -120,13 +121,26 @@ class LogConsumer:
         """How old the last answer with the topics' ids is."""
         return self._monotonic() - self._asked_at
 
-    def assign(self, places: Mapping[TopicPartition, int], *, paused: Collection[TopicPartition]) -> None:
-        """Read these partitions from these offsets; what was fetched before and not polled is dropped."""
+    def assign(
+        self, places: Mapping[TopicPartition, tuple[int, int | None]], *, paused: Collection[TopicPartition]
+    ) -> None:
+        """Read these partitions from these offsets; what was fetched before and not polled is dropped.
+
+        Beside each offset, the leader epoch of the record before it, if it is known: the client compares it with the
+        log's.
+        """
         if unknown := sorted({name.topic for name in places} - self._topic_ids.keys()):
             raise RejectedError(
                 f"{unknown[0]} is none of the reader's topics", field="positions", hint="Name vnodes of its topics."
             )
-        self._consumer.assign([ClientPartition(n.topic, n.partition, offset) for n, offset in places.items()])
+        self._consumer.assign(
+            [
+                ClientPartition(name.topic, name.partition, offset)
+                if leader_epoch is None
+                else ClientPartition(name.topic, name.partition, offset, leader_epoch=leader_epoch)
+                for name, (offset, leader_epoch) in places.items()
+            ]
+        )
         self.resume([name for name in places if name not in paused])
         self.pause(paused)
         self._heard_at = self._monotonic()
@@ -199,6 +213,14 @@ class LogConsumer:
         code, said = error.name(), self._connection.scrub(error.str())
         if code == _END:
             found.setdefault(name, PolledPartition()).end = offset
+        elif code == "_AUTO_OFFSET_RESET" and is_truncation(said):
+            raise RejectedError(
+                f"{name}: the brokers lost the end of the log that was read: {said}",
+                field="datasets.topic",
+                hint="Nothing behind it was read. The next start compares what is published with what the log has now.",
+                topic=name.topic,
+                partition=name.partition,
+            )
         elif code == "_AUTO_OFFSET_RESET":
             raise RejectedError(
                 f"{name}: the broker does not have the offset that comes next: {said}",

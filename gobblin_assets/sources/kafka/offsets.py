@@ -8,8 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.model.lost_positions import PositionLostError
+from gobblin_assets.model.watermark import long_watermark
 from gobblin_assets.sources.kafka.cluster import PartitionOffsets, TopicPartition
 from gobblin_assets.sources.kafka.kafka_spec import BootstrapWith, KafkaReadSpec, ResetOnOutOfRange
+from gobblin_assets.sources.kafka.keys import Position
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,26 +33,21 @@ class OffsetRange:
 
 
 def continue_range(
-    name: TopicPartition, watermark: int, offsets: PartitionOffsets, rule: ResetOnOutOfRange, *, urn: str
+    position: Position, offsets: PartitionOffsets, rule: ResetOnOutOfRange, *, urn: str
 ) -> OffsetRange | None:
-    """From the watermark to the end. None: the rule ``skip`` leaves the partition out.
+    """From the position to the end. None: the rule ``skip`` leaves the partition out.
 
-    RejectedError when the watermark lies outside of what the broker has and the rule is ``fail``.
+    RejectedError when the position lies outside of what the broker has and the rule is ``fail``; PositionLostError for
+    one behind the end.
     """
+    name, watermark = position.key.partition, position.offset
     if offsets.earliest <= watermark <= offsets.end:
         return OffsetRange(watermark, offsets.end)
     below = watermark < offsets.earliest
     said = describe_out_of_range(name, watermark, offsets)
     match rule:
         case ResetOnOutOfRange.FAIL:
-            raise RejectedError(
-                said,
-                field=f"datasets[{urn}].kafka.reset_on_out_of_range",
-                hint="Nothing was read. Write nearest, earliest or latest to go on from there (what is skipped or "
-                "repeated is counted), or skip to leave the partition out.",
-                topic=name.topic,
-                partition=name.partition,
-            )
+            raise _refuse(position, said, urn, is_lost=not below)
         case ResetOnOutOfRange.SKIP:
             return None
         case ResetOnOutOfRange.EARLIEST:
@@ -69,6 +67,19 @@ def continue_range(
     elif repeated:
         note += f", {repeated:,} offsets are read, read before or not"
     return OffsetRange(start, offsets.end, note, restarts=not below, lost=lost, repeated=repeated)
+
+
+def _refuse(position: Position, said: str, urn: str, *, is_lost: bool) -> RejectedError:
+    name, field = position.key.partition, f"datasets[{urn}].kafka.reset_on_out_of_range"
+    hint = (
+        "Nothing was read. Write nearest, earliest or latest to go on from there (what is skipped or repeated is "
+        "counted), or skip to leave the partition out."
+    )
+    facts = {"topic": name.topic, "partition": name.partition}
+    if not is_lost:
+        return RejectedError(said, field=field, hint=hint, **facts)
+    at = long_watermark(position.offset, position.history)
+    return PositionLostError(said, key=str(position.key), at=at, reason=said, field=field, hint=hint, **facts)
 
 
 def describe_out_of_range(name: TopicPartition, watermark: int, offsets: PartitionOffsets) -> str:

@@ -15,6 +15,7 @@ from gobblin_assets.model.watermark import Watermark, long_watermark
 from gobblin_assets.model.work_unit import WorkUnit, WorkUnitId
 from gobblin_assets.run.job_kind import Restart, StartAt
 from gobblin_assets.sources.kafka.cluster import PartitionOffsets, TopicOffsets, TopicPartition
+from gobblin_assets.sources.kafka.histories import has_lost
 from gobblin_assets.sources.kafka.kafka_spec import BootstrapWith, topic_options
 from gobblin_assets.sources.kafka.keys import PartitionKey, Position, find_positions
 from gobblin_assets.sources.kafka.offsets import (
@@ -57,11 +58,16 @@ class TopicMemory:
 
 @dataclass(frozen=True, slots=True)
 class ChosenRange:
-    """The offsets of one partition that a run covers, without ``held``, which are published already."""
+    """The offsets of one partition that a run covers, without ``held``, which are published already.
+
+    ``before``: the history of the position where it begins. ``history``: that of its end, once it is known.
+    """
 
     key: PartitionKey
     offsets: OffsetRange
     held: tuple[Interval, ...] = ()
+    before: Mapping[str, object] | None = None
+    history: Mapping[str, object] | None = None
 
     @property
     def width(self) -> int:
@@ -206,8 +212,9 @@ def decide_ranges(
             decision.notes.append(_describe_skip(name, position, found))
             continue
         key = memory.key_of(name).next() if chosen.restarts else memory.key_of(name)
+        before = None if position is None or chosen.restarts else position.history
         # A window ahead of the watermark may have been filled.
-        decision.ranges[number] = ChosenRange(key, chosen, request.state.ahead.get((str(key), ""), ()))
+        decision.ranges[number] = ChosenRange(key, chosen, request.state.ahead.get((str(key), ""), ()), before)
         decision.ends[number] = chosen.high
         if chosen.note is not None:
             decision.notes.append(chosen.note)
@@ -240,7 +247,10 @@ def cut_ranges(
     for number, chosen in decision.ranges.items():
         width = chosen.width
         count = max(1, min(split.max_partitions, -(-width // (split.work_unit_rows or WORK_UNIT_ROWS))))
-        for place, (low, high) in enumerate(_cut(chosen.pieces, width, count)):
+        pieces = _cut(chosen.pieces, width, count)
+        for place, (low, high) in enumerate(pieces):
+            # Within the range, the last record that is known stands for what comes behind it.
+            history = (chosen.history if place + 1 == len(pieces) else None) or chosen.before
             units.append(
                 WorkUnit(
                     id=WorkUnitId(new_id()),
@@ -248,7 +258,7 @@ def cut_ranges(
                     partition=request.partition,
                     key=str(chosen.key),
                     number=place,
-                    interval=Interval(long_watermark(low), long_watermark(high)),
+                    interval=Interval(long_watermark(low), long_watermark(high, history)),
                     estimated_row_count=high - low,
                     estimated_bytes=sizes.estimate_bytes(high - low),
                     estimated_load=sizes.estimate_load(number, high - low, share=(high - low) / width if width else 1),
@@ -281,12 +291,14 @@ def _choose(
     spec = topic_options(request.spec).kafka
     position = memory.positions.get(name.partition)
     if request.restart is Restart.MOVE_TO_LATEST:
-        return skip_range(name, offsets.earliest if position is None else position.offset, offsets)
+        moved = skip_range(name, offsets.earliest if position is None else position.offset, offsets)
+        return replace(moved, restarts=moved.restarts or has_lost(position))
     if isinstance(request.restart, StartAt) and name.partition in request.restart.offsets:
         watermark = None if position is None else position.offset
-        return given_range(name, watermark, request.restart.offsets[name.partition], offsets)
+        given = given_range(name, watermark, request.restart.offsets[name.partition], offsets)
+        return replace(given, restarts=given.restarts or has_lost(position))
     if position is not None:
-        return continue_range(name, position.offset, offsets, spec.reset_on_out_of_range, urn=request.urn)
+        return continue_range(position, offsets, spec.reset_on_out_of_range, urn=request.urn)
     if name.partition not in memory.at_bootstrap:
         return added_range(name, offsets)
     begun = first_range(name, offsets, spec, at_time=at_time)

@@ -16,6 +16,9 @@ ClientMessage = Message
 TIME_MS_MAX: Final = (2**63 - 1) // 1000
 """The last millisecond that fits into 64 bits as microseconds, which Spark and Parquet count."""
 
+TIME_MS_MIN: Final = -TIME_MS_MAX
+"""The first one."""
+
 _NO_TIME_MS: Final = -1
 # Spark's numbers for kinds of times; Spark gives -1 for a record without a time.
 _TIMESTAMP_TYPES: Final = {TIMESTAMP_CREATE_TIME: 0, TIMESTAMP_LOG_APPEND_TIME: 1}
@@ -47,9 +50,9 @@ def build_records(
 ) -> pa.RecordBatch:
     """The records in ``RECORD_SCHEMA``, in their order; at most 2 GiB of keys, and of values.
 
-    A record without a time, or with one beyond ``TIME_MS_MAX``, has NULL for it. Without ``with_headers`` all headers
-    are NULL, and without ``with_times`` all times and their kinds. ``partition``: the one that all records are of, if
-    they are of one.
+    A record without a time, or with one that is not from ``TIME_MS_MIN`` to ``TIME_MS_MAX``, has NULL for it. Without
+    ``with_headers`` all headers are NULL, and without ``with_times`` all times and their kinds. ``partition``: the one
+    that all records are of, if they are of one.
     """
     count = len(messages)
     if partition is None:
@@ -98,8 +101,10 @@ def _times_and_kinds_of(messages: Sequence[Message]) -> tuple[pa.Array, pa.Array
 def _as_times(times_ms: list[int]) -> pa.Array:
     found = pa.array(times_ms, type=pa.int64())
     bounds = pc.min_max(found).as_py()
-    if times_ms and (bounds["min"] == _NO_TIME_MS or bounds["max"] > TIME_MS_MAX):
-        is_time = pc.and_(pc.not_equal(found, _NO_TIME_MS), pc.less_equal(found, TIME_MS_MAX))
+    # Times before 1970 are rare, and the one that means none is among them.
+    if times_ms and (bounds["min"] < 0 or bounds["max"] > TIME_MS_MAX):
+        fits = pc.and_(pc.greater_equal(found, TIME_MS_MIN), pc.less_equal(found, TIME_MS_MAX))
+        is_time = pc.and_(pc.not_equal(found, _NO_TIME_MS), fits)
         found = pc.if_else(is_time, found, pa.scalar(None, pa.int64()))
     return found.cast(pa.timestamp("ms", "UTC")).cast(_TIME)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -17,7 +18,9 @@ from gobblin_assets.run.job_kind import Sharing, UnitPlan
 from gobblin_assets.sources.discovery import Discovery, find_changes
 from gobblin_assets.sources.kafka.cluster import Cluster, TopicOffsets, TopicPartition
 from gobblin_assets.sources.kafka.decoding import decoded_columns
+from gobblin_assets.sources.kafka.histories import Histories, require_histories
 from gobblin_assets.sources.kafka.kafka_spec import KafkaSourceSpec, SizeEstimator, topic_options
+from gobblin_assets.sources.kafka.keys import find_positions
 from gobblin_assets.sources.kafka.odd_times import RecordReader
 from gobblin_assets.sources.kafka.planning import (
     TopicDecision,
@@ -121,10 +124,12 @@ class KafkaPlanSession:
         # Shared by the windows of one run: a schema that is inferred for the first one holds for the others.
         self._readers: dict[DatasetUrn, TopicReader] = {}
         self._records = RecordReader(connection, spec.isolation, _GROUP_ID_PREFIX)
+        self._histories = Histories(cluster)
 
     def expect(self, requests: Sequence[SourceRequest]) -> None:
         """Decide what concerns several topics: called once, with all requests, before the first is planned."""
         self._others_time_ms = average_record_time_ms([request.state.source_facts for request in requests])
+        self._ask_histories(requests)
         if self._spec.records_per_run_max is None:
             return
         for request in requests:
@@ -144,6 +149,8 @@ class KafkaPlanSession:
         if isinstance(found, GobblinError):
             raise found
         reading = self._decide_reading(request)
+        if reading is WindowReading.CONTINUE:
+            self._mark_ends(found)
         sizes = recall_sizes(self._spec, found.facts, others_time_ms=self._others_time_ms)
         work_units = cut_ranges(request, found, sizes, new_id=self._clock.new_id)
         to_read = [unit for unit in work_units if not unit.is_empty]
@@ -188,6 +195,9 @@ class KafkaPlanSession:
         reading = self._decide_reading(request)
         offsets = self._offsets_of(topic)
         memory = recall_topic(request, topic, offsets)
+        positions, offsets = self._histories.judge(topic, memory.positions, offsets)
+        require_histories(request, positions, offsets)
+        memory = replace(memory, positions=positions)
         taken = self._taken.setdefault(request.urn, Taken())
         match reading:
             case WindowReading.CONTINUE:
@@ -205,6 +215,33 @@ class KafkaPlanSession:
             names = sorted({*offsets.partitions, *offsets.failures})
             found.facts = track_production(found.facts, ends, names, now_s=self._clock.now().timestamp())
         return found
+
+    def _ask_histories(self, requests: Sequence[SourceRequest]) -> None:
+        """Of all topics at once: the records before the positions, and those before the ends of the logs."""
+        known = {topic: each for topic, each in self._offsets.items() if isinstance(each, TopicOffsets)}
+        asked = [
+            (topic, positions, known[topic])
+            for request in requests
+            if (topic := topic_of(request)) in known
+            for positions in [find_positions(request.state, topic)]
+        ]
+        self._histories.check(asked)
+        ends: dict[TopicPartition, int] = {}
+        for topic, positions, offsets in asked:
+            for number, found in offsets.partitions.items():
+                if number not in positions or positions[number].offset != found.end:
+                    ends[TopicPartition(topic, number)] = found.end
+        self._histories.find(ends, known)
+
+    def _mark_ends(self, decision: TopicDecision) -> None:
+        moved = {
+            chosen.key.partition: chosen.offsets.high
+            for chosen in decision.ranges.values()
+            if chosen.before is None or chosen.offsets.low < chosen.offsets.high
+        }
+        found = self._histories.find(moved, {decision.topic: self._offsets_of(decision.topic)})
+        for number, chosen in decision.ranges.items():
+            decision.ranges[number] = replace(chosen, history=found.get(chosen.key.partition))
 
     def _decide_reading(self, request: SourceRequest) -> WindowReading:
         return decide_reading(request, self._now)

@@ -5,11 +5,12 @@ So a topic's dataset may go over from runs to a reader of epochs and back: its w
 
 import datetime as dt
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gobblin_assets.errors import GobblinError, RejectedError
 from gobblin_assets.sources.epoch_source import VnodeStart
 from gobblin_assets.sources.kafka.cluster import Cluster, Isolation, TopicOffsets, TopicPartition
+from gobblin_assets.sources.kafka.histories import Histories, require_histories
 from gobblin_assets.sources.kafka.kafka_spec import topic_options
 from gobblin_assets.sources.kafka.planning import TopicMemory, decide_ranges, find_beginners, recall_topic, topic_of
 from gobblin_assets.sources.port import SourceRequest
@@ -41,7 +42,7 @@ def find_start_positions(cluster: Cluster, request: SourceRequest, *, isolation:
 
     Raises:
         RejectedError: the topic is unknown or was made anew; a position is out of range and the rule is ``fail``;
-            offsets ahead of a watermark are published.
+            offsets ahead of a watermark are published. PositionLostError: a position is no place of the log.
         RetryableError: no partition's offsets could be fetched.
 
     """
@@ -50,8 +51,14 @@ def find_start_positions(cluster: Cluster, request: SourceRequest, *, isolation:
     if isinstance(offsets, GobblinError):
         raise offsets
     memory = recall_topic(request, topic, offsets)
+    histories = Histories(cluster)
+    positions, offsets = histories.judge(topic, memory.positions, offsets)
+    require_histories(request, positions, offsets)
+    memory = replace(memory, positions=positions)
     at_time = ask_beginnings(cluster, request, memory, offsets)
     decision = decide_ranges(request, memory, offsets, at_time=at_time, is_limited=False)
+    begins = {each.key.partition: each.offsets.low for each in decision.ranges.values() if each.before is None}
+    found = histories.find(begins, {topic: offsets})
     vnodes: dict[str, VnodeStart] = {}
     for chosen in decision.ranges.values():
         if chosen.held:
@@ -62,7 +69,13 @@ def find_start_positions(cluster: Cluster, request: SourceRequest, *, isolation:
             )
         vnode, known = str(chosen.key), memory.positions.get(chosen.key.partition.partition)
         watermark = known.offset if known is not None and known.key == chosen.key else None
-        vnodes[vnode] = VnodeStart(chosen.offsets.low, watermark, chosen.offsets.lost, chosen.offsets.repeated)
+        vnodes[vnode] = VnodeStart(
+            chosen.offsets.low,
+            watermark,
+            chosen.offsets.lost,
+            chosen.offsets.repeated,
+            chosen.before or found.get(chosen.key.partition),
+        )
     return TopicStart(topic, offsets.topic_id, vnodes, decision.facts, tuple(decision.notes), tuple(decision.degraded))
 
 

@@ -8,7 +8,7 @@ from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import WHOLE
 from gobblin_assets.model.state import DatasetState
 from gobblin_assets.model.urn import DatasetUrn
-from gobblin_assets.sources.epoch_source import LogStart, RowDecoder
+from gobblin_assets.sources.epoch_source import LogStart, RowDecoder, VnodeStart
 from gobblin_assets.sources.kafka.arrow_decoding import ArrowDecoder
 from gobblin_assets.sources.kafka.cluster import Cluster
 from gobblin_assets.sources.kafka.epoch_log import KafkaEpochLog, TimeBarriers
@@ -42,6 +42,8 @@ class TopicEpochs:
         self._topic = options.topic or urn
         self._with_headers = "headers" in options.kafka.keep
         self._decoder: ArrowDecoder | None = None
+        # Also of the reader, which looks up what it is assigned.
+        self._starts: dict[str, VnodeStart] = {}
 
     @property
     def stream(self) -> None:
@@ -60,6 +62,7 @@ class TopicEpochs:
             urn=self._urn, partition=WHOLE, state=state, mode=Mode.APPEND, by_hand=False, spec=self._dataset
         )
         found = find_start_positions(self._cluster, request, isolation=self._source.isolation)
+        self._starts |= found.vnodes
         return LogStart(
             found.vnodes, facts=found.facts, notes=found.notes, degraded=found.degraded, memory=found.topic_id
         )
@@ -76,6 +79,7 @@ class TopicEpochs:
             self._connection,
             topic_ids={self._topic: start.memory},
             barriers=barriers,
+            starts=self._starts,
             isolation=self._source.isolation,
             with_headers=self._with_headers,
             # Records whose rows come from Spark are only counted.

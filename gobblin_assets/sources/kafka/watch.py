@@ -7,6 +7,7 @@ from gobblin_assets.errors import GobblinError
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.run.lag import Unread
 from gobblin_assets.sources.kafka.cluster import Cluster, TopicOffsets
+from gobblin_assets.sources.kafka.histories import require_histories
 from gobblin_assets.sources.kafka.kafka_spec import KafkaSourceSpec
 from gobblin_assets.sources.kafka.planning import decide_ranges, find_beginners, recall_topic, topic_of
 from gobblin_assets.sources.log_watch import LogNews
@@ -43,6 +44,7 @@ def _judge(request: SourceRequest, offsets: TopicOffsets | GobblinError) -> LogN
 def decide_news(request: SourceRequest, offsets: TopicOffsets) -> LogNews:
     """What is new, by the rules that runs are planned by. Pure. Raises the error that planning would end with."""
     memory = recall_topic(request, topic_of(request), offsets)
+    require_histories(request, memory.positions, offsets)
     by_time = find_beginners(request, memory, offsets.partitions)
     decision = decide_ranges(request, memory, offsets, at_time=dict.fromkeys(by_time))
     unset = [number for number in decision.ranges if number in memory.at_bootstrap - memory.positions.keys()]

@@ -10,7 +10,7 @@ from gobblin_assets.db.transactions import transact
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.state import DatasetId, DatasetState, KeyId, KeyState
 from gobblin_assets.model.urn import DatasetUrn, JobName
-from gobblin_assets.model.watermark import parse_watermark
+from gobblin_assets.model.watermark import Watermark, parse_watermark
 
 # In one order: two processes may register the same datasets, and inserts of one name wait for each other.
 _REGISTER = text("""
@@ -82,6 +82,15 @@ _LOAD_AHEAD = text("""
        AND int8range(l.key_id, l.key_id, '[]') = int8range(k.key_id, k.key_id, '[]')
        AND gobblin.wm_range(l.low_bytes, l.high_bytes) && gobblin.wm_range(coalesce(k.watermark_bytes, ''), NULL)
      ORDER BY l.key_id, l.low_bytes
+""")
+
+# Compare-and-set by the bytes, as every other change of a position.
+_NOTE_LOST = text("""
+    UPDATE gobblin.watermark_key
+       SET watermark = watermark || jsonb_build_object(
+               'history', coalesce(watermark -> 'history', '{}') || CAST(:lost AS jsonb))
+     WHERE dataset_id = :dataset_id AND name = :name AND watermark_bytes = :bytes
+       AND NOT coalesce(watermark -> 'history', '{}') ? 'lost'
 """)
 
 # Neighbours become one interval, since a stream's windows consist of many.
@@ -193,6 +202,10 @@ class PostgresDatasetStore:
         for row in rows:
             intervals.setdefault(row.name, []).append(_interval(row))
         return intervals
+
+    def note_lost(self, dataset_id: DatasetId, key: str, at: Watermark, reason: str) -> None:
+        asked = {"dataset_id": dataset_id, "name": key, "bytes": at.encode(), "lost": json.dumps({"lost": reason})}
+        transact(self._engine, "note a lost history", lambda c: c.execute(_NOTE_LOST, asked))
 
     def list_urns(self, job: JobName | None = None) -> Sequence[tuple[JobName, DatasetUrn]]:
         rows = transact(self._engine, "list datasets", lambda c: c.execute(_LIST_URNS, {"job": job}).all())
