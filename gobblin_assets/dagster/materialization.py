@@ -231,6 +231,8 @@ def _plan_request(context: _Context, layout: JobLayout, config: GobblinRunConfig
         by_hand=is_by_hand(tags),
         dagster_run_id=context.run.run_id,
         restart=decide_restart(config, layout, topic_count=len(selection)),
+        # Nobody runs it again for the sake of its partitions: neither a person who sees success, nor a backfill.
+        waits_for_turn=True,
     )
 
 
@@ -258,5 +260,3 @@ def _log_unpublished(context: _Context, events: EventLog, report: DatasetReport)
     events.log_checks(report)
     for note in report.notes:
         context.log.info("%s [%s]: %s", report.urn, report.partition, note)
-    if report.outcome.is_good and report.error is not None:
-        context.log.warning("%s [%s]: %s: %s", report.urn, report.partition, report.outcome.value, report.error)
