@@ -33,9 +33,11 @@ from gobblin_assets.fs.port import RenameOutcome
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.policy import Decision, KeyAdvance, UnitResult
 from gobblin_assets.model.sequence_state import SequenceState
+from gobblin_assets.model.state import DatasetOutcome
 from gobblin_assets.rows import late_rows
-from gobblin_assets.run import publisher, seal_decision, task
+from gobblin_assets.run import publisher, runner, seal_decision, task
 from gobblin_assets.run import round as run_round
+from gobblin_assets.run.run_values import DatasetReport
 from gobblin_assets.state.postgres import leases as lease_store
 from tests.simulation.file_system import SimFileSystem
 from tests.simulation.guards import Guard
@@ -296,6 +298,7 @@ _BUILD = ("tests/contracts/test_commit_store.py",)
 _LEASES = ("tests/contracts/test_lease_store.py",)
 _FOLDS = ("tests/contracts/test_commit_store_folding.py",)
 _NAMED_FOLDS = ("tests/contracts/test_commit_store_named_folding.py",)
+_TURNS = ("tests/simulation/test_turns.py",)
 _INTERLEAVED = ("tests/contracts/test_interleaving.py",)
 _FILES = ("tests/contracts/test_file_system.py",)
 _SYNCS = ("tests/contracts/test_posix.py",)
@@ -316,6 +319,10 @@ def _no_fence_is_held() -> Iterator[None]:
 
 def _by_key_alone(frame: Any, published: Any, *, key: Any, **_others: Any) -> Any:
     return frame.join(published.select(*key), list(key), "left_anti")
+
+
+def _skipped_is_good(report: DatasetReport) -> bool:
+    return report.outcome in {DatasetOutcome.COMMITTED, DatasetOutcome.PARTIAL, DatasetOutcome.SKIPPED}
 
 
 IN_AN_ADAPTER = (
@@ -355,6 +362,8 @@ IN_AN_ADAPTER = (
         with_sql(lease_store, "_LOCK_WHOLE", "clock_timestamp()", "(clock_timestamp() + interval '1 hour')"),
         _LEASES,
     ),
+    Mutant("SKIPPED as success", patched(DatasetReport, "is_good", property(_skipped_is_good)), _TURNS),
+    Mutant("nobody waits for a turn", patched(runner._Run, "_decide_wait_s", lambda _run: 0.0), _TURNS),
     Mutant("the fence does not grow", with_sql(lease_store, "_TAKE_WHOLE", "fence + 1", "fence"), _LEASES),
     Mutant(
         "verify by existence alone",
