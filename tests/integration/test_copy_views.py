@@ -60,6 +60,10 @@ def test_what_a_dead_run_left_is_said_by_a_plan_and_by_those_that_wait_for_its_l
     assert run.stderr.index("waiting for") < run.stderr.index("; skipped. Run it again after that.")
     assert run.stdout.lstrip().splitlines()[0].rstrip().endswith(": SKIPPED"), "nothing was committed"
     assert run.exit_code == 3
+    last = ask("history", "--limit", "1")[0]
+    (left_out,) = ask("history", last["run_id"])["datasets"]
+    assert (last["state"], left_out["outcome"]) == ("FAILED", "SKIPPED")
+    assert "docs is being worked on by " in left_out["error"]
     assert f"sequence {sequence} of docs is PREPARED, and held by " in recovered.stderr
     assert "busy: 1" in recovered.stderr
     assert "docs is being worked on by " in resumed.output

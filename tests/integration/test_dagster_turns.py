@@ -1,6 +1,8 @@
 """Runs of Dagster's on one dataset at once: each publishes its partitions when its turn comes, or fails."""
 
 import multiprocessing
+import os
+import signal
 import sys
 import time
 import uuid
@@ -85,6 +87,15 @@ class Visits:
                 time.sleep(0.1)
         raise AssertionError(f"{count} runs never began")
 
+    def await_line(self, said: str) -> None:
+        """Until the log of a run says so."""
+        for _ in range(600):
+            for run in self.instance.get_runs():
+                if any(said in each.user_message for each in self.instance.all_logs(run.run_id)):
+                    return
+            time.sleep(0.1)
+        raise AssertionError(f"no run ever said: {said}")
+
     @property
     def materialized(self) -> list[str | None]:
         """The partition of each materialization."""
@@ -136,3 +147,17 @@ def test_a_run_waits_no_longer_than_its_holder_lives(visits: Visits) -> None:
         *(0, MONTHS[:1]),
         [("COMMITTED", "COMMITTED", MONTHS[0])],
     )
+
+
+def test_a_person_can_end_a_run_that_waits(visits: Visits) -> None:
+    lease = visits.hold()
+    process = visits.start(MONTHS[0])
+    visits.await_line("waiting for its turn")
+    # What the UI's button does.
+    visits.instance.report_run_canceling(visits.instance.get_runs()[0])
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGINT)
+    process.join()
+    (run,) = visits.instance.get_runs()
+    assert (run.status, visits.materialized) == (dg.DagsterRunStatus.CANCELED, [])
+    visits.release(lease)
