@@ -23,8 +23,9 @@ KeyId = NewType("KeyId", int)
 class WorkingState(StrEnum):
     """The state of a job's run, or of a WorkUnit.
 
-    A run is RUNNING until it ends; it is COMMITTED if all that it was asked for is published. A WorkUnit is PENDING until its task has
-    ended, SUCCESSFUL once it is staged, COMMITTED once it is published; a SKIPPED WorkUnit is not read.
+    A run is RUNNING until it ends; it is COMMITTED if all that it was asked for is published. A WorkUnit is PENDING
+    until its task has ended, SUCCESSFUL once it is staged, COMMITTED once it is published; a SKIPPED WorkUnit is not
+    read.
     """
 
     PENDING = "PENDING"

@@ -210,9 +210,7 @@ class _Run:
                 text = f"{urn} is being worked on by {status.describe_holder()}; skipped. Run it again after that."
             self._ports.say(text)
             busy = [
-                DatasetReport(
-                    urn, partition, DatasetOutcome.SKIPPED, error=text, error_family=ErrorFamily.RETRYABLE
-                )
+                DatasetReport(urn, partition, DatasetOutcome.SKIPPED, error=text, error_family=ErrorFamily.RETRYABLE)
                 for partition in self._request.selection[urn]
             ]
             self._keep([(dataset_id, report) for report in busy])

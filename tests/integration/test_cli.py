@@ -141,29 +141,6 @@ class TestLooking:
         world.run()
         world.check_exactly_once()
 
-    @pytest.mark.parametrize("act", ["resume", "abandon"])
-    def test_who_asks_too_much_of_a_sequence_is_told_the_command_that_ends_it(
-        self, lake: Lake, world: World, act: str
-    ) -> None:
-        reason = ("--reason", "a test") if act == "abandon" else ()
-        start_worker(lake, failpoint="staged_before_seal=kill").wait()
-        line = next(each for each in ask("commit", "list", "--all") if each["state"] == "BUILDING")
-        world.expire_leases()
-
-        building = invoke("commit", act, line["sequence_id"], *reason)
-        cleaned = invoke("cleanup", "--job", line["job"], "--dataset", line["urn"])
-        aborted = invoke("commit", act, line["sequence_id"], *reason)
-        world.run()
-        done = [each for each in ask("commit", "list", "--all") if each["state"] == "DONE"]
-        published = invoke("commit", act, done[0]["sequence_id"], *reason)
-
-        assert f"`gobblin-assets cleanup --job {line['job']} --dataset {line['urn']}`" in building.stderr
-        assert cleaned.exit_code == 0, cleaned.output
-        assert "nothing of it is published" in aborted.stderr
-        assert "`gobblin-assets run … --mode refresh`" in published.stderr
-        assert [each.exit_code for each in (building, aborted, published)] == [1, 1, 1]
-        world.check_exactly_once()
-
     def test_the_ledger_the_watermarks_and_the_history_agree_with_what_was_published(
         self, lake: Lake, world: World
     ) -> None:

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
-from dagster._core.events import DagsterEvent, DagsterEventType, EngineEventData
 from dagster._core.definitions.sensor_definition import SensorExecutionData
+from dagster._core.events import DagsterEvent, DagsterEventType, EngineEventData
 from sqlalchemy import Engine, text
 
 from gobblin_assets import failpoints

@@ -105,7 +105,9 @@ class Visits:
     @property
     def history(self) -> list[tuple[str, str, str]]:
         """Of each run: its state, and the outcome of its partition."""
-        query = text("SELECT r.state, d.outcome, d.partition FROM gobblin.run r JOIN gobblin.run_dataset d USING (run_id)")
+        query = text(
+            "SELECT r.state, d.outcome, d.partition FROM gobblin.run r JOIN gobblin.run_dataset d USING (run_id)"
+        )
         with self._engine.connect() as connection:
             return sorted(tuple(row) for row in connection.execute(query).all())
 

@@ -115,7 +115,9 @@ def log(home: Path) -> Iterator[Engine]:
 
 
 def count_runs(engine: Engine, tries: int = TRIES_MAX) -> int:
-    return transact(engine, "count", lambda c: int(c.execute(text("SELECT count(*) FROM gobblin.run")).scalar_one()), tries=tries)
+    return transact(
+        engine, "count", lambda c: int(c.execute(text("SELECT count(*) FROM gobblin.run")).scalar_one()), tries=tries
+    )
 
 
 def test_a_command_whose_server_dies_starts_it_and_goes_on(home: Path, log: Engine) -> None:

@@ -33,11 +33,9 @@ from gobblin_assets.fs.port import RenameOutcome
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.policy import Decision, KeyAdvance, UnitResult
 from gobblin_assets.model.sequence_state import SequenceState
-from gobblin_assets.model.state import DatasetOutcome
 from gobblin_assets.rows import late_rows
-from gobblin_assets.run import publisher, runner, seal_decision, task
+from gobblin_assets.run import publisher, seal_decision, task
 from gobblin_assets.run import round as run_round
-from gobblin_assets.run.run_values import DatasetReport
 from gobblin_assets.state.postgres import leases as lease_store
 from tests.simulation.file_system import SimFileSystem
 from tests.simulation.guards import Guard
@@ -51,6 +49,7 @@ from tests.simulation.storage_changes import (
     never_looked,
     remove_by_name,
 )
+from tests.simulation.turn_mutants import OF_TURNS
 
 # The driver, recovery, cleanup and abandonment --------------------------------------------------------------
 
@@ -298,7 +297,6 @@ _BUILD = ("tests/contracts/test_commit_store.py",)
 _LEASES = ("tests/contracts/test_lease_store.py",)
 _FOLDS = ("tests/contracts/test_commit_store_folding.py",)
 _NAMED_FOLDS = ("tests/contracts/test_commit_store_named_folding.py",)
-_TURNS = ("tests/simulation/test_turns.py",)
 _INTERLEAVED = ("tests/contracts/test_interleaving.py",)
 _FILES = ("tests/contracts/test_file_system.py",)
 _SYNCS = ("tests/contracts/test_posix.py",)
@@ -321,12 +319,9 @@ def _by_key_alone(frame: Any, published: Any, *, key: Any, **_others: Any) -> An
     return frame.join(published.select(*key), list(key), "left_anti")
 
 
-def _skipped_is_good(report: DatasetReport) -> bool:
-    return report.outcome in {DatasetOutcome.COMMITTED, DatasetOutcome.PARTIAL, DatasetOutcome.SKIPPED}
-
-
 IN_AN_ADAPTER = (
     *OF_LANES,
+    *OF_TURNS,
     Mutant("the fence is read without a lock", with_sql(guards, "_HOLD_FENCE", "FOR KEY SHARE", ""), _INTERLEAVED),
     Mutant("the sequence is read without a lock", with_sql(guards, "_LOCK_SEQUENCE", "FOR UPDATE", ""), _INTERLEAVED),
     Mutant("T1 reads its sequence without a lock", with_sql(guards, "_SHARE_SEQUENCE", "FOR SHARE", ""), _INTERLEAVED),
@@ -362,8 +357,6 @@ IN_AN_ADAPTER = (
         with_sql(lease_store, "_LOCK_WHOLE", "clock_timestamp()", "(clock_timestamp() + interval '1 hour')"),
         _LEASES,
     ),
-    Mutant("SKIPPED as success", patched(DatasetReport, "is_good", property(_skipped_is_good)), _TURNS),
-    Mutant("nobody waits for a turn", patched(runner._Run, "_decide_wait_s", lambda _run: 0.0), _TURNS),
     Mutant("the fence does not grow", with_sql(lease_store, "_TAKE_WHOLE", "fence + 1", "fence"), _LEASES),
     Mutant(
         "verify by existence alone",
