@@ -25,6 +25,7 @@ from gobblin_assets.dagster.run_config import (
     decide_run_mode,
     is_by_hand,
     require_stream,
+    waits_for_turn,
 )
 from gobblin_assets.dagster.sink_runs import catch_up, work_on_sink
 from gobblin_assets.dagster.spark_start import ToldEngine
@@ -231,8 +232,7 @@ def _plan_request(context: _Context, layout: JobLayout, config: GobblinRunConfig
         by_hand=is_by_hand(tags),
         dagster_run_id=context.run.run_id,
         restart=decide_restart(config, layout, topic_count=len(selection)),
-        # Nobody runs it again for the sake of its partitions: neither a person who sees success, nor a backfill.
-        waits_for_turn=True,
+        waits_for_turn=waits_for_turn(tags),
     )
 
 

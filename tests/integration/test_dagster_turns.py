@@ -14,6 +14,8 @@ import dagster as dg
 import pytest
 from sqlalchemy import Engine, text
 
+from gobblin_assets.dagster import outcomes
+from gobblin_assets.dagster.run_config import ASKED_AGAIN_TAG
 from gobblin_assets.model.state import RunId
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.state.leases import Holder, Lease
@@ -22,6 +24,7 @@ from tests.support.dagster_world import build_world, published_numbers, write_nu
 
 VISITS = "visits"
 KEY = dg.AssetKey(["shop", VISITS])
+CHECK = dg.AssetCheckKey(KEY, "gobblin_published")
 MONTHS = [f"2013-{month:02d}-01" for month in range(1, 13)]
 FORKS = multiprocessing.get_context("fork")
 OPTIONS: dict[str, Any] = {
@@ -139,6 +142,20 @@ def test_a_run_that_nobody_watches_waits_too_for_what_it_was_asked_for(visits: V
     visits.release(lease)
     process.join()
     assert (process.exitcode, visits.materialized) == (0, MONTHS[:1])
+
+
+def test_a_run_that_its_sensor_asks_for_again_fails_and_keeps_nothing_else_waiting(
+    visits: Visits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outcomes, "RETRY_WAIT_S", 0.1)
+    lease = visits.hold()
+    process = visits.start(MONTHS[0], tags={"dagster/sensor_name": "new_data", ASKED_AGAIN_TAG: "true"})
+    process.join()
+    assert (process.exitcode, visits.materialized) == (1, [])
+    assert set(visits.history) == {("FAILED", "SKIPPED", MONTHS[0])}
+    (check,) = visits.instance.event_log_storage.get_asset_check_execution_history(CHECK, limit=1)
+    assert check.status.value == "FAILED"
+    visits.release(lease)
 
 
 def test_a_run_waits_no_longer_than_its_holder_lives(visits: Visits) -> None:
