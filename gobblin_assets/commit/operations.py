@@ -212,8 +212,6 @@ def _describe_other_way(sequence: SequenceRecord) -> str:
             return f"Nothing of it is published. If its run has died, {command} ends it, as the next run would."
         case SequenceState.BUILDING:
             return "Nothing of it is published. If its worker has died, the next worker of the sink ends it."
-        case SequenceState.PREPARED:
-            return f"`gobblin-assets commit recover --job {sequence.job}` completes it."
         case SequenceState.ABANDONING:
             return f"`gobblin-assets commit abandon {sequence.sequence_id} --reason …` goes on with that."
         case SequenceState.ABORTED:
