@@ -7,10 +7,10 @@ from pathlib import Path
 import click
 
 from gobblin_assets.cli.connections import SparkChoice, job_file_argument, spark_options
-from gobblin_assets.cli.exit_codes import EXIT_FAILED, EXIT_SKIPPED
+from gobblin_assets.cli.exit_codes import EXIT_FAILED
 from gobblin_assets.cli.output import json_option, print_json, say
 from gobblin_assets.cli.plans import list_open_lines, print_plan
-from gobblin_assets.cli.reports import print_report
+from gobblin_assets.cli.reports import exit_as_reported, print_report
 from gobblin_assets.cli.run_ports import open_ports
 from gobblin_assets.cli.selections import build_request, selection_options
 from gobblin_assets.cli.telling import dagster_option, telling_run
@@ -18,7 +18,6 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.jobs.copy.copy_spec import CopySpec
 from gobblin_assets.jobs.programs import program_of
 from gobblin_assets.model.partition import AssetPartition
-from gobblin_assets.model.state import DatasetOutcome
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.run.dry_run import plan_dry
 from gobblin_assets.run.job_kind import Restart, StartAt
@@ -93,10 +92,7 @@ def run(
             listener.report_dead(ports.stores)
         listener.end(report)
     print_report(report, as_json=as_json)
-    if report.failed:
-        click.get_current_context().exit(EXIT_FAILED)
-    if any(each.outcome is DatasetOutcome.SKIPPED for each in report.datasets):
-        click.get_current_context().exit(EXIT_SKIPPED)
+    exit_as_reported(report)
 
 
 def _leave_out_published(request: RunRequest) -> RunRequest:

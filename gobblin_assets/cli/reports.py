@@ -2,6 +2,9 @@
 
 from typing import Final
 
+import click
+
+from gobblin_assets.cli.exit_codes import EXIT_FAILED, EXIT_SKIPPED
 from gobblin_assets.cli.output import print_json, print_table
 from gobblin_assets.model.state import DatasetOutcome
 from gobblin_assets.model.urn import Role
@@ -30,9 +33,16 @@ def print_report(report: RunReport, *, as_json: bool) -> None:
         print_table("rows that failed a policy", ("dataset", "partition", "check", "row"), samples)
 
 
+def exit_as_reported(report: RunReport) -> None:
+    """End the command by the code of what was not published; return if all was."""
+    if report.failed:
+        is_left_out = all(each.is_busy for each in report.failed)
+        click.get_current_context().exit(EXIT_SKIPPED if is_left_out else EXIT_FAILED)
+
+
 def _name_state(report: RunReport) -> str:
-    """A run that others kept from all of its datasets has committed nothing."""
-    is_left_out = [each.outcome is DatasetOutcome.SKIPPED and each.error is not None for each in report.datasets]
+    """A run that others kept from all of its datasets has done nothing, and has not failed."""
+    is_left_out = [each.is_busy for each in report.datasets]
     return DatasetOutcome.SKIPPED.value if is_left_out and all(is_left_out) else report.state.value
 
 

@@ -110,9 +110,9 @@ def scale(job_file: Path, lanes: int, datasets: Sequence[str]) -> None:
 @job_file_argument
 @click.option("--wait", "wait_s", type=click.FloatRange(min=0), default=120.0, show_default=True, help="In seconds.")
 def drain(job_file: Path, wait_s: float) -> None:
-    """End all workers, wherever they run, behind a cut.
+    """End all workers that are alive, wherever they run, behind a cut.
 
-    Waits until none is left.
+    Waits until they have ended. One that comes later was not asked, and is named.
     """
     job, clock = read_job(job_file), SystemClock()
     read_sink_datasets(job)
@@ -120,10 +120,15 @@ def drain(job_file: Path, wait_s: float) -> None:
         workers, name = log.stores.sink_workers, JobName(job.job)
         say(f"{count_of(workers.drain(name), 'worker is', 'workers are')} asked to end")
         until_s = clock.monotonic() + wait_s
-        while left := workers.list_live(name):
+        while left := [each for each in workers.list_live(name) if each.is_drained]:
             if clock.monotonic() >= until_s:
+                alive = count_of(len(left), "worker is", "workers are")
                 raise RetryableError(
-                    f"{len(left)} workers are still alive after {wait_s:g} s: {', '.join(each.owner for each in left)}",
+                    f"{alive} still alive after {wait_s:g} s: {', '.join(each.owner for each in left)}",
                     hint="They end at their next barrier. Whoever was killed counts until its lease ends.",
                 )
             clock.sleep(_LOOK_S)
+        if later := workers.list_live(name):
+            came = count_of(len(later), "worker came after that and was", "workers came after that and were")
+            end = "it" if len(later) == 1 else "them"
+            say(f"{came} not asked: {', '.join(each.owner for each in later)}. Run it again to end {end}.")

@@ -6,9 +6,8 @@ from pathlib import Path
 import click
 
 from gobblin_assets.cli.connections import SparkChoice, job_file_argument, spark_options
-from gobblin_assets.cli.exit_codes import EXIT_FAILED
 from gobblin_assets.cli.output import json_option, say
-from gobblin_assets.cli.reports import print_report
+from gobblin_assets.cli.reports import exit_as_reported, print_report
 from gobblin_assets.cli.run_ports import open_ports
 from gobblin_assets.cli.selections import named_by_options
 from gobblin_assets.cli.telling import Listener, dagster_option, telling_events
@@ -63,8 +62,7 @@ def stream(
         report = follow(job, specs, datasets, spark, listener)
         listener.end(report)
     print_report(report, as_json=as_json)
-    if report.failed:
-        click.get_current_context().exit(EXIT_FAILED)
+    exit_as_reported(report)
 
 
 def _follow(job: JobOptions, specs: Datasets, urns: Sequence[str], spark: SparkChoice, listener: Listener) -> RunReport:

@@ -19,9 +19,9 @@ from gobblin_assets.commit.sequence import AttemptRecord, Publication, SequenceR
 from gobblin_assets.commit.step_world import OpenFileSystem
 from gobblin_assets.commit.store import CommitStepStore
 from gobblin_assets.commit.sweep import UNBOUNDED, DatasetBusyError, Sweep, SweepBounds, SweepReport
-from gobblin_assets.errors import FencedError, GobblinError
+from gobblin_assets.errors import ConflictError, FencedError, GobblinError
 from gobblin_assets.model.clock import Clock
-from gobblin_assets.model.sequence_state import SequenceState
+from gobblin_assets.model.sequence_state import EDGES, SequenceEvent, SequenceState, target_of
 from gobblin_assets.model.state import DatasetId, DatasetState, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.state.leases import Holder, Lease, LeaseKeeper, LeaseStatus, LeaseStore
@@ -80,16 +80,21 @@ class LogOperations:
             self.say(f"{sequence.urn}: its recovery could not be put off: {second}")
 
     def resume(self, sequence_id: SequenceId) -> Recovered:
-        """Try a BLOCKED sequence again at once, on a person's request."""
+        """Try a BLOCKED sequence again at once, on a person's request. ConflictError for one in another state."""
         sequence = self.store.get(sequence_id)
+        _require_way(sequence, SequenceEvent.RESUME)
         with self._hold_lane(sequence) as (keeper, lease):
             self._check_log(sequence, lease)
             self.store.resume(sequence_id, fence=lease.fence)
             return recover_lane(self.driver(keeper), self.abandonment(), lease)
 
     def abandon(self, sequence_id: SequenceId, *, reason: str) -> None:
-        """Abandon a sealed sequence, on a person's request; the next run does its work again."""
+        """Abandon a sealed sequence, on a person's request; the next run does its work again.
+
+        ConflictError for one that is not sealed, or is over.
+        """
         sequence = self.store.get(sequence_id)
+        _require_way(sequence, SequenceEvent.ABANDON)
         with self._hold_lane(sequence) as (_keeper, lease):
             self._check_log(sequence, lease)
             self.abandonment().begin(sequence, lease, reason=reason)
@@ -184,3 +189,32 @@ class LogOperations:
             yield
         finally:
             keeper.stop()
+
+
+def _require_way(sequence: SequenceRecord, event: SequenceEvent) -> None:
+    """ConflictError, with what a person does instead, if the sequence's state has no such way out.
+
+    An early look: the log decides again under its locks.
+    """
+    if (sequence.state, event) in EDGES or sequence.state is target_of(event):
+        return
+    raise ConflictError(
+        f"sequence {sequence.sequence_id} of {sequence.label} is {sequence.state}: there is nothing to {event}",
+        hint=_describe_other_way(sequence),
+        sequence_id=str(sequence.sequence_id),
+    )
+
+
+def _describe_other_way(sequence: SequenceRecord) -> str:
+    match sequence.state:
+        case SequenceState.BUILDING if sequence.lane_id == sequence.dataset_id:
+            command = f"`gobblin-assets cleanup --job {sequence.job} --dataset {sequence.urn}`"
+            return f"Nothing of it is published. If its run has died, {command} ends it, as the next run would."
+        case SequenceState.BUILDING:
+            return "Nothing of it is published. If its worker has died, the next worker of the sink ends it."
+        case SequenceState.ABANDONING:
+            return f"`gobblin-assets commit abandon {sequence.sequence_id} --reason …` goes on with that."
+        case SequenceState.ABORTED:
+            return "It is over, and nothing of it is published."
+        case _:
+            return "It is published. `gobblin-assets run … --mode refresh` reads a partition of a table again."

@@ -7,7 +7,7 @@ from typing import Final
 import dagster as dg
 from pydantic import TypeAdapter, ValidationError
 
-from gobblin_assets.dagster.instances import telling
+from gobblin_assets.dagster.instances import find_last_heard_s, telling
 from gobblin_assets.dagster.layout import JobLayout
 from gobblin_assets.dagster.run_config import find_sink_s, find_stream_s
 from gobblin_assets.model.state import WorkingState
@@ -38,8 +38,9 @@ def report_dead_runs(
 ) -> str:
     """Report runs as failed whose process died. Returns the cursor: by run, since when it holds no lease.
 
-    A run that let a lease run out is dead at once. A run without any lease may be waiting for a busy dataset: it counts
-    as dead after it had no lease for longer than a run ever waits. A stream takes a lost lease again, and may wait for
+    A run that let a lease run out is dead at once. A run without any lease may be waiting for its turn, which it says
+    every now and then: it counts as dead after it had no lease, and Dagster heard nothing of it, for ``idle_s_max``. A
+    stream takes a lost lease again, and may wait for
     others as long as it runs. A worker of a sink takes others, too, and it says that it lives, also without a lease:
     the log lists it only when it has not said so for as long as leases last.
     """
@@ -48,13 +49,16 @@ def report_dead_runs(
     for run in stores.runs.list_lapsed(job, limit=LAPSED_PER_TICK_MAX):
         dagster_run = instance.get_run_by_id(run.dagster_run_id)
         stream_s = None if dagster_run is None else find_stream_s(dagster_run.run_config, job)
-        since = seen.get(str(run.run_id), now.timestamp())
+        since_s = seen.get(str(run.run_id), now.timestamp())
         patience_s = idle_s_max if stream_s is None or run.lease_ran_out else idle_s_max + stream_s
         takes_again = dagster_run is not None and _takes_leases_again(dagster_run, job)
-        if (run.lease_ran_out and not takes_again) or now.timestamp() - since > patience_s:
+        if now.timestamp() - since_s > patience_s:
+            record = instance.get_run_record_by_id(run.dagster_run_id)
+            since_s = since_s if record is None else max(since_s, find_last_heard_s(instance, record))
+        if (run.lease_ran_out and not takes_again) or now.timestamp() - since_s > patience_s:
             _report_dead(instance, stores, run, dagster_run)
         else:
-            idle[str(run.run_id)] = since
+            idle[str(run.run_id)] = since_s
     return json.dumps(idle, sort_keys=True)
 
 

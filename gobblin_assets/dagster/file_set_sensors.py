@@ -27,6 +27,7 @@ from gobblin_assets.dagster.layout import JobLayout
 from gobblin_assets.dagster.log_sensors import find_busy
 from gobblin_assets.dagster.new_data import name_some
 from gobblin_assets.dagster.ports import STORES_KEY
+from gobblin_assets.dagster.run_config import ASKED_AGAIN_TAG
 from gobblin_assets.dagster.sensors import UNFINISHED
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.jobs.file_sets import FileSets, SetId, WatchRules
@@ -212,6 +213,7 @@ def _request_run(layout: JobLayout, wanted: WantedRun) -> dg.RunRequest:
         job_name=wanted.job,
         partition_key=wanted.sets[0].key or None,
         asset_selection=[layout.get_key(each.urn, role) for each in wanted.sets for role in layout.roles],
+        tags={ASKED_AGAIN_TAG: "true"},
     )
 
 

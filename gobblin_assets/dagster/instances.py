@@ -34,6 +34,13 @@ def find_latest(
     return None
 
 
+def find_last_heard_s(instance: dg.DagsterInstance, record: dg.RunRecord) -> float:
+    """When Dagster last heard of the run, in Unix time."""
+    heard = aware_moment(record.update_timestamp).timestamp()
+    latest = instance.get_records_for_run(record.dagster_run.run_id, limit=1, ascending=False).records
+    return max([heard, *(each.event_log_entry.timestamp for each in latest)])
+
+
 def aware_moment(moment: dt.datetime) -> dt.datetime:
     """A moment that the instance gave: some storages leave out that it is UTC's."""
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=dt.UTC)

@@ -27,7 +27,7 @@ from gobblin_assets.dagster.new_data import (
     write_memory,
 )
 from gobblin_assets.dagster.ports import STORES_KEY, WatchedConnection, connection_key
-from gobblin_assets.dagster.run_config import MODE_TAG
+from gobblin_assets.dagster.run_config import ASKED_AGAIN_TAG, MODE_TAG
 from gobblin_assets.dagster.sensors import UNFINISHED
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.model.extract import Mode
@@ -206,7 +206,7 @@ def _request_runs(
                 job_name=job.name,
                 partition_key=None if partitions is None else open_partition(layout.datasets[wanted[0]], now).key,
                 asset_selection=[layout.get_key(urn, role) for urn in wanted for role in layout.roles],
-                tags={MODE_TAG: Mode.APPEND.value},
+                tags={MODE_TAG: Mode.APPEND.value, ASKED_AGAIN_TAG: "true"},
             )
         )
     return requests

@@ -21,7 +21,7 @@ import dagster as dg
 from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
 from dagster._core.storage.tags import GRPC_INFO_TAG
 
-from gobblin_assets.dagster.instances import aware_moment
+from gobblin_assets.dagster.instances import find_last_heard_s
 from gobblin_assets.spark.processes import find_start_mark, find_started_at_s
 
 PROCESS_TAG: Final = "gobblin/process"
@@ -138,7 +138,7 @@ def report_lost_runs(
             find_start=find_start_mark,
             find_started_at=find_started_at_s,
         )
-        if not decide_lost(life, run.status, unchanged_s=now.timestamp() - _find_last_at_s(instance, record)):
+        if not decide_lost(life, run.status, unchanged_s=now.timestamp() - find_last_heard_s(instance, record)):
             continue
         # Read after its process was seen dead: a run that has ended meanwhile has said so.
         again = instance.get_run_by_id(run.run_id)
@@ -146,13 +146,6 @@ def report_lost_runs(
             instance.report_run_failed(again, _explain(life))
             lost.append(run.run_id)
     return lost
-
-
-def _find_last_at_s(instance: dg.DagsterInstance, record: dg.RunRecord) -> float:
-    """When Dagster last heard of the run, in Unix time."""
-    heard = aware_moment(record.update_timestamp).timestamp()
-    latest = instance.get_records_for_run(record.dagster_run.run_id, limit=1, ascending=False).records
-    return max([heard, *(each.event_log_entry.timestamp for each in latest)])
 
 
 def _explain(life: Life) -> str:

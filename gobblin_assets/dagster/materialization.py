@@ -25,6 +25,7 @@ from gobblin_assets.dagster.run_config import (
     decide_run_mode,
     is_by_hand,
     require_stream,
+    waits_for_turn,
 )
 from gobblin_assets.dagster.sink_runs import catch_up, work_on_sink
 from gobblin_assets.dagster.spark_start import ToldEngine
@@ -231,6 +232,7 @@ def _plan_request(context: _Context, layout: JobLayout, config: GobblinRunConfig
         by_hand=is_by_hand(tags),
         dagster_run_id=context.run.run_id,
         restart=decide_restart(config, layout, topic_count=len(selection)),
+        waits_for_turn=waits_for_turn(tags),
     )
 
 
@@ -258,5 +260,3 @@ def _log_unpublished(context: _Context, events: EventLog, report: DatasetReport)
     events.log_checks(report)
     for note in report.notes:
         context.log.info("%s [%s]: %s", report.urn, report.partition, note)
-    if report.outcome.is_good and report.error is not None:
-        context.log.warning("%s [%s]: %s: %s", report.urn, report.partition, report.outcome.value, report.error)

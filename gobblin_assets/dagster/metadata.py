@@ -119,8 +119,8 @@ def build_evaluations(
 
 
 def decide_published(report: DatasetReport) -> CheckResult:
-    """The check ``published``: passed, unless the dataset's requested publication failed."""
-    if report.outcome.is_good:
+    """The check ``published``: passed, unless the requested publication failed, or others kept the run from it."""
+    if report.is_good:
         return CheckResult(PUBLISHED_CHECK, passed=True, blocking=False, description="")
     return CheckResult(
         PUBLISHED_CHECK,

@@ -17,6 +17,8 @@ from gobblin_assets.spec.partition_keys import open_partition
 from gobblin_assets.spec.source_kind import kind_of
 
 MODE_TAG: Final = "gobblin/mode"
+ASKED_AGAIN_TAG: Final = "gobblin/asked_again"
+"""Of the runs that a job's own sensors ask for, and ask for again as long as their datasets are not published."""
 
 # A schedule, sensor or condition launched a run with one of these tags. A person's backfill has none of them.
 _AUTOMATION_TAGS: Final = frozenset({
@@ -46,6 +48,14 @@ class GobblinRunConfig(dg.Config):
 def is_by_hand(tags: Mapping[str, str]) -> bool:
     """Whether a person, or a backfill that a person started, asked for the run."""
     return _AUTOMATION_TAGS.isdisjoint(tags)
+
+
+def waits_for_turn(tags: Mapping[str, str]) -> bool:
+    """Whether the run waits for datasets that others hold.
+
+    One that is asked for again fails instead: its other datasets count as busy for as long as it goes on.
+    """
+    return ASKED_AGAIN_TAG not in tags
 
 
 def decide_restart(config: GobblinRunConfig, layout: JobLayout, *, topic_count: int) -> Restart | StartAt | None:

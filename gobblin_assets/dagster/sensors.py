@@ -26,6 +26,7 @@ from gobblin_assets.dagster.recovery import recovery_job_name, resume_job_name
 from gobblin_assets.dagster.reported_runs import report_blocked
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import JobName
+from gobblin_assets.run.runner import WAITING_SAID_EVERY_S
 from gobblin_assets.run.stores import Stores
 
 INTERVAL_S: Final = 15
@@ -62,7 +63,8 @@ def build_recovery_sensor(
     def look(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         stores: Stores = getattr(context.resources, STORES_KEY)
         now = dt.datetime.now(dt.UTC)
-        idle_s_max = layout.job.lease.wait_s + IDLE_MARGIN_S
+        # A command waits without telling Dagster.
+        idle_s_max = max(layout.job.lease.wait_s, WAITING_SAID_EVERY_S) + IDLE_MARGIN_S
         # In this order: if a lease ran out between the two looks, the recovery run would take it over, and the lease
         # would no longer show that the earlier run is dead.
         request = _find_request(context.instance, stores, job, now)

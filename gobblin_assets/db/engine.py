@@ -1,8 +1,10 @@
 """The one way to a database connection: the embedded Postgres, or the server that GOBBLIN_DATABASE_URL names."""
 
 import os
+import threading
 import urllib.parse
 from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import Any, Final
 
 from sqlalchemy import URL, Engine, create_engine, event, make_url
@@ -11,7 +13,8 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from gobblin_assets.db import embedded, schema
 from gobblin_assets.db.libpq import blamed_variable, neutral_parameters
-from gobblin_assets.errors import RejectedError, RetryableError
+from gobblin_assets.db.supervision import revive
+from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.settings import DATABASE_URL_VARIABLE, Settings
 
 DATABASE: Final = "gobblin"
@@ -97,10 +100,15 @@ def open_for_upgrade(settings: Settings, say: Callable[[str], None]) -> Engine:
 
 
 def open_embedded(settings: Settings, say: Callable[[str], None]) -> Engine:
-    """The embedded server's database ``gobblin``, both made if necessary, with its schema as it is."""
+    """The embedded server's database ``gobblin``, both made if necessary, with its schema as it is.
+
+    If the server dies, the engine's next connection starts it again; one that somebody stopped stays down.
+    """
     server = embedded.start(settings.home, say)
     embedded.create_database(server, DATABASE)
-    return _make_engine(make_url(server.url(DATABASE)), {})
+    engine = _make_engine(make_url(server.url(DATABASE)), {})
+    event.listen(engine, "do_connect", _reviver(settings.home, say))
+    return engine
 
 
 def open_external(database_url: str) -> Engine:
@@ -165,6 +173,21 @@ def _make_engine(url: URL, secrets: dict[str, str]) -> Engine:
     if passwords:
         event.listen(engine, "handle_error", _scrubber(passwords))
     return engine
+
+
+def _reviver(home: Path, say: Callable[[str], None]) -> Callable[..., None]:
+    lock = threading.Lock()
+
+    def revive_first(*_connecting: object) -> None:
+        # A process' threads wait for the one that starts the server; other processes try to connect again.
+        with lock:
+            try:
+                revive(home, say)
+            except (GobblinError, OSError) as error:
+                # The connection fails, and its transaction is tried again within its bounds.
+                say(f"The embedded Postgres of {home} has died and can't be started: {error}")
+
+    return revive_first
 
 
 def _settle_session(connection: DBAPIConnection, _record: object) -> None:

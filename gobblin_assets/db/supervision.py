@@ -1,4 +1,4 @@
-"""Restarts the embedded Postgres when it died, from a thread of a long-lived process.
+"""Restarts the embedded Postgres when it died: from a thread of a long-lived process, and where a connection is made.
 
 Dagster's storage is in the same server as the commit log: while the server is down no sensor can tick, so nothing else
 would start it again. A server that died left its cluster marked as working, and has no mark that it must stay down. A

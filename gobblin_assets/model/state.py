@@ -23,8 +23,9 @@ KeyId = NewType("KeyId", int)
 class WorkingState(StrEnum):
     """The state of a job's run, or of a WorkUnit.
 
-    A run is RUNNING until it ends; it is COMMITTED if no dataset failed. A WorkUnit is PENDING until its task has
-    ended, SUCCESSFUL once it is staged, COMMITTED once it is published; a SKIPPED WorkUnit is not read.
+    A run is RUNNING until it ends; it is COMMITTED if all that it was asked for is published. A WorkUnit is PENDING
+    until its task has ended, SUCCESSFUL once it is staged, COMMITTED once it is published; a SKIPPED WorkUnit is not
+    read.
     """
 
     PENDING = "PENDING"
@@ -39,9 +40,9 @@ class WorkingState(StrEnum):
 class DatasetOutcome(StrEnum):
     """How one dataset partition left a run.
 
-    ``PARTIAL``: a prefix was published under the policy that allows it. ``SKIPPED``: another process holds the
-    dataset, or there was no reason to read it. ``BLOCKED``: an earlier publication waits for a person.
-    ``FENCED``: the lease was lost during the run.
+    ``PARTIAL``: a prefix was published under the policy that allows it. ``SKIPPED``: nothing was done; with an error,
+    since another process held the dataset, and without one, since nothing was new. ``BLOCKED``: an earlier publication
+    waits for a person. ``FENCED``: the lease was lost during the run.
     """
 
     COMMITTED = "COMMITTED"
@@ -50,10 +51,6 @@ class DatasetOutcome(StrEnum):
     SKIPPED = "SKIPPED"
     BLOCKED = "BLOCKED"
     FENCED = "FENCED"
-
-    @property
-    def is_good(self) -> bool:
-        return self in (DatasetOutcome.COMMITTED, DatasetOutcome.PARTIAL, DatasetOutcome.SKIPPED)
 
 
 @dataclass(frozen=True, slots=True)

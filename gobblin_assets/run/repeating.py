@@ -40,7 +40,11 @@ class _Failures:
         for each in reports:
             name = each.urn, each.partition
             text, told_at_s = before.get(name, (None, float("-inf")))
-            if not each.outcome.is_good:
+            if each.is_busy:
+                # The run has said who holds it, and the next one comes soon.
+                self.told |= {name: before[name]} if name in before else {}
+                continue
+            if not each.is_good:
                 is_told = name in before and text == each.error and now_s - told_at_s < SAME_LINE_S
                 self.told[name] = each.error, told_at_s if is_told else now_s
                 if not is_told:
@@ -91,7 +95,7 @@ def repeat_run(
             break
     if last is None:
         raise CorruptionError("a stream ended without a run")
-    is_good = all(each.outcome.is_good for each in latest.values())
+    is_good = all(each.is_good for each in latest.values())
     state = WorkingState.COMMITTED if is_good else WorkingState.FAILED
     return RunReport(last.run_id, state, tuple(latest.values()), tuple(recovered))
 

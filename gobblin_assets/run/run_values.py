@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from gobblin_assets.commit.sequence import AttemptRecord, Publication
 from gobblin_assets.commit.step_world import OpenFileSystem
@@ -19,14 +20,17 @@ from gobblin_assets.run.job_rules import JobRules
 from gobblin_assets.run.lag import Lag
 from gobblin_assets.run.stores import Stores
 
+_PUBLISHED: Final = frozenset({DatasetOutcome.COMMITTED, DatasetOutcome.PARTIAL})
+
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
     """Materialize these partitions of these datasets of one job.
 
-    ``by_hand``: a person or a backfill asked (AUTO then refreshes complete partitions, and busy datasets are
-    waited for); False: a sensor or schedule asked, and busy datasets are skipped. ``restart``: for logs, this once.
-    ``news_only``: a partition that was published before is published again only if something is new.
+    ``by_hand``: a person or a backfill asked, and AUTO refreshes complete partitions. ``waits_for_turn``: a dataset
+    that another process holds is waited for until that gives it back or dies. Otherwise it is waited for as long as
+    the job's ``lease.wait_s``, if ``by_hand``, and not at all if the caller comes again by itself. ``restart``: for
+    logs, this once. ``news_only``: a partition that was published before is published again only if something is new.
     """
 
     job: JobRules
@@ -36,6 +40,7 @@ class RunRequest:
     dagster_run_id: str | None = None
     restart: Restart | StartAt | None = None
     news_only: bool = False
+    waits_for_turn: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +90,16 @@ class DatasetReport:
     has_rows: bool = True
 
     @property
+    def is_busy(self) -> bool:
+        """Whether nothing was done because another process held the dataset."""
+        return self.outcome is DatasetOutcome.SKIPPED and self.error is not None
+
+    @property
+    def is_good(self) -> bool:
+        """Whether what was asked for is published: now, or before if nothing is new."""
+        return self.outcome in _PUBLISHED or (self.outcome is DatasetOutcome.SKIPPED and not self.is_busy)
+
+    @property
     def label(self) -> str:
         """How lines and errors name it."""
         return self.urn if self.partition.key is None else f"{self.urn} [{self.partition.key}]"
@@ -101,4 +116,4 @@ class RunReport:
 
     @property
     def failed(self) -> tuple[DatasetReport, ...]:
-        return tuple(d for d in self.datasets if not d.outcome.is_good)
+        return tuple(d for d in self.datasets if not d.is_good)

@@ -2,16 +2,18 @@
 
 If one dataset fails, its failure is reported for this dataset, and the others go on. The run waits for busy
 datasets only after the round of the free ones is over and its leases are given back, so that two runs never
-wait for each other.
+wait for each other. When its turn comes, it plans anew: what others published meanwhile is not read again, and what
+they did not publish is published now. A run whose turn never came reports that it did nothing.
 """
 
+import math
 import os
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from gobblin_assets.commit.destination import DestinationAwayError
-from gobblin_assets.errors import GobblinError, RejectedError, make_storable
+from gobblin_assets.errors import ErrorFamily, GobblinError, RejectedError, make_storable
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.state import DatasetId, DatasetOutcome, RunId, WorkingState
 from gobblin_assets.model.urn import DatasetUrn, Role, parse_job_name
@@ -25,6 +27,10 @@ from gobblin_assets.state.datasets import NewRun, RunDatasetRecord
 from gobblin_assets.state.leases import Holder, Lease, LeaseKeeper
 
 _BUSY_POLL_S: Final = 1.0
+
+WAITING_SAID_EVERY_S: Final = 60.0
+"""A run that waits for its turn holds no lease. It says so this often, which also shows that it lives."""
+
 _ERROR_TEXT_MAX: Final = 4_000
 
 
@@ -71,7 +77,7 @@ class _Run:
         except BaseException as error:
             self._end(WorkingState.CANCELLED if isinstance(error, KeyboardInterrupt) else WorkingState.FAILED, error)
             raise
-        failed = [report for report in self._reports.values() if not report.outcome.is_good]
+        failed = [report for report in self._reports.values() if not report.is_good]
         state = WorkingState.FAILED if failed else WorkingState.COMMITTED
         self._end(state, None)
         self._ports.events.deliver()
@@ -105,8 +111,8 @@ class _Run:
         """Run each dataset once: first the free ones, then those that had to be waited for."""
         recovered: list[DatasetReport] = []
         waiting = dict(sorted(ids.items()))
-        wait_until = self._ports.clock.monotonic() + (self._request.job.lease.wait_s if self._request.by_hand else 0)
-        has_told = False
+        wait_until = self._ports.clock.monotonic() + self._decide_wait_s()
+        say_at = -math.inf
         while waiting:
             keeper = self._make_keeper()
             leases = {lease.dataset_id: lease for lease in keeper.take(list(waiting.values()), self._holder)}
@@ -118,11 +124,17 @@ class _Run:
                 self._skip_busy(waiting.items())
                 break
             else:
-                if not has_told:
-                    self._say_waiting(waiting)
-                    has_told = True
+                if self._ports.clock.monotonic() >= say_at:
+                    self._say_waiting(waiting, wait_until - self._ports.clock.monotonic())
+                    say_at = self._ports.clock.monotonic() + WAITING_SAID_EVERY_S
                 self._ports.clock.sleep(_BUSY_POLL_S)
         return recovered
+
+    def _decide_wait_s(self) -> float:
+        """How long busy datasets are waited for. Without a bound the wait ends with their holder, at the latest."""
+        if self._request.waits_for_turn:
+            return math.inf
+        return self._request.job.lease.wait_s if self._request.by_hand else 0.0
 
     def stream(self, ids: Mapping[DatasetUrn, DatasetId], wait_for_stop: WaitForStop) -> list[DatasetReport]:
         """Run all datasets repeatedly, under leases that are kept."""
@@ -175,20 +187,19 @@ class _Run:
 
     def _keep_latest(self, reports: Sequence[tuple[DatasetId, DatasetReport]]) -> None:
         """As ``_keep``; a failure in an earlier window of a dataset no longer counts once a later window succeeded."""
-        good = {report.urn for _dataset_id, report in reports if report.outcome.is_good}
+        good = {report.urn for _dataset_id, report in reports if report.is_good}
         self._reports = {
-            name: report for name, report in self._reports.items() if report.urn not in good or report.outcome.is_good
+            name: report for name, report in self._reports.items() if report.urn not in good or report.is_good
         }
         self._keep(reports)
 
-    def _say_waiting(self, waiting: Mapping[DatasetUrn, DatasetId]) -> None:
+    def _say_waiting(self, waiting: Mapping[DatasetUrn, DatasetId], left_s: float) -> None:
         """Of one dataset who holds it: there may be thousands."""
         urn, dataset_id = next(iter(waiting.items()))
         holder = self._stores.leases.find_holder(dataset_id).describe_holder()
         more = f", and {len(waiting) - 1} more are worked on" if len(waiting) > 1 else ""
-        self._ports.say(
-            f"{urn} is being worked on by {holder}{more}; waiting for at most {self._request.job.lease.wait_s:g} s"
-        )
+        until = "for its turn" if math.isinf(left_s) else f"for at most {round(left_s, 1):g} s"
+        self._ports.say(f"{urn} is being worked on by {holder}{more}; waiting {until}")
 
     def _skip_busy(self, waiting: Iterable[tuple[DatasetUrn, DatasetId]]) -> None:
         for urn, dataset_id in waiting:
@@ -198,17 +209,15 @@ class _Run:
                 # Others come again by themselves, and say a text once that stays the same.
                 text = f"{urn} is being worked on by {status.describe_holder()}; skipped. Run it again after that."
             self._ports.say(text)
-            skipped = DatasetOutcome.SKIPPED
-            self._keep(
-                [
-                    (dataset_id, DatasetReport(urn, partition, skipped, error=text))
-                    for partition in self._request.selection[urn]
-                ]
-            )
+            busy = [
+                DatasetReport(urn, partition, DatasetOutcome.SKIPPED, error=text, error_family=ErrorFamily.RETRYABLE)
+                for partition in self._request.selection[urn]
+            ]
+            self._keep([(dataset_id, report) for report in busy])
 
     def _end(self, state: WorkingState, error: BaseException | None) -> None:
         figures = {**self._figures, "datasets": len(self._reports)}
-        failed = [report.urn for report in self._reports.values() if not report.outcome.is_good]
+        failed = [report.urn for report in self._reports.values() if not report.is_good]
         text = f"failed: {', '.join(dict.fromkeys(failed))}" if failed else None
         if error is not None:
             text = f"{type(error).__name__}: {error}"

@@ -30,7 +30,9 @@ class RetrySpec(SpecModel):
 
 class LeaseSpec(SpecModel):
     ttl_s: float = Field(60.0, gt=0)
-    wait_s: float = Field(30.0, ge=0, description="How long a run by hand waits for a busy dataset; sensors skip.")
+    wait_s: float = Field(
+        30.0, ge=0, description="How long a command or program waits for a busy dataset. Runs of Dagster's take turns."
+    )
 
 
 class StreamSpec(SpecModel):
@@ -91,7 +93,10 @@ class JobOptions(SpecModel):
     stream: StreamSpec = StreamSpec()
     publish_tries_max: int = Field(5, ge=1, description="Failed publications after which a dataset is BLOCKED.")
     log: LogSpec = LogSpec()
-    backfill: Literal["multi_run", "single_run"] = "multi_run"
+    backfill: Literal["multi_run", "single_run"] = Field(
+        "single_run",
+        description="Whether a backfill in Dagster is one run, or a run for each partition: those take turns.",
+    )
     description: str | None = None
     events: tuple[EventSinkSpec, ...] = Field(
         (), description="Where events of publications are sent, at least once: jsonl, webhook, or a registered kind."

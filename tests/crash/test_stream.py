@@ -282,6 +282,7 @@ def test_a_busy_dataset_is_taken_when_it_is_free(lake: Lake, world: World) -> No
     freed = world.stream(Looks(add_and_wait(world, first, 3), world.expire_leases, add_and_wait(world, second, 3)))
 
     assert outcomes(busy) == {first: DatasetOutcome.COMMITTED, second: DatasetOutcome.SKIPPED}
+    assert [each.urn for each in busy.failed] == [second], "it was asked for both"
     assert outcomes(freed) == {first: DatasetOutcome.COMMITTED, second: DatasetOutcome.COMMITTED}
     world.check_exactly_once()
 

@@ -51,6 +51,28 @@ def test_by_name_alone_retired_files_stay_a_day_whatever_the_file_says(lake: Lak
     assert ask("cleanup", str(Path(lake.directory, "job.yaml")))[LOST]["removed_file_count"] > 0
 
 
+@pytest.mark.parametrize("act", ["resume", "abandon"])
+def test_who_asks_too_much_of_a_sequence_is_told_the_command_that_ends_it(lake: Lake, world: World, act: str) -> None:
+    reason = ("--reason", "a test") if act == "abandon" else ()
+    start_worker(lake, failpoint="staged_before_seal=kill").wait()
+    line = next(each for each in ask("commit", "list", "--all") if each["state"] == "BUILDING")
+    world.expire_leases()
+
+    building = invoke("commit", act, line["sequence_id"], *reason)
+    cleaned = invoke("cleanup", "--job", line["job"], "--dataset", line["urn"])
+    aborted = invoke("commit", act, line["sequence_id"], *reason)
+    world.run()
+    done = [each for each in ask("commit", "list", "--all") if each["state"] == "DONE"]
+    published = invoke("commit", act, done[0]["sequence_id"], *reason)
+
+    assert f"`gobblin-assets cleanup --job {line['job']} --dataset {line['urn']}`" in building.stderr
+    assert cleaned.exit_code == 0, cleaned.output
+    assert "nothing of it is published" in aborted.stderr
+    assert "`gobblin-assets run … --mode refresh`" in published.stderr
+    assert [each.exit_code for each in (building, aborted, published)] == [1, 1, 1]
+    world.check_exactly_once()
+
+
 def _retire(lake: Lake, world: World) -> None:
     """Retire all files by a refresh that dies before it cleans."""
     world.run()

@@ -50,6 +50,7 @@ def test_what_a_dead_run_left_is_said_by_a_plan_and_by_those_that_wait_for_its_l
 
     planned = invoke("plan", folder.job)
     run = invoke("run", folder.job, "--no-dagster")
+    last = ask("history", "--limit", "1")[0]
     recovered = invoke("commit", "recover")
     resumed = invoke("commit", "resume", sequence)
 
@@ -60,6 +61,9 @@ def test_what_a_dead_run_left_is_said_by_a_plan_and_by_those_that_wait_for_its_l
     assert run.stderr.index("waiting for") < run.stderr.index("; skipped. Run it again after that.")
     assert run.stdout.lstrip().splitlines()[0].rstrip().endswith(": SKIPPED"), "nothing was committed"
     assert run.exit_code == 3
+    (left_out,) = ask("history", last["run_id"])["datasets"]
+    assert (last["state"], left_out["outcome"]) == ("FAILED", "SKIPPED")
+    assert "docs is being worked on by " in left_out["error"]
     assert f"sequence {sequence} of docs is PREPARED, and held by " in recovered.stderr
     assert "busy: 1" in recovered.stderr
     assert "docs is being worked on by " in resumed.output

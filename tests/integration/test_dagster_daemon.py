@@ -26,7 +26,8 @@ from tests.support import postgres
 from tests.support.dagster_world import DATABASE_VARIABLE, WORLD_VARIABLE, published_numbers, write_numbers
 
 SALES, VISITS = dg.AssetKey(["shop", "sales"]), dg.AssetKey(["store", "visits"])
-JANUARY, FEBRUARY, MARCH, APRIL = (f"2013-{month:02d}-01" for month in (1, 2, 3, 4))
+MONTHS = [f"2013-{month:02d}-01" for month in range(1, 13)]
+JANUARY, FEBRUARY, MARCH, APRIL = MONTHS[:4]
 WAIT_S_MAX = 150.0
 POLL_S = 0.5
 
@@ -205,16 +206,19 @@ def test_what_died_with_all_of_dagster_is_finished_and_backfills_follow(dev: Dev
     check_recovered(dev, engine, FEBRUARY, died=second)
     dev.wait_for_status(second, dg.DagsterRunStatus.FAILURE)
 
-    # The queue is free: two backfills, one in a single run whose bad partition fails alone, one by partitions.
-    for partition, values in NUMBERS.items():
+    # The queue is free: two backfills, one in a single run whose bad partition fails alone, one by partitions, whose
+    # runs wait for each other's lease.
+    visits = {month: NUMBERS.get(month, [10 + number]) for number, month in enumerate(MONTHS)}
+    for partition, values in visits.items():
         write_numbers(dev.folder / "source", "visits", partition, values)
-    single, several = dev.backfill(SALES, [MARCH, APRIL]), dev.backfill(VISITS, [JANUARY, MARCH, APRIL])
+    single, several = dev.backfill(SALES, [MARCH, APRIL]), dev.backfill(VISITS, MONTHS)
     assert [run.status for run in dev.runs_of(single)] == [dg.DagsterRunStatus.FAILURE]
     assert set(dev.events()) == {FEBRUARY, MARCH}
     ended = {run.tags["dagster/asset_partition_range_start"]: run.status.value for run in dev.runs_of(several)}
-    assert ended == {JANUARY: "SUCCESS", MARCH: "SUCCESS", APRIL: "FAILURE"}
-    assert set(dev.events(VISITS)) == {JANUARY, MARCH}
-    assert published_numbers(dev.folder) == [1, 2, 3, 4, 5, 5]
+    assert ended == {month: "FAILURE" if month == APRIL else "SUCCESS" for month in MONTHS}
+    assert set(dev.events(VISITS)) == set(MONTHS) - {APRIL}
+    published = [number for month in MONTHS if month != APRIL for number in visits[month]]
+    assert published_numbers(dev.folder) == sorted([3, 4, 5, *published])
 
 
 def check_recovered(dev: Dev, engine: Engine, partition: str, *, died: str) -> None:

@@ -10,12 +10,13 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import dagster as dg
 import pytest
 from dagster._core.definitions.sensor_definition import SensorExecutionData
+from dagster._core.events import DagsterEvent, DagsterEventType, EngineEventData
 from sqlalchemy import Engine, text
 
 from gobblin_assets import failpoints
@@ -57,6 +58,7 @@ class Shop:
     instance: dg.DagsterInstance
     stores: Stores
     engine: Engine
+    opened_at: dt.datetime = field(default_factory=lambda: dt.datetime.now(dt.UTC))
 
     def leave_open_sequence(self) -> None:
         class Died(BaseException):
@@ -88,8 +90,8 @@ class Shop:
         return run, run_id
 
     def look_for_dead(self, cursor: str | None, seconds: float) -> str:
-        """Look so long after the first look; 300 s without a lease are too long."""
-        moment = NOW + dt.timedelta(seconds=seconds)
+        """Look so long after the world was opened; 300 s without a lease or a word are too long."""
+        moment = self.opened_at + dt.timedelta(seconds=seconds)
         return report_dead_runs(self.instance, self.stores, JOB, cursor, moment, idle_s_max=300)
 
     def pass_time(self, seconds: int) -> None:
@@ -186,6 +188,19 @@ class TestDeadRuns:
         cursor = shop.look_for_dead(shop.look_for_dead(None, 0), patience_s - 1)
         assert shop.status_of(run) is dg.DagsterRunStatus.STARTED
         assert shop.look_for_dead(cursor, patience_s + 1) == "{}"
+        assert shop.status_of(run) is dg.DagsterRunStatus.FAILURE
+
+    def test_a_run_that_says_that_it_waits_lives(self, shop: Shop) -> None:
+        run, _ = shop.start_run(take=False)
+        cursor = shop.look_for_dead(None, 0)
+        said_at_s = shop.opened_at.timestamp() + 400
+        line = DagsterEvent(
+            DagsterEventType.ENGINE_EVENT.value, "shop_whole", event_specific_data=EngineEventData(), message="waiting"
+        )
+        shop.instance.report_dagster_event(line, run.run_id, timestamp=said_at_s)
+        cursor = shop.look_for_dead(shop.look_for_dead(cursor, 401), 699)
+        assert shop.status_of(run) is dg.DagsterRunStatus.STARTED
+        assert shop.look_for_dead(cursor, 701) == "{}"
         assert shop.status_of(run) is dg.DagsterRunStatus.FAILURE
 
     def test_a_cursor_that_somebody_typed_is_no_reason_to_stop(self, shop: Shop) -> None:

@@ -7,15 +7,21 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 import pytest
+from sqlalchemy import Engine, text
 
 from gobblin_assets.db import embedded
 from gobblin_assets.db.embedded import ServerState
+from gobblin_assets.db.engine import connect
 from gobblin_assets.db.supervision import Supervisor, revive
+from gobblin_assets.db.transactions import TRIES_MAX, transact
+from gobblin_assets.errors import RetryableError
+from gobblin_assets.settings import Settings
 from tests.support import postgres
 
 WAIT_S_MAX = 120
@@ -98,6 +104,38 @@ def test_a_server_that_was_stopped_stays_down(home: Path, stopping: str) -> None
     start(home)
     end_postmaster(home, signal.SIGKILL)
     assert revive(home, print), "a start takes the stop back"
+
+
+@pytest.fixture
+def log(home: Path) -> Iterator[Engine]:
+    """The log as a command opens it."""
+    engine = connect(Settings(home=home), lambda _line: None)
+    yield engine
+    engine.dispose()
+
+
+def count_runs(engine: Engine, tries: int = TRIES_MAX) -> int:
+    return transact(
+        engine, "count", lambda c: int(c.execute(text("SELECT count(*) FROM gobblin.run")).scalar_one()), tries=tries
+    )
+
+
+def test_a_command_whose_server_dies_starts_it_and_goes_on(home: Path, log: Engine) -> None:
+    """With several threads, of which one starts it."""
+    assert count_runs(log) == 0
+    for _ in range(2):
+        end_postmaster(home, signal.SIGKILL)
+        with ThreadPoolExecutor(4) as pool:
+            assert list(pool.map(lambda _number: count_runs(log), range(4))) == [0] * 4
+        assert state(home) is ServerState.RUNNING
+
+
+def test_a_command_does_not_start_a_server_that_somebody_stopped(home: Path, log: Engine) -> None:
+    assert count_runs(log) == 0
+    embedded.stop(home)
+    with pytest.raises(RetryableError, match="did not happen in 2 tries"):
+        count_runs(log, tries=2)
+    assert state(home) is ServerState.STOPPED
 
 
 def test_a_home_without_a_server_is_left_alone(home: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Self
 from gobblin_assets.commit.destination import IDENTITY_NAME
 from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.model.sequence_state import SequenceState
-from gobblin_assets.model.state import DatasetId, KeyId, SequenceId
+from gobblin_assets.model.state import DatasetId, KeyId, SequenceId, WorkingState
 from gobblin_assets.run.run_values import RunReport
 from tests.simulation.file_system import SimDisk, SimFileSystem
 from tests.simulation.rows import DatasetRow, SequenceRow
@@ -68,12 +68,18 @@ class Checker:
         return {path: disk.read(path) for path in paths if not path.endswith(IDENTITY_NAME)}
 
     def acknowledge(self, world: World, report: RunReport | None) -> None:
-        """Publications that a run reports are published."""
-        for dataset in () if report is None else report.datasets:
+        """Publications that a run reports are published, and a run that calls itself good did what it was asked for."""
+        if report is None:
+            return
+        for dataset in report.datasets:
             if dataset.publication is not None:
                 sequence_id = dataset.publication.sequence_id
                 row = world.db.sequences.get(sequence_id) or world.db.past_sequences[sequence_id]
                 assert row.state is SequenceState.DONE, f"{dataset.urn} was reported, but is {row.state}"
+        called_bad = {dataset.urn for dataset in report.failed}
+        undone = [dataset.urn for dataset in report.datasets if dataset.publication is None]
+        assert called_bad.issuperset(undone), f"a run calls itself good, and did nothing to {undone}"
+        assert (report.state is WorkingState.FAILED) == bool(called_bad), f"a run that left out {called_bad} ended well"
 
     def check_rest(self, world: World) -> None:
         """After everything has come to rest: source and sink are equal, and nothing is left over."""

@@ -50,6 +50,7 @@ from tests.simulation.storage_changes import (
     never_looked,
     remove_by_name,
 )
+from tests.simulation.turn_mutants import OF_TURNS
 
 # The driver, recovery, cleanup and abandonment --------------------------------------------------------------
 
@@ -322,6 +323,7 @@ def _by_key_alone(frame: Any, published: Any, *, key: Any, **_others: Any) -> An
 IN_AN_ADAPTER = (
     *OF_LANES,
     *OF_HISTORIES,
+    *OF_TURNS,
     Mutant("the fence is read without a lock", with_sql(guards, "_HOLD_FENCE", "FOR KEY SHARE", ""), _INTERLEAVED),
     Mutant("the sequence is read without a lock", with_sql(guards, "_LOCK_SEQUENCE", "FOR UPDATE", ""), _INTERLEAVED),
     Mutant("T1 reads its sequence without a lock", with_sql(guards, "_SHARE_SEQUENCE", "FOR SHARE", ""), _INTERLEAVED),

@@ -206,13 +206,12 @@ class Runner:
 
     # Its actions -----------------------------------------------------------------------------------------
 
-    def run(self, mode: Mode = Mode.APPEND, urns: Sequence[DatasetUrn] = URNS) -> RunReport | None:
+    def run(
+        self, mode: Mode = Mode.APPEND, urns: Sequence[DatasetUrn] = URNS, *, waits_for_turn: bool = False
+    ) -> RunReport | None:
         """A whole run; None if the process died in it. A run that fails as a whole counts as a failed run."""
-        request = RunRequest(
-            job=self._job(),
-            selection=dict.fromkeys(urns, (WHOLE,)),
-            mode=mode,
-        )
+        selection = dict.fromkeys(urns, (WHOLE,))
+        request = RunRequest(self._job(), selection, mode, waits_for_turn=waits_for_turn)
         ports = RunPorts(
             stores=self._stores,
             destination=self._destination(),

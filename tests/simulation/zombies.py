@@ -105,7 +105,7 @@ def explore_visits(scenario: Scenario, tally: Tally | None = None, *, share: Sha
         _give_up(world)
         world.open_process().recover()
         world.open_process().clean()
-        _run(world)
+        scenario.new_checker().acknowledge(world, world.open_process().run())
         return first if held else None
 
     return _explore(scenario, tally or Tally(), share, "visits", VISITS, meet)

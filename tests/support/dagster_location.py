@@ -44,10 +44,11 @@ _LEASE = {"ttl_s": 4, "wait_s": 0}
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    """Two jobs: a backfill of one takes a single run, a backfill of the other a run for each partition."""
+    """Two jobs: a backfill of one takes a single run, as is the default, one of the other a run for each partition."""
     single = [{"table": "sales", **_MONTHLY}]
-    several = describe_job(_folder, job="store", datasets=[{"table": "visits", **_MONTHLY}], lease=_LEASE)
+    visits = [{"table": "visits", **_MONTHLY}]
+    several = describe_job(_folder, job="store", datasets=visits, lease=_LEASE, backfill="multi_run")
     return dg.Definitions.merge(
-        build_world(_folder, _database_url, datasets=single, lease=_LEASE, backfill="single_run"),
+        build_world(_folder, _database_url, datasets=single, lease=_LEASE),
         build_gobblin_definitions(several),
     )

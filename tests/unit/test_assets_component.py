@@ -61,6 +61,10 @@ class TestDefinitions:
     def test_are_those_of_the_python_function(self, backfill: str) -> None:
         assert describe(build(backfill=backfill)) == describe(build_gobblin_definitions({**JOB, "backfill": backfill}))
 
+    def test_a_backfill_is_one_run_unless_a_job_asks_for_more(self) -> None:
+        assert describe(build())["backfill"] == dg.BackfillPolicy.single_run()
+        assert describe(build(backfill="multi_run"))["backfill"] == dg.BackfillPolicy.multi_run(1)
+
     def test_hold_a_job_for_each_partitions_definition_and_one_for_recovery(self) -> None:
         assert describe(build())["jobs"] == {"shop_monthly", "shop_whole", "shop_recovery", "shop_resume"}
 

@@ -14,14 +14,13 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 
 from gobblin_assets.commit.sequence import AttemptRecord
-from gobblin_assets.errors import RejectedError, RetryableError, error_of
+from gobblin_assets.errors import ErrorFamily, RejectedError, error_of
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.ingest.extractor import SparkExtractor
 from gobblin_assets.jobs.ingest.rewriter import SparkRewriter
 from gobblin_assets.jobs.ingest.running import Job, open_run, read_job, read_job_datasets
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
-from gobblin_assets.model.state import DatasetOutcome
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.run.job_kind import Rewriter, Worker
 from gobblin_assets.run.log import open_log
@@ -116,9 +115,7 @@ def _require_good(report: DatasetReport) -> None:
     """Raise what kept the batch from being published. One that was published before is good."""
     if report.error is None:
         return
-    if report.outcome is DatasetOutcome.SKIPPED or report.error_family is None:
-        raise RetryableError(report.error)
-    raise error_of(report.error_family, report.error)
+    raise error_of(report.error_family or ErrorFamily.RETRYABLE, report.error)
 
 
 @dataclass(frozen=True, slots=True)
