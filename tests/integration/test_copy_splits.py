@@ -84,16 +84,20 @@ def test_a_source_that_changes_fails_the_whole_file(tmp_path: Path) -> None:
     assert results["stays"].failure is None
 
 
+@pytest.mark.parametrize("later", [0, 1])
 def test_a_source_that_changes_behind_the_last_part_fails_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, later: int
 ) -> None:
+    """Also if it keeps its time."""
     root = tmp_path / "source"
     fill(root / "changes", os.urandom(12))
     order = order_of(root, tmp_path / "attempt", split(root, 4))
     finish = "gobblin_assets.jobs.copy.transfer.splits.combine_all"
 
+    mtime_ns = (root / "changes").stat().st_mtime_ns
+
     def combine_and_change(_parts: object) -> int:
-        os.utime(root / "changes")
+        os.utime(root / "changes", ns=(0, mtime_ns + later))
         return 0
 
     monkeypatch.setattr(finish, combine_and_change)

@@ -16,6 +16,7 @@ from gobblin_assets.fs.hdfs.answers import (
 from gobblin_assets.fs.hdfs.listing import HdfsListing
 from gobblin_assets.fs.hdfs.streams import HdfsReader, HdfsStreams
 from gobblin_assets.fs.hdfs.web import WebHdfs
+from gobblin_assets.fs.told_lengths import wrong_length
 from gobblin_assets.fs.tree import Descend, EntryKind, TreeEntry
 from gobblin_assets.model.files import FileIdentity
 
@@ -67,6 +68,10 @@ class HdfsTree:
         opened = _RangedHdfsFile(self, HdfsReader(self._streams, path), path, identity)
         if not self._streams.has_version(path, identity):
             raise opened.changed("since it was planned")
+        if opened.reader.size_bytes != identity.size_bytes:
+            opened.require_planned("since it was planned")
+            has_more = opened.reader.size_bytes > identity.size_bytes
+            raise wrong_length(self.to_uri(path), identity.size_bytes, has_more=has_more)
         if not identity.size_bytes:
             opened.require_planned("since it was planned")
         return opened

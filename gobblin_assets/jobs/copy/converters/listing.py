@@ -113,7 +113,7 @@ class ConvertedListing:
     def _read_members(self, archive: TreeEntry, route: Route) -> Iterator[tuple[str, int, int | None, bool, str]]:
         """Path below the file set, size, mode, whether it is a directory, and path in the archive."""
         full = f"{self.root}/{archive.path}"
-        with self._open(full, archive.identity) as opened:
+        with self._open(full, archive) as opened:
             for member, _content in self.chain.read_members(
                 _Reading(opened), opened, full, archive.identity.size_bytes, route.steps
             ):
@@ -121,7 +121,7 @@ class ConvertedListing:
                 yield place, member.size_bytes, member.mode, member.kind == "directory", member.path
 
     @contextmanager
-    def _open(self, full: str, planned: FileIdentity) -> Iterator[BinaryIO]:
+    def _open(self, full: str, planned: TreeEntry) -> Iterator[BinaryIO]:
         """The archive as it was listed, also at the end."""
         try:
             descriptor = os.open(full, _READ if self.follows_links else _READ | os.O_NOFOLLOW)
@@ -246,10 +246,11 @@ def _parents_below(path: str, top: str) -> Iterator[str]:
         yield path
 
 
-def _require_listed(descriptor: int, planned: FileIdentity, full: str) -> None:
+def _require_listed(descriptor: int, planned: TreeEntry, full: str) -> None:
     with families("read", full):
         found = os.fstat(descriptor)
-    if not FileIdentity(found.st_size, found.st_ino, found.st_mtime_ns).matches(planned):
+    identity = FileIdentity(found.st_size, found.st_ino, found.st_mtime_ns)
+    if not identity.matches(planned.identity) or found.st_ctime_ns != planned.changed_ns:
         raise RetryableError(
             f"{full} changed while it was read", hint="The next plan sees it as it is then.", path=full
         )
