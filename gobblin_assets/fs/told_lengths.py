@@ -1,4 +1,4 @@
-"""Files that are longer or shorter than their file system says: those of ``/proc`` say 0 bytes, those of ``/sys`` 4,096.
+"""Files that are longer or shorter than their file system says: in ``/proc`` all have 0 bytes, in ``/sys`` 4,096.
 
 A length is where a reader expects the end. Only a read behind it shows that it is there.
 """

@@ -330,7 +330,7 @@ class SimTransfer:
             return self.disk.find_identity(target)
 
         origin = file.origin
-        guid = work_guid_of(order.source_root, origin.path, origin.identity, file.desired)
+        guid = work_guid_of(order.source_root, origin.path, origin.identity, origin.changed_ns, file.desired)
         assert guid is not None
         finished = order.finished.get(guid)
         if finished is not None and self.process.call("transfer.take", lambda: self._take(finished, target)):

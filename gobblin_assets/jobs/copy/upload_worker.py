@@ -18,6 +18,7 @@ from gobblin_assets.fs.source_trees import open_ranged
 from gobblin_assets.fs.tree import TreeEntry
 from gobblin_assets.jobs.copy.copy_plan import CopyPlan
 from gobblin_assets.jobs.copy.copyable import CopyItem
+from gobblin_assets.jobs.copy.tick_waits import wait_for_ticks
 from gobblin_assets.jobs.copy.transfer.pacing import ThreadPace
 from gobblin_assets.jobs.copy.transfer.port import CopyFailure, FileResult, TransferProgress
 from gobblin_assets.jobs.copy.transfer.rates import SharedCopyRate
@@ -84,10 +85,12 @@ class UploadWorker:
         plan = copy_plan_of(order.plan)
         if not order.units:
             return Staged((), rows_read=0)
+        notes = wait_for_ticks(plan, self.clock, self.say, lambda: 1)
         with self._pacing(order.tag) as pace:
             results = self._upload(order, plan, pace)
         outputs = tuple(_describe(plan, results))
-        return Staged((Output(Role.DATA, order.directory, "", (), outputs),) if outputs else (), rows_read=0)
+        made = (Output(Role.DATA, order.directory, "", (), outputs),) if outputs else ()
+        return Staged(made, rows_read=0, notes=notes)
 
     @contextmanager
     def _pacing(self, tag: str) -> Iterator[Pace]:

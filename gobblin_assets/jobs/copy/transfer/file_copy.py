@@ -89,8 +89,8 @@ def copy_file(source: str, file: PlannedFile, target: str, options: CopyOptions,
     """Copy the planned file at ``source``, a full path or a store's URI, to the new name ``target``, a full path.
 
     RetryableError: the source is gone or has changed, space is missing, or the writer's directory is gone.
-    RejectedError: a right is missing, or the source has another length than it says. ConflictError: something is at ``target``. What an error leaves at ``target``
-    does not count. Errors of ``moved`` pass through.
+    RejectedError: a right is missing, or the source has another length than it says. ConflictError: something is at
+    ``target``. What an error leaves at ``target`` does not count. Errors of ``moved`` pass through.
     """
     if source[0] != "/":
         # What reads stores is imported where a source is one: each copying process waits for its imports.

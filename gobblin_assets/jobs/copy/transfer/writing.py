@@ -263,7 +263,7 @@ def _stage_file(writer: _Writer, file: PlannedFile, target: str) -> StagedFile:
 
 def _find_finished(work: BinWork, file: PlannedFile) -> FinishedFile | None:
     identity = FileIdentity(file.size_bytes, file.inode, file.mtime_ns, file.tag)
-    guid = work_guid_of(work.source_root, file.path, identity, file.desired)
+    guid = work_guid_of(work.source_root, file.path, identity, file.changed_ns, file.desired)
     found = None if guid is None else work.finished.get(guid)
     return None if found is None else FinishedFile(*found)
 
