@@ -71,7 +71,7 @@ def wait_for_ticks(
             wait_s = (found.end_ns - found.now_ns) / _S_NS
             count = count_of(found.fresh_count, "file was", "files were")
             say(f"{count} written just now: waiting {wait_s:.1f} s, until a later version has another time")
-        clock.sleep(max(0.0, (found.end_ns - nanoseconds_of(clock.now())) / _S_NS))
+        _sleep_until(found.end_ns, nanoseconds_of(clock.now()), clock)
     if not found.ahead_count:
         return ()
     have = count_of(found.ahead_count, "file has a time", "files have times")
@@ -84,7 +84,13 @@ def wait_for_tick(time_ns: int, clock: Clock) -> None:
     """The same of one time that this machine's destination gave."""
     now_ns = nanoseconds_of(clock.now())
     if not is_tick_over(time_ns, now_ns, 1, is_far=False):
-        clock.sleep((tick_end(time_ns) - now_ns) / _S_NS)
+        _sleep_until(tick_end(time_ns), now_ns, clock)
+
+
+def _sleep_until(end_ns: int, now_ns: int, clock: Clock) -> None:
+    """Clocks tell microseconds: the next look shall not see the one before the end."""
+    if end_ns > now_ns:
+        clock.sleep((end_ns - now_ns + 1_000) / _S_NS)
 
 
 def _look_at_all(files: Sequence[CopyableFile], plan: CopyPlan, clock: Clock, precision_ns: int) -> _Ticks:
