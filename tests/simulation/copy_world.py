@@ -6,7 +6,6 @@ source keeps whole seconds of the world's clock, which a process that sleeps mov
 time.
 """
 
-import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -48,16 +47,13 @@ from gobblin_assets.run.run_values import RunReport
 from gobblin_assets.spec.job_options import LeaseSpec, RetrySpec
 from tests.simulation.file_system import SimDisk, SimFileSystem
 from tests.simulation.process import Process, WatchedFileSystem
-from tests.simulation.world import FREE, JOB, LEASE_S, ROOT, Runner, SimClock, World
+from tests.simulation.world import FREE, JOB, LEASE_S, ROOT, Runner, World
+from tests.simulation.world_clock import SECONDS_AT_FIRST, WorldClock
 
 SOURCE: Final = "/source"
 WORK_ROOT: Final = work_root_of(ROOT)
 URN: Final = DatasetUrn("photos")
 PLACE: Final = f"{ROOT}/{URN}"
-SECONDS_AT_FIRST: Final = 1_700_000_000
-"""Since 1970, when the world's clock begins."""
-
-S_NS: Final = 1_000_000_000
 KEEP_S: Final = 86_400.0
 """How long replaced and removed files stay in their slots."""
 
@@ -108,7 +104,7 @@ class CopyWorld(World):
 
     def write_source(self, *paths: str) -> None:
         """A new version of each file, of the length that the last one had."""
-        mtime_ns = int(SECONDS_AT_FIRST + self.db.now_s) * S_NS
+        mtime_ns = int(SECONDS_AT_FIRST + self.db.now_s) * 1_000_000_000
         for path in paths:
             content = self.content_of(path, self.version_count + 1)
             self.disk.write_file(f"{SOURCE}/{URN}/{path}", content, mtime_ns=mtime_ns)
@@ -189,21 +185,6 @@ class CopyWorld(World):
         return Copier(self, Process(f"process {self.process_count}", **options), self.process_count)
 
 
-class _WorldClock(SimClock):
-    """Tells the time of the world, whose files have it, and lets it pass. The limit on a lease stands still as ever."""
-
-    def __init__(self, world: World, number: int) -> None:
-        super().__init__(number, now_s=1e6 * number)
-        self._db = world.db
-
-    def now(self) -> dt.datetime:
-        return dt.datetime.fromtimestamp(SECONDS_AT_FIRST + self._db.now_s, dt.UTC)
-
-    def sleep(self, seconds: float) -> None:
-        super().sleep(seconds)
-        self._db.advance(seconds)
-
-
 class Copier(Runner):
     """A process of the world that copies."""
 
@@ -211,7 +192,7 @@ class Copier(Runner):
 
     def __init__(self, world: World, process: Process, number: int) -> None:
         super().__init__(world, process, number)
-        self._clock = _WorldClock(world, number)
+        self._clock = WorldClock(world, number)
 
     def run(self, mode: Mode = Mode.APPEND, urns: tuple[DatasetUrn, ...] = (URN,)) -> RunReport | None:  # type: ignore[override]  # one dataset
         return super().run(mode, urns)

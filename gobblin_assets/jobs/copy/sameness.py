@@ -8,7 +8,7 @@ from typing import Final
 from gobblin_assets.fs.placement import Placement
 from gobblin_assets.fs.tree import TreeEntry
 from gobblin_assets.jobs.copy.copyable import Attributes, ConvertedEntry
-from gobblin_assets.jobs.copy.ticks import is_tick_over
+from gobblin_assets.jobs.copy.ticks import TICK_NS_MAX, is_tick_over
 
 _US_NS: Final = 1_000
 _MS_NS: Final = 1_000_000
@@ -108,7 +108,8 @@ def _compare_times(mine_ns: int | None, theirs_ns: int | None, sameness: Samenes
         return f"is newer by {spell_nanoseconds(apart_ns)}"
     if -apart_ns >= sameness.mtime_precision_ns:
         return f"the destination's is newer by {spell_nanoseconds(-apart_ns)}: both sides shall be equal"
-    if sameness.now_ns is not None and not sameness.is_over(mine_ns, sameness.now_ns):
+    now_ns = sameness.now_ns
+    if now_ns is not None and mine_ns > now_ns - TICK_NS_MAX and not sameness.is_over(mine_ns, now_ns):
         return "was written just now, and may be another version of the same time"
     return ""
 
