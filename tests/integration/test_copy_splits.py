@@ -106,6 +106,24 @@ def test_a_source_that_changes_behind_the_last_part_fails_the_file(
     assert "changed while it was read" in failure.message
 
 
+def test_a_source_that_is_rewritten_between_two_parts_fails_though_it_keeps_its_time(tmp_path: Path) -> None:
+    root = tmp_path / "source"
+    path = fill(root / "large", b"1" * 12)
+    before = path.stat()
+
+    def rewrite(_progress: TransferProgress) -> None:
+        with path.open("r+b") as out:
+            out.write(b"2" * 12)
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+    order = order_of(root, tmp_path / "attempt", split(root, 4), workers=1, on_progress=rewrite)
+    failure = copy_all(order)["large"].failure
+
+    assert failure is not None
+    assert failure.family is ErrorFamily.RETRYABLE
+    assert "and kept its length and time" in failure.message
+
+
 def test_an_attempt_where_parts_were_copied_before_is_not_used_again(tmp_path: Path) -> None:
     root = tmp_path / "source"
     fill(root / "large", os.urandom(12))

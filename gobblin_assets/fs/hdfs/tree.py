@@ -16,7 +16,6 @@ from gobblin_assets.fs.hdfs.answers import (
 from gobblin_assets.fs.hdfs.listing import HdfsListing
 from gobblin_assets.fs.hdfs.streams import HdfsReader, HdfsStreams
 from gobblin_assets.fs.hdfs.web import WebHdfs
-from gobblin_assets.fs.told_lengths import wrong_length
 from gobblin_assets.fs.tree import Descend, EntryKind, TreeEntry
 from gobblin_assets.model.files import FileIdentity
 
@@ -70,8 +69,12 @@ class HdfsTree:
             raise opened.changed("since it was planned")
         if opened.reader.size_bytes != identity.size_bytes:
             opened.require_planned("since it was planned")
-            has_more = opened.reader.size_bytes > identity.size_bytes
-            raise wrong_length(self.to_uri(path), identity.size_bytes, has_more=has_more)
+            told_bytes, found_bytes = identity.size_bytes, opened.reader.size_bytes
+            raise RetryableError(
+                f"{path} says {told_bytes:,} bytes, and {found_bytes:,} can be read: it is still being written",
+                hint="The next run copies it once it is closed.",
+                path=path,
+            )
         if not identity.size_bytes:
             opened.require_planned("since it was planned")
         return opened
