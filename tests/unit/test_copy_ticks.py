@@ -136,6 +136,8 @@ def test_a_run_waits_until_what_it_reads_has_settled(file: TreeEntry, options: d
 def test_files_that_are_packed_count_one_by_one() -> None:
     conversion = Conversion(2, parts=(LONG_AGO, origin(NOW_NS)))
     assert wait_of(CopyableFile("all.tar", LONG_AGO, conversion=conversion))[0] == 2.1
+    set_ahead = Conversion(2, parts=(origin(NOW_NS + 60 * S_NS, 1),))
+    assert wait_of(CopyableFile("all.tar", origin(NOW_NS + 60 * S_NS), conversion=set_ahead)) == (0, (), [])
 
 
 def test_nobody_waits_for_a_clock_that_is_far_ahead_which_is_said() -> None:

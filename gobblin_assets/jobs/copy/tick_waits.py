@@ -37,16 +37,19 @@ class _Ticks:
     ahead_count: int = 0
 
     def look(self, file: CopyableFile) -> None:
-        conversion = file.conversion
-        ends = [end for each in (file.origin, *(conversion.parts if conversion else ())) for end in self._ends_of(each)]
+        parts = file.conversion.parts if file.conversion is not None else ()
+        ends = [end for each in (file.origin, *parts) for end in self._ends_of(each)]
         if ends and max(ends) > self.now_ns:
             self.end_ns = max(self.end_ns, *ends)
             self.fresh_count += 1
-        # A person may set a time, and nobody sets a ctime.
-        clocked_ns = file.origin.identity.mtime_ns if file.origin.changed_ns is None else file.origin.changed_ns
-        if clocked_ns is not None and clocked_ns > self.now_ns + AHEAD_NS_MAX:
+        if any(self._is_ahead(each) for each in parts or (file.origin,)):
             self.ahead = self.ahead or file.path
             self.ahead_count += 1
+
+    def _is_ahead(self, origin: TreeEntry) -> bool:
+        """A person may set a time, and nobody sets a ctime."""
+        clocked_ns = origin.identity.mtime_ns if origin.changed_ns is None else origin.changed_ns
+        return clocked_ns is not None and clocked_ns > self.now_ns + AHEAD_NS_MAX
 
     def _ends_of(self, origin: TreeEntry) -> Iterator[int]:
         """Only the mtime is compared with that of a copy."""
