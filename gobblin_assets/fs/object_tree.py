@@ -12,6 +12,7 @@ from typing import Final
 
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.fs.objects import ObjectEntry, ReadableObjects
+from gobblin_assets.fs.told_lengths import wrong_length
 from gobblin_assets.fs.tree import Descend, EntryKind, TreeEntry
 from gobblin_assets.model.files import FileIdentity
 
@@ -66,6 +67,8 @@ class ObjectTree:
             if found is None or found.etag != identity.tag:
                 state = "is gone" if found is None else "changed"
                 raise RetryableError(f"{self.to_uri(path)} {state} since it was planned", path=path)
+            if found.size_bytes:
+                raise wrong_length(self.to_uri(path), 0, has_more=True)
         return _RangedObject(self._files, path, identity.tag)
 
 

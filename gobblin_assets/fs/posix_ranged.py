@@ -8,6 +8,7 @@ from typing import Final
 
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.fs.posix_errors import translate_error
+from gobblin_assets.fs.told_lengths import require_end, wrong_length
 from gobblin_assets.model.files import FileIdentity
 
 _GONE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
@@ -20,19 +21,22 @@ class PosixRangedFile:
 
     path: str
     identity: FileIdentity
+    changed_ns: int | None
     descriptor: int
 
     def read_at(self, offset: int, size_bytes: int) -> bytes:
-        """RetryableError if the file changed, or ends before."""
+        """RetryableError if the file changed; RejectedError if it ends elsewhere than it says."""
         try:
             content = os.pread(self.descriptor, size_bytes, offset)
             while len(content) < size_bytes and (more := self._read_more(content, offset, size_bytes)):
                 content += more
             self.require_planned()
+            if offset + size_bytes == self.identity.size_bytes:
+                require_end(self.descriptor, self.path, self.identity.size_bytes)
         except OSError as error:
             raise translate_error(error, action="read", path=self.path, changes=False) from error
         if len(content) < size_bytes:
-            raise _changed(self.path)
+            raise wrong_length(self.path, self.identity.size_bytes, has_more=False)
         return content
 
     def _read_more(self, content: bytes, offset: int, size_bytes: int) -> bytes:
@@ -42,18 +46,21 @@ class PosixRangedFile:
         """RetryableError unless the file is the planned version still."""
         found = os.fstat(self.descriptor)
         identity = FileIdentity(found.st_size, found.st_ino, found.st_mtime_ns)
-        if not stat.S_ISREG(found.st_mode) or not identity.matches(self.identity):
+        is_changed = self.changed_ns is not None and found.st_ctime_ns != self.changed_ns
+        if is_changed or not stat.S_ISREG(found.st_mode) or not identity.matches(self.identity):
             raise _changed(self.path)
 
     def close(self) -> None:
         os.close(self.descriptor)
 
 
-def open_posix_ranged(path: str, identity: FileIdentity, *, follow_links: bool) -> PosixRangedFile:
-    """The file of this identity. RetryableError if it is missing or another version."""
+def open_posix_ranged(
+    path: str, identity: FileIdentity, changed_ns: int | None = None, *, follow_links: bool
+) -> PosixRangedFile:
+    """The file of this identity and ctime. RetryableError if it is missing or another version."""
     try:
         flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow_links else os.O_NOFOLLOW)
-        opened = PosixRangedFile(path, identity, os.open(path, flags))
+        opened = PosixRangedFile(path, identity, changed_ns, os.open(path, flags))
     except OSError as error:
         if error.errno in _GONE:
             gone = f"{path} is gone since it was planned"
@@ -68,6 +75,8 @@ def open_posix_ranged(path: str, identity: FileIdentity, *, follow_links: bool) 
         raise translate_error(error, action="read", path=path, changes=False) from error
     try:
         opened.require_planned()
+        if not identity.size_bytes:
+            require_end(opened.descriptor, path, 0)
     except BaseException:
         opened.close()
         raise

@@ -278,6 +278,8 @@ def entry_of(path: str, found: os.stat_result) -> TreeEntry:
         stat.S_IMODE(mode),
         found.st_uid,
         found.st_gid,
+        None,
+        found.st_ctime_ns,
     )
 
 

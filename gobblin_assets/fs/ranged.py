@@ -10,7 +10,10 @@ class RangedFile(Protocol):
     """One version of a file."""
 
     def read_at(self, offset: int, size_bytes: int) -> bytes:
-        """These bytes, at least one and none behind the end. RetryableError if the file is another version now."""
+        """These bytes, at least one and none behind the end. RetryableError if the file is another version now.
+
+        The read that reaches the end proves it: RejectedError if the version goes on, or has ended before.
+        """
         ...
 
     def close(self) -> None: ...
@@ -36,6 +39,6 @@ class RangedFiles(Tree, Protocol):
     def open_ranged(self, path: str, identity: FileIdentity) -> RangedFile:
         """The file of this identity. RetryableError if it is missing or another version, at the latest when it is read.
 
-        An empty file, of which nothing is read, is proved here.
+        An empty file, of which nothing is read, is proved here, and its end too.
         """
         ...

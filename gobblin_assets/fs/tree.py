@@ -30,6 +30,8 @@ class TreeEntry:
 
     ``mode``: the permission bits. ``owner`` and ``group`` are numbers. ``mode``, ``owner`` and ``group`` are None where
     a file system has none. ``placement``: what a distributed one tells besides, owners by name among it.
+    ``changed_ns``: when bytes, attributes or links changed last, which nobody can set; None where it is not told. It is
+    no part of the identity, since a rename changes it.
     """
 
     path: str
@@ -39,6 +41,7 @@ class TreeEntry:
     owner: int | None = None
     group: int | None = None
     placement: Placement | None = None
+    changed_ns: int | None = None
 
 
 class Tree(Protocol):

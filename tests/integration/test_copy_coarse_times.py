@@ -1,6 +1,7 @@
 """A destination that keeps times in coarse steps, as old ext4, exFAT and network mounts do: what is there stays."""
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -96,3 +97,67 @@ def test_what_is_there_is_not_copied_again(
 
     _SYSTEMS_UTIME(lake.source / "albums/kept.bin", ns=(_LATER_NS, _LATER_NS + _S_NS))
     assert [[change.path for change in each.changes] for each in plan(world)] == [["kept.bin"], []]
+
+
+def write_in_steps(path: Path, content: bytes, step_ns: int) -> None:
+    """As a file system with such steps has it."""
+    path.write_bytes(content)
+    _SYSTEMS_UTIME(path, ns=(0, time.time_ns() // step_ns * step_ns))
+
+
+def wait_for_a_step(step_ns: int) -> None:
+    while time.time_ns() % step_ns > step_ns // 20:
+        time.sleep(0.005)
+
+
+def test_a_file_that_is_written_again_within_its_step_is_copied_again(lake: CopyLake, job: Open) -> None:
+    step_ns = 2 * _S_NS
+    path, world = lake.source / "albums/kept.bin", job({"transfer": "local", "workers": 1})
+    wait_for_a_step(step_ns)
+    write_in_steps(path, b"one", step_ns)
+    assert not world.run().failed
+    write_in_steps(path, b"two", step_ns)
+
+    assert not world.run().failed
+
+    assert (lake.tree / "albums/kept.bin").read_bytes() == b"two"
+    world.check_trees()
+
+
+def test_so_is_one_of_exact_times_where_the_destination_has_steps(
+    lake: CopyLake, job: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep_steps(monkeypatch, _S_NS, rounds=True)
+    path, world = lake.source / "albums/kept.bin", job({"transfer": "local", "workers": 1})
+    path.write_bytes(b"one")
+    assert not world.run().failed
+    path.write_bytes(b"two")
+
+    assert not world.run().failed
+
+    assert (lake.tree / "albums/kept.bin").read_bytes() == b"two"
+
+
+def test_what_somebody_else_copied_within_the_step_is_not_trusted(lake: CopyLake, job: Open) -> None:
+    """The source may have another version of this time since."""
+    wait_for_a_step(2 * _S_NS)
+    for path, content in ((lake.source, b"two"), (lake.tree, b"one")):
+        (path / "albums").mkdir(parents=True, exist_ok=True)
+        write_in_steps(path / "albums/kept.bin", content, 2 * _S_NS)
+
+    assert not job({"transfer": "local", "workers": 1}).run().failed
+
+    assert (lake.tree / "albums/kept.bin").read_bytes() == b"two"
+
+
+def test_a_copy_that_is_written_in_place_within_its_step_is_no_longer_ours(lake: CopyLake, job: Open) -> None:
+    world = job({"transfer": "local", "workers": 1}, deletes="ours")
+    wait_for_a_step(2 * _S_NS)
+    write_in_steps(lake.source / "albums/kept.bin", b"one", 2 * _S_NS)
+    assert not world.run().failed
+    write_in_steps(lake.tree / "albums/kept.bin", b"two", 2 * _S_NS)
+    (lake.source / "albums/kept.bin").unlink()
+
+    assert not world.run().failed
+
+    assert (lake.tree / "albums/kept.bin").read_bytes() == b"two"

@@ -16,6 +16,7 @@ from gobblin_assets.jobs.copy.converters.listing import ConvertedListing
 from gobblin_assets.jobs.copy.converters.port import ByteSource
 from gobblin_assets.jobs.copy.copyable import Attributes, Conversion, CopyableFile, CopyItem
 from gobblin_assets.jobs.copy.filters import Filters
+from gobblin_assets.jobs.copy.sameness import Sameness
 from gobblin_assets.jobs.copy.transfer.batches import RowBatch
 from gobblin_assets.jobs.copy.transfer.bins import plan_bins
 from gobblin_assets.jobs.copy.transfer.converting import convert_entries
@@ -142,7 +143,7 @@ def test_an_archive_whose_server_goes_while_it_is_planned_fails_its_file_set(
         return called(descriptor)
 
     chain = open_chain(["unzip"])
-    listing = ConvertedListing(chain, str(tmp_path), Filters(), lambda _path: None, 1)
+    listing = ConvertedListing(chain, str(tmp_path), Filters(), lambda _path: None, Sameness())
     listed = [entry_of(tmp_path, "a.zip")]
     monkeypatch.setattr(os, "fstat", go_stale)
     with pytest.raises(RetryableError, match="can't read"):

@@ -20,6 +20,7 @@ from gobblin_assets.jobs.copy.converters.listing import ConvertedListing
 from gobblin_assets.jobs.copy.copyable import Attributes, Conversion, CopyableFile, CopyItem
 from gobblin_assets.jobs.copy.difference import DifferenceRules, compare_trees
 from gobblin_assets.jobs.copy.filters import Filters
+from gobblin_assets.jobs.copy.sameness import Sameness
 from gobblin_assets.jobs.copy.transfer.batches import RowBatch
 from gobblin_assets.jobs.copy.transfer.bins import plan_bins
 from gobblin_assets.jobs.copy.transfer.converting import convert_entries
@@ -127,7 +128,7 @@ def test_what_no_archive_or_name_may_be_is_refused_when_it_is_planned(
         put(tmp_path / name, content)
     chain = open_chain(converters)
     tree = PosixTree("source", order=chain.sort_key_of)
-    listed = ConvertedListing(chain, str(tmp_path), Filters(), lambda _path: None, 1)
+    listed = ConvertedListing(chain, str(tmp_path), Filters(), lambda _path: None, Sameness())
 
     with pytest.raises(RejectedError) as found:
         list(compare_trees(listed.list_entries(tree.list_tree(str(tmp_path))), (), DifferenceRules(ignores_case=True)))

@@ -8,13 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hdfs_native import Client, WriteOptions
 
 from gobblin_assets.destinations.claims import WORK_NAME, work_root_of, write_claim
 from gobblin_assets.errors import ErrorFamily, RejectedError
+from gobblin_assets.fs.hdfs.settings import act_as
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.urn import JobName
 from tests.support import hdfs_server as servers
-from tests.support.command_lake import ask, invoke, run_job
+from tests.support.command_lake import ask, fail_job, invoke, run_job
 from tests.support.copy_lake import look_at
 from tests.support.hdfs_lake import HdfsLake, make_hdfs_lake
 from tests.support.hdfs_place import HdfsClient
@@ -229,3 +231,23 @@ def await_writing(lake: HdfsLake) -> None:
         return any(length > BLOCK_BYTES for length in found)
 
     wait_until(is_written, "a part of the large file")
+
+
+def test_a_file_that_somebody_still_writes_is_copied_once_it_is_closed(hdfs_server: HdfsServer, tmp_path: Path) -> None:
+    """The NameNode says the length that was synced, and only whole blocks can be read."""
+    os.environ.update(hdfs_server.environment)
+    root = hdfs_server.make_root()
+    act_as(hdfs_server.settings().effective_user)
+    client = Client(f"hdfs://{hdfs_server.address}")
+    writer = client.create(f"{root}/docs/growing", WriteOptions(create_parent=True))
+    writer.write(b"some bytes")
+    writer.hsync()
+    job = write_job(tmp_path, "there", hdfs_server.uri(root), str(tmp_path / "out"))
+
+    output = fail_job(job)
+
+    assert "docs/growing says 10 bytes, and 0 can be read: it is still being written" in output
+    assert look_at(tmp_path / "out/docs") == {}
+    writer.close()
+    run_job(job)
+    assert (tmp_path / "out/docs/growing").read_bytes() == b"some bytes"

@@ -115,6 +115,21 @@ def test_a_tree_is_copied_and_then_only_what_differs(mirror: Mirror, options: st
     assert "nothing differs" in run_job(job)
 
 
+@pytest.mark.parametrize("sftp_server", ["openssh"], indirect=True)
+@pytest.mark.parametrize("options", ["", "verify: reread, defaults: {same: checksum},"])
+def test_a_file_that_says_that_it_is_empty_and_has_bytes_is_not_published(mirror: Mirror, options: str) -> None:
+    job = Path(mirror.write_job(options=options))
+    source = mirror.server.uri(Path("/proc/sys/kernel"))
+    job.write_text(
+        job.read_text(encoding="utf-8").replace(mirror.server.uri(mirror.root), source).replace("docs", "pty"),
+        encoding="utf-8",
+    )
+
+    assert "says 0 bytes, and has more" in fail_job(str(job))
+
+    assert look_at(mirror.out / "pty") == {}
+
+
 @pytest.mark.thorough
 def test_many_small_files_are_copied_by_processes(mirror: Mirror, tmp_path: Path) -> None:
     """Each of them logs in by itself, as its environment says."""

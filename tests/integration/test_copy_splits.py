@@ -84,22 +84,44 @@ def test_a_source_that_changes_fails_the_whole_file(tmp_path: Path) -> None:
     assert results["stays"].failure is None
 
 
+@pytest.mark.parametrize("later", [0, 1])
 def test_a_source_that_changes_behind_the_last_part_fails_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, later: int
 ) -> None:
+    """Also if it keeps its time."""
     root = tmp_path / "source"
     fill(root / "changes", os.urandom(12))
     order = order_of(root, tmp_path / "attempt", split(root, 4))
     finish = "gobblin_assets.jobs.copy.transfer.splits.combine_all"
 
+    mtime_ns = (root / "changes").stat().st_mtime_ns
+
     def combine_and_change(_parts: object) -> int:
-        os.utime(root / "changes")
+        os.utime(root / "changes", ns=(0, mtime_ns + later))
         return 0
 
     monkeypatch.setattr(finish, combine_and_change)
     failure = copy_all(order)["changes"].failure
     assert failure is not None
     assert "changed while it was read" in failure.message
+
+
+def test_a_source_that_is_rewritten_between_two_parts_fails_though_it_keeps_its_time(tmp_path: Path) -> None:
+    root = tmp_path / "source"
+    path = fill(root / "large", b"1" * 12)
+    before = path.stat()
+
+    def rewrite(_progress: TransferProgress) -> None:
+        with path.open("r+b") as out:
+            out.write(b"2" * 12)
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+    order = order_of(root, tmp_path / "attempt", split(root, 4), workers=1, on_progress=rewrite)
+    failure = copy_all(order)["large"].failure
+
+    assert failure is not None
+    assert failure.family is ErrorFamily.RETRYABLE
+    assert "and kept its length and time" in failure.message
 
 
 def test_an_attempt_where_parts_were_copied_before_is_not_used_again(tmp_path: Path) -> None:

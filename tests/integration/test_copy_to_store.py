@@ -63,6 +63,17 @@ def lake(versitygw: S3Server, database_url: str, tmp_path: Path, monkeypatch: py
     return Lake(versitygw.open(), root, tmp_path / "in", str(job))
 
 
+def test_a_file_that_says_that_it_is_empty_and_has_bytes_becomes_no_object(lake: Lake) -> None:
+    job = Path(lake.job)
+    job.write_text(job.read_text(encoding="utf-8").replace(str(lake.source), "/proc/sys/kernel/pty"), encoding="utf-8")
+
+    found = invoke("run", lake.job)
+
+    assert found.exit_code != 0
+    assert "says 0 bytes, and has more" in found.output
+    assert lake.copied() == {}
+
+
 def test_files_become_objects_and_only_what_differs_is_copied_again(lake: Lake) -> None:
     lake.write("a/one", b"first")
     lake.write("a/b/two", b"second")

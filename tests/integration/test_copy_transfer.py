@@ -37,7 +37,8 @@ SIZES = [0, 1, 4_096, CHUNK_BYTES - 1, CHUNK_BYTES, CHUNK_BYTES + 1, 3 * CHUNK_B
 def planned(root: Path, path: str) -> PlannedFile:
     origin = entry_of(root, path)
     identity = origin.identity
-    return PlannedFile("", path, identity.size_bytes, identity.inode, identity.mtime_ns, Attributes())
+    found = (identity.size_bytes, identity.inode, identity.mtime_ns)
+    return PlannedFile("", path, *found, Attributes(), changed_ns=origin.changed_ns)
 
 
 def unheard(_count: int) -> None:
@@ -130,6 +131,14 @@ def rewrite(path: Path) -> None:
     os.utime(path, ns=(before.st_mtime_ns, before.st_mtime_ns + 1))
 
 
+def rewrite_unseen(path: Path) -> None:
+    """The same size and mtime, in place."""
+    before = path.stat()
+    with path.open("r+b") as out:
+        out.write(b"?" * before.st_size)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
 def replace(path: Path) -> None:
     """The same size and mtime, another inode."""
     before = path.stat()
@@ -154,7 +163,7 @@ def become_directory(path: Path) -> None:
     path.mkdir()
 
 
-CHANGES = [vanish, shrink, grow, rewrite, replace, become_pipe, become_link, become_directory]
+CHANGES = [vanish, shrink, grow, rewrite, rewrite_unseen, replace, become_pipe, become_link, become_directory]
 
 
 @pytest.mark.parametrize("size", [10, CHUNK_BYTES + 10])
@@ -177,7 +186,7 @@ def test_a_file_that_changed_since_it_was_planned_fails_alone(
 
 
 @pytest.mark.parametrize("options", [PLAIN, CHECKED])
-@pytest.mark.parametrize("change", [shrink, grow, rewrite])
+@pytest.mark.parametrize("change", [shrink, grow, rewrite, rewrite_unseen])
 def test_a_file_that_changes_while_it_is_read_fails(
     tmp_path: Path, change: Callable[[Path], None], options: CopyOptions
 ) -> None:

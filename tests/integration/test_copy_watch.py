@@ -1,5 +1,7 @@
 """When a look at a file set gives another mark, on a real tree."""
 
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.jobs.copy import watched_sets
 from gobblin_assets.jobs.copy.parsing import read_copy
 from gobblin_assets.jobs.copy.program import PROGRAM
+from gobblin_assets.jobs.copy.ticks import CLOCK_STEP_NS
 from gobblin_assets.jobs.file_sets import SetId
 from gobblin_assets.model.urn import DatasetUrn
 from tests.support.copying import fill
@@ -26,19 +29,45 @@ def look(folder: Path, marker: str | None = None) -> str | None:
 def test_names_that_come_go_or_are_replaced_change_the_mark(tmp_path: Path) -> None:
     assert look(tmp_path) is None
     kept = fill(tmp_path / "in/photos/deep/kept")
-    marks = [look(tmp_path)]
+    marks = [look_later(tmp_path)]
     assert look(tmp_path) == marks[0]
     below = fill(tmp_path / "in/photos/deep/new")
-    marks.append(look(tmp_path))
+    marks.append(look_later(tmp_path))
     fill(tmp_path / "beside").rename(kept)
-    marks.append(look(tmp_path))
+    marks.append(look_later(tmp_path))
     below.unlink()
-    marks.append(look(tmp_path))
+    marks.append(look_later(tmp_path))
     assert len(set(marks)) == 4
+
+
+def look_later(folder: Path, marker: str | None = None) -> str | None:
+    """When the clock has gone on since the last change."""
+    time.sleep(2 * CLOCK_STEP_NS / 1e9)
+    return look(folder, marker)
+
+
+@pytest.mark.parametrize("marker", [None, "_SUCCESS"])
+def test_what_is_written_again_within_the_second_of_its_time_changes_the_mark_later(
+    tmp_path: Path, marker: str | None
+) -> None:
+    """As a file system with whole seconds has it: also if nothing else tells both versions apart."""
+    place = fill(tmp_path / "in/photos/_SUCCESS") if marker else fill(tmp_path / "in/photos/a").parent
+    now_s = int(time.time())
+    os.utime(place, (now_s, now_s))
+    first = look(tmp_path, marker)
+    os.utime(place, (now_s, now_s))
+    while time.time() < now_s + 2.2:
+        time.sleep(0.05)
+
+    later = look(tmp_path, marker)
+
+    assert later not in (None, first)
+    assert look(tmp_path, marker) == later
 
 
 def test_a_manifest_s_lines_count_also_where_they_name_no_file_of_the_source(tmp_path: Path) -> None:
     kept = fill(tmp_path / "in/kept")
+    os.utime(kept, (1, 1))
     manifest = tmp_path / "files.jsonl"
     finder = {"kind": "manifest", "path": str(manifest)}
     places = {"source": str(tmp_path / "in"), "destination": str(tmp_path / "out")}
@@ -61,7 +90,7 @@ def test_with_a_marker_only_the_marker_counts(tmp_path: Path) -> None:
     fill(tmp_path / "in/photos/file")
     assert look(tmp_path, "done/_SUCCESS") is None
     fill(tmp_path / "in/photos/done/_SUCCESS")
-    first = look(tmp_path, "done/_SUCCESS")
+    first = look_later(tmp_path, "done/_SUCCESS")
     fill(tmp_path / "in/photos/more")
     assert look(tmp_path, "done/_SUCCESS") == first
     fill(tmp_path / "in/photos/done/_SUCCESS", b"again")

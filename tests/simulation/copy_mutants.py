@@ -14,7 +14,9 @@ from gobblin_assets.commit.named_steps import SLOTS, NamedStep, Phase, PlaceFile
 from gobblin_assets.commit.segment import find_phase
 from gobblin_assets.commit.steps import StepVerdict
 from gobblin_assets.fs.port import RenameOutcome
+from gobblin_assets.jobs.copy import worker
 from gobblin_assets.jobs.copy.copy_plan import CopyPlanner
+from gobblin_assets.jobs.copy.sameness import Sameness
 from tests.simulation import world
 from tests.simulation.copy_world import PLACE
 from tests.simulation.file_system import SimFileSystem
@@ -244,12 +246,23 @@ def _placed_over_anything() -> AbstractContextManager[Any]:
     return change()
 
 
+@contextmanager
+def _trusted_within_its_tick() -> Iterator[None]:
+    with (
+        mock.patch.object(worker, "wait_for_ticks", return_value=()),
+        mock.patch.object(worker, "wait_for_tick"),
+        mock.patch.object(Sameness, "is_over", return_value=True),
+    ):
+        yield
+
+
 IN_COPY_HISTORIES = (
     Mutant("any file counts as the old one", _any_file_is_the_old_one),
     Mutant("an exchange keeps what it took along", _exchanged_for_good),
     Mutant("a file is placed over anything", _placed_over_anything),
+    Mutant("a time is trusted within its tick", _trusted_within_its_tick),
 )
-"""Only strangers notice these."""
+"""Only strangers notice these, and files that are written again at once."""
 
 IN_THE_COPY_WORLD = (
     Mutant("nothing is captured", _nothing_is_captured),

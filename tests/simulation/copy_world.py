@@ -1,8 +1,9 @@
 """The simulated world of copies: two trees on one disk, and processes that copy one to the other.
 
 ``CopyKind``, ``CopyWorker``, ``NamedTree``, the engine and the operations of the log are the product's own. Only the
-transfer and the listing of trees are written for the simulated disk, since those of the product read real files. A file
-of the source has a time that no other version has, so that a version is known by it.
+transfer and the listing of trees are written for the simulated disk, since those of the product read real files. The
+source keeps whole seconds of the world's clock, which a process that sleeps moves: all versions of one second have one
+time.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,6 +48,7 @@ from gobblin_assets.spec.job_options import LeaseSpec, RetrySpec
 from tests.simulation.file_system import SimDisk, SimFileSystem
 from tests.simulation.process import Process, WatchedFileSystem
 from tests.simulation.world import FREE, JOB, LEASE_S, ROOT, Runner, World
+from tests.simulation.world_clock import SECONDS_AT_FIRST, WorldClock
 
 SOURCE: Final = "/source"
 WORK_ROOT: Final = work_root_of(ROOT)
@@ -95,23 +97,30 @@ class ForeignFiles:
 
 @dataclass
 class CopyWorld(World):
-    """``versions``: the contents of all files that the source and strangers have ever had, by the time of each."""
+    """``versions``: the contents that the source and strangers have ever had, by name and time."""
 
-    versions: Mapping[int, bytes] = field(default_factory=dict)
+    versions: Mapping[tuple[str, int], tuple[bytes, ...]] = field(default_factory=dict)
     foreign: ForeignFiles = field(default_factory=ForeignFiles)
 
     def write_source(self, *paths: str) -> None:
         """A new version of each file, of the length that the last one had."""
+        mtime_ns = int(SECONDS_AT_FIRST + self.db.now_s) * 1_000_000_000
         for path in paths:
-            mtime_ns = len(self.versions) + 1
-            content = self.content_of(path, mtime_ns)
-            place = f"{SOURCE}/{URN}/{path}"
-            self.disk.write_file(place, content, mtime_ns=mtime_ns)
-            self.versions = {**self.versions, mtime_ns: content}
+            content = self.content_of(path, self.version_count + 1)
+            self.disk.write_file(f"{SOURCE}/{URN}/{path}", content, mtime_ns=mtime_ns)
+            self._note_version(path, mtime_ns, content)
         self._settle_source()
 
-    def content_of(self, path: str, mtime_ns: int) -> bytes:
-        return f"{path} {mtime_ns:03}".encode()
+    @property
+    def version_count(self) -> int:
+        return sum(map(len, self.versions.values()))
+
+    def content_of(self, path: str, number: int) -> bytes:
+        return f"{path} {number:03}".encode()
+
+    def _note_version(self, path: str, mtime_ns: int, content: bytes) -> None:
+        before = self.versions.get((path, mtime_ns), ())
+        self.versions = {**self.versions, (path, mtime_ns): (*before, content)}
 
     def remove_source(self, *paths: str) -> None:
         for path in paths:
@@ -127,11 +136,12 @@ class CopyWorld(World):
 
     def write_as_a_stranger(self, name: str, before: FileIdentity | None) -> None:
         """Another file, in the place of whatever stands there. ``before``: the log's version."""
-        path, mtime_ns = f"{PLACE}/{name}", len(self.versions) + 1
+        # Long ago, and like no other's.
+        path, mtime_ns = f"{PLACE}/{name}", self.version_count + 1
         content = f"a stranger's {mtime_ns}".encode()
         self._take_away(path)
         self.disk.write_file(path, content, mtime_ns=mtime_ns)
-        self.versions = {**self.versions, mtime_ns: content}
+        self._note_version(name, mtime_ns, content)
         found = self.disk.find_identity(path)
         assert found is not None
         self.foreign = replace(
@@ -180,6 +190,10 @@ class Copier(Runner):
 
     root = WORK_ROOT
 
+    def __init__(self, world: World, process: Process, number: int) -> None:
+        super().__init__(world, process, number)
+        self._clock = WorldClock(world, number)
+
     def run(self, mode: Mode = Mode.APPEND, urns: tuple[DatasetUrn, ...] = (URN,)) -> RunReport | None:  # type: ignore[override]  # one dataset
         return super().run(mode, urns)
 
@@ -199,7 +213,8 @@ class Copier(Runner):
         worker = CopyWorker(self._fs, transfer, self._clock, self.lines.append, workers=1, rereads=False, journals=True)
         trees = SimTrees(self.process, self._disk)
         is_ours = find_published_by(KnownFiles(self._stores.published, JobName(JOB)))
-        return CopyKind({URN: DATASET}, trees, self._fs, ROOT, is_ours, lambda: worker, self._clock.new_id)
+        clock = self._clock
+        return CopyKind({URN: DATASET}, trees, self._fs, ROOT, is_ours, lambda: worker, clock.new_id, now=clock.now)
 
     def _watch_files(self, files: SimFileSystem) -> Any:
         return _WatchedTreeFiles(self.process, "fs", files, FREE)
@@ -330,7 +345,7 @@ class SimTransfer:
             return self.disk.find_identity(target)
 
         origin = file.origin
-        guid = work_guid_of(order.source_root, origin.path, origin.identity, file.desired)
+        guid = work_guid_of(order.source_root, origin.path, origin.identity, origin.changed_ns, file.desired)
         assert guid is not None
         finished = order.finished.get(guid)
         if finished is not None and self.process.call("transfer.take", lambda: self._take(finished, target)):

@@ -90,11 +90,12 @@ class ObjectWorld(CopyWorld):
         )
         return super().fingerprint(), tuple(objects), tuple(uploads)
 
-    def content_of(self, path: str, mtime_ns: int) -> bytes:
+    def content_of(self, path: str, number: int) -> bytes:
+        del number
         return f"{path} {'odd' if len(self._versions_of(path)) % 2 else 'even':4}".encode()
 
     def _versions_of(self, path: str) -> list[bytes]:
-        return [content for content in self.versions.values() if content.startswith(f"{path} ".encode())]
+        return [content for (name, _time), contents in self.versions.items() for content in contents if name == path]
 
     def open_process(self, **options: Any) -> "Uploader":
         self.process_count += 1
@@ -138,6 +139,7 @@ class Uploader(Copier):
                 self._objects, lambda _urn: BUCKET_PLACE, self._open_planned, self._clock, self.lines.append, requests=1
             ),
             new_id=self._clock.new_id,
+            now=self._clock.now,
         )
 
     def find_known(self, _root: str) -> FindPublished:
@@ -146,8 +148,8 @@ class Uploader(Copier):
     def _open_planned(self, _plan: CopyPlan) -> Any:
         return self._open_file
 
-    def _open_file(self, path: str, identity: FileIdentity) -> OpenedFile:
-        return _SimFile(self, path, identity)
+    def _open_file(self, path: str, planned: TreeEntry) -> OpenedFile:
+        return _SimFile(self, path, planned.identity)
 
     def read_source(self, path: str, identity: FileIdentity) -> bytes:
         def read() -> bytes:

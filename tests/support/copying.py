@@ -29,7 +29,8 @@ def entry_of(root: Path, path: str) -> TreeEntry:
     found = (root / path).lstat()
     kind = EntryKind.DIRECTORY if stat.S_ISDIR(found.st_mode) else EntryKind.FILE
     identity = FileIdentity(found.st_size, found.st_ino, found.st_mtime_ns)
-    return TreeEntry(path, kind, identity, stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid)
+    mode = stat.S_IMODE(found.st_mode)
+    return TreeEntry(path, kind, identity, mode, found.st_uid, found.st_gid, changed_ns=found.st_ctime_ns)
 
 
 def plan_file(root: Path, path: str, preserve: Preserve = ALL_OF_TREE) -> CopyableFile:

@@ -20,6 +20,7 @@ from gobblin_assets.jobs.copy.converters.port import ByteSource
 from gobblin_assets.jobs.copy.copyable import Conversion, ConvertedEntry
 from gobblin_assets.jobs.copy.difference import DifferenceKind, DifferenceRules, compare_trees
 from gobblin_assets.jobs.copy.filters import Filters
+from gobblin_assets.jobs.copy.sameness import Sameness
 from tests.support.tree_entries import S_NS, file_entry, listing
 
 BLOB = random.Random(7).randbytes(300_000)
@@ -180,7 +181,7 @@ def test_a_chain_is_read_as_it_was_written() -> None:
 def convert_listing(converters: Sequence[str | dict[str, object]], *paths: str) -> list[TreeEntry]:
     chain = open_chain(converters)
     entries = sorted(listing(*paths), key=lambda entry: chain.sort_key_of(sort_key(entry)))
-    return list(ConvertedListing(chain, "/in", Filters(), lambda _path: None, 1).list_entries(iter(entries)))
+    return list(ConvertedListing(chain, "/in", Filters(), lambda _path: None, Sameness()).list_entries(iter(entries)))
 
 
 def test_a_listing_is_in_the_order_of_the_names_after_conversion() -> None:
@@ -210,7 +211,7 @@ def test_the_time_alone_tells_whether_a_converted_file_changed() -> None:
 def test_a_packed_set_has_a_time_that_every_change_changes() -> None:
     def time_of(*entries: TreeEntry) -> int | None:
         chain = open_chain([{"kind": "tar", "name": "all.tar"}])
-        (found,) = ConvertedListing(chain, "/in", Filters(), lambda _path: None, 1).list_entries(iter(entries))
+        (found,) = ConvertedListing(chain, "/in", Filters(), lambda _path: None, Sameness()).list_entries(iter(entries))
         assert isinstance(found, ConvertedEntry)
         assert isinstance(found.conversion, Conversion)
         assert [part.path for part in found.conversion.parts] == [entry.path for entry in entries]
@@ -237,6 +238,6 @@ def test_a_file_whose_time_no_log_can_write_is_named_before_it_is_packed(kind: s
     chain = open_chain([{"kind": kind, "name": f"all.{kind}"}])
 
     with pytest.raises(RejectedError, match="after 2262-04-11: 'd/far'") as refused:
-        list(ConvertedListing(chain, "/in", Filters(), lambda _path: None, 1).list_entries(listed))
+        list(ConvertedListing(chain, "/in", Filters(), lambda _path: None, Sameness()).list_entries(listed))
 
     assert refused.value.field == "source"

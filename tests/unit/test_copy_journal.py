@@ -37,7 +37,7 @@ def test_a_line_is_read_as_it_was_written(path: str, desired: Attributes) -> Non
     ((guid, found),) = read_lines(encode_header(ROOT) + line)
 
     assert found == FinishedFile(f"7/{path}", 12, 50, 60, 70)
-    assert guid == work_guid_of(ROOT, path, FileIdentity(12, mtime_ns=9), desired)
+    assert guid == work_guid_of(ROOT, path, FileIdentity(12, mtime_ns=9), None, desired)
 
 
 def test_the_etag_tells_versions_of_one_second_apart() -> None:
@@ -45,8 +45,16 @@ def test_the_etag_tells_versions_of_one_second_apart() -> None:
     line = encode_line(planned("a", Attributes())._replace(tag='e"1'), "1", (12, 50, 60, 70))
     assert line is not None
     ((guid, _found),) = read_lines(encode_header(root) + line)
-    assert guid == work_guid_of(root, "a", FileIdentity(12, mtime_ns=9, tag='e"1'), Attributes())
-    assert guid != work_guid_of(root, "a", FileIdentity(12, mtime_ns=9, tag="e2"), Attributes())
+    assert guid == work_guid_of(root, "a", FileIdentity(12, mtime_ns=9, tag='e"1'), None, Attributes())
+    assert guid != work_guid_of(root, "a", FileIdentity(12, mtime_ns=9, tag="e2"), None, Attributes())
+
+
+def test_the_ctime_tells_versions_of_one_time_apart() -> None:
+    line = encode_line(planned("a", Attributes())._replace(changed_ns=11), "1", (12, 50, 60, 70))
+    assert line is not None
+    ((guid, _found),) = read_lines(encode_header(ROOT) + line)
+    found = [work_guid_of(ROOT, "a", FileIdentity(12, mtime_ns=9), each, Attributes()) for each in (11, 12, None)]
+    assert [guid == each for each in found] == [True, False, False]
 
 
 def test_files_that_nothing_tells_apart_have_no_line() -> None:
@@ -54,7 +62,7 @@ def test_files_that_nothing_tells_apart_have_no_line() -> None:
     assert encode_line(planned("a", Attributes(), mtime_ns=None), "1", staged) is None
     assert encode_line(planned("a", Attributes(xattrs=(("user.a", b"1"),))), "1", staged) is None
     assert encode_line(planned("a", Attributes()), "1", (12, 50, 60, None)) is None
-    assert work_guid_of(ROOT, "a", FileIdentity(12), Attributes()) is None
+    assert work_guid_of(ROOT, "a", FileIdentity(12), None, Attributes()) is None
 
 
 def test_only_whole_lines_count_wherever_others_stand() -> None:
@@ -72,7 +80,7 @@ def test_only_whole_lines_count_wherever_others_stand() -> None:
     assert places(header + first + b'["a",1]\n{"a":1}\n\xff\n[]\n' + third) == ["0", "2"]
     assert places(header + first.replace(b"12", b"true") + second.replace(b"60", b'"x"')) == []
     assert places(first + second) == []
-    assert places(b'["gobblin-copy-journal-2","/x"]\n' + first) == []
+    assert places(b'["gobblin-copy-journal-1","/x"]\n' + first) == []
     assert places(b"") == places(b"\n") == []
 
 

@@ -219,6 +219,10 @@ class HdfsReader(io.RawIOBase):
         self._position = max(0, start + offset)
         return self._position
 
+    @property
+    def size_bytes(self) -> int:
+        return len(self._reader)
+
     def read_at(self, offset: int, size_bytes: int) -> bytes:
         """These bytes; fewer only at the file's end."""
         count = min(size_bytes, len(self._reader) - offset)

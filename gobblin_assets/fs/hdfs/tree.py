@@ -67,6 +67,14 @@ class HdfsTree:
         opened = _RangedHdfsFile(self, HdfsReader(self._streams, path), path, identity)
         if not self._streams.has_version(path, identity):
             raise opened.changed("since it was planned")
+        if opened.reader.size_bytes != identity.size_bytes:
+            opened.require_planned("since it was planned")
+            told_bytes, found_bytes = identity.size_bytes, opened.reader.size_bytes
+            raise RetryableError(
+                f"{path} says {told_bytes:,} bytes, and {found_bytes:,} can be read: it is still being written",
+                hint="The next run copies it once it is closed.",
+                path=path,
+            )
         if not identity.size_bytes:
             opened.require_planned("since it was planned")
         return opened

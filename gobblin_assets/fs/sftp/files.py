@@ -13,6 +13,7 @@ from gobblin_assets.errors import GobblinError, RetryableError
 from gobblin_assets.fs.sftp.answers import SftpFailure, entry_of_attributes, explain_sftp_failure
 from gobblin_assets.fs.sftp.client import SftpClient
 from gobblin_assets.fs.sftp.session import FileRange, SftpSession
+from gobblin_assets.fs.told_lengths import wrong_length
 from gobblin_assets.fs.tree import EntryKind
 from gobblin_assets.model.files import FileIdentity
 
@@ -34,10 +35,14 @@ class RangedSftpFile:
         self._opening = asyncio.Lock()
         self._opened: tuple[SftpSession, asyncssh.SFTPClientFile] | None = None
 
-    def require_planned(self) -> None:
-        """RetryableError unless the file is the planned version now. It is closed then."""
+    def require_empty(self) -> None:
+        """RetryableError unless the file is the planned version now, without bytes. It is closed then."""
+
+        async def look(session: SftpSession) -> None:
+            await self._require_end(session, await self._open(session))
+
         try:
-            self._client.run(self._open, "read", self._path)
+            self._client.run(look, "read", self._path)
         except BaseException:
             self.close()
             raise
@@ -52,6 +57,8 @@ class RangedSftpFile:
                 places = range(0, size_bytes, block_bytes)
                 wanted.missing = [(place, min(block_bytes, size_bytes - place)) for place in places]
             await self._read(session, file, wanted)
+            if offset + size_bytes == self._identity.size_bytes:
+                await self._require_end(session, file)
 
         self._client.run(read, "read", self._path)
         return bytes(wanted.content)
@@ -84,7 +91,16 @@ class RangedSftpFile:
         if failure is not None:
             raise self._explain(failure)
         if wanted.missing:
-            raise self._changed("while it was read")
+            raise wrong_length(self._path, self._identity.size_bytes, has_more=False)
+
+    async def _require_end(self, session: SftpSession, file: asyncssh.SFTPClientFile) -> None:
+        """Of a file that is the planned one: what came behind its end since would have another length."""
+        behind = FileRange(self._identity.size_bytes, bytearray(1), [(0, 1)])
+        failure = await session.read_range(file, behind)
+        if failure is not None:
+            raise self._explain(failure)
+        if not behind.missing:
+            raise wrong_length(self._path, self._identity.size_bytes, has_more=True)
 
     def _require_planned(self, found: asyncssh.SFTPAttrs | SftpFailure, when: str) -> None:
         if isinstance(found, SftpFailure):

@@ -77,7 +77,7 @@ class SftpTree:
     def open_ranged(self, path: str, identity: FileIdentity) -> RangedSftpFile:
         file = RangedSftpFile(self._client, _clean(path), identity, self._option, follow_links=self._follow_links)
         if not identity.size_bytes:
-            file.require_planned()
+            file.require_empty()
         return file
 
 

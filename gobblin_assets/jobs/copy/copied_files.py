@@ -5,7 +5,7 @@ arrays, and outputs are made, some thousands of files at a time, when a destinat
 """
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from gobblin_assets.destinations.named_outputs import (
@@ -31,11 +31,12 @@ _NOBODY: Final = -1
 class CopiedFiles:
     """Of one plan. Iterating gives the outputs, the same ones each time.
 
-    ``reused``: a sentence about files that an earlier attempt had copied, if any were taken.
+    ``notes``: sentences for the run's log. ``latest_ns``: the latest time of what was staged, in nanoseconds.
     """
 
-    def __init__(self, plan: CopyPlan) -> None:
-        self.reused: str | None = None
+    def __init__(self, plan: CopyPlan, notes: Iterable[str] = ()) -> None:
+        self.notes = list(notes)
+        self.latest_ns = 0
         self._plan = plan
         places = range(1 + max((item.number for item in plan.items), default=0))
         # By the number of the item: its writer, and what it staged.
@@ -55,6 +56,7 @@ class CopiedFiles:
         identity, number = result.identity, result.item
         if identity is None or identity.inode is None:
             raise _untold(result.path)
+        self.latest_ns = max(self.latest_ns, identity.mtime_ns or 0)
         if (found := self._of_directories.get(number)) is not None:
             found.append(result)
             return

@@ -37,7 +37,8 @@ class CopyPlan:
     ``may_be_reused``: a copy by an earlier attempt is as good, if its origin had the planned path, length and time.
     ``facts``: what the next plan may rely on, once this one is published. ``skipped_count``: directories that were not
     listed again.
-    ``converters``: the chain of the items' conversions, as ``write_chain`` writes it.
+    ``converters``: the chain of the items' conversions, as ``write_chain`` writes it. ``mtime_precision_ns``: the steps
+    in which times of both sides were compared.
     """
 
     source_root: str
@@ -56,6 +57,7 @@ class CopyPlan:
     facts: Mapping[str, object] = field(default_factory=dict)
     skipped_count: int = 0
     converters: str = ""
+    mtime_precision_ns: int = 1
 
     @property
     def is_empty(self) -> bool:

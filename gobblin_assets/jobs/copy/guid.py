@@ -20,7 +20,7 @@ _MISSING: Final = b"\xff" * 8
 def compute_file_guid(root_uri: str, path: str, identity: FileIdentity, checksum: str | None = None) -> str:
     """The guid of a source's file: its root's URI, its path below, length, modification time, and checksum or tag.
 
-    ``checksum`` names its kind, such as ``crc32c:1a2b3c4d``. The tag is an ETag, or the file id of HDFS.
+    ``checksum`` names its kind, such as ``crc32c:1a2b3c4d``. The tag is an ETag, a ctime, or the file id of HDFS.
     """
     content = checksum if checksum is not None else identity.tag
     kind = None if content is None else "tag" if checksum is None else "checksum"

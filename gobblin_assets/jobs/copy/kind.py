@@ -43,6 +43,7 @@ from gobblin_assets.jobs.copy.target_places import (
     require_one_mount,
 )
 from gobblin_assets.jobs.copy.target_tree import TargetTree
+from gobblin_assets.jobs.copy.ticks import nanoseconds_of
 from gobblin_assets.jobs.copy.transfer.preserve import Preserve, PreserveLetter, parse_preserve
 from gobblin_assets.jobs.copy.unchanged import DirectoryMemory, UnchangedDirectories
 from gobblin_assets.model.extract import Mode
@@ -166,18 +167,18 @@ class CopyKind:
         if not missing and (files is None or files.find_entry(self.root) is not None):
             standing = list_side(target, root, file_set, on_target, is_source=False)
         planner = self._open_planner(request, dataset, file_set, source, source_root, shared)
-        rules = self._rules_of(request, spec, source, opened, source_root, root, file_set, shared)
+        looked_at = self.now()
+        rules = self._rules_of(request, spec, source, opened, source_root, root, file_set, shared, looked_at)
         memory = DirectoryMemory(request, dataset, file_set, shared.directories)
         unpacked = UnpackedMemory(request, dataset, file_set, shared.unpacked)
         stands = partial(self._stands, root)
         unchanged = UnchangedDirectories(source, memory.read(), self.trees.find_source_entry, stands)
-        listed_at = self.now()
         if chain.steps:
             find_standing = partial(self._find_standing, target, root, rules)
             listed = list_converted(
                 ConvertedListing(
                     *(chain, source_root, filters, find_standing if unpacked.agrees else _know_nothing),
-                    rules.sameness.mtime_precision_ns,
+                    rules.sameness,
                     follows_links=spec.links is LinkPolicy.FOLLOW,
                 ),
                 source,
@@ -188,8 +189,9 @@ class CopyKind:
         differences = compare_trees(listed, unchanged.leave_out(standing), replace(rules, skipped=unchanged.skipped))
         plan = planner.plan(missing, differences)
         require_one_mount(files, self.root, dataset_root, plan)
-        facts = {**memory.write(unchanged, listed_at, plan), **unpacked.write(plan, unpacks=chain.unpacks)}
-        return replace(plan, facts=facts, skipped_count=len(unchanged.skipped))
+        facts = {**memory.write(unchanged, looked_at, plan), **unpacked.write(plan, unpacks=chain.unpacks)}
+        precision_ns = rules.sameness.mtime_precision_ns
+        return replace(plan, facts=facts, skipped_count=len(unchanged.skipped), mtime_precision_ns=precision_ns)
 
     def _open_planner(
         self,
@@ -250,6 +252,7 @@ class CopyKind:
         target_root: str,
         file_set: FileSet,
         shared: SharedPlanning,
+        looked_at: dt.datetime,
     ) -> DifferenceRules:
         preserve = self._preserve_of(spec)
         ignores_case = spec.ignore_case or (self.files is not None and finds_any_case(self.files, self.root))
@@ -267,6 +270,8 @@ class CopyKind:
                 agree if rule is SameRule.CHECKSUM else None,
                 preserve.attributes_of if spec.attributes == "sync" else None,
                 find_extended_changes(source, source_root, target_root, preserve) if self._writes_files else None,
+                nanoseconds_of(looked_at),
+                is_far=isinstance(source, RangedFiles),
             ),
             deletes=Deletes.ALL if file_set.files else spec.deletes,
             is_ours=is_ours,

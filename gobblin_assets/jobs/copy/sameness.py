@@ -8,6 +8,7 @@ from typing import Final
 from gobblin_assets.fs.placement import Placement
 from gobblin_assets.fs.tree import TreeEntry
 from gobblin_assets.jobs.copy.copyable import Attributes, ConvertedEntry
+from gobblin_assets.jobs.copy.ticks import TICK_NS_MAX, is_tick_over
 
 _US_NS: Final = 1_000
 _MS_NS: Final = 1_000_000
@@ -46,6 +47,8 @@ class Sameness:
     rounds or cuts off. ``checksums_agree`` is asked by the rule CHECKSUM, for files of one length. ``desired`` gives
     the attributes that the destination's file shall have; those that are None are not compared. None: no attributes are
     compared. ``extended_changes`` says which of the attributes that listings lack differ, and is asked last.
+    ``now_ns``: when the source was looked at, at the earliest; None: long after all of its times. ``is_far``: another
+    machine keeps them.
     """
 
     rule: SameRule = SameRule.MTIME
@@ -53,10 +56,16 @@ class Sameness:
     checksums_agree: Callable[[TreeEntry, TreeEntry], bool] | None = None
     desired: Callable[[TreeEntry], Attributes] | None = None
     extended_changes: Callable[[TreeEntry, TreeEntry], str] | None = None
+    now_ns: int | None = None
+    is_far: bool = False
 
     def __post_init__(self) -> None:
         if self.rule is SameRule.CHECKSUM and self.checksums_agree is None:
             raise ValueError("the rule checksum needs checksums_agree")
+
+    def is_over(self, mtime_ns: int, now_ns: int) -> bool:
+        """Whether the time told the version of a source's file."""
+        return is_tick_over(mtime_ns, now_ns, self.mtime_precision_ns, is_far=self.is_far)
 
 
 def compare_files(source: TreeEntry, destination: TreeEntry, sameness: Sameness) -> tuple[Likeness, str]:
@@ -76,15 +85,8 @@ def compare_files(source: TreeEntry, destination: TreeEntry, sameness: Sameness)
                 return Likeness.CONTENT_DIFFERS, "checksum differs"
             same = "length and checksum are the same"
         case SameRule.MTIME:
-            if mine.mtime_ns is None or theirs.mtime_ns is None:
-                side = "source" if mine.mtime_ns is None else "destination"
-                return Likeness.CONTENT_DIFFERS, f"the {side} keeps no modification time to compare"
-            apart_ns = mine.mtime_ns - theirs.mtime_ns
-            if apart_ns >= sameness.mtime_precision_ns:
-                return Likeness.CONTENT_DIFFERS, f"is newer by {spell_nanoseconds(apart_ns)}"
-            if -apart_ns >= sameness.mtime_precision_ns:
-                later = spell_nanoseconds(-apart_ns)
-                return Likeness.CONTENT_DIFFERS, f"the destination's is newer by {later}: both sides shall be equal"
+            if why := _compare_times(mine.mtime_ns, theirs.mtime_ns, sameness):
+                return Likeness.CONTENT_DIFFERS, why
             same = "length and modification time are the same" if has_length else "modification time is the same"
     if sameness.desired is not None:
         wanted = sameness.desired(source)
@@ -94,6 +96,22 @@ def compare_files(source: TreeEntry, destination: TreeEntry, sameness: Sameness)
         if changes:
             return Likeness.ATTRIBUTES_DIFFER, changes
     return Likeness.SAME, same
+
+
+def _compare_times(mine_ns: int | None, theirs_ns: int | None, sameness: Sameness) -> str:
+    """What shows that they are of two versions, or tells nothing; empty if they are of one."""
+    if mine_ns is None or theirs_ns is None:
+        side = "source" if mine_ns is None else "destination"
+        return f"the {side} keeps no modification time to compare"
+    apart_ns = mine_ns - theirs_ns
+    if apart_ns >= sameness.mtime_precision_ns:
+        return f"is newer by {spell_nanoseconds(apart_ns)}"
+    if -apart_ns >= sameness.mtime_precision_ns:
+        return f"the destination's is newer by {spell_nanoseconds(-apart_ns)}: both sides shall be equal"
+    now_ns = sameness.now_ns
+    if now_ns is not None and mine_ns > now_ns - TICK_NS_MAX and not sameness.is_over(mine_ns, now_ns):
+        return "was written just now, and may be another version of the same time"
+    return ""
 
 
 def spell_nanoseconds(span_ns: int) -> str:

@@ -1,8 +1,9 @@
-"""Directories of a source whose modification time stayed since the last complete copy: these are not listed again.
+"""Directories of a source whose times stayed since the last complete copy: these are not listed again.
 
-The time of a directory changes when an entry comes, goes or gets another name. It does not change when a file is
-written in place, or when something changes in a directory below. So directories below are looked at one by one, and
-files that are written in place are not noticed. Nor is what others changed at the destination.
+The times of a directory change when an entry comes, goes or gets another name; somebody may set its modification time
+back, and nobody its ctime. They do not change when a file is written in place, or when something changes in a directory
+below. So directories below are looked at one by one, and files that are written in place are not noticed. Nor is what
+others changed at the destination.
 """
 
 import datetime as dt
@@ -29,8 +30,11 @@ DIRECTORIES_MAX: Final = 10_000
 SETTLED_NS: Final = 2_000_000_000
 """A directory that changed later than this before the listing may change again without another time."""
 
-Known = Mapping[str, tuple[int | None, int | None]]
-"""By path below the file set: modification time in nanoseconds, if it had settled, and inode."""
+DirectoryTimes = tuple[int | None, int | None, int | None]
+"""Modification time in nanoseconds, if it had settled; inode; and ctime, None where it is not known."""
+
+Known = Mapping[str, DirectoryTimes]
+"""By path below the file set."""
 
 
 @dataclass(slots=True)
@@ -45,7 +49,7 @@ class UnchangedDirectories:
     known: Known
     find_entry: Callable[[str], TreeEntry | None]
     stands: Callable[[str], bool]
-    seen: dict[str, tuple[int | None, int | None]] = field(default_factory=dict)
+    seen: dict[str, DirectoryTimes] = field(default_factory=dict)
     skipped: set[str] = field(default_factory=set)
 
     @property
@@ -73,7 +77,7 @@ class UnchangedDirectories:
         self, root: str, found: TreeEntry, descend: Descend | None, below: Mapping[str, Sequence[str]]
     ) -> Iterator[TreeEntry]:
         if found.kind is EntryKind.DIRECTORY:
-            self.seen[found.path] = found.identity.mtime_ns, found.identity.inode
+            self.seen[found.path] = found.identity.mtime_ns, found.identity.inode, found.changed_ns
         yield found
         if found.path not in self.skipped:
             return
@@ -92,7 +96,7 @@ class UnchangedDirectories:
     def _skips(self, root: str, path: str) -> bool:
         known = self.known.get(path)
         found = None if known is None or known[0] is None else self.find_entry(f"{root}/{path}")
-        if found is None or (found.identity.mtime_ns, found.identity.inode) != known or not self.stands(path):
+        if found is None or known is None or not _is_as_known(found, known) or not self.stands(path):
             return False
         self.skipped.add(path)
         return True
@@ -111,13 +115,24 @@ class UnchangedDirectories:
         were skipped, what was compared is kept.
         """
         found: dict[str, list[int | None]] = {}
-        for path, (mtime_ns, inode) in self.seen.items():
+        for path, (mtime_ns, inode, changed_ns) in self.seen.items():
             if path in self.skipped:
                 found[path] = list(self.known[path])
             else:
                 is_settled = is_complete and mtime_ns is not None and mtime_ns < listed_at_ns - SETTLED_NS
-                found[path] = [mtime_ns if is_settled else None, inode]
+                found[path] = [mtime_ns if is_settled else None, inode, changed_ns]
         return found
+
+
+def _read_times(mtime_ns: int | None, inode: int | None, changed_ns: int | None = None) -> DirectoryTimes:
+    """Earlier versions wrote no ctime."""
+    return mtime_ns, inode, changed_ns
+
+
+def _is_as_known(found: TreeEntry, known: DirectoryTimes) -> bool:
+    mtime_ns, inode, changed_ns = known
+    is_same = (found.identity.mtime_ns, found.identity.inode) == (mtime_ns, inode)
+    return is_same and (changed_ns is None or changed_ns == found.changed_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +154,7 @@ class DirectoryMemory:
         found = self._facts.get(self.file_set.key, {})
         if not self.is_kept or self.request.mode is Mode.REFRESH or found.get("options") != self._options:
             return {}
-        return {path: (mtime_ns, inode) for path, (mtime_ns, inode) in found["entries"].items()}
+        return {path: _read_times(*times) for path, times in found["entries"].items()}
 
     def write(self, unchanged: UnchangedDirectories, listed_at: dt.datetime, plan: CopyPlan) -> Mapping[str, object]:
         """The facts of the file set after the plan is published; None takes away what is remembered of it."""

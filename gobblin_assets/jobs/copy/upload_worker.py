@@ -15,8 +15,10 @@ from gobblin_assets.errors import ErrorFamily, GobblinError
 from gobblin_assets.fs.objects import ObjectFiles
 from gobblin_assets.fs.posix_ranged import open_posix_ranged
 from gobblin_assets.fs.source_trees import open_ranged
+from gobblin_assets.fs.tree import TreeEntry
 from gobblin_assets.jobs.copy.copy_plan import CopyPlan
 from gobblin_assets.jobs.copy.copyable import CopyItem
+from gobblin_assets.jobs.copy.tick_waits import wait_for_ticks
 from gobblin_assets.jobs.copy.transfer.pacing import ThreadPace
 from gobblin_assets.jobs.copy.transfer.port import CopyFailure, FileResult, TransferProgress
 from gobblin_assets.jobs.copy.transfer.rates import SharedCopyRate
@@ -27,8 +29,8 @@ from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.urn import DatasetUrn, Role
 from gobblin_assets.run.job_kind import Output, Staged, UnitPlan, WorkOrder
 
-OpenPlanned = Callable[[str, FileIdentity], OpenedFile]
-"""The file at a full path of the source, of the planned identity; links are followed if they were planned to be."""
+OpenPlanned = Callable[[str, TreeEntry], OpenedFile]
+"""The file at a full path of the source, as it was planned; links are followed if they were planned to be."""
 
 REQUESTS_PER_WORKER: Final = 4
 """Requests that are under way at once, for each worker of the job: most of the time they wait for the store."""
@@ -37,13 +39,17 @@ REQUESTS_PER_WORKER: Final = 4
 def open_planned(plan: CopyPlan) -> OpenPlanned:
     """How the files of a plan are read: by ranges, from a local disk or from a store."""
     if plan.source_root.startswith("/"):
-        return partial(open_posix_ranged, follow_links=plan.follows_links)
+        return partial(_open_local, plan.follows_links)
     return partial(_open_remote, plan.follows_links)
 
 
-def _open_remote(follow_links: bool, uri: str, identity: FileIdentity) -> OpenedFile:  # noqa: FBT001  bound by its caller
+def _open_local(follow_links: bool, path: str, planned: TreeEntry) -> OpenedFile:  # noqa: FBT001  bound by its caller
+    return open_posix_ranged(path, planned.identity, planned.changed_ns, follow_links=follow_links)
+
+
+def _open_remote(follow_links: bool, uri: str, planned: TreeEntry) -> OpenedFile:  # noqa: FBT001  bound by its caller
     files, path = open_ranged(uri, "source", follow_links=follow_links)
-    return files.open_ranged(path, identity)
+    return files.open_ranged(path, planned.identity)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +85,12 @@ class UploadWorker:
         plan = copy_plan_of(order.plan)
         if not order.units:
             return Staged((), rows_read=0)
+        notes = wait_for_ticks(plan, self.clock, self.say, lambda: 1)
         with self._pacing(order.tag) as pace:
             results = self._upload(order, plan, pace)
         outputs = tuple(_describe(plan, results))
-        return Staged((Output(Role.DATA, order.directory, "", (), outputs),) if outputs else (), rows_read=0)
+        made = (Output(Role.DATA, order.directory, "", (), outputs),) if outputs else ()
+        return Staged(made, rows_read=0, notes=notes)
 
     @contextmanager
     def _pacing(self, tag: str) -> Iterator[Pace]:
@@ -119,7 +127,7 @@ class UploadWorker:
                 f"{root}/{item.path}",
                 file.origin.identity.size_bytes,
                 _metadata_of(order.directory, item),
-                partial(open_planned, f"{plan.source_root}/{file.origin.path}", file.origin.identity),
+                partial(open_planned, f"{plan.source_root}/{file.origin.path}", file.origin),
             )
             for item in plan.items
             for file in item.files

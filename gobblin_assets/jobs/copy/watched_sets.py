@@ -1,7 +1,12 @@
-"""What a sensor sees of the file sets of a copy: which there are, their markers, and whether listings changed."""
+"""What a sensor sees of the file sets of a copy: which there are, their markers, and whether listings changed.
+
+What was written just now may be written again within the tick of its time (``ticks``). So its mark says so, and a later
+look gives another one.
+"""
 
 import hashlib
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -12,7 +17,9 @@ from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec, CopySpec
 from gobblin_assets.jobs.copy.datasets import FileSet
 from gobblin_assets.jobs.copy.declaring import as_assets
 from gobblin_assets.jobs.copy.parsing import CopyDataset, open_source_tree
+from gobblin_assets.jobs.copy.ticks import is_tick_over
 from gobblin_assets.jobs.file_sets import SetId
+from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.urn import DatasetUrn
 
 NAMES_PER_SET_MAX: Final = 1_000_000
@@ -22,6 +29,7 @@ OBJECTS_PER_SET_MAX: Final = 20_000
 """The same of a store, which gives a thousand names for each request: a tick must stay far below Dagster's limit."""
 
 _MARK_DIGITS: Final = 16
+_JUST_NOW: Final = " just now"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +77,8 @@ def _find_ranged_mark(tree: RangedFiles, root: str, file_set: FileSet, marker: s
     if None in identities:
         return None
     lines = [] if marker is not None else _describe_lines(file_set)
-    return _digest([*lines, *(f"{path} {found}" for path, found in zip(named, identities, strict=True))])
+    told = (_describe_far(path, each) for path, each in zip(named, identities, strict=True) if each is not None)
+    return _digest([*lines, *told])
 
 
 def _describe_lines(file_set: FileSet) -> list[str]:
@@ -81,7 +90,14 @@ def _describe_entries(tree: RangedFiles, directory: str) -> Iterator[str]:
     for number, entry in enumerate(tree.list_tree(directory)):
         if number == OBJECTS_PER_SET_MAX:
             raise _too_many(directory, OBJECTS_PER_SET_MAX)
-        yield f"{entry.path} {entry.identity}"
+        yield _describe_far(entry.path, entry.identity)
+
+
+def _describe_far(path: str, identity: FileIdentity) -> str:
+    mtime_ns = identity.mtime_ns
+    # An ETag tells versions of one time apart.
+    is_told = identity.tag is not None or mtime_ns is None or is_tick_over(mtime_ns, time.time_ns(), 1, is_far=True)
+    return f"{path} {identity}{'' if is_told else _JUST_NOW}"
 
 
 def _too_many(directory: str, names_max: int) -> RejectedError:
@@ -115,7 +131,8 @@ def _describe_listing(directory: str, places: tuple[str, str], file_set: FileSet
 
 def _describe(path: str) -> str:
     found = os.lstat(path)
-    return f"{path} {found.st_ino} {found.st_mtime_ns} {found.st_size}"
+    is_told = is_tick_over(found.st_mtime_ns, time.time_ns(), 1, is_far=False)
+    return f"{path} {found.st_ino} {found.st_mtime_ns} {found.st_size}{'' if is_told else _JUST_NOW}"
 
 
 def _digest(lines: Iterator[str] | Sequence[str]) -> str:

@@ -2,17 +2,19 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from gobblin_assets.commit.named_steps import DIRECTORIES, RETURNED, SLOTS
 from gobblin_assets.errors import CorruptionError, ErrorFamily, GobblinError, RejectedError, RetryableError
-from gobblin_assets.fs.named_files import NamedFiles
+from gobblin_assets.fs.named_files import NamedFiles, SteppedTimes
 from gobblin_assets.fs.staging import StagingFiles
 from gobblin_assets.jobs.copy.checksums import compute_checksum, compute_stream
 from gobblin_assets.jobs.copy.copied_files import CopiedFiles
 from gobblin_assets.jobs.copy.copy_plan import CopyPlan
 from gobblin_assets.jobs.copy.copyable import Attributes
 from gobblin_assets.jobs.copy.reuse import find_finished
+from gobblin_assets.jobs.copy.tick_waits import wait_for_tick, wait_for_ticks
 from gobblin_assets.jobs.copy.transfer.bins import plan_bins
 from gobblin_assets.jobs.copy.transfer.journal import FinishedFile
 from gobblin_assets.jobs.copy.transfer.local import bins_max_of
@@ -86,8 +88,7 @@ class CopyWorker:
             # Only what was synced can be read from the disk.
             self._read_again(attempt, copied)
         outputs = () if plan.is_empty else (Output(Role.DATA, attempt, "", (), copied),)
-        notes = () if copied.reused is None else (copied.reused,)
-        return Staged(outputs, rows_read=0, notes=notes)
+        return Staged(outputs, rows_read=0, notes=tuple(copied.notes))
 
     def _copy(self, order: WorkOrder, plan: CopyPlan) -> CopiedFiles:
         """All files and directories. Raises if one of them failed, or was not reported."""
@@ -111,7 +112,8 @@ class CopyWorker:
             finished=finished,
             converters=plan.converters,
         )
-        copied = CopiedFiles(plan)
+        ahead = wait_for_ticks(plan, self._clock, self._say, partial(self._find_time_step, order.directory))
+        copied = CopiedFiles(plan, ahead)
         failed: list[FileResult] = []
         for batch in self._transfer_at_rate(transfer_order) if bins else ():
             for each in batch:
@@ -123,7 +125,11 @@ class CopyWorker:
         if failed:
             raise failure_of_files(failed)
         copied.require_all()
+        wait_for_tick(copied.latest_ns, self._clock)
         return copied
+
+    def _find_time_step(self, directory: str) -> int:
+        return self._files.find_time_step(directory) if isinstance(self._files, SteppedTimes) else 1
 
     def _transfer_at_rate(self, order: TransferOrder) -> Iterator[tuple[FileResult, ...]]:
         if self._rate is None:
@@ -144,8 +150,9 @@ class CopyWorker:
         taken = [by_inode[inode] for inode in copied.list_inodes() if inode in by_inode] if by_inode else []
         if taken:
             self._files.sync_directories({each.path.rpartition("/")[0] for each in taken})
-            copied.reused = f"{len(taken):,} of {plan.file_count:,} files were there from an earlier attempt"
-            self._say(f"{order.plan.urn}: {copied.reused}")
+            reused = f"{len(taken):,} of {plan.file_count:,} files were there from an earlier attempt"
+            copied.notes.append(reused)
+            self._say(f"{order.plan.urn}: {reused}")
 
     def _read_again(self, attempt: str, copied: CopiedFiles) -> None:
         for path, staged_path, checksum in copied.list_checksums():

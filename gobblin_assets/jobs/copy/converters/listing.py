@@ -21,6 +21,7 @@ from gobblin_assets.jobs.copy.converters.chain import Chain, Route
 from gobblin_assets.jobs.copy.copyable import Conversion, ConvertedEntry
 from gobblin_assets.jobs.copy.filters import Filters
 from gobblin_assets.jobs.copy.refusals import Refusals
+from gobblin_assets.jobs.copy.sameness import Sameness
 from gobblin_assets.model.files import FileIdentity
 
 DIGEST_PRECISION_NS_MAX: Final = 1
@@ -40,14 +41,14 @@ class ConvertedListing:
     """Turns the listing of ``root`` into one of what its files become, in the order that a listing has.
 
     The listing comes in the order of ``Chain.sort_key_of``. ``filters`` choose among names after conversion.
-    ``follows_links``: files of the listing may be links. ``precision_ns``: of times, the coarser one of both sides.
+    ``follows_links``: files of the listing may be links. ``sameness``: how times of both sides are compared.
     """
 
     chain: Chain
     root: str
     filters: Filters
     find_standing: Standing
-    precision_ns: int
+    sameness: Sameness
     follows_links: bool = False
 
     def list_entries(self, listed: Iterator[TreeEntry]) -> Iterator[TreeEntry]:
@@ -86,7 +87,7 @@ class ConvertedListing:
 
     def _unpack(self, archive: TreeEntry, route: Route) -> Iterator[TreeEntry]:
         standing = self.find_standing(route.path)
-        if standing is not None and _all_have(archive.identity.mtime_ns, standing, self.precision_ns):
+        if standing is not None and _all_have(archive.identity.mtime_ns, standing, self.sameness):
             yield from standing
             return
         yield _directory(archive, route.path, is_archive=True)
@@ -113,7 +114,7 @@ class ConvertedListing:
     def _read_members(self, archive: TreeEntry, route: Route) -> Iterator[tuple[str, int, int | None, bool, str]]:
         """Path below the file set, size, mode, whether it is a directory, and path in the archive."""
         full = f"{self.root}/{archive.path}"
-        with self._open(full, archive.identity) as opened:
+        with self._open(full, archive) as opened:
             for member, _content in self.chain.read_members(
                 _Reading(opened), opened, full, archive.identity.size_bytes, route.steps
             ):
@@ -121,7 +122,7 @@ class ConvertedListing:
                 yield place, member.size_bytes, member.mode, member.kind == "directory", member.path
 
     @contextmanager
-    def _open(self, full: str, planned: FileIdentity) -> Iterator[BinaryIO]:
+    def _open(self, full: str, planned: TreeEntry) -> Iterator[BinaryIO]:
         """The archive as it was listed, also at the end."""
         try:
             descriptor = os.open(full, _READ if self.follows_links else _READ | os.O_NOFOLLOW)
@@ -147,9 +148,9 @@ class ConvertedListing:
         others = [each for each in entries if each.kind not in {EntryKind.FILE, EntryKind.DIRECTORY}]
         if files:
             _require_times(files)
-            if self.precision_ns > DIGEST_PRECISION_NS_MAX:
+            if self.sameness.mtime_precision_ns > DIGEST_PRECISION_NS_MAX:
                 raise RejectedError(
-                    f"packs files, and times are kept in steps of {self.precision_ns:,} ns only",
+                    f"packs files, and times are kept in steps of {self.sameness.mtime_precision_ns:,} ns only",
                     field="converters",
                     hint="The archive's time tells what changed: name a file system that keeps nanoseconds.",
                 )
@@ -227,15 +228,16 @@ def _packed_origin(name: str, files: Sequence[TreeEntry], parts: Sequence[TreeEn
     )
 
 
-def _all_have(mtime_ns: int | None, standing: Sequence[TreeEntry], precision_ns: int) -> bool:
-    """Whether all entries have this time, and there is a file among them."""
+def _all_have(mtime_ns: int | None, standing: Sequence[TreeEntry], sameness: Sameness) -> bool:
+    """Whether all entries have this time, which tells the version, and there is a file among them."""
     return (
         mtime_ns is not None
+        and (sameness.now_ns is None or sameness.is_over(mtime_ns, sameness.now_ns))
         and any(each.kind is EntryKind.FILE for each in standing)
         and all(
             each.kind in {EntryKind.FILE, EntryKind.DIRECTORY}
             and each.identity.mtime_ns is not None
-            and abs(each.identity.mtime_ns - mtime_ns) < precision_ns
+            and abs(each.identity.mtime_ns - mtime_ns) < sameness.mtime_precision_ns
             for each in standing
         )
     )
@@ -246,10 +248,11 @@ def _parents_below(path: str, top: str) -> Iterator[str]:
         yield path
 
 
-def _require_listed(descriptor: int, planned: FileIdentity, full: str) -> None:
+def _require_listed(descriptor: int, planned: TreeEntry, full: str) -> None:
     with families("read", full):
         found = os.fstat(descriptor)
-    if not FileIdentity(found.st_size, found.st_ino, found.st_mtime_ns).matches(planned):
+    identity = FileIdentity(found.st_size, found.st_ino, found.st_mtime_ns)
+    if not identity.matches(planned.identity) or found.st_ctime_ns != planned.changed_ns:
         raise RetryableError(
             f"{full} changed while it was read", hint="The next plan sees it as it is then.", path=full
         )

@@ -17,6 +17,7 @@ import google_crc32c
 from gobblin_assets.errors import ConflictError, CorruptionError, GobblinError, RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.fs.posix_errors import translate_error
+from gobblin_assets.fs.told_lengths import require_length
 from gobblin_assets.jobs.copy.converters.chain import Chain, read_chain
 from gobblin_assets.jobs.copy.converters.port import ByteSource, PackedEntry, looking_for_stop
 from gobblin_assets.jobs.copy.converters.streams import PulledSource
@@ -163,8 +164,8 @@ def _pack(
 
     @contextmanager
     def open_part(entry: PackedEntry) -> Iterator[ByteSource]:
-        path, _is_directory, size_bytes, inode, mtime_ns, _mode = planned[entry.path]
-        part = PlannedFile("", path, size_bytes, inode, mtime_ns, Attributes())
+        path, _is_directory, size_bytes, inode, mtime_ns, _mode, changed_ns = planned[entry.path]
+        part = PlannedFile("", path, size_bytes, inode, mtime_ns, Attributes(), changed_ns=changed_ns)
         full = f"{source_root}/{path}"
         with _opened(full, part, options) as descriptor, _proved(descriptor, part, full):
             yield _FileSource(descriptor, full, moved, size_bytes)
@@ -180,7 +181,7 @@ def _pack(
 
 
 def _entry_of(part: PackedPart) -> PackedEntry:
-    path, is_directory, size_bytes, _inode, mtime_ns, mode = part
+    path, is_directory, size_bytes, _inode, mtime_ns, mode, _changed_ns = part
     usual = _MODE_OF_DIRECTORY if is_directory else _MODE_OF_FILE
     return PackedEntry(path, is_directory, size_bytes, usual if mode is None else mode & 0o777, mtime_ns or 0)
 
@@ -248,16 +249,23 @@ def _opened(source: str, file: PlannedFile, options: CopyOptions) -> Iterator[in
 
 @contextmanager
 def _proved(descriptor: int, file: PlannedFile, source: str) -> Iterator[None]:
-    """The block read the planned file, and no other. If that changed meanwhile, the change explains any error."""
+    """The block read the planned file, and no other. If that changed meanwhile, the change explains any error; so does
+    a file that ends elsewhere than it says.
+    """
     with _reading(source):
         try:
             yield
         except ConflictError:
             raise
         except GobblinError:
-            require_planned(os.fstat(descriptor), file, source, _WHILE_READ)
+            _require_whole(descriptor, file, source)
             raise
-        require_planned(os.fstat(descriptor), file, source, _WHILE_READ)
+        _require_whole(descriptor, file, source)
+
+
+def _require_whole(descriptor: int, file: PlannedFile, source: str) -> None:
+    require_planned(os.fstat(descriptor), file, source, _WHILE_READ)
+    require_length(descriptor, source, file.size_bytes)
 
 
 @contextmanager

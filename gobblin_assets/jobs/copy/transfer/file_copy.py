@@ -1,14 +1,15 @@
 """One file, copied into a new file of a staging directory: exact bytes, attributes, and proof that nothing changed.
 
-The source must be the planned file (size, inode, mtime) when the last byte has been read: a change at any earlier
-moment since it was planned would show then. A large file is also looked at before, so that nothing is read for nothing.
+The source must be the planned file (size, inode, mtime and ctime) when the last byte has been read: a change at any
+earlier moment since it was planned would show then. A large file is also looked at before, so that nothing is read for
+nothing. A file is read to its end, which must be where its length says.
 """
 
 import errno
 import os
 import stat
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Final, NamedTuple
 
@@ -16,6 +17,7 @@ import google_crc32c
 
 from gobblin_assets.errors import ConflictError, GobblinError, RejectedError, RetryableError
 from gobblin_assets.fs.posix_errors import translate_error
+from gobblin_assets.fs.told_lengths import require_length, wrong_length
 from gobblin_assets.jobs.copy.copyable import Attributes
 from gobblin_assets.jobs.copy.transfer.attributes import ExtendedAttributes, apply_attributes, read_extended
 from gobblin_assets.jobs.copy.transfer.moving import (
@@ -39,15 +41,21 @@ _GONE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ESTALE, errno.ELOOP
 _FORBIDDEN: Final = frozenset({errno.EACCES, errno.EPERM})
 
 
-PackedPart = tuple[str, bool, int, int | None, int | None, int | None]
-"""Of a file or directory that is packed: path, whether it is a directory, size, inode, mtime and mode."""
+_SINCE_PLANNED: Final = "since it was planned"
+_WHILE_READ: Final = "while it was read"
+
+PackedPart = tuple[str, bool, int, int | None, int | None, int | None, int | None]
+"""Of a file or directory that is packed: path, whether it is a directory, size, inode, mtime, mode and ctime."""
 
 PackedConversion = tuple[tuple[int, ...], str, tuple[int, ...], tuple[PackedPart, ...]]
 """A Conversion as plain values: its steps, member, member's steps and parts."""
 
 
 class PlannedFile(NamedTuple):
-    """A file to copy. ``place``: below the staged item, "" if it is the item. ``path``: below the source's root."""
+    """A file to copy. ``place``: below the staged item, "" if it is the item. ``path``: below the source's root.
+
+    ``changed_ns``: its ctime; None where it is not known.
+    """
 
     place: str
     path: str
@@ -57,6 +65,7 @@ class PlannedFile(NamedTuple):
     desired: Attributes
     tag: str | None = None
     conversion: PackedConversion | None = None
+    changed_ns: int | None = None
 
 
 class CopyOptions(NamedTuple):
@@ -80,8 +89,8 @@ def copy_file(source: str, file: PlannedFile, target: str, options: CopyOptions,
     """Copy the planned file at ``source``, a full path or a store's URI, to the new name ``target``, a full path.
 
     RetryableError: the source is gone or has changed, space is missing, or the writer's directory is gone.
-    RejectedError: a right is missing. ConflictError: something is at ``target``. What an error leaves at ``target``
-    does not count. Errors of ``moved`` pass through.
+    RejectedError: a right is missing, or the source has another length than it says. ConflictError: something is at
+    ``target``. What an error leaves at ``target`` does not count. Errors of ``moved`` pass through.
     """
     if source[0] != "/":
         # What reads stores is imported where a source is one: each copying process waits for its imports.
@@ -99,11 +108,13 @@ def _copy_small(source: str, file: PlannedFile, target: str, options: CopyOption
         try:
             content = read_whole(descriptor, file.size_bytes)
             extended = _read_extended(descriptor, options)
-            require_planned(os.fstat(descriptor), file, source, "since it was planned")
+            require_planned(os.fstat(descriptor), file, source, _SINCE_PLANNED)
         finally:
             os.close(descriptor)
     except OSError as error:
         raise source_error(error, source) from error
+    if len(content) != file.size_bytes:
+        raise wrong_length(source, file.size_bytes, has_more=len(content) > file.size_bytes)
 
     def write(out: int) -> int | None:
         write_all(out, content)
@@ -119,19 +130,16 @@ def _copy_large(source: str, file: PlannedFile, target: str, options: CopyOption
         descriptor = os.open(source, options.read_flags)
         try:
             before = os.fstat(descriptor)
-            require_planned(before, file, source, "since it was planned")
+            require_planned(before, file, source, _SINCE_PLANNED)
             extended = _read_extended(descriptor, options)
 
             def write(out: int) -> int | None:
-                checksum = move_bytes(descriptor, out, before, moved, checksum=options.checksum)
-                require_planned(os.fstat(descriptor), file, source, "while it was read")
-                return checksum
+                with _read_to(file.size_bytes, descriptor, file, source):
+                    return move_bytes(descriptor, out, before, moved, checksum=options.checksum)
 
             return make_file(source, file, target, extended, write)
         finally:
             os.close(descriptor)
-    except ShrunkError as error:
-        raise _changed(source, "while it was read") from error
     except OSError as error:
         raise source_error(error, source) from error
 
@@ -148,21 +156,19 @@ def copy_part(
         descriptor = os.open(source, options.read_flags)
         try:
             before = os.fstat(descriptor)
-            require_planned(before, file, source, "since it was planned")
-            try:
-                out = os.open(target, _FILL)
+            require_planned(before, file, source, _SINCE_PLANNED)
+            with _read_to(bounds[1], descriptor, file, source):
                 try:
-                    checksum = move_range(descriptor, out, before, bounds, moved, checksum=options.checksum)
-                    found = os.fstat(out)
-                finally:
-                    os.close(out)
-            except OSError as error:
-                raise _target_error(error, source, target) from error
-            require_planned(os.fstat(descriptor), file, source, "while it was read")
+                    out = os.open(target, _FILL)
+                    try:
+                        checksum = move_range(descriptor, out, before, bounds, moved, checksum=options.checksum)
+                        found = os.fstat(out)
+                    finally:
+                        os.close(out)
+                except OSError as error:
+                    raise _target_error(error, source, target) from error
         finally:
             os.close(descriptor)
-    except ShrunkError as error:
-        raise _changed(source, "while it was read") from error
     except OSError as error:
         raise source_error(error, source) from error
     return bounds[1] - bounds[0], found.st_ino, found.st_mtime_ns, checksum
@@ -186,7 +192,7 @@ def finish_parts(source: str, file: PlannedFile, target: str, checksum: int | No
         descriptor = os.open(source, options.read_flags)
         try:
             extended = _read_extended(descriptor, options)
-            require_planned(os.fstat(descriptor), file, source, "while it was read")
+            require_planned(os.fstat(descriptor), file, source, _WHILE_READ)
         finally:
             os.close(descriptor)
     except OSError as error:
@@ -238,6 +244,20 @@ def _read_extended(descriptor: int, options: CopyOptions) -> ExtendedAttributes:
     return ()
 
 
+@contextmanager
+def _read_to(stop: int, descriptor: int, file: PlannedFile, source: str) -> Iterator[None]:
+    """The block read the bytes before ``stop`` of the planned file, which ends there if it says so."""
+    try:
+        yield
+    except ShrunkError as error:
+        require_planned(os.fstat(descriptor), file, source, _WHILE_READ)
+        raise wrong_length(source, file.size_bytes, has_more=False) from error
+    require_planned(os.fstat(descriptor), file, source, _WHILE_READ)
+    if stop == file.size_bytes:
+        # Behind the end of a file that says more, the system tells of a hole.
+        require_length(descriptor, source, stop)
+
+
 def require_planned(found: os.stat_result, file: PlannedFile, source: str, when: str) -> None:
     if (
         found.st_size != file.size_bytes
@@ -246,6 +266,8 @@ def require_planned(found: os.stat_result, file: PlannedFile, source: str, when:
         or not stat.S_ISREG(found.st_mode)
     ):
         raise _changed(source, when)
+    if file.changed_ns is not None and found.st_ctime_ns != file.changed_ns:
+        raise _changed(source, f"{when}, and kept its length and time")
 
 
 def _changed(source: str, when: str) -> RetryableError:

@@ -12,6 +12,7 @@ Lines are written some at a time. A kill loses at most a thirty-second of those 
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from json.encoder import encode_basestring_ascii
 from typing import Final, NamedTuple, Self
 
@@ -28,7 +29,7 @@ WAITING_LINES_MAX: Final = 64
 WAITING_FILE_BYTES_MAX: Final = 1 << 20
 """The files of lines that wait to be written; a large file's line never waits."""
 
-_VERSION: Final = "gobblin-copy-journal-1"
+_VERSION: Final = "gobblin-copy-journal-2"
 _OPEN: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 _MODE: Final = 0o600
 
@@ -46,12 +47,18 @@ class FinishedFile(NamedTuple):
     checksum: int
 
 
-def work_guid_of(source_root: str, path: str, identity: FileIdentity, desired: Attributes) -> str | None:
-    """The work guid of a file below ``source_root``, a path or a URI; None if nothing tells its versions apart."""
+def work_guid_of(
+    source_root: str, path: str, identity: FileIdentity, changed_ns: int | None, desired: Attributes
+) -> str | None:
+    """The work guid of a file below ``source_root``, a path or a URI; None if nothing tells its versions apart.
+
+    ``changed_ns``: its ctime, which tells versions as the tag of others does.
+    """
     if identity.mtime_ns is None and identity.tag is None:
         return None
     uri = f"file://{source_root}" if source_root.startswith("/") else source_root
-    return compute_work_guid(compute_file_guid(uri, path, identity), desired=desired)
+    version = identity if changed_ns is None else replace(identity, tag=f"ctime {changed_ns}")
+    return compute_work_guid(compute_file_guid(uri, path, version), desired=desired)
 
 
 def encode_header(source_root: str) -> bytes:
@@ -68,7 +75,8 @@ def encode_line(file: PlannedFile, place: str, staged: StagedFile) -> bytes | No
         return None
     wanted = f"{desired.mode},{desired.owner},{desired.group},{desired.mtime_ns}".replace("None", "null")
     tag = "null" if file.tag is None else encode_basestring_ascii(file.tag)
-    origin = f"{encode_basestring_ascii(file.path)},{file.size_bytes},{file.mtime_ns},{tag}"
+    changed = "null" if file.changed_ns is None else file.changed_ns
+    origin = f"{encode_basestring_ascii(file.path)},{file.size_bytes},{file.mtime_ns},{tag},{changed}"
     size_bytes, inode, mtime_ns, checksum = staged
     found = f"{encode_basestring_ascii(place)},{size_bytes},{inode},{mtime_ns},{checksum}"
     return f"[{origin},{wanted},{found}]\n".encode()
@@ -77,7 +85,7 @@ def encode_line(file: PlannedFile, place: str, staged: StagedFile) -> bytes | No
 _NUMBER: Final = (int,)
 _NUMBER_OR_NONE: Final = (int, type(None))
 _TEXT_OR_NONE: Final = (str, type(None))
-_TYPES: Final = ((str,), *[_NUMBER] * 2, _TEXT_OR_NONE, *[_NUMBER_OR_NONE] * 4, (str,), *[_NUMBER] * 4)
+_TYPES: Final = ((str,), *[_NUMBER] * 2, _TEXT_OR_NONE, *[_NUMBER_OR_NONE] * 5, (str,), *[_NUMBER] * 4)
 
 
 def read_lines(content: bytes) -> Iterator[tuple[str, FinishedFile]]:
@@ -92,9 +100,10 @@ def read_lines(content: bytes) -> Iterator[tuple[str, FinishedFile]]:
             continue
         if not all(type(each) in types for each, types in zip(fields, _TYPES, strict=True)):
             continue
-        path, size_bytes, mtime_ns, tag, mode, owner, group, desired_ns, place, *staged = fields
+        path, size_bytes, mtime_ns, tag, changed_ns, mode, owner, group, desired_ns, place, *staged = fields
         desired = Attributes(mode, owner, group, desired_ns)
-        guid = work_guid_of(header[1], path, FileIdentity(size_bytes, mtime_ns=mtime_ns, tag=tag), desired)
+        identity = FileIdentity(size_bytes, mtime_ns=mtime_ns, tag=tag)
+        guid = work_guid_of(header[1], path, identity, changed_ns, desired)
         # A place is below the writer's directory, as a writer says it.
         if guid is not None and not {"", ".", ".."}.intersection(place.split("/")):
             yield guid, FinishedFile(place, *staged)

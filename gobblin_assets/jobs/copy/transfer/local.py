@@ -145,7 +145,7 @@ def _find_finished(order: TransferOrder, found: Bin) -> dict[str, FinishedFile]:
     if not order.finished:
         return {}
     guids = (
-        work_guid_of(order.source_root, file.origin.path, file.origin.identity, file.desired)
+        work_guid_of(order.source_root, file.origin.path, file.origin.identity, file.origin.changed_ns, file.desired)
         for item in found.items
         for file in item.files
     )

@@ -29,9 +29,12 @@ class ShrunkError(Exception):
 
 
 def read_whole(descriptor: int, size_bytes: int) -> bytes:
-    """All bytes, which are fewer if the file shrank. Network file systems may give less than was asked at a time."""
-    content = os.read(descriptor, size_bytes)
-    while len(content) < size_bytes and (more := os.read(descriptor, size_bytes - len(content))):
+    """All bytes of a file of ``size_bytes``: fewer if it ends before, and one more if it goes on.
+
+    Network file systems may give less than was asked at a time, so that only an empty answer is the end.
+    """
+    content = os.read(descriptor, size_bytes + 1)
+    while len(content) <= size_bytes and (more := os.read(descriptor, size_bytes + 1 - len(content))):
         content += more
     return content
 

@@ -206,7 +206,7 @@ def _read(opened: RangedFile, source: str, size_bytes: int, position: int) -> by
 def _open_source(source: str, file: PlannedFile, options: CopyOptions) -> RangedFile:
     identity = FileIdentity(file.size_bytes, file.inode, file.mtime_ns, file.tag)
     if source[0] == "/":
-        return open_posix_ranged(source, identity, follow_links=options.follows_links)
+        return open_posix_ranged(source, identity, file.changed_ns, follow_links=options.follows_links)
     files, path = open_ranged(source, "source", follow_links=options.follows_links)
     return files.open_ranged(path, identity)
 

@@ -112,7 +112,10 @@ def staged_split(attempt: str, number: int) -> str:
 def _planned(item: CopyItem) -> PlannedFile:
     file = item.files[0]
     identity = file.origin.identity
-    return PlannedFile("", file.origin.path, identity.size_bytes, identity.inode, identity.mtime_ns, file.desired)
+    return PlannedFile(
+        *("", file.origin.path, identity.size_bytes, identity.inode, identity.mtime_ns, file.desired),
+        changed_ns=file.origin.changed_ns,
+    )
 
 
 def _text_of(error: GobblinError) -> FailureText:

@@ -125,12 +125,12 @@ def _pack_file(place: str, file: CopyableFile) -> tuple[Any, ...]:
     desired = _pack_attributes(file.desired)
     conversion = None if file.conversion is None else _pack_conversion(file.conversion)
     found = (identity.size_bytes, identity.inode, identity.mtime_ns)
-    return place, file.origin.path, *found, desired, identity.tag, conversion
+    return place, file.origin.path, *found, desired, identity.tag, conversion, file.origin.changed_ns
 
 
 def _unpack_file(packed: tuple[Any, ...]) -> PlannedFile:
-    place, path, size_bytes, inode, mtime_ns, wanted, tag, conversion = packed
-    return PlannedFile(place, path, size_bytes, inode, mtime_ns, _unpack_attributes(wanted), tag, conversion)
+    place, path, size_bytes, inode, mtime_ns, wanted, *others = packed
+    return PlannedFile(place, path, size_bytes, inode, mtime_ns, _unpack_attributes(wanted), *others)
 
 
 def _pack_attributes(desired: Attributes) -> tuple[Any, ...]:
@@ -154,6 +154,7 @@ def _pack_conversion(conversion: Conversion) -> PackedConversion:
             each.identity.inode,
             each.identity.mtime_ns,
             each.mode,
+            each.changed_ns,
         )
         for each in conversion.parts
     )
@@ -262,7 +263,7 @@ def _stage_file(writer: _Writer, file: PlannedFile, target: str) -> StagedFile:
 
 def _find_finished(work: BinWork, file: PlannedFile) -> FinishedFile | None:
     identity = FileIdentity(file.size_bytes, file.inode, file.mtime_ns, file.tag)
-    guid = work_guid_of(work.source_root, file.path, identity, file.desired)
+    guid = work_guid_of(work.source_root, file.path, identity, file.changed_ns, file.desired)
     found = None if guid is None else work.finished.get(guid)
     return None if found is None else FinishedFile(*found)
 
