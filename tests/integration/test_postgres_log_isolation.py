@@ -96,6 +96,10 @@ def test_a_value_that_can_t_be_held_stops_the_table_that_joins_with_it(tables: C
         assert any("late.day (date) holds infinity" in line for line in tables.said), tables.said
         require_followed(tables, 1000)
         tables.await_said("public.late: at rest, and the server keeps")
+        status = " ".join(invoke("sink", "status", tables.write_job()).output.split())
+        assert (
+            "of its log for the slot gobblin_shop, without a bound (max_slot_wal_keep_size): for public.late" in status
+        )
         tables.do("UPDATE late SET day = '2026-03-01'")
         tables.await_copied("late")
         require_followed(tables, 1001)
