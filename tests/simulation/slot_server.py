@@ -253,7 +253,6 @@ class SimPostgres:
             ],
             server_state._TABLES: lambda _publication: self._tables.list_published(),
             table_terms.TERMS_QUERY: lambda _publication, oids: [(each,) for each in self._tables.list_terms(oids)],
-            table_copy._ALL_ROWS: list,
             walsender._MAKE: self._make,
             walsender._DROP: self._drop,
             walsender._END: self._end_reader,
