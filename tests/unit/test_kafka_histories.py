@@ -154,6 +154,15 @@ def test_a_log_that_is_shorter_is_judged_by_the_rule(sink: Sink, rule: str) -> N
             sink.start()
 
 
+def test_a_rule_that_moves_a_lost_position_decides_as_well(sink: Sink) -> None:
+    sink.follower.watermarks = {f"{TOPIC}:0": long_watermark(100, {LOST: "it was seen once"})}
+    sink.follower.kafka = {"reset_on_out_of_range": "nearest"}
+    sink.log.hold([], 150, 120)
+
+    assert sink.start().vnodes[f"{TOPIC}:0"].history is None
+    assert sink.start().positions == {f"{TOPIC}:0": 120}
+
+
 @pytest.mark.parametrize("history", [None, {}, {"offset": "99"}, {"offset": 99, "epoch": 1}])
 def test_a_history_in_other_words_says_nothing(history: Mapping[str, object] | None) -> None:
     assert read_mark(history) is None

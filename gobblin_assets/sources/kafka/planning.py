@@ -212,7 +212,9 @@ def decide_ranges(
             decision.notes.append(_describe_skip(name, position, found))
             continue
         key = memory.key_of(name).next() if chosen.restarts else memory.key_of(name)
-        before = None if position is None or chosen.restarts else position.history
+        # Where a rule or a person moved the position, its record says nothing.
+        is_moved = position is None or chosen.restarts or chosen.low != position.offset
+        before = None if is_moved or position is None else position.history
         # A window ahead of the watermark may have been filled.
         decision.ranges[number] = ChosenRange(key, chosen, request.state.ahead.get((str(key), ""), ()), before)
         decision.ends[number] = chosen.high
