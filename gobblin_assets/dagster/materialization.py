@@ -21,6 +21,7 @@ from gobblin_assets.dagster.progress import ProgressLog
 from gobblin_assets.dagster.published_checks import evaluate_published
 from gobblin_assets.dagster.run_config import (
     GobblinRunConfig,
+    decide_confirmation,
     decide_restart,
     decide_run_mode,
     is_by_hand,
@@ -231,6 +232,7 @@ def _plan_request(context: _Context, layout: JobLayout, config: GobblinRunConfig
         by_hand=is_by_hand(tags),
         dagster_run_id=context.run.run_id,
         restart=decide_restart(config, layout, topic_count=len(selection)),
+        confirm_deletes=decide_confirmation(config, tags, layout),
     )
 
 

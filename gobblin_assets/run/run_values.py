@@ -27,6 +27,7 @@ class RunRequest:
     ``by_hand``: a person or a backfill asked (AUTO then refreshes complete partitions, and busy datasets are
     waited for); False: a sensor or schedule asked, and busy datasets are skipped. ``restart``: for logs, this once.
     ``news_only``: a partition that was published before is published again only if something is new.
+    ``confirm_deletes``: a person looked at the source; files of a copy that it lost all at once are removed, too.
     """
 
     job: JobRules
@@ -36,6 +37,7 @@ class RunRequest:
     dagster_run_id: str | None = None
     restart: Restart | StartAt | None = None
     news_only: bool = False
+    confirm_deletes: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from gobblin_assets.jobs.copy.directory_attributes import ReadDirectory, read_no
 from gobblin_assets.jobs.copy.name_lengths import ANY_LENGTH, NameLengths
 from gobblin_assets.jobs.copy.ownership import ANY_OWNER, Ownership
 from gobblin_assets.jobs.copy.refusals import Refusals
+from gobblin_assets.jobs.copy.removals import RemovalRules, StoppedRemovals
 from gobblin_assets.jobs.copy.transfer.preserve import Preserve
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.state import DatasetState
@@ -37,7 +38,8 @@ class CopyPlan:
     ``may_be_reused``: a copy by an earlier attempt is as good, if its origin had the planned path, length and time.
     ``facts``: what the next plan may rely on, once this one is published. ``skipped_count``: directories that were not
     listed again.
-    ``converters``: the chain of the items' conversions, as ``write_chain`` writes it.
+    ``converters``: the chain of the items' conversions, as ``write_chain`` writes it. ``stopped``: files that stay
+    although the source lacks them.
     """
 
     source_root: str
@@ -56,6 +58,7 @@ class CopyPlan:
     facts: Mapping[str, object] = field(default_factory=dict)
     skipped_count: int = 0
     converters: str = ""
+    stopped: StoppedRemovals = field(default_factory=StoppedRemovals)
 
     @property
     def is_empty(self) -> bool:
@@ -81,7 +84,7 @@ class CopyPlanner:
 
     ``has_directories``: whether the destination has any, which must be there before the files. ``read_directory`` gives
     a directory's access lists and extended attributes. ``ownership``: which owners and modes this process may give.
-    ``lengths``: how long names may be.
+    ``lengths``: how long names may be. ``removal_rules``: for files that the source lacks.
     """
 
     source_root: str
@@ -98,10 +101,12 @@ class CopyPlanner:
     read_directory: ReadDirectory = read_nothing
     ownership: Ownership = ANY_OWNER
     lengths: NameLengths = ANY_LENGTH
+    removal_rules: RemovalRules = field(default_factory=RemovalRules)
     _waiting: Waiting = field(default_factory=Waiting, init=False)
     _later: list[tuple[int, Difference]] = field(default_factory=list, init=False)
     _at_last: list[Difference] = field(default_factory=list, init=False)
     _extras: list[Difference] = field(default_factory=list, init=False)
+    _stopped: StoppedRemovals = field(default_factory=StoppedRemovals, init=False)
     _items: list[CopyItem] = field(default_factory=list, init=False)
     _replaced: dict[int, FileIdentity] = field(default_factory=dict, init=False)
     _metadata: set[int] = field(default_factory=set, init=False)
@@ -142,6 +147,7 @@ class CopyPlanner:
             split_bytes=self.split_bytes,
             may_be_reused=self.may_be_reused,
             converters=self.converters,
+            stopped=self._stopped,
         )
 
     def _take(self, found: Difference, files: int, size_bytes: int) -> bool:
@@ -202,10 +208,11 @@ class CopyPlanner:
                 self._copy_any(each)
 
     def _remove_extras(self) -> None:
+        chosen, self._stopped = self.removal_rules.choose(self._extras)
         if self._waiting.files:
-            self._waiting.removals = len(self._extras)
+            self._waiting.removals = len(chosen)
         else:
-            for each in self._extras:
+            for each in chosen:
                 self._remove(each)
 
     def _copy(self, found: Difference) -> None:

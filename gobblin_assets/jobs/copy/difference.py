@@ -64,6 +64,7 @@ class Difference:
     """One path and what becomes of it. ``why`` is the rest of a sentence about it, such as ``is new``.
 
     ``below``: of a CREATE_TREE, all entries below it, in byte order; their paths are relative to the tree's root, too.
+    ``lost_with``: of a DELETE, the directory above it of which the source lost all entries at once.
     """
 
     kind: DifferenceKind
@@ -72,14 +73,16 @@ class Difference:
     source: TreeEntry | None = None
     destination: TreeEntry | None = None
     below: tuple[TreeEntry, ...] = ()
+    lost_with: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class DifferenceRules:
     """How two trees are compared.
 
-    ``is_ours`` says of a destination's entry whether the job published it; OURS needs it. ``delete_max``: more
-    deletions are a RejectedError. ``links``: a tree that follows links gives none, so FOLLOW refuses them as FAIL does.
+    ``is_ours`` says of a destination's entry whether the job published it; OURS needs it. ``stands_empty``: asked of a
+    directory of which the source's listing gives nothing, whether the source has it all the same.
+    ``links``: a tree that follows links gives none, so FOLLOW refuses them as FAIL does.
     ``empty_source``: whether deletions are allowed although the source has no file, because somebody named them.
     ``skipped``: directories of the source whose files its listing leaves out; it grows while the source is listed.
     """
@@ -87,7 +90,7 @@ class DifferenceRules:
     sameness: Sameness = field(default_factory=Sameness)
     deletes: Deletes = Deletes.OFF
     is_ours: Callable[[TreeEntry], bool] | None = None
-    delete_max: int | None = None
+    stands_empty: Callable[[str], bool] = field(default=lambda _path: False)
     empty_source: bool = False
     links: LinkPolicy = LinkPolicy.FAIL
     ignores_case: bool = False
@@ -107,7 +110,7 @@ def compare_trees(
 
     A file that only one side has comes somewhat later, after the place of a directory of its name. A directory comes
     before what is below it. Errors of the listings pass. RejectedError: names that collide, links that the policy
-    refuses, deletions without a file at the source or above ``delete_max``. ConflictError: a listing is out of order.
+    refuses, deletions without a file at the source. ConflictError: a listing is out of order.
     """
     yield from _Comparison(source, destination, rules).differences()
 
@@ -142,7 +145,9 @@ class _Comparison:
         self._destination = SortedEntries(destination, "destination")
         self._names = CaseNames() if rules.ignores_case else None
         self._waiting: list[_Waiting] = []
-        self._deleted_count = 0
+        # The last directory that only the destination has entries of, with its slash, and whether the source has it.
+        self._lost = ""
+        self._stands_empty: bool | None = None
 
     def differences(self) -> Iterator[Difference]:
         source, destination, rules = self._source, self._destination, self._rules
@@ -195,6 +200,9 @@ class _Comparison:
     def _meet_source_directory(self, key: str, mine: TreeEntry, theirs: TreeEntry | None) -> Iterator[Difference]:
         if theirs is not None:
             self._source.advance()
+            following = self._source.key
+            if mine.path not in self._rules.skipped and (following is None or not following.startswith(key)):
+                self._lost, self._stands_empty = key, True
             yield Difference(DifferenceKind.SAME, mine.path, "is there", mine, theirs)
             return
         if self._waiting and self._waiting[-1].directory == key:
@@ -240,6 +248,8 @@ class _Comparison:
                 is_skipped = found.kind is DifferenceKind.SKIP
                 yield replace(found, destination=theirs) if is_skipped else _conflict(found.path, found.source, theirs)
                 return
+        if not self._lost or not key.startswith(self._lost):
+            self._lost, self._stands_empty = key, None
         yield Difference(DifferenceKind.EXTRA, theirs.path, "directories are left", None, theirs)
 
     def _settle(self, key: str | None) -> Iterator[Difference]:
@@ -263,15 +273,16 @@ class _Comparison:
             return left("the source lacks it, and this job did not publish it")
         if extra.kind is not EntryKind.FILE:
             return left(f"the source lacks it, and {_WORDS[extra.kind]} is never deleted", DifferenceKind.CONFLICT)
-        self._deleted_count += 1
-        if rules.delete_max is not None and self._deleted_count > rules.delete_max:
-            raise RejectedError(
-                f"more than {rules.delete_max:,} files would be deleted, {extra.path!a} among them",
-                field="delete_max",
-                hint="Look at the source: if it lacks these files rightly, raise delete_max.",
-                path=extra.path,
-            )
-        return left("the source lacks it", DifferenceKind.DELETE)
+        return replace(left("the source lacks it", DifferenceKind.DELETE), lost_with=self._find_lost(extra.path))
+
+    def _find_lost(self, path: str) -> str | None:
+        """The source is asked once for each directory, and only where a file would be deleted."""
+        if not self._lost or not path.startswith(self._lost):
+            return None
+        directory = self._lost.removesuffix("/")
+        if self._stands_empty is None:
+            self._stands_empty = self._rules.stands_empty(directory)
+        return directory if self._stands_empty else None
 
     def _skip(self, mine: TreeEntry, theirs: TreeEntry | None) -> Difference:
         """RejectedError unless the policy leaves links and special files out."""
