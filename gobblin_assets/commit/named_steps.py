@@ -122,6 +122,11 @@ class NamedStep(CommitStep):
         """Whether a planned version stood at the name before."""
         return False
 
+    @property
+    def is_left_when_undone(self) -> bool:
+        """Whether what the step made stays if the sequence is abandoned."""
+        return False
+
     def verify(self, world: StepWorld) -> StepVerdict:
         files, attempt = world.named_files, world.locate(self.staging)
         if not files.is_directory(attempt):

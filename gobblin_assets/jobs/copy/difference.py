@@ -82,6 +82,7 @@ class DifferenceRules:
 
     ``is_ours`` says of a destination's entry whether the job published it; OURS needs it. ``stands_empty``: asked of a
     directory of which the source's listing gives nothing, whether the source has it all the same.
+    ``is_unlogged``: whether something stands at a path that the log does not know, and that is copied again.
     ``links``: a tree that follows links gives none, so FOLLOW refuses them as FAIL does.
     ``empty_source``: whether deletions are allowed although the source has no file, because somebody named them.
     ``skipped``: directories of the source whose files its listing leaves out; it grows while the source is listed.
@@ -91,6 +92,7 @@ class DifferenceRules:
     deletes: Deletes = Deletes.OFF
     is_ours: Callable[[TreeEntry], bool] | None = None
     stands_empty: Callable[[str], bool] = field(default=lambda _path: False)
+    is_unlogged: Callable[[str], bool] = field(default=lambda _path: False)
     empty_source: bool = False
     links: LinkPolicy = LinkPolicy.FAIL
     ignores_case: bool = False
@@ -168,6 +170,8 @@ class _Comparison:
                 theirs = None
             if mine is not None and theirs is not None and mine.kind is theirs.kind is EntryKind.FILE:
                 likeness, why = compare_files(mine, theirs, rules.sameness)
+                if likeness is not Likeness.CONTENT_DIFFERS and rules.is_unlogged(key):
+                    likeness, why = Likeness.CONTENT_DIFFERS, "the log does not know what stands there"
                 source.advance()
                 destination.advance()
                 yield Difference(_KINDS[likeness], key, why, mine, theirs)

@@ -30,7 +30,7 @@ from gobblin_assets.jobs.copy.globs import match_any
 from gobblin_assets.jobs.copy.kept_attributes import describe_kept, find_kept
 from gobblin_assets.jobs.copy.listings import list_converted, list_side
 from gobblin_assets.jobs.copy.losses import Losses
-from gobblin_assets.jobs.copy.memory import UnpackedMemory
+from gobblin_assets.jobs.copy.memory import UnloggedNames, UnpackedMemory
 from gobblin_assets.jobs.copy.name_lengths import find_name_lengths
 from gobblin_assets.jobs.copy.ownership import find_ownership
 from gobblin_assets.jobs.copy.parsing import CopyDataset
@@ -187,7 +187,9 @@ class CopyKind:
         memory = DirectoryMemory(request, dataset, file_set, shared.directories)
         unpacked = UnpackedMemory(request, dataset, file_set, shared.unpacked)
         stands = partial(self._stands, root)
-        unchanged = UnchangedDirectories(source, memory.read(), self.trees.find_source_entry, stands)
+        unlogged = UnloggedNames(request, file_set, root)
+        known = memory.read() if unlogged.is_empty else {}
+        unchanged = UnchangedDirectories(source, known, self.trees.find_source_entry, stands)
         listed_at = self.now()
         if chain.steps:
             find_standing = partial(self._find_standing, target, root, rules)
@@ -202,7 +204,7 @@ class CopyKind:
         else:
             listed = list_side(unchanged if memory.is_kept else source, source_root, file_set, filters, is_source=True)
         listed = target.admit(root, listed)
-        rules = replace(rules, skipped=unchanged.skipped, stands_empty=losses.stands_empty)
+        rules = replace(rules, skipped=unchanged.skipped, stands_empty=losses.stands_empty, is_unlogged=unlogged.read())
         differences = compare_trees(listed, unchanged.leave_out(iter(standing)), rules)
         plan = planner.plan(missing, differences)
         require_one_mount(files, self.root, dataset_root, plan)
@@ -210,6 +212,7 @@ class CopyKind:
             **memory.write(unchanged, listed_at, plan),
             **unpacked.write(plan, unpacks=chain.unpacks),
             **losses.write(plan.stopped),
+            **unlogged.write(plan),
         }
         return replace(plan, facts=facts, skipped_count=len(unchanged.skipped))
 
