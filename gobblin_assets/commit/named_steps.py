@@ -64,6 +64,8 @@ UNDO_ACTS_MAX: Final = 8
 class Phase(IntEnum):
     """The order in which a sequence's steps are carried out: each phase is durable and verified before the next."""
 
+    CLEARED_FILES = -2
+    CLEARED_DIRECTORIES = -1
     DIRECTORIES = 0
     NEW = 1
     REPLACEMENTS = 2

@@ -10,6 +10,7 @@ from typing import Final
 
 from gobblin_assets.destinations.named_outputs import (
     DirectoryAtName,
+    DirectoryToClear,
     FilesAtNames,
     FilesToRemove,
     NamedOutput,
@@ -105,13 +106,10 @@ class CopiedFiles:
             yield ParentDirectory(number, path)
         for start in range(0, len(plan.items), FILES_PER_OUTPUT_MAX):
             yield from self._describe(plan.items[start : start + FILES_PER_OUTPUT_MAX])
-        for start in range(0, len(plan.removals), FILES_PER_OUTPUT_MAX):
-            some = plan.removals[start : start + FILES_PER_OUTPUT_MAX]
-            yield FilesToRemove(
-                [number for number, _path, _identity in some],
-                [path for _number, path, _identity in some],
-                IdentityColumns.of([identity for _number, _path, identity in some]),
-            )
+        yield from _describe_removals(plan.removals, make_way=False)
+        yield from _describe_removals(plan.cleared_files, make_way=True)
+        for number, path in plan.cleared_directories:
+            yield DirectoryToClear(number, path)
 
     def _describe(self, items: Sequence[CopyItem]) -> Iterator[NamedOutput]:
         replaced, metadata = self._plan.replaced, self._plan.metadata
@@ -160,6 +158,17 @@ class CopiedFiles:
 
     def _files_of(self, item: CopyItem) -> list[FileResult]:
         return [each for each in self._of_directories[item.number] if not each.is_directory]
+
+
+def _describe_removals(removals: Sequence[tuple[int, str, FileIdentity]], *, make_way: bool) -> Iterator[FilesToRemove]:
+    for start in range(0, len(removals), FILES_PER_OUTPUT_MAX):
+        some = removals[start : start + FILES_PER_OUTPUT_MAX]
+        yield FilesToRemove(
+            [number for number, _path, _identity in some],
+            [path for _number, path, _identity in some],
+            IdentityColumns.of([identity for _number, _path, identity in some]),
+            make_way,
+        )
 
 
 def _choose(column: "array[int]", numbers: Sequence[int]) -> "array[int]":

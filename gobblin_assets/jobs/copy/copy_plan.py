@@ -39,7 +39,8 @@ class CopyPlan:
     ``facts``: what the next plan may rely on, once this one is published. ``skipped_count``: directories that were not
     listed again.
     ``converters``: the chain of the items' conversions, as ``write_chain`` writes it. ``stopped``: files that stay
-    although the source lacks them.
+    although the source lacks them. ``cleared_files`` and ``cleared_directories`` (those below others first) give way to
+    items and directories at their names, or above them; their numbers are unique with the others.
     """
 
     source_root: str
@@ -59,6 +60,8 @@ class CopyPlan:
     skipped_count: int = 0
     converters: str = ""
     stopped: StoppedRemovals = field(default_factory=StoppedRemovals)
+    cleared_files: tuple[tuple[int, str, FileIdentity], ...] = ()
+    cleared_directories: tuple[tuple[int, str], ...] = ()
 
     @property
     def is_empty(self) -> bool:
@@ -110,6 +113,9 @@ class CopyPlanner:
     _items: list[CopyItem] = field(default_factory=list, init=False)
     _replaced: dict[int, FileIdentity] = field(default_factory=dict, init=False)
     _metadata: set[int] = field(default_factory=set, init=False)
+    _cleared_files: list[tuple[int, str, FileIdentity]] = field(default_factory=list, init=False)
+    _cleared_directories: list[tuple[int, str]] = field(default_factory=list, init=False)
+    _cleared: list[Difference] = field(default_factory=list, init=False)
     _removals: list[tuple[int, str, FileIdentity]] = field(default_factory=list, init=False)
     _directories: list[tuple[int, str, Attributes]] = field(default_factory=list, init=False)
     _counts: Counter[DifferenceKind] = field(default_factory=Counter, init=False)
@@ -148,6 +154,8 @@ class CopyPlanner:
             may_be_reused=self.may_be_reused,
             converters=self.converters,
             stopped=self._stopped,
+            cleared_files=tuple(self._cleared_files),
+            cleared_directories=tuple(self._cleared_directories),
         )
 
     def _take(self, found: Difference, files: int, size_bytes: int) -> bool:
@@ -182,6 +190,7 @@ class CopyPlanner:
                 else:
                     self._copy_any(found)
             case DifferenceKind.ENSURE_DIRECTORY:
+                self._clear(found)
                 self._need(self._path(found.path), found.source, found.why)
             case DifferenceKind.DELETE:
                 self._extras.append(found)
@@ -208,7 +217,7 @@ class CopyPlanner:
                 self._copy_any(each)
 
     def _remove_extras(self) -> None:
-        chosen, self._stopped = self.removal_rules.choose(self._extras)
+        chosen, self._stopped = self.removal_rules.choose(self._extras, self._cleared)
         if self._waiting.files:
             self._waiting.removals = len(chosen)
         else:
@@ -218,6 +227,7 @@ class CopyPlanner:
     def _copy(self, found: Difference) -> None:
         if found.source is None or not self._take(found, 1, found.source.identity.size_bytes):
             return
+        self._clear(found)
         if found.destination is None:
             self._check_length(self._path(found.path), found.source)
         else:
@@ -242,11 +252,13 @@ class CopyPlanner:
         directories = [entry for entry in found.below if entry.kind is EntryKind.DIRECTORY]
         files = [entry for entry in found.below if entry.kind is EntryKind.FILE]
         if not files:
+            self._clear(found)
             for entry in (found.source, *directories):
                 self._need(self._path(entry.path), entry, found.why)
             return
         if not self._take(found, len(files), sum(entry.identity.size_bytes for entry in files)):
             return
+        self._clear(found)
         start, path, number = len(found.path) + 1, self._path(found.path), self._next()
         for entry in (found.source, *found.below):
             self._check_length(self._path(entry.path), entry, entry.path[start:])
@@ -275,6 +287,21 @@ class CopyPlanner:
             self._check_length(path, origin)
         self._directories.append((self._next(), path, desired))
         self._changes.append(PlannedChange(path, "create", why))
+
+    def _clear(self, found: Difference) -> None:
+        """In a store, a name has no directory, and what is below it is removed as everything else."""
+        for entry in reversed(found.gives_way):
+            path = self._path(entry.path)
+            if entry.kind is EntryKind.DIRECTORY:
+                if self.has_directories:
+                    self._cleared_directories.append((self._next(), path))
+                continue
+            self._refused.check_time("destination", entry.path, entry.identity)
+            cleared = self._cleared_files if self.has_directories else self._removals
+            cleared.append((self._next(), path, entry.identity))
+            why = f"{found.path} {found.why}"
+            self._cleared.append(Difference(DifferenceKind.DELETE, entry.path, why, None, entry))
+            self._tell(path, "remove", why, entry.identity.size_bytes)
 
     def _remove(self, found: Difference) -> None:
         if found.destination is not None:
@@ -353,7 +380,7 @@ class CopyJudge:
         waiting = self.plan.waiting
         figures = {
             "replaced": len(self.plan.replaced),
-            "removed": len(self.plan.removals),
+            "removed": len(self.plan.removals) + len(self.plan.cleared_files),
             "waiting": waiting.files.total(),
             "waiting_bytes": waiting.size_bytes.total(),
         }
@@ -369,7 +396,8 @@ def describe_plan(plan: CopyPlan) -> Iterator[str]:
     else:
         new = plan.file_count - replaced
         yield (
-            f"{count_of(new, 'new file', 'new files')}, {replaced:,} replaced, {len(plan.removals):,} removed, "
+            f"{count_of(new, 'new file', 'new files')}, {replaced:,} replaced, "
+            f"{len(plan.removals) + len(plan.cleared_files):,} removed, "
             f"{count_of(same, 'entry', 'entries')} the same; {count_of(plan.size_bytes, 'byte', 'bytes')} in all"
         )
     if plan.skipped_count:

@@ -64,7 +64,8 @@ class Difference:
     """One path and what becomes of it. ``why`` is the rest of a sentence about it, such as ``is new``.
 
     ``below``: of a CREATE_TREE, all entries below it, in byte order; their paths are relative to the tree's root, too.
-    ``lost_with``: of a DELETE, the directory above it of which the source lost all entries at once.
+    ``lost_with``: of a DELETE, the directory above it of which the source lost all entries at once. ``gives_way``: the
+    destination's entry of another kind at the path, and all that is below it.
     """
 
     kind: DifferenceKind
@@ -74,6 +75,7 @@ class Difference:
     destination: TreeEntry | None = None
     below: tuple[TreeEntry, ...] = ()
     lost_with: str | None = None
+    gives_way: tuple[TreeEntry, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,7 @@ class DifferenceRules:
 
     ``is_ours`` says of a destination's entry whether the job published it; OURS needs it. ``stands_empty``: asked of a
     directory of which the source's listing gives nothing, whether the source has it all the same.
+    ``give_way``: what stands at a name with all that is below it, if it may give way to an entry of another kind.
     ``is_unlogged``: whether something stands at a path that the log does not know, and that is copied again.
     ``links``: a tree that follows links gives none, so FOLLOW refuses them as FAIL does.
     ``empty_source``: whether deletions are allowed although the source has no file, because somebody named them.
@@ -93,6 +96,7 @@ class DifferenceRules:
     is_ours: Callable[[TreeEntry], bool] | None = None
     stands_empty: Callable[[str], bool] = field(default=lambda _path: False)
     is_unlogged: Callable[[str], bool] = field(default=lambda _path: False)
+    give_way: Callable[[TreeEntry], tuple[TreeEntry, ...] | None] = field(default=lambda _entry: None)
     empty_source: bool = False
     links: LinkPolicy = LinkPolicy.FAIL
     ignores_case: bool = False
@@ -211,13 +215,20 @@ class _Comparison:
             return
         if self._waiting and self._waiting[-1].directory == key:
             standing = self._waiting.pop().difference.destination
+            gives_way = None if standing is None else self._rules.give_way(standing)
+            if gives_way is not None:
+                yield from self._create_directory(key, mine, gives_way)
+                return
             self._source.skip_below(key)
             yield _conflict(mine.path, mine, standing)
             return
-        yield from self._create_directory(key, mine)
+        yield from self._create_directory(key, mine, ())
 
-    def _create_directory(self, key: str, directory: TreeEntry) -> Iterator[Difference]:
+    def _create_directory(
+        self, key: str, directory: TreeEntry, gives_way: tuple[TreeEntry, ...]
+    ) -> Iterator[Difference]:
         """The destination has nothing below ``key``: its listing has gone past it."""
+        why = "is a directory now" if gives_way else "is new"
         source = self._source
         is_archive = isinstance(directory, ConvertedEntry) and directory.is_archive
         source.advance()
@@ -226,7 +237,8 @@ class _Comparison:
             is_full = len(below) == self._rules.new_tree_entries_max and not is_archive
             if is_full or self._is_large(source.entry):
                 source.go_back(below)
-                yield Difference(DifferenceKind.ENSURE_DIRECTORY, directory.path, "is new, and large", directory)
+                large = Difference(DifferenceKind.ENSURE_DIRECTORY, directory.path, f"{why}, and large", directory)
+                yield replace(large, gives_way=gives_way)
                 return
             if self._names is not None:
                 self._names.add(source.entry.path)
@@ -236,7 +248,8 @@ class _Comparison:
             if entry.kind in _UNCOPIED:
                 yield self._skip(entry, None)
         kept = tuple(entry for entry in below if entry.kind not in _UNCOPIED)
-        yield Difference(DifferenceKind.CREATE_TREE, directory.path, "is new", directory, below=kept)
+        created = Difference(DifferenceKind.CREATE_TREE, directory.path, why, directory, below=kept)
+        yield replace(created, gives_way=gives_way)
 
     def _is_large(self, entry: TreeEntry) -> bool:
         largest = self._rules.new_tree_file_bytes_max
@@ -249,8 +262,12 @@ class _Comparison:
             if found.source is not None:
                 self._waiting.pop()
                 self._destination.skip_below(key)
-                is_skipped = found.kind is DifferenceKind.SKIP
-                yield replace(found, destination=theirs) if is_skipped else _conflict(found.path, found.source, theirs)
+                if found.kind is DifferenceKind.SKIP:
+                    yield replace(found, destination=theirs)
+                elif (gives_way := self._rules.give_way(theirs)) is not None:
+                    yield replace(found, why="is a file now", gives_way=gives_way)
+                else:
+                    yield _conflict(found.path, found.source, theirs)
                 return
         if not self._lost or not key.startswith(self._lost):
             self._lost, self._stands_empty = key, None

@@ -26,6 +26,7 @@ from gobblin_assets.jobs.copy.difference import Deletes, DifferenceRules, LinkPo
 from gobblin_assets.jobs.copy.directory_attributes import ReadDirectory, directory_reader, read_nothing
 from gobblin_assets.jobs.copy.extended_sameness import find_extended_changes
 from gobblin_assets.jobs.copy.filters import Filters, parse_filters
+from gobblin_assets.jobs.copy.giving_way import GivingWay
 from gobblin_assets.jobs.copy.globs import match_any
 from gobblin_assets.jobs.copy.kept_attributes import describe_kept, find_kept
 from gobblin_assets.jobs.copy.listings import list_converted, list_side
@@ -285,7 +286,9 @@ class CopyKind:
         is_ours = None
         if spec.deletes is Deletes.OURS:
             is_ours = partial(_is_published, self.is_ours(request.urn), target_root)
+        deletes = Deletes.ALL if file_set.files else spec.deletes
         return DifferenceRules(
+            give_way=GivingWay(target, target_root, deletes, is_ours).find,
             sameness=Sameness(
                 rule,
                 max(source.mtime_precision_ns, target.mtime_precision_ns, shared.mtime_precision_ns),
@@ -293,7 +296,7 @@ class CopyKind:
                 preserve.attributes_of if spec.attributes == "sync" else None,
                 find_extended_changes(source, source_root, target_root, preserve) if self._writes_files else None,
             ),
-            deletes=Deletes.ALL if file_set.files else spec.deletes,
+            deletes=deletes,
             is_ours=is_ours,
             empty_source=bool(file_set.files),
             links=spec.links,

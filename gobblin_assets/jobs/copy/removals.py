@@ -74,19 +74,34 @@ class RemovalRules:
     standing: StandingFiles = field(default_factory=lambda: StandingFiles(()))
     split: SplitRemovals = _stop_none
 
-    def choose(self, extras: Sequence[Difference]) -> tuple[Sequence[Difference], StoppedRemovals]:
-        """To be called once both sides were listed. RejectedError: more would be removed than ``delete_max``."""
+    def choose(
+        self, extras: Sequence[Difference], cleared: Sequence[Difference] = ()
+    ) -> tuple[Sequence[Difference], StoppedRemovals]:
+        """To be called once both sides were listed. ``cleared``: files that give way to what the source has instead.
+
+        RejectedError: more would be removed than ``delete_max``, or what is stopped would have to give way.
+        """
+        _cleared, lost = self.split(cleared)
+        for place, loss in lost.places.items():
+            path = cleared[0].path
+            raise RejectedError(
+                f"{path!a} is to give way, and at the source {place or 'the whole file set'} {loss}",
+                field="deletes",
+                hint="Look at the source. If that is right: `gobblin-assets run <job file> --confirm-deletes`.",
+                path=path,
+            )
         chosen, stopped = self.split(extras)
         most = self.delete_max
         is_share = isinstance(most, str)
         if most is None:
             return chosen, stopped
         allowed = read_share(most) / PERCENT * self.standing.count if isinstance(most, str) else most
-        if len(chosen) > allowed:
-            path = chosen[-1].path
+        removed = [*chosen, *cleared]
+        if len(removed) > allowed:
+            path = removed[-1].path
             of_all = f" of the {self.standing.count:,} files at the destination" if is_share else " files"
             raise RejectedError(
-                f"more than {most if is_share else f'{most:,}'}{of_all} would be deleted: {len(chosen):,}, "
+                f"more than {most if is_share else f'{most:,}'}{of_all} would be deleted: {len(removed):,}, "
                 f"{path!a} among them",
                 field="delete_max",
                 hint="Look at the source: if it lacks these files rightly, raise delete_max.",
