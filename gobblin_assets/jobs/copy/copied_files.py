@@ -32,11 +32,13 @@ _NOBODY: Final = -1
 class CopiedFiles:
     """Of one plan. Iterating gives the outputs, the same ones each time.
 
-    ``reused``: a sentence about files that an earlier attempt had copied, if any were taken.
+    ``reused``: a sentence about files that an earlier attempt had copied, if any were taken. ``left_out``: items that
+    changed while they were copied, by number with their paths.
     """
 
     def __init__(self, plan: CopyPlan) -> None:
         self.reused: str | None = None
+        self.left_out: dict[int, str] = {}
         self._plan = plan
         places = range(1 + max((item.number for item in plan.items), default=0))
         # By the number of the item: its writer, and what it staged.
@@ -79,7 +81,7 @@ class CopiedFiles:
                 count = sum(not each.is_directory for each in reported)
                 if count != len(item.files) or count == len(reported):
                     raise _missing(item, count)
-            elif self._writer[item.number] == _NOBODY:
+            elif self._writer[item.number] == _NOBODY and item.number not in self.left_out:
                 raise _missing(item, 0)
 
     def list_inodes(self) -> Iterator[int]:
@@ -95,7 +97,7 @@ class CopiedFiles:
         for item in self._plan.items:
             if item.is_directory:
                 yield from ((each.path, each.staged_path, each.checksum) for each in self._files_of(item))
-            else:
+            elif item.number not in self.left_out:
                 checksum = self._checksum[item.number]
                 staged_path = f"{self._names[self._writer[item.number]]}/{item.number}"
                 yield item.path, staged_path, None if checksum == _NOBODY else checksum
@@ -106,10 +108,17 @@ class CopiedFiles:
             yield ParentDirectory(number, path)
         for start in range(0, len(plan.items), FILES_PER_OUTPUT_MAX):
             yield from self._describe(plan.items[start : start + FILES_PER_OUTPUT_MAX])
-        yield from _describe_removals(plan.removals, make_way=False)
-        yield from _describe_removals(plan.cleared_files, make_way=True)
+        if not self.left_out:
+            yield from _describe_removals(plan.removals, make_way=False)
+        cleared = [each for each in plan.cleared_files if not self._is_kept(each[1])]
+        yield from _describe_removals(cleared, make_way=True)
         for number, path in plan.cleared_directories:
-            yield DirectoryToClear(number, path)
+            if not self._is_kept(path):
+                yield DirectoryToClear(number, path)
+
+    def _is_kept(self, path: str) -> bool:
+        """Whether what gives way at the path, or above it, is left out, so that nothing has to."""
+        return any(path == name or path.startswith(f"{name}/") for name in self.left_out.values())
 
     def _describe(self, items: Sequence[CopyItem]) -> Iterator[NamedOutput]:
         replaced, metadata = self._plan.replaced, self._plan.metadata
@@ -117,7 +126,7 @@ class CopiedFiles:
         for item in items:
             if item.is_directory:
                 yield self._describe_directory(item)
-            else:
+            elif item.number not in self.left_out and not (self.left_out and item.number in metadata):
                 files.append(item)
         for is_metadata in (False, True):
             some = [item for item in files if (item.number in metadata) is is_metadata]

@@ -101,6 +101,11 @@ class CopyDatasetSpec(DatasetOptions):
         description="A run that would remove more files is refused: a number, or a share of the files that stand at "
         'the destination, such as "20%".',
     )
+    on_change: Literal["fail", "leave_out"] = Field(
+        "fail",
+        description="What becomes of a file set of which a file changes, or goes, while it is copied: nothing of it is "
+        "published, or this file is left to a later run, and with it metadata and removals.",
+    )
     preserve: str = Field(
         "pt",
         description="Attributes to keep, by Gobblin's letters: u owner, g group, p permission, t time, a access lists, "

@@ -17,7 +17,7 @@ from gobblin_assets.jobs.copy.budgets import CopyBudget, RunBudget, parse_tiers
 from gobblin_assets.jobs.copy.checksums import checksums_agree
 from gobblin_assets.jobs.copy.converters.chain import Chain, open_chain, write_chain
 from gobblin_assets.jobs.copy.converters.listing import ConvertedListing
-from gobblin_assets.jobs.copy.copy_plan import CopyJudge, CopyPlan, CopyPlanner, describe_plan
+from gobblin_assets.jobs.copy.copy_plan import CopyPlan, CopyPlanner
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec
 from gobblin_assets.jobs.copy.copy_trees import CopyTrees
 from gobblin_assets.jobs.copy.datasets import FileSet
@@ -35,6 +35,7 @@ from gobblin_assets.jobs.copy.memory import UnloggedNames, UnpackedMemory
 from gobblin_assets.jobs.copy.name_lengths import find_name_lengths
 from gobblin_assets.jobs.copy.ownership import find_ownership
 from gobblin_assets.jobs.copy.parsing import CopyDataset
+from gobblin_assets.jobs.copy.plan_reports import CopyJudge, describe_plan
 from gobblin_assets.jobs.copy.removals import RemovalRules, StandingFiles
 from gobblin_assets.jobs.copy.sameness import Sameness, SameRule
 from gobblin_assets.jobs.copy.session import CopySession
@@ -215,7 +216,12 @@ class CopyKind:
             **losses.write(plan.stopped),
             **unlogged.write(plan),
         }
-        return replace(plan, facts=facts, skipped_count=len(unchanged.skipped))
+        return replace(
+            plan,
+            facts=facts,
+            skipped_count=len(unchanged.skipped),
+            leaves_out_changed=spec.on_change == "leave_out",
+        )
 
     def _open_planner(
         self,
@@ -286,7 +292,7 @@ class CopyKind:
         is_ours = None
         if spec.deletes is Deletes.OURS:
             is_ours = partial(_is_published, self.is_ours(request.urn), target_root)
-        deletes = Deletes.ALL if file_set.files else spec.deletes
+        deletes, leaves_out = Deletes.ALL if file_set.files else spec.deletes, spec.on_change == "leave_out"
         return DifferenceRules(
             give_way=GivingWay(target, target_root, deletes, is_ours).find,
             sameness=Sameness(
@@ -301,8 +307,8 @@ class CopyKind:
             empty_source=bool(file_set.files),
             links=spec.links,
             ignores_case=ignores_case,
-            # In a store each file is published by itself.
-            new_tree_entries_max=0 if self.files is None else NEW_DIRECTORY_ENTRIES_MAX,
+            # In a store each file is published by itself, and where one may be left out.
+            new_tree_entries_max=0 if self.files is None or leaves_out else NEW_DIRECTORY_ENTRIES_MAX,
             new_tree_file_bytes_max=self._find_split_bytes(source, spec),
         )
 
