@@ -150,7 +150,7 @@ class NamedRepair:
         found = {name: files.find_entry(path) for name, path in places.items()}
         judged = {name: step.judge(entry) for name, entry in found.items()}
         at_name = step.judge(files.find_entry(step.target))
-        wanted = {Keep.OLD: Found.OLD, Keep.NEW: Found.NEW}.get(self.keep)
+        wanted = None if self.keep is Keep.THERE else {Keep.OLD: Found.OLD, Keep.NEW: Found.NEW}[self.keep]
         origin = next((name for name, each in judged.items() if each is wanted), None)
         if self.keep is Keep.OLD and not step.has_old:
             self._put_aside(files, step.target, "name", step)

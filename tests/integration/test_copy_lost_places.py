@@ -103,6 +103,43 @@ def test_another_disk_at_the_place_is_not_the_one_that_was_published(lake: CopyL
         assert files_of(lake.tree) == files_of(lake.source)
 
 
+def test_a_mount_below_a_mount_is_not_forgotten_while_both_are_away(lake: CopyLake, job: Open, tmp_path: Path) -> None:
+    point, other = lake.source / "albums/disk", tmp_path / "other"
+    (other / "below").mkdir(parents=True)
+    point.mkdir(parents=True)
+    lake.write("albums/kept", 1)
+    world = job(deletes="ours")
+    with bound(other, point):
+        lake.write("albums/disk/a", 1)
+        with tmpfs(point / "below"):
+            lake.write("albums/disk/below/b", 1)
+            outcomes(world)
+    lake.write("albums/new", 1)
+    assert outcomes(world) == [DatasetOutcome.PARTIAL]
+    with bound(other, point):
+        lake.write("albums/disk/below/placeholder", 1)
+
+        assert outcomes(world) == [DatasetOutcome.PARTIAL]
+
+    assert {"albums/disk/a", "albums/disk/below/b"} <= {*files_of(lake.tree)}
+
+
+def test_a_link_to_a_mount_that_is_away(lake: CopyLake, job: Open, tmp_path: Path) -> None:
+    point = lake.source / "albums/disk"
+    lake.write("albums/kept", 1)
+    (lake.source / "albums/link").symlink_to("disk", target_is_directory=True)
+    world = job(deletes="ours", links="follow")
+    with tmpfs(point):
+        lake.write("albums/disk/a", 1)
+        outcomes(world)
+    assert "albums/link/a" in files_of(lake.tree)
+    lake.write("albums/disk/placeholder", 1)
+
+    assert outcomes(world) == [DatasetOutcome.PARTIAL]
+
+    assert {"albums/disk/a", "albums/link/a"} <= {*files_of(lake.tree)}
+
+
 def test_the_whole_source_is_a_mount_that_is_away(lake: CopyLake, job: Open) -> None:
     with tmpfs(lake.source):
         for path in FILES:

@@ -194,15 +194,10 @@ class CopyKind:
         unchanged = UnchangedDirectories(source, known, self.trees.find_source_entry, stands)
         listed_at = self.now()
         if chain.steps:
-            find_standing = partial(self._find_standing, target, root, rules)
-            listed = list_converted(
-                ConvertedListing(
-                    *(chain, source_root, filters, find_standing if unpacked.agrees else _know_nothing),
-                    rules.sameness.mtime_precision_ns,
-                    follows_links=spec.links is LinkPolicy.FOLLOW,
-                ),
-                source,
-            )
+            find = partial(self._find_standing, target, root, rules) if unpacked.agrees else _know_nothing
+            step_ns, follows = rules.sameness.mtime_precision_ns, spec.links is LinkPolicy.FOLLOW
+            converted = ConvertedListing(chain, source_root, filters, find, step_ns, follows_links=follows)
+            listed = list_converted(converted, source)
         else:
             listed = list_side(unchanged if memory.is_kept else source, source_root, file_set, filters, is_source=True)
         listed = target.admit(root, listed)
@@ -216,12 +211,8 @@ class CopyKind:
             **losses.write(plan.stopped),
             **unlogged.write(plan),
         }
-        return replace(
-            plan,
-            facts=facts,
-            skipped_count=len(unchanged.skipped),
-            leaves_out_changed=spec.on_change == "leave_out",
-        )
+        leaves_out = spec.on_change == "leave_out"
+        return replace(plan, facts=facts, skipped_count=len(unchanged.skipped), leaves_out_changed=leaves_out)
 
     def _open_planner(
         self,

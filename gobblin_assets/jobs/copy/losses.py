@@ -14,7 +14,7 @@ from typing import Any, Final
 from gobblin_assets.fs.object_tree import ObjectTree
 from gobblin_assets.fs.tree import MountedPlaces, Tree, TreeEntry
 from gobblin_assets.jobs.copy.datasets import FileSet
-from gobblin_assets.jobs.copy.difference import Deletes, Difference
+from gobblin_assets.jobs.copy.difference import Deletes, Difference, LinkPolicy
 from gobblin_assets.jobs.copy.memory import MemoryRoom
 from gobblin_assets.jobs.copy.parsing import CopyDataset
 from gobblin_assets.jobs.copy.removals import Loss, StoppedRemovals
@@ -43,6 +43,7 @@ class Losses:
     find_directory: Callable[[str], TreeEntry | None]
     _before: Mapping[str, str] = field(init=False)
     _behind: Mapping[str, str] = field(default_factory=dict, init=False)
+    _changed: set[str] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
         self._before = self._look()
@@ -62,6 +63,10 @@ class Losses:
             return extras, StoppedRemovals()
         known = self._known
         changed = {path for path, name in known.get("mounts", {}).items() if not self._is_mounted(path, name)}
+        self._changed = set(changed)
+        if changed and self.dataset.spec.links is LinkPolicy.FOLLOW:
+            # Links lead to what was mounted from anywhere.
+            changed.add("")
         emptied = set(known.get("emptied", ()))
         found = [self._find_place(each, changed, emptied) for each in extras]
         files = Counter(place for place, _loss in filter(None, found))
@@ -80,8 +85,9 @@ class Losses:
         if self._is_judged:
             # What was listed was mounted before or behind the listing.
             mounts = {**self._behind, **self._before}
-            lost = [path for path, loss in stopped.places.items() if loss is Loss.MOUNT]
-            mounts |= {path: known["mounts"][path] for path in lost}
+            if Loss.MOUNT in stopped.places.values():
+                # All of them: one may have been mounted below another.
+                mounts |= {path: known["mounts"][path] for path in self._changed}
             emptied = sorted(path for path, loss in stopped.places.items() if loss is Loss.ENTRIES)
             value = {name: each for name, each in (("mounts", mounts), ("emptied", emptied)) if each}
             amounts = {key: _count(each) for key, each in self._facts.items()}

@@ -21,7 +21,13 @@ from gobblin_assets.jobs.copy.transfer.pacing import ThreadPace
 from gobblin_assets.jobs.copy.transfer.port import CopyFailure, FileResult, TransferProgress
 from gobblin_assets.jobs.copy.transfer.rates import SharedCopyRate
 from gobblin_assets.jobs.copy.uploading import OpenedFile, Pace, Uploading, UploadOrder, UploadResult, unlimited_pace
-from gobblin_assets.jobs.copy.worker import CopyLines, copy_plan_of, describe_left_out, failure_of_files, find_changed
+from gobblin_assets.jobs.copy.worker import (
+    CopyLines,
+    copy_plan_of,
+    describe_changed_files,
+    failure_of_files,
+    find_changed,
+)
 from gobblin_assets.model.clock import Clock
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.urn import DatasetUrn, Role
@@ -81,7 +87,7 @@ class UploadWorker:
             return Staged((), rows_read=0)
         with self._pacing(order.tag) as pace:
             results, left_out = self._upload(order, plan, pace)
-        degraded = describe_left_out(left_out.values())
+        degraded = describe_changed_files(left_out.values())
         for line in degraded:
             self.say(f"{order.plan.urn}: {line}")
         outputs = tuple(_describe(plan, results, left_out))

@@ -89,7 +89,7 @@ class CopyWorker:
             self._read_again(attempt, copied)
         outputs = () if plan.is_empty else (Output(Role.DATA, attempt, "", (), copied),)
         notes = () if copied.reused is None else (copied.reused,)
-        return Staged(outputs, rows_read=0, notes=notes, degraded=describe_left_out(copied.left_out.values()))
+        return Staged(outputs, rows_read=0, notes=notes, degraded=describe_changed_files(copied.left_out.values()))
 
     def _copy(self, order: WorkOrder, plan: CopyPlan) -> CopiedFiles:
         """All files and directories. Raises if one of them failed, or was not reported."""
@@ -126,7 +126,7 @@ class CopyWorker:
         failed = [each for each in failed if each.item not in copied.left_out]
         if failed:
             raise failure_of_files(failed)
-        for line in describe_left_out(copied.left_out.values()):
+        for line in describe_changed_files(copied.left_out.values()):
             self._say(f"{order.plan.urn}: {line}")
         copied.require_all()
         return copied
@@ -191,7 +191,7 @@ def find_changed(plan: CopyPlan, failed: Sequence[FileResult]) -> dict[int, str]
     return {item.number: item.path for item in items if not item.is_directory and has_changed(plan, item)}
 
 
-def describe_left_out(paths: Collection[str]) -> tuple[str, ...]:
+def describe_changed_files(paths: Collection[str]) -> tuple[str, ...]:
     """A sentence for people, if there are any."""
     if not paths:
         return ()
