@@ -52,6 +52,7 @@ class PartitionOffset(click.ParamType[tuple[int, int]]):
 @click.option(
     "--start-at", "starts", multiple=True, type=PartitionOffset(), help="A topic: go on from there; may be repeated."
 )
+@click.option("--confirm-deletes", is_flag=True, help="Copies: remove what the source lost all at once, too.")
 @spark_options
 @dagster_option
 @json_option
@@ -66,6 +67,7 @@ def run(
     start_over: bool,  # noqa: FBT001  the same
     move_to_latest: bool,  # noqa: FBT001  the same
     starts: Sequence[tuple[int, int]],
+    confirm_deletes: bool,  # noqa: FBT001  the same
     master: str | None,
     remote: str | None,
     with_dagster: bool,  # noqa: FBT001  the same
@@ -80,7 +82,12 @@ def run(
     specs = program_of(job).read_datasets(job)
     request = build_request(job, specs, datasets, partitions, ranges, mode, future=future)
     asked = {"--start-over": start_over, "--move-to-latest": move_to_latest, "--start-at": bool(starts)}
-    request = replace(request, restart=_read_restart(job, request, asked, dict(starts)))
+    if confirm_deletes and not isinstance(job, CopySpec):
+        raise RejectedError(
+            f"is for copies, and {job.job} copies no files", field="--confirm-deletes", hint="Leave it out."
+        )
+    restart = _read_restart(job, request, asked, dict(starts))
+    request = replace(request, restart=restart, confirm_deletes=confirm_deletes)
     _say_what_is_left_out(specs, datasets, request)
     if missing_only:
         request = _leave_out_published(request)

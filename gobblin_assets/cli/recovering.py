@@ -44,7 +44,7 @@ def recover(job: str | None, job_file: Path | None, master: str | None, remote: 
     spark = SparkChoice(master, remote)
     published: list[Publication] = []
     with open_log(say) as log:
-        jobs = _find_jobs(log, find_job(job), known)
+        jobs = find_jobs(log, find_job(job), known)
         reports = []
         for each in jobs:
             with open_maintenance(log, spark, each) as maintenance:
@@ -79,7 +79,7 @@ def _list_held(log: Log, jobs: Sequence[JobName | None]) -> list[str]:
     ]
 
 
-def _find_jobs(log: Log, job: JobName | None, known: KnownJob | None) -> Sequence[KnownJob]:
+def find_jobs(log: Log, job: JobName | None, known: KnownJob | None) -> Sequence[KnownJob]:
     """The named job, else all jobs that have sequences to recover. ``known``: the job of a file."""
     if known is not None and known.spec is not None:
         name_of(known.spec, job, file_field="--job-file")
@@ -96,7 +96,7 @@ def resume(sequence_id: uuid.UUID, job_file: Path | None, master: str | None, re
     """Try a BLOCKED sequence again now; its tries are counted from zero."""
     known = None if job_file is None else read_known_job(job_file, None)
     with open_log(say) as log:
-        (job,) = _find_jobs(log, log.stores.commits.get(SequenceId(sequence_id)).job, known)
+        (job,) = find_jobs(log, log.stores.commits.get(SequenceId(sequence_id)).job, known)
         with open_maintenance(log, SparkChoice(master, remote), job) as maintenance:
             recovered = maintenance.resume(SequenceId(sequence_id))
     _print_published(recovered.published)
@@ -111,7 +111,7 @@ def abandon(sequence_id: uuid.UUID, job_file: Path | None, reason: str, master: 
     """Abandon an open sequence: its visible files are taken back, and the next run does its work again."""
     known = None if job_file is None else read_known_job(job_file, None)
     with open_log(say) as log:
-        (job,) = _find_jobs(log, log.stores.commits.get(SequenceId(sequence_id)).job, known)
+        (job,) = find_jobs(log, log.stores.commits.get(SequenceId(sequence_id)).job, known)
         with open_maintenance(log, SparkChoice(master, remote), job) as maintenance:
             maintenance.abandon(SequenceId(sequence_id), reason=reason)
         state = log.stores.commits.get(SequenceId(sequence_id)).state

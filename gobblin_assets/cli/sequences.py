@@ -30,6 +30,11 @@ _RECOVERING: Final = "gobblin_assets.cli.recovering"
             "abandon",
             "Abandon an open sequence: its visible files are taken back, and the next run does its work again.",
         ),
+        "repair": LazyCommand(
+            "gobblin_assets.cli.repairing",
+            "repair",
+            "Show the names that an abandonment can't take back, or decide for all of them and end the sequence.",
+        ),
     },
 )
 def commit() -> None:

@@ -17,6 +17,7 @@ from pathlib import PurePosixPath
 
 from gobblin_assets.commit.attempt_capture import capture_attempt
 from gobblin_assets.commit.markers import remove_markers
+from gobblin_assets.commit.named_repair import NamedRepair
 from gobblin_assets.commit.segment import decode_segment, find_kinds, find_phase
 from gobblin_assets.commit.sequence import AttemptRecord, SequenceRecord
 from gobblin_assets.commit.step_calls import directories_to_sync, forbid_steps, undo_steps
@@ -38,8 +39,8 @@ class Abandonment:
     open_file_system: OpenFileSystem
     interrupt: Callable[[AttemptRecord], None]
 
-    def begin(self, sequence: SequenceRecord, lease: Lease, *, reason: str) -> None:
-        """Record the decision, then carry it out.
+    def begin(self, sequence: SequenceRecord, lease: Lease, *, reason: str, repair: NamedRepair | None = None) -> None:
+        """Record the decision, then carry it out. ``repair``: goes on where a name can't be taken back.
 
         RejectedError for a step that can't be undone: nothing has begun. If an earlier release has begun, a person
         must undo the step by hand.
@@ -55,7 +56,7 @@ class Abandonment:
                 )
         if sequence.state is not SequenceState.ABANDONING:
             self._forbid(sequence, segments)
-        self._carry_out(sequence, lease, segments, reason)
+        self._carry_out(sequence, lease, segments, reason, repair)
 
     def _forbid(self, sequence: SequenceRecord, segments: Sequence[StoredSegment]) -> None:
         """What has happened elsewhere must be completed; what has not must not happen once the decision is recorded."""
@@ -83,7 +84,12 @@ class Abandonment:
         return segments, tuple(kinds.values())
 
     def _carry_out(
-        self, sequence: SequenceRecord, lease: Lease, segments: Sequence[StoredSegment], reason: str
+        self,
+        sequence: SequenceRecord,
+        lease: Lease,
+        segments: Sequence[StoredSegment],
+        reason: str,
+        repair: NamedRepair | None = None,
     ) -> None:
         self.store.begin_abandon(sequence.sequence_id, fence=lease.fence, reason=reason)
         fs, root = self.open_file_system(sequence.root_uri)
@@ -101,11 +107,13 @@ class Abandonment:
         with StepPorts(self.open_file_system) as ports:
             for segment in sorted(segments, key=lambda segment: -find_phase(segment.payload)):
                 steps = decode_segment(segment.payload, segment.digest)
-                undo_steps(steps, StepWorld(fs, ports, located), captured)
+                undo = undo_steps if repair is None else repair.undo
+                undo(steps, StepWorld(fs, ports, located), captured)
                 fs.sync_directories(directories_to_sync(steps, root, {}, captured))
         reach(Failpoint.ABANDON_RETURNED)
         remove_markers(fs, root, sequence)
-        self.store.end_abandon(sequence.sequence_id, fence=lease.fence)
+        unlogged = () if repair is None else repair.names
+        self.store.end_abandon(sequence.sequence_id, fence=lease.fence, unlogged=unlogged)
 
     def _require_held(self, sequence_id: SequenceId, fence: int) -> None:
         if not self.store.is_open_and_held(sequence_id, fence=fence):

@@ -8,6 +8,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Final
 
+from gobblin_assets.commit.named_clearing_steps import ClearDirectory, ClearFile
 from gobblin_assets.commit.named_columns import (
     EXCHANGES,
     METADATA,
@@ -28,6 +29,7 @@ from gobblin_assets.model.identity_columns import IdentityColumns
 PLACE_FILE: Final = "place_file"
 REPLACE_FILE: Final = "replace_file"
 REMOVE_FILE: Final = "remove_file"
+CLEAR_FILE: Final = "clear_file"
 
 
 class _PlaceFileCodec:
@@ -65,6 +67,11 @@ class _ReplaceFileCodec:
 
 
 class _RemoveFileCodec:
+    """``made``: the kind of the steps."""
+
+    def __init__(self, made: type[RemoveFile]) -> None:
+        self._made = made
+
     def to_columns(self, steps: Sequence[RemoveFile], first: int) -> Sequence[Sequence[object]]:
         places = _places_of(steps, [SLOTS] * len(steps))
         return [
@@ -75,18 +82,24 @@ class _RemoveFileCodec:
     def from_rows(self, rows: Iterable[StepRow]) -> Iterator[CommitStep]:
         for _, _, source_dir, number, target_dir, target, _, _, _, _, _, payload in rows:
             staging, _slots = split_source(source_dir)
-            yield RemoveFile(staging, f"{target_dir}/{target}", number or "", parse_identity(payload))
+            yield self._made(staging, f"{target_dir}/{target}", number or "", parse_identity(payload))
 
 
-class _EnsureDirectoryCodec:
-    def to_columns(self, steps: Sequence[EnsureDirectory], first: int) -> Sequence[Sequence[object]]:
-        places = _places_of(steps, [DIRECTORIES] * len(steps))
+class _EmptyDirectoryCodec:
+    """Of directories of which nothing but the places is known. ``place``: the directory of theirs in the attempt."""
+
+    def __init__(self, made: type[EnsureDirectory | ClearDirectory], place: str) -> None:
+        self._made = made
+        self._place = place
+
+    def to_columns(self, steps: Sequence[NamedStep], first: int) -> Sequence[Sequence[object]]:
+        places = _places_of(steps, [self._place] * len(steps))
         return [range(first, first + len(steps)), *columns_of_ensured(places)]
 
     def from_rows(self, rows: Iterable[StepRow]) -> Iterator[CommitStep]:
         for _, _, source_dir, number, target_dir, target, *_others in rows:
             staging, _directories = split_source(source_dir)
-            yield EnsureDirectory(staging, f"{target_dir}/{target}", number or "")
+            yield self._made(staging, f"{target_dir}/{target}", number or "")
 
 
 class _PlaceDirectoryCodec:
@@ -127,8 +140,10 @@ NAMED_KINDS: Final = (
     StepKind(PLACE_FILE, _PlaceFileCodec()),
     StepKind("place_directory", _PlaceDirectoryCodec()),
     StepKind(REPLACE_FILE, _ReplaceFileCodec()),
-    StepKind(REMOVE_FILE, _RemoveFileCodec()),
-    StepKind("ensure_directory", _EnsureDirectoryCodec()),
+    StepKind(REMOVE_FILE, _RemoveFileCodec(RemoveFile)),
+    StepKind("ensure_directory", _EmptyDirectoryCodec(EnsureDirectory, DIRECTORIES)),
+    StepKind(CLEAR_FILE, _RemoveFileCodec(ClearFile)),
+    StepKind("clear_directory", _EmptyDirectoryCodec(ClearDirectory, SLOTS)),
 )
 
 

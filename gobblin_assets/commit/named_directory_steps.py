@@ -104,6 +104,10 @@ class EnsureDirectory(NamedStep):
     def phase(self) -> int:
         return Phase.DIRECTORIES
 
+    @property
+    def is_left_when_undone(self) -> bool:
+        return True
+
     def source_in(self, attempt: str) -> str:
         return f"{attempt}/{DIRECTORIES}/{self.number}"
 

@@ -61,8 +61,8 @@ def describe_gone(attempt: str, target: str, verdict: StepVerdict, at_target: Fo
         return StepFault(attempt, "is gone, and with it what was staged", hint)
     if at_target is Found.NEW:
         found = f"was published, and can't be taken back: {attempt} is gone"
-        return StepFault(target, found, "Move it away by hand, and put what shall stay in its place, if anything.")
-    return StepFault(target, f"is missing, and {attempt} is gone", PUT_BACK)
+        return StepFault(target, found, is_repaired=True)
+    return StepFault(target, f"is missing, and {attempt} is gone", is_repaired=True)
 
 
 def _hint_of_kept(places: Places) -> str:

@@ -64,6 +64,8 @@ UNDO_ACTS_MAX: Final = 8
 class Phase(IntEnum):
     """The order in which a sequence's steps are carried out: each phase is durable and verified before the next."""
 
+    CLEARED_FILES = -2
+    CLEARED_DIRECTORIES = -1
     DIRECTORIES = 0
     NEW = 1
     REPLACEMENTS = 2
@@ -120,6 +122,11 @@ class NamedStep(CommitStep):
     @property
     def has_old(self) -> bool:
         """Whether a planned version stood at the name before."""
+        return False
+
+    @property
+    def is_left_when_undone(self) -> bool:
+        """Whether what the step made stays if the sequence is abandoned."""
         return False
 
     def verify(self, world: StepWorld) -> StepVerdict:

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from gobblin_assets.commit.named_codecs import NAMED_KINDS, REMOVE_FILE, format_identity, parse_identity
+from gobblin_assets.commit.named_codecs import CLEAR_FILE, NAMED_KINDS, REMOVE_FILE, format_identity, parse_identity
 from gobblin_assets.commit.object_steps import (
     ObjectStep,
     PlaceObject,
@@ -117,5 +117,5 @@ PUBLISH_OBJECT: Final = StepKind("publish_object", _PublishCodec())
 GIVEN_NAMES: Final = frozenset(kind.name for kind in (*NAMED_KINDS, *OBJECT_KINDS))
 """Kinds whose names other publications use too."""
 
-REMOVING: Final = frozenset({REMOVE_FILE, REMOVE_OBJECT})
+REMOVING: Final = frozenset({CLEAR_FILE, REMOVE_FILE, REMOVE_OBJECT})
 """Kinds after which nothing stands at the name."""

@@ -10,17 +10,23 @@ from dataclasses import dataclass
 from typing import Final
 
 from gobblin_assets.commit.abandonment import Abandonment
+from gobblin_assets.commit.attempts import SET_ASIDE_NAME, captured_directory
 from gobblin_assets.commit.cleanup import Cleaned, Cleanup
 from gobblin_assets.commit.driver import PUBLISH_TRIES_MAX, Driver
 from gobblin_assets.commit.folding import DEFAULT_FOLD, FoldBounds
 from gobblin_assets.commit.markers import check_log
+from gobblin_assets.commit.named_repair import Keep, NamedRepair, UnsettledName, find_unsettled
+from gobblin_assets.commit.named_steps import NamedStep
 from gobblin_assets.commit.recovery import LEFT_UNSEALED, Recovered, recover_lane
+from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.commit.sequence import AttemptRecord, Publication, SequenceRecord
 from gobblin_assets.commit.step_world import OpenFileSystem
 from gobblin_assets.commit.store import CommitStepStore
 from gobblin_assets.commit.sweep import UNBOUNDED, DatasetBusyError, Sweep, SweepBounds, SweepReport
-from gobblin_assets.errors import ConflictError, FencedError, GobblinError
+from gobblin_assets.errors import ConflictError, FencedError, GobblinError, RejectedError
+from gobblin_assets.fs.named_files import require_named_files
 from gobblin_assets.model.clock import Clock
+from gobblin_assets.model.path_names import encode_segment
 from gobblin_assets.model.sequence_state import EDGES, SequenceEvent, SequenceState, target_of
 from gobblin_assets.model.state import DatasetId, DatasetState, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName
@@ -98,6 +104,41 @@ class LogOperations:
         with self._hold_lane(sequence) as (_keeper, lease):
             self._check_log(sequence, lease)
             self.abandonment().begin(sequence, lease, reason=reason)
+
+    def list_unsettled(self, sequence_id: SequenceId) -> Sequence[UnsettledName]:
+        """The names of a sealed sequence that can't be taken back as they are now. Nothing is changed."""
+        sequence = self.store.get(sequence_id)
+        files = require_named_files(self.open_file_system(sequence.root_uri)[0])
+        found: list[UnsettledName] = []
+        for attempt in self.store.list_attempts(sequence_id):
+            names = [captured_directory(attempt.staging_path, each) for each in sorted(attempt.cleanup_fences)]
+            at = next(filter(files.is_directory, [attempt.staging_path, *names]), attempt.staging_path)
+            for segment in self.store.read_segments(sequence_id):
+                steps = decode_segment(segment.payload, segment.digest)
+                mine = [step for step in steps if isinstance(step, NamedStep) and step.staging == attempt.staging_path]
+                found += find_unsettled(mine, files, at)
+        return sorted(found, key=lambda each: each.path)
+
+    def repair(self, sequence_id: SequenceId, keep: Keep, *, reason: str) -> NamedRepair:
+        """Abandon a sealed sequence at given names, also where names can't be taken back: they keep what ``keep`` says.
+
+        Killed half-way, it is done again. RejectedError for sequences at other names.
+        """
+        sequence = self.store.get(sequence_id)
+        if not sequence.is_at_given_names:
+            raise RejectedError(
+                f"sequence {sequence_id} publishes at names of its own",
+                field="sequence",
+                hint=f"`gobblin-assets commit abandon {sequence_id}` takes it back.",
+            )
+        with self._hold_lane(sequence) as (_keeper, lease):
+            self._check_log(sequence, lease)
+            root = self.open_file_system(sequence.root_uri)[1]
+            urn, job = encode_segment(sequence.urn), encode_segment(sequence.job)
+            aside = "/".join((root, *job, SET_ASIDE_NAME, *urn, f"{lease.fence:020d}"))
+            repair = NamedRepair(keep, root.rpartition("/")[0], aside)
+            self.abandonment().begin(sequence, lease, reason=reason, repair=repair)
+        return repair
 
     def clean(
         self, state: DatasetState, *, root_uri: str, retire_grace_s: float, fold: FoldBounds = DEFAULT_FOLD

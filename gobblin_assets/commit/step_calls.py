@@ -65,10 +65,10 @@ def undo_steps(steps: Sequence[CommitStep], world: StepWorld, captured: Captured
     """Undo them, last one first. ConflictError if something else is in the place; it stays as it is."""
     for step in reversed(steps):
         if _call(step, lambda step: step.undo(world, captured)) is UndoOutcome.STRANGER:
-            raise _not_undone(step, world)
+            raise _not_undone(step, world, captured)
 
 
-def _not_undone(step: CommitStep, world: StepWorld) -> ConflictError:
+def _not_undone(step: CommitStep, world: StepWorld, captured: CapturedStaging) -> ConflictError:
     irreversible = get_kind(step.kind).irreversible
     if irreversible:
         return ConflictError(
@@ -77,9 +77,14 @@ def _not_undone(step: CommitStep, world: StepWorld) -> ConflictError:
             step=step.kind,
         )
     fault = find_fault(step, world, StepVerdict.CONFLICT)
+    by_hand = f"{fault.hint or 'Move away by hand what stands there.'} Then do this again."
+    repair = (
+        f"`gobblin-assets commit repair {captured.sequence_id}` shows all such names with their versions, and with "
+        "--keep decides for all of them."
+    )
     return ConflictError(
         f"{fault.place} {fault.found}; it stays as it is",
-        hint=f"{fault.hint or 'Move away by hand what stands there.'} Then do this again.",
+        hint=repair if fault.is_repaired else by_hand,
         path=fault.place,
         step=step.kind,
     )

@@ -65,11 +65,13 @@ class StepFault:
     """Why a step can't be done or undone, for a person: ``place`` and what was ``found`` there, as "is missing".
 
     ``hint``: sentences on what a person can do about it, whether the publication is then resumed or abandoned.
+    ``is_repaired``: it can't be taken back as it was; a person decides what its name keeps.
     """
 
     place: str
     found: str
     hint: str = ""
+    is_repaired: bool = False
 
 
 @dataclass(frozen=True, slots=True)

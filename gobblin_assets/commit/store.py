@@ -172,8 +172,8 @@ class CommitStepStore(Protocol):
         """All attempts of a sequence, whatever their state."""
         ...
 
-    def end_abandon(self, sequence_id: SequenceId, *, fence: int) -> None:
-        """ABANDONING becomes ABORTED."""
+    def end_abandon(self, sequence_id: SequenceId, *, fence: int, unlogged: Sequence[str] = ()) -> None:
+        """ABANDONING becomes ABORTED. ``unlogged``: names for the dataset's facts (``named_repair``)."""
         ...
 
     # Looking --------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from gobblin_assets.dagster.progress import ProgressLog
 from gobblin_assets.dagster.published_checks import evaluate_published
 from gobblin_assets.dagster.run_config import (
     GobblinRunConfig,
+    decide_confirmation,
     decide_restart,
     decide_run_mode,
     is_by_hand,
@@ -233,6 +234,7 @@ def _plan_request(context: _Context, layout: JobLayout, config: GobblinRunConfig
         dagster_run_id=context.run.run_id,
         restart=decide_restart(config, layout, topic_count=len(selection)),
         waits_for_turn=waits_for_turn(tags),
+        confirm_deletes=decide_confirmation(config, tags, layout),
     )
 
 

@@ -9,6 +9,7 @@ import dagster as dg
 
 from gobblin_assets.dagster.layout import JobLayout
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.jobs.copy.copy_spec import CopySpec
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.urn import DatasetUrn, JobName
@@ -19,6 +20,7 @@ from gobblin_assets.spec.source_kind import kind_of
 MODE_TAG: Final = "gobblin/mode"
 ASKED_AGAIN_TAG: Final = "gobblin/asked_again"
 """Of the runs that a job's own sensors ask for, and ask for again as long as their datasets are not published."""
+CONFIRM_DELETES_TAG: Final = "gobblin/confirm_deletes"
 
 # A schedule, sensor or condition launched a run with one of these tags. A person's backfill has none of them.
 _AUTOMATION_TAGS: Final = frozenset({
@@ -35,7 +37,8 @@ class GobblinRunConfig(dg.Config):
     ``restart``, for topics, only in this run: start_over (as if they had never been read) or move_to_latest (leave out
     their present records). ``start_at``, for one topic, only in this run: the offsets to go on from, by partition
     number. ``stream_s``, for topics and copies: follow them for this many seconds at the job's ``stream`` pace, instead
-    of reading once. A retry of the run follows them for the same time again.
+    of reading once. A retry of the run follows them for the same time again. ``confirm_deletes``, for copies: remove
+    what the source lost all at once, too; default: the tag, else False.
     """
 
     mode: str | None = None
@@ -43,6 +46,7 @@ class GobblinRunConfig(dg.Config):
     start_at: dict[str, int] | None = None
     stream_s: float | None = None
     sink_s: float | None = None
+    confirm_deletes: bool | None = None
 
 
 def is_by_hand(tags: Mapping[str, str]) -> bool:
@@ -116,6 +120,23 @@ def decide_run_mode(configured: str | None, tags: Mapping[str, str]) -> Mode:
             field="mode",
             hint=f"Correct the run config's `mode`, or the tag {MODE_TAG}.",
         ) from None
+
+
+def decide_confirmation(config: GobblinRunConfig, tags: Mapping[str, str], layout: JobLayout) -> bool:
+    """Whether a person confirms the removals that were stopped. RejectedError if the job copies no files."""
+    tagged = tags.get(CONFIRM_DELETES_TAG)
+    if tagged not in {None, "true", "false"}:
+        raise RejectedError(
+            f"expected true or false in the tag {CONFIRM_DELETES_TAG}, found {tagged!r}",
+            field="confirm_deletes",
+            hint="Correct it, or leave it out.",
+        )
+    is_asked = tagged == "true" if config.confirm_deletes is None else config.confirm_deletes
+    if is_asked and not isinstance(layout.job, CopySpec):
+        raise RejectedError(
+            f"is for copies, and {layout.job.job} copies no files", field="confirm_deletes", hint="Leave it out."
+        )
+    return is_asked
 
 
 def require_stream(

@@ -52,14 +52,25 @@ class ParentDirectory:
 
 @dataclass(frozen=True, slots=True)
 class FilesToRemove:
-    """Files to remove, by their identities."""
+    """Files to remove, by their identities. ``make_way``: something of another kind is published at their names, or at
+    that of a directory above them.
+    """
 
     numbers: Sequence[int]
     paths: Sequence[str]
     identities: IdentityColumns
+    make_way: bool = False
 
 
-NamedOutput = FilesAtNames | DirectoryAtName | ParentDirectory | FilesToRemove
+@dataclass(frozen=True, slots=True)
+class DirectoryToClear:
+    """A directory that is empty once ``FilesToRemove`` made way, and all directories below it were cleared."""
+
+    number: int
+    path: str
+
+
+NamedOutput = FilesAtNames | DirectoryAtName | ParentDirectory | FilesToRemove | DirectoryToClear
 
 
 def published_place(root: str, path: str) -> str:

@@ -6,7 +6,8 @@ Other jobs' trees must lie apart, because two publications would move each other
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gobblin_assets.commit.named_codecs import PLACE_FILE, REMOVE_FILE, REPLACE_FILE
+from gobblin_assets.commit.named_clearing_steps import ClearDirectory
+from gobblin_assets.commit.named_codecs import CLEAR_FILE, PLACE_FILE, REMOVE_FILE, REPLACE_FILE
 from gobblin_assets.commit.named_columns import (
     METADATA,
     PlaceColumns,
@@ -22,6 +23,7 @@ from gobblin_assets.destinations.claims import find_claim, refuse_rows, refuse_t
 from gobblin_assets.destinations.given_names import GivenNames
 from gobblin_assets.destinations.named_outputs import (
     DirectoryAtName,
+    DirectoryToClear,
     FilesAtNames,
     FilesToRemove,
     NamedOutput,
@@ -92,13 +94,18 @@ class NamedTree(GivenNames):
             case FilesToRemove():
                 slots = [f"{staging}/{SLOTS}"] * len(output.paths)
                 places = _places_of(output.numbers, output.paths, slots, root)
-                return StepColumns(REMOVE_FILE, Phase.REMOVALS, columns_of_removed(places, output.identities))
+                columns = columns_of_removed(places, output.identities)
+                if output.make_way:
+                    return StepColumns(CLEAR_FILE, Phase.CLEARED_FILES, columns)
+                return StepColumns(REMOVE_FILE, Phase.REMOVALS, columns)
             case DirectoryAtName():
                 place, number = published_place(root, output.path), str(output.number)
                 staged = (output.writer, output.inode, output.files, output.is_metadata)
                 return PlaceDirectory(staging, place, number, *staged)
             case ParentDirectory():
                 return EnsureDirectory(staging, published_place(root, output.path), str(output.number))
+            case DirectoryToClear():
+                return ClearDirectory(staging, published_place(root, output.path), str(output.number))
             case _:
                 raise CorruptionError(f"{output} is no output for a given name")
 

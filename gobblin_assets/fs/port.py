@@ -107,7 +107,9 @@ class FileSystem(Protocol):
         ...
 
     def sync_directories(self, directories: Iterable[str]) -> None:
-        """Return once the names in these directories survive a power cut. A missing directory is skipped."""
+        """Return once the names in these directories survive a power cut. A missing directory is skipped,
+        also if something else has its name.
+        """
         ...
 
     def remove_file(self, path: str, identity: FileIdentity) -> bool:

@@ -80,7 +80,7 @@ def sync_directory(path: str) -> None:
     with families("sync", path):
         try:
             descriptor = os.open(path, _OPEN_DIRECTORY)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return
         _sync_and_close(descriptor)
 

@@ -3,12 +3,13 @@
 import errno
 import os
 import stat
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.fs.posix_errors import translate_error
+from gobblin_assets.fs.posix_mounts import find_mounts
 from gobblin_assets.fs.tree import Descend, EntryKind, TreeEntry
 from gobblin_assets.model.files import FileIdentity
 
@@ -61,6 +62,9 @@ class PosixTree:
 
     def find_real_path(self, path: str) -> str:
         return os.path.realpath(path)
+
+    def find_mounts(self, root: str) -> Mapping[str, str]:
+        return find_mounts(root)
 
     def _refuse_link(self, path: str, message: str) -> RejectedError:
         hint = "Remove it, or correct where it leads."

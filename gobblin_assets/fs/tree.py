@@ -1,6 +1,6 @@
 """Directory trees as copies see them: every entry, of every kind, with its attributes."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Protocol, runtime_checkable
@@ -112,6 +112,15 @@ class LinkedPlaces(Protocol):
 
     def find_real_path(self, path: str) -> str:
         """The same place by a path without links."""
+        ...
+
+
+@runtime_checkable
+class MountedPlaces(Protocol):
+    """A tree below which other file systems may be mounted."""
+
+    def find_mounts(self, root: str) -> Mapping[str, str]:
+        """By path below ``root``, "" for its own: which file system is mounted there, as a text to compare."""
         ...
 
 

@@ -70,6 +70,7 @@ def plan_dry(
             by_hand=request.by_hand,
             restart=request.restart,
             load_intervals=_look_up(datasets, known.get(urn)),
+            confirm_deletes=request.confirm_deletes,
         )
         for urn in sorted(request.selection)
         for partition in request.selection[urn]

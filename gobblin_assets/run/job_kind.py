@@ -66,6 +66,7 @@ class PlanRequest:
     """Plan one partition of one dataset. ``mode`` may still be AUTO, which is decided by ``by_hand``.
 
     ``load_intervals`` reads the ledger, for plans that depend on it; a plan of the next rows needs only ``state``.
+    ``confirm_deletes``: as in ``RunRequest``.
     """
 
     urn: DatasetUrn
@@ -75,6 +76,7 @@ class PlanRequest:
     by_hand: bool
     restart: Restart | StartAt | None = None
     load_intervals: LoadIntervals = _no_ledger
+    confirm_deletes: bool = False
 
 
 # What is planned --------------------------------------------------------------------------------------------
@@ -267,7 +269,8 @@ class Staged:
     ``rows_read``: the number of rows that must be written: the source's rows, less the rows that converters and the
     late window removed. It is counted while the rows are read, never from the files: an attempt whose files hold
     another number of rows is refused. ``observed_high``: the highest position that was read, if it was observed.
-    ``samples``: some of the rows that were set aside, as they are shown to people. ``notes``: as in ``UnitPlan``.
+    ``samples``: some of the rows that were set aside, as they are shown to people. ``notes`` and ``degraded``: as in
+    ``UnitPlan``.
     """
 
     outputs: tuple[Output, ...]
@@ -278,6 +281,7 @@ class Staged:
     observed_high: Watermark | None = None
     samples: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    degraded: tuple[str, ...] = ()
 
     def row_count(self, role: Role) -> int:
         return sum(f.row_count for output in self.outputs if output.role is role for f in output.files)

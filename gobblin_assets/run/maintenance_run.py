@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from gobblin_assets.commit.driver import Driver
 from gobblin_assets.commit.examination import Examination, LogFinding
+from gobblin_assets.commit.named_repair import Keep, NamedRepair
 from gobblin_assets.commit.operations import LogOperations
 from gobblin_assets.commit.reconciliation import Reconciled, Reconciliation, Way
 from gobblin_assets.commit.recovery import Recovered, recover_dataset
@@ -133,6 +134,18 @@ class MaintenanceRun:
                 record.fail(sequence, error)
                 raise
             record.give_up(sequence, reason)
+
+    def repair(self, sequence_id: SequenceId, keep: Keep, *, reason: str) -> NamedRepair:
+        """Give a sealed sequence at given names up, also where its names can't be taken back."""
+        with self._recorded("repair") as record:
+            sequence = self.stores.commits.get(sequence_id)
+            try:
+                repair = self.operations.repair(sequence_id, keep, reason=reason)
+            except GobblinError as error:
+                record.fail(sequence, error)
+                raise
+            record.give_up(sequence, reason)
+            return repair
 
     def reconcile(
         self, reconciliation: Reconciliation, findings: Sequence[LogFinding], way: Way

@@ -195,6 +195,7 @@ class Round:
                 by_hand=self._request.by_hand,
                 restart=self._request.restart,
                 load_intervals=partial(self._ports.stores.datasets.load_intervals, states[urn].dataset_id),
+                confirm_deletes=self._request.confirm_deletes,
             )
             for urn in ready
             for partition in _oldest_first(self._select(urn))

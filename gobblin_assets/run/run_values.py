@@ -31,6 +31,7 @@ class RunRequest:
     that another process holds is waited for until that gives it back or dies. Otherwise it is waited for as long as
     the job's ``lease.wait_s``, if ``by_hand``, and not at all if the caller comes again by itself. ``restart``: for
     logs, this once. ``news_only``: a partition that was published before is published again only if something is new.
+    ``confirm_deletes``: a person looked at the source; files of a copy that it lost all at once are removed, too.
     """
 
     job: JobRules
@@ -41,6 +42,7 @@ class RunRequest:
     restart: Restart | StartAt | None = None
     news_only: bool = False
     waits_for_turn: bool = False
+    confirm_deletes: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ def decide_slice(
     checks += judge.tell(staged, slice_.error)
     lag = measure_lag(slice_.plan.unread, {a.key: a.high for a in decision.advances if a.high is not None})
     checks += _check_lag(slice_, lag)
-    if slice_.plan.degraded:
+    if slice_.plan.degraded or any(each.degraded for each in staged):
         decision = replace(decision, complete=False)
     details = {
         "uri": uri,
@@ -112,7 +112,7 @@ def _describe(slice_: Slice, winners: Sequence[StagedTask]) -> dict[str, object]
         "observed_high": _highest(winners),
         "notes": [
             *(*slice_.plan.degraded, *slice_.plan.notes),
-            *(note for task in winners for note in task.extracted.notes),
+            *(note for task in winners for note in (*task.extracted.degraded, *task.extracted.notes)),
         ],
     }
 

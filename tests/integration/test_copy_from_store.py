@@ -153,3 +153,20 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+def test_a_prefix_that_lost_all_its_objects_at_once_keeps_its_files(bucket: Bucket) -> None:
+    """A store has no directory that could stand empty: one object that is removed is one object."""
+    for key in ("docs/a", "docs/many/1", "docs/many/2", "docs/one/1", "docs/some/1", "docs/some/2"):
+        bucket.put(key, key.encode())
+    run(bucket)
+    for key in ("docs/many/1", "docs/many/2", "docs/one/1", "docs/some/1"):
+        bucket.remove(key)
+
+    found = invoke("run", bucket.job)
+
+    assert found.exit_code == 0, found.output
+    assert "docs/many lost all its entries at once (2 files)" in " ".join(found.output.split())
+    assert {*bucket.copied()} == {"docs/a", "docs/many/1", "docs/many/2", "docs/some/2"}
+    assert invoke("run", bucket.job, "--confirm-deletes").exit_code == 0
+    assert {*bucket.copied()} == {"docs/a", "docs/some/2"}

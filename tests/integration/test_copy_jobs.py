@@ -307,6 +307,7 @@ def test_a_file_beside_the_datasets_may_have_any_name(lake: CopyLake, job: Open,
 
 def test_a_refused_file_set_takes_nothing_of_the_jobs_budget(lake: CopyLake, job: Open) -> None:
     (lake.tree / "albums/removed.bin").mkdir(parents=True)
+    (lake.tree / "albums/removed.bin/theirs").write_text("an empty directory would give way")
     world = job({"datasets": [{"urn": "albums"}, {"urn": "logs/app"}], "files_per_run_max": 2})
 
     report = world.run()

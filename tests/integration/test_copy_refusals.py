@@ -382,7 +382,9 @@ def make_odd(place: Path, kind: str) -> None:
         case "pipe":
             os.mkfifo(place)
         case "directory":
-            place.mkdir()
+            # An empty one would give way.
+            (place / "theirs").mkdir(parents=True)
+            (place / "theirs/file").write_text("theirs")
         case _:
             folder = os.open(place.parent, os.O_RDONLY)
             # A socket's path has 108 bytes at most.

@@ -13,7 +13,7 @@ from sqlalchemy import text
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.jobs.copy.parsing import read_copy
 from gobblin_assets.model.extract import Mode
-from tests.support.copy_lake import CopyLake, CopyWorld, files_of, look_at, opening
+from tests.support.copy_lake import CopyLake, CopyWorld, files_of, look_at, opening, settle
 
 LONG_AGO: Final = 1_700_000_000
 PATHS: Final = ("albums/a", "albums/b/c", "albums/b/d/e", "albums/b/d/f", "albums/d/g")
@@ -35,13 +35,6 @@ def world(lake: CopyLake) -> Iterator[CopyWorld]:
         run(opened)
         run(opened)
         yield opened
-
-
-def settle(lake: CopyLake) -> None:
-    """What was changed just now would be listed again in any case."""
-    for directory in lake.source.rglob("*"):
-        if directory.is_dir() and directory.stat().st_mtime > LONG_AGO + 100:
-            os.utime(directory, (LONG_AGO, LONG_AGO + directory.stat().st_ino % 100))
 
 
 def run(world: CopyWorld, mode: Mode = Mode.APPEND) -> int:

@@ -119,6 +119,13 @@ ACTS_OF_THE_CHANGE: Final = 11
 """Two directories, a file and a directory placed, three replacements of two renames, a removal."""
 
 
+def settle(lake: CopyLake) -> None:
+    """Let directories of the source look old: what was changed just now would be listed again in any case."""
+    for directory in lake.source.rglob("*"):
+        if directory.is_dir() and directory.stat().st_mtime > _FIRST_MTIME_S + 100:
+            os.utime(directory, (_FIRST_MTIME_S, _FIRST_MTIME_S + directory.stat().st_ino % 100))
+
+
 def content_of(path: str, version: int) -> bytes:
     return f"version {version} of {path}\n".encode() * version
 
@@ -176,13 +183,15 @@ class CopyWorld(World):
         urns: Sequence[str] | None = None,
         by_hand: bool = True,
         news_only: bool = False,
+        confirm_deletes: bool = False,
     ) -> RunReport:
         job = self.lake.copy_job()
         datasets = list_copy_datasets(job)
         selection = {DatasetUrn(urn): _partitions_of(datasets[DatasetUrn(urn)]) for urn in urns or datasets}
         with open_copy_run(job, self.stores, self.lines.append, self._record_event) as opened:
             ports = replace(opened, open_file_system=self.open_file_system)
-            return run_request(RunRequest(job, selection, mode, by_hand, news_only=news_only), ports)
+            asked = RunRequest(job, selection, mode, by_hand, news_only=news_only, confirm_deletes=confirm_deletes)
+            return run_request(asked, ports)
 
     def slots(self) -> Counter[bytes]:
         """The bytes of every version that was moved aside and is kept."""

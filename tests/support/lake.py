@@ -23,6 +23,7 @@ from sqlalchemy import text
 from gobblin_assets import failpoints
 from gobblin_assets.commit.attempts import MARKERS_NAME, SET_ASIDE_NAME, STAGING_NAME
 from gobblin_assets.commit.destination import IDENTITY_NAME
+from gobblin_assets.commit.named_repair import Keep
 from gobblin_assets.commit.operations import LogOperations
 from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.db.engine import open_external
@@ -327,7 +328,7 @@ _count = iter(range(1_000_000))
 def start_worker(
     lake: Lake, *, failpoint: str = "", mode: Mode = Mode.APPEND, action: str = "run", argument: str = ""
 ) -> Worker:
-    """Start a run (or ``stream``, ``recover``, ``abandon``) with these failpoints armed."""
+    """Start a run (or ``stream``, ``recover``, ``abandon``, ``repair``) with these failpoints armed."""
     log = Path(lake.directory, f"failpoints-{next(_count)}.log")
     process = FORKS.Process(target=_work, args=(lake, failpoint, str(log), mode, action, argument))
     process.start()
@@ -351,5 +352,8 @@ def _work(lake: Lake, failpoint: str, log: str, mode: Mode, action: str, argumen
             world.operations().recover_due(None, on_publication=lambda _publication: None)
         case "abandon":
             world.operations().abandon(SequenceId(uuid.UUID(argument)), reason="a test")
+        case "repair":
+            keep, _, sequence_id = argument.partition(" ")
+            world.operations().repair(SequenceId(uuid.UUID(sequence_id)), Keep(keep), reason="a test")
         case _:
             raise AssertionError(action)

@@ -249,11 +249,27 @@ def test_nothing_is_deleted_because_the_source_has_no_file(source: list[TreeEntr
     assert differences(source, ["x"], DifferenceRules(links=LinkPolicy.SKIP))[-1].kind is Kind.EXTRA
 
 
-def test_more_deletions_than_allowed_are_refused() -> None:
-    rules = DifferenceRules(deletes=Deletes.ALL, delete_max=2)
-    assert len(differences(["k"], ["a", "b", "k"], rules)) == 3
-    with pytest.raises(RejectedError, match="more than 2 files would be deleted"):
-        differences(["k"], ["a", "b", "c", "k"], rules)
+def test_a_directory_that_stands_empty_is_named_with_what_it_lost() -> None:
+    source = [directory_entry("d"), directory_entry("e"), "e/kept", "k"]
+    destination = [
+        *(directory_entry("d"), "d/a", directory_entry("d/below"), "d/below/b"),
+        *(directory_entry("e"), "e/gone", "e/kept", directory_entry("f"), "f/a", "k"),
+    ]
+    asked = []
+
+    def stands_empty(path: str) -> bool:
+        asked.append(path)
+        return path == "f"
+
+    def lost(rules: DifferenceRules) -> dict[str, str | None]:
+        found = differences(source, destination, rules)
+        return {each.path: each.lost_with for each in found if each.kind is Kind.DELETE}
+
+    found = lost(DifferenceRules(deletes=Deletes.ALL, stands_empty=stands_empty))
+    assert found == {"d/a": "d", "d/below/b": "d", "e/gone": None, "f/a": "f"}
+    assert asked == ["f"]
+    # A directory whose files were not listed again gives nothing either.
+    assert lost(DifferenceRules(deletes=Deletes.ALL, skipped={"d"}))["d/a"] is None
 
 
 def test_a_listing_that_fails_ends_the_stream_before_its_end() -> None:

@@ -10,7 +10,7 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.named_files import NameLimits
 from gobblin_assets.fs.tree import EntryKind, TreeEntry, sort_key
 from gobblin_assets.jobs.copy.budgets import CopyBudget, RunBudget, parse_tiers
-from gobblin_assets.jobs.copy.copy_plan import CopyPlan, CopyPlanner, describe_plan
+from gobblin_assets.jobs.copy.copy_plan import CopyPlan, CopyPlanner
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec
 from gobblin_assets.jobs.copy.copyable import Attributes, ConvertedEntry
 from gobblin_assets.jobs.copy.difference import Deletes, DifferenceRules, compare_trees
@@ -18,6 +18,8 @@ from gobblin_assets.jobs.copy.globs import parse_glob
 from gobblin_assets.jobs.copy.memory import MemoryRoom
 from gobblin_assets.jobs.copy.name_lengths import ANY_LENGTH, NameLengths
 from gobblin_assets.jobs.copy.ownership import Ownership
+from gobblin_assets.jobs.copy.plan_reports import describe_plan
+from gobblin_assets.jobs.copy.removals import RemovalRules, StandingFiles
 from gobblin_assets.jobs.copy.source_directories import place_of_origin
 from gobblin_assets.jobs.copy.transfer.preserve import parse_preserve
 from gobblin_assets.model.files import FileIdentity
@@ -57,6 +59,22 @@ def plan(
     )
     rules = DifferenceRules(deletes=Deletes.ALL if destination else Deletes.OFF)
     return planner.plan(missing, compare_trees(source, destination, rules))
+
+
+@pytest.mark.parametrize(
+    ("delete_max", "is_refused"), [(1, True), (2, False), ("49%", True), ("50%", False), ("0%", True), (None, False)]
+)
+def test_more_removals_than_allowed_are_refused(delete_max: int | str | None, is_refused: bool) -> None:
+    destination = StandingFiles([entry("a"), entry("b"), directory("d"), entry("k"), entry("l")])
+    differences = compare_trees([entry("k"), entry("l")], iter(destination), DifferenceRules(deletes=Deletes.ALL))
+    planner = CopyPlanner(*("/in", "", parse_preserve("pt"), is_metadata))
+    planner.removal_rules = RemovalRules(delete_max, destination)
+    if not is_refused:
+        assert len(planner.plan({}, differences).removals) == 2
+        return
+    with pytest.raises(RejectedError, match="would be deleted: 2, 'b' among them") as refused:
+        planner.plan({}, differences)
+    assert (refused.value.field, bool(refused.value.hint)) == ("delete_max", True)
 
 
 def test_each_difference_becomes_its_change() -> None:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gobblin_assets.commit.named_clearing_steps import ClearDirectory, ClearFile
 from gobblin_assets.commit.named_codecs import NAMED_KINDS
 from gobblin_assets.commit.named_directory_steps import EnsureDirectory, PlaceDirectory
 from gobblin_assets.commit.named_steps import NamedStep, Phase, PlaceFile, RemoveFile, ReplaceFile
@@ -147,10 +148,14 @@ def test_every_kind_has_its_phase_and_its_codec() -> None:
         PlaceDirectory("/s", "/t/metadata", "5", "w", 9, (DataFile("f", identity, 0),), is_metadata=True),
         PlaceFile("/s", "/t/new", "5", "w", identity),
         EnsureDirectory("/s", "/t", "6"),
+        ClearDirectory("/s", "/t/other", "7"),
+        ClearFile("/s", "/t/other/cleared", "8", identity),
     ]
     segments = encode(steps)
     assert [find_phase(segment.payload) for segment in segments] == list(Phase)
     assert [step.target for step in in_phases(steps)] == [
+        "/t/other/cleared",
+        "/t/other",
         "/t",
         "/t/d",
         "/t/new",

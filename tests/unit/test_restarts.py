@@ -9,10 +9,10 @@ from click.testing import CliRunner
 from gobblin_assets.cli import main
 from gobblin_assets.dagster.factory import build_gobblin_layout
 from gobblin_assets.dagster.layout import JobLayout
-from gobblin_assets.dagster.run_config import GobblinRunConfig, decide_restart
+from gobblin_assets.dagster.run_config import GobblinRunConfig, decide_confirmation, decide_restart
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.run.job_kind import Restart, StartAt
-from gobblin_assets.spec.job_files import read_job_file
+from gobblin_assets.spec.job_files import read_any_job_file, read_job_file
 
 TOPICS = """
 job: events
@@ -100,3 +100,19 @@ def test_a_topic_is_asked_for_no_columns(tmp_path: Path, monkeypatch: pytest.Mon
     assert "--columns: is for tables" in result.output
     assert result.exit_code == 2
     assert [path.name for path in tmp_path.iterdir()] == ["job.yaml"]
+
+
+def test_only_copies_take_a_confirmation_of_removals(topics: JobLayout, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    copy = f"{{job: mirror, kind: distcp, source: {tmp_path}/in, destination: {tmp_path}/out, datasets: [{{urn: a}}]}}"
+    layout = build_gobblin_layout(read_any_job_file(write_job(tmp_path, copy)))
+    tagged = {"gobblin/confirm_deletes": "true"}
+
+    assert decide_confirmation(GobblinRunConfig(), {}, layout) is False
+    assert decide_confirmation(GobblinRunConfig(), tagged, layout) is True
+    assert decide_confirmation(GobblinRunConfig(confirm_deletes=True), {}, layout) is True
+    assert decide_confirmation(GobblinRunConfig(confirm_deletes=False), tagged, layout) is False
+    with pytest.raises(RejectedError, match="is for copies"):
+        decide_confirmation(GobblinRunConfig(), tagged, topics)
+    with pytest.raises(RejectedError, match="expected true or false in the tag"):
+        decide_confirmation(GobblinRunConfig(), {"gobblin/confirm_deletes": "yes"}, layout)

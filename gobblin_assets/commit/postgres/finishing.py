@@ -6,12 +6,14 @@ generations retire, since the ledger refuses two active intervals that overlap. 
 comes last, since DONE marks the earlier sequences whose entries retire.
 """
 
+import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from sqlalchemy import Connection, Row, text
 
+from gobblin_assets.commit.named_repair import UNLOGGED_FACT
 from gobblin_assets.commit.postgres.cleaning import list_attempts
 from gobblin_assets.commit.postgres.guards import hold_fences_of, lock_for, lock_for_all, require_each, require_one
 from gobblin_assets.commit.sequence import AttemptRecord
@@ -72,6 +74,18 @@ _MOVE_SCHEMAS = text(f"""
       FROM gobblin.commit_sequence s
      WHERE s.sequence_id = ANY (CAST(:sequence_ids AS uuid[])) AND d.dataset_id = s.dataset_id AND NOT {_HAS_LANES}
        AND s.details ?| ARRAY['source_columns', 'columns', 'source_facts', 'partition_facts']
+""")
+
+_REMEMBER_UNLOGGED: Final = text("""
+    UPDATE gobblin.dataset d
+       SET source_facts = coalesce(d.source_facts, '{}') || jsonb_build_object(
+               CAST(:fact AS text),
+               coalesce(d.source_facts -> :fact, '{}') || jsonb_build_object(
+                   s.partition,
+                   coalesce(d.source_facts -> :fact -> s.partition, '[]') || CAST(:names AS jsonb)
+               ))
+      FROM gobblin.commit_sequence s
+     WHERE s.sequence_id = :sequence_id AND d.dataset_id = s.dataset_id
 """)
 
 _JOINED_COLUMNS: Final = """
@@ -319,13 +333,18 @@ def claim(connection: Connection, sequence_id: SequenceId, fence: int) -> list[A
     return list_attempts(connection, sequence_id)
 
 
-def end_abandon(connection: Connection, sequence_id: SequenceId, fence: int) -> None:
+def end_abandon(connection: Connection, sequence_id: SequenceId, fence: int, unlogged: Sequence[str] = ()) -> None:
+    if unlogged:
+        connection.execute(_LOCK_DATASETS, {"sequence_ids": [sequence_id]})
     _row, state = lock_for(connection, sequence_id, fence, SequenceEvent.GIVE_UP)
     if state is SequenceState.ABORTED:
         return
     connection.execute(_UNSEAL_SEGMENTS, {"sequence_id": sequence_id})
     changed = connection.execute(_GIVE_UP, {"sequence_id": sequence_id}).rowcount
     require_one(changed, "giving up", sequence_id)
+    if unlogged:
+        arguments = {"sequence_id": sequence_id, "fact": UNLOGGED_FACT, "names": json.dumps(sorted(unlogged))}
+        connection.execute(_REMEMBER_UNLOGGED, arguments)
 
 
 def _shown(sequence_id: SequenceId) -> dict[str, str]:

@@ -199,11 +199,11 @@ class PostgresCommitStepStore:
     def list_attempts(self, sequence_id: SequenceId) -> Sequence[AttemptRecord]:
         return transact(self._engine, "list attempts", lambda c: cleaning.list_attempts(c, sequence_id))
 
-    def end_abandon(self, sequence_id: SequenceId, *, fence: int) -> None:
+    def end_abandon(self, sequence_id: SequenceId, *, fence: int, unlogged: Sequence[str] = ()) -> None:
         transact(
             self._engine,
             "give up sequence",
-            lambda c: finishing.end_abandon(c, sequence_id, fence),
+            lambda c: finishing.end_abandon(c, sequence_id, fence, unlogged),
             committed=Failpoint.ABANDON_COMMITTED,
         )
 

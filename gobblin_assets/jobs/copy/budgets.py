@@ -3,9 +3,12 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from gobblin_assets.jobs.copy.globs import parse_glob
 from gobblin_assets.model.wording import count_of
+
+PERCENT: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,3 +110,11 @@ class Waiting:
             f"{f'; by go_first: {by_tier}' if tiers.globs else ''}{f'; priority {priority}' if priority else ''}"
             f"{f'; {self.removals:,} removals wait until they are copied' if self.removals else ''}"
         )
+
+
+def read_share(text: str) -> float:
+    """A percentage, such as "20%" or "0.5%". ValueError for anything else."""
+    number = float(text.removesuffix("%"))
+    if not text.endswith("%") or not 0 <= number <= PERCENT:
+        raise ValueError(f"expected a share such as 20%, found {text!r}")
+    return number

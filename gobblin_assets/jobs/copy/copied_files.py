@@ -10,6 +10,7 @@ from typing import Final
 
 from gobblin_assets.destinations.named_outputs import (
     DirectoryAtName,
+    DirectoryToClear,
     FilesAtNames,
     FilesToRemove,
     NamedOutput,
@@ -32,11 +33,13 @@ class CopiedFiles:
     """Of one plan. Iterating gives the outputs, the same ones each time.
 
     ``notes``: sentences for the run's log. ``latest_ns``: the latest time of what was staged, in nanoseconds.
+    ``left_out``: items that changed while they were copied, by number with their paths.
     """
 
     def __init__(self, plan: CopyPlan, notes: Iterable[str] = ()) -> None:
         self.notes = list(notes)
         self.latest_ns = 0
+        self.left_out: dict[int, str] = {}
         self._plan = plan
         places = range(1 + max((item.number for item in plan.items), default=0))
         # By the number of the item: its writer, and what it staged.
@@ -80,7 +83,7 @@ class CopiedFiles:
                 count = sum(not each.is_directory for each in reported)
                 if count != len(item.files) or count == len(reported):
                     raise _missing(item, count)
-            elif self._writer[item.number] == _NOBODY:
+            elif self._writer[item.number] == _NOBODY and item.number not in self.left_out:
                 raise _missing(item, 0)
 
     def list_inodes(self) -> Iterator[int]:
@@ -96,7 +99,7 @@ class CopiedFiles:
         for item in self._plan.items:
             if item.is_directory:
                 yield from ((each.path, each.staged_path, each.checksum) for each in self._files_of(item))
-            else:
+            elif item.number not in self.left_out:
                 checksum = self._checksum[item.number]
                 staged_path = f"{self._names[self._writer[item.number]]}/{item.number}"
                 yield item.path, staged_path, None if checksum == _NOBODY else checksum
@@ -107,13 +110,17 @@ class CopiedFiles:
             yield ParentDirectory(number, path)
         for start in range(0, len(plan.items), FILES_PER_OUTPUT_MAX):
             yield from self._describe(plan.items[start : start + FILES_PER_OUTPUT_MAX])
-        for start in range(0, len(plan.removals), FILES_PER_OUTPUT_MAX):
-            some = plan.removals[start : start + FILES_PER_OUTPUT_MAX]
-            yield FilesToRemove(
-                [number for number, _path, _identity in some],
-                [path for _number, path, _identity in some],
-                IdentityColumns.of([identity for _number, _path, identity in some]),
-            )
+        if not self.left_out:
+            yield from _describe_removals(plan.removals, make_way=False)
+        cleared = [each for each in plan.cleared_files if not self._is_kept(each[1])]
+        yield from _describe_removals(cleared, make_way=True)
+        for number, path in plan.cleared_directories:
+            if not self._is_kept(path):
+                yield DirectoryToClear(number, path)
+
+    def _is_kept(self, path: str) -> bool:
+        """Whether what gives way at the path, or above it, is left out, so that nothing has to."""
+        return any(path == name or path.startswith(f"{name}/") for name in self.left_out.values())
 
     def _describe(self, items: Sequence[CopyItem]) -> Iterator[NamedOutput]:
         replaced, metadata = self._plan.replaced, self._plan.metadata
@@ -121,7 +128,7 @@ class CopiedFiles:
         for item in items:
             if item.is_directory:
                 yield self._describe_directory(item)
-            else:
+            elif item.number not in self.left_out and not (self.left_out and item.number in metadata):
                 files.append(item)
         for is_metadata in (False, True):
             some = [item for item in files if (item.number in metadata) is is_metadata]
@@ -162,6 +169,17 @@ class CopiedFiles:
 
     def _files_of(self, item: CopyItem) -> list[FileResult]:
         return [each for each in self._of_directories[item.number] if not each.is_directory]
+
+
+def _describe_removals(removals: Sequence[tuple[int, str, FileIdentity]], *, make_way: bool) -> Iterator[FilesToRemove]:
+    for start in range(0, len(removals), FILES_PER_OUTPUT_MAX):
+        some = removals[start : start + FILES_PER_OUTPUT_MAX]
+        yield FilesToRemove(
+            [number for number, _path, _identity in some],
+            [path for _number, path, _identity in some],
+            IdentityColumns.of([identity for _number, _path, identity in some]),
+            make_way,
+        )
 
 
 def _choose(column: "array[int]", numbers: Sequence[int]) -> "array[int]":

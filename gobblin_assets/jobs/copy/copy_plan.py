@@ -1,11 +1,10 @@
 """What one copy of a file set does: differences become items to copy, files to remove and directories to have."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from gobblin_assets.errors import GobblinError
 from gobblin_assets.fs.object_tree import UNTOLD
 from gobblin_assets.fs.tree import EntryKind, TreeEntry
 from gobblin_assets.jobs.copy.budgets import RunBudget, Tiers, Waiting
@@ -15,11 +14,10 @@ from gobblin_assets.jobs.copy.directory_attributes import ReadDirectory, read_no
 from gobblin_assets.jobs.copy.name_lengths import ANY_LENGTH, NameLengths
 from gobblin_assets.jobs.copy.ownership import ANY_OWNER, Ownership
 from gobblin_assets.jobs.copy.refusals import Refusals
+from gobblin_assets.jobs.copy.removals import RemovalRules, StoppedRemovals
 from gobblin_assets.jobs.copy.transfer.preserve import Preserve
 from gobblin_assets.model.files import FileIdentity
-from gobblin_assets.model.state import DatasetState
-from gobblin_assets.model.wording import count_of
-from gobblin_assets.run.job_kind import FIGURES, HAS_ROWS, CheckResult, PlannedChange, Staged
+from gobblin_assets.run.job_kind import PlannedChange
 
 _OWNER_WRITES: Final = 0o200
 _ANYBODY_READS: Final = 0o444
@@ -38,7 +36,10 @@ class CopyPlan:
     ``facts``: what the next plan may rely on, once this one is published. ``skipped_count``: directories that were not
     listed again.
     ``converters``: the chain of the items' conversions, as ``write_chain`` writes it. ``mtime_precision_ns``: the steps
-    in which times of both sides were compared.
+    in which times of both sides were compared. ``stopped``: files that stay although the source lacks them.
+    ``leaves_out_changed``: files that change while they are copied wait for a later plan; then no item is a directory.
+    ``cleared_files`` and ``cleared_directories`` (those below others first) give way to items and directories at their
+    names, or above them; their numbers are unique with the others.
     """
 
     source_root: str
@@ -58,6 +59,10 @@ class CopyPlan:
     skipped_count: int = 0
     converters: str = ""
     mtime_precision_ns: int = 1
+    stopped: StoppedRemovals = field(default_factory=StoppedRemovals)
+    leaves_out_changed: bool = False
+    cleared_files: tuple[tuple[int, str, FileIdentity], ...] = ()
+    cleared_directories: tuple[tuple[int, str], ...] = ()
 
     @property
     def is_empty(self) -> bool:
@@ -83,7 +88,7 @@ class CopyPlanner:
 
     ``has_directories``: whether the destination has any, which must be there before the files. ``read_directory`` gives
     a directory's access lists and extended attributes. ``ownership``: which owners and modes this process may give.
-    ``lengths``: how long names may be.
+    ``lengths``: how long names may be. ``removal_rules``: for files that the source lacks.
     """
 
     source_root: str
@@ -100,13 +105,18 @@ class CopyPlanner:
     read_directory: ReadDirectory = read_nothing
     ownership: Ownership = ANY_OWNER
     lengths: NameLengths = ANY_LENGTH
+    removal_rules: RemovalRules = field(default_factory=RemovalRules)
     _waiting: Waiting = field(default_factory=Waiting, init=False)
     _later: list[tuple[int, Difference]] = field(default_factory=list, init=False)
     _at_last: list[Difference] = field(default_factory=list, init=False)
     _extras: list[Difference] = field(default_factory=list, init=False)
+    _stopped: StoppedRemovals = field(default_factory=StoppedRemovals, init=False)
     _items: list[CopyItem] = field(default_factory=list, init=False)
     _replaced: dict[int, FileIdentity] = field(default_factory=dict, init=False)
     _metadata: set[int] = field(default_factory=set, init=False)
+    _cleared_files: list[tuple[int, str, FileIdentity]] = field(default_factory=list, init=False)
+    _cleared_directories: list[tuple[int, str]] = field(default_factory=list, init=False)
+    _cleared: list[Difference] = field(default_factory=list, init=False)
     _removals: list[tuple[int, str, FileIdentity]] = field(default_factory=list, init=False)
     _directories: list[tuple[int, str, Attributes]] = field(default_factory=list, init=False)
     _counts: Counter[DifferenceKind] = field(default_factory=Counter, init=False)
@@ -144,6 +154,9 @@ class CopyPlanner:
             split_bytes=self.split_bytes,
             may_be_reused=self.may_be_reused,
             converters=self.converters,
+            stopped=self._stopped,
+            cleared_files=tuple(self._cleared_files),
+            cleared_directories=tuple(self._cleared_directories),
         )
 
     def _take(self, found: Difference, files: int, size_bytes: int) -> bool:
@@ -178,6 +191,7 @@ class CopyPlanner:
                 else:
                     self._copy_any(found)
             case DifferenceKind.ENSURE_DIRECTORY:
+                self._clear(found)
                 self._need(self._path(found.path), found.source, found.why)
             case DifferenceKind.DELETE:
                 self._extras.append(found)
@@ -204,15 +218,17 @@ class CopyPlanner:
                 self._copy_any(each)
 
     def _remove_extras(self) -> None:
+        chosen, self._stopped = self.removal_rules.choose(self._extras, self._cleared)
         if self._waiting.files:
-            self._waiting.removals = len(self._extras)
+            self._waiting.removals = len(chosen)
         else:
-            for each in self._extras:
+            for each in chosen:
                 self._remove(each)
 
     def _copy(self, found: Difference) -> None:
         if found.source is None or not self._take(found, 1, found.source.identity.size_bytes):
             return
+        self._clear(found)
         if found.destination is None:
             self._check_length(self._path(found.path), found.source)
         else:
@@ -237,11 +253,13 @@ class CopyPlanner:
         directories = [entry for entry in found.below if entry.kind is EntryKind.DIRECTORY]
         files = [entry for entry in found.below if entry.kind is EntryKind.FILE]
         if not files:
+            self._clear(found)
             for entry in (found.source, *directories):
                 self._need(self._path(entry.path), entry, found.why)
             return
         if not self._take(found, len(files), sum(entry.identity.size_bytes for entry in files)):
             return
+        self._clear(found)
         start, path, number = len(found.path) + 1, self._path(found.path), self._next()
         for entry in (found.source, *found.below):
             self._check_length(self._path(entry.path), entry, entry.path[start:])
@@ -270,6 +288,21 @@ class CopyPlanner:
             self._check_length(path, origin)
         self._directories.append((self._next(), path, desired))
         self._changes.append(PlannedChange(path, "create", why))
+
+    def _clear(self, found: Difference) -> None:
+        """In a store, a name has no directory, and what is below it is removed as everything else."""
+        for entry in reversed(found.gives_way):
+            path = self._path(entry.path)
+            if entry.kind is EntryKind.DIRECTORY:
+                if self.has_directories:
+                    self._cleared_directories.append((self._next(), path))
+                continue
+            self._refused.check_time("destination", entry.path, entry.identity)
+            cleared = self._cleared_files if self.has_directories else self._removals
+            cleared.append((self._next(), path, entry.identity))
+            why = f"{found.path} {found.why}"
+            self._cleared.append(Difference(DifferenceKind.DELETE, entry.path, why, None, entry))
+            self._tell(path, "remove", why, entry.identity.size_bytes)
 
     def _remove(self, found: Difference) -> None:
         if found.destination is not None:
@@ -327,53 +360,3 @@ class CopyPlanner:
     def _next(self) -> int:
         self._number += 1
         return self._number
-
-
-@dataclass(frozen=True, slots=True)
-class CopyJudge:
-    """``Judge`` of a copy: nothing of it fails a publication, and its figures are told."""
-
-    plan: CopyPlan
-
-    def gate(self, staged: Sequence[Staged], state: DatasetState) -> tuple[CheckResult, ...]:
-        del staged, state
-        return ()
-
-    def tell(self, staged: Sequence[Staged] | None, error: GobblinError | None) -> tuple[CheckResult, ...]:
-        del staged, error
-        return ()
-
-    def describe(self, staged: Sequence[Staged]) -> Mapping[str, object]:
-        del staged
-        waiting = self.plan.waiting
-        figures = {
-            "replaced": len(self.plan.replaced),
-            "removed": len(self.plan.removals),
-            "waiting": waiting.files.total(),
-            "waiting_bytes": waiting.size_bytes.total(),
-        }
-        return {FIGURES: figures, HAS_ROWS: False}
-
-
-def describe_plan(plan: CopyPlan) -> Iterator[str]:
-    """Sentences for the run's log."""
-    replaced, same = len(plan.replaced), plan.counts[DifferenceKind.SAME]
-    if plan.is_empty:
-        begin = "what differs waits" if plan.waiting.files else "nothing differs"
-        yield f"{begin}: {count_of(same, 'entry is', 'entries are')} the same"
-    else:
-        new = plan.file_count - replaced
-        yield (
-            f"{count_of(new, 'new file', 'new files')}, {replaced:,} replaced, {len(plan.removals):,} removed, "
-            f"{count_of(same, 'entry', 'entries')} the same; {count_of(plan.size_bytes, 'byte', 'bytes')} in all"
-        )
-    if plan.skipped_count:
-        directories = count_of(plan.skipped_count, "directory", "directories")
-        yield f"{directories} of the source did not change, and were not listed again"
-    if letters := plan.preserve.without_effect:
-        yield f"preserve: {', '.join(letters)} mean nothing to this file system"
-    if skipped := plan.counts[DifferenceKind.SKIP]:
-        links = count_of(skipped, "link or special file", "links and special files")
-        yield f"{links} of the source left out (links: skip)"
-    if left := plan.counts[DifferenceKind.ATTRIBUTES]:
-        yield f"attributes alone differ of {count_of(left, 'file', 'files')}, copied again (attributes: sync)"

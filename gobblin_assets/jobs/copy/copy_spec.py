@@ -10,8 +10,9 @@ datasets:
 
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, TypeAdapter
 
+from gobblin_assets.jobs.copy.budgets import read_share
 from gobblin_assets.jobs.copy.difference import Deletes, LinkPolicy
 from gobblin_assets.jobs.copy.sameness import SameRule
 from gobblin_assets.jobs.copy.transfer.port import TransferWay
@@ -38,6 +39,21 @@ def _read_off(value: object) -> object:
         raise refused("expected which files are removed; found True", hint="Write 'ours' or 'all'")
     return value
 
+
+def _read_delete_max(value: object) -> object:
+    if isinstance(value, str) and value.endswith("%"):
+        try:
+            read_share(value)
+        except ValueError:
+            raise refused(f"expected a share from 0% to 100%; found {value!r}", hint="Write it like 20%") from None
+        return value
+    found = TypeAdapter(int).validate_python(value)
+    if found < 0:
+        raise refused(f"expected no number below 0; found {found}", hint="Write 0 to refuse all removals")
+    return found
+
+
+DeleteMax = Annotated[int | str, BeforeValidator(_read_delete_max)]
 
 DeletesWord = Annotated[Deletes, BeforeValidator(_read_off)]
 
@@ -80,7 +96,16 @@ class CopyDatasetSpec(DatasetOptions):
     deletes: DeletesWord = Field(
         Deletes.OFF, description="Remove files that the source lacks: none, those that this job published, or all."
     )
-    delete_max: int = Field(DELETE_MAX, ge=0, description="A run that would remove more files is refused.")
+    delete_max: DeleteMax = Field(
+        DELETE_MAX,
+        description="A run that would remove more files is refused: a number, or a share of the files that stand at "
+        'the destination, such as "20%".',
+    )
+    on_change: Literal["fail", "leave_out"] = Field(
+        "fail",
+        description="What becomes of a file set of which a file changes, or goes, while it is copied: nothing of it is "
+        "published, or this file is left to a later run, and with it metadata and removals.",
+    )
     preserve: str = Field(
         "pt",
         description="Attributes to keep, by Gobblin's letters: u owner, g group, p permission, t time, a access lists, "

@@ -97,6 +97,12 @@ def check_copy_dataset(dataset: CopyDatasetSpec, where: str) -> None:
             field=f"{where}.split",
             hint="Leave it out, or give the files that are converted a dataset of their own.",
         )
+    if dataset.on_change == "leave_out" and (dataset.converters or dataset.skip_unchanged_directories):
+        raise RejectedError(
+            "a file that was left out would be overlooked, or be a part of a converted one",
+            field=f"{where}.on_change",
+            hint="Leave it out, or leave skip_unchanged_directories and converters out.",
+        )
     if dataset.converters and dataset.skip_unchanged_directories:
         raise RejectedError(
             "directories are listed by the names that converters give, each time",

@@ -64,6 +64,8 @@ class Difference:
     """One path and what becomes of it. ``why`` is the rest of a sentence about it, such as ``is new``.
 
     ``below``: of a CREATE_TREE, all entries below it, in byte order; their paths are relative to the tree's root, too.
+    ``lost_with``: of a DELETE, the directory above it of which the source lost all entries at once. ``gives_way``: the
+    destination's entry of another kind at the path, and all that is below it.
     """
 
     kind: DifferenceKind
@@ -72,14 +74,19 @@ class Difference:
     source: TreeEntry | None = None
     destination: TreeEntry | None = None
     below: tuple[TreeEntry, ...] = ()
+    lost_with: str | None = None
+    gives_way: tuple[TreeEntry, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class DifferenceRules:
     """How two trees are compared.
 
-    ``is_ours`` says of a destination's entry whether the job published it; OURS needs it. ``delete_max``: more
-    deletions are a RejectedError. ``links``: a tree that follows links gives none, so FOLLOW refuses them as FAIL does.
+    ``is_ours`` says of a destination's entry whether the job published it; OURS needs it. ``stands_empty``: asked of a
+    directory of which the source's listing gives nothing, whether the source has it all the same.
+    ``give_way``: what stands at a name with all that is below it, if it may give way to an entry of another kind.
+    ``is_unlogged``: whether something stands at a path that the log does not know, and that is copied again.
+    ``links``: a tree that follows links gives none, so FOLLOW refuses them as FAIL does.
     ``empty_source``: whether deletions are allowed although the source has no file, because somebody named them.
     ``skipped``: directories of the source whose files its listing leaves out; it grows while the source is listed.
     """
@@ -87,7 +94,9 @@ class DifferenceRules:
     sameness: Sameness = field(default_factory=Sameness)
     deletes: Deletes = Deletes.OFF
     is_ours: Callable[[TreeEntry], bool] | None = None
-    delete_max: int | None = None
+    stands_empty: Callable[[str], bool] = field(default=lambda _path: False)
+    is_unlogged: Callable[[str], bool] = field(default=lambda _path: False)
+    give_way: Callable[[TreeEntry], tuple[TreeEntry, ...] | None] = field(default=lambda _entry: None)
     empty_source: bool = False
     links: LinkPolicy = LinkPolicy.FAIL
     ignores_case: bool = False
@@ -107,7 +116,7 @@ def compare_trees(
 
     A file that only one side has comes somewhat later, after the place of a directory of its name. A directory comes
     before what is below it. Errors of the listings pass. RejectedError: names that collide, links that the policy
-    refuses, deletions without a file at the source or above ``delete_max``. ConflictError: a listing is out of order.
+    refuses, deletions without a file at the source. ConflictError: a listing is out of order.
     """
     yield from _Comparison(source, destination, rules).differences()
 
@@ -142,7 +151,9 @@ class _Comparison:
         self._destination = SortedEntries(destination, "destination")
         self._names = CaseNames() if rules.ignores_case else None
         self._waiting: list[_Waiting] = []
-        self._deleted_count = 0
+        # The last directory that only the destination has entries of, with its slash, and whether the source has it.
+        self._lost = ""
+        self._stands_empty: bool | None = None
 
     def differences(self) -> Iterator[Difference]:
         source, destination, rules = self._source, self._destination, self._rules
@@ -163,6 +174,8 @@ class _Comparison:
                 theirs = None
             if mine is not None and theirs is not None and mine.kind is theirs.kind is EntryKind.FILE:
                 likeness, why = compare_files(mine, theirs, rules.sameness)
+                if likeness is not Likeness.CONTENT_DIFFERS and rules.is_unlogged(key):
+                    likeness, why = Likeness.CONTENT_DIFFERS, "the log does not know what stands there"
                 source.advance()
                 destination.advance()
                 yield Difference(_KINDS[likeness], key, why, mine, theirs)
@@ -195,17 +208,27 @@ class _Comparison:
     def _meet_source_directory(self, key: str, mine: TreeEntry, theirs: TreeEntry | None) -> Iterator[Difference]:
         if theirs is not None:
             self._source.advance()
+            following = self._source.key
+            if mine.path not in self._rules.skipped and (following is None or not following.startswith(key)):
+                self._lost, self._stands_empty = key, True
             yield Difference(DifferenceKind.SAME, mine.path, "is there", mine, theirs)
             return
         if self._waiting and self._waiting[-1].directory == key:
             standing = self._waiting.pop().difference.destination
+            gives_way = None if standing is None else self._rules.give_way(standing)
+            if gives_way is not None:
+                yield from self._create_directory(key, mine, gives_way)
+                return
             self._source.skip_below(key)
             yield _conflict(mine.path, mine, standing)
             return
-        yield from self._create_directory(key, mine)
+        yield from self._create_directory(key, mine, ())
 
-    def _create_directory(self, key: str, directory: TreeEntry) -> Iterator[Difference]:
+    def _create_directory(
+        self, key: str, directory: TreeEntry, gives_way: tuple[TreeEntry, ...]
+    ) -> Iterator[Difference]:
         """The destination has nothing below ``key``: its listing has gone past it."""
+        why = "is a directory now" if gives_way else "is new"
         source = self._source
         is_archive = isinstance(directory, ConvertedEntry) and directory.is_archive
         source.advance()
@@ -214,7 +237,8 @@ class _Comparison:
             is_full = len(below) == self._rules.new_tree_entries_max and not is_archive
             if is_full or self._is_large(source.entry):
                 source.go_back(below)
-                yield Difference(DifferenceKind.ENSURE_DIRECTORY, directory.path, "is new, and large", directory)
+                large = Difference(DifferenceKind.ENSURE_DIRECTORY, directory.path, f"{why}, and large", directory)
+                yield replace(large, gives_way=gives_way)
                 return
             if self._names is not None:
                 self._names.add(source.entry.path)
@@ -224,7 +248,8 @@ class _Comparison:
             if entry.kind in _UNCOPIED:
                 yield self._skip(entry, None)
         kept = tuple(entry for entry in below if entry.kind not in _UNCOPIED)
-        yield Difference(DifferenceKind.CREATE_TREE, directory.path, "is new", directory, below=kept)
+        created = Difference(DifferenceKind.CREATE_TREE, directory.path, why, directory, below=kept)
+        yield replace(created, gives_way=gives_way)
 
     def _is_large(self, entry: TreeEntry) -> bool:
         largest = self._rules.new_tree_file_bytes_max
@@ -237,9 +262,15 @@ class _Comparison:
             if found.source is not None:
                 self._waiting.pop()
                 self._destination.skip_below(key)
-                is_skipped = found.kind is DifferenceKind.SKIP
-                yield replace(found, destination=theirs) if is_skipped else _conflict(found.path, found.source, theirs)
+                if found.kind is DifferenceKind.SKIP:
+                    yield replace(found, destination=theirs)
+                elif (gives_way := self._rules.give_way(theirs)) is not None:
+                    yield replace(found, why="is a file now", gives_way=gives_way)
+                else:
+                    yield _conflict(found.path, found.source, theirs)
                 return
+        if not self._lost or not key.startswith(self._lost):
+            self._lost, self._stands_empty = key, None
         yield Difference(DifferenceKind.EXTRA, theirs.path, "directories are left", None, theirs)
 
     def _settle(self, key: str | None) -> Iterator[Difference]:
@@ -263,15 +294,16 @@ class _Comparison:
             return left("the source lacks it, and this job did not publish it")
         if extra.kind is not EntryKind.FILE:
             return left(f"the source lacks it, and {_WORDS[extra.kind]} is never deleted", DifferenceKind.CONFLICT)
-        self._deleted_count += 1
-        if rules.delete_max is not None and self._deleted_count > rules.delete_max:
-            raise RejectedError(
-                f"more than {rules.delete_max:,} files would be deleted, {extra.path!a} among them",
-                field="delete_max",
-                hint="Look at the source: if it lacks these files rightly, raise delete_max.",
-                path=extra.path,
-            )
-        return left("the source lacks it", DifferenceKind.DELETE)
+        return replace(left("the source lacks it", DifferenceKind.DELETE), lost_with=self._find_lost(extra.path))
+
+    def _find_lost(self, path: str) -> str | None:
+        """The source is asked once for each directory, and only where a file would be deleted."""
+        if not self._lost or not path.startswith(self._lost):
+            return None
+        directory = self._lost.removesuffix("/")
+        if self._stands_empty is None:
+            self._stands_empty = self._rules.stands_empty(directory)
+        return directory if self._stands_empty else None
 
     def _skip(self, mine: TreeEntry, theirs: TreeEntry | None) -> Difference:
         """RejectedError unless the policy leaves links and special files out."""

@@ -17,7 +17,7 @@ from gobblin_assets.jobs.copy.budgets import CopyBudget, RunBudget, parse_tiers
 from gobblin_assets.jobs.copy.checksums import checksums_agree
 from gobblin_assets.jobs.copy.converters.chain import Chain, open_chain, write_chain
 from gobblin_assets.jobs.copy.converters.listing import ConvertedListing
-from gobblin_assets.jobs.copy.copy_plan import CopyJudge, CopyPlan, CopyPlanner, describe_plan
+from gobblin_assets.jobs.copy.copy_plan import CopyPlan, CopyPlanner
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec
 from gobblin_assets.jobs.copy.copy_trees import CopyTrees
 from gobblin_assets.jobs.copy.datasets import FileSet
@@ -26,14 +26,19 @@ from gobblin_assets.jobs.copy.difference import Deletes, DifferenceRules, LinkPo
 from gobblin_assets.jobs.copy.directory_attributes import ReadDirectory, directory_reader, read_nothing
 from gobblin_assets.jobs.copy.extended_sameness import find_extended_changes
 from gobblin_assets.jobs.copy.filters import Filters, parse_filters
+from gobblin_assets.jobs.copy.giving_way import GivingWay
 from gobblin_assets.jobs.copy.globs import match_any
 from gobblin_assets.jobs.copy.kept_attributes import describe_kept, find_kept
 from gobblin_assets.jobs.copy.listings import list_converted, list_side
-from gobblin_assets.jobs.copy.memory import UnpackedMemory
+from gobblin_assets.jobs.copy.losses import Losses
+from gobblin_assets.jobs.copy.memory import UnloggedNames, UnpackedMemory
 from gobblin_assets.jobs.copy.name_lengths import find_name_lengths
 from gobblin_assets.jobs.copy.ownership import find_ownership
 from gobblin_assets.jobs.copy.parsing import CopyDataset
+from gobblin_assets.jobs.copy.plan_reports import CopyJudge, describe_plan
+from gobblin_assets.jobs.copy.removals import RemovalRules, StandingFiles
 from gobblin_assets.jobs.copy.sameness import Sameness, SameRule
+from gobblin_assets.jobs.copy.session import CopySession
 from gobblin_assets.jobs.copy.shared_planning import SharedPlanning
 from gobblin_assets.jobs.copy.source_directories import place_of_origin
 from gobblin_assets.jobs.copy.target_places import (
@@ -93,7 +98,13 @@ class CopyKind:
     @contextmanager
     def open(self, say: Callable[[str], None], requests: Sequence[PlanRequest]) -> Iterator[Session]:
         del say
-        yield CopySession(self, tuple(requests))
+        by_priority = sorted(requests, key=lambda each: self.datasets[each.urn].spec.priority)
+        shared = SharedPlanning(
+            RunBudget(self.budget),
+            DestinationNames({urn: dataset.found for urn, dataset in self.datasets.items()}),
+            1 if self.files is None else find_time_step(self.files, self.root),
+        )
+        yield CopySession(self.plan, self.open_worker, shared, by_priority if self.budget.is_bounded else [])
 
     def prepare(self) -> None:
         """Nothing of a copy takes over signals."""
@@ -139,7 +150,10 @@ class CopyKind:
             payload=plan,
             judge=CopyJudge(plan),
             notes=(*describe_plan(plan), *self._describe_letters(dataset.spec)),
-            degraded=tuple(plan.waiting.describe(parse_tiers(dataset.spec.go_first), dataset.spec.priority)),
+            degraded=(
+                *plan.waiting.describe(parse_tiers(dataset.spec.go_first), dataset.spec.priority),
+                *plan.stopped.describe(plan.source_root),
+            ),
             changes=plan.changes,
             partition_facts=plan.facts,
         )
@@ -162,36 +176,49 @@ class CopyKind:
         shared.ways.require_free(self.trees.open_destination_files(), dataset_root, file_set.directory)
         # An archive of all files has a name that was chosen for itself.
         on_target = Filters() if chain.packer is not None else filters
-        standing: Iterator[TreeEntry] = iter(())
+        standing = StandingFiles(())
         # A plan for people comes before the first run, which makes the root.
         if not missing and (files is None or files.find_entry(self.root) is not None):
-            standing = list_side(target, root, file_set, on_target, is_source=False)
-        planner = self._open_planner(request, dataset, file_set, source, source_root, shared)
+            standing = StandingFiles(list_side(target, root, file_set, on_target, is_source=False))
         looked_at = self.now()
         rules = self._rules_of(request, spec, source, opened, source_root, root, file_set, shared, looked_at)
+        losses = Losses(
+            *(request, dataset, file_set, source, source_root, shared.places),
+            self.trees.find_source_directory,
+        )
+        planner = self._open_planner(request, dataset, file_set, source, source_root, shared)
+        planner.removal_rules = RemovalRules(spec.delete_max, standing, losses.split)
         memory = DirectoryMemory(request, dataset, file_set, shared.directories)
         unpacked = UnpackedMemory(request, dataset, file_set, shared.unpacked)
         stands = partial(self._stands, root)
-        unchanged = UnchangedDirectories(source, memory.read(), self.trees.find_source_entry, stands)
+        unlogged = UnloggedNames(request, file_set, root)
+        known = memory.read() if unlogged.is_empty else {}
+        unchanged = UnchangedDirectories(source, known, self.trees.find_source_entry, stands)
         if chain.steps:
-            find_standing = partial(self._find_standing, target, root, rules)
-            listed = list_converted(
-                ConvertedListing(
-                    *(chain, source_root, filters, find_standing if unpacked.agrees else _know_nothing),
-                    rules.sameness,
-                    follows_links=spec.links is LinkPolicy.FOLLOW,
-                ),
-                source,
-            )
+            find = partial(self._find_standing, target, root, rules) if unpacked.agrees else _know_nothing
+            follows = spec.links is LinkPolicy.FOLLOW
+            converted = ConvertedListing(chain, source_root, filters, find, rules.sameness, follows_links=follows)
+            listed = list_converted(converted, source)
         else:
             listed = list_side(unchanged if memory.is_kept else source, source_root, file_set, filters, is_source=True)
         listed = target.admit(root, listed)
-        differences = compare_trees(listed, unchanged.leave_out(standing), replace(rules, skipped=unchanged.skipped))
+        rules = replace(rules, skipped=unchanged.skipped, stands_empty=losses.stands_empty, is_unlogged=unlogged.read())
+        differences = compare_trees(listed, unchanged.leave_out(iter(standing)), rules)
         plan = planner.plan(missing, differences)
         require_one_mount(files, self.root, dataset_root, plan)
-        facts = {**memory.write(unchanged, looked_at, plan), **unpacked.write(plan, unpacks=chain.unpacks)}
-        precision_ns = rules.sameness.mtime_precision_ns
-        return replace(plan, facts=facts, skipped_count=len(unchanged.skipped), mtime_precision_ns=precision_ns)
+        facts = {
+            **memory.write(unchanged, looked_at, plan),
+            **unpacked.write(plan, unpacks=chain.unpacks),
+            **losses.write(plan.stopped),
+            **unlogged.write(plan),
+        }
+        return replace(
+            plan,
+            facts=facts,
+            skipped_count=len(unchanged.skipped),
+            mtime_precision_ns=rules.sameness.mtime_precision_ns,
+            leaves_out_changed=spec.on_change == "leave_out",
+        )
 
     def _open_planner(
         self,
@@ -263,7 +290,9 @@ class CopyKind:
         is_ours = None
         if spec.deletes is Deletes.OURS:
             is_ours = partial(_is_published, self.is_ours(request.urn), target_root)
+        deletes, leaves_out = Deletes.ALL if file_set.files else spec.deletes, spec.on_change == "leave_out"
         return DifferenceRules(
+            give_way=GivingWay(target, target_root, deletes, is_ours).find,
             sameness=Sameness(
                 rule,
                 max(source.mtime_precision_ns, target.mtime_precision_ns, shared.mtime_precision_ns),
@@ -273,14 +302,13 @@ class CopyKind:
                 nanoseconds_of(looked_at),
                 is_far=isinstance(source, RangedFiles),
             ),
-            deletes=Deletes.ALL if file_set.files else spec.deletes,
+            deletes=deletes,
             is_ours=is_ours,
-            delete_max=spec.delete_max,
             empty_source=bool(file_set.files),
             links=spec.links,
             ignores_case=ignores_case,
-            # In a store each file is published by itself.
-            new_tree_entries_max=0 if self.files is None else NEW_DIRECTORY_ENTRIES_MAX,
+            # In a store each file is published by itself, and where one may be left out.
+            new_tree_entries_max=0 if self.files is None or leaves_out else NEW_DIRECTORY_ENTRIES_MAX,
             new_tree_file_bytes_max=self._find_split_bytes(source, spec),
         )
 
@@ -319,47 +347,6 @@ class CopyKind:
             return None
         below = (replace(entry, path=f"{directory}/{entry.path}") for entry in target.list_tree(place))
         return (replace(top, path=directory), *below)
-
-
-class CopySession:
-    """One run's view of both sides. ``requests`` are those that the run makes.
-
-    Where the run has a budget for all file sets, those of a lower priority number are planned before the others,
-    whatever is asked for first.
-    """
-
-    def __init__(self, kind: CopyKind, requests: Sequence[PlanRequest]) -> None:
-        self._kind = kind
-        self._shared = SharedPlanning(
-            RunBudget(kind.budget),
-            DestinationNames({urn: dataset.found for urn, dataset in kind.datasets.items()}),
-            1 if kind.files is None else find_time_step(kind.files, kind.root),
-        )
-        self._planned: dict[tuple[DatasetUrn, str | None], UnitPlan | Exception] = {}
-        by_priority = sorted(requests, key=lambda each: kind.datasets[each.urn].spec.priority)
-        self._before = by_priority if kind.budget.is_bounded else []
-
-    def open_worker(self) -> Worker:
-        return self._kind.open_worker()
-
-    def plan(self, request: PlanRequest) -> UnitPlan:
-        wanted = (request.urn, request.partition.key)
-        while wanted not in self._planned and self._before:
-            each = self._before.pop(0)
-            self._planned[each.urn, each.partition.key] = self._try(each)
-        found = self._planned.pop(wanted, None) or self._try(request)
-        if isinstance(found, Exception):
-            raise found
-        return found
-
-    def _try(self, request: PlanRequest) -> UnitPlan | Exception:
-        before = self._shared.budget.taken
-        try:
-            return self._kind.plan(request, self._shared)
-        except Exception as error:  # noqa: BLE001  raised again where it is asked for
-            # What is refused copies nothing: its share is for the others.
-            self._shared.budget.taken = before
-            return error
 
 
 def _may_be_reused(request: PlanRequest, spec: CopyDatasetSpec) -> bool:

@@ -2,10 +2,11 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from gobblin_assets.commit.named_repair import EVERY_NAME, UNLOGGED_FACT
 from gobblin_assets.jobs.copy.copy_plan import CopyPlan
 from gobblin_assets.jobs.copy.datasets import FileSet
 from gobblin_assets.jobs.copy.parsing import CopyDataset
@@ -35,6 +36,38 @@ class MemoryRoom:
             return False
         amounts[key] = amount
         return True
+
+
+@dataclass(frozen=True, slots=True)
+class UnloggedNames:
+    """Names of a file set at which something stands that the log does not know (``commit.named_repair``).
+
+    ``root``: full path of the file set at the destination.
+    """
+
+    request: PlanRequest
+    file_set: FileSet
+    root: str
+
+    def read(self) -> Callable[[str], bool]:
+        """Whether a path below the file set is one of them."""
+        names = self._names
+        if EVERY_NAME in names:
+            return lambda _path: True
+        return lambda path: bool(names) and f"{self.root}/{path}" in names
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._names
+
+    def write(self, plan: CopyPlan) -> Mapping[str, object]:
+        """The facts of the file set once the plan is published: it has copied them, unless files wait."""
+        return {UNLOGGED_FACT: None} if self._names and not plan.waiting.files else {}
+
+    @property
+    def _names(self) -> frozenset[str]:
+        found: Mapping[str, Any] = self.request.state.source_facts.get(UNLOGGED_FACT, {})  # type: ignore[assignment]  # as it was written
+        return frozenset(found.get(self.file_set.key) or ())
 
 
 @dataclass(frozen=True, slots=True)

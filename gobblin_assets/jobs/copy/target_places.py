@@ -84,5 +84,5 @@ def find_time_step(files: NamedFiles, root: str) -> int:
 def _list_paths(plan: CopyPlan) -> Iterator[str]:
     """Of all that is published, by paths below the dataset's directory."""
     yield from (item.path for item in plan.items)
-    yield from (path for _number, path, _identity in plan.removals)
+    yield from (path for _number, path, _identity in (*plan.removals, *plan.cleared_files))
     yield from (path for _number, path, _desired in plan.directories)

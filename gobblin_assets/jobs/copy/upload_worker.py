@@ -23,7 +23,13 @@ from gobblin_assets.jobs.copy.transfer.pacing import ThreadPace
 from gobblin_assets.jobs.copy.transfer.port import CopyFailure, FileResult, TransferProgress
 from gobblin_assets.jobs.copy.transfer.rates import SharedCopyRate
 from gobblin_assets.jobs.copy.uploading import OpenedFile, Pace, Uploading, UploadOrder, UploadResult, unlimited_pace
-from gobblin_assets.jobs.copy.worker import CopyLines, copy_plan_of, failure_of_files
+from gobblin_assets.jobs.copy.worker import (
+    CopyLines,
+    copy_plan_of,
+    describe_changed_files,
+    failure_of_files,
+    find_changed,
+)
 from gobblin_assets.model.clock import Clock
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.urn import DatasetUrn, Role
@@ -87,10 +93,13 @@ class UploadWorker:
             return Staged((), rows_read=0)
         notes = wait_for_ticks(plan, self.clock, self.say, lambda: 1)
         with self._pacing(order.tag) as pace:
-            results = self._upload(order, plan, pace)
-        outputs = tuple(_describe(plan, results))
-        made = (Output(Role.DATA, order.directory, "", (), outputs),) if outputs else ()
-        return Staged(made, rows_read=0, notes=notes)
+            results, left_out = self._upload(order, plan, pace)
+        degraded = describe_changed_files(left_out.values())
+        for line in degraded:
+            self.say(f"{order.plan.urn}: {line}")
+        outputs = tuple(_describe(plan, results, left_out))
+        staged = (Output(Role.DATA, order.directory, "", (), outputs),) if outputs else ()
+        return Staged(staged, rows_read=0, notes=notes, degraded=degraded)
 
     @contextmanager
     def _pacing(self, tag: str) -> Iterator[Pace]:
@@ -100,7 +109,10 @@ class UploadWorker:
         with self.rate.share(tag, partial(self._cancelled.add, tag)) as rate:
             yield ThreadPace(rate, partial(self._cancelled.__contains__, tag)).spend
 
-    def _upload(self, order: WorkOrder, plan: CopyPlan, pace: Pace) -> Mapping[int, UploadResult]:
+    def _upload(
+        self, order: WorkOrder, plan: CopyPlan, pace: Pace
+    ) -> tuple[Mapping[int, UploadResult], Mapping[int, str]]:
+        """What was uploaded by number, and the paths of what was left out, by number."""
         uploading = Uploading(
             self.files,
             order.directory,
@@ -111,13 +123,13 @@ class UploadWorker:
         )
         try:
             results = uploading.run([*self._list_files(order, plan), *self._list_marks(order, plan)])
-            _require_whole(plan, results)
+            left_out = _require_whole(plan, results)
         except GobblinError:
             # The store keeps the bytes of uploads until somebody aborts them; cleanup does, should this fail.
             with suppress(GobblinError):
                 discard_attempt(self.files, order.directory, self.requests)
             raise
-        return results
+        return results, left_out
 
     def _list_files(self, order: WorkOrder, plan: CopyPlan) -> list[UploadOrder]:
         root, open_planned = self.place_of(order.plan.urn), self.open_planned(plan)
@@ -180,7 +192,8 @@ def _metadata_of(staging: str, item: CopyItem) -> dict[str, str]:
     return metadata
 
 
-def _require_whole(plan: CopyPlan, results: Mapping[int, UploadResult]) -> None:
+def _require_whole(plan: CopyPlan, results: Mapping[int, UploadResult]) -> Mapping[int, str]:
+    """The paths of items that are left out, by number."""
     paths = {item.number: item.path for item in plan.items} | {number: path for number, path, _ in plan.removals}
     missing = CopyFailure(ErrorFamily.RETRYABLE, "it was not reported")
     failed = []
@@ -188,21 +201,26 @@ def _require_whole(plan: CopyPlan, results: Mapping[int, UploadResult]) -> None:
         found = results.get(number, missing)
         if isinstance(found, CopyFailure):
             failed.append(FileResult(number, path, "", failure=found))
+    left_out = find_changed(plan, failed)
+    failed = [each for each in failed if each.item not in left_out]
     if failed:
         raise failure_of_files(failed)
+    return left_out
 
 
-def _describe(plan: CopyPlan, results: Mapping[int, UploadResult]) -> list[NamedObject]:
+def _describe(plan: CopyPlan, results: Mapping[int, UploadResult], left_out: Mapping[int, str]) -> list[NamedObject]:
     outputs: list[NamedObject] = []
     for item in plan.items:
         staged = results[item.number]
+        if left_out and item.number in plan.metadata:
+            continue
         if isinstance(staged, StagedUpload):
             file = item.files[0]
             size_bytes = file.origin.identity.size_bytes
             identity = FileIdentity(size_bytes, None, file.desired.mtime_ns)
             replaced, is_metadata = plan.replaced.get(item.number), item.number in plan.metadata
             outputs.append(ObjectAtName(item.path, staged, identity, replaced, is_metadata))
-    for number, path, identity in plan.removals:
+    for number, path, identity in () if left_out else plan.removals:
         staged = results[number]
         if isinstance(staged, StagedUpload):
             outputs.append(ObjectToRemove(path, staged, identity))

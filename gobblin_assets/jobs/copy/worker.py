@@ -1,6 +1,6 @@
 """Does the plans of copies: makes an attempt's places, lets the transfer write into them, and reports what is there."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -13,6 +13,7 @@ from gobblin_assets.jobs.copy.checksums import compute_checksum, compute_stream
 from gobblin_assets.jobs.copy.copied_files import CopiedFiles
 from gobblin_assets.jobs.copy.copy_plan import CopyPlan
 from gobblin_assets.jobs.copy.copyable import Attributes
+from gobblin_assets.jobs.copy.origins import has_changed
 from gobblin_assets.jobs.copy.reuse import find_finished
 from gobblin_assets.jobs.copy.tick_waits import wait_for_tick, wait_for_ticks
 from gobblin_assets.jobs.copy.transfer.bins import plan_bins
@@ -23,6 +24,7 @@ from gobblin_assets.jobs.copy.transfer.rates import SharedCopyRate
 from gobblin_assets.jobs.copy.transfer.writing import finish_directory
 from gobblin_assets.model.clock import Clock
 from gobblin_assets.model.urn import Role
+from gobblin_assets.model.wording import count_of
 from gobblin_assets.run.job_kind import Output, Staged, UnitPlan, WorkOrder
 from gobblin_assets.run.progress import LINE_EVERY_S, MIB
 
@@ -88,7 +90,8 @@ class CopyWorker:
             # Only what was synced can be read from the disk.
             self._read_again(attempt, copied)
         outputs = () if plan.is_empty else (Output(Role.DATA, attempt, "", (), copied),)
-        return Staged(outputs, rows_read=0, notes=tuple(copied.notes))
+        degraded = describe_changed_files(copied.left_out.values())
+        return Staged(outputs, rows_read=0, notes=tuple(copied.notes), degraded=degraded)
 
     def _copy(self, order: WorkOrder, plan: CopyPlan) -> CopiedFiles:
         """All files and directories. Raises if one of them failed, or was not reported."""
@@ -122,8 +125,12 @@ class CopyWorker:
                 else:
                     failed.append(each)
         self._settle_taken(order, plan, finished, copied)
+        copied.left_out = find_changed(plan, failed)
+        failed = [each for each in failed if each.item not in copied.left_out]
         if failed:
             raise failure_of_files(failed)
+        for line in describe_changed_files(copied.left_out.values()):
+            self._say(f"{order.plan.urn}: {line}")
         copied.require_all()
         wait_for_tick(copied.latest_ns, self._clock)
         return copied
@@ -183,6 +190,26 @@ def _make_directory(files: NamedFiles, path: str, desired: Attributes) -> None:
     kept = replace(desired, mtime_ns=None)
     if kept != Attributes():
         finish_directory(path, kept)
+
+
+def find_changed(plan: CopyPlan, failed: Sequence[FileResult]) -> dict[int, str]:
+    """The failed items, by number with their paths, that are left out because their origins changed meanwhile."""
+    numbers = {each.item for each in failed} if plan.leaves_out_changed else set()
+    items = [item for item in plan.items if item.number in numbers] if numbers else []
+    return {item.number: item.path for item in items if not item.is_directory and has_changed(plan, item)}
+
+
+def describe_changed_files(paths: Collection[str]) -> tuple[str, ...]:
+    """A sentence for people, if there are any."""
+    if not paths:
+        return ()
+    shown = ", ".join(sorted(paths)[:FAILURES_NAMED_MAX])
+    more = f" and {len(paths) - FAILURES_NAMED_MAX:,} more" if len(paths) > FAILURES_NAMED_MAX else ""
+    files = count_of(len(paths), "file", "files")
+    said = (
+        f"{files} of the source changed while they were copied, and are left to a later run, with metadata and removals"
+    )
+    return (f"{said}: {shown}{more}",)
 
 
 def failure_of_files(failed: Sequence[FileResult]) -> GobblinError:
