@@ -41,6 +41,7 @@ from gobblin_assets.spark.processes import find_start_mark, signal_and_wait
 from gobblin_assets.spark.s3 import S3_CAPABILITY, mark_environment
 from gobblin_assets.spark.session import explain_failed_start
 from gobblin_assets.spark.settings import SparkSettings, is_local, plan_conf
+from gobblin_assets.spark.variables import without_addresses
 
 START_S_MAX: Final = 180.0
 """A start takes some 8 s; a first one also downloads jars."""
@@ -198,7 +199,7 @@ def _launch(files: _Files, conf: Mapping[str, str], digest: str, capabilities: t
         *("--class", _CLASS, "--name", conf["spark.app.name"], "--properties-file", str(files.conf), "spark-internal"),
     ]
     variables = {
-        key: value for key, value in os.environ.items() if not key.startswith(("SPARK_CONNECT_", "SPARK_REMOTE"))
+        key: value for key, value in without_addresses(os.environ).items() if not key.startswith("SPARK_CONNECT_")
     }
     variables |= {
         "SPARK_HOME": spark_home,

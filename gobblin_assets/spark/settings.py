@@ -66,6 +66,8 @@ SESSION_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
 _JAR_LISTS: Final = frozenset({"spark.jars", "spark.jars.packages", "spark.jars.excludes"})
 _LOG_CONFIGURATION: Final = Path(__file__).with_name("log4j2.properties")
 _COORDINATE: Final = re.compile(r"[\w.-]+:[\w.-]+:[\w.-]+")
+_END_OF_HOST: Final = re.compile(r"[/;?#]")
+_TOKEN: Final = re.compile(r"(\btoken=)[^\s;,'\"\])]+", re.IGNORECASE)
 # Like Spark's own spark.redaction.regex, but a little wider.
 _SECRET_KEY: Final = re.compile(r"secret|password|token|credential|access[.]?key", re.IGNORECASE)
 
@@ -135,8 +137,14 @@ def list_place_capabilities(uris: Iterable[str]) -> list[str]:
 
 
 def hide_parameters(remote: str) -> str:
-    """A Connect URL without its parameters, which hold the token."""
-    return remote.partition("/;")[0].rstrip("/")
+    """A Connect URL's scheme, host and port: all else, also of a wrong one, may hold the token."""
+    scheme, mark, rest = remote.rpartition("://")
+    return scheme + mark + _END_OF_HOST.split(rest, maxsplit=1)[0].rpartition("@")[2]
+
+
+def hide_tokens(text: str) -> str:
+    """What a library says, without the tokens of Connect URLs in it."""
+    return _TOKEN.sub(r"\1…", text)
 
 
 def is_secret(key: str) -> bool:

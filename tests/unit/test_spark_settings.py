@@ -89,9 +89,28 @@ def test_no_secret_shows_in_the_settings_or_in_a_refused_address() -> None:
 
 
 @pytest.mark.parametrize(
+    "remote",
+    [
+        "sc://localhost:15002;token=hush",
+        "sc://localhost:15002/path;token=hush",
+        "sc://localhost:15002/;token=hush;hush",
+        "sc://user:hush@localhost:15002/",
+        "sc://localhost/?token=hush",
+        "sc://localhost/hush",
+    ],
+)
+def test_no_address_that_is_refused_shows_a_secret(remote: str) -> None:
+    with pytest.raises(RejectedError) as refused:
+        parse_address(remote)
+    assert "hush" not in str(refused.value)
+    assert "hush" not in repr(SparkSettings(WORK, remote=remote))
+
+
+@pytest.mark.parametrize(
     ("remote", "address"),
     [
         ("sc://h", ("h", 15002)),
+        ("sc://h/", ("h", 15002)),
         ("sc://h/;token=x", ("h", 15002)),
         ("sc://h.example:7/;token=x;user_id=u", ("h.example", 7)),
     ],
