@@ -196,19 +196,22 @@ def _launch(files: _Files, conf: Mapping[str, str], digest: str, capabilities: t
     spark_home = os.environ.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)
     submit = [
         f"{spark_home}/bin/spark-submit",
-        *("--class", _CLASS, "--name", conf["spark.app.name"], "--properties-file", str(files.conf), "spark-internal"),
+        *("--class", _CLASS, "--name", conf["spark.app.name"], "--properties-file", str(files.conf)),
+        # Otherwise a file of properties takes the place of the site's own.
+        *("--load-spark-defaults", "spark-internal"),
     ]
     variables = {
         key: value for key, value in without_addresses(os.environ).items() if not key.startswith("SPARK_CONNECT_")
     }
+    if is_local(conf["spark.master"]):
+        # Executors of a cluster connect back to the driver by its address, and have a Python of their own.
+        variables = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, **variables}
     variables |= {
         "SPARK_HOME": spark_home,
         "SPARK_CONNECT_AUTHENTICATE_TOKEN": token,
         # Spark reads these before its configuration; Python's workers read the second.
         "SPARK_LOCAL_DIRS": str(files.temporary),
         "TMPDIR": str(files.temporary),
-        "SPARK_LOCAL_IP": variables.get("SPARK_LOCAL_IP", "127.0.0.1"),
-        "PYSPARK_PYTHON": variables.get("PYSPARK_PYTHON", sys.executable),
         **name_hdfs_user(variables),
     }
     # The shell ends at once and leaves the server to init: the server is nobody's child, so it neither dies with its

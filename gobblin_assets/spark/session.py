@@ -139,6 +139,11 @@ def runs_spark_itself() -> bool:
     return SparkContext._active_spark_context is not None  # noqa: SLF001  the public ways start a context to answer
 
 
+def find_ui(session: SparkSession) -> str | None:
+    """The address of Spark's UI, if this process runs Spark and ``spark.ui.enabled`` is true."""
+    return session.sparkContext.uiWebUrl if runs_spark_itself() else None
+
+
 def parse_address(remote: str) -> tuple[str, int]:
     """Host and port of a Connect URL; RejectedError if it is none. Its parameters are never shown."""
     found = _ADDRESS.fullmatch(remote)

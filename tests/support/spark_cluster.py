@@ -47,13 +47,19 @@ class SparkCluster:
         cores: int = 2,
         variables: Mapping[str, str | None] | None = None,
     ) -> int:
-        """The process id of a worker whose executors find an empty directory at ``hidden``. ``variables``: None takes one away."""
+        """The process id of a worker whose executors find an empty directory at ``hidden``.
+
+        ``variables``: of its environment; None takes one away.
+        """
         arguments = ["--host", HOST, "--cores", str(cores), "--memory", "1g", "--webui-port", "0", self.url]
         self._start(name, ["worker.Worker", *arguments], hidden, variables or {})
         wait_until(
             lambda: "Successfully registered with master" in (self.folder / f"{name}.log").read_text(), "it registered"
         )
         return self._processes[name].pid
+
+    def runs(self, name: str) -> bool:
+        return name in self._processes
 
     def stop(self, name: str) -> None:
         process = self._processes.pop(name)
