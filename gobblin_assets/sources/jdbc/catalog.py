@@ -3,11 +3,14 @@
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from gobblin_assets.model.watermark import Scalar, Watermark, WatermarkType
 from gobblin_assets.sources.jdbc.dialect import Dialect
 from gobblin_assets.sources.jdbc.names import TableName
+
+if TYPE_CHECKING:
+    from gobblin_assets.sources.jdbc.questions import Answer, Question
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +104,10 @@ class Catalog(Protocol):
         ...
 
     def estimate(self, table: Table, condition: str) -> Estimate: ...
+
+    def answer_together(self, questions: "Sequence[Question]") -> "Sequence[Answer | Exception]":
+        """The answer of each, or the error that it raised. Where reads share a snapshot, in few round trips."""
+        ...
 
     def find_quantiles(self, table: Table, column: TableColumn, last: Scalar) -> Sequence[Watermark]:
         """Ascending positions with about equally many rows between them; empty if unknown.

@@ -22,6 +22,7 @@ from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.dialect import ColumnReading, SparkDialect, write_table
 from gobblin_assets.sources.jdbc.failures import judge_driver
 from gobblin_assets.sources.jdbc.names import TableName
+from gobblin_assets.sources.jdbc.questions import Answer, Question, answer_one
 
 CLOCK_DIFFERENCE_S_MAX: Final = 600
 """A clock without a zone that differs more from this machine's clock shows another zone's time."""
@@ -136,6 +137,9 @@ class SparkCatalog:
     def estimate(self, table: Table, condition: str) -> Estimate:
         sql = f"SELECT COUNT(*) AS {self.dialect.quote('c0')} FROM {write_table(self.dialect, table.name)}{condition}"
         return Estimate(int(self._rows(sql, "c0")[0][0]), None)
+
+    def answer_together(self, questions: Sequence[Question]) -> Sequence[Answer | Exception]:
+        return [answer_one(self, each) for each in questions]
 
     def find_quantiles(self, _table: Table, _column: TableColumn, _last: Scalar) -> Sequence[Watermark]:
         return []
