@@ -74,7 +74,7 @@ class Watermark:
             )
         mine, others = self.value, other.value
         if type(mine) in _ORDERED and type(mine) is type(others):
-            return mine < others  # type: ignore[operator, no-any-return]  # as their encodings are ordered
+            return mine < others  # type: ignore[operator]  # as their encodings are ordered
         return self.encode() < other.encode()
 
     def encode(self) -> bytes:

@@ -140,7 +140,7 @@ def runs_spark_itself() -> bool:
 
 
 def find_ui(session: SparkSession) -> str | None:
-    """The address of Spark's UI, if this process runs Spark and ``spark.ui.enabled`` is true."""
+    """The address of Spark's UI, if this process runs Spark and its configuration asks for a UI."""
     return session.sparkContext.uiWebUrl if runs_spark_itself() else None
 
 

@@ -3,14 +3,11 @@
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from gobblin_assets.model.watermark import Scalar, Watermark, WatermarkType
 from gobblin_assets.sources.jdbc.dialect import Dialect
 from gobblin_assets.sources.jdbc.names import TableName
-
-if TYPE_CHECKING:
-    from gobblin_assets.sources.jdbc.questions import Answer, Question
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +60,27 @@ class Estimate:
     row_bytes: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class RowQuestion:
+    """The single row of a query whose columns have these types. ``repeats``: every partition of a table asks it."""
+
+    sql: str
+    types: tuple[WatermarkType, ...]
+    repeats: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EstimateQuestion:
+    """How many rows of the table a condition gives."""
+
+    table: Table
+    condition: str
+
+
+Question = RowQuestion | EstimateQuestion
+Answer = tuple[Scalar | None, ...] | Estimate
+
+
 class Catalog(Protocol):
     """A live view of one database. All methods raise the families of ``errors``, without secrets."""
 
@@ -105,7 +123,7 @@ class Catalog(Protocol):
 
     def estimate(self, table: Table, condition: str) -> Estimate: ...
 
-    def answer_together(self, questions: "Sequence[Question]") -> "Sequence[Answer | Exception]":
+    def answer_together(self, questions: Sequence[Question]) -> Sequence[Answer | Exception]:
         """The answer of each, or the error that it raised. Where reads share a snapshot, in few round trips."""
         ...
 

@@ -27,11 +27,11 @@ from gobblin_assets.sources.jdbc.bounds import (
     plan_reread,
     require_late_window,
 )
-from gobblin_assets.sources.jdbc.catalog import Catalog, Estimate, TableColumn
-from gobblin_assets.sources.jdbc.dialect import ROW_ADDRESS, write_table
-from gobblin_assets.sources.jdbc.layout import Layout, bounds_partition, lay_out, write_where
+from gobblin_assets.sources.jdbc.catalog import Catalog, TableColumn
+from gobblin_assets.sources.jdbc.dialect import ROW_ADDRESS
+from gobblin_assets.sources.jdbc.layout import Layout, bounds_partition, lay_out
 from gobblin_assets.sources.jdbc.positions import Axis, write_at_least, write_below, write_interval
-from gobblin_assets.sources.jdbc.questions import Asking, EstimateQuestion, RowQuestion
+from gobblin_assets.sources.jdbc.questions import Asking, ask_count, ask_estimate, ask_extreme
 from gobblin_assets.sources.jdbc.split import (
     cut_interval,
     decide_count,
@@ -162,7 +162,7 @@ class Planner:
     def _count_misplaced(self, layout: Layout, name: str, kind: WatermarkType) -> Asking[int]:
         dialect, column = self.catalog.dialect, layout.table.find_column(name)
         misplaced = dialect.find_misplaced(dialect.quote(name), kind, "" if column is None else column.type_text)
-        return 0 if misplaced is None else (yield from self._fetch_count(layout, misplaced))
+        return 0 if misplaced is None else (yield from ask_count(self.catalog.dialect, layout, misplaced))
 
     def _judge_nulls(
         self, request: SourceRequest, layout: Layout, axis: Axis, *, first: bool
@@ -184,7 +184,7 @@ class Planner:
             return False, []
         dialect = self.catalog.dialect
         empty = " OR ".join(f"{dialect.quote(name)} IS NULL" for name in axis.columns)
-        found = yield from self._fetch_count(layout, empty)
+        found = yield from ask_count(self.catalog.dialect, layout, empty)
         if not found:
             return False, []
         where = f"{layout.table.name}.{'/'.join(axis.columns)}"
@@ -216,10 +216,10 @@ class Planner:
         endless = write_at_least(dialect, axis, names, ahead.last)
         if ahead.end is not None:
             later = f"({later} AND {write_below(dialect, axis, names, ahead.end)} OR {endless})"
-        found = yield from self._fetch_count(layout, later)
+        found = yield from ask_count(self.catalog.dialect, layout, later)
         if not found:
             return []
-        never = yield from self._fetch_count(layout, endless)
+        never = yield from ask_count(self.catalog.dialect, layout, endless)
         where = f"{layout.table.name}.{axis.column}"
         said = {
             f"rows of {where} lie ahead of the source's clock, and wait until it gets there": found - never,
@@ -236,11 +236,11 @@ class Planner:
             conditions.append(write_at_least(dialect, axis, names, limits.low))
         if limits.ceiling is not None:
             conditions.append(write_below(dialect, axis, names, limits.ceiling))
-        lead = yield from self._fetch_extreme(layout, "MAX", names[0], axis.lead, conditions)
+        lead = yield from ask_extreme(self.catalog.dialect, layout, "MAX", names[0], axis.lead, conditions)
         if lead is None or axis.key is None:
             return None if lead is None else axis.lift(lead)
         equal = f"{dialect.in_order(names[0], axis.lead)} = {dialect.literal(axis.lead, lead)}"
-        key = yield from self._fetch_extreme(layout, "MAX", names[1], axis.key, [*conditions, equal])
+        key = yield from ask_extreme(self.catalog.dialect, layout, "MAX", names[1], axis.key, [*conditions, equal])
         # Without a shared snapshot that row may be gone by now; the rows before it wait for the next run.
         return None if key is None else axis.join((lead, key))
 
@@ -254,7 +254,7 @@ class Planner:
         names = tuple(dialect.quote(name) for name in axis.columns)
         read = Interval(reread if reread is not None else whole.low, whole.high)
         condition = write_interval(dialect, axis, names, read)
-        estimate = yield from _estimate(layout, condition)
+        estimate = yield from ask_estimate(layout, condition)
         count = decide_count(estimate, request.spec.split, self.processors)
         points = (yield from self._find_points(layout, axis, whole, count)) if count > 1 else []
         pieces = cut_interval(whole, points)
@@ -290,14 +290,14 @@ class Planner:
         dialect = self.catalog.dialect
         names = tuple(dialect.quote(name) for name in axis.columns)
         condition = [write_interval(dialect, axis, names, whole)]
-        first = yield from self._fetch_extreme(layout, "MIN", names[0], axis.lead, condition)
-        last = yield from self._fetch_extreme(layout, "MAX", names[0], axis.lead, condition)
+        first = yield from ask_extreme(self.catalog.dialect, layout, "MIN", names[0], axis.lead, condition)
+        last = yield from ask_extreme(self.catalog.dialect, layout, "MAX", names[0], axis.lead, condition)
         if first is None or last is None:
             return []
         return [axis.lift(value) for value in equal_width_points(first, last, count)]
 
     def _plan_snapshot(self, request: SourceRequest, layout: Layout) -> Asking[list[WorkUnit]]:
-        estimate = yield from _estimate(layout)
+        estimate = yield from ask_estimate(layout)
         count = decide_count(estimate, request.spec.split, self.processors)
         pieces: list[Mapping[str, object]] = [{}]
         if count > 1:
@@ -334,8 +334,8 @@ class Planner:
             return []
         dialect = self.catalog.dialect
         quoted = dialect.quote(column.name)
-        first = yield from self._fetch_extreme(layout, "MIN", quoted, WatermarkType.LONG, [])
-        last = yield from self._fetch_extreme(layout, "MAX", quoted, WatermarkType.LONG, [])
+        first = yield from ask_extreme(self.catalog.dialect, layout, "MIN", quoted, WatermarkType.LONG, [])
+        last = yield from ask_extreme(self.catalog.dialect, layout, "MAX", quoted, WatermarkType.LONG, [])
         if first is None or last is None:
             return []
         ends = Interval(Watermark(WatermarkType.LONG, first), Watermark(WatermarkType.LONG, last))
@@ -381,32 +381,6 @@ class Planner:
             estimated_bytes=None if row_count is None or row_bytes is None else row_count * row_bytes,
             properties=properties or {},
         )
-
-    def _fetch_extreme(
-        self, layout: Layout, function: str, name: str, kind: WatermarkType, conditions: Sequence[str]
-    ) -> Asking[Scalar | None]:
-        dialect = self.catalog.dialect
-        extreme = f"{function}({dialect.in_order(name, kind)})"
-        sql = (
-            f"SELECT {dialect.show(extreme, kind)} AS {dialect.quote('c0')}"
-            f" FROM {write_table(dialect, layout.table.name)}{write_where(*layout.filters, *conditions)}"
-        )
-        found: Scalar | None = (yield RowQuestion(sql, (kind,)))[0]
-        return found
-
-    def _fetch_count(self, layout: Layout, condition: str) -> Asking[int]:
-        dialect = self.catalog.dialect
-        sql = (
-            f"SELECT COUNT(*) AS {dialect.quote('c0')} FROM {write_table(dialect, layout.table.name)}"
-            f"{write_where(*layout.filters, condition)}"
-        )
-        found = (yield RowQuestion(sql, (WatermarkType.LONG,), repeats=True))[0]
-        return found if isinstance(found, int) else 0
-
-
-def _estimate(layout: Layout, condition: str = "") -> Asking[Estimate]:
-    found: Estimate = yield EstimateQuestion(layout.table, write_where(*layout.filters, condition))
-    return found
 
 
 def _needs_clock(request: SourceRequest, layout: Layout) -> bool:

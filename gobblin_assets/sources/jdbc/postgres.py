@@ -19,7 +19,16 @@ import psycopg
 from gobblin_assets.db.jdbc_url import plan_libpq
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.model.watermark import Scalar, Watermark, WatermarkType
-from gobblin_assets.sources.jdbc.catalog import Estimate, Selected, Table, TableColumn
+from gobblin_assets.sources.jdbc.catalog import (
+    Answer,
+    Estimate,
+    EstimateQuestion,
+    Question,
+    RowQuestion,
+    Selected,
+    Table,
+    TableColumn,
+)
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.dialect import Dialect, write_table
 from gobblin_assets.sources.jdbc.dialects.postgres import PostgresDialect
@@ -33,7 +42,7 @@ from gobblin_assets.sources.jdbc.postgres_types import (
     suggest_cast,
     write_read,
 )
-from gobblin_assets.sources.jdbc.questions import Answer, EstimateQuestion, Question, RowQuestion, answer_one
+from gobblin_assets.sources.jdbc.questions import answer_one
 from gobblin_assets.sources.jdbc.split import extend_quantiles
 
 _Connection = psycopg.Connection[tuple[Any, ...]]

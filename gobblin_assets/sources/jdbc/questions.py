@@ -5,48 +5,21 @@ step asks one question of each.
 """
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from gobblin_assets.model.watermark import Scalar, WatermarkType
-from gobblin_assets.sources.jdbc.catalog import Estimate, Table
+from gobblin_assets.sources.jdbc.catalog import Answer, Catalog, Estimate, EstimateQuestion, Question, RowQuestion
+from gobblin_assets.sources.jdbc.dialect import Dialect, write_table
+from gobblin_assets.sources.jdbc.layout import Layout, write_where
 
 _Plan = TypeVar("_Plan")
 
-
-@dataclass(frozen=True, slots=True)
-class RowQuestion:
-    """The single row of a query whose columns have these types. ``repeats``: every partition of a table asks it."""
-
-    sql: str
-    types: tuple[WatermarkType, ...]
-    repeats: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class EstimateQuestion:
-    """How many rows of the table a condition gives."""
-
-    table: Table
-    condition: str
-
-
-Question = RowQuestion | EstimateQuestion
-Answer = tuple[Scalar | None, ...] | Estimate
 
 Asking = Generator[Question, Any, _Plan]
 """Yields questions, is sent their answers, and returns a plan."""
 
 
-class _Answering(Protocol):
-    def fetch_row(self, sql: str, types: Sequence[WatermarkType]) -> tuple[Scalar | None, ...]: ...
-
-    def estimate(self, table: Table, condition: str) -> Estimate: ...
-
-    def answer_together(self, questions: Sequence[Question]) -> Sequence[Answer | Exception]: ...
-
-
-def answer_one(catalog: _Answering, question: Question) -> Answer | Exception:
+def answer_one(catalog: Catalog, question: Question) -> Answer | Exception:
     """The answer, or the error that the question raised."""
     try:
         if isinstance(question, RowQuestion):
@@ -56,7 +29,7 @@ def answer_one(catalog: _Answering, question: Question) -> Answer | Exception:
         return error
 
 
-def plan_together(catalog: _Answering, plans: Sequence[Asking[_Plan]]) -> list[_Plan | Exception]:
+def plan_together(catalog: Catalog, plans: Sequence[Asking[_Plan]]) -> list[_Plan | Exception]:
     """Run the plans in step; each gives its own result, or the error that it raised."""
     results: dict[int, _Plan | Exception] = {}
     waiting: list[tuple[int, Question]] = []
@@ -80,3 +53,32 @@ def plan_together(catalog: _Answering, plans: Sequence[Asking[_Plan]]) -> list[_
         for (number, _question), answer in zip(asked, answers, strict=True):
             go_on(number, answer)
     return [results[number] for number in range(len(plans))]
+
+
+def ask_extreme(
+    dialect: Dialect, layout: Layout, function: str, name: str, kind: WatermarkType, conditions: Sequence[str]
+) -> Asking[Scalar | None]:
+    """The least or greatest value of an expression; ``function`` is MIN or MAX. None without rows."""
+    extreme = f"{function}({dialect.in_order(name, kind)})"
+    sql = (
+        f"SELECT {dialect.show(extreme, kind)} AS {dialect.quote('c0')}"
+        f" FROM {write_table(dialect, layout.table.name)}{write_where(*layout.filters, *conditions)}"
+    )
+    found: Scalar | None = (yield RowQuestion(sql, (kind,)))[0]
+    return found
+
+
+def ask_count(dialect: Dialect, layout: Layout, condition: str) -> Asking[int]:
+    """How many rows hold the condition."""
+    sql = (
+        f"SELECT COUNT(*) AS {dialect.quote('c0')} FROM {write_table(dialect, layout.table.name)}"
+        f"{write_where(*layout.filters, condition)}"
+    )
+    found = (yield RowQuestion(sql, (WatermarkType.LONG,), repeats=True))[0]
+    return found if isinstance(found, int) else 0
+
+
+def ask_estimate(layout: Layout, condition: str = "") -> Asking[Estimate]:
+    """How many rows the source expects the condition to give."""
+    found: Estimate = yield EstimateQuestion(layout.table, write_where(*layout.filters, condition))
+    return found
