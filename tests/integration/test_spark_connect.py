@@ -34,16 +34,7 @@ from tests.support import mariadb as mariadb_server
 from tests.support.jdbc import Bench, request_for
 from tests.support.mariadb import MariaDb
 from tests.support.reading import run
-from tests.support.spark import (
-    SMALL,
-    STRANGERS,
-    in_child,
-    local_settings,
-    open_remote,
-    slow_frame,
-    tasks_run,
-    wait_until,
-)
+from tests.support.spark import SMALL, in_child, local_settings, open_remote, slow_frame, tasks_run, wait_until
 
 FS = PosixFileSystem()
 ROOT = str(Path(__file__).parents[2])
@@ -241,20 +232,6 @@ def test_a_wrong_token_a_dead_port_and_a_second_kind_are_refused_without_showing
     assert texts[2] != texts[3]
     assert "Connect" in texts[4]
     assert "hush" not in "".join(texts)
-
-
-def _open_among_strangers(server: ConnectServer) -> int:
-    os.environ.update(STRANGERS)
-    spark = open_remote(server)
-    found = spark.range(3).count()
-    spark.stop()
-    assert {name: os.environ.get(name) for name in STRANGERS} == STRANGERS
-    return found
-
-
-def test_what_the_environment_says_of_other_sparks_counts_for_none_of_ours(connect: ConnectServer) -> None:
-    """With MASTER beside a remote, PySpark refuses both, in a text with the whole address and its token."""
-    assert in_child(_open_among_strangers, connect) == 3
 
 
 def _work_until_the_way_is_gone(server: ConnectServer) -> tuple[int, str]:
