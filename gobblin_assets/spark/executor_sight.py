@@ -31,34 +31,33 @@ _HOSTS_NAMED_MAX: Final = 5
 def require_sight(session: SparkSession, directory: str) -> None:
     """Refuse a directory that the executors, or a Connect server, don't see as this process does. It must be there.
 
-    RejectedError names the hosts. Nothing is left behind. Executors that come later are not asked.
+    RejectedError names the hosts. Nothing is left behind. Executors that come later are not asked, and neither is a
+    server that runs tasks in its own process.
     """
-    has_executors = not is_local(str(session.conf.get("spark.master", "local")))
-    if not has_executors and not is_remote():
+    if is_local(str(session.conf.get("spark.master", "local"))):
         return
     mark = f"{directory}/.seen-{secrets.token_hex(8)}"
     with families("write", mark):
         Path(mark).touch(exist_ok=False)
     try:
         with spark_families("look whether its executors see the staging"):
-            _require_seen(session, directory, mark, has_executors=has_executors)
+            _require_seen(session, directory, mark)
     finally:
         with suppress(OSError):
             Path(mark).unlink(missing_ok=True)
 
 
-def _require_seen(session: SparkSession, directory: str, mark: str, *, has_executors: bool) -> None:
+def _require_seen(session: SparkSession, directory: str, mark: str) -> None:
     host = f.java_method(f.lit("java.net.InetAddress"), f.lit("getLocalHost"))
     # A static method that opens a file by its name; NULL where it raises.
     seen = f.try_reflect(*map(f.lit, ("scala.io.Source", "fromFile", mark, "UTF-8"))).isNotNull()
     answer = (host.alias("host"), seen.alias("seen"))
     if is_remote():
-        # Behind localhost, a server may be at the other end of a tunnel. To ask it needs no slot.
+        # It makes the directories, and renames what tasks have written.
         _refuse_blind("server", _ask_driver(session, answer), directory)
-    if has_executors:
-        first_of_slot = f.monotonically_increasing_id().bitwiseAND(_ROW_OF_PARTITION) == 0
-        found = session.range(_ROWS).where(first_of_slot).select(*answer).collect()
-        _refuse_blind("executors", [row["host"] for row in found if not row["seen"]], directory)
+    first_of_slot = f.monotonically_increasing_id().bitwiseAND(_ROW_OF_PARTITION) == 0
+    found = session.range(_ROWS).where(first_of_slot).select(*answer).collect()
+    _refuse_blind("executors", [row["host"] for row in found if not row["seen"]], directory)
 
 
 def _ask_driver(session: SparkSession, answer: tuple[Column, ...]) -> list[str]:
