@@ -31,6 +31,7 @@ from benchmarks import (
     spark_start,
     steps,
     table_loads,
+    table_planning,
     topic_loads,
     write_overhead,
 )
@@ -60,6 +61,7 @@ MEASURES: dict[str, Callable[[World, Options], list[Table]]] = {
     "sink_lanes": sink_lanes.measure,
     "sink_log": sink_log.measure,
     "table_loads": table_loads.measure,
+    "table_planning": table_planning.measure,
     "topic_loads": topic_loads.measure,
     "cdc_changes": cdc_changes.measure,
     "cdc_copy": cdc_copy.measure,

@@ -193,7 +193,7 @@ def plan(
     specs = program_of(job).read_datasets(job)
     request = build_request(job, specs, datasets, partitions, ranges, mode, future=future)
     with open_ports(job, specs, SparkChoice(master, remote), lambda _report: None) as ports:
-        slices = plan_dry(request, ports.stores.datasets, ports.kind, say)
+        slices = plan_dry(request, ports.stores.datasets, ports.kind, ports.clock, say)
         for line in list_open_lines(ports.stores, request):
             say(line)
     if as_json:

@@ -1,6 +1,7 @@
 """A dry run as tables, and what is open before it."""
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Final
 
 from gobblin_assets.cli.output import print_table, say
@@ -14,6 +15,9 @@ from gobblin_assets.run.stores import Stores
 
 CHANGES_SHOWN_MAX: Final = 1_000
 """Lines of a plan's table of changes."""
+
+UNITS_SHOWN_MAX: Final = 1_000
+"""Lines of a plan's table of WorkUnits."""
 
 OPEN_SHOWN_MAX: Final = 20
 
@@ -54,7 +58,7 @@ def print_plan(slices: Sequence[PlannedSlice], *, with_units: bool) -> None:
 
 def _print_units(slices: Sequence[PlannedSlice]) -> None:
     columns = ("dataset", "partition", "mode", "reader", "key", "unit", "task", "interval", "rows (estimated)")
-    rows = [
+    rows = (
         (
             *(each.urn, each.partition, each.mode, each.reader or None),
             *(unit.key, unit.number, unit.multi_work_unit),
@@ -62,8 +66,11 @@ def _print_units(slices: Sequence[PlannedSlice]) -> None:
         )
         for each in slices
         for unit in each.units
-    ]
-    print_table("WorkUnits", columns, rows)
+    )
+    print_table("WorkUnits", columns, list(islice(rows, UNITS_SHOWN_MAX)))
+    count = sum(len(each.units) for each in slices)
+    if count > UNITS_SHOWN_MAX:
+        say(f"only the first {UNITS_SHOWN_MAX:,} of {count:,} WorkUnits are shown; --json shows all")
 
 
 def _list_changes(slices: Sequence[PlannedSlice]) -> Iterator[tuple[object, ...]]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import click
 
-from gobblin_assets.cli.connections import find_jar_options, jar_options
+from gobblin_assets.cli.connections import find_conf_options, find_jar_options, session_options
 from gobblin_assets.cli.lazy_commands import LazyGroup
 from gobblin_assets.cli.output import json_option, print_json, say
 from gobblin_assets.jobs.ingest.spark_engine import SparkEngine
@@ -33,10 +33,12 @@ def spark() -> None:
     show_default=True,
     help=f"A connector that its jobs need, of {', '.join(map(_say_which, COORDINATES))}; may be repeated.",
 )
-@jar_options
+@session_options
 def start_spark(master: str, capabilities: Sequence[str]) -> None:
     """Start the server, unless it runs."""
-    engine = SparkEngine(master=master, capabilities=capabilities, more_jars=find_jar_options())
+    engine = SparkEngine(
+        master=master, capabilities=capabilities, conf=find_conf_options(), more_jars=find_jar_options()
+    )
     server = connect_server.start_connect(read_settings().home, engine.settings(), say)
     say(
         f"Spark Connect runs on port {server.port} (pid {server.pid}); `run` finds it by itself, and so do the runs "

@@ -17,11 +17,16 @@ from gobblin_assets.dagster.resources.spark import GobblinSparkResource
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.jobs.programs import program_of
 from gobblin_assets.sources.environment import find_shown_kind
+from gobblin_assets.spark.settings import CONF_SEPARATOR, CONF_VARIABLE, parse_conf
 from gobblin_assets.spec.job_options import JobOptions
 
 MASTER_VARIABLE: Final = "GOBBLIN_SPARK_MASTER"
 REMOTE_VARIABLE: Final = "GOBBLIN_SPARK_REMOTE"
 
+CORES_OF_RUN: Final = 4
+"""Of a standalone master, for each of Dagster's runs, unless GOBBLIN_SPARK_CONF says otherwise."""
+
+_CORES: Final = "spark.cores.max"
 _made: Final[list[SourceConnectionResource]] = []
 
 
@@ -44,7 +49,10 @@ def resources_from_environment(
                 field="source.connection",
                 hint="Give each a name of its own.",
             )
-    return {**_shared(variables.get(MASTER_VARIABLE) or None, bool(variables.get(REMOTE_VARIABLE))), **connections}
+    spark = _shared(
+        variables.get(MASTER_VARIABLE) or None, variables.get(CONF_VARIABLE) or "", bool(variables.get(REMOTE_VARIABLE))
+    )
+    return {**spark, **connections}
 
 
 def find_database(job: JobOptions, environment: Mapping[str, str]) -> str | None:
@@ -63,6 +71,12 @@ def _the_same(connection: SourceConnectionResource) -> SourceConnectionResource:
 
 
 @cache
-def _shared(master: str | None, has_remote: bool) -> Mapping[str, object]:  # noqa: FBT001  a key of the cache
-    spark = GobblinSparkResource(master=master, remote=dg.EnvVar(REMOTE_VARIABLE) if has_remote else None)
+def _shared(master: str | None, conf: str, has_remote: bool) -> Mapping[str, object]:  # noqa: FBT001  a key of the cache
+    # Each run is an application of its own, and an application without a limit takes all cores of a standalone master.
+    limit = {_CORES: str(CORES_OF_RUN)} if (master or "").startswith("spark://") else {}
+    spark = GobblinSparkResource(
+        master=master,
+        remote=dg.EnvVar(REMOTE_VARIABLE) if has_remote else None,
+        spark_config={**limit, **parse_conf(conf.split(CONF_SEPARATOR), field=CONF_VARIABLE)},
+    )
     return gobblin_resources({}, spark=spark)

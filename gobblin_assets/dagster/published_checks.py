@@ -131,7 +131,7 @@ def _audit(
     }
     request = RunRequest(layout.program.rules_of(job), selection, mode=Mode.APPEND)
     with open_ports(context, replace(layout, job=job)) as ports:
-        planned = plan_dry(request, stores.datasets, ports.kind, ports.say)
+        planned = plan_dry(request, stores.datasets, ports.kind, ports.clock, ports.say)
     found = {(each.urn, each.partition): each for each in planned}
     for each in audits:
         result = layout.program.judge_audit(each.check.name, found[each.urn, each.partition])

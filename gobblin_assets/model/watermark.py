@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import total_ordering
-from typing import assert_never
+from typing import Final, assert_never
 
 from gobblin_assets.errors import CorruptionError, RejectedError
 
@@ -48,6 +48,9 @@ class WatermarkType(StrEnum):
         """Whether positions of this type can be compared with a clock."""
         return self in (WatermarkType.TIMESTAMP, WatermarkType.LOCAL_TIMESTAMP, WatermarkType.DATE)
 
+
+# Values that are ordered as their encodings are. A text is not one: some have no encoding.
+_ORDERED: Final = frozenset({int, dt.datetime, dt.date})
 
 Scalar = int | dt.datetime | dt.date | str
 Value = Scalar | tuple["Watermark", "Watermark"]
@@ -76,6 +79,9 @@ class Watermark:
                 field="watermark.type",
                 hint="A dataset's watermark type can't change; reset the dataset to start it over.",
             )
+        mine, others = self.value, other.value
+        if type(mine) in _ORDERED and type(mine) is type(others):
+            return mine < others  # type: ignore[operator]  # as their encodings are ordered
         return self.encode() < other.encode()
 
     def encode(self) -> bytes:

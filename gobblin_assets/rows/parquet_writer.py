@@ -19,12 +19,14 @@ from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.model.files import DataFile, FileStat
 from gobblin_assets.rows.footers import count_rows
 from gobblin_assets.spark.errors import spark_families
+from gobblin_assets.spark.executor_sight import require_sight
 
 FOOTER_THREADS_MAX: Final = 8
 
 SUCCESS_NAME: Final = "_SUCCESS"
 _TEMPORARY_NAME: Final = "_temporary"
 _DATA_ENDING: Final = ".parquet"
+_LOCAL: Final = "file://"
 
 # The committer's algorithm 2 shows files before the job commits, and a site may have switched the marker off.
 _COMMITTER: Final = {
@@ -73,13 +75,15 @@ def write_parquet(
 ) -> None:
     """Write the frame into a new directory. After any error the directory is given up and never written again.
 
-    ConflictError if the directory exists, RejectedError if Spark refuses the query or a column's type,
-    RetryableError for all else.
+    ConflictError if the directory exists, RejectedError if Spark refuses the query or a column's type, or where its
+    executors don't see the directory above, RetryableError for all else.
     """
+    if directory_uri.startswith(_LOCAL):
+        require_sight(frame.sparkSession, directory_uri.removeprefix(_LOCAL).rpartition("/")[0])
     options = {
         **_COMMITTER,
         **_PAGE_CHECKSUMS,
-        **(_WITHOUT_CHECKSUM_FILES if directory_uri.startswith("file:") else {}),
+        **(_WITHOUT_CHECKSUM_FILES if directory_uri.startswith(_LOCAL) else {}),
     }
     if file_rows_max is not None:
         options["maxRecordsPerFile"] = str(file_rows_max)

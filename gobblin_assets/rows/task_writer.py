@@ -39,6 +39,8 @@ _KEY: Final = "gobblin_partition"
 _ANSWER: Final = "found binary"
 _ANSWER_FIELDS: Final = pa.schema([("found", pa.binary())])
 
+_ENVIRONMENT_COUNTS: Final = "The environment of each machine's executors counts, not that of this command."
+
 _STORABLE: Final = (
     *(t.BooleanType, t.ByteType, t.ShortType, t.IntegerType, t.LongType, t.FloatType, t.DoubleType, t.DecimalType),
     *(t.StringType, t.BinaryType, t.DateType, t.TimestampType, t.TimestampNTZType),
@@ -98,15 +100,21 @@ def write_rows(order: TaskWrite, batches: Iterable[pa.RecordBatch]) -> Iterator[
     try:
         files = order.open_files()
     except GobblinError as error:
-        # This process has an environment of its own.
-        error.message = f"in a process of Spark's executors: {error.message}"
-        yield _answer(error)
+        yield _answer(_say_where(error))
         return
     try:
         for found in _write_all(order, files, batches):
             yield _answer(found)
     except GobblinError as error:
-        yield _answer(error)
+        yield _answer(_say_where(error))
+
+
+def _say_where(error: GobblinError) -> GobblinError:
+    """Keys, a mount or a Python that are right where the command was given may be missing here."""
+    error.message = f"in a process of Spark's executors: {error.message}"
+    if isinstance(error, RejectedError):
+        error.hint = " ".join(filter(None, (error.hint, _ENVIRONMENT_COUNTS)))
+    return error
 
 
 def require_storable(schema: t.StructType, dataset: str) -> None:

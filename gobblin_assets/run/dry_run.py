@@ -1,10 +1,11 @@
 """A dry run: the WorkUnits that a run would read now, planned and packed by the same code, without leases or writes."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from gobblin_assets.errors import GobblinError
+from gobblin_assets.model.clock import Clock
 from gobblin_assets.model.defects import explain_exception
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.interval import Interval
@@ -14,6 +15,7 @@ from gobblin_assets.model.watermark import Watermark
 from gobblin_assets.model.work_unit import WorkUnit, WorkUnitId
 from gobblin_assets.run.job_kind import JobKind, LoadIntervals, PlannedChange, PlanRequest, Session, UnitPlan
 from gobblin_assets.run.packing import pack_run
+from gobblin_assets.run.progress import StepProgress
 from gobblin_assets.run.run_values import RunRequest
 from gobblin_assets.run.slices import label_of
 from gobblin_assets.state.datasets import DatasetStore
@@ -56,6 +58,7 @@ def plan_dry(
     request: RunRequest,
     datasets: DatasetStore,
     kind: JobKind,
+    clock: Clock,
     say: Callable[[str], None],
 ) -> list[PlannedSlice]:
     """Plan each selected partition. A partition that is refused has its error; the others are planned."""
@@ -75,8 +78,12 @@ def plan_dry(
         for urn in sorted(request.selection)
         for partition in request.selection[urn]
     ]
+    progress = StepProgress(clock, say, "partitions planned", len(wanted))
+    outcomes = []
     with kind.open(say, wanted) as session:
-        outcomes = [_plan_one(session, each, say) for each in wanted]
+        for each in wanted:
+            outcomes.append(_plan_one(session, each, say))
+            progress.add()
     plans = [each for each in outcomes if isinstance(each, UnitPlan)]
     units = [unit for each in plans for unit in each.work_units if not unit.is_empty]
     splits = {each.urn: each.split for each in plans}
@@ -96,7 +103,8 @@ def _look_up(datasets: DatasetStore, state: DatasetState | None) -> LoadInterval
 
 def _plan_one(session: Session, request: PlanRequest, say: Callable[[str], None]) -> UnitPlan | GobblinError:
     try:
-        return session.plan(request)
+        # Nobody will read: what reads would be most of what is kept.
+        return replace(session.plan(request), payload=None, columns={})
     except Exception as error:  # noqa: BLE001  explained as the failure of this partition
         return explain_exception(label_of(request.urn, request.partition), error, say)
 

@@ -14,6 +14,26 @@ def unheard(_said: object) -> None:
     """A report that goes nowhere: what functions take where nobody listens."""
 
 
+class StepProgress:
+    """Says how many of ``count`` equal steps are done, where each is too short to be told of."""
+
+    def __init__(self, clock: Clock, say: Callable[[str], None], what: str, count: int) -> None:
+        """``what`` is done, such as "partitions planned"."""
+        self._clock = clock
+        self._say = say
+        self._what = what
+        self._count = count
+        self._done = 0
+        self._started_at = self._said_at = clock.monotonic()
+
+    def add(self, steps: int = 1) -> None:
+        self._done += steps
+        now = self._clock.monotonic()
+        if now - self._said_at >= LINE_EVERY_S and self._done < self._count:
+            self._said_at = now
+            self._say(f"{self._done:,} of {self._count:,} {self._what}, {now - self._started_at:.0f} s")
+
+
 class Progress:
     """Counts ended tasks with their rows and bytes, and says how long the rest may take."""
 

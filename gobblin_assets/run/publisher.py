@@ -24,6 +24,7 @@ from gobblin_assets.model.defects import explain_exception
 from gobblin_assets.model.state import DatasetId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.announcements import announce, report_of
+from gobblin_assets.run.progress import StepProgress
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunRequest
 from gobblin_assets.run.seal_decision import SealForgottenError, check_failure, decide_slice, explain_unpublished
 from gobblin_assets.run.slices import Slice, failure_of
@@ -64,8 +65,10 @@ class Publisher:
 
     def publish(self, slices: Sequence[Slice], started_at_s: float) -> None:
         """Publish what the policy allows of each slice; ``started_at_s``: the round's start on the monotonic clock."""
+        progress = StepProgress(self._ports.clock, self._ports.say, "partitions published", len(slices))
         for wave in _in_waves(slices):
             self._publish_wave(wave, self._ports.clock.monotonic() - started_at_s)
+            progress.add(len(wave))
 
     def _publish_wave(self, slices: Sequence[Slice], duration_s: float) -> None:
         decided = [(slice_, order) for slice_ in slices if (order := self._decide(slice_, duration_s)) is not None]

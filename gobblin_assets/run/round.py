@@ -34,7 +34,7 @@ from gobblin_assets.run.announcements import announce, report_of
 from gobblin_assets.run.compaction import open_compaction
 from gobblin_assets.run.job_kind import PlanRequest, Session, SessionLostError
 from gobblin_assets.run.packing import pack_run
-from gobblin_assets.run.progress import Progress
+from gobblin_assets.run.progress import Progress, StepProgress
 from gobblin_assets.run.publisher import Keep, Publisher
 from gobblin_assets.run.rate_limit import RateLimit
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunRequest
@@ -217,9 +217,10 @@ class Round:
         return chosen
 
     def _plan_all(
-        self, session: Session, requests: Iterable[PlanRequest], ready: Mapping[DatasetUrn, Lease]
+        self, session: Session, requests: Sequence[PlanRequest], ready: Mapping[DatasetUrn, Lease]
     ) -> list[Slice]:
         slices = []
+        progress = StepProgress(self._ports.clock, self._ports.say, "partitions planned", len(requests))
         for request in requests:
             try:
                 slices.append(self._plan_one(session, request, ready[request.urn]))
@@ -229,6 +230,7 @@ class Round:
                 failure = explain_exception(label_of(request.urn, request.partition), error, self._ports.say)
                 keep_loss(self._ports.stores.datasets, request.state.dataset_id, failure)
                 self._keep([(request.state.dataset_id, failure_of(request.urn, request.partition, failure))])
+            progress.add()
         return slices
 
     def _plan_one(self, session: Session, request: PlanRequest, lease: Lease) -> Slice:
@@ -251,8 +253,11 @@ class Round:
         return slice_
 
     def _begin(self, slices: Sequence[Slice], numbers: Mapping[WorkUnitId, int]) -> list[Slice]:
+        progress = StepProgress(self._ports.clock, self._ports.say, "sequences begun", len(slices))
+
         def begin(some: Sequence[Slice]) -> None:
             self._store.begin(*(self._new_sequence(slice_, numbers) for slice_ in some))
+            progress.add(len(some))
 
         begun = []
         errors = do_together(slices, begin, lambda slice_: len(slice_.plan.work_units))

@@ -24,6 +24,7 @@ from gobblin_assets.errors import RetryableError
 from gobblin_assets.fs.posix_errors import families
 from gobblin_assets.settings import cache_folder
 from gobblin_assets.spark.java import check_java, find_java
+from gobblin_assets.spark.variables import without_addresses
 
 MAKE_S_MAX: Final = 300.0
 """A JVM that writes an archive needs some 20 s of a processor; a loaded machine takes longer."""
@@ -84,7 +85,13 @@ def _run_sample(made: Path) -> None:
     command = [sys.executable, "-m", __name__, str(made), str(work)]
     try:
         ended = subprocess.run(  # noqa: S603  our own module
-            command, capture_output=True, text=True, timeout=MAKE_S_MAX, check=False, cwd=made.parent
+            command,
+            capture_output=True,
+            text=True,
+            timeout=MAKE_S_MAX,
+            check=False,
+            cwd=made.parent,
+            env=without_addresses(os.environ),
         )
         said = (ended.stdout + ended.stderr).strip()[-_LOG_CHARACTERS_MAX:]
     except subprocess.TimeoutExpired:

@@ -41,6 +41,7 @@ from gobblin_assets.spark.processes import find_start_mark, signal_and_wait
 from gobblin_assets.spark.s3 import S3_CAPABILITY, mark_environment
 from gobblin_assets.spark.session import explain_failed_start
 from gobblin_assets.spark.settings import SparkSettings, is_local, plan_conf
+from gobblin_assets.spark.variables import without_addresses
 
 START_S_MAX: Final = 180.0
 """A start takes some 8 s; a first one also downloads jars."""
@@ -195,19 +196,22 @@ def _launch(files: _Files, conf: Mapping[str, str], digest: str, capabilities: t
     spark_home = os.environ.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)
     submit = [
         f"{spark_home}/bin/spark-submit",
-        *("--class", _CLASS, "--name", conf["spark.app.name"], "--properties-file", str(files.conf), "spark-internal"),
+        *("--class", _CLASS, "--name", conf["spark.app.name"], "--properties-file", str(files.conf)),
+        # Otherwise a file of properties takes the place of the site's own.
+        *("--load-spark-defaults", "spark-internal"),
     ]
     variables = {
-        key: value for key, value in os.environ.items() if not key.startswith(("SPARK_CONNECT_", "SPARK_REMOTE"))
+        key: value for key, value in without_addresses(os.environ).items() if not key.startswith("SPARK_CONNECT_")
     }
+    if is_local(conf["spark.master"]):
+        # Executors of a cluster connect back to the driver by its address, and have a Python of their own.
+        variables = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, **variables}
     variables |= {
         "SPARK_HOME": spark_home,
         "SPARK_CONNECT_AUTHENTICATE_TOKEN": token,
         # Spark reads these before its configuration; Python's workers read the second.
         "SPARK_LOCAL_DIRS": str(files.temporary),
         "TMPDIR": str(files.temporary),
-        "SPARK_LOCAL_IP": variables.get("SPARK_LOCAL_IP", "127.0.0.1"),
-        "PYSPARK_PYTHON": variables.get("PYSPARK_PYTHON", sys.executable),
         **name_hdfs_user(variables),
     }
     # The shell ends at once and leaves the server to init: the server is nobody's child, so it neither dies with its

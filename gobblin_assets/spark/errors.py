@@ -17,7 +17,10 @@ from pyspark.errors import (
 
 from gobblin_assets.errors import ConflictError, GobblinError, RejectedError, RetryableError
 from gobblin_assets.run.job_kind import SessionLostError
+from gobblin_assets.spark.python_workers import explain_python_failure
 from gobblin_assets.spark.s3_failures import explain_s3_failure
+from gobblin_assets.spark.settings import hide_tokens
+from gobblin_assets.spark.starvation import explain_starvation
 
 LINE_LENGTH_MAX: Final = 400
 """Enough characters for the error's sentence, without the query plan that may follow it."""
@@ -36,14 +39,19 @@ def first_cause(error: Exception) -> str:
     """The sentence of the innermost cause that the JVM gave, else the first line of the error."""
     text = str(error).strip() or type(error).__name__
     causes = _CAUSE.findall(text)
-    return str(causes[-1] if causes else text.splitlines()[0]).strip()[:LINE_LENGTH_MAX]
+    return hide_tokens(str(causes[-1] if causes else text.splitlines()[0]).strip())[:LINE_LENGTH_MAX]
+
+
+def shown_cause(error: Exception) -> Exception | None:
+    """The error, to raise another one from; None for one with a token in its text, which Dagster would show."""
+    return error if hide_tokens(str(error)) == str(error) else None
 
 
 def family_of_spark(error: Exception, *, action: str) -> GobblinError:
     """The family to raise instead: a query that Spark refuses is rejected, all else may be tried again."""
-    about_store = explain_s3_failure(str(error), action=action)
-    if about_store is not None:
-        return about_store
+    for explain in (explain_s3_failure, explain_starvation, explain_python_failure):
+        if (explained := explain(str(error), action=action)) is not None:
+            return explained
     message = f"Spark can't {action}: {first_cause(error)}"
     if isinstance(error, PySparkException) and error.getCondition() == "PATH_ALREADY_EXISTS":
         return ConflictError(message, hint="Paths of attempts are never used twice: find out what made this one.")
@@ -78,4 +86,4 @@ def spark_families(action: str) -> Iterator[None]:
     try:
         yield
     except spark_raises() as error:
-        raise family_of_spark(error, action=action) from error
+        raise family_of_spark(error, action=action) from shown_cause(error)

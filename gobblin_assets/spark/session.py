@@ -6,8 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -21,7 +20,7 @@ from pyspark.sql.connect.client.retries import DefaultPolicy
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.fs.posix_errors import families
 from gobblin_assets.spark.class_archive import with_archive
-from gobblin_assets.spark.errors import first_cause, spark_families
+from gobblin_assets.spark.errors import first_cause, shown_cause, spark_families
 from gobblin_assets.spark.hdfs import find_hdfs_user, prepare_hdfs_user, refuse_other_user
 from gobblin_assets.spark.jar_cache import fetching_alone
 from gobblin_assets.spark.java import check_java
@@ -35,6 +34,7 @@ from gobblin_assets.spark.settings import (
     is_secret,
     plan_conf,
 )
+from gobblin_assets.spark.variables import own_environment
 
 CONNECT_ANSWER_S: Final = 10.0
 """An unreachable server is reported by then, before the client's own ten minutes of retries."""
@@ -52,7 +52,7 @@ CONNECT_PORT: Final = 15_002
 _ASK_ZONE: Final = "SELECT java_method('java.time.ZoneId', 'systemDefault') FROM VALUES (1)"
 # PySpark prints each rejected query, with its plan, on stderr before it raises the same error.
 _REPEATS_ERRORS: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
-_ADDRESS: Final = re.compile(r"sc://([^/:;]+)(?::(\d+))?(?:/.*)?")
+_ADDRESS: Final = re.compile(r"sc://([^/:;@?#]+)(?::(\d+))?(?:/(?:;[^;=?#]+=[^;=?#]*)*)?")
 _PYTHON_FILES: Final = "spark.submit.pyFiles"
 _CONNECT_MODE: Final = "SPARK_CONNECT_MODE_ENABLED"
 # What the server's gRPC says of a request of which it got a part, as it sometimes does on a busy machine.
@@ -112,7 +112,8 @@ def _open_remote(settings: SparkSettings, remote: str) -> SparkSession:
     conf = {**SESSION_DEFAULTS, **given, **SESSION_CONF}
     connected_before = _CONNECT_MODE in os.environ
     try:
-        session: SparkSession = SparkSession.builder.remote(remote).create()
+        with own_environment({}):
+            session: SparkSession = SparkSession.builder.remote(remote).create()
         # Nothing has been sent yet: the call that sends the configuration is also repeated within our bounds.
         patience = ConnectPatience(max_retries=CONNECT_RETRIES_MAX, max_backoff=CONNECT_BACK_OFF_MS_MAX)
         cast("Any", session).client.set_retry_policies([patience])
@@ -128,14 +129,19 @@ def _open_remote(settings: SparkSettings, remote: str) -> SparkSession:
                 f"the server at {shown} does not accept this token",
                 field="spark.remote",
                 hint="Give the token that the server was started with, as sc://localhost:port/;token=…",
-            ) from error
-        raise RetryableError(f"can't open a session at {shown}: {first_cause(error)}") from error
+            ) from shown_cause(error)
+        raise RetryableError(f"can't open a session at {shown}: {first_cause(error)}") from shown_cause(error)
     return session
 
 
 def runs_spark_itself() -> bool:
     """Whether this process has a classic session, so that it can have no remote one."""
     return SparkContext._active_spark_context is not None  # noqa: SLF001  the public ways start a context to answer
+
+
+def find_ui(session: SparkSession) -> str | None:
+    """The address of Spark's UI, if this process runs Spark and its configuration asks for a UI."""
+    return session.sparkContext.uiWebUrl if runs_spark_itself() else None
 
 
 def parse_address(remote: str) -> tuple[str, int]:
@@ -145,7 +151,7 @@ def parse_address(remote: str) -> tuple[str, int]:
         raise RejectedError(
             f"expected sc://host:port/;token=…, found {hide_parameters(remote)!r}",
             field="spark.remote",
-            hint="Write it as `gobblin-assets spark status` shows it.",
+            hint="Each parameter is key=value behind a semicolon; in a token write ; as %3B, = as %3D and ? as %3F.",
         )
     return found[1], int(found[2] or CONNECT_PORT)
 
@@ -177,7 +183,7 @@ def _open_classic(settings: SparkSettings) -> SparkSession:
         gateway = None  # the JVM of the stopped session takes the new one
     # Workers on this machine must run this process's Python, and not some other python3.
     python = {"PYSPARK_PYTHON": sys.executable} if is_local(settings.master) else {}
-    with _environment(python), spark_families(f"start on {settings.master} (see {log_path})"):
+    with own_environment(python), spark_families(f"start on {settings.master} (see {log_path})"):
         conf |= {_PYTHON_FILES: _this_process.python_files}
         session = SparkSession(SparkContext(conf=_as_spark_conf(conf), gateway=gateway))
     _require_utc(session)
@@ -193,7 +199,7 @@ def _launch(conf: Mapping[str, str], log_path: Path, *, local: bool) -> Any:
     """
     with (
         log_path.open("ab") as log,
-        _environment({"SPARK_LOCAL_IP": "127.0.0.1"} if local else {}),
+        own_environment({"SPARK_LOCAL_IP": "127.0.0.1"} if local else {}),
         fetching_alone(conf),
     ):
         try:
@@ -249,15 +255,3 @@ def _open_driver_log(work_folder: Path) -> Path:
         for path in by_age[: max(0, len(by_age) - DRIVER_LOGS_KEPT + 1)]:
             path.unlink(missing_ok=True)
     return work_folder / f"driver-{os.getpid()}.log"
-
-
-@contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set variables for processes started in the block; PySpark hands this process's environment on."""
-    missing = {key: value for key, value in variables.items() if key not in os.environ}
-    os.environ.update(missing)
-    try:
-        yield
-    finally:
-        for key in missing:
-            del os.environ[key]

@@ -1,10 +1,12 @@
 """The settings of a Spark session, and the configuration that follows from them."""
 
+import math
 import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -42,6 +44,14 @@ CAPABILITY_BY_SCHEME: Final[Mapping[str, str]] = MappingProxyType({"s3": S3_CAPA
 EXPERIMENTAL: Final = frozenset({"oracle", "sqlserver"})
 """Coordinates for databases that were never tested: they are read by their documentation."""
 
+CONF_VARIABLE: Final = "GOBBLIN_SPARK_CONF"
+CONF_SEPARATOR: Final = "\n"
+"""Between settings in the variable: a value may have anything else in it."""
+
+WAIT_VARIABLE: Final = "GOBBLIN_SPARK_WAIT_S"
+WAIT_S: Final = 600.0
+"""How long a cluster may run none of a session's tasks, unless the variable says otherwise."""
+
 SESSION_CONF: Final[Mapping[str, str]] = MappingProxyType(
     {
         "spark.sql.session.timeZone": "UTC",
@@ -64,8 +74,14 @@ SESSION_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
 """For every session, of either kind, where the user gives nothing else."""
 
 _JAR_LISTS: Final = frozenset({"spark.jars", "spark.jars.packages", "spark.jars.excludes"})
+_CONF_KEY: Final = re.compile(r"spark\.[\w.$-]+")
+_NOT_CONF: Final = frozenset({"spark.master", "spark.remote"})
+_JOINED: Final = _JAR_LISTS | {"spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"}
+_PROPERTY: Final = re.compile(r"([^#!\s=:][^\s=:]*)(?:\s*[=:]\s*|\s+)(.+)")
 _LOG_CONFIGURATION: Final = Path(__file__).with_name("log4j2.properties")
 _COORDINATE: Final = re.compile(r"[\w.-]+:[\w.-]+:[\w.-]+")
+_END_OF_HOST: Final = re.compile(r"[/;?#]")
+_TOKEN: Final = re.compile(r"(\btoken=)[^\s;,'\"\])]+", re.IGNORECASE)
 # Like Spark's own spark.redaction.regex, but a little wider.
 _SECRET_KEY: Final = re.compile(r"secret|password|token|credential|access[.]?key", re.IGNORECASE)
 
@@ -97,6 +113,24 @@ class SparkSettings:
         return f"SparkSettings({where}, capabilities={self.capabilities!r}, conf={sorted(self.conf)!r})"
 
 
+def read_wait_s(environment: Mapping[str, str]) -> float:
+    """The seconds of ``WAIT_VARIABLE``, else ``WAIT_S``. RejectedError for what is no positive number."""
+    text = environment.get(WAIT_VARIABLE)
+    if not text:
+        return WAIT_S
+    try:
+        wait_s = float(text)
+    except ValueError:
+        wait_s = 0.0
+    if not 0 < wait_s < math.inf:
+        raise RejectedError(
+            f"expected a number of seconds above 0, found {text!r}",
+            field=WAIT_VARIABLE,
+            hint="Correct it, or unset it.",
+        )
+    return wait_s
+
+
 def merge_jars(*confs: Mapping[str, str]) -> dict[str, str]:
     """One configuration from several: their lists of jars are joined; for every other key the last one counts."""
     merged: dict[str, str] = {}
@@ -105,6 +139,22 @@ def merge_jars(*confs: Mapping[str, str]) -> dict[str, str]:
             listed = f"{merged[key]},{value}" if key in _JAR_LISTS and key in merged else value
             merged[key] = ",".join(dict.fromkeys(listed.split(","))) if key in _JAR_LISTS else value
     return merged
+
+
+def parse_conf(lines: Iterable[str], *, field: str) -> dict[str, str]:
+    """Spark's configuration by texts ``key=value``; blank ones are left out. RejectedError names one that is wrong."""
+    conf: dict[str, str] = {}
+    for line in filter(str.strip, lines):
+        key, mark, value = line.strip().partition("=")
+        if not (mark and _CONF_KEY.fullmatch(key)) or key in _NOT_CONF:
+            raise RejectedError(
+                f"expected spark.key=value, found {key!r}",
+                field=field,
+                hint="Write it like spark.cores.max=4. The master and the server have options of their own.",
+            )
+        if conf.setdefault(key, value) != value:
+            raise RejectedError(f"{key} is given twice", field=field, hint="Leave one of them.")
+    return conf
 
 
 def plan_jars(packages: Iterable[str], jars: Iterable[str], *, field: str) -> dict[str, str]:
@@ -135,8 +185,14 @@ def list_place_capabilities(uris: Iterable[str]) -> list[str]:
 
 
 def hide_parameters(remote: str) -> str:
-    """A Connect URL without its parameters, which hold the token."""
-    return remote.partition("/;")[0].rstrip("/")
+    """A Connect URL's scheme, host and port: all else, also of a wrong one, may hold the token."""
+    scheme, mark, rest = remote.rpartition("://")
+    return scheme + mark + _END_OF_HOST.split(rest, maxsplit=1)[0].rpartition("@")[2]
+
+
+def hide_tokens(text: str) -> str:
+    """What a library says, without the tokens of Connect URLs in it."""
+    return _TOKEN.sub(r"\1…", text)
 
 
 def is_secret(key: str) -> bool:
@@ -151,6 +207,7 @@ def plan_conf(settings: SparkSettings) -> dict[str, str]:
     the variable, that can't be used.
     """
     work_folder = settings.work_folder.absolute()
+    given = {**_find_joined_defaults(os.environ), **settings.conf}
     conf = {
         **SESSION_DEFAULTS,
         "spark.ui.enabled": "false",
@@ -182,12 +239,10 @@ def plan_conf(settings: SparkSettings) -> dict[str, str]:
         "spark.master": settings.master,
         "spark.app.name": settings.app_name,
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.extraJavaOptions": _join(" ", *java_options, settings.conf.get("spark.driver.extraJavaOptions")),
-        "spark.executor.extraJavaOptions": _join(
-            " ", java_options[0], settings.conf.get("spark.executor.extraJavaOptions")
-        ),
+        "spark.driver.extraJavaOptions": _join(" ", *java_options, given.get("spark.driver.extraJavaOptions")),
+        "spark.executor.extraJavaOptions": _join(" ", java_options[0], given.get("spark.executor.extraJavaOptions")),
     }
-    return conf | _plan_jars(settings)
+    return conf | _plan_jars(settings, given)
 
 
 def is_local(master: str) -> bool:
@@ -195,14 +250,27 @@ def is_local(master: str) -> bool:
     return master.startswith("local")
 
 
-def _plan_jars(settings: SparkSettings) -> dict[str, str]:
+def _find_joined_defaults(environment: Mapping[str, str]) -> dict[str, str]:
+    """What the site's spark-defaults.conf has for the keys that we add to: Spark takes a given value instead of it."""
+    package = find_spec("pyspark")  # to import it takes long
+    home = environment.get("SPARK_HOME") or str(Path(str(package.origin if package else "")).parent)
+    path = Path(environment.get("SPARK_CONF_DIR") or f"{home}/conf", "spark-defaults.conf")
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").replace("\\\n", "").splitlines()
+    except OSError:
+        return {}
+    found = (_PROPERTY.fullmatch(line.strip()) for line in lines)
+    return {each[1]: each[2] for each in found if each is not None and each[1] in _JOINED}
+
+
+def _plan_jars(settings: SparkSettings, given: Mapping[str, str]) -> dict[str, str]:
     coordinates = [_get_coordinates(settings, name) for name in settings.capabilities]
     if settings.jars is None:
         built_in = [name for name in settings.capabilities if name not in settings.coordinates]
         unneeded = [EXCLUSIONS[name] for name in built_in if name in EXCLUSIONS]
         planned = {
-            "spark.jars.packages": _join(",", settings.conf.get("spark.jars.packages"), *coordinates),
-            "spark.jars.excludes": _join(",", settings.conf.get("spark.jars.excludes"), *unneeded),
+            "spark.jars.packages": _join(",", given.get("spark.jars.packages"), *coordinates),
+            "spark.jars.excludes": _join(",", given.get("spark.jars.excludes"), *unneeded),
         }
         return {key: value for key, value in planned.items() if value}
     jars = sorted(str(path) for path in settings.jars.absolute().glob("*.jar"))
@@ -212,7 +280,7 @@ def _plan_jars(settings: SparkSettings) -> dict[str, str]:
             field="spark.jars",
             hint=f"Put the jars of {', '.join(coordinates) or 'your connectors'} there.",
         )
-    return {"spark.jars": _join(",", settings.conf.get("spark.jars"), *jars)}
+    return {"spark.jars": _join(",", given.get("spark.jars"), *jars)}
 
 
 def _get_coordinates(settings: SparkSettings, capability: str) -> str:

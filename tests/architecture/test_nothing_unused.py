@@ -31,6 +31,7 @@ _WRITTEN = "made from the word that a job file says; the code asks for the other
 # By the place where each is defined, with the reason why no use of it is seen.
 EXCEPTIONS = {
     "cli._Commands.invoke": _CALLED_BY_CLICK,
+    "cli.connections._ConfSetting.envvar_list_splitter": "click reads it",
     "cli.lazy_commands.LazyGroup.format_commands": _CALLED_BY_CLICK,
     "commit.steps.undone_by_hand": _OF_STEPS,
     "dagster.component.GobblinCopyComponent.get_model_cls": _CALLED_BY_DAGSTER,

@@ -62,7 +62,7 @@ def plan(world: CopyWorld) -> list[PlannedSlice]:
     job = world.lake.copy_job()
     request = RunRequest(job, dict.fromkeys(list_copy_datasets(job), (WHOLE,)), Mode.APPEND, by_hand=True)
     with open_copy_run(job, world.stores, world.lines.append, lambda _report: None) as ports:
-        return plan_dry(request, world.stores.datasets, ports.kind, ports.say)
+        return plan_dry(request, world.stores.datasets, ports.kind, ports.clock, ports.say)
 
 
 def test_a_time_that_the_destination_makes_another_one_is_refused(

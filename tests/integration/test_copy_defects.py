@@ -127,7 +127,7 @@ def test_an_error_of_a_plan_fails_its_file_set_alone(
         job = lake.copy_job()
         request = RunRequest(job, dict.fromkeys(list_copy_datasets(job), (WHOLE,)), Mode.APPEND, by_hand=True)
         with open_copy_run(job, world.stores, world.lines.append, lambda _report: None) as ports:
-            albums, logs = plan_dry(request, world.stores.datasets, ports.kind, ports.say)
+            albums, logs = plan_dry(request, world.stores.datasets, ports.kind, ports.clock, ports.say)
         assert str(albums.error).startswith(text)
         assert logs.error is None
 

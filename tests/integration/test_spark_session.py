@@ -2,8 +2,9 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pyarrow as pa
 import pytest
@@ -16,7 +17,7 @@ from gobblin_assets.spark.cancellation import find_session_identity, open_cancel
 from gobblin_assets.spark.class_archive import make_archive
 from gobblin_assets.spark.session import DRIVER_LOGS_KEPT, open_session
 from gobblin_assets.spark.settings import SparkSettings
-from tests.support.spark import in_child, slow_frame, wait_until
+from tests.support.spark import STRANGERS, in_child, slow_frame, wait_until
 
 FS = PosixFileSystem()
 
@@ -100,20 +101,22 @@ except GobblinError as error:
 """
 
 
-def run_program(folder: Path, *capabilities: str) -> subprocess.CompletedProcess[str]:
+def run_program(
+    folder: Path, *capabilities: str, variables: Mapping[str, str] = MappingProxyType({})
+) -> subprocess.CompletedProcess[str]:
     (folder / "empty").mkdir()
     return subprocess.run(
         [sys.executable, "-c", PROGRAM, str(folder / "work ü"), *capabilities],
         capture_output=True,
         text=True,
         cwd=folder / "empty",
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), **variables},
     )
 
 
 def test_a_session_says_nothing_on_the_console_and_leaves_nothing_where_it_was_started(tmp_path: Path) -> None:
     make_archive(print)
-    done = run_program(tmp_path, "postgres")
+    done = run_program(tmp_path, "postgres", variables=STRANGERS)
     assert done.stderr == ""
     assert done.stdout.splitlines() == ["rejected", "again 3 hush", "archived True", "seen False"]
     assert list((tmp_path / "empty").iterdir()) == []

@@ -145,6 +145,7 @@ def _main(settings: Mapping[str, Any]) -> int:
             Path(settings["work"]),
             master=settings.get("master", "local[2]"),
             remote=remote,
+            conf=settings.get("conf", {}),
             capabilities=() if remote else ("postgres",),
         )
     )

@@ -32,6 +32,16 @@ SMALL = {
     "spark.sql.adaptive.coalescePartitions.enabled": "true",
 }
 
+STRANGERS = {
+    "MASTER": "spark://nowhere.invalid:7077",
+    "DEPLOY_MODE": "cluster",
+    "SPARK_REMOTE": "sc://nowhere.invalid/;token=hush",
+    "SPARK_API_MODE": "connect",
+    "SPARK_CONNECT_MODE": "1",
+    "PYSPARK_SUBMIT_ARGS": "--master spark://nowhere.invalid:7077 --remote sc://nowhere.invalid pyspark-shell",
+}
+"""Variables by which PySpark and spark-submit take an address that nobody gave to the product."""
+
 
 def local_settings(work_folder: Path) -> SparkSettings:
     return SparkSettings(

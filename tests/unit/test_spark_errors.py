@@ -1,5 +1,7 @@
 """Whether an error shows that Spark's server did not answer, wherever in its causes this stands."""
 
+import traceback
+
 from pyspark.errors import RetriesExceeded
 
 from gobblin_assets.errors import RetryableError
@@ -41,3 +43,11 @@ def test_other_errors_say_nothing_of_the_server_not_even_one_that_was_raised_fro
 
     assert not is_server_gone(own_cause)
     assert not is_server_gone(raised_in_families(ConnectionRefusedError("the registry is away")))
+
+
+def test_no_token_of_an_address_is_in_what_a_library_says_nor_in_the_causes_that_people_are_shown() -> None:
+    said = "Spark Connect [sc://localhost:5/;token=hush;user_id=u] and '/;Token=hush'"
+    family = raised_in_families(RetriesExceeded(said))
+    assert "hush" not in "".join(traceback.format_exception(family))
+    assert "sc://localhost:5/;token=…;user_id=u" in family.message
+    assert is_server_gone(family)

@@ -4,7 +4,16 @@ import pytest
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.spark.session import parse_address
-from gobblin_assets.spark.settings import COORDINATES, SparkSettings, hide_parameters, is_secret, plan_conf
+from gobblin_assets.spark.settings import (
+    COORDINATES,
+    WAIT_S,
+    WAIT_VARIABLE,
+    SparkSettings,
+    hide_parameters,
+    is_secret,
+    plan_conf,
+    read_wait_s,
+)
 
 WORK = Path("/work folder")
 
@@ -89,9 +98,28 @@ def test_no_secret_shows_in_the_settings_or_in_a_refused_address() -> None:
 
 
 @pytest.mark.parametrize(
+    "remote",
+    [
+        "sc://localhost:15002;token=hush",
+        "sc://localhost:15002/path;token=hush",
+        "sc://localhost:15002/;token=hush;hush",
+        "sc://user:hush@localhost:15002/",
+        "sc://localhost/?token=hush",
+        "sc://localhost/hush",
+    ],
+)
+def test_no_address_that_is_refused_shows_a_secret(remote: str) -> None:
+    with pytest.raises(RejectedError) as refused:
+        parse_address(remote)
+    assert "hush" not in str(refused.value)
+    assert "hush" not in repr(SparkSettings(WORK, remote=remote))
+
+
+@pytest.mark.parametrize(
     ("remote", "address"),
     [
         ("sc://h", ("h", 15002)),
+        ("sc://h/", ("h", 15002)),
         ("sc://h/;token=x", ("h", 15002)),
         ("sc://h.example:7/;token=x;user_id=u", ("h.example", 7)),
     ],
@@ -106,3 +134,30 @@ def test_a_connect_url_gives_host_and_port(remote: str, address: tuple[str, int]
 def test_keys_of_secrets_are_known(key: str) -> None:
     assert is_secret(key)
     assert not is_secret("spark.sql.shuffle.partitions")
+
+
+def test_what_the_site_s_defaults_have_is_added_to_and_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "spark-defaults.conf").write_text(
+        "# spark.executor.extraJavaOptions -Dcomment\n"
+        "spark.executor.extraJavaOptions   -Dsite=1 -Xss2m\n"
+        "spark.driver.extraJavaOptions=-Ddriver=1 \\\n  -Dmore=2\n"
+        "spark.jars.packages: a:b:1\n"
+        "spark.executor.memory 3g\n"
+    )
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    conf = plan_conf(SparkSettings(WORK, master="spark://host:7077", capabilities=("postgres",)))
+    assert conf["spark.executor.extraJavaOptions"] == "-Duser.timezone=UTC -Dsite=1 -Xss2m"
+    assert conf["spark.driver.extraJavaOptions"].endswith(" -Ddriver=1   -Dmore=2")
+    assert conf["spark.jars.packages"] == f"a:b:1,{COORDINATES['postgres']}"
+    assert "spark.executor.memory" not in conf, "Spark itself reads it"
+    given = plan_conf(SparkSettings(WORK, conf={"spark.executor.extraJavaOptions": "-Dmine=1"}))
+    assert given["spark.executor.extraJavaOptions"] == "-Duser.timezone=UTC -Dmine=1"
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "ten", "nan", "inf"])
+def test_a_wait_is_a_positive_number_of_seconds(text: str) -> None:
+    assert (read_wait_s({}), read_wait_s({WAIT_VARIABLE: "1.5"})) == (WAIT_S, 1.5)
+    with pytest.raises(RejectedError, match=WAIT_VARIABLE):
+        read_wait_s({WAIT_VARIABLE: text})

@@ -41,6 +41,11 @@ class GobblinSparkResource(LazyPySparkResource):
         default=None, description="For logs and Spark's warehouse. Default: GOBBLIN_HOME/spark."
     )
 
+    wait_s: float | None = Field(
+        default=None,
+        description="How long a cluster may run none of the session's tasks before they fail. Default: 600.",
+    )
+
     _engine: SparkEngine | None = PrivateAttr(default=None)
 
     @property
@@ -55,6 +60,7 @@ class GobblinSparkResource(LazyPySparkResource):
                 coordinates=self.coordinates,
                 jars=self.jars,
                 work_folder=self.work_folder,
+                wait_s=self.wait_s,
                 say=dg.get_dagster_logger().info,
             )
         return self._engine

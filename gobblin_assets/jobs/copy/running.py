@@ -20,7 +20,6 @@ from gobblin_assets.fs.staging import StagingFiles
 from gobblin_assets.fs.tree import Tree, TreeEntry
 from gobblin_assets.jobs.copy.budgets import CopyBudget
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec, CopySpec
-from gobblin_assets.jobs.copy.garbage import look_for_garbage_seldom
 from gobblin_assets.jobs.copy.kind import CopyKind, IsOurs
 from gobblin_assets.jobs.copy.known_files import KnownFiles
 from gobblin_assets.jobs.copy.object_targets import FindKnown, FindPublished, ObjectTargets
@@ -43,6 +42,7 @@ from gobblin_assets.model.clock import Clock, SystemClock
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.run.destination import Destination
+from gobblin_assets.run.garbage import look_for_garbage_seldom
 from gobblin_assets.run.run_values import DatasetReport, RunPorts
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.state.rate_shares import SharedRate

@@ -22,6 +22,7 @@ from gobblin_assets.jobs.programs import OpenFiles
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.run.garbage import look_for_garbage_seldom
 from gobblin_assets.run.log import open_log
 from gobblin_assets.run.progress import unheard
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest
@@ -106,7 +107,7 @@ def open_run(
         )
     fs, root = open_files(job.destination, umask=job.umask)
     clock = SystemClock()
-    yield RunPorts(
+    ports = RunPorts(
         stores=stores,
         destination=open_destination(
             DestinationRequest(JobName(job.job), job.destination, fs, root, stores, open_files, clock.new_id)
@@ -126,3 +127,5 @@ def open_run(
         on_publication=on_publication,
         events=open_events(job, stores, clock, say),
     )
+    with look_for_garbage_seldom():
+        yield ports

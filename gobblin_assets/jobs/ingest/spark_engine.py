@@ -21,7 +21,7 @@ from gobblin_assets.run.stores import Stores
 from gobblin_assets.settings import make_home, read_settings
 from gobblin_assets.sources.environment import list_capabilities, plan_driver_jars
 from gobblin_assets.spark.hdfs import find_place_user
-from gobblin_assets.spark.settings import SparkSettings, list_place_capabilities, merge_jars
+from gobblin_assets.spark.settings import SparkSettings, list_place_capabilities, merge_jars, read_wait_s
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 
 
@@ -46,6 +46,16 @@ class _SparkWork(Protocol):
 
     def runs_spark_itself(self) -> bool: ...
 
+    def find_ui(self, session: SparkSession) -> str | None: ...
+
+    def watch_executors(self, session: SparkSession, wait_s: float, say: Callable[[str], None]) -> "_Watch | None": ...
+
+
+class _Watch(Protocol):
+    """A watch of the module ``spark.starvation``."""
+
+    def close(self) -> None: ...
+
 
 def _import_spark() -> _SparkWork:
     # This import takes half a second (gRPC, pandas); a run without Spark would spend most of its imports on it.
@@ -63,7 +73,8 @@ class SparkEngine:
     was started with. ``capabilities`` are connectors beside those that a job needs, ``coordinates`` their Maven
     coordinates if they differ from the product's.
     ``jars``: a folder with jars instead of the resolver. ``work_folder``: for logs and Spark's warehouse; default:
-    GOBBLIN_HOME/spark. ``say`` gets a line about the Spark that is used.
+    GOBBLIN_HOME/spark. ``wait_s``: how long a cluster may run none of the session's tasks before they fail; None: what
+    GOBBLIN_SPARK_WAIT_S says, or ten minutes. ``say`` gets a line about the Spark that is used, and about such waits.
     """
 
     master: str | None = None
@@ -74,9 +85,11 @@ class SparkEngine:
     coordinates: Mapping[str, str] = field(default_factory=dict)
     jars: str | None = None
     work_folder: str | None = None
+    wait_s: float | None = None
     say: Callable[[str], None] = unheard
     _session: SparkSession | None = field(default=None, init=False, repr=False)
     _url: str | None = field(default=None, init=False, repr=False)
+    _watch: _Watch | None = field(default=None, init=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     @property
@@ -107,7 +120,11 @@ class SparkEngine:
                 if self.work_folder is None:
                     make_home(read_settings().home)
                 self._url = self.find_server(job)
+                wait_s = read_wait_s(os.environ) if self.wait_s is None else self.wait_s
                 self._session = _import_spark().open_session(replace(self.settings(job), remote=self._url))
+                if shown := _import_spark().find_ui(self._session):
+                    self.say(f"Spark's UI: {shown}")
+                self._watch = _import_spark().watch_executors(self._session, wait_s, self.say)
             return self._session
 
     def open_extractor(self, job: JobSpec, stores: Stores) -> Worker:
@@ -127,6 +144,8 @@ class SparkEngine:
 
     def close(self) -> None:
         """End a server's session. A session inside this process stays, because the process may need it again."""
+        if self._watch is not None:
+            self._watch.close()
         if self._session is not None and self._url is not None:
             self._session.stop()
         self._session = None

@@ -10,9 +10,19 @@ from gobblin_assets.settings import read_settings
 from gobblin_assets.spark import connect_server
 from gobblin_assets.spark.cancellation import interrupt_described
 from gobblin_assets.spark.s3 import S3_CAPABILITY
-from gobblin_assets.spark.session import open_session, runs_spark_itself
+from gobblin_assets.spark.session import find_ui, open_session, runs_spark_itself
+from gobblin_assets.spark.starvation import watch_executors
 
-__all__ = ["SparkExtractor", "SparkRewriter", "find_warm", "interrupt_attempt", "open_session", "runs_spark_itself"]
+__all__ = [
+    "SparkExtractor",
+    "SparkRewriter",
+    "find_ui",
+    "find_warm",
+    "interrupt_attempt",
+    "open_session",
+    "runs_spark_itself",
+    "watch_executors",
+]
 
 
 def interrupt_attempt(remote: str | None, attempt: AttemptRecord) -> None:

@@ -60,6 +60,27 @@ class Estimate:
     row_bytes: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class RowQuestion:
+    """The single row of a query whose columns have these types. ``repeats``: every partition of a table asks it."""
+
+    sql: str
+    types: tuple[WatermarkType, ...]
+    repeats: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EstimateQuestion:
+    """How many rows of the table a condition gives."""
+
+    table: Table
+    condition: str
+
+
+Question = RowQuestion | EstimateQuestion
+Answer = tuple[Scalar | None, ...] | Estimate
+
+
 class Catalog(Protocol):
     """A live view of one database. All methods raise the families of ``errors``, without secrets."""
 
@@ -107,6 +128,10 @@ class Catalog(Protocol):
         ...
 
     def estimate(self, table: Table, condition: str) -> Estimate: ...
+
+    def answer_together(self, questions: Sequence[Question]) -> Sequence[Answer | Exception]:
+        """The answer of each, or the error that it raised. Where reads share a snapshot, in few round trips."""
+        ...
 
     def find_quantiles(self, table: Table, column: TableColumn, last: Scalar) -> Sequence[Watermark]:
         """Ascending positions with about equally many rows between them; empty if unknown.

@@ -87,6 +87,13 @@ def _select(catalog: Catalog, table: Table, names: Sequence[str], request: Sourc
         raise RejectedError(error.message, field=f"datasets[{request.urn}].casts", hint=error.hint) from None
 
 
+def bounds_partition(request: SourceRequest) -> bool:
+    """Whether the layout's conditions hold for this partition alone."""
+    spec, partition = request.spec, request.partition
+    by_key = spec.partitions.kind in {PartitionKind.STATIC, PartitionKind.DYNAMIC} and partition.key is not None
+    return by_key or (spec.extract is ExtractType.SNAPSHOT_ONLY and partition.window is not None)
+
+
 def list_table_names(requests: Iterable[SourceRequest]) -> list[TableName]:
     """The tables of the requests, each once. A name that can't be parsed is left out: its own plan refuses it."""
     names: dict[TableName, None] = {}

@@ -4,13 +4,14 @@ import datetime as dt
 import itertools
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.extract import ExtractType, Mode, OnNull
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.source_comments import SourceComments
+from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.model.watermark import Scalar, Watermark, WatermarkType
 from gobblin_assets.model.work_unit import WorkUnit, WorkUnitId
 from gobblin_assets.run.job_kind import UnitPlan
@@ -27,9 +28,10 @@ from gobblin_assets.sources.jdbc.bounds import (
     require_late_window,
 )
 from gobblin_assets.sources.jdbc.catalog import Catalog, TableColumn
-from gobblin_assets.sources.jdbc.dialect import ROW_ADDRESS, write_table
-from gobblin_assets.sources.jdbc.layout import Layout, lay_out, write_where
+from gobblin_assets.sources.jdbc.dialect import ROW_ADDRESS
+from gobblin_assets.sources.jdbc.layout import Layout, bounds_partition, lay_out
 from gobblin_assets.sources.jdbc.positions import Axis, write_at_least, write_below, write_interval
+from gobblin_assets.sources.jdbc.questions import Asking, ask_count, ask_estimate, ask_extreme
 from gobblin_assets.sources.jdbc.split import (
     cut_interval,
     decide_count,
@@ -38,6 +40,7 @@ from gobblin_assets.sources.jdbc.split import (
     quantile_points,
 )
 from gobblin_assets.sources.port import Reader, ReadPlan, SourceRequest
+from gobblin_assets.spec.job_spec import DatasetSpec
 
 WITH_NULLS = "with_nulls"
 """A unit's property: rows without a position belong to it."""
@@ -58,6 +61,7 @@ class Planner:
     catalog: Catalog
     new_id: Callable[[], uuid.UUID]
     processors: int
+    _layouts: dict[DatasetUrn, tuple[DatasetSpec, Layout]] = field(default_factory=dict)
 
     def plan(
         self,
@@ -66,8 +70,9 @@ class Planner:
         find_arrow: Callable[[SourceRequest, Layout, Sequence[WorkUnit]], ArrowReader | None],
         *,
         needs_arrow: bool,
-    ) -> UnitPlan:
-        layout = lay_out(self.catalog, request)
+    ) -> Asking[UnitPlan]:
+        """Yields its questions, and returns the plan."""
+        layout = self._lay_out(request)
         columns = {column.name: column.type_text for column in layout.columns}
         comments = {each.name: each.comment for each in layout.table.columns if each.comment}
         notes = compare_columns(request, columns, str(layout.table.name), {each.name for each in layout.table.columns})
@@ -76,9 +81,9 @@ class Planner:
         mode = decide_mode(request, clock)
         late_key: tuple[str, ...] = ()
         if request.spec.extract is ExtractType.SNAPSHOT_ONLY:
-            units = self._plan_snapshot(request, layout)
+            units = yield from self._plan_snapshot(request, layout)
         else:
-            units, more = self._plan_append(request, layout, mode, clock)
+            units, more = yield from self._plan_append(request, layout, mode, clock)
             notes += more
             if any(unit.reread_from is not None for unit in units):
                 late_key = request.spec.primary_key
@@ -103,9 +108,17 @@ class Planner:
             notes=tuple(notes),
         )
 
+    def _lay_out(self, request: SourceRequest) -> Layout:
+        """Partitions of a dataset have one layout, unless its conditions name the partition."""
+        spec, layout = self._layouts.get(request.urn, (None, None))
+        if layout is None or spec is not request.spec or bounds_partition(request):
+            layout = lay_out(self.catalog, request)
+            self._layouts[request.urn] = request.spec, layout
+        return layout
+
     def _plan_append(
         self, request: SourceRequest, layout: Layout, mode: Mode, clock: dt.datetime
-    ) -> tuple[list[WorkUnit], list[str]]:
+    ) -> Asking[tuple[list[WorkUnit], list[str]]]:
         axis = layout.axis
         if axis is None:
             raise RejectedError(
@@ -116,10 +129,11 @@ class Planner:
         require_late_window(request, axis)
         previous = request.state.find_watermark(str(layout.table.name), request.partition.key or "")
         limits = plan_limits(request, axis, mode, previous, clock)
-        self._refuse_misplaced(request, layout, axis)
-        with_nulls, notes = self._judge_nulls(request, layout, axis, first=previous is None or mode is Mode.REFRESH)
-        notes += self._count_ahead(request, layout, axis, clock)
-        top = self._find_top(layout, axis, limits)
+        yield from self._refuse_misplaced(request, layout, axis)
+        is_first = previous is None or mode is Mode.REFRESH
+        with_nulls, notes = yield from self._judge_nulls(request, layout, axis, first=is_first)
+        notes += yield from self._count_ahead(request, layout, axis, clock)
+        top = yield from self._find_top(layout, axis, limits)
         high = plan_high(limits, mode, previous, top)
         if high is None and with_nulls:
             # Rows without a position alone make no interval to publish them in; they come with the first position.
@@ -129,12 +143,12 @@ class Planner:
             return [], notes
         whole = first_interval(limits, high)
         reread = plan_reread(request, axis, limits, previous) if mode is Mode.APPEND else None
-        return self._cut(request, layout, whole, reread, with_nulls=with_nulls), notes
+        return (yield from self._cut(request, layout, whole, reread, with_nulls=with_nulls)), notes
 
-    def _refuse_misplaced(self, request: SourceRequest, layout: Layout, axis: Axis) -> None:
+    def _refuse_misplaced(self, request: SourceRequest, layout: Layout, axis: Axis) -> Asking[None]:
         """Values that compare in another way than positions do would be passed over."""
         for name, kind in zip(axis.columns, axis.types, strict=True):
-            found = self._count_misplaced(layout, name, kind)
+            found = yield from self._count_misplaced(layout, name, kind)
             if found:
                 raise RejectedError(
                     f"{found} rows of {layout.table.name}.{name} hold values that are no positions of type {kind}",
@@ -145,14 +159,14 @@ class Planner:
                     row_count=found,
                 )
 
-    def _count_misplaced(self, layout: Layout, name: str, kind: WatermarkType) -> int:
+    def _count_misplaced(self, layout: Layout, name: str, kind: WatermarkType) -> Asking[int]:
         dialect, column = self.catalog.dialect, layout.table.find_column(name)
         misplaced = dialect.find_misplaced(dialect.quote(name), kind, "" if column is None else column.type_text)
-        return 0 if misplaced is None else self._fetch_count(layout, misplaced)
+        return 0 if misplaced is None else (yield from ask_count(self.catalog.dialect, layout, misplaced))
 
     def _judge_nulls(
         self, request: SourceRequest, layout: Layout, axis: Axis, *, first: bool
-    ) -> tuple[bool, list[str]]:
+    ) -> Asking[tuple[bool, list[str]]]:
         """Whether rows without a position are read now, and what to say of them."""
         spec = request.spec.watermark
         on_null = OnNull.FAIL if spec is None else spec.on_null
@@ -170,7 +184,7 @@ class Planner:
             return False, []
         dialect = self.catalog.dialect
         empty = " OR ".join(f"{dialect.quote(name)} IS NULL" for name in axis.columns)
-        found = self._fetch_count(layout, empty)
+        found = yield from ask_count(self.catalog.dialect, layout, empty)
         if not found:
             return False, []
         where = f"{layout.table.name}.{'/'.join(axis.columns)}"
@@ -191,7 +205,7 @@ class Planner:
                 said = "are read with this snapshot" if first else "wait for the next refresh"
                 return first, [f"{found} rows of {where} hold NULL and {said} (on_null: snapshot_only)"]
 
-    def _count_ahead(self, request: SourceRequest, layout: Layout, axis: Axis, clock: dt.datetime) -> list[str]:
+    def _count_ahead(self, request: SourceRequest, layout: Layout, axis: Axis, clock: dt.datetime) -> Asking[list[str]]:
         """What to say of rows that are left out because their time is still to come, or never comes."""
         ahead = plan_ahead(request, axis, clock)
         if ahead is None:
@@ -202,10 +216,10 @@ class Planner:
         endless = write_at_least(dialect, axis, names, ahead.last)
         if ahead.end is not None:
             later = f"({later} AND {write_below(dialect, axis, names, ahead.end)} OR {endless})"
-        found = self._fetch_count(layout, later)
+        found = yield from ask_count(self.catalog.dialect, layout, later)
         if not found:
             return []
-        never = self._fetch_count(layout, endless)
+        never = yield from ask_count(self.catalog.dialect, layout, endless)
         where = f"{layout.table.name}.{axis.column}"
         said = {
             f"rows of {where} lie ahead of the source's clock, and wait until it gets there": found - never,
@@ -213,7 +227,7 @@ class Planner:
         }
         return [f"{count} {what}" for what, count in said.items() if count]
 
-    def _find_top(self, layout: Layout, axis: Axis, limits: Limits) -> Watermark | None:
+    def _find_top(self, layout: Layout, axis: Axis, limits: Limits) -> Asking[Watermark | None]:
         """The greatest position within the limits; of a pair, the greatest key of the greatest lead."""
         dialect = self.catalog.dialect
         names = tuple(dialect.quote(name) for name in axis.columns)
@@ -222,17 +236,17 @@ class Planner:
             conditions.append(write_at_least(dialect, axis, names, limits.low))
         if limits.ceiling is not None:
             conditions.append(write_below(dialect, axis, names, limits.ceiling))
-        lead = self._fetch_extreme(layout, "MAX", names[0], axis.lead, conditions)
+        lead = yield from ask_extreme(self.catalog.dialect, layout, "MAX", names[0], axis.lead, conditions)
         if lead is None or axis.key is None:
             return None if lead is None else axis.lift(lead)
         equal = f"{dialect.in_order(names[0], axis.lead)} = {dialect.literal(axis.lead, lead)}"
-        key = self._fetch_extreme(layout, "MAX", names[1], axis.key, [*conditions, equal])
+        key = yield from ask_extreme(self.catalog.dialect, layout, "MAX", names[1], axis.key, [*conditions, equal])
         # Without a shared snapshot that row may be gone by now; the rows before it wait for the next run.
         return None if key is None else axis.join((lead, key))
 
     def _cut(
         self, request: SourceRequest, layout: Layout, whole: Interval, reread: Watermark | None, *, with_nulls: bool
-    ) -> list[WorkUnit]:
+    ) -> Asking[list[WorkUnit]]:
         axis = layout.axis
         if axis is None or (whole.is_empty and reread is None):
             return [self._unit(request, layout, 0, whole, reread_from=None, row_count=0, row_bytes=0)]
@@ -240,9 +254,9 @@ class Planner:
         names = tuple(dialect.quote(name) for name in axis.columns)
         read = Interval(reread if reread is not None else whole.low, whole.high)
         condition = write_interval(dialect, axis, names, read)
-        estimate = self.catalog.estimate(layout.table, write_where(*layout.filters, condition))
+        estimate = yield from ask_estimate(layout, condition)
         count = decide_count(estimate, request.spec.split, self.processors)
-        points = self._find_points(layout, axis, whole, count) if count > 1 else []
+        points = (yield from self._find_points(layout, axis, whole, count)) if count > 1 else []
         pieces = cut_interval(whole, points)
         rows = None if estimate.row_count is None else -(-estimate.row_count // len(pieces))
         units = []
@@ -263,7 +277,7 @@ class Planner:
             )
         return units
 
-    def _find_points(self, layout: Layout, axis: Axis, whole: Interval, count: int) -> list[Watermark]:
+    def _find_points(self, layout: Layout, axis: Axis, whole: Interval, count: int) -> Asking[list[Watermark]]:
         """Where to cut: by the source's own histogram where it knows one, else evenly between the extremes."""
         column = layout.table.find_column(axis.column)
         if column is not None:
@@ -276,19 +290,19 @@ class Planner:
         dialect = self.catalog.dialect
         names = tuple(dialect.quote(name) for name in axis.columns)
         condition = [write_interval(dialect, axis, names, whole)]
-        first = self._fetch_extreme(layout, "MIN", names[0], axis.lead, condition)
-        last = self._fetch_extreme(layout, "MAX", names[0], axis.lead, condition)
+        first = yield from ask_extreme(self.catalog.dialect, layout, "MIN", names[0], axis.lead, condition)
+        last = yield from ask_extreme(self.catalog.dialect, layout, "MAX", names[0], axis.lead, condition)
         if first is None or last is None:
             return []
         return [axis.lift(value) for value in equal_width_points(first, last, count)]
 
-    def _plan_snapshot(self, request: SourceRequest, layout: Layout) -> list[WorkUnit]:
-        estimate = self.catalog.estimate(layout.table, write_where(*layout.filters))
+    def _plan_snapshot(self, request: SourceRequest, layout: Layout) -> Asking[list[WorkUnit]]:
+        estimate = yield from ask_estimate(layout)
         count = decide_count(estimate, request.spec.split, self.processors)
         pieces: list[Mapping[str, object]] = [{}]
         if count > 1:
             pieces = (
-                self._cut_by_key(request, layout, count)
+                (yield from self._cut_by_key(request, layout, count))
                 or [
                     {SPLIT_BY: ROW_ADDRESS, CONDITION: condition}
                     for condition in self.catalog.cut_rows(layout.table, count)
@@ -310,18 +324,18 @@ class Planner:
             for number, piece in enumerate(pieces)
         ]
 
-    def _cut_by_key(self, request: SourceRequest, layout: Layout, count: int) -> list[Mapping[str, object]]:
+    def _cut_by_key(self, request: SourceRequest, layout: Layout, count: int) -> Asking[list[Mapping[str, object]]]:
         """Ranges of a single integer key that cover every value, open at both ends."""
         key = request.spec.primary_key or layout.table.primary_key
         column = layout.table.find_column(key[0]) if len(key) == 1 else None
         if column is None or column.watermark_type is not WatermarkType.LONG:
             return []
-        if self._count_misplaced(layout, column.name, WatermarkType.LONG):
+        if (yield from self._count_misplaced(layout, column.name, WatermarkType.LONG)):
             return []
         dialect = self.catalog.dialect
         quoted = dialect.quote(column.name)
-        first = self._fetch_extreme(layout, "MIN", quoted, WatermarkType.LONG, [])
-        last = self._fetch_extreme(layout, "MAX", quoted, WatermarkType.LONG, [])
+        first = yield from ask_extreme(self.catalog.dialect, layout, "MIN", quoted, WatermarkType.LONG, [])
+        last = yield from ask_extreme(self.catalog.dialect, layout, "MAX", quoted, WatermarkType.LONG, [])
         if first is None or last is None:
             return []
         ends = Interval(Watermark(WatermarkType.LONG, first), Watermark(WatermarkType.LONG, last))
@@ -367,26 +381,6 @@ class Planner:
             estimated_bytes=None if row_count is None or row_bytes is None else row_count * row_bytes,
             properties=properties or {},
         )
-
-    def _fetch_extreme(
-        self, layout: Layout, function: str, name: str, kind: WatermarkType, conditions: Sequence[str]
-    ) -> Scalar | None:
-        dialect = self.catalog.dialect
-        extreme = f"{function}({dialect.in_order(name, kind)})"
-        sql = (
-            f"SELECT {dialect.show(extreme, kind)} AS {dialect.quote('c0')}"
-            f" FROM {write_table(dialect, layout.table.name)}{write_where(*layout.filters, *conditions)}"
-        )
-        return self.catalog.fetch_row(sql, [kind])[0]
-
-    def _fetch_count(self, layout: Layout, condition: str) -> int:
-        dialect = self.catalog.dialect
-        sql = (
-            f"SELECT COUNT(*) AS {dialect.quote('c0')} FROM {write_table(dialect, layout.table.name)}"
-            f"{write_where(*layout.filters, condition)}"
-        )
-        found = self.catalog.fetch_row(sql, [WatermarkType.LONG])[0]
-        return found if isinstance(found, int) else 0
 
 
 def _needs_clock(request: SourceRequest, layout: Layout) -> bool:

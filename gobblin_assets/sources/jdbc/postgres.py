@@ -19,7 +19,16 @@ import psycopg
 from gobblin_assets.db.passing_states import is_passing_state
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.model.watermark import Scalar, Watermark, WatermarkType
-from gobblin_assets.sources.jdbc.catalog import Estimate, Selected, Table, TableColumn
+from gobblin_assets.sources.jdbc.catalog import (
+    Answer,
+    Estimate,
+    EstimateQuestion,
+    Question,
+    RowQuestion,
+    Selected,
+    Table,
+    TableColumn,
+)
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.dialect import Dialect, write_table
 from gobblin_assets.sources.jdbc.dialects.postgres import PostgresDialect
@@ -40,6 +49,7 @@ from gobblin_assets.sources.jdbc.postgres_types import (
     suggest_cast,
     write_read,
 )
+from gobblin_assets.sources.jdbc.questions import answer_one
 from gobblin_assets.sources.jdbc.split import extend_quantiles
 
 _TABLES: Final = """
@@ -100,6 +110,8 @@ class PostgresCatalog:
         self._snapshot: str = row[1]
         self._looked_up: dict[TableName, PgTable | None] = {}
         self._types: dict[TableName, Mapping[str, PgType]] = {}
+        self._answered: dict[Question, Answer | Exception] = {}
+        self._found_last: TableName | None = None
         self.dialect: Dialect = PostgresDialect()
 
     def now(self) -> dt.datetime:
@@ -113,8 +125,10 @@ class PostgresCatalog:
         self._looked_up |= dict.fromkeys(names) | find_tables(self._query, names)
 
     def find_table(self, name: TableName) -> Table | None:
-        # A question about this table may fail. The new savepoint then keeps the locks on other tables.
-        self._execute(f"RELEASE SAVEPOINT {_SAVEPOINT}; SAVEPOINT {_SAVEPOINT}")
+        if name != self._found_last:
+            # A question about this table may fail. The new savepoint then keeps the locks on other tables.
+            self._execute(f"RELEASE SAVEPOINT {_SAVEPOINT}; SAVEPOINT {_SAVEPOINT}")
+            self._found_last = name
         if name not in self._looked_up:
             self.look_up([name])
         found = self._looked_up[name]
@@ -171,10 +185,44 @@ class PostgresCatalog:
 
     def estimate(self, table: Table, condition: str) -> Estimate:
         """The estimate of Postgres' planner: it needs no scan, and is good enough for the number of WorkUnits."""
-        rows = self._query(f"EXPLAIN (FORMAT JSON) SELECT * FROM {write_table(self.dialect, table.name)}{condition}")
-        found = rows[0][0]
-        plan = (json.loads(found) if isinstance(found, str) else found)[0]["Plan"]
-        return Estimate(int(plan["Plan Rows"]), int(plan["Plan Width"]))
+        return _read_estimate(self._query(self._write_explain(table, condition))[0][0])
+
+    def answer_together(self, questions: Sequence[Question]) -> Sequence[Answer | Exception]:
+        new = [each for each in dict.fromkeys(questions) if each not in self._answered]
+        found = dict(self._answered)
+        try:
+            with _families(self._connection):
+                found |= self._ask_rows([each for each in new if isinstance(each, RowQuestion)])
+                found |= self._ask_estimates([each for each in new if isinstance(each, EstimateQuestion)])
+        except GobblinError:
+            # One of them was refused: each is asked alone, so that the others have their answers.
+            found |= {each: answer_one(self, each) for each in new}
+        self._answered |= {
+            each: found[each]
+            for each in new
+            if isinstance(each, RowQuestion) and each.repeats and not isinstance(found[each], Exception)
+        }
+        return [found[each] for each in questions]
+
+    def _ask_rows(self, questions: Sequence[RowQuestion]) -> dict[Question, Answer | Exception]:
+        """Each as an expression of one row; none of them has more than one column."""
+        if not questions:
+            return {}
+        (row,) = self._execute(f"SELECT {', '.join(f'({each.sql})' for each in questions)}").fetchall()
+        return {each: (_to_scalar(value),) for each, value in zip(questions, row, strict=True)}
+
+    def _ask_estimates(self, questions: Sequence[EstimateQuestion]) -> dict[Question, Answer | Exception]:
+        if not questions:
+            return {}
+        cursor = self._execute("; ".join(self._write_explain(each.table, each.condition) for each in questions))
+        plans = []
+        for _each in questions:
+            plans.append(cursor.fetchall()[0][0])
+            cursor.nextset()
+        return {each: _read_estimate(plan) for each, plan in zip(questions, plans, strict=True)}
+
+    def _write_explain(self, table: Table, condition: str) -> str:
+        return f"EXPLAIN (FORMAT JSON) SELECT * FROM {write_table(self.dialect, table.name)}{condition}"
 
     def find_quantiles(self, table: Table, column: TableColumn, last: Scalar) -> Sequence[Watermark]:
         kind = column.watermark_type
@@ -331,6 +379,11 @@ def judge_postgres(error: psycopg.Error, connection: JdbcConnection) -> GobblinE
     if state == "55P03":
         return RetryableError(f"another session keeps the table locked: {text}", passes=True, sqlstate=state)
     return RetryableError(f"the source failed: {text}", passes=is_passing_state(state), sqlstate=state)
+
+
+def _read_estimate(found: Any) -> Estimate:
+    plan = (json.loads(found) if isinstance(found, str) else found)[0]["Plan"]
+    return Estimate(int(plan["Plan Rows"]), int(plan["Plan Width"]))
 
 
 def _to_scalar(value: object) -> Scalar | None:

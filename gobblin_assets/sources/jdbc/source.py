@@ -4,6 +4,8 @@ import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from itertools import takewhile
+from typing import Final
 
 from pyspark.sql import SparkSession
 
@@ -24,10 +26,14 @@ from gobblin_assets.sources.jdbc.layout import Layout, list_table_names
 from gobblin_assets.sources.jdbc.planning import Planner
 from gobblin_assets.sources.jdbc.postgres import PostgresCatalog, open_postgres
 from gobblin_assets.sources.jdbc.postgres_arrow import PostgresArrowReader, ReaderConnections, can_read
+from gobblin_assets.sources.jdbc.questions import Asking, plan_together
 from gobblin_assets.sources.jdbc.spark_catalog import SparkCatalog
 from gobblin_assets.sources.jdbc.table_reader import TableReader, ZoneCheck
 from gobblin_assets.sources.port import PlanSession, SourceRequest
 from gobblin_assets.spec.job_spec import DatasetSpec
+
+TOGETHER_MAX: Final = 200
+"""Partitions of one dataset whose plans ask the source together: a statement for all of them is not large."""
 
 
 class JdbcPlanSession:
@@ -40,7 +46,9 @@ class JdbcPlanSession:
         spec: JdbcSourceSpec,
         new_id: Callable[[], uuid.UUID],
         readers: ReaderConnections | None,
+        requests: Sequence[SourceRequest] = (),
     ) -> None:
+        """``requests``: what ``plan`` will be asked for, in this order, as far as it is known."""
         self._catalog = catalog
         self._connection = connection
         self._spec = spec
@@ -48,19 +56,29 @@ class JdbcPlanSession:
         # Where reads share no snapshot, one that is divided sees its parts at different moments: only if it is large.
         self._planner = Planner(catalog, new_id, (os.cpu_count() or 1) if catalog.shares_snapshot else 1)
         self._zone = ZoneCheck()
+        self._ahead = _Ahead(requests if catalog.shares_snapshot else ())
 
     def plan(self, request: SourceRequest) -> UnitPlan:
         require_expressions(request.spec, request.urn, self._connection.subprotocol)
+        if not self._ahead.has(request):
+            together = self._ahead.take(request)
+            self._ahead.keep(together, plan_together(self._catalog, [self._asking(each) for each in together]))
         try:
-            return self._planner.plan(
-                request, self._make_reader, self._find_arrow, needs_arrow=self._spec.reader == "arrow"
-            )
+            found = self._ahead.pop(request)
+            if isinstance(found, Exception):
+                raise found
         except RejectedError as error:
             if error.field != "datasets":
                 raise
             # The database refused one of our queries: name the dataset of the query.
             message = error.message.removeprefix("datasets: ")
             raise RejectedError(message, field=f"datasets[{request.urn}]", hint=error.hint) from None
+
+        return found
+
+    def _asking(self, request: SourceRequest) -> Asking[UnitPlan]:
+        needs_arrow = self._spec.reader == "arrow"
+        return self._planner.plan(request, self._make_reader, self._find_arrow, needs_arrow=needs_arrow)
 
     def _make_reader(self, request: SourceRequest, layout: Layout) -> TableReader:
         fetch_size_rows = request.spec.split.fetch_size_rows
@@ -77,6 +95,40 @@ class JdbcPlanSession:
         if any(not unit.is_empty for unit in units):
             self._readers.prepare()
         return PostgresArrowReader(self._readers, self._connection, self._catalog.dialect, layout, request.urn)
+
+
+class _Ahead:
+    """Plans that were made together with another one, until they are asked for."""
+
+    def __init__(self, requests: Sequence[SourceRequest]) -> None:
+        self._requests = requests
+        self._places = {_name_of(each): place for place, each in enumerate(requests)}
+        self._made: dict[_Name, UnitPlan | Exception] = {}
+
+    def has(self, request: SourceRequest) -> bool:
+        return _name_of(request) in self._made
+
+    def take(self, request: SourceRequest) -> list[SourceRequest]:
+        """The request, and those of its dataset that come next."""
+        place = self._places.get(_name_of(request))
+        if place is None:
+            return [request]
+        next_ones = self._requests[place + 1 : place + TOGETHER_MAX]
+        return [request, *takewhile(lambda each: each.urn == request.urn, next_ones)]
+
+    def keep(self, requests: Sequence[SourceRequest], plans: Sequence[UnitPlan | Exception]) -> None:
+        # What was made for a request that nobody came for is of no use behind it.
+        self._made = {_name_of(each): plan for each, plan in zip(requests, plans, strict=True)}
+
+    def pop(self, request: SourceRequest) -> UnitPlan | Exception:
+        return self._made.pop(_name_of(request))
+
+
+_Name = tuple[DatasetUrn, str | None]
+
+
+def _name_of(request: SourceRequest) -> _Name:
+    return request.urn, request.partition.key
 
 
 class JdbcSource:
@@ -129,7 +181,7 @@ class JdbcSource:
                 now = [str(name) for name in catalog.list_tables()]
                 if changes := find_changes(self._known, now, self._spec):
                     say(changes)
-            yield JdbcPlanSession(catalog, self._connection, self._spec, self._new_id, readers)
+            yield JdbcPlanSession(catalog, self._connection, self._spec, self._new_id, readers, requests)
 
     @contextmanager
     def _open_readers(self, catalog: Catalog) -> Iterator[ReaderConnections | None]:

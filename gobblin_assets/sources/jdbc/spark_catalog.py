@@ -17,11 +17,12 @@ from pyspark.sql import types as T  # noqa: N812  (pyspark's own name for it)
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.watermark import Scalar, Watermark, WatermarkType
-from gobblin_assets.sources.jdbc.catalog import Estimate, Selected, Table, TableColumn
+from gobblin_assets.sources.jdbc.catalog import Answer, Estimate, Question, Selected, Table, TableColumn
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.dialect import ColumnReading, SparkDialect, write_table
 from gobblin_assets.sources.jdbc.failures import judge_driver
 from gobblin_assets.sources.jdbc.names import TableName
+from gobblin_assets.sources.jdbc.questions import answer_one
 
 CLOCK_DIFFERENCE_S_MAX: Final = 600
 """A clock without a zone that differs more from this machine's clock shows another zone's time."""
@@ -146,6 +147,9 @@ class SparkCatalog:
     def estimate(self, table: Table, condition: str) -> Estimate:
         sql = f"SELECT COUNT(*) AS {self.dialect.quote('c0')} FROM {write_table(self.dialect, table.name)}{condition}"
         return Estimate(int(self._rows(sql, "c0")[0][0]), None)
+
+    def answer_together(self, questions: Sequence[Question]) -> Sequence[Answer | Exception]:
+        return [answer_one(self, each) for each in questions]
 
     def find_quantiles(self, _table: Table, _column: TableColumn, _last: Scalar) -> Sequence[Watermark]:
         return []

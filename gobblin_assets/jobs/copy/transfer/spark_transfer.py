@@ -50,7 +50,6 @@ PART_UNIT_BYTES: Final = 1 << 20
 
 _PROBED_ROWS: Final = 100_000
 _LOST: Final = "lost"
-_NOT_INSTALLED: Final = "No module named 'gobblin_assets"
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +152,9 @@ class SparkTransfer:
             try:
                 with spark_families("copy files"):
                     return numbers.mapInArrow(function, answer).collect()
-            except (RejectedError, RetryableError) as error:
+            except (RejectedError, RetryableError):
                 self._require_wanted(tag)
-                raise _explain(error) from error
+                raise
 
     def _require_wanted(self, tag: str) -> None:
         with self._lock:
@@ -241,14 +240,3 @@ def _describe_blind(row: Row, order: TransferOrder, token: str, inode: int) -> s
     if row.source != inode:
         return f"{row.host} does not see {order.source_root}"
     return None
-
-
-def _explain(error: RejectedError | RetryableError) -> RejectedError | RetryableError:
-    """The error for a Python without this package names the fix; others stay."""
-    if _NOT_INSTALLED not in str(error.__cause__):
-        return error
-    return RejectedError(
-        "the Python of Spark's executors has no package gobblin_assets",
-        field="transfer",
-        hint="Install gobblin-assets for the executors (PYSPARK_PYTHON), or write `transfer: local`.",
-    )

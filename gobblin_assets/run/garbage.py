@@ -1,8 +1,8 @@
-"""Python's look for garbage while a copy runs: seldom, because a plan's objects are many, and all of them stay.
+"""Python's look for garbage while a run plans and works: seldom, since a plan's objects are many, and all of them stay.
 
 By its defaults Python looks through new objects after each 700 of them, and through all of them again and again while
-their number grows. A plan has some ten objects for each file, in no cycles: nothing was found, and it took a third of
-the processor time of a run over 50,000 small files.
+their number grows. A plan has some ten objects for each file or partition, in no cycles: nothing was found, and it took
+a third of the processor time of a run over 50,000 small files.
 """
 
 import gc

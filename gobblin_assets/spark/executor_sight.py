@@ -1,0 +1,79 @@
+"""Whether Spark's executors see a directory of this machine, found out before anything is written.
+
+An executor on another machine, or one with other mounts, makes a missing directory on its own disk and writes there.
+So a file is made in the directory, and one task for each slot looks for it. The JVM looks, by reflection: executors
+that only write rows need no Python, and none of our packages.
+"""
+
+import secrets
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import Column, SparkSession, is_remote
+from pyspark.sql import functions as f
+
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.fs.posix_errors import families
+from gobblin_assets.spark.errors import spark_families
+from gobblin_assets.spark.settings import is_local
+
+_ROWS: Final = 10_000
+"""More than there are slots: Spark makes a partition for each slot that it knows."""
+
+_ROW_OF_PARTITION: Final = (1 << 33) - 1
+"""The bits of ``monotonically_increasing_id`` that count a partition's rows."""
+
+_HOSTS_NAMED_MAX: Final = 5
+
+
+def require_sight(session: SparkSession, directory: str) -> None:
+    """Refuse a directory that the executors, or a Connect server, don't see as this process does. It must be there.
+
+    RejectedError names the hosts. Nothing is left behind. Executors that come later are not asked, and neither is a
+    server that runs tasks in its own process.
+    """
+    if is_local(str(session.conf.get("spark.master", "local"))):
+        return
+    mark = f"{directory}/.seen-{secrets.token_hex(8)}"
+    with families("write", mark):
+        Path(mark).touch(exist_ok=False)
+    try:
+        with spark_families("look whether its executors see the staging"):
+            _require_seen(session, directory, mark)
+    finally:
+        with suppress(OSError):
+            Path(mark).unlink(missing_ok=True)
+
+
+def _require_seen(session: SparkSession, directory: str, mark: str) -> None:
+    host = f.java_method(f.lit("java.net.InetAddress"), f.lit("getLocalHost"))
+    # A static method that opens a file by its name; NULL where it raises.
+    seen = f.try_reflect(*map(f.lit, ("scala.io.Source", "fromFile", mark, "UTF-8"))).isNotNull()
+    answer = (host.alias("host"), seen.alias("seen"))
+    if is_remote():
+        # It makes the directories, and renames what tasks have written.
+        _refuse_blind("server", _ask_driver(session, answer), directory)
+    first_of_slot = f.monotonically_increasing_id().bitwiseAND(_ROW_OF_PARTITION) == 0
+    found = session.range(_ROWS).where(first_of_slot).select(*answer).collect()
+    _refuse_blind("executors", [row["host"] for row in found if not row["seen"]], directory)
+
+
+def _ask_driver(session: SparkSession, answer: tuple[Column, ...]) -> list[str]:
+    """The driver itself computes what is selected from a written-out table."""
+    return [row["host"] for row in session.sql("SELECT 1 FROM VALUES (1)").select(*answer).collect() if not row["seen"]]
+
+
+def _refuse_blind(who: str, hosts: Iterable[str], directory: str) -> None:
+    names = sorted({host.partition("/")[0] or host for host in hosts})
+    if not names:
+        return
+    more = f" and {len(names) - _HOSTS_NAMED_MAX} more" if len(names) > _HOSTS_NAMED_MAX else ""
+    raise RejectedError(
+        f"Spark's {who} on {', '.join(names[:_HOSTS_NAMED_MAX])}{more} can't see {directory}, which this process made. "
+        "Nothing was written",
+        field="destination",
+        hint="Mount the destination at the same path on this machine and on each that runs Spark for it, with the same "
+        "user; or publish into a bucket or HDFS; or use --master 'local[*]'.",
+    )
