@@ -158,7 +158,8 @@ class SimPostgres:
 
     def _give_number(self) -> int:
         self._written += 1
-        return self._numbers[self._written - 1]
+        # What is written when the log is lost may come behind all others.
+        return self._numbers[self._written - 1] if self._written <= self.writes_max else self._written
 
     def _end_a_little(self, transaction: SimTransaction) -> None:
         if not transaction.commit and self.chance.random() < 0.15:
