@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from gobblin_assets.commit.named_repair import UNLOGGED_FACT
 from gobblin_assets.errors import ConflictError, FencedError
 from gobblin_assets.model.sequence_state import EDGES, SequenceEvent, SequenceState
 from gobblin_assets.model.urn import DatasetUrn, Role
@@ -210,6 +211,17 @@ def test_a_resumed_sequence_starts_counting_anew(log: LogWorld) -> None:
 def give_up(log: LogWorld, built: Built) -> None:
     log.commits.begin_abandon(built.sequence_id, fence=built.fence, reason="wrong")
     log.commits.end_abandon(built.sequence_id, fence=built.fence)
+
+
+def test_names_that_the_log_does_not_know_any_more_are_kept_with_the_dataset(log: LogWorld) -> None:
+    lease = log.take(log.register("orders"))
+    for names in (["b", "a"], ["c"]):
+        built = log.prepare(lease)
+        log.commits.begin_abandon(built.sequence_id, fence=built.fence, reason="wrong")
+        log.commits.end_abandon(built.sequence_id, fence=built.fence, unlogged=names)
+
+    partition = log.commits.get(built.sequence_id).partition
+    assert log.state_of(lease.dataset_id).source_facts == {UNLOGGED_FACT: {partition: ["a", "b", "c"]}}
 
 
 @pytest.mark.parametrize("blocked", [False, True])

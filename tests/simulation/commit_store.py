@@ -117,9 +117,9 @@ class SimCommitStepStore:
     def list_attempts(self, sequence_id: SequenceId) -> Sequence[AttemptRecord]:
         return log_cleaning.list_attempts(self._db, sequence_id)
 
-    def end_abandon(self, sequence_id: SequenceId, *, fence: int) -> None:
+    def end_abandon(self, sequence_id: SequenceId, *, fence: int, unlogged: Sequence[str] = ()) -> None:
         with self._db.transaction() as db:
-            log_finishing.end_abandon(db, sequence_id, fence)
+            log_finishing.end_abandon(db, sequence_id, fence, unlogged)
 
     def find_unfinished(self, *dataset_ids: DatasetId) -> Sequence[SequenceRecord]:
         return log_queries.find_unfinished(self._db, dataset_ids)

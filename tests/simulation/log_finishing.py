@@ -1,9 +1,11 @@
 """The log after the seal, like ``commit.postgres.finishing``: T3, failures, blocking, resuming and abandoning."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from gobblin_assets.commit.named_repair import UNLOGGED_FACT
 from gobblin_assets.commit.sequence import PublishedInterval
 from gobblin_assets.errors import ConflictError
 from gobblin_assets.model.interval import Interval
@@ -223,7 +225,7 @@ def _mark_for_capture(db: SimDatabase, sequence_id: SequenceId, fence: int) -> N
             db.attempts.put(attempt.attempt_id, marked)
 
 
-def end_abandon(db: SimDatabase, sequence_id: SequenceId, fence: int) -> None:
+def end_abandon(db: SimDatabase, sequence_id: SequenceId, fence: int, unlogged: Sequence[str] = ()) -> None:
     row = require_event(db, sequence_id, fence, SequenceEvent.GIVE_UP, fence_guard=Guard.ABANDON_CHECKS_FENCE)
     if row.state is SequenceState.ABORTED:
         return
@@ -231,3 +233,9 @@ def end_abandon(db: SimDatabase, sequence_id: SequenceId, fence: int) -> None:
         if segment.sequence_id == sequence_id and segment.sealed:
             db.segments.put(segment.segment_id, replace(segment, sealed=False))
     db.sequences.put(sequence_id, replace(row, state=SequenceState.ABORTED, aborted_at=db.now_s))
+    if unlogged:
+        dataset = db.datasets[row.dataset_id]
+        facts = json.loads(dataset.source_facts or "{}")
+        known = facts.setdefault(UNLOGGED_FACT, {})
+        known[row.partition] = [*known.get(row.partition, []), *sorted(unlogged)]
+        db.datasets.put(row.dataset_id, replace(dataset, source_facts=json.dumps(facts)))
