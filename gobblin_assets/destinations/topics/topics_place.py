@@ -43,9 +43,8 @@ class TopicsPlace:
             return topics.find_mark(mark)
 
     def find_gone(self, urn: DatasetUrn, mark: MarkPlace) -> str | None:
-        """Marks stand in a topic of their own, and say nothing of the topic of the rows."""
-        del urn, mark
-        return None
+        with self._open() as topics:
+            return topics.find_gone(self.topics[urn], mark, is_marked=True)
 
     def adopt(self, urn: DatasetUrn, marks: Mapping[MarkPlace, LaneMark], row_count: int) -> None:
         with self._open() as topics:
