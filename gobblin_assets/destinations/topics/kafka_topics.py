@@ -245,13 +245,19 @@ class KafkaTopics:
         if kept is None:
             return None
         try:
-            found, _is_all = self._read(batch.mark, GLANCE_S)
+            found, is_all = self._read(batch.mark, GLANCE_S)
         except GobblinError:
             kept.close()
             raise
-        is_replaced = kept.known is None or (found is not None and found.is_newer(kept.known))
+        known = kept.known
+        # Where all is read, what it remembers is there, unless somebody has taken it away.
+        is_as_known = (
+            (found or NO_MARK) == known
+            if is_all
+            else found is None or (known is not None and not found.is_newer(known))
+        )
         is_unfit = kept.timeout_s < _timeout_of(batch) or kept.record_bytes_max < self._record_bytes_max(batch)
-        if is_replaced or is_unfit or kept.batch_bytes_max != self._batch_bytes_max(batch):
+        if not is_as_known or is_unfit or kept.batch_bytes_max != self._batch_bytes_max(batch):
             kept.close()
             return None
         return kept

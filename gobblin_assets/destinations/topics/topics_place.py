@@ -40,7 +40,7 @@ class TopicsPlace:
     def find_mark(self, urn: DatasetUrn, mark: MarkPlace) -> LaneMark | None:
         del urn
         with self._open() as topics:
-            return topics.find_mark(mark)
+            return topics.find_settled_mark(mark)
 
     def find_gone(self, urn: DatasetUrn, mark: MarkPlace) -> str | None:
         with self._open() as topics:
