@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import pytest
 
+from gobblin_assets.destinations.topics import kafka_topics
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.failpoints import Failpoint
+from gobblin_assets.failpoints import Failpoint, install
 from tests.crash.test_gone_places import Stranger, adopt, resume_all, sequences_of, work_until_it_stops
 from tests.crash.test_sinks import some_published
 from tests.integration.test_kafka_topic_sinks import lake, world  # noqa: F401  the fixtures
@@ -64,6 +65,22 @@ def test_a_topic_that_is_gone_is_not_made_again_and_what_is_there_instead_is_ado
 
     assert world.published() == world.expected() - stranger.lost
     assert world.published().total() == world.expected().total() - stranger.lost.total()
+
+
+@pytest.mark.turns("a topic that is gone")
+def test_a_sink_that_takes_absence_for_a_beginning_is_noticed(
+    world: TopicSinkWorld,  # noqa: F811
+    acts: TopicActs,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kafka_topics, "find_gone", lambda *_asked: None)
+    stranger = Stranger(world, Failpoint.SEALED_BEFORE_EXECUTE, acts.make_anew)
+
+    with install(stranger):
+        world.work()
+
+    assert stranger.lost
+    assert world.published() == world.expected() - stranger.lost, "the rows are all there"
 
 
 def test_marks_that_are_gone_stop_a_live_worker_and_are_adopted_with_what_a_person_has_seen(
