@@ -103,14 +103,13 @@ class KafkaTopics:
         return self._readers[place.marks].count_loaded(place)
 
     def find_gone(self, topic: LoadedTopic, place: MarkPlace, *, is_marked: bool) -> str | None:
-        admin = TopicAdmin(self.connection)
-        ids = admin.find_ids([place.marks, topic.name]) if is_marked else {}
+        ids = TopicAdmin(self.connection).find_ids([place.marks, topic.name]) if is_marked else {}
         if is_marked and place.marks not in ids:
             return say_gone_marks(place)
         marks = self._read_all(place).values()
         if not any(mark.loaded_rows for mark in marks):
             return None
-        ids = ids or admin.find_ids([topic.name])
+        ids = ids or TopicAdmin(self.connection).find_ids([topic.name])
         return find_gone(topic, ids.get(topic.name), place.dataset, marks)
 
     def prepare(self, batch: TopicBatch, columns: pa.Schema) -> None:
@@ -153,7 +152,9 @@ class KafkaTopics:
         """The id of the topic that has the records now. PlaceGoneError if it is not the one of before."""
         topic, dataset = batch.topic, batch.mark.dataset
         found = TopicAdmin(self.connection).find_ids([topic.name]).get(topic.name)
-        gone = find_gone(topic, found, dataset, {**self._read_all(batch.mark), batch.mark: known}.values())
+        # They were read after others had been fenced off. To read them again would wait for others' transactions.
+        marks = self._readers[batch.mark.marks].find_all(batch.mark)
+        gone = find_gone(topic, found, dataset, {**marks, batch.mark: known}.values())
         if gone is not None:
             raise PlaceGoneError(gone, dataset)
         prepared = self._prepared.find(batch)
