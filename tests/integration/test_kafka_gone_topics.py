@@ -38,7 +38,7 @@ class TopicActs:
 
 
 @pytest.fixture
-def acts(lake: TopicSinkLake) -> TopicActs:  # noqa: F811
+def acts(lake: TopicSinkLake) -> TopicActs:  # noqa: F811  the fixture
     return TopicActs(lake)
 
 
@@ -49,7 +49,7 @@ POINTS = [Failpoint.SEALED_BEFORE_EXECUTE, Failpoint.LOAD_COPIED]
 @pytest.mark.parametrize("act", ["delete", "make_anew"])
 @pytest.mark.parametrize("point", POINTS, ids=str)
 def test_a_topic_that_is_gone_is_not_made_again_and_what_is_there_instead_is_adopted(
-    world: TopicSinkWorld,  # noqa: F811
+    world: TopicSinkWorld,  # noqa: F811  the fixture
     acts: TopicActs,
     point: Failpoint,
     act: str,
@@ -69,7 +69,7 @@ def test_a_topic_that_is_gone_is_not_made_again_and_what_is_there_instead_is_ado
 
 @pytest.mark.turns("a topic that is gone")
 def test_a_sink_that_takes_absence_for_a_beginning_is_noticed(
-    world: TopicSinkWorld,  # noqa: F811
+    world: TopicSinkWorld,  # noqa: F811  the fixture
     acts: TopicActs,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -84,7 +84,7 @@ def test_a_sink_that_takes_absence_for_a_beginning_is_noticed(
 
 
 def test_marks_that_are_gone_stop_a_live_worker_and_are_adopted_with_what_a_person_has_seen(
-    world: TopicSinkWorld,  # noqa: F811
+    world: TopicSinkWorld,  # noqa: F811  the fixture
     acts: TopicActs,
 ) -> None:
     work_until_it_stops(world, Stranger(world, Failpoint.SEALED_BEFORE_EXECUTE, acts.delete_marks))
@@ -101,7 +101,7 @@ def test_marks_that_are_gone_stop_a_live_worker_and_are_adopted_with_what_a_pers
     world.check_exactly_once()
 
 
-def test_marks_of_an_earlier_release_are_taken_over(world: TopicSinkWorld, acts: TopicActs) -> None:  # noqa: F811
+def test_marks_of_an_earlier_release_are_taken_over(world: TopicSinkWorld, acts: TopicActs) -> None:  # noqa: F811  the fixture
     """They don't say into which topic rows were loaded."""
     world.work(some_published(world))
     marks = world.marks()
