@@ -74,6 +74,7 @@ def plan_dry(
             restart=request.restart,
             load_intervals=_look_up(datasets, known.get(urn)),
             confirm_deletes=request.confirm_deletes,
+            only_moves=request.only_moves,
         )
         for urn in sorted(request.selection)
         for partition in request.selection[urn]

@@ -66,7 +66,7 @@ class PlanRequest:
     """Plan one partition of one dataset. ``mode`` may still be AUTO, which is decided by ``by_hand``.
 
     ``load_intervals`` reads the ledger, for plans that depend on it; a plan of the next rows needs only ``state``.
-    ``confirm_deletes``: as in ``RunRequest``.
+    ``confirm_deletes``, ``only_moves``: as in ``RunRequest``.
     """
 
     urn: DatasetUrn
@@ -77,6 +77,7 @@ class PlanRequest:
     restart: Restart | StartAt | None = None
     load_intervals: LoadIntervals = _no_ledger
     confirm_deletes: bool = False
+    only_moves: bool = False
 
 
 # What is planned --------------------------------------------------------------------------------------------

@@ -196,6 +196,7 @@ class Round:
                 restart=self._request.restart,
                 load_intervals=partial(self._ports.stores.datasets.load_intervals, states[urn].dataset_id),
                 confirm_deletes=self._request.confirm_deletes,
+                only_moves=self._request.only_moves,
             )
             for urn in ready
             for partition in _oldest_first(self._select(urn))

@@ -32,6 +32,7 @@ class RunRequest:
     the job's ``lease.wait_s``, if ``by_hand``, and not at all if the caller comes again by itself. ``restart``: for
     logs, this once. ``news_only``: a partition that was published before is published again only if something is new.
     ``confirm_deletes``: a person looked at the source; files of a copy that it lost all at once are removed, too.
+    ``only_moves``: nothing is read; what is published is where ``restart`` lets the logs go on.
     """
 
     job: JobRules
@@ -43,6 +44,7 @@ class RunRequest:
     news_only: bool = False
     waits_for_turn: bool = False
     confirm_deletes: bool = False
+    only_moves: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.urn import JobName, Role
 from tests.crash.test_sinks import some_published
 from tests.support.iceberg_sink import CATALOG, IcebergSinkLake
+from tests.support.loaded_sink import LoadedSinkWorld
 from tests.support.postgres import Database
 from tests.support.random_logs import Records
 from tests.support.sink_lake import JOB, URN
@@ -37,9 +38,9 @@ AWAY = "moved_away"
 
 @dataclass
 class Stranger:
-    """Does something to the table at the ``count``-th time that the point is reached, once."""
+    """Does something to the table or topic at the ``count``-th time that the point is reached, once."""
 
-    world: TableSinkWorld
+    world: LoadedSinkWorld
     point: Failpoint
     act: Callable[[], None]
     count: int = 4
@@ -146,23 +147,23 @@ def acts(lake: TableSinkLake) -> TableActs:
     return IcebergActs(lake) if isinstance(lake, IcebergSinkLake) else TableActs(lake)
 
 
-def work_until_it_stops(world: TableSinkWorld, stranger: Stranger) -> None:
+def work_until_it_stops(world: LoadedSinkWorld, stranger: Stranger) -> None:
     with install(stranger):
-        world.work(lambda: any(" is gone" in line or "is another table" in line for line in world.lines))
+        world.work(lambda: any(" is gone" in line or "is another t" in line for line in world.lines))
     assert stranger.count <= 0
     world.expire()
 
 
-def sequences_of(world: TableSinkWorld) -> list[str]:
+def sequences_of(world: LoadedSinkWorld) -> list[str]:
     return [str(each) for each in world.open_sequences()]
 
 
-def resume_all(world: TableSinkWorld) -> None:
+def resume_all(world: LoadedSinkWorld) -> None:
     for sequence_id in world.open_sequences():
         world.operations().resume(sequence_id)
 
 
-def adopt(world: TableSinkWorld, **decided: list[str]) -> list[int]:
+def adopt(world: LoadedSinkWorld, **decided: list[str]) -> list[int]:
     request = DestinationRequest(
         *(JobName(JOB), world.lake.root, world.fs, world.root),
         *(world.stores, open_file_system, SystemClock().new_id),

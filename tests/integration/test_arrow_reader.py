@@ -73,7 +73,7 @@ def no_spark() -> Any:
     raise AssertionError("Spark was asked for")
 
 
-def plan(database: Database, job: Mapping[str, Any], *, with_arrow: bool = True) -> UnitPlan:
+def plan(database: Database, job: Mapping[str, Any], *, with_arrow: bool = True, only_moves: bool = False) -> UnitPlan:
     """The plan of the job's only dataset; its session is closed."""
     spec = parse_job(job)
     datasets = resolve_datasets(spec, None)
@@ -84,9 +84,17 @@ def plan(database: Database, job: Mapping[str, Any], *, with_arrow: bool = True)
 
     source = JdbcSource(connection_to(database), spec.source)
     kind = IngestKind(datasets, source, no_spark, no_spark, open_arrow=open_arrow if with_arrow else None)
-    request = PlanRequest(urn, WHOLE, new_state(urn), Mode.AUTO, by_hand=False)
+    request = PlanRequest(urn, WHOLE, new_state(urn), Mode.AUTO, by_hand=False, only_moves=only_moves)
     with kind.open(lambda _line: None, [request]) as session:
         return session.plan(request)
+
+
+def test_a_source_that_would_read_rows_is_not_moved(fresh_database: Database, tmp_path: Path) -> None:
+    """Rows that go elsewhere than into files are not written into files by a run that only moves positions."""
+    with fresh_database.connect() as sql:
+        sql.execute("CREATE TABLE t AS SELECT n FROM generate_series(1, 50) n")
+    with pytest.raises(RejectedError, match="can't be moved without reading it"):
+        plan(fresh_database, describe(tmp_path, {"table": "public.t"}), only_moves=True)
 
 
 # What a run without Spark never needs, and what takes long to import.

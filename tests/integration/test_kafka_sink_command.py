@@ -15,6 +15,7 @@ from gobblin_assets import read_dataset
 from gobblin_assets.errors import RejectedError
 from tests.support.kafka import Record, delete_topics, open_admin, produce, read_all
 from tests.support.producing import Facts
+from tests.support.spark import wait_until
 from tests.support.topic_shop import JOB, StandbyCommands, TopicShop
 from tests.support.topic_sink import CONNECTION, variables_for
 
@@ -70,6 +71,24 @@ def shop(
     delete_topics(kafka_broker.bootstrap, *made.topics, *map(out_of, made.topics), marks)
 
 
+def check_that_a_person_may_say_where_to_go_on(shop: OutShop) -> None:
+    """A run that only says so loads nothing, and the next worker goes on from there."""
+    topic, ends = shop.topics[0], shop.watermarks()
+    facts = shop.published_facts(topic)
+    ran = shop.begin("run", options=["--dataset", topic, "--start-at", "0=0"])
+    assert ran.end() == 0, ran.said
+    assert shop.published_facts(topic) == facts
+    assert shop.watermarks()[topic] == {**ends[topic], f"{topic}:0#1": 0}
+
+    worker = shop.begin("sink", "run")
+    wait_until(lambda: shop.watermarks()[topic].get(f"{topic}:0#1") == ends[topic][f"{topic}:0"], "the end")
+    drained = shop.begin("sink", "drain")
+    assert (drained.end(), worker.end()) == (0, 0), drained.said
+
+    again = {fact: 2 if fact[0] == 0 else 1 for fact in facts}
+    assert shop.published_facts(topic) == again
+
+
 @pytest.mark.turns("workers load rows elsewhere")
 def test_workers_load_each_record_once_while_one_is_killed(shop: OutShop, engine: Engine) -> None:
     with shop.producing:
@@ -93,6 +112,7 @@ def test_workers_load_each_record_once_while_one_is_killed(shop: OutShop, engine
     ran = shop.begin("run")
     assert ran.end() == 2, ran.said
     assert "sink.into" in ran.said
+    check_that_a_person_may_say_where_to_go_on(shop)
     with pytest.raises(RejectedError, match=r"rows in kafka:out/out\.\S+, and they are in no file"):
         read_dataset(None, shop.topics[0], job=JOB, database=engine)  # type: ignore[arg-type]  # nothing is read
 

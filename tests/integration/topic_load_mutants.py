@@ -43,7 +43,7 @@ class MarkInAnotherTransaction(KafkaTopics):
         producer.commit()
         producer.begin()
         assert producer.known is not None
-        self._commit(producer, batch, producer.known.with_loaded(batch), Failpoint.LOAD_BEFORE_COMMIT)
+        self._commit(producer, batch, producer.known.with_loaded(batch, ""), Failpoint.LOAD_BEFORE_COMMIT)
         reach(Failpoint.LOAD_COMMITTED)
 
 

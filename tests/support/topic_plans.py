@@ -57,7 +57,7 @@ class Follower:
     facts: dict[str, object] = field(default_factory=dict)
     topic: str = TOPIC
 
-    def request(self, restart: Restart | StartAt | None = None) -> SourceRequest:
+    def request(self, restart: Restart | StartAt | None = None, *, only_moves: bool = False) -> SourceRequest:
         keys = {
             (name, ""): KeyState(KeyId(number), name, "", long_watermark(at) if isinstance(at, int) else at)
             for number, (name, at) in enumerate(self.watermarks.items())
@@ -71,6 +71,7 @@ class Follower:
             mode=Mode.AUTO,
             by_hand=False,
             restart=restart,
+            only_moves=only_moves,
             spec=spec,
         )
 
@@ -79,8 +80,10 @@ class Follower:
         offsets: TopicOffsets,
         restart: Restart | StartAt | None = None,
         at_time: Mapping[int, int | None] | None = None,
+        *,
+        only_moves: bool = False,
     ) -> TopicDecision:
-        request = self.request(restart)
+        request = self.request(restart, only_moves=only_moves)
         memory = recall_topic(request, self.topic, offsets)
         asked = find_beginners(request, memory, offsets.partitions)
         return decide_ranges(

@@ -343,6 +343,9 @@ def test_an_offset_given_by_hand_is_where_its_partition_goes_on(
     decision = follower.decide(offsets_of({0: (40, 100), 1: (0, 5)}), StartAt({0: given}))
     assert ranges_of(decision) == {**expected, "MyTopic:1": (3, 5)}
     assert said in decision.notes[0]
+    moved = follower.decide(offsets_of({0: (40, 100), 1: (0, 5)}), StartAt({0: given}), only_moves=True)
+    begins = {key: (low, low) for key, (low, _high) in expected.items()}
+    assert ranges_of(moved) == {**begins, "MyTopic:1": (3, 3)}, "nothing is read"
 
 
 @pytest.mark.parametrize(

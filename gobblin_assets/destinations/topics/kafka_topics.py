@@ -7,14 +7,14 @@ that was initialized, and what it has seen of the mark, are kept for the lane's 
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
 import pyarrow as pa
 
 from gobblin_assets.commit.steps import StepVerdict
-from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace, decide_batch
+from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace, PlaceGoneError, decide_batch
 from gobblin_assets.destinations.topics.json_rows import require_columns, write_keys, write_objects
 from gobblin_assets.destinations.topics.lane_producer import (
     ALONE,
@@ -24,13 +24,20 @@ from gobblin_assets.destinations.topics.lane_producer import (
     choose_timeout_s,
 )
 from gobblin_assets.destinations.topics.mark_reader import MarkReader
-from gobblin_assets.destinations.topics.mark_records import NO_MARK, TopicMark, encode_key, encode_mark
+from gobblin_assets.destinations.topics.mark_records import (
+    NO_MARK,
+    TopicMark,
+    encode_key,
+    encode_mark,
+    find_gone,
+    say_gone_marks,
+)
 from gobblin_assets.destinations.topics.shared_clients import CLIENTS, make_client_key
-from gobblin_assets.destinations.topics.topic_admin import TopicAdmin
+from gobblin_assets.destinations.topics.topic_admin import PreparedTopic, TopicAdmin
 from gobblin_assets.destinations.topics.topic_batches import LoadedTopic, TopicBatch
 from gobblin_assets.destinations.topics.write_failures import TooLargeError
 from gobblin_assets.destinations.written_ahead import write_ahead
-from gobblin_assets.errors import ConflictError, CorruptionError, OutcomeUnknownError, RetryableError
+from gobblin_assets.errors import ConflictError, CorruptionError, GobblinError, OutcomeUnknownError, RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.kafka.addresses import read_cluster
 from gobblin_assets.kafka.connection import KafkaConnection
@@ -44,16 +51,19 @@ LOOK_S: Final = 45.0
 
 @dataclass(slots=True)
 class PreparedTopics:
-    """Topics that were looked at, each with the topic of marks. ``record_bytes``: how much a record may have there.
+    """Topics that were looked at, each with the topic of marks.
 
     ``alone``: the names of topics that have refused batches, and get records one by one.
     """
 
-    record_bytes: dict[tuple[LoadedTopic, str], int] = field(default_factory=dict)
+    topics: dict[tuple[LoadedTopic, str], PreparedTopic] = field(default_factory=dict)
     alone: set[str] = field(default_factory=set)
 
+    def find(self, batch: TopicBatch) -> PreparedTopic | None:
+        return self.topics.get((batch.topic, batch.mark.marks))
+
     def close(self) -> None:
-        self.record_bytes.clear()
+        self.topics.clear()
 
 
 @dataclass(slots=True)
@@ -92,13 +102,24 @@ class KafkaTopics:
         self._look(place)
         return self._readers[place.marks].count_loaded(place)
 
+    def find_gone(self, topic: LoadedTopic, place: MarkPlace, *, is_marked: bool) -> str | None:
+        ids = TopicAdmin(self.connection).find_ids([place.marks, topic.name]) if is_marked else {}
+        if is_marked and place.marks not in ids:
+            return say_gone_marks(place)
+        marks = self._read_all(place).values()
+        if not any(mark.loaded_rows for mark in marks):
+            return None
+        ids = ids or TopicAdmin(self.connection).find_ids([topic.name])
+        return find_gone(topic, ids.get(topic.name), place.dataset, marks)
+
     def prepare(self, batch: TopicBatch, columns: pa.Schema) -> None:
         require_columns(columns, batch.topic.key)
-        asked = (batch.topic, batch.mark.marks)
-        if asked not in self._prepared.record_bytes:
+        if self._prepared.find(batch) is None:
+            if (gone := self.find_gone(batch.topic, batch.mark, is_marked=batch.is_marked)) is not None:
+                raise PlaceGoneError(gone, batch.mark.dataset)
             admin = TopicAdmin(self.connection)
             admin.prepare_marks(batch.mark.marks, batch.topic.replication_factor)
-            self._prepared.record_bytes[asked] = admin.prepare(batch.topic)
+            self._prepared.topics[batch.topic, batch.mark.marks] = admin.prepare(batch.topic)
 
     def load(self, batch: TopicBatch, rows: Iterable[pa.RecordBatch]) -> None:
         with self._lane(batch) as producer:
@@ -122,11 +143,30 @@ class KafkaTopics:
             )
         producer.flush()
         reach(Failpoint.LOAD_COPIED)
-        self._commit(producer, batch, _known(producer).with_loaded(batch), Failpoint.LOAD_BEFORE_COMMIT)
+        known = _known(producer)
+        mark = known.with_loaded(batch, self._require_same(batch, known))
+        self._commit(producer, batch, mark, Failpoint.LOAD_BEFORE_COMMIT)
         reach(Failpoint.LOAD_COMMITTED)
 
+    def _require_same(self, batch: TopicBatch, known: TopicMark) -> str:
+        """The id of the topic that has the records now. PlaceGoneError if it is not the one of before."""
+        topic, dataset = batch.topic, batch.mark.dataset
+        found = TopicAdmin(self.connection).find_ids([topic.name]).get(topic.name)
+        # They were read after others had been fenced off. To read them again would wait for others' transactions.
+        marks = self._readers[batch.mark.marks].find_all(batch.mark)
+        gone = find_gone(topic, found, dataset, {**marks, batch.mark: known}.values())
+        if gone is not None:
+            raise PlaceGoneError(gone, dataset)
+        prepared = self._prepared.find(batch)
+        if found is None or (prepared is not None and prepared.topic_id != found):
+            raise RetryableError(f"the topic {topic} was deleted while records were loaded into it", passes=True)
+        return found
+
     def give_up(self, batch: TopicBatch) -> bool:
-        TopicAdmin(self.connection).prepare_marks(batch.mark.marks, batch.topic.replication_factor)
+        admin, marks = TopicAdmin(self.connection), batch.mark.marks
+        if batch.is_marked and not admin.find_ids([marks]):
+            raise PlaceGoneError(say_gone_marks(batch.mark), batch.mark.dataset)
+        admin.prepare_marks(marks, batch.topic.replication_factor)
         with self._lane(batch) as producer:
             known = _known(producer)
             verdict = decide_batch(known.mark, batch)
@@ -141,15 +181,22 @@ class KafkaTopics:
         ``row_count``: of all rows that the log has; those of which no mark says anything count as loaded.
         """
         admin = TopicAdmin(self.connection)
-        for place, mark in marks.items():
-            admin.prepare_marks(place.marks, topic.replication_factor)
-            admin.prepare(topic)
-            missing = max(0, row_count - self.count_loaded(place))
-            batch = TopicBatch(topic, place, mark.version, "", 0, 0)
+        any_place = next(iter(marks))
+        admin.prepare_marks(any_place.marks, topic.replication_factor)
+        topic_id = admin.prepare(topic).topic_id
+        self._prepared.topics.clear()
+        self._look(any_place)
+        # Also lanes whose first publication is there, and not complete in the log.
+        for place in {**self._read_all(any_place), **marks}:
+            batch = TopicBatch(topic, place, 0, "", 0, 0)
             with self._lane(batch) as producer:
-                if not _known(producer).mark.has_loaded:
+                known = _known(producer)
+                if not known.mark.has_loaded and place in marks:
+                    known = TopicMark(marks[place], max(0, row_count - self.count_loaded(place)))
+                adopted = replace(known, topic=topic.name, topic_id=topic_id)
+                if adopted != producer.known:
                     producer.begin()
-                    self._commit(producer, batch, TopicMark(mark, missing))
+                    self._commit(producer, batch, adopted)
 
     def _commit(
         self, producer: LaneProducer, batch: TopicBatch, mark: TopicMark, before: Failpoint | None = None
@@ -191,17 +238,27 @@ class KafkaTopics:
     def _drop(self, producer: LaneProducer) -> None:
         producer.close()
         # Somebody may have changed the topics.
-        self._prepared.record_bytes.clear()
+        self._prepared.topics.clear()
 
     def _take(self, batch: TopicBatch) -> LaneProducer | None:
         """The producer of the lane's last publication, if it is of use and nobody has written a mark since."""
         kept = CLIENTS.take(make_client_key(self.connection, LaneProducer, batch.transactional_id), LaneProducer)
         if kept is None:
             return None
-        found, _is_all = self._read(batch.mark, GLANCE_S)
-        is_replaced = kept.known is None or (found is not None and found.is_newer(kept.known))
+        try:
+            found, is_all = self._read(batch.mark, GLANCE_S)
+        except GobblinError:
+            kept.close()
+            raise
+        known = kept.known
+        # Where all is read, what it remembers is there, unless somebody has taken it away.
+        is_as_known = (
+            (found or NO_MARK) == known
+            if is_all
+            else found is None or (known is not None and not found.is_newer(known))
+        )
         is_unfit = kept.timeout_s < _timeout_of(batch) or kept.record_bytes_max < self._record_bytes_max(batch)
-        if is_replaced or is_unfit or kept.batch_bytes_max != self._batch_bytes_max(batch):
+        if not is_as_known or is_unfit or kept.batch_bytes_max != self._batch_bytes_max(batch):
             kept.close()
             return None
         return kept
@@ -214,6 +271,11 @@ class KafkaTopics:
             self._record_bytes_max(batch),
             self._batch_bytes_max(batch),
         ).open()
+
+    def _read_all(self, place: MarkPlace) -> Mapping[MarkPlace, TopicMark]:
+        """The marks of all lanes of the dataset that are seen at a glance."""
+        self._read(place, GLANCE_S)
+        return self._readers[place.marks].find_all(place)
 
     def _look(self, place: MarkPlace) -> TopicMark:
         found, is_all = self._read(place, LOOK_S)
@@ -240,12 +302,16 @@ class KafkaTopics:
         return MarkReader(self.connection, topic)
 
     def _record_bytes_max(self, batch: TopicBatch) -> int:
-        return max(RECORD_BYTES_MIN, self._prepared.record_bytes.get((batch.topic, batch.mark.marks), 0))
+        return max(RECORD_BYTES_MIN, self._topic_bytes(batch))
 
     def _batch_bytes_max(self, batch: TopicBatch) -> int:
         if batch.topic.name in self._prepared.alone:
             return ALONE
-        return choose_batch_bytes(self._prepared.record_bytes.get((batch.topic, batch.mark.marks), 0))
+        return choose_batch_bytes(self._topic_bytes(batch))
+
+    def _topic_bytes(self, batch: TopicBatch) -> int:
+        prepared = self._prepared.find(batch)
+        return 0 if prepared is None else prepared.record_bytes
 
 
 def _known(producer: LaneProducer) -> TopicMark:

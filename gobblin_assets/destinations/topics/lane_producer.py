@@ -80,6 +80,8 @@ class LaneProducer:
             "transaction.timeout.ms": self.timeout_s * 1000,
             "enable.idempotence": True,
             "acks": "all",
+            # A topic that is gone stays gone.
+            "allow.auto.create.topics": False,
             "compression.type": "lz4",
             "partitioner": "murmur2_random",
             "message.max.bytes": self.record_bytes_max,

@@ -28,6 +28,13 @@ class MarkedTopics(MarkedRows[TopicBatch], Protocol):
         """The rows that all lanes of the dataset have loaded, whichever lane ``place`` is of."""
         ...
 
+    def find_gone(self, topic: LoadedTopic, place: MarkPlace, *, is_marked: bool) -> str | None:
+        """Why the topic is not the one into which the dataset's rows were loaded; None: it is, or there are none.
+
+        ``is_marked``: marks say that there are some, so that also the topic of marks must be there.
+        """
+        ...
+
     def adopt(self, topic: LoadedTopic, marks: Mapping[MarkPlace, LaneMark], row_count: int) -> None:
         """Let the topic and the topic of marks go on behind these marks, as ``RowsPlace.adopt``."""
         ...
@@ -47,6 +54,10 @@ class LoadTopic(LoadRows[TopicBatch]):
 
     def open_marked(self, world: StepWorld) -> MarkedTopics:
         return world.get(MarkedTopics, self.connection)
+
+    def find_gone(self, world: StepWorld) -> str | None:
+        batch = self.batch
+        return self.open_marked(world).find_gone(batch.topic, batch.mark, is_marked=batch.is_marked)
 
     def verify(self, world: StepWorld) -> StepVerdict:
         # Not by super(): a slotted dataclass is another class than the one that the compiler knows.

@@ -5,6 +5,7 @@ waits until it has seen all that was written when it was asked.
 """
 
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -12,7 +13,7 @@ from typing import Any, Final
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
 from gobblin_assets.destinations.lane_marks import MarkPlace
-from gobblin_assets.destinations.topics.mark_records import PARTITION, TopicMark, decode_mark, encode_key, is_of_dataset
+from gobblin_assets.destinations.topics.mark_records import PARTITION, TopicMark, decode_mark, encode_key, find_lane
 from gobblin_assets.destinations.topics.write_failures import as_failure, judge_write
 from gobblin_assets.errors import GobblinError, OutcomeUnknownError
 from gobblin_assets.kafka.connection import KafkaConnection
@@ -82,8 +83,12 @@ class MarkReader:
 
     def count_loaded(self, place: MarkPlace) -> int:
         """The rows that all lanes of the dataset have loaded, whichever lane ``place`` is of."""
-        found = (value for key, value in self._marks.items() if is_of_dataset(key, place))
-        return sum(decode_mark(value, self.topic).loaded_rows for value in found)
+        return sum(mark.loaded_rows for mark in self.find_all(place).values())
+
+    def find_all(self, place: MarkPlace) -> Mapping[MarkPlace, TopicMark]:
+        """The marks of all lanes of the dataset, whichever lane ``place`` is of."""
+        found = ((find_lane(key, place), value) for key, value in self._marks.items())
+        return {lane: decode_mark(value, self.topic) for lane, value in found if lane is not None}
 
     def _take(self, message: Any) -> None:
         error: KafkaError | None = message.error()

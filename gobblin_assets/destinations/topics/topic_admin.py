@@ -4,7 +4,7 @@ Each question opens a client of its own: a long-lived one keeps asking a control
 """
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -23,6 +23,7 @@ from gobblin_assets.destinations.topics.write_failures import as_failure, judge_
 from gobblin_assets.errors import GobblinError, RejectedError
 from gobblin_assets.kafka.connection import KafkaConnection
 from gobblin_assets.kafka.failures import ClientFailure
+from gobblin_assets.kafka.topic_ids import UNKNOWN_ID, read_topic_id
 
 _UNKNOWN: Final = frozenset({"UNKNOWN_TOPIC_OR_PART", "UNKNOWN_TOPIC_ID"})
 _HIDDEN: Final = frozenset({"TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED"})
@@ -39,6 +40,7 @@ _UNFIT: Final = MappingProxyType(
 
 _POLL_S: Final = 0.05
 _GRACE_S: Final = 5.0
+_ABSENT_S: Final = 1.0
 _SEEN_MAX: Final = 50
 
 _OF_MARKS: Final = MappingProxyType(
@@ -53,9 +55,18 @@ _OF_MARKS: Final = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
+class PreparedTopic:
+    """``topic_id``: empty where the brokers know none. ``record_bytes``: of a record at most; 0: that can't be seen."""
+
+    topic_id: str
+    record_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class _Topic:
     """``settings`` None: the user may not see them."""
 
+    topic_id: str
     replicas: int
     settings: Mapping[str, str] | None
 
@@ -96,11 +107,21 @@ class TopicAdmin:
         if marks in found:
             _require_marks(marks, found[marks])
 
-    def prepare(self, topic: LoadedTopic) -> int:
-        """Make the topic, unless it exists. Returns how many bytes a record may have there; 0: that can't be seen."""
+    def find_ids(self, names: Sequence[str]) -> Mapping[str, str]:
+        """The id of each of these topics that exists; empty: the brokers know no ids."""
+        # A broker that has just come back may not know all topics yet.
+        deadline = time.monotonic() + _ABSENT_S
+        while True:
+            found = self._describe(names)
+            if len(found) == len(names) or time.monotonic() > deadline:
+                return {name: _id_of(each) for name, each in found.items()}
+            time.sleep(_POLL_S)
+
+    def prepare(self, topic: LoadedTopic) -> PreparedTopic:
+        """Make the topic, unless it exists."""
         found = self._prepare(NewTopic(topic.name, topic.partitions, topic.replication_factor))
         _require_fit(topic, found)
-        return found.get_number("max.message.bytes")
+        return PreparedTopic(found.topic_id, found.get_number("max.message.bytes"))
 
     def prepare_marks(self, marks: str, replication_factor: int) -> None:
         """Make the topic of marks, unless it exists."""
@@ -138,18 +159,27 @@ class TopicAdmin:
 
     def _find(self, names: list[str]) -> Mapping[str, _Topic]:
         """Those that exist, and whose partitions have leaders."""
+        described = self._describe(names)
+        found = {
+            name: (_id_of(answer), min(len(partition.replicas) for partition in answer.partitions))
+            for name, answer in described.items()
+            if all(partition.leader is not None for partition in answer.partitions)
+        }
+        settings = self._find_settings(found) if found else {}
+        return {name: _Topic(*facts, settings.get(name)) for name, facts in found.items()}
+
+    def _describe(self, names: Sequence[str]) -> Mapping[str, Any]:
+        """Of those that exist, what the client says."""
         answers = self._ask(
-            self._client.describe_topics(TopicCollection(names), request_timeout=self.connection.timeout_s)
+            self._client.describe_topics(TopicCollection(list(names)), request_timeout=self.connection.timeout_s)
         )
         found = {}
         for name, answer in answers.items():
-            if isinstance(answer, ClientFailure):
-                if answer.name not in _UNKNOWN:
-                    raise self._judge(answer, f"describe the topic {name}")
-            elif all(partition.leader is not None for partition in answer.partitions):
-                found[name] = min(len(partition.replicas) for partition in answer.partitions)
-        settings = self._find_settings(found) if found else {}
-        return {name: _Topic(replicas, settings.get(name)) for name, replicas in found.items()}
+            if not isinstance(answer, ClientFailure):
+                found[name] = answer
+            elif answer.name not in _UNKNOWN:
+                raise self._judge(answer, f"describe the topic {name}")
+        return found
 
     def _find_settings(self, names: Iterable[str]) -> Mapping[str, Mapping[str, str]]:
         """Of those that the user may see."""
@@ -185,6 +215,11 @@ class TopicAdmin:
     def _note_error(self, error: KafkaError) -> None:
         if len(self._seen) < _SEEN_MAX:
             self._seen.append(as_failure(error))
+
+
+def _id_of(described: Any) -> str:
+    found = read_topic_id(described.topic_id)
+    return "" if found == UNKNOWN_ID else found
 
 
 def _require_fit(topic: LoadedTopic, found: _Topic) -> None:

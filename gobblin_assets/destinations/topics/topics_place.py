@@ -40,12 +40,11 @@ class TopicsPlace:
     def find_mark(self, urn: DatasetUrn, mark: MarkPlace) -> LaneMark | None:
         del urn
         with self._open() as topics:
-            return topics.find_mark(mark)
+            return topics.find_settled_mark(mark)
 
     def find_gone(self, urn: DatasetUrn, mark: MarkPlace) -> str | None:
-        """Marks stand in a topic of their own, and say nothing of the topic of the rows."""
-        del urn, mark
-        return None
+        with self._open() as topics:
+            return topics.find_gone(self.topics[urn], mark, is_marked=True)
 
     def adopt(self, urn: DatasetUrn, marks: Mapping[MarkPlace, LaneMark], row_count: int) -> None:
         with self._open() as topics:

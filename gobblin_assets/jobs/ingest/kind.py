@@ -81,6 +81,12 @@ class _IngestSession:
         spec = self.datasets[request.urn]
         with _losing_sessions():
             plan = self.session.plan(_with_spec(request, spec))
+        if request.only_moves and any(not unit.is_empty for unit in plan.work_units):
+            raise RejectedError(
+                f"{plan.urn} can't be moved without reading it: its source does not say where to go on by itself",
+                field="source.type",
+                hint="Of the sources of this package, topics do.",
+            )
         found = self._choose_reader(plan)
         if found.arrow is not None and plan.work_units:
             # Many small tables are one task, whose attempts are registered, staged and sealed together.

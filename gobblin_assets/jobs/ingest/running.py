@@ -103,7 +103,8 @@ def open_run(
         raise RejectedError(
             f"rows of {job.job} go into tables or topics, and only workers of its sink load them",
             field="sink.into",
-            hint="Use `gobblin-assets sink run`, or put these datasets into a job without sink.into.",
+            hint="Use `gobblin-assets sink run`, or put these datasets into a job without sink.into. Where a topic "
+            "goes on is said by `gobblin-assets run JOB_FILE` with --start-at, --start-over or --move-to-latest.",
         )
     fs, root = open_files(job.destination, umask=job.umask)
     clock = SystemClock()

@@ -5,12 +5,10 @@ survives a fork. The client never says that a login is refused; it tries until i
 connections are watched, and a question ends as soon as waiting is useless.
 """
 
-import base64
 import contextlib
 import datetime as dt
 import itertools
 import time
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
@@ -28,6 +26,7 @@ from confluent_kafka.admin import TopicDescription as ClientTopic  # type: ignor
 from gobblin_assets.errors import GobblinError, RetryableError
 from gobblin_assets.kafka.connection import KafkaConnection
 from gobblin_assets.kafka.failures import ClientFailure, explain_partition, judge_client, judge_topic
+from gobblin_assets.kafka.topic_ids import read_topic_id
 from gobblin_assets.sources.kafka.cluster import (
     Isolation,
     MarkAnswers,
@@ -352,8 +351,7 @@ def _as_failure(error: KafkaException) -> ClientFailure:
 def _as_description(topic: ClientTopic) -> TopicDescription:
     return TopicDescription(
         topic.name,
-        # The client writes the 16 bytes in base64, without its padding.
-        str(uuid.UUID(bytes=base64.urlsafe_b64decode(f"{topic.topic_id}=="))),
+        read_topic_id(topic.topic_id),
         tuple(sorted(partition.id for partition in topic.partitions)),
     )
 

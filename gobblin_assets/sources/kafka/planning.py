@@ -220,7 +220,7 @@ def decide_ranges(
         decision.ends[number] = chosen.high
         if chosen.note is not None:
             decision.notes.append(chosen.note)
-    offsets_max = topic_options(request.spec).kafka.records_per_partition_max
+    offsets_max = 0 if request.only_moves else topic_options(request.spec).kafka.records_per_partition_max
     if offsets_max is not None and is_limited:
         decision.limit(dict.fromkeys(decision.ranges, offsets_max))
     return decision
