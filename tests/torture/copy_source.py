@@ -3,6 +3,7 @@
 import os
 import random
 import shutil
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Sequence
@@ -23,10 +24,13 @@ _DIRECTORY_MODES: Final = (0o755, 0o750, 0o711, 0o700)
 _FILE_MODES: Final = (0o644, 0o600, 0o640, 0o755)
 _LENGTHS: Final = ((0, 100), (100, 6_000), (6_000, 60_000), (150_000, 400_000))
 _LENGTH_WEIGHTS: Final = (30, 50, 17, 3)
+# Long files are copied for long; a few are enough for a stranger.
+_REWRITTEN_MAX: Final = 6
+_REWRITE_EVERY_S: Final = 0.02
 
 
 class SourceTree:
-    """One dataset. Whatever is new stands at its name at once, as a rename brings it there.
+    """One dataset. Whatever is new stands at its name at once, as a rename brings it there; but for what a stranger does.
 
     ``root``: the dataset's directory; ``place``: its path at the destination, by which its files call themselves.
     ``sets``: the directories of its file sets, of which the first is made now, and each keeps one file for ever.
@@ -43,6 +47,7 @@ class SourceTree:
         self._dice = dice
         self._files: dict[str, int] = {}
         self._last_mtime_ns = 0
+        self._lock = threading.Lock()
         root.mkdir(parents=True)
         self.add_set()
 
@@ -57,7 +62,43 @@ class SourceTree:
             self.write(_join(directory, name), self._draw_length())
 
     def change(self) -> None:
-        """One change of a kind that is drawn by lot."""
+        """One change of a kind that is drawn by lot. Any thread may change the tree."""
+        with self._lock:
+            self._change()
+
+    def rewrite(self, lasts_s: float) -> int:
+        """Rewrite the longest files in place again and again, each in one call, and put their times back; how often.
+
+        Whoever looks between two rewrites sees a whole version that no time tells from the last one. So each file gets
+        a version with a time of its own in the end.
+        """
+        until = time.monotonic() + lasts_s
+        rewritten: set[str] = set()
+        count = 0
+        while not count or time.monotonic() < until:
+            with self._lock:
+                longest = sorted(self._files, key=lambda path: -self._files[path])[:_REWRITTEN_MAX]
+                path = longest[count % len(longest)]
+                self._rewrite(path)
+            rewritten.add(path)
+            count += 1
+            time.sleep(_REWRITE_EVERY_S)
+        with self._lock:
+            for path in sorted(rewritten & self._files.keys()):
+                self.write(path, self._files[path])
+        return count
+
+    def _rewrite(self, path: str) -> None:
+        name, target = _join(self.place, path), self._root / path
+        history = self.history[name]
+        content = make_content(name, len(history) + 1, self._files[path])
+        # Before anybody can see it.
+        history.append(history[-1])
+        with target.open("r+b", buffering=0) as file:
+            file.write(content)
+            os.utime(file.fileno(), ns=(history[-1].mtime_ns, history[-1].mtime_ns))
+
+    def _change(self) -> None:
         dice = self._dice
         removable = [path for path in self._files if not path.endswith(_KEPT)]
         kinds = (self._add_file, self._replace, self._replace_by_length, self._remove, self._add_directory)

@@ -1,0 +1,162 @@
+"""The person beside workers that follow a database: reads what they say, and runs the command that they name.
+
+Keeps also what has to be said: silence about an act that docs/CHANGES.md promises to notice is a difference.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import psycopg
+
+from gobblin_assets.db.engine import open_external
+from gobblin_assets.errors import GobblinError
+from gobblin_assets.sources.postgres_log.log_starts import PLACE_MIN
+from tests.support.changed_tables import ChangedTables
+from tests.torture.feeder import Feeder
+from tests.torture.schedule import Injection
+from tests.torture.server import Victim
+from tests.torture.tally import Tally
+
+SAID_S_MAX: Final = 90.0
+"""Workers look twice a minute, and die now and then before they could."""
+
+_EVERY_S: Final = 0.5
+_COMMAND_S_MAX: Final = 120.0
+_REMEDY: Final = re.compile(r"sink recopy JOB --(?:(all)|dataset (\S+?)[.,;]?(?:\s|$))")
+_TERMS: Final = """
+    SELECT c.oid::bigint, p.oid || ' ' || p.xmin, 'table ' || r.oid
+      FROM pg_publication p JOIN pg_publication_rel r ON r.prpubid = p.oid JOIN pg_class c ON c.oid = r.prrelid
+     WHERE p.pubname = 'lake' AND c.oid = to_regclass(%s)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Owed:
+    """The workers have to name the table, with its remedy; or a new copy begins anyway."""
+
+    act: Injection
+    table: str
+    since: float
+
+
+@dataclass
+class Person(Feeder):
+    """``logs``: where the workers' lines are. ``connect``: to the source. ``open_tables``: with the engine of the log,
+    which is at ``victim``.
+    """
+
+    logs: Path
+    connect: Callable[[], "psycopg.Connection[tuple[object, ...]]"]
+    open_tables: Callable[[Any], ChangedTables]
+    victim: Victim
+    tally: Tally
+
+    def __post_init__(self) -> None:
+        super().__init__(_EVERY_S)
+        self._acting = threading.Lock()
+        self._read: dict[Path, int] = {}
+        self._owed: list[Owed] = []
+        self._to_copy: set[str] = set()
+
+    # The stranger's side ---------------------------------------------------------------------------------
+
+    @contextmanager
+    def looking_away(self) -> Iterator[None]:
+        """No new copy begins meanwhile."""
+        with self._acting:
+            yield
+
+    def find_followed(self, *tables: str) -> Sequence[str]:
+        """Those whose copy is published as a whole, and which are still the ones that were copied."""
+        try:
+            # Fails at once if the server is away, where the product would try again.
+            self.victim.connect().close()
+            engine = open_external(self.victim.url)
+            try:
+                known = self.open_tables(engine)
+                return [table for table in tables if self._is_followed(known, table)]
+            finally:
+                engine.dispose()
+        except (GobblinError, psycopg.Error, KeyError):
+            # Who can't be asked is owed nothing.
+            return []
+
+    def expect(self, act: Injection, tables: Sequence[str]) -> None:
+        """From now on."""
+        self._owed += [Owed(act, table, time.monotonic()) for table in tables]
+        self.tally.add("acts that have to be said", len(tables))
+
+    def _is_followed(self, known: ChangedTables, table: str) -> bool:
+        if known.published_to(table) < PLACE_MIN:
+            return False
+        said: Any = known.facts_of(table).get("table_terms", {})
+        with self.connect() as connection:
+            found = connection.execute(_TERMS, [f"public.{table}"]).fetchall()
+        return found == [(said.get("oid"), said.get("publication"), *said.get("members", ()))]
+
+    # The workers' side -----------------------------------------------------------------------------------
+
+    def add_some(self) -> None:
+        """One look: what is said is noted, and obeyed."""
+        with self._acting:
+            named = self._listen()
+            self._settle(named)
+            self._to_copy |= named
+            if self._to_copy and self._recopy(self._to_copy):
+                self._settle(self._to_copy)
+                self._to_copy.clear()
+
+    def judge(self) -> None:
+        """Once everything has come to rest, and nobody looks any more."""
+        self._settle(self._listen())
+        for each in self._owed:
+            self.tally.violate(f"nobody said what has happened to {each.table}: {each.act}")
+
+    def _listen(self) -> set[str]:
+        """The tables that new lines name with their remedy."""
+        named: set[str] = set()
+        for log in self.logs.glob("*.log"):
+            with log.open("rb") as lines:
+                lines.seek(self._read.get(log, 0))
+                whole = lines.read().rpartition(b"\n")[0]
+            self._read[log] = self._read.get(log, 0) + len(whole)
+            for is_all, urn in _REMEDY.findall(whole.decode("utf-8", "replace")):
+                named |= set(self.open_tables(None).tables) if is_all else {urn.removeprefix("public.")}
+        return named
+
+    def _settle(self, tables: Collection[str]) -> None:
+        now = time.monotonic()
+        for each in [each for each in self._owed if each.table in tables]:
+            self._owed.remove(each)
+            took_s = now - each.since
+            self.tally.add("acts that were said")
+            if took_s > SAID_S_MAX:
+                self.tally.violate(f"{each.act}: it took {took_s:.0f} s until somebody said so of {each.table}")
+
+    def _recopy(self, tables: Collection[str]) -> bool:
+        """Whether the command has found all of it in order."""
+        known = self.open_tables(None)
+        named = [word for table in sorted(tables) for word in ("--dataset", f"public.{table}")]
+        command = [sys.executable, "-m", "gobblin_assets.cli", "sink", "recopy", known.write_job(), *named]
+        with (self.logs.parent / "person.txt").open("ab") as said:
+            try:
+                code = subprocess.run(
+                    command, env=self._environment(known), stdout=said, stderr=said, timeout=_COMMAND_S_MAX, check=False
+                ).returncode
+            except subprocess.TimeoutExpired:
+                code = -1
+        self.tally.add("new copies that a person began" if not code else "new copies that were refused for now")
+        return code == 0
+
+    def _environment(self, known: ChangedTables) -> Mapping[str, str]:
+        home = str(self.logs.parent / "person")
+        return {**os.environ, **known.variables, "GOBBLIN_DATABASE_URL": self.victim.url, "GOBBLIN_HOME": home}
