@@ -69,10 +69,11 @@ class CopyArena(SmallArena):
         return replace(made, options={**_OPTIONS, **_JOBS[top]})
 
     def fill(self, lake: Lake, dice: random.Random) -> None:
-        source, aside = Path(lake.directory, "source"), Path(lake.directory, "aside")
-        aside.mkdir(parents=True)
-        for urn in lake.urns:
+        source = Path(lake.directory, "source")
+        for number, urn in enumerate(lake.urns):
             top, _, place = urn.partition("/")
+            aside = Path(lake.directory, "aside", str(number))
+            aside.mkdir(parents=True)
             tree = SourceTree(source / urn, place, aside, _SETS[top], dice)
             self._trees[Subject(lake.job_name, urn)] = (tree, Path(lake.root))
 

@@ -30,11 +30,12 @@ _REWRITE_EVERY_S: Final = 0.02
 
 
 class SourceTree:
-    """One dataset. Whatever is new stands at its name at once, as a rename brings it there; but for what a stranger does.
+    """One dataset. Whatever is new stands at its name at once, as a rename brings it there; a stranger alone writes to
+    files that have a name.
 
     ``root``: the dataset's directory; ``place``: its path at the destination, by which its files call themselves.
     ``sets``: the directories of its file sets, of which the first is made now, and each keeps one file for ever.
-    ``aside``: a directory on the same file system, where files are written.
+    ``aside``: a directory of this tree alone on the same file system, where files are written.
     """
 
     def __init__(self, root: Path, place: str, aside: Path, sets: Sequence[str], dice: random.Random) -> None:
@@ -85,7 +86,7 @@ class SourceTree:
             time.sleep(_REWRITE_EVERY_S)
         with self._lock:
             for path in sorted(rewritten & self._files.keys()):
-                self.write(path, self._files[path])
+                self.write(path, self._files[path], mode=self.history[_join(self.place, path)][-1].mode)
         return count
 
     def _rewrite(self, path: str) -> None:
@@ -162,12 +163,15 @@ class SourceTree:
             self.write(file, self._draw_length(), made / file[len(path) + 1 :])
         made.rename(self._root / path)
 
-    def write(self, path: str, length: int, place: Path | None = None) -> None:
-        """Put the next version of ``path`` to ``place``; None: to its own place, where it replaces the last one."""
+    def write(self, path: str, length: int, place: Path | None = None, mode: int | None = None) -> None:
+        """Put the next version of ``path`` to ``place``; None: to its own place, where it replaces the last one.
+
+        ``mode`` None: it is drawn by lot.
+        """
         name, target = _join(self.place, path), place or self._root / path
         content = make_content(name, len(self.history[name]) + 1, length)
         self._last_mtime_ns = max(self._last_mtime_ns + 1, time.time_ns())
-        version = FileVersion(len(content), self._last_mtime_ns, self._dice.choice(_FILE_MODES))
+        version = FileVersion(len(content), self._last_mtime_ns, mode or self._dice.choice(_FILE_MODES))
         made = self._aside / "file"
         made.write_bytes(content)
         made.chmod(version.mode)

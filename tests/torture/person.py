@@ -48,26 +48,85 @@ class Owed:
     since: float
 
 
-@dataclass
-class Person(Feeder):
-    """``logs``: where the workers' lines are. ``connect``: to the source. ``open_tables``: with the engine of the log,
-    which is at ``victim``.
-    """
+class Sayings:
+    """What workers say in their logs of ``tables``, and what they have to say."""
 
-    logs: Path
-    connect: Callable[[], "psycopg.Connection[tuple[object, ...]]"]
-    open_tables: Callable[[Any], ChangedTables]
-    victim: Victim
-    tally: Tally
-
-    def __post_init__(self) -> None:
-        super().__init__(_EVERY_S)
-        self._acting = threading.Lock()
+    def __init__(self, logs: Path, tables: Collection[str], tally: Tally) -> None:
+        self._logs = logs
+        self._tables = tables
+        self._tally = tally
         self._read: dict[Path, int] = {}
         self._owed: list[Owed] = []
+
+    def expect(self, act: Injection, tables: Sequence[str]) -> None:
+        """From now on."""
+        self._owed += [Owed(act, table, time.monotonic()) for table in tables]
+        self._tally.add("acts that have to be said", len(tables))
+
+    def listen(self) -> set[str]:
+        """The tables that new lines name with their remedy; nothing is owed of them any more."""
+        named: set[str] = set()
+        for log in self._logs.glob("*.log"):
+            with log.open("rb") as lines:
+                lines.seek(self._read.get(log, 0))
+                whole = lines.read().rpartition(b"\n")[0]
+            self._read[log] = self._read.get(log, 0) + len(whole)
+            for is_all, urn in _REMEDY.findall(whole.decode("utf-8", "replace")):
+                named |= set(self._tables) if is_all else {urn.removeprefix("public.")}
+        self._settle(named, "acts that were said")
+        return named
+
+    def forgive(self, tables: Collection[str]) -> None:
+        """A new copy has begun, whatever was said."""
+        self._settle(tables, "acts that a new copy overtook")
+
+    def judge(self) -> None:
+        """Once everything has come to rest."""
+        self.listen()
+        for each in self._owed:
+            self._tally.violate(f"nobody said what has happened to {each.table}: {each.act}")
+
+    def _settle(self, tables: Collection[str], how: str) -> None:
+        now = time.monotonic()
+        for each in [each for each in self._owed if each.table in tables]:
+            self._owed.remove(each)
+            took_s = now - each.since
+            self._tally.add(how)
+            if took_s > SAID_S_MAX:
+                self._tally.violate(f"{each.act}: it took {took_s:.0f} s until somebody said so of {each.table}")
+
+
+class Person(Feeder):
+    """``connect``: to the source. ``open_tables``: with the engine of the log, which is at ``victim``. ``folder`` gets
+    what the person's commands say.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        sayings: Sayings,
+        connect: Callable[[], "psycopg.Connection[tuple[object, ...]]"],
+        open_tables: Callable[[Any], ChangedTables],
+        victim: Victim,
+        tally: Tally,
+    ) -> None:
+        super().__init__(_EVERY_S)
+        self._folder = folder
+        self._sayings = sayings
+        self._connect = connect
+        self._open_tables = open_tables
+        self._victim = victim
+        self._tally = tally
+        self._acting = threading.Lock()
         self._to_copy: set[str] = set()
 
-    # The stranger's side ---------------------------------------------------------------------------------
+    def add_some(self) -> None:
+        """One look: what is said is obeyed."""
+        with self._acting:
+            self._to_copy |= self._sayings.listen()
+            if self._to_copy and self._recopy(self._to_copy):
+                self._sayings.forgive(self._to_copy)
+                self._to_copy.clear()
 
     @contextmanager
     def looking_away(self) -> Iterator[None]:
@@ -79,10 +138,10 @@ class Person(Feeder):
         """Those whose copy is published as a whole, and which are still the ones that were copied."""
         try:
             # Fails at once if the server is away, where the product would try again.
-            self.victim.connect().close()
-            engine = open_external(self.victim.url)
+            self._victim.connect().close()
+            engine = open_external(self._victim.url)
             try:
-                known = self.open_tables(engine)
+                known = self._open_tables(engine)
                 return [table for table in tables if self._is_followed(known, table)]
             finally:
                 engine.dispose()
@@ -90,73 +149,29 @@ class Person(Feeder):
             # Who can't be asked is owed nothing.
             return []
 
-    def expect(self, act: Injection, tables: Sequence[str]) -> None:
-        """From now on."""
-        self._owed += [Owed(act, table, time.monotonic()) for table in tables]
-        self.tally.add("acts that have to be said", len(tables))
-
     def _is_followed(self, known: ChangedTables, table: str) -> bool:
         if known.published_to(table) < PLACE_MIN:
             return False
         said: Any = known.facts_of(table).get("table_terms", {})
-        with self.connect() as connection:
+        with self._connect() as connection:
             found = connection.execute(_TERMS, [f"public.{table}"]).fetchall()
         return found == [(said.get("oid"), said.get("publication"), *said.get("members", ()))]
 
-    # The workers' side -----------------------------------------------------------------------------------
-
-    def add_some(self) -> None:
-        """One look: what is said is noted, and obeyed."""
-        with self._acting:
-            named = self._listen()
-            self._settle(named)
-            self._to_copy |= named
-            if self._to_copy and self._recopy(self._to_copy):
-                self._settle(self._to_copy)
-                self._to_copy.clear()
-
-    def judge(self) -> None:
-        """Once everything has come to rest, and nobody looks any more."""
-        self._settle(self._listen())
-        for each in self._owed:
-            self.tally.violate(f"nobody said what has happened to {each.table}: {each.act}")
-
-    def _listen(self) -> set[str]:
-        """The tables that new lines name with their remedy."""
-        named: set[str] = set()
-        for log in self.logs.glob("*.log"):
-            with log.open("rb") as lines:
-                lines.seek(self._read.get(log, 0))
-                whole = lines.read().rpartition(b"\n")[0]
-            self._read[log] = self._read.get(log, 0) + len(whole)
-            for is_all, urn in _REMEDY.findall(whole.decode("utf-8", "replace")):
-                named |= set(self.open_tables(None).tables) if is_all else {urn.removeprefix("public.")}
-        return named
-
-    def _settle(self, tables: Collection[str]) -> None:
-        now = time.monotonic()
-        for each in [each for each in self._owed if each.table in tables]:
-            self._owed.remove(each)
-            took_s = now - each.since
-            self.tally.add("acts that were said")
-            if took_s > SAID_S_MAX:
-                self.tally.violate(f"{each.act}: it took {took_s:.0f} s until somebody said so of {each.table}")
-
     def _recopy(self, tables: Collection[str]) -> bool:
         """Whether the command has found all of it in order."""
-        known = self.open_tables(None)
+        known = self._open_tables(None)
         named = [word for table in sorted(tables) for word in ("--dataset", f"public.{table}")]
         command = [sys.executable, "-m", "gobblin_assets.cli", "sink", "recopy", known.write_job(), *named]
-        with (self.logs.parent / "person.txt").open("ab") as said:
+        with (self._folder / "person.txt").open("ab") as said:
             try:
                 code = subprocess.run(
                     command, env=self._environment(known), stdout=said, stderr=said, timeout=_COMMAND_S_MAX, check=False
                 ).returncode
             except subprocess.TimeoutExpired:
                 code = -1
-        self.tally.add("new copies that a person began" if not code else "new copies that were refused for now")
+        self._tally.add("new copies that a person began" if not code else "new copies that were refused for now")
         return code == 0
 
     def _environment(self, known: ChangedTables) -> Mapping[str, str]:
-        home = str(self.logs.parent / "person")
-        return {**os.environ, **known.variables, "GOBBLIN_DATABASE_URL": self.victim.url, "GOBBLIN_HOME": home}
+        home = str(self._folder / "person")
+        return {**os.environ, **known.variables, "GOBBLIN_DATABASE_URL": self._victim.url, "GOBBLIN_HOME": home}

@@ -81,13 +81,13 @@ ON_THE_SERVER: Final = (Injection.SERVER_KILLED, Injection.SERVER_STOPPED, Injec
 ON_THE_BROKER: Final = (Injection.BROKER_KILLED, Injection.BROKER_PAUSED)
 ON_THE_SOURCE: Final = (Injection.SOURCE_KILLED, Injection.SOURCE_STOPPED, Injection.WALSENDER_ENDED)
 READS: Final = (Action.APPEND, Action.REFRESH, Action.STREAM)
-OF_A_STRANGER: Final = (
+STOPS_TABLES: Final = (
     Injection.TABLE_SWAPPED,
     Injection.TABLE_REMADE,
     Injection.TABLE_UNPUBLISHED,
     Injection.PUBLICATION_ALTERED,
 )
-"""What workers that follow the tables have to say."""
+"""A stranger's acts that workers have to name, since changes of the tables are missing in the log."""
 
 ON_A_MOUNT: Final = (Injection.DISK_FULL, Injection.READ_ONLY)
 LEASE_TTL_S: Final = 2.0

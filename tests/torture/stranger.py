@@ -1,7 +1,7 @@
 """Somebody who has rights at a database that is followed, and asks nobody: what becomes of its tables and publication.
 
 Each act takes changes away from the log of a table that workers follow: rows of another table, or changes while nothing
-was published. docs/CHANGES.md promises that the table stops and says so. The person is told what has to be said.
+was published. docs/CHANGES.md promises that the table stops and says so. ``Sayings`` is told what has to be said.
 """
 
 import time
@@ -13,14 +13,15 @@ import psycopg
 
 from tests.torture.cdc_source import Source
 from tests.torture.disturber import Strike
-from tests.torture.person import Person
+from tests.torture.person import Person, Sayings
 from tests.torture.schedule import Injection
 
 _PATIENCE: Final = "SET LOCAL lock_timeout = '2s'"
 _TRIES_MAX: Final = 20
 _AGAIN_S: Final = 0.5
-# Locks last longer than other disturbances: up to a quarter of a minute.
-_LOCKED_TIMES: Final = 4.0
+LOCKED_TIMES: Final = 4.0
+"""Locks last longer than other disturbances: up to a quarter of a minute."""
+
 _WHOLE: Final = "ALTER PUBLICATION lake SET (publish = 'insert, update, delete, truncate')"
 _IS_WHOLE: Final = "SELECT pubinsert AND pubupdate AND pubdelete AND pubtruncate FROM pg_publication"
 _PUBLISHED: Final = "SELECT count(*) FROM pg_publication_tables WHERE pubname = 'lake' AND tablename = %s"
@@ -29,10 +30,11 @@ _PUBLISHED: Final = "SELECT count(*) FROM pg_publication_tables WHERE pubname = 
 class TableStranger:
     """Acts on one of ``tables`` after the other, or on all of them. One thread acts at a time."""
 
-    def __init__(self, source: Source, tables: Sequence[str], person: Person) -> None:
+    def __init__(self, source: Source, tables: Sequence[str], person: Person, sayings: Sayings) -> None:
         self._source = source
         self._tables = tables
         self._person = person
+        self._sayings = sayings
         self._acts = 0
 
     def strikes(self) -> Mapping[Injection, Strike]:
@@ -41,7 +43,7 @@ class TableStranger:
             Injection.TABLE_REMADE: lambda _lasts_s: self._replace(Injection.TABLE_REMADE, _remake),
             Injection.TABLE_UNPUBLISHED: self._unpublish,
             Injection.PUBLICATION_ALTERED: self._alter,
-            Injection.TABLE_LOCKED: self._lock,
+            Injection.TABLE_LOCKED: lambda lasts_s: self._source.lock_table(self._choose(), LOCKED_TIMES * lasts_s),
         }
 
     def leave(self) -> None:
@@ -63,7 +65,7 @@ class TableStranger:
             followed = self._person.find_followed(table)
             if not self._do(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE", *describe(table)):
                 return False
-            self._person.expect(act, followed)
+            self._sayings.expect(act, followed)
         return True
 
     def _unpublish(self, lasts_s: float) -> bool:
@@ -76,7 +78,7 @@ class TableStranger:
             followed = self._person.find_followed(table)
             if not self._do(f"ALTER PUBLICATION lake DROP TABLE {table}"):
                 return False
-            self._person.expect(Injection.TABLE_UNPUBLISHED, followed)
+            self._sayings.expect(Injection.TABLE_UNPUBLISHED, followed)
         self._do(*unseen)
         time.sleep(lasts_s)
         self.leave()
@@ -87,20 +89,10 @@ class TableStranger:
             followed = self._person.find_followed(*self._tables)
             if not self._do("ALTER PUBLICATION lake SET (publish = 'insert')"):
                 return False
-            self._person.expect(Injection.PUBLICATION_ALTERED, followed)
+            self._sayings.expect(Injection.PUBLICATION_ALTERED, followed)
         time.sleep(lasts_s / 2)
         self.leave()
         return True
-
-    def _lock(self, lasts_s: float) -> bool:
-        """Nobody may read or write the table meanwhile. It ends early if the server does."""
-        is_locked = False
-        with suppress(psycopg.Error), self._source.connect() as connection, connection.transaction():
-            connection.execute(_PATIENCE)
-            connection.execute(f"LOCK TABLE {self._choose()} IN ACCESS EXCLUSIVE MODE".encode())
-            is_locked = True
-            time.sleep(_LOCKED_TIMES * lasts_s)
-        return is_locked
 
     def _choose(self) -> str:
         self._acts += 1
