@@ -121,15 +121,12 @@ class Person(Feeder):
         self._victim = victim
         self._tally = tally
         self._acting = threading.Lock()
-        self._to_copy: set[str] = set()
 
     def add_some(self) -> None:
-        """One look: what is said is obeyed."""
+        """One look: what is said is obeyed, once. Of what the command refuses, workers speak again."""
         with self._acting:
-            self._to_copy |= self._sayings.listen()
-            begun = {table for table in sorted(self._to_copy) if self._recopy(table)}
-            self._sayings.forgive(begun)
-            self._to_copy -= begun
+            named = sorted(self._sayings.listen())
+            self._sayings.forgive([table for table in named if self._recopy(table)])
 
     @contextmanager
     def looking_away(self) -> Iterator[None]:
