@@ -18,6 +18,7 @@ from tests.torture.feeder import Feeder
 from tests.torture.observer import Remembered, Subject, Watch
 from tests.torture.schedule import Action, Injection, RunnerPlan, plan_copy_runner
 from tests.torture.small_arena import SmallArena
+from tests.torture.stranger import LONGER
 from tests.torture.tally import Tally
 
 TRASH_KEEP_S: Final = 3.0
@@ -105,7 +106,7 @@ class CopyArena(SmallArena):
 
     def _rewrite(self, lasts_s: float) -> bool:
         tree, _root = self._rude.choice(list(self._trees.values()))
-        self.tally.add("files rewritten in place", tree.rewrite(lasts_s))
+        self.tally.add("files rewritten in place", tree.rewrite(LONGER * lasts_s))
         return True
 
     def _count_files(self) -> None:

@@ -70,24 +70,30 @@ class SourceTree:
     def rewrite(self, lasts_s: float) -> int:
         """Rewrite the longest files in place again and again, each in one call, and put their times back; how often.
 
-        Whoever looks between two rewrites sees a whole version that no time tells from the last one. So each file gets
-        a version with a time of its own in the end.
+        They get versions with times of their own before, which runs copy meanwhile; and behind it, since whoever looks
+        between two rewrites sees a whole version that no time tells from the last one.
         """
         until = time.monotonic() + lasts_s
-        rewritten: set[str] = set()
+        with self._lock:
+            paths = sorted(self._files, key=lambda path: -self._files[path])[:_REWRITTEN_MAX]
+            self._renew(paths)
         count = 0
         while not count or time.monotonic() < until:
+            path = paths[count % len(paths)]
             with self._lock:
-                longest = sorted(self._files, key=lambda path: -self._files[path])[:_REWRITTEN_MAX]
-                path = longest[count % len(longest)]
-                self._rewrite(path)
-            rewritten.add(path)
+                if path in self._files:
+                    self._rewrite(path)
             count += 1
             time.sleep(_REWRITE_EVERY_S)
         with self._lock:
-            for path in sorted(rewritten & self._files.keys()):
-                self.write(path, self._files[path], mode=self.history[_join(self.place, path)][-1].mode)
+            self._renew(paths)
         return count
+
+    def _renew(self, paths: Sequence[str]) -> None:
+        """By another version of the same length and mode, of those that are still there."""
+        for path in paths:
+            if path in self._files:
+                self.write(path, self._files[path], mode=self.history[_join(self.place, path)][-1].mode)
 
     def _rewrite(self, path: str) -> None:
         name, target = _join(self.place, path), self._root / path

@@ -19,8 +19,8 @@ from tests.torture.schedule import Injection
 _PATIENCE: Final = "SET LOCAL lock_timeout = '2s'"
 _TRIES_MAX: Final = 20
 _AGAIN_S: Final = 0.5
-LOCKED_TIMES: Final = 4.0
-"""Locks last longer than other disturbances: up to a quarter of a minute."""
+LONGER: Final = 4.0
+"""So many times as long as other disturbances, locks and rewriting last: up to a quarter of a minute."""
 
 _WHOLE: Final = "ALTER PUBLICATION lake SET (publish = 'insert, update, delete, truncate')"
 _IS_WHOLE: Final = "SELECT pubinsert AND pubupdate AND pubdelete AND pubtruncate FROM pg_publication"
@@ -43,7 +43,7 @@ class TableStranger:
             Injection.TABLE_REMADE: lambda _lasts_s: self._replace(Injection.TABLE_REMADE, _remake),
             Injection.TABLE_UNPUBLISHED: self._unpublish,
             Injection.PUBLICATION_ALTERED: self._alter,
-            Injection.TABLE_LOCKED: lambda lasts_s: self._source.lock_table(self._choose(), LOCKED_TIMES * lasts_s),
+            Injection.TABLE_LOCKED: lambda lasts_s: self._source.lock_table(self._choose(), LONGER * lasts_s),
         }
 
     def leave(self) -> None:

@@ -16,7 +16,7 @@ from tests.torture.disturber import Strike
 from tests.torture.feeder import Feeder
 from tests.torture.schedule import Injection
 from tests.torture.small_arena import FED_ROWS, FEED_EVERY_S, SmallArena
-from tests.torture.stranger import LOCKED_TIMES
+from tests.torture.stranger import LONGER
 from tests.torture.tally import Tally
 
 SOURCE_DATABASE: Final = "shop"
@@ -69,7 +69,7 @@ class TableArena(SmallArena):
 
         def locked(lasts_s: float) -> bool:
             schema, _, table = self._rude.choice(urns).partition(".")
-            return self.victim.lock_table(f'{schema}."{table}"', LOCKED_TIMES * lasts_s, SOURCE_DATABASE)
+            return self.victim.lock_table(f'{schema}."{table}"', LONGER * lasts_s, SOURCE_DATABASE)
 
         return {Injection.TABLE_LOCKED: locked}
 

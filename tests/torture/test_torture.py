@@ -241,17 +241,16 @@ def test_a_file_that_is_rewritten_in_place_has_another_version_of_the_same_time_
     tmp_path: Path,
 ) -> None:
     tree = SourceTree(tmp_path / "tree", "a", tmp_path, ("",), random.Random("any"))
-    before = {path: dict(enumerate(versions)) for path, versions in tree.history.items()}
 
     assert tree.rewrite(0) == 1
 
-    ((path, versions),) = [(path, each) for path, each in tree.history.items() if len(each) > len(before[path])]
-    first, in_place, last = versions
-    assert in_place == first
-    assert (last.size, last.mode) == (first.size, first.mode)
-    assert last.mtime_ns > first.mtime_ns
+    ((path, versions),) = [(path, each) for path, each in tree.history.items() if len(each) == 4]
+    first, new, in_place, last = versions
+    assert in_place == new
+    assert {(each.size, each.mode) for each in versions} == {(first.size, first.mode)}
+    assert first.mtime_ns < new.mtime_ns < last.mtime_ns
     content = (tmp_path / "tree" / path.removeprefix("a/")).read_bytes()
-    assert read_version(path, content) == 3
+    assert read_version(path, content) == 4
 
 
 @pytest.mark.parametrize("is_said", [True, False], ids=["said", "silent"])
