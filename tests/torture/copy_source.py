@@ -131,7 +131,11 @@ class SourceTree:
         self.write(path, length)
 
     def _remove(self) -> None:
+        """A directory goes with its last file: one that stands empty stops removals until a person confirms them."""
         path = self._dice.choice([path for path in self._files if not path.endswith(_KEPT)])
+        if [each for each in self._files if _above(each) == _above(path)] == [path]:
+            self._remove_directory(_above(path))
+            return
         (self._root / path).unlink()
         del self._files[path]
 
