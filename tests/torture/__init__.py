@@ -17,8 +17,14 @@ Real processes, a real Postgres (of its own, since it is killed too) and real fi
     cdc     pre-forked workers that follow the tables of a second Postgres, which is written to (large transactions,
             rollbacks, subtransactions, truncates, columns) and killed, and whose walsenders are ended; a tmpfs
 
+At the sources of table, copy and cdc runners there is a stranger as well, who locks tables, rewrites files in place,
+and takes tables away from those who follow them. What is promised to be said of that has to be said, and is obeyed by
+a person.
+
     schedule   what will be injected, and when: a pure function of the seed
     arena      the home, the server, the two destinations of small, table and copy runners
+    stranger   what somebody else does to tables that are followed
+    person     what workers have to say of it, and who obeys
     campaign   runs the schedule until the time is over, then lets everything come to rest
     observer   looks at the log five times a second, through a connection of its own
     watch      what the observer compares with it: rows, or files at their names

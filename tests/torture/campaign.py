@@ -62,6 +62,10 @@ class Arena(Protocol):
         """The disturbances of all runners that are possible here, with their functions."""
         ...
 
+    def acts(self) -> Mapping[Injection, Strike]:
+        """What a stranger does to the sources meanwhile, as ``strikes``."""
+        ...
+
     def start(self, plan: RunnerPlan) -> Process: ...
 
     def plan_rest(self) -> Sequence[RunnerPlan]:
@@ -109,17 +113,18 @@ class Campaign:
         """Torture for so long, then rest, then put the verdict into the tally."""
         arena, interrupted = self.arena, self._interrupted
         observer = Observer(arena.victim.connect, arena.subjects(), arena.watch(), self.tally)
-        strikes = arena.strikes()
-        planned = plan_disturbances(self._seed, duration_s, tuple(strikes), every_s=arena.disturbed_every_s)
-        disturber = Disturber(planned, strikes, self.tally)
+        # Kills and faults come in the middle of a stranger's acts as well.
+        disturbers = [self._plan(arena.strikes(), duration_s), self._plan(arena.acts(), duration_s)]
         try:
             arena.feed()
-            disturber.start()
+            for disturber in disturbers:
+                disturber.start()
             until = time.monotonic() + duration_s
             while time.monotonic() < until and not interrupted.is_set():
                 arena.runners.step(more=True)
+            for disturber in disturbers:
+                disturber.stop()
             arena.stop_feeding()
-            disturber.stop()
             if not interrupted.is_set():
                 self._say(f"{arena.kind}: all injections are over; waking everybody, then runs until rest")
                 self._end_runners()
@@ -129,6 +134,10 @@ class Campaign:
             observer.stop()
         if not interrupted.is_set():
             self._judge(observer)
+
+    def _plan(self, strikes: Mapping[Injection, Strike], duration_s: float) -> Disturber:
+        planned = plan_disturbances(self._seed, duration_s, tuple(strikes), every_s=self.arena.disturbed_every_s)
+        return Disturber(planned, strikes, self.tally)
 
     def progress(self) -> str:
         tally = self.tally

@@ -18,6 +18,7 @@ from tests.torture.cdc_source import ShopOddities, Source
 from tests.torture.disturber import Strike, strikes_on_the_disk, strikes_on_the_server
 from tests.torture.history import Destination, check_history, check_log
 from tests.torture.observer import Connection, Remembered, Seen, Subject, Watch
+from tests.torture.person import Person, Sayings
 from tests.torture.proxy import Proxies
 from tests.torture.row_history import check_storage
 from tests.torture.row_watch import find_active
@@ -34,6 +35,7 @@ from tests.torture.schedule import (
 )
 from tests.torture.server import Victim
 from tests.torture.sink_runner import start_sink_runner
+from tests.torture.stranger import TableStranger
 from tests.torture.tally import Tally
 
 TABLES: Final = ("orders", "notes")
@@ -81,6 +83,9 @@ class CdcArena:
             at_work_max=self.at_work_max,
         )
         self._oddities = ShopOddities(self._source, seed, tally)
+        self._sayings = Sayings(self.runners.logs, TABLES, tally)
+        self._person = Person(home, self._sayings, self._source.connect, self._open_tables, self.victim, tally)
+        self._stranger = TableStranger(self._source, TABLES, self._person, self._sayings)
         self._calm_runners = 0
         self._end = 0
 
@@ -99,6 +104,9 @@ class CdcArena:
             Injection.SOURCE_STOPPED: killed(signal.SIGQUIT),
             Injection.WALSENDER_ENDED: lambda _lasts_s: self._source.end_walsenders(),
         }
+
+    def acts(self) -> Mapping[Injection, Strike]:
+        return self._stranger.strikes()
 
     def start(self, plan: RunnerPlan) -> Process:
         tables = self._open_tables(None)
@@ -119,10 +127,12 @@ class CdcArena:
 
     def feed(self) -> None:
         self._oddities.start()
+        self._person.start()
 
     def stop_feeding(self) -> None:
         self._oddities.stop()
         self._source.start()
+        self._stranger.leave()
         with self._source.connect() as connection:
             # What is behind the last commit is written out as well.
             connection.execute("CHECKPOINT")
@@ -140,6 +150,8 @@ class CdcArena:
         return ChangeWatch(self.tally)
 
     def judge(self, seen: Remembered) -> None:
+        self._person.stop()
+        self._sayings.judge()
         engine = open_external(self.victim.url)
         try:
             tables = self._open_tables(engine)
@@ -158,6 +170,7 @@ class CdcArena:
     def close(self, *, keep: bool) -> None:
         """As ``SinkArena.close``."""
         self._oddities.stop()
+        self._person.stop()
         self._proxies.close()
         self.victim.stop()
         self._source.stop()

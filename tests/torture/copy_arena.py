@@ -13,10 +13,12 @@ from tests.support.lake import Lake
 from tests.torture.copy_history import check_copies, check_last_change, describe_destination
 from tests.torture.copy_source import SourceTree, TreeFeeder
 from tests.torture.copy_watch import CopyWatch
+from tests.torture.disturber import Strike
 from tests.torture.feeder import Feeder
 from tests.torture.observer import Remembered, Subject, Watch
-from tests.torture.schedule import Action, RunnerPlan, plan_copy_runner
+from tests.torture.schedule import Action, Injection, RunnerPlan, plan_copy_runner
 from tests.torture.small_arena import SmallArena
+from tests.torture.stranger import LONGER
 from tests.torture.tally import Tally
 
 TRASH_KEEP_S: Final = 3.0
@@ -27,6 +29,7 @@ _SETS: Final[Mapping[str, tuple[str, ...]]] = {"teams": ("",), "topics": _HOURS}
 """The directories of a dataset's file sets, by the directory that both sides' datasets have in common."""
 
 _TAKEN: Final = re.compile(r"(\d+) of [\d,]+ files were there from an earlier attempt")
+_SEEN: Final = "and kept its length and time"
 _FOLDED: Final = "SELECT count(*) FROM gobblin.past_sequence WHERE state = 'DONE'"
 
 # Slots are emptied and publications folded while the torture lasts; large files are copied in parts.
@@ -58,6 +61,7 @@ class CopyArena(SmallArena):
 
     def __init__(self, home: Path, seed: str, tally: Tally, refused: str | None) -> None:
         self._trees: dict[Subject, tuple[SourceTree, Path]] = {}
+        self._rude = random.Random(f"{seed}/stranger")
         super().__init__(home, f"{seed}/{self.kind}", tally, refused)
 
     def make_lake(self, **options: Any) -> Lake:
@@ -67,15 +71,19 @@ class CopyArena(SmallArena):
         return replace(made, options={**_OPTIONS, **_JOBS[top]})
 
     def fill(self, lake: Lake, dice: random.Random) -> None:
-        source, aside = Path(lake.directory, "source"), Path(lake.directory, "aside")
-        aside.mkdir(parents=True)
-        for urn in lake.urns:
+        source = Path(lake.directory, "source")
+        for number, urn in enumerate(lake.urns):
             top, _, place = urn.partition("/")
+            aside = Path(lake.directory, "aside", str(number))
+            aside.mkdir(parents=True)
             tree = SourceTree(source / urn, place, aside, _SETS[top], dice)
             self._trees[Subject(lake.job_name, urn)] = (tree, Path(lake.root))
 
     def open_feeder(self, dice: random.Random) -> Feeder:
         return TreeFeeder([tree for tree, _root in self._trees.values()], dice)
+
+    def acts(self) -> Mapping[Injection, Strike]:
+        return {Injection.FILES_REWRITTEN: self._rewrite}
 
     def plan_runner(self, seed: str, number: int) -> RunnerPlan:
         return plan_copy_runner(seed, number, lakes=len(self.names), datasets=len(self.names[0]))
@@ -97,11 +105,17 @@ class CopyArena(SmallArena):
             destination.world.close()
         self._count_files()
 
+    def _rewrite(self, lasts_s: float) -> bool:
+        tree, _root = self._rude.choice(list(self._trees.values()))
+        self.tally.add("files rewritten in place", tree.rewrite(LONGER * lasts_s))
+        return True
+
     def _count_files(self) -> None:
         versions = (len(each) for tree, _root in self._trees.values() for each in tree.history.values())
         self.tally.add("versions of files at the sources", sum(versions))
         logs = "".join(path.read_text(encoding="utf-8", errors="replace") for path in self.runners.logs.glob("*.log"))
         self.tally.add("files taken from an earlier attempt", sum(map(int, _TAKEN.findall(logs))))
+        self.tally.add("rewritten files that a copy saw", logs.count(_SEEN))
         with self.victim.connect() as connection:
             (folded,) = connection.execute(_FOLDED).fetchone() or (0,)
             self.tally.add("sequences folded into others", int(str(folded)))

@@ -3,6 +3,7 @@
 import os
 import random
 import shutil
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Sequence
@@ -23,14 +24,18 @@ _DIRECTORY_MODES: Final = (0o755, 0o750, 0o711, 0o700)
 _FILE_MODES: Final = (0o644, 0o600, 0o640, 0o755)
 _LENGTHS: Final = ((0, 100), (100, 6_000), (6_000, 60_000), (150_000, 400_000))
 _LENGTH_WEIGHTS: Final = (30, 50, 17, 3)
+# Long files are copied for long; a few are enough for a stranger.
+_REWRITTEN_MAX: Final = 6
+_REWRITE_EVERY_S: Final = 0.02
 
 
 class SourceTree:
-    """One dataset. Whatever is new stands at its name at once, as a rename brings it there.
+    """One dataset. Whatever is new stands at its name at once, as a rename brings it there; a stranger alone writes to
+    files that have a name.
 
     ``root``: the dataset's directory; ``place``: its path at the destination, by which its files call themselves.
     ``sets``: the directories of its file sets, of which the first is made now, and each keeps one file for ever.
-    ``aside``: a directory on the same file system, where files are written.
+    ``aside``: a directory of this tree alone on the same file system, where files are written.
     """
 
     def __init__(self, root: Path, place: str, aside: Path, sets: Sequence[str], dice: random.Random) -> None:
@@ -43,6 +48,7 @@ class SourceTree:
         self._dice = dice
         self._files: dict[str, int] = {}
         self._last_mtime_ns = 0
+        self._lock = threading.Lock()
         root.mkdir(parents=True)
         self.add_set()
 
@@ -57,7 +63,49 @@ class SourceTree:
             self.write(_join(directory, name), self._draw_length())
 
     def change(self) -> None:
-        """One change of a kind that is drawn by lot."""
+        """One change of a kind that is drawn by lot. Any thread may change the tree."""
+        with self._lock:
+            self._change()
+
+    def rewrite(self, lasts_s: float) -> int:
+        """Rewrite the longest files in place again and again, each in one call, and put their times back; how often.
+
+        They get versions with times of their own before, which runs copy meanwhile; and behind it, since whoever looks
+        between two rewrites sees a whole version that no time tells from the last one.
+        """
+        until = time.monotonic() + lasts_s
+        with self._lock:
+            paths = sorted(self._files, key=lambda path: -self._files[path])[:_REWRITTEN_MAX]
+            self._renew(paths)
+        count = 0
+        while not count or time.monotonic() < until:
+            path = paths[count % len(paths)]
+            with self._lock:
+                if path in self._files:
+                    self._rewrite(path)
+            count += 1
+            time.sleep(_REWRITE_EVERY_S)
+        with self._lock:
+            self._renew(paths)
+        return count
+
+    def _renew(self, paths: Sequence[str]) -> None:
+        """By another version of the same length and mode, of those that are still there."""
+        for path in paths:
+            if path in self._files:
+                self.write(path, self._files[path], mode=self.history[_join(self.place, path)][-1].mode)
+
+    def _rewrite(self, path: str) -> None:
+        name, target = _join(self.place, path), self._root / path
+        history = self.history[name]
+        content = make_content(name, len(history) + 1, self._files[path])
+        # Before anybody can see it.
+        history.append(history[-1])
+        with target.open("r+b", buffering=0) as file:
+            file.write(content)
+            os.utime(file.fileno(), ns=(history[-1].mtime_ns, history[-1].mtime_ns))
+
+    def _change(self) -> None:
         dice = self._dice
         removable = [path for path in self._files if not path.endswith(_KEPT)]
         kinds = (self._add_file, self._replace, self._replace_by_length, self._remove, self._add_directory)
@@ -83,7 +131,11 @@ class SourceTree:
         self.write(path, length)
 
     def _remove(self) -> None:
+        """A directory goes with its last file: one that stands empty stops removals until a person confirms them."""
         path = self._dice.choice([path for path in self._files if not path.endswith(_KEPT)])
+        if [each for each in self._files if _above(each) == _above(path)] == [path]:
+            self._remove_directory(_above(path))
+            return
         (self._root / path).unlink()
         del self._files[path]
 
@@ -121,12 +173,15 @@ class SourceTree:
             self.write(file, self._draw_length(), made / file[len(path) + 1 :])
         made.rename(self._root / path)
 
-    def write(self, path: str, length: int, place: Path | None = None) -> None:
-        """Put the next version of ``path`` to ``place``; None: to its own place, where it replaces the last one."""
+    def write(self, path: str, length: int, place: Path | None = None, mode: int | None = None) -> None:
+        """Put the next version of ``path`` to ``place``; None: to its own place, where it replaces the last one.
+
+        ``mode`` None: it is drawn by lot.
+        """
         name, target = _join(self.place, path), place or self._root / path
         content = make_content(name, len(self.history[name]) + 1, length)
         self._last_mtime_ns = max(self._last_mtime_ns + 1, time.time_ns())
-        version = FileVersion(len(content), self._last_mtime_ns, self._dice.choice(_FILE_MODES))
+        version = FileVersion(len(content), self._last_mtime_ns, mode or self._dice.choice(_FILE_MODES))
         made = self._aside / "file"
         made.write_bytes(content)
         made.chmod(version.mode)

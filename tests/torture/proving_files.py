@@ -13,7 +13,10 @@ _PROOF_BYTES: Final = hashlib.sha256().digest_size
 
 @dataclass(frozen=True, slots=True)
 class FileVersion:
-    """What a version of a file had at the source besides its content. ``mtime_ns`` is that of no other version."""
+    """What a version of a file had at the source besides its content.
+
+    Only those that a stranger wrote in place have the ``mtime_ns`` of another version: of the one before.
+    """
 
     size: int
     mtime_ns: int

@@ -52,6 +52,12 @@ class Injection(StrEnum):
     SOURCE_STOPPED = "source: immediate stop of its Postgres"
     WALSENDER_ENDED = "source: walsenders are ended"
     STREAM_ENDED = "stream: SIGTERM, which ends it at a published boundary"
+    TABLE_SWAPPED = "stranger: another table takes a table's name"
+    TABLE_REMADE = "stranger: a table is dropped and made again"
+    TABLE_UNPUBLISHED = "stranger: a table leaves the publication and comes back"
+    PUBLICATION_ALTERED = "stranger: the publication has inserts only for a while"
+    TABLE_LOCKED = "stranger: a table of the source is locked"
+    FILES_REWRITTEN = "stranger: files of a source are rewritten in place, their times put back"
 
 
 class Action(StrEnum):
@@ -75,6 +81,14 @@ ON_THE_SERVER: Final = (Injection.SERVER_KILLED, Injection.SERVER_STOPPED, Injec
 ON_THE_BROKER: Final = (Injection.BROKER_KILLED, Injection.BROKER_PAUSED)
 ON_THE_SOURCE: Final = (Injection.SOURCE_KILLED, Injection.SOURCE_STOPPED, Injection.WALSENDER_ENDED)
 READS: Final = (Action.APPEND, Action.REFRESH, Action.STREAM)
+STOPS_TABLES: Final = (
+    Injection.TABLE_SWAPPED,
+    Injection.TABLE_REMADE,
+    Injection.TABLE_UNPUBLISHED,
+    Injection.PUBLICATION_ALTERED,
+)
+"""A stranger's acts that workers have to name, since changes of the tables are missing in the log."""
+
 ON_A_MOUNT: Final = (Injection.DISK_FULL, Injection.READ_ONLY)
 LEASE_TTL_S: Final = 2.0
 NO_FATE: Final = "none"
@@ -233,7 +247,7 @@ def plan_disturbances(
     dice = random.Random(f"{seed}/disturbances/{'+'.join(sorted(kinds))}")
     planned: list[Disturbance] = []
     at_s = every_s / 2
-    while at_s < duration_s:
+    while kinds and at_s < duration_s:
         for injection in dice.sample(kinds, len(kinds)):
             # Mostly short; sometimes longer than a lease lasts.
             planned.append(Disturbance(at_s, injection, 2 * LEASE_TTL_S * dice.random() ** 2))

@@ -86,6 +86,19 @@ class Victim:
                 time.sleep(_POLL_S)
         return False
 
+    def lock_table(self, table: str, lasts_s: float, database: str = DATABASE) -> bool:
+        """Nobody may read or write it meanwhile; whether the lock was given. It ends early if the server does.
+
+        ``table``: as SQL has it.
+        """
+        is_locked = False
+        with suppress(psycopg.Error), self.connect(database) as connection, connection.transaction():
+            connection.execute("SET LOCAL lock_timeout = '2s'")
+            connection.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE".encode())
+            is_locked = True
+            time.sleep(lasts_s)
+        return is_locked
+
     def start(self) -> EmbeddedServer:
         """Start the server, whatever happened before."""
         with self._lock:

@@ -91,6 +91,9 @@ class SinkArena:
             Injection.WORKERS_DRAINED: self._drain,
         }
 
+    def acts(self) -> Mapping[Injection, Strike]:
+        return {}
+
     def start(self, plan: RunnerPlan) -> Process:
         return start_sink_runner(
             plan, replace(self._site(), database_url=self._proxies.url(plan.route)), self.runners.logs

@@ -108,6 +108,9 @@ class SmallArena:
         on_the_disk = strikes_on_the_disk(self._mount) if self._is_mounted else {}
         return {**strikes_on_the_server(self.victim), **on_the_disk}
 
+    def acts(self) -> Mapping[Injection, Strike]:
+        return {}
+
     def start(self, plan: RunnerPlan) -> Process:
         lake = replace(self.lakes[plan.lake], database_url=self._proxies.url(plan.route))
         return start_small_runner(plan, lake, self.runners.logs)

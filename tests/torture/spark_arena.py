@@ -74,6 +74,9 @@ class SparkArena(ABC):
     def strikes(self) -> Mapping[Injection, Strike]:
         return {**strikes_on_the_server(self.victim), Injection.SPARK_KILLED: self._kill_spark}
 
+    def acts(self) -> Mapping[Injection, Strike]:
+        return {}
+
     def plan_rest(self) -> Sequence[RunnerPlan]:
         return [self._plan_calm(Action.APPEND)]
 

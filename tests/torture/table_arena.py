@@ -16,6 +16,7 @@ from tests.torture.disturber import Strike
 from tests.torture.feeder import Feeder
 from tests.torture.schedule import Injection
 from tests.torture.small_arena import FED_ROWS, FEED_EVERY_S, SmallArena
+from tests.torture.stranger import LONGER
 from tests.torture.tally import Tally
 
 SOURCE_DATABASE: Final = "shop"
@@ -33,6 +34,7 @@ class TableArena(SmallArena):
 
     def __init__(self, home: Path, seed: str, tally: Tally, refused: str | None) -> None:
         self._has_database = False
+        self._rude = random.Random(f"{seed}/stranger")
         super().__init__(home, f"{seed}/{self.kind}", tally, refused)
 
     @property
@@ -61,6 +63,15 @@ class TableArena(SmallArena):
                 return False
 
         return {**super().strikes(), Injection.SESSIONS_ENDED: ended}
+
+    def acts(self) -> Mapping[Injection, Strike]:
+        urns = [urn for names in self.names for urn in names]
+
+        def locked(lasts_s: float) -> bool:
+            schema, _, table = self._rude.choice(urns).partition(".")
+            return self.victim.lock_table(f'{schema}."{table}"', LONGER * lasts_s, SOURCE_DATABASE)
+
+        return {Injection.TABLE_LOCKED: locked}
 
     def _describe_source(self) -> Database:
         return describe_database(self.victim.server, SOURCE_DATABASE)

@@ -1,5 +1,6 @@
 """A short torture: some things must have happened often enough, and nothing is left behind at the end."""
 
+import random
 import re
 import shutil
 import signal
@@ -15,12 +16,16 @@ import pytest
 from tests.crash.points import OF_A_CAPTURE, OF_A_RESCALE, OF_A_REUSE, OF_A_SINK, OF_A_SLOT, OF_CLEANUP, OF_EXECUTION
 from tests.crash.test_kills import OF_ABANDONMENT
 from tests.support.postgres import make_reachable_directory
+from tests.torture.copy_source import SourceTree
 from tests.torture.home import PREFIX, hold_home, stop_servers
+from tests.torture.person import Sayings
+from tests.torture.proving_files import read_version
 from tests.torture.schedule import (
     ON_THE_BROKER,
     ON_THE_SERVER,
     ON_THE_SOURCE,
     PROXY_FAULTS,
+    STOPS_TABLES,
     Action,
     Injection,
     plan_cdc_runner,
@@ -30,6 +35,7 @@ from tests.torture.schedule import (
     plan_sink_runner,
     plan_spark_runner,
 )
+from tests.torture.tally import Tally
 
 ROOT = Path(__file__).parents[2]
 END_S_MAX = 60
@@ -55,6 +61,7 @@ FLOORS = {
         "sequences published": 4,
         "proxy faults": 1,
         "versions in slots after the last change": 1,
+        Injection.FILES_REWRITTEN: 1,
         "samples with all files of a dataset": 10,
     },
     "topic": {
@@ -88,6 +95,9 @@ FLOORS = {
         "large transactions": 1,
         "large transactions rolled back": 1,
         "truncates": 1,
+        "tables taken away": 2,
+        "acts that were said": 1,
+        "new copies that a person began": 1,
         "samples with all rows of a dataset": 10,
     },
 }
@@ -128,6 +138,7 @@ def counts_of(output: str, kind: str) -> Counter[str]:
     counts["server hits"] = sum(counts[injection] for injection in ON_THE_SERVER)
     counts["proxy faults"] = sum(counts[injection] for injection in PROXY_FAULTS)
     counts["broker hits"] = sum(counts[injection] for injection in ON_THE_BROKER)
+    counts["tables taken away"] = sum(counts[injection] for injection in STOPS_TABLES)
     counts["source hits"] = sum(counts[injection] for injection in ON_THE_SOURCE)
     return counts
 
@@ -213,6 +224,49 @@ def test_a_seed_repeats_its_schedule_and_another_one_does_not() -> None:
 
     assert plan("a") == plan("a")
     assert plan("a") != plan("b")
+
+
+def test_a_stranger_acts_by_the_seed_in_every_way_and_nobody_where_there_is_none() -> None:
+    acts = (*STOPS_TABLES, Injection.TABLE_LOCKED)
+
+    planned = plan_disturbances("a", 120, acts, every_s=7)
+
+    assert planned == plan_disturbances("a", 120, acts, every_s=7)
+    assert planned != plan_disturbances("b", 120, acts, every_s=7)
+    assert {each.injection for each in planned} == set(acts)
+    assert plan_disturbances("a", 120, (), every_s=7) == ()
+
+
+def test_a_file_that_is_rewritten_in_place_has_another_version_of_the_same_time_and_one_of_its_own_in_the_end(
+    tmp_path: Path,
+) -> None:
+    tree = SourceTree(tmp_path / "tree", "a", tmp_path, ("",), random.Random("any"))
+
+    assert tree.rewrite(0) == 1
+
+    ((path, versions),) = [(path, each) for path, each in tree.history.items() if len(each) == 4]
+    first, new, in_place, last = versions
+    assert in_place == new
+    assert {(each.size, each.mode) for each in versions} == {(first.size, first.mode)}
+    assert first.mtime_ns < new.mtime_ns < last.mtime_ns
+    content = (tmp_path / "tree" / path.removeprefix("a/")).read_bytes()
+    assert read_version(path, content) == 4
+
+
+@pytest.mark.parametrize("is_said", [True, False], ids=["said", "silent"])
+def test_what_nobody_says_of_a_stranger_s_act_is_a_difference(tmp_path: Path, is_said: bool) -> None:
+    logs, tally = tmp_path / "logs", Tally()
+    logs.mkdir()
+    sayings = Sayings(logs, ["notes", "orders"], tally)
+    sayings.expect(Injection.TABLE_SWAPPED, ["orders"])
+    tables = ["notes", "orders"] if is_said else ["notes"]
+    lines = (f"public.{table}: rests: … gobblin-assets sink recopy JOB --dataset public.{table}.\n" for table in tables)
+    (logs / "1.log").write_text("".join(lines), encoding="utf-8")
+
+    sayings.judge()
+
+    assert tally.of("acts that were said") == is_said
+    assert len(tally.violations) == (not is_said)
 
 
 def test_a_schedule_has_every_kind_of_fate() -> None:
