@@ -117,7 +117,8 @@ class SimCommitStepStore:
     def list_attempts(self, sequence_id: SequenceId) -> Sequence[AttemptRecord]:
         return log_cleaning.list_attempts(self._db, sequence_id)
 
-    def end_abandon(self, sequence_id: SequenceId, *, fence: int) -> None:
+    def end_abandon(self, sequence_id: SequenceId, *, fence: int, unlogged: Sequence[str] = ()) -> None:
+        assert not unlogged, "no person repairs a simulated publication"
         with self._db.transaction() as db:
             log_finishing.end_abandon(db, sequence_id, fence)
 
