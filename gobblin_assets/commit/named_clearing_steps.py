@@ -90,12 +90,11 @@ class ClearDirectory(NamedStep):
         act = self.decide(files, attempt)
         return Act.CONFLICT if act is Act.AWAY and not files.is_empty(self.target) else act
 
-    def undo(self, world: StepWorld, captured: CapturedStaging) -> UndoOutcome:
+    def decide_back(self, files: NamedFiles, attempt: str) -> Act:
         """An empty directory goes back if its name is free; else it stays in the slot."""
-        files, attempt = world.named_files, captured.place_of(self.staging)
         slot = self.slot_in(attempt)
-        if not files.is_directory(slot) or files.find_entry(self.target) is not None:
-            return UndoOutcome.NEVER_HAPPENED
-        files.make_directories(self.target.rpartition("/")[0])
-        self.carry_out(files, attempt, Act.PUT_BACK)
-        return UndoOutcome.UNDONE
+        if not files.is_directory(slot):
+            return Act.DONE
+        if files.find_entry(self.target) is None:
+            return Act.PUT_BACK
+        return Act.DONE if files.is_empty(slot) else Act.CONFLICT

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from gobblin_assets.commit.named_decisions import Act, Found, decide_place
 from gobblin_assets.commit.named_steps import DIRECTORIES, NamedStep, Phase, WrittenStep
-from gobblin_assets.commit.step_world import StepWorld
-from gobblin_assets.commit.steps import CapturedStaging, PublishedStepFile, UndoOutcome
+from gobblin_assets.commit.steps import PublishedStepFile
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.named_files import NamedFiles
 from gobblin_assets.fs.port import RenameOutcome
@@ -69,7 +68,10 @@ class PlaceDirectory(WrittenStep):
                 return Act.DONE
             return Act.UNRETURN if name is Found.NOTHING else Act.CONFLICT
         if name is not Found.NEW:
-            return Act.DONE
+            if not self._holds_others(files, self.source_in(attempt)):
+                return Act.DONE
+            # A power cut undid the rename, and not what a stranger had put into the directory behind it.
+            return Act.PUBLISH if name is Found.NOTHING else Act.CONFLICT
         return Act.RETURN if self._holds_exactly(files, self.target) else Act.CONFLICT
 
     def move(self, files: NamedFiles, source: str, target: str) -> RenameOutcome:
@@ -87,6 +89,16 @@ class PlaceDirectory(WrittenStep):
 
     def _holds_exactly(self, files: NamedFiles, directory: str) -> bool:
         return self._holds_all(files, directory) and len(files.list_files(directory)) == len(self.files)
+
+    def _holds_others(self, files: NamedFiles, directory: str) -> bool:
+        """Whether anything else than the staged files is in it; some of these may be missing."""
+        if not files.is_directory(directory):
+            return False
+        planned = {f"{directory}/{file.name}": file.identity for file in self.files}
+        return any(
+            (known := planned.get(found.path)) is None or not found.identity.matches(known)
+            for found in files.list_files(directory)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +130,15 @@ class EnsureDirectory(NamedStep):
 
     def decide(self, files: NamedFiles, attempt: str) -> Act:
         look = files.find_entry
-        return decide_place(self.judge(look(self.source_in(attempt))), self.judge(look(self.target)))
+        act = decide_place(self.judge(look(self.source_in(attempt))), self.judge(look(self.target)))
+        return Act.CONFLICT if act is Act.DONE and self._has_taken_along(files, attempt) else act
 
-    def undo(self, world: StepWorld, captured: CapturedStaging) -> UndoOutcome:
-        del world, captured
-        return UndoOutcome.NEVER_HAPPENED
+    def decide_back(self, files: NamedFiles, attempt: str) -> Act:
+        if not self._has_taken_along(files, attempt):
+            return Act.DONE
+        return Act.PUBLISH if files.find_entry(self.target) is None else Act.CONFLICT
+
+    def _has_taken_along(self, files: NamedFiles, attempt: str) -> bool:
+        """Whether a power cut undid the rename, and not what a stranger had put into the directory behind it."""
+        source = self.source_in(attempt)
+        return files.is_directory(source) and not files.is_empty(source)

@@ -60,7 +60,7 @@ def find_unsettled(steps: Iterable[CommitStep], files: NamedFiles, attempt: str)
     has_places = files.is_directory(attempt)
     found = []
     for step in steps:
-        if not isinstance(step, NamedStep) or step.is_left_when_undone:
+        if not isinstance(step, NamedStep):
             continue
         act = step.decide_back(files, attempt)
         is_stuck = act is not Act.DONE and (act.is_answer or not has_places)
@@ -152,7 +152,9 @@ class NamedRepair:
         at_name = step.judge(files.find_entry(step.target))
         wanted = None if self.keep is Keep.THERE else {Keep.OLD: Found.OLD, Keep.NEW: Found.NEW}[self.keep]
         origin = next((name for name, each in judged.items() if each is wanted), None)
-        if self.keep is Keep.OLD and not step.has_old:
+        if step.is_left_when_undone:
+            pass
+        elif self.keep is Keep.OLD and not step.has_old:
             self._put_aside(files, step.target, "name", step)
         elif at_name is not wanted and origin is not None:
             self._put_aside(files, step.target, "name", step)
@@ -166,8 +168,8 @@ class NamedRepair:
             del judged[origin]
         for name, each in judged.items():
             entry = found[name]
-            # Of a new directory that was taken back, somebody may have changed what is in it.
-            is_changed = name == "returned" and entry is not None and entry.kind is EntryKind.DIRECTORY
+            # Of a new directory that is not at its name, somebody may have changed what is in it.
+            is_changed = name in ("staged", "returned") and entry is not None and entry.kind is EntryKind.DIRECTORY
             if each in (Found.OLD, Found.OTHER) or is_changed:
                 self._put_aside(files, places[name], name, step)
         self.unlogged += {step.target, *(path for path, _identity, _rows in step.published())}

@@ -126,7 +126,7 @@ class NamedStep(CommitStep):
 
     @property
     def is_left_when_undone(self) -> bool:
-        """Whether what the step made stays if the sequence is abandoned."""
+        """Whether what stands at the name stays if the sequence is abandoned."""
         return False
 
     def verify(self, world: StepWorld) -> StepVerdict:
@@ -187,6 +187,9 @@ class NamedStep(CommitStep):
                 return UndoOutcome.UNDONE if number else UndoOutcome.NEVER_HAPPENED
             if act.is_answer:
                 break
+            if act in (Act.PUBLISH, Act.PUT_BACK):
+                # The directory of the name may be gone: with a power cut, by a stranger, or cleared by this sequence.
+                files.make_directories(_parent(self.target))
             self.carry_out(files, attempt, act)
         return UndoOutcome.STRANGER
 

@@ -49,6 +49,17 @@ class SteppedTimes(Protocol):
 
 
 @runtime_checkable
+class ClosedDirectories(Protocol):
+    """A file system on which a process may write to directories whose modes let nobody write."""
+
+    def can_change_closed(self, directory: str) -> bool:
+        """Whether this process may make entries in such a directory of its own, and move it. Tried below
+        ``directory``; leaves nothing behind.
+        """
+        ...
+
+
+@runtime_checkable
 class NamedFiles(FileSystem, Protocol):
     """A ``FileSystem`` with the acts that given names need. Each has one effect, in one moment."""
 

@@ -25,6 +25,7 @@ _TIME_NS: Final = 1_700_000_001_387_654_321
 """Cut off or rounded to one of the steps, it is a multiple of no larger one."""
 _TIME_STEPS_NS: Final = (1, 100, 1_000, 1_000_000, 10_000_000, 1_000_000_000, 2_000_000_000)
 """Of Linux's own file systems, NTFS and SMB, microseconds, milliseconds, exFAT, old ext4 and servers, FAT."""
+_CLOSED: Final = 0o555
 _STANDS: Final = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})
 
 
@@ -137,6 +138,35 @@ class PosixNamedFiles(PosixFileSystem):
         finally:
             os.close(descriptor)
         return max(step for step in _TIME_STEPS_NS if kept_ns % step == 0)
+
+    def can_change_closed(self, directory: str) -> bool:
+        """Tried, since a server of NFS or FUSE may allow less than the kernel does."""
+        place = f"{directory}/.gobblin-closed-{uuid4().hex}"
+        closed, moved = f"{place}/from/closed", f"{place}/to/closed"
+        with families("write to", directory):
+            try:
+                for path in (place, f"{place}/from", f"{place}/to", closed):
+                    os.mkdir(path)  # noqa: PTH102  never a parent
+                os.chmod(closed, _CLOSED)  # noqa: PTH101  a text in
+                os.mkdir(f"{closed}/inside")  # noqa: PTH102  as above
+                os.rename(closed, moved)  # noqa: PTH104  as above
+            except PermissionError:
+                if not os.path.isdir(closed):  # noqa: PTH112  as above
+                    raise
+                return False
+            finally:
+                for path in (
+                    f"{moved}/inside",
+                    moved,
+                    f"{closed}/inside",
+                    closed,
+                    f"{place}/to",
+                    f"{place}/from",
+                    place,
+                ):
+                    with suppress(OSError):
+                        os.rmdir(path)  # noqa: PTH106  as above
+        return True
 
     def can_exchange(self, directory: str) -> bool:
         if self._exchange is None:

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -12,6 +13,8 @@ from tests.support.copying import access_list
 
 lake = copy_lake.lake
 job = copy_lake.job
+
+CLOSED: Final = {"albums": 0o500, "albums/bare": 0o555, "albums/fresh": 0o2555, "albums/fresh/inside": 0o555}
 
 
 def run(world: CopyWorld) -> None:
@@ -118,4 +121,23 @@ def test_new_directories_get_access_lists_and_extended_attributes(lake: CopyLake
     for name in names:
         kept = {each: os.getxattr(lake.tree / name, each) for each in os.listxattr(lake.tree / name)}
         assert kept == {each: os.getxattr(lake.source / name, each) for each in expected}
+    assert look_at(lake.tree) == look_at(lake.source)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may write to every directory")
+def test_directories_that_let_nobody_write_keep_their_modes(lake: CopyLake, job: Open) -> None:
+    """A later run writes, replaces and removes in them."""
+    lake.write("albums/fresh/inside/file", 1)
+    (lake.source / "albums/bare").mkdir()
+    for name, mode in CLOSED.items():
+        (lake.source / name).chmod(mode)
+
+    run(job(deletes="ours"))
+
+    assert look_at(lake.tree) == look_at(lake.source)
+    lake.write("albums/bare/later", 2)
+    lake.write("albums/fresh/inside/file", 2)
+    lake.write("albums/later/file", 2).parent.chmod(0o555)
+    (lake.source / "albums/removed.bin").unlink()
+    run(job(deletes="ours"))
     assert look_at(lake.tree) == look_at(lake.source)

@@ -17,12 +17,15 @@ import pytest
 
 from gobblin_assets.errors import ErrorFamily, RetryableError
 from gobblin_assets.fs.posix_named import PosixNamedFiles
-from gobblin_assets.jobs.copy.copyable import CopyItem
+from gobblin_assets.jobs.copy.closed_directories import open_closed
+from gobblin_assets.jobs.copy.copy_plan import CopyPlan
+from gobblin_assets.jobs.copy.copyable import Attributes, CopyItem
 from gobblin_assets.jobs.copy.reuse import find_finished
 from gobblin_assets.jobs.copy.transfer.journal import FinishedFile
 from gobblin_assets.jobs.copy.transfer.local import COLD_FILES_MIN, LocalTransfer, needs_processes, plan_work
 from gobblin_assets.jobs.copy.transfer.moving import CHUNK_BYTES
 from gobblin_assets.jobs.copy.transfer.port import FileResult, TransferOrder, TransferProgress
+from gobblin_assets.jobs.copy.transfer.preserve import parse_preserve
 from gobblin_assets.jobs.copy.transfer.writing import copy_bin
 from tests.support.copying import (
     TAG,
@@ -362,3 +365,29 @@ def test_what_an_overtaken_writer_still_has_open_is_not_taken(tmp_path: Path) ->
     assert {name: staged(again, each).read_bytes() for name, each in results.items()} == {
         path.name: path.read_bytes() for path in root.iterdir()
     }
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user needs root")
+def test_who_may_not_write_everywhere_keeps_the_right_to_publish_in_its_directories(tmp_path: Path) -> None:
+    files = PosixNamedFiles()
+    directories = ((2, "own", Attributes(mode=0o500)), (3, "theirs", Attributes(mode=0o755)))
+    item = CopyItem(
+        1,
+        "new",
+        (),
+        is_directory=True,
+        directories=(("inside", Attributes(mode=0o555)),),
+        desired=Attributes(mode=0o2555),
+    )
+    plan = CopyPlan("/source", parse_preserve("p"), (item,), directories=directories)
+    for part in (tmp_path, *tmp_path.parents[:-1]):
+        part.chmod(part.stat().st_mode | 0o011)
+    place = tmp_path / "attempt"
+    place.mkdir()
+    os.chown(place, 7, 7)
+    with other_user(7):
+        opened = open_closed(plan, lambda: files.can_change_closed(str(place)))
+    (item,) = opened.items
+    assert (item.desired.mode, dict(item.directories)["inside"].mode) == (0o2755, 0o755)
+    assert [desired.mode for _number, _path, desired in opened.directories] == [0o700, 0o755]
+    assert not list(place.iterdir())

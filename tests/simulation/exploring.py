@@ -35,6 +35,8 @@ FAULTS = (*(PlannedFault(fault) for fault in Fault), *(PlannedFault(f, power_cut
 _OF_DATASETS = (
     "source.",
     "worker.",
+    "transfer.",
+    "destination.list",
     "log.register_attempt",
     "log.stage",
     "log.seal",

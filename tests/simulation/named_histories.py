@@ -19,6 +19,7 @@ from typing import Final
 
 from gobblin_assets.commit.attempt_capture import capture_chain
 from gobblin_assets.commit.attempts import captured_directory
+from gobblin_assets.commit.named_clearing_steps import ClearDirectory
 from gobblin_assets.commit.named_directory_steps import EnsureDirectory, PlaceDirectory
 from gobblin_assets.commit.named_steps import ReplaceFile
 from gobblin_assets.commit.step_calls import directories_to_sync
@@ -261,7 +262,7 @@ class History:
 
     @property
     def _is_of_directories(self) -> bool:
-        return isinstance(self.step, PlaceDirectory | EnsureDirectory)
+        return isinstance(self.step, PlaceDirectory | EnsureDirectory | ClearDirectory)
 
     @property
     def _holder(self) -> Owner:

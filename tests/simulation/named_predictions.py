@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from gobblin_assets.commit.named_clearing_steps import ClearFile
 from gobblin_assets.commit.named_decisions import Act, Found
 from gobblin_assets.commit.named_steps import UNDO_ACTS_MAX, NamedStep, PlaceFile, RemoveFile, ReplaceFile
 from gobblin_assets.commit.steps import StepVerdict, UndoOutcome
@@ -20,7 +21,7 @@ _Answer = tuple[str, dict[str, bytes]]
 
 def predict(step: NamedStep, disk: SimDisk, attempt: str, verb: str, *, is_held: bool) -> _Answer | None:
     """None for kinds and deeds that the model has not. ``is_held``: the owner is the newest in the log."""
-    if not isinstance(step, PlaceFile | ReplaceFile | RemoveFile):
+    if not isinstance(step, PlaceFile | ReplaceFile | RemoveFile) or isinstance(step, ClearFile):
         return None
     return _Prediction(step, disk, attempt, is_held=is_held).predict(verb)
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from gobblin_assets.commit.named_clearing_steps import ClearDirectory, ClearFile
 from gobblin_assets.commit.named_directory_steps import EnsureDirectory, PlaceDirectory
 from gobblin_assets.commit.named_steps import (
     DIRECTORIES,
@@ -71,8 +72,26 @@ def ensure_directory() -> Subject:
     return Subject(_durable(disk), EnsureDirectory(STAGING, TARGET, "0"))
 
 
+def clear_file() -> Subject:
+    disk = _new_disk()
+    old = _write(disk, TARGET, OLD_CONTENT)
+    return Subject(_durable(disk), ClearFile(STAGING, TARGET, "0", old), old=frozenset({OLD_CONTENT}))
+
+
+def clear_directory() -> Subject:
+    disk = _new_disk()
+    disk.mkdir(TARGET)
+    return Subject(_durable(disk), ClearDirectory(STAGING, TARGET, "0"))
+
+
 FILES: Final[tuple[Callable[[], Subject], ...]] = (place_file, replace_by_exchange, replace_by_two_renames, remove_file)
-SUBJECTS: Final[tuple[Callable[[], Subject], ...]] = (*FILES, place_directory, ensure_directory)
+SUBJECTS: Final[tuple[Callable[[], Subject], ...]] = (
+    *FILES,
+    place_directory,
+    ensure_directory,
+    clear_file,
+    clear_directory,
+)
 
 
 def list_at_name(disk: SimDisk) -> frozenset[bytes]:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.simulation.copy_scenarios import COPY_OVERLAPS, COPY_SCENARIOS, COPY_TAKEOVERS
 from tests.simulation.counts import read_counts
-from tests.simulation.exploring import FAULTS, Tally, explore_pairs, explore_singles
+from tests.simulation.exploring import FAULTS, Tally, explore_exceptions, explore_pairs, explore_singles
 from tests.simulation.scenarios import Scenario
 from tests.simulation.zombies import explore_overlaps, explore_zombies
 from tests.support.shares import EVERYTHING, Share
@@ -46,6 +46,18 @@ def test_any_single_fault_of_a_copy_is_repaired_by_the_next_runs(
 
     assert tally.calls == read_counts()[scenario.name]
     assert tally.histories in parts_of(sum(tally.calls.values()) * len(FAULTS), mine.of)
+
+
+@each_scenario
+@some_and_all
+def test_an_exception_of_a_library_is_the_failure_of_some_file_sets(
+    scenario: Scenario, share: Share, *, is_all: bool
+) -> None:
+    mine = share_of(share, is_all=is_all)
+
+    tally = explore_exceptions(scenario, share=mine)
+
+    assert tally.histories in parts_of(2 * sum(read_counts()[scenario.name].values()), mine.of)
 
 
 @each_scenario

@@ -13,6 +13,8 @@ from tests.simulation.named_subjects import (
     FILES,
     SUBJECTS,
     Subject,
+    clear_directory,
+    ensure_directory,
     list_at_name,
     place_directory,
     remove_file,
@@ -126,6 +128,28 @@ class TestNamedSteps:
         history = play(make(), Deed(Verb.LOSE), Deed(Verb.ABANDON), Deed(Verb.UNDO))
         assert history.standing is Standing.UNDONE
         assert list_at_name(history.disk) == history.subject.old
+
+    @pytest.mark.parametrize("make", [place_directory, ensure_directory])
+    @pytest.mark.parametrize(
+        "taken", [(), (Deed(Verb.WRITE, kept=1),), (Deed(Verb.WRITE),)], ids=["free", "directory", "file"]
+    )
+    @pytest.mark.parametrize("goes_on", [False, True])
+    def test_what_a_power_cut_takes_back_with_a_stranger_s_file_in_it_is_kept(
+        self, make: Callable[[], Subject], taken: Plot, *, goes_on: bool
+    ) -> None:
+        happened = (Deed(Verb.EXECUTE), Deed(Verb.WRITE), Deed(Verb.CUT), *taken)
+        on = (Deed(Verb.TAKE_OVER), Deed(Verb.EXECUTE), Deed(Verb.FINISH))
+        back = (Deed(Verb.ABANDON), Deed(Verb.UNDO), Deed(Verb.UNDO))
+        history = play(make(), *happened, *(on if goes_on else back))
+        if not taken:
+            assert b"guest 0" in list_at_name(history.disk)
+
+    def test_what_a_stranger_put_into_a_directory_that_gave_way_is_kept(self) -> None:
+        late = Deed(Verb.EXECUTE, meanwhile=Deed(Verb.WRITE), at_call=3)
+        for taken in ((), (Deed(Verb.WRITE, kept=1),), (Deed(Verb.WRITE),)):
+            history = play(clear_directory(), late, *taken, Deed(Verb.ABANDON), Deed(Verb.UNDO), Deed(Verb.UNDO))
+            assert history.interruptions == 1
+            assert (history.standing is Standing.UNDONE) == (not taken)
 
     @pytest.mark.parametrize("make", FILES)
     def test_what_happened_is_not_given_up_without_the_attempt(self, make: Callable[[], Subject]) -> None:

@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from tests.simulation.counts import read_counts
-from tests.simulation.exploring import FAULTS, explore_singles
+from tests.simulation.exploring import FAULTS, explore_exceptions, explore_singles
 from tests.simulation.object_scenarios import OBJECT_OVERLAPS, OBJECT_SCENARIOS, OBJECT_TAKEOVERS
 from tests.simulation.scenarios import Scenario
 from tests.simulation.test_copies import explore_some_pairs, parts_of
@@ -37,6 +37,18 @@ def test_any_single_fault_of_a_copy_is_repaired_by_the_next_runs(
 
     assert tally.calls == read_counts()[scenario.name]
     assert tally.histories in parts_of(sum(tally.calls.values()) * len(FAULTS), mine.of)
+
+
+@each_scenario
+@some_and_all
+def test_an_exception_of_a_library_is_the_failure_of_some_file_sets(
+    scenario: Scenario, share: Share, *, is_all: bool
+) -> None:
+    mine = share_of(share, is_all=is_all)
+
+    tally = explore_exceptions(scenario, share=mine)
+
+    assert tally.histories in parts_of(2 * sum(read_counts()[scenario.name].values()), mine.of)
 
 
 @each_scenario

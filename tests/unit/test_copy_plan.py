@@ -103,12 +103,12 @@ def test_what_says_that_files_are_there_is_metadata(name: str, directory: str) -
     assert not any(glob.matches(f"{directory}orders.csv") for glob in globs)
 
 
-def test_a_new_directory_is_one_item_whose_owner_may_move_it() -> None:
+def test_a_new_directory_is_one_item() -> None:
     found = plan([directory("d"), directory("d/e"), entry("d/e/f"), entry("d/x")])
     (item,) = found.items
     assert (item.path, item.is_directory, [file.path for file in item.files]) == ("d", True, ["d/e/f", "d/x"])
     assert item.directories[0][0] == "e"
-    assert item.desired.mode == 0o755
+    assert item.desired.mode == 0o555
     assert item.files[0].desired.mode == 0o555
 
 
@@ -129,7 +129,7 @@ def test_paths_are_those_of_the_dataset_and_origins_those_of_the_file_set() -> N
     found = plan([entry("f")], place="day=1", missing={"..": None, "day=1": directory("day=1")})
     assert [item.path for item in found.items] == ["day=1/f"]
     assert found.items[0].files[0].origin.path == "f"
-    assert [(path, desired.mode) for _number, path, desired in found.directories] == [("..", None), ("day=1", 0o755)]
+    assert [(path, desired.mode) for _number, path, desired in found.directories] == [("..", None), ("day=1", 0o555)]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ from gobblin_assets.jobs.copy.transfer.preserve import Preserve
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.run.job_kind import PlannedChange
 
-_OWNER_WRITES: Final = 0o200
 _ANYBODY_READS: Final = 0o444
 
 
@@ -347,9 +346,7 @@ class CopyPlanner:
         desired = self._desired(directory)
         origin = directory.origin if isinstance(directory, ConvertedEntry) else directory
         xattrs = self.read_directory(origin.path) if origin.kind is EntryKind.DIRECTORY else ()
-        # Only the owner of a directory who may write to it may move it, and it is published by a move.
-        mode = None if desired.mode is None else desired.mode | _OWNER_WRITES
-        return replace(desired, mode=mode, xattrs=xattrs)
+        return replace(desired, xattrs=xattrs)
 
     def _tell(self, path: str, action: str, why: str, size_bytes: int) -> None:
         self._changes.append(PlannedChange(path, action, why, size_bytes))

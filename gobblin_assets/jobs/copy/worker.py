@@ -7,9 +7,10 @@ from typing import Final
 
 from gobblin_assets.commit.named_steps import DIRECTORIES, RETURNED, SLOTS
 from gobblin_assets.errors import CorruptionError, ErrorFamily, GobblinError, RejectedError, RetryableError
-from gobblin_assets.fs.named_files import NamedFiles, SteppedTimes
+from gobblin_assets.fs.named_files import ClosedDirectories, NamedFiles, SteppedTimes
 from gobblin_assets.fs.staging import StagingFiles
 from gobblin_assets.jobs.copy.checksums import compute_checksum, compute_stream
+from gobblin_assets.jobs.copy.closed_directories import open_closed
 from gobblin_assets.jobs.copy.copied_files import CopiedFiles
 from gobblin_assets.jobs.copy.copy_plan import CopyPlan
 from gobblin_assets.jobs.copy.copyable import Attributes
@@ -79,6 +80,7 @@ class CopyWorker:
             return Staged((), rows_read=0)
         files, attempt = self._files, order.directory
         files.make_directories(attempt)
+        plan = open_closed(plan, partial(self._can_change_closed, attempt))
         file_count = plan.file_count + len(plan.directories)
         with files.durable_tree(attempt, file_count=file_count):
             for name in (SLOTS, RETURNED, DIRECTORIES):
@@ -137,6 +139,9 @@ class CopyWorker:
 
     def _find_time_step(self, directory: str) -> int:
         return self._files.find_time_step(directory) if isinstance(self._files, SteppedTimes) else 1
+
+    def _can_change_closed(self, directory: str) -> bool:
+        return isinstance(self._files, ClosedDirectories) and self._files.can_change_closed(directory)
 
     def _transfer_at_rate(self, order: TransferOrder) -> Iterator[tuple[FileResult, ...]]:
         if self._rate is None:
