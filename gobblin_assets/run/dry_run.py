@@ -13,15 +13,8 @@ from gobblin_assets.model.state import DatasetId, DatasetState, LaneId
 from gobblin_assets.model.urn import DatasetUrn, JobName, parse_job_name
 from gobblin_assets.model.watermark import Watermark
 from gobblin_assets.model.work_unit import WorkUnit
-from gobblin_assets.run.job_kind import (
-    JobKind,
-    LoadIntervals,
-    PlannedChange,
-    PlanRequest,
-    Session,
-    SplitRules,
-    UnitPlan,
-)
+from gobblin_assets.run.job_kind import JobKind, LoadIntervals, PlannedChange, PlanRequest, Session, UnitPlan
+from gobblin_assets.run.job_rules import SplitRules
 from gobblin_assets.run.packing import pack_run
 from gobblin_assets.run.progress import StepProgress
 from gobblin_assets.run.run_values import RunRequest
