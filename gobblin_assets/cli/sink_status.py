@@ -170,7 +170,9 @@ def _print_rests(rests: Sequence[_RestLine]) -> None:
 def _find_standing(
     log: Log, job: JobSpec, specs: Mapping[DatasetUrn, DatasetSpec], states: Mapping[DatasetUrn, DatasetState]
 ) -> StreamStanding | None:
-    """What the log says is shown without the server as well."""
+    """None for topics: nothing is asked there. What the log says of a stream is shown without its server as well."""
+    if not is_one_stream(job):
+        return None
     found = log.stores.sink_windows.look([state.dataset_id for state in states.values()])
     looks = {urn: found[state.dataset_id] for urn, state in states.items() if state.dataset_id in found}
     try:

@@ -12,8 +12,9 @@ from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.state import DatasetId, DatasetState, LaneId
 from gobblin_assets.model.urn import DatasetUrn, JobName, parse_job_name
 from gobblin_assets.model.watermark import Watermark
-from gobblin_assets.model.work_unit import WorkUnit, WorkUnitId
+from gobblin_assets.model.work_unit import WorkUnit
 from gobblin_assets.run.job_kind import JobKind, LoadIntervals, PlannedChange, PlanRequest, Session, UnitPlan
+from gobblin_assets.run.job_rules import SplitRules
 from gobblin_assets.run.packing import pack_run
 from gobblin_assets.run.progress import StepProgress
 from gobblin_assets.run.run_values import RunRequest
@@ -80,21 +81,26 @@ def plan_dry(
         for partition in request.selection[urn]
     ]
     progress = StepProgress(clock, say, "partitions planned", len(wanted))
-    outcomes = []
+    planned: list[tuple[PlannedSlice, tuple[WorkUnit, ...]]] = []
+    splits: dict[DatasetUrn, SplitRules] = {}
+    capacities: dict[DatasetUrn, tuple[int, ...]] = {}
     with kind.open(say, wanted) as session:
         for each in wanted:
-            outcomes.append(_plan_one(session, each, say))
+            outcome = _plan_one(session, each, say)
+            # Nobody will read: what reads, judges and learns would be most of what is kept.
+            if isinstance(outcome, UnitPlan):
+                planned.append((_describe(outcome), outcome.work_units))
+                splits[each.urn], capacities[each.urn] = outcome.split, outcome.task_capacities
+            else:
+                planned.append((PlannedSlice(each.urn, each.partition.key, request.mode, error=str(outcome)), ()))
             progress.add()
-    plans = [each for each in outcomes if isinstance(each, UnitPlan)]
-    units = [unit for each in plans for unit in each.work_units if not unit.is_empty]
-    splits = {each.urn: each.split for each in plans}
-    packed = pack_run(request.job, units, splits, {each.urn: each.task_capacities for each in plans})
-    numbers = {unit.id: multi.number for multi in packed for unit in multi.work_units}
+    units = [unit for _slice, found in planned for unit in found if not unit.is_empty]
+    numbers = {
+        unit.id: multi.number for multi in pack_run(request.job, units, splits, capacities) for unit in multi.work_units
+    }
     return [
-        _describe(outcome, numbers)
-        if isinstance(outcome, UnitPlan)
-        else PlannedSlice(each.urn, each.partition.key, request.mode, error=str(outcome))
-        for each, outcome in zip(wanted, outcomes, strict=True)
+        replace(each, units=tuple(_describe_unit(unit, numbers.get(unit.id)) for unit in found)) if found else each
+        for each, found in planned
     ]
 
 
@@ -104,8 +110,7 @@ def _look_up(datasets: DatasetStore, state: DatasetState | None) -> LoadInterval
 
 def _plan_one(session: Session, request: PlanRequest, say: Callable[[str], None]) -> UnitPlan | GobblinError:
     try:
-        # Nobody will read: what reads would be most of what is kept.
-        return replace(session.plan(request), payload=None, columns={})
+        return session.plan(request)
     except Exception as error:  # noqa: BLE001  explained as the failure of this partition
         return explain_exception(label_of(request.urn, request.partition), error, say)
 
@@ -114,11 +119,11 @@ def _new_state(job: JobName, urn: DatasetUrn) -> DatasetState:
     return DatasetState(_UNREGISTERED, job, urn, 0)
 
 
-def _describe(plan: UnitPlan, numbers: dict[WorkUnitId, int]) -> PlannedSlice:
-    units = tuple(_describe_unit(unit, numbers.get(unit.id)) for unit in plan.work_units)
+def _describe(plan: UnitPlan) -> PlannedSlice:
+    """Without its WorkUnits, whose tasks are not known yet."""
     notes = (*plan.degraded, *plan.notes)
     key, changes, degraded = plan.partition.key, plan.changes, tuple(plan.degraded)
-    return PlannedSlice(plan.urn, key, plan.mode, plan.reader, units, notes, changes=changes, degraded=degraded)
+    return PlannedSlice(plan.urn, key, plan.mode, plan.reader, notes=notes, changes=changes, degraded=degraded)
 
 
 def _describe_unit(unit: WorkUnit, multi_work_unit: int | None) -> PlannedUnit:

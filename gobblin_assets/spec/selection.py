@@ -7,7 +7,7 @@ from itertools import chain
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.partition import AssetPartition, PartitionKind
 from gobblin_assets.model.urn import DatasetUrn
-from gobblin_assets.spec.job_options import DatasetOptions, JobOptions
+from gobblin_assets.spec.job_options import DatasetOptions, JobOptions, PartitionsSpec
 from gobblin_assets.spec.job_parsing import find_datasets
 from gobblin_assets.spec.job_spec import JobSpec
 from gobblin_assets.spec.partition_keys import asset_partition, list_time_partitions, open_partition
@@ -45,7 +45,13 @@ def select_partitions(
     if job.takes_all_partitions and not by_partition:
         return {urn: tuple(_list_all(datasets[urn])) for urn in find_datasets(job.job, datasets, urns)}
     chosen = find_datasets(job.job, datasets, urns) if urns else _choose(job, datasets, by_partition=by_partition)
-    return {urn: tuple(_select(datasets[urn], keys, ranges, begun_by)) for urn in chosen}
+    # Datasets of equal partitions have the same ones: hundreds of tables by days would find each day hundreds of times.
+    found: dict[tuple[PartitionsSpec, bool], tuple[AssetPartition, ...]] = {}
+    for spec in (datasets[urn] for urn in chosen):
+        alike = spec.partitions, spec.finds_partitions
+        if alike not in found:
+            found[alike] = tuple(_select(spec, keys, ranges, begun_by))
+    return {urn: found[datasets[urn].partitions, datasets[urn].finds_partitions] for urn in chosen}
 
 
 def select_open_partitions(

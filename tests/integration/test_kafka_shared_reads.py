@@ -15,7 +15,7 @@ from gobblin_assets.failpoints import Failpoint, install
 from gobblin_assets.jobs.ingest import extractor
 from gobblin_assets.kafka.connection import KafkaConnection
 from gobblin_assets.model.urn import Role
-from gobblin_assets.sources.kafka import source
+from gobblin_assets.sources.kafka import odd_times, sharing, source
 from gobblin_assets.sources.kafka.cluster import TopicPartition
 from gobblin_assets.sources.kafka.consumer import read_ranges
 from gobblin_assets.spark.errors import spark_families
@@ -176,6 +176,26 @@ def test_small_topics_are_one_read_and_each_its_own_publication(
     assert count_tags(ingestion) == 1
     assert ingestion.read(names[3]).columns == ["id", "kind"]
     assert len({str(Path(each.uri or "")) for each in report.datasets}) == len(names)
+
+
+@pytest.mark.parametrize("bytes_max", [sharing.THIN_BYTES_MAX, 100])
+def test_few_records_of_many_partitions_are_one_read_unless_they_are_large(
+    ingest: Open, kafka_broker: KafkaBroker, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch, bytes_max: int
+) -> None:
+    partitions = sharing.THIN_PARTITIONS_MIN
+    name = topic("thin", partitions=partitions)
+    produce(kafka_broker.bootstrap, name, [*records(name, 3 * partitions, partitions=partitions), b"broken"])
+    monkeypatch.setattr(odd_times, "THIN_BYTES_MAX", bytes_max)
+    ingestion = ingest(dataset(name))
+
+    report = ingestion.run()
+
+    assert not report.failed, report.failed
+    assert ingestion.rows(name, "id", "kind") == expect(name, 3 * partitions)
+    # Spark's reader makes a file of each partition.
+    assert (len(ingestion.read(name).inputFiles()) == partitions) is (bytes_max == 100)
+    assert ingestion.run().datasets[0].outcome is not None
+    assert ingestion.rows(name, "id", "kind") == expect(name, 3 * partitions)
 
 
 @pytest.mark.turns("shared reads that fail")

@@ -1,5 +1,6 @@
-"""`sink drain`, as a shell sees it, and the workers that it asks to end; the workers are rows of the log."""
+"""`sink drain` and `sink status`, as a shell sees them; the workers are rows of the log, and no broker is asked."""
 
+import re
 import threading
 import time
 import uuid
@@ -76,3 +77,15 @@ def test_one_that_does_not_end_is_named_and_a_later_one_is_not(workers: Postgres
     assert drained.exit_code == 1
     assert "1 worker is still alive after 2 s: host:1" in drained.stderr
     assert "host:2" not in drained.stderr
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_the_status_of_topics_asks_no_server_and_says_no_word_of_change_logs(
+    workers: PostgresSinkWorkerStore, job: str, options: tuple[str, ...]
+) -> None:
+    workers.beat(SINK, FIRST, ttl_s=60)
+    shown = invoke("sink", "status", job, *options)
+    assert shown.exit_code == 0, shown.output
+    assert "host:1" in shown.output
+    words = set(re.findall(r"[a-z_]+", shown.output.lower()))
+    assert not words & {"slot", "stream", "bytes", "tables", "copy", "connection"}, shown.output

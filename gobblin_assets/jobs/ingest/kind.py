@@ -88,14 +88,18 @@ class _IngestSession:
                 hint="Of the sources of this package, topics do.",
             )
         found = self._choose_reader(plan)
+        sharing = plan.sharing
         if found.arrow is not None and plan.work_units:
             # Many small tables are one task, whose attempts are registered, staged and sealed together.
-            plan = replace(plan, sharing=Sharing(_IN_THIS_PROCESS, str(plan.work_units[0].id)))
+            sharing = Sharing(_IN_THIS_PROCESS, str(plan.work_units[0].id))
         judge = QualityJudge(spec, found.comments, may_fail_rows=found.may_fail_rows)
         reader = _SPARK if found.arrow is None else _ARROW
         if any(not unit.is_empty for unit in plan.work_units):
             self.reader_counts[reader] += 1
-        return replace(plan, payload=found, judge=judge, split=spec.split, lag_max=spec.quality.lag_max, reader=reader)
+        lag_max = spec.quality.lag_max
+        return replace(
+            plan, payload=found, judge=judge, split=spec.split, lag_max=lag_max, reader=reader, sharing=sharing
+        )
 
     def open_worker(self) -> Worker:
         if count := self.reader_counts[_ARROW]:

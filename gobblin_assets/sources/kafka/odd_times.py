@@ -6,7 +6,7 @@ records between near ones; a time that does not fit becomes NULL. Spark reads th
 """
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Final
@@ -21,6 +21,7 @@ from gobblin_assets.sources.kafka.cluster import Isolation, TopicPartition
 from gobblin_assets.sources.kafka.consumer import BYTES_MAX, TooManyBytesError, find_beyond_time, read_ranges
 from gobblin_assets.sources.kafka.decoding import KAFKA_SCHEMA
 from gobblin_assets.sources.kafka.reading import Ranges, plan_options
+from gobblin_assets.sources.kafka.sharing import THIN_BYTES_MAX
 
 SPANS_MAX: Final = 16
 """In one partition: each span costs one more read by Spark."""
@@ -47,6 +48,19 @@ class RecordReader:
             with_headers=with_headers,
         )
         return spark.read.format("kafka").options(**options).load()
+
+    def read_thin(
+        self, spark: SparkSession, ranges: Ranges, *, with_headers: bool, otherwise: Callable[..., DataFrame]
+    ) -> DataFrame:
+        """The records of many small ranges, read here by one consumer; ``otherwise`` if they are larger than expected.
+
+        A time that does not fit is NULL, so nothing is read apart. Errors of ``read_ranges``.
+        """
+        try:
+            records = read_ranges(self.connection, ranges, isolation=self.isolation, bytes_max=THIN_BYTES_MAX)
+        except TooManyBytesError:
+            return otherwise(spark, ranges, with_headers=with_headers)
+        return as_frame(spark, records, with_headers=with_headers)
 
     def read_apart(self, spark: SparkSession, ranges: Ranges, *, with_headers: bool) -> DataFrame:
         """Lazy, except for the records beyond time, which are read here. RejectedError if they are too many."""

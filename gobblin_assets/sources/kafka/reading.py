@@ -23,6 +23,13 @@ POLL_TIMEOUT_MS: Final = 60_000
 The connection's option ``default.api.timeout.ms``, which bounds all other calls of the reader, bounds this one too.
 """
 
+FETCH_WAIT_MS: Final = 20
+"""How long a broker may hold a request for records behind the end of its log.
+
+Spark's reader asks ahead, and then for the ends of the log by the same connection, on which a broker answers in turn: a
+range up to the end of a partition would wait for Kafka's 500 ms. A range's records are in the log already.
+"""
+
 Ranges = Mapping[TopicPartition, tuple[int, int]]
 
 
@@ -56,6 +63,7 @@ def plan_options(
         ends.setdefault(name.topic, {})[str(name.partition)] = high
     records = sum(high - low for low, high in ranges.values())
     return {
+        "kafka.fetch.max.wait.ms": str(FETCH_WAIT_MS),
         **connection.spark_options(),
         "assign": json.dumps(assigned),
         "startingOffsets": json.dumps(starts),

@@ -11,11 +11,17 @@ from typing import Final
 from gobblin_assets.model.work_unit import WorkUnit, sum_bytes, sum_rows
 from gobblin_assets.sources.kafka.decoding_plan import DecodingPlan
 from gobblin_assets.sources.kafka.kafka_spec import Decoder, topic_options
+from gobblin_assets.sources.kafka.reading import Ranges
 from gobblin_assets.spec.job_spec import DatasetSpec
 
 RECORDS_MAX: Final = 20_000
 BYTES_MAX: Final = 8 * 1024 * 1024
 """Spark reads a topic that has more records to read in this run."""
+
+THIN_PARTITIONS_MIN: Final = 32
+THIN_RECORDS_MAX: Final = 200_000
+THIN_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Of one read of thin ranges, which lies in this process's memory."""
 
 # Schemas of these formats are learned topic by topic, while their records are read.
 _ALONE: Final = frozenset({Decoder.AVRO, Decoder.PROTOBUF})
@@ -34,6 +40,15 @@ def decide_sharing_key(spec: DatasetSpec, decoding: DecodingPlan, to_read: Seque
         return None
     written = spec.model_dump_json(include=_OF_ROWS)
     return f"{written} {decoding.value!r} {decoding.key!r}"
+
+
+def are_thin(ranges: Ranges, size_bytes: int) -> bool:
+    """Whether opening a consumer for each of the ranges, as Spark does, takes longer than reading them all here.
+
+    ``size_bytes``: what all of them are expected to have.
+    """
+    records = sum(high - low for low, high in ranges.values())
+    return len(ranges) >= THIN_PARTITIONS_MIN and records <= THIN_RECORDS_MAX and size_bytes <= THIN_BYTES_MAX
 
 
 def mixes_rows(spec: DatasetSpec) -> bool:

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import pyarrow as pa
 from pyarrow import compute as pc
@@ -9,7 +10,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 
 from gobblin_assets.errors import CorruptionError, RejectedError, RetryableError
 from gobblin_assets.model.urn import DatasetUrn
-from gobblin_assets.model.work_unit import WorkUnit
+from gobblin_assets.model.work_unit import WorkUnit, sum_bytes
 from gobblin_assets.rows.columns import named
 from gobblin_assets.sources.kafka.consumer import read_ranges
 from gobblin_assets.sources.kafka.decoding import decode
@@ -20,6 +21,7 @@ from gobblin_assets.sources.kafka.part_decoders import find_missing_schema
 from gobblin_assets.sources.kafka.read_failures import judge_read
 from gobblin_assets.sources.kafka.reading import join_ranges
 from gobblin_assets.sources.kafka.registry import SchemaRegistry
+from gobblin_assets.sources.kafka.sharing import are_thin
 from gobblin_assets.sources.port import ReadPlan, SharedRows
 
 
@@ -165,6 +167,8 @@ class TopicReader:
         with self._lock:
             is_apart = self._is_apart
         read = self._records.read_apart if is_apart else self._records.read
+        if are_thin(ranges, sum_bytes(units)):
+            read = partial(self._records.read_thin, otherwise=read)
         if self._leaves_out is None:
             return read(spark, ranges, with_headers=with_headers)
         left = self._leaves_out(read(spark, ranges, with_headers=True))
