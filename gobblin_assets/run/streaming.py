@@ -9,6 +9,7 @@ recovers the dataset first, as another run would. A dataset that only a person c
 on.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -148,12 +149,12 @@ class Stream:
         now = ports.clock.monotonic()
         self._tally = _Tally(ports.say, said_at_s=now, idle_until_s=now)
         self._followers = {urn: _Follower(urn, dataset_id) for urn, dataset_id in sorted(ids.items())}
-        self._round = Round(
-            request, replace(ports, say=self._say), job, holder.run_id, keeper, self._keep, self._select
-        )
+        telling = replace(ports, say=self._say, on_publication=self._tell)
+        self._round = Round(request, telling, job, holder.run_id, keeper, self._keep, self._select)
         self._publish_at_s = ports.clock.monotonic()
         self._chosen: set[DatasetUrn] = set()
         self._failed_before = False
+        self._tell_again_at_s = math.inf
 
     def run(self) -> list[DatasetReport]:
         """Run the stream. Returns the publications of earlier owners that it completed."""
@@ -165,6 +166,7 @@ class Stream:
         is_stopping = False
         while not is_stopping and any(not each.has_left for each in self._followers.values()):
             recovered += self._take_what_is_due()
+            self._tell_again()
             self._look()
             self._compact_what_rests()
             self._tally.say_if_due(self._clock.monotonic())
@@ -231,6 +233,24 @@ class Stream:
             return []
         self._failed_before = False
         return list(announce_left_over(self._ports.stores.commits, self._job, self._ports.on_publication))
+
+    def _tell(self, report: DatasetReport) -> None:
+        """Send an event. What can't be sent now is sent after a while: no further run of a stream begins for long."""
+        try:
+            self._ports.on_publication(report)
+        except Exception:
+            self._tell_again_at_s = self._clock.monotonic() + self._retry.back_off_s
+            raise
+
+    def _tell_again(self) -> None:
+        if self._clock.monotonic() < self._tell_again_at_s:
+            return
+        self._tell_again_at_s = math.inf
+        try:
+            announce_left_over(self._ports.stores.commits, self._job, self._tell)
+        except Exception as error:  # noqa: BLE001  the log is asked again
+            self._tell_again_at_s = self._clock.monotonic() + self._retry.back_off_s
+            self._say(f"{explain_exception('events that were not sent', error, self._say)}")
 
     def _rest_all(self, error: Exception) -> None:
         """Let all datasets rest after an error that concerns all; raise it again if waiting does not help.
