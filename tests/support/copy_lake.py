@@ -41,16 +41,12 @@ _FIRST_MTIME_S: Final = 1_700_000_000
 
 @dataclass(frozen=True)
 class CopyLake(Lake):
-    """``options``: more options of the job. ``stops_before``: the act before which a process stops, from 1.
-
-    ``confirms_deletes``: of all runs, whether what the source lost at once is removed, too.
-    """
+    """``options``: more options of the job. ``stops_before``: the act before which a process stops, from 1."""
 
     urns: tuple[str, ...] = ("albums", "logs/app")
     trash_keep_s: float = TRASH_KEEP_S
     stops_before: int | None = None
     options: dict[str, Any] = field(default_factory=dict)
-    confirms_deletes: bool = False
 
     @property
     def work_root(self) -> str:
@@ -192,10 +188,9 @@ class CopyWorld(World):
         job = self.lake.copy_job()
         datasets = list_copy_datasets(job)
         selection = {DatasetUrn(urn): _partitions_of(datasets[DatasetUrn(urn)]) for urn in urns or datasets}
-        is_confirmed = confirm_deletes or self.lake.confirms_deletes
         with open_copy_run(job, self.stores, self.lines.append, self._record_event) as opened:
             ports = replace(opened, open_file_system=self.open_file_system)
-            asked = RunRequest(job, selection, mode, by_hand, news_only=news_only, confirm_deletes=is_confirmed)
+            asked = RunRequest(job, selection, mode, by_hand, news_only=news_only, confirm_deletes=confirm_deletes)
             return run_request(asked, ports)
 
     def slots(self) -> Counter[bytes]:

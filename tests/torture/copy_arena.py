@@ -66,8 +66,7 @@ class CopyArena(SmallArena):
 
     def make_lake(self, **options: Any) -> Lake:
         (top,) = {urn.partition("/")[0] for urn in options["urns"]}
-        # Whoever writes to the source empties directories, too.
-        made = CopyLake(trash_keep_s=TRASH_KEEP_S, publish_tries_max=_TRIES_MAX, confirms_deletes=True, **options)
+        made = CopyLake(trash_keep_s=TRASH_KEEP_S, publish_tries_max=_TRIES_MAX, **options)
         return replace(made, options={**_OPTIONS, **_JOBS[top]})
 
     def fill(self, lake: Lake, dice: random.Random) -> None:
