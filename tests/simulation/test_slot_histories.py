@@ -17,7 +17,7 @@ NOTICED_BY = {
     "a keepalive's position without a recorded cut": 0,
     "the successor does not end the old walsender": 1,
     "what a copy has is not left out of the log": 0,
-    "a new reader does not learn what the last one copied": 9,
+    "a new reader does not learn what the last one copied": 114,
     "a copy does not wait for running transactions": 32,
     "a copy does not wait for the newest transaction": 37,
     "a change is judged by another range's snapshot": 0,

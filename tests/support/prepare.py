@@ -14,6 +14,7 @@ from demo.go_programs import build_go_program
 from demo.kafka.jars import resolve_jars
 from demo.s3.gateway import build_versitygw
 from gobblin_assets.spark.class_archive import make_archive
+from tests.support import mysql
 from tests.support.azurite import install_azurite
 from tests.support.cloud_servers import FAKE_GCS, FAKE_GCS_VERSION
 from tests.support.hdfs_server import COORDINATES
@@ -24,6 +25,7 @@ def main() -> None:
     parts = (
         _build_by_go,
         lambda: resolve_jars("hdfs", COORDINATES),
+        lambda: resolve_jars("mysql-server", [mysql.COORDINATE]),
         find_sshd,
         install_azurite,
         lambda: make_archive(print),

@@ -48,7 +48,7 @@ from tests.support.workers import Worker
 JOB: Final = "crash"
 URN: Final = DatasetUrn("records")
 NO_PARTITIONS: Final = PartitionsSpec()
-_PATIENCE_S: Final = 20.0
+_PATIENCE_S: Final = 60.0
 NO_VARIABLES: Final[Mapping[str, str]] = MappingProxyType({})
 _count = iter(range(1_000_000))
 
