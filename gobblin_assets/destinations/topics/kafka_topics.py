@@ -14,7 +14,7 @@ from typing import Final
 import pyarrow as pa
 
 from gobblin_assets.commit.steps import StepVerdict
-from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace, PlaceGoneError, decide_batch
+from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace, PlaceGoneError, decide_batch, require_row_count
 from gobblin_assets.destinations.topics.json_rows import require_columns, write_keys, write_objects
 from gobblin_assets.destinations.topics.lane_producer import (
     ALONE,
@@ -37,7 +37,7 @@ from gobblin_assets.destinations.topics.topic_admin import PreparedTopic, TopicA
 from gobblin_assets.destinations.topics.topic_batches import LoadedTopic, TopicBatch
 from gobblin_assets.destinations.topics.write_failures import TooLargeError
 from gobblin_assets.destinations.written_ahead import write_ahead
-from gobblin_assets.errors import ConflictError, CorruptionError, GobblinError, OutcomeUnknownError, RetryableError
+from gobblin_assets.errors import ConflictError, GobblinError, OutcomeUnknownError, RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.kafka.addresses import read_cluster
 from gobblin_assets.kafka.connection import KafkaConnection
@@ -135,12 +135,7 @@ class KafkaTopics:
         for values, keys in write_ahead(rows, partial(_write_records, key=batch.topic.key)):
             producer.send(batch.topic.name, values, keys)
             count += len(values)
-        if count != batch.row_count:
-            raise CorruptionError(
-                f"the staged files of sequence {batch.sequence_id} hold {count} rows, and {batch.row_count} were "
-                "sealed",
-                hint="Nothing was loaded. Put the files back and resume, or abandon.",
-            )
+        require_row_count(batch, count)
         producer.flush()
         reach(Failpoint.LOAD_COPIED)
         known = _known(producer)
