@@ -11,11 +11,10 @@ from gobblin_assets.fs.objects import HoldsObjects
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.urn import Role
-from gobblin_assets.rows.failed_rows import RowSampler
 from gobblin_assets.rows.new_files import NewFile, NewFiles
-from gobblin_assets.rows.output_partitions import published_path
 from gobblin_assets.rows.renamed_files import RenamedFiles
-from gobblin_assets.rows.row_quality import parse_role_path, parse_share_path
+from gobblin_assets.rows.role_paths import parse_role_path, parse_share_path, published_path
+from gobblin_assets.rows.row_sampler import RowSampler
 from gobblin_assets.rows.row_samples import SAMPLES_MAX
 from gobblin_assets.rows.uploads import UploadedFiles
 from gobblin_assets.run.output_names import OutputNames

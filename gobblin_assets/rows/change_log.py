@@ -14,7 +14,8 @@ from pyspark.sql import functions as f
 
 from gobblin_assets.errors import CorruptionError
 from gobblin_assets.model.column_names import name_key
-from gobblin_assets.rows.columns import find_column, named
+from gobblin_assets.rows.column_names import find_column
+from gobblin_assets.rows.columns import named
 from gobblin_assets.rows.exact_groups import holds_floats, type_to_group_by
 from gobblin_assets.rows.joined_columns import JoinedColumn
 from gobblin_assets.rows.key_changes import KeyedChanges, find_moved_values

@@ -27,13 +27,8 @@ from pyspark.sql import types as t
 
 from gobblin_assets.errors import GobblinError, RejectedError
 from gobblin_assets.model.column_names import name_key
-from gobblin_assets.rows.columns import (
-    analysed_schema,
-    named,
-    refuse_expression,
-    require_column,
-    require_distinct_columns,
-)
+from gobblin_assets.rows.column_names import require_column, require_distinct_columns
+from gobblin_assets.rows.columns import analysed_schema, named, refuse_expression
 from gobblin_assets.rows.hidden_columns import DEAD_LETTER_COLUMN
 from gobblin_assets.rows.row_quality import dead_letter_columns, find_hidden_columns, is_dead_letter
 from gobblin_assets.spec.function_modules import require_allowed_module

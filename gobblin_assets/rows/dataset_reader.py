@@ -34,7 +34,8 @@ from gobblin_assets.model.path_names import path_of
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role, parse_job_name, parse_urn
 from gobblin_assets.rows.columns import named
 from gobblin_assets.rows.format_reading import columns_to_read, open_format, read_value
-from gobblin_assets.rows.row_quality import FAILED_COLUMN, FAILED_TYPE
+from gobblin_assets.rows.row_quality import FAILED_TYPE
+from gobblin_assets.rows.row_samples import FAILED_COLUMN
 from gobblin_assets.rows.schema_merge import merge_schemas, parse_schema, type_to_read
 from gobblin_assets.run.log import open_log
 

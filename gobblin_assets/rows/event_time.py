@@ -26,7 +26,8 @@ from pyspark.sql import types as t
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.column_names import name_key
 from gobblin_assets.model.watermark import to_micros
-from gobblin_assets.rows.columns import find_column, named, raising, require_column
+from gobblin_assets.rows.column_names import find_column, require_column
+from gobblin_assets.rows.columns import named, raising
 from gobblin_assets.rows.hidden_columns import DEAD_LETTER_COLUMN
 from gobblin_assets.rows.row_quality import dead_letter_columns, is_dead_letter
 from gobblin_assets.rows.time_faults import (

@@ -14,7 +14,8 @@ from pyspark.sql import types as t
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.watermark import Watermark, WatermarkType
-from gobblin_assets.rows.columns import literal, named, require_column
+from gobblin_assets.rows.column_names import require_column
+from gobblin_assets.rows.columns import literal, named
 
 _PUBLISHED: Final = "gobblin_published_"
 

@@ -6,7 +6,7 @@ there too, and it would come back as NULL: a task that meets an empty text fails
 that would be hidden from readers, or that no file system accepts as a name (``directory_names``).
 
 The directory of the event time is the innermost. Dead letters (``row_quality``) have none: Spark writes them to a
-fixed one, which ``published_path`` removes from the path.
+fixed one, which ``role_paths`` removes from the path.
 """
 
 import datetime as dt
@@ -24,8 +24,8 @@ from gobblin_assets.model.directory_names import (
     SEGMENT_BYTES_MAX,
     count_escaped_bytes,
 )
-from gobblin_assets.model.urn import Role
-from gobblin_assets.rows.columns import find_column, find_raised, named, raising, require_column
+from gobblin_assets.rows.column_names import find_column, require_column
+from gobblin_assets.rows.columns import find_raised, named, raising
 from gobblin_assets.rows.event_time import add_event_time, find_event_time_failure, find_zone_failure
 from gobblin_assets.rows.row_quality import find_hidden_columns
 from gobblin_assets.spec.job_spec import WriterSpec
@@ -110,16 +110,6 @@ def explain_partition_failure(error: BaseException, *, dataset: str) -> Rejected
         field="writer.partition_by",
         hint=f'Add a converter such as sql: {{{name}: "{mended}"}}; NULL has a directory.',
     )
-
-
-def published_path(role: Role, partition_path: str, writer: WriterSpec) -> str:
-    """The path of a written directory below its dataset. A dead letter's path loses the directory of the event time.
-
-    This directory has the same value for all dead letters, so that no two directories become one.
-    """
-    if role is Role.DEAD_LETTER and writer.event_time is not None:
-        return partition_path.rpartition("/")[0]
-    return partition_path
 
 
 def _as_directory(name: str, data_type: t.DataType) -> Column:

@@ -13,7 +13,7 @@ that frame has the column ``ROLE_COLUMN``, and the writer makes it the outermost
     <attempt>/gobblin_role=data/<output partitions>/part-….parquet
     <attempt>/gobblin_role=quarantine/<output partitions>/part-….parquet
 
-``parse_role_path`` takes that directory off again. Without such a policy there is no such directory and all
+``role_paths`` takes that directory off again. Without such a policy there is no such directory and all
 files are data. How many rows were set aside is counted in the files' footers, never by an observation: a stage
 that is repeated is observed twice.
 
@@ -39,7 +39,7 @@ reason as ``dead_letter_reason``; neither data nor quarantine have these.
 
 A frame may hold the rows of several datasets, which are read and written together. Its hidden column
 ``gobblin_share``, text and never NULL, then says to which dataset each row belongs, dead letters included. It passes
-unseen as well, and becomes the outermost directory of all; ``parse_share_path`` takes it off.
+unseen as well, and becomes the outermost directory of all; ``role_paths`` takes it off.
 
 A dead letter's output partitions are those of its columns (NULL has a directory), without the directory of the event
 time. Spark must be given some value there: ``output_partitions`` writes a fixed one, takes that directory off the
@@ -58,21 +58,15 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from gobblin_assets.errors import CorruptionError, RejectedError
+from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.urn import Role
-from gobblin_assets.rows.columns import (
-    find_column,
-    find_raised,
-    named,
-    raising,
-    refuse_expression,
-)
+from gobblin_assets.rows.column_names import find_column
+from gobblin_assets.rows.columns import find_raised, named, raising, refuse_expression
 from gobblin_assets.rows.hidden_columns import DEAD_LETTER_COLUMN, SHARE_COLUMN, published_name
-from gobblin_assets.rows.row_samples import RowFailures
+from gobblin_assets.rows.role_paths import ROLE_COLUMN
+from gobblin_assets.rows.row_samples import FAILED_COLUMN, RowFailures
 from gobblin_assets.spec.job_spec import RowPolicySpec
 
-ROLE_COLUMN: Final = "gobblin_role"
-FAILED_COLUMN: Final = "failed_policies"
 FAILED_TYPE: Final = t.ArrayType(t.StringType(), containsNull=False)
 
 _RAISED: Final = "row_policy"
@@ -158,24 +152,6 @@ def split_rows(
         role = f.when(condition, f.lit(other.value)).otherwise(role)
     columns.append(role.alias(ROLE_COLUMN))
     return RowSplit(frame.select(*columns), (*share, ROLE_COLUMN), MappingProxyType(schemas))
-
-
-def parse_share_path(partition_path: str) -> tuple[str, str]:
-    """Take the share off a path such as ``gobblin_share=orders/gobblin_role=data``: its name, and the rest."""
-    first, _slash, rest = partition_path.partition("/")
-    column, _equals, name = first.partition("=")
-    if column != SHARE_COLUMN or not name:
-        raise CorruptionError(f"{partition_path!r} does not begin with the directory of a share")
-    return name, rest
-
-
-def parse_role_path(partition_path: str) -> tuple[Role, str]:
-    """Take the role off a path such as ``gobblin_role=quarantine/day=2013-01-01``; without one it is data."""
-    first, _slash, rest = partition_path.partition("/")
-    column, equals, value = first.partition("=")
-    if column != ROLE_COLUMN or not equals:
-        return Role.DATA, partition_path
-    return Role(value), rest
 
 
 def failed_rows(frame: DataFrame, policy: RowPolicySpec) -> DataFrame:

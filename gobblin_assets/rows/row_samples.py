@@ -14,6 +14,9 @@ SAMPLES_MAX: Final = 3
 COLUMNS_MAX: Final = 8
 VALUE_LENGTH_MAX: Final = 100
 
+FAILED_COLUMN: Final = "failed_policies"
+"""Names the policies that a row failed; ``row_quality`` says where it is."""
+
 _MASK: Final = "•••"
 
 

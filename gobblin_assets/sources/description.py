@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.model.watermark import WatermarkType
 from gobblin_assets.spec.job_spec import DatasetSpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ class DescribedSource(Protocol):
     """A source that can list the columns of its datasets before they are read."""
 
     def describe(
-        self, spark: Callable[[], SparkSession], datasets: Mapping[DatasetUrn, DatasetSpec]
+        self, spark: "Callable[[], SparkSession]", datasets: Mapping[DatasetUrn, DatasetSpec]
     ) -> Sequence[TableDescription]:
         """The source's description of each dataset's table. Costs some questions each, so ask for few tables."""
         ...

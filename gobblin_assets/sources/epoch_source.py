@@ -2,15 +2,17 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from gobblin_assets.model.state import DatasetState
 from gobblin_assets.model.work_unit import WorkUnit
 from gobblin_assets.sources.log_port import LogReader
 from gobblin_assets.sources.port import ReadPlan
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +202,7 @@ class SpanSource(Protocol):
         ...
 
     def plan_spans(
-        self, spark: Callable[[], SparkSession], spans: Mapping[str, Sequence[WorkUnit]], state: DatasetState
+        self, spark: "Callable[[], SparkSession]", spans: Mapping[str, Sequence[WorkUnit]], state: DatasetState
     ) -> SpanPlan:
         """Settle how the spans' records are decoded. ``spans``: by the names of shares; a vnode is in one of them.
 

@@ -8,9 +8,7 @@ see (Postgres: an exported snapshot); so a run keeps it open until its last task
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Protocol
-
-from pyspark.sql import DataFrame, SparkSession
+from typing import TYPE_CHECKING, Protocol
 
 from gobblin_assets.errors import CorruptionError
 from gobblin_assets.model.source_comments import SourceComments
@@ -18,6 +16,9 @@ from gobblin_assets.model.work_unit import WorkUnit
 from gobblin_assets.run.job_kind import PlanRequest, UnitPlan
 from gobblin_assets.sources.arrow_port import ArrowReader
 from gobblin_assets.spec.job_spec import DatasetSpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,18 +36,20 @@ class SharedRows:
     source has not counted, and rows are counted while they are written.
     """
 
-    frame: DataFrame
+    frame: "DataFrame"
     row_counts: Mapping[str, int] | None
 
 
 class Reader(Protocol):
     """Reads what one plan planned. Called from several threads at once."""
 
-    def read(self, spark: SparkSession, units: Sequence[WorkUnit]) -> DataFrame:
+    def read(self, spark: "SparkSession", units: Sequence[WorkUnit]) -> "DataFrame":
         """A lazy DataFrame of exactly the rows of ``units``, which all belong to the plan."""
         ...
 
-    def read_together(self, spark: SparkSession, parts: Sequence[tuple["ReadPlan", Sequence[WorkUnit]]]) -> SharedRows:
+    def read_together(
+        self, spark: "SparkSession", parts: Sequence[tuple["ReadPlan", Sequence[WorkUnit]]]
+    ) -> SharedRows:
         """The rows of plans that share, this one first, each with its WorkUnits. Only where plans have ``sharing``.
 
         The datasets' options for rows and files are equal as well, and none of them mixes rows.
@@ -104,7 +107,7 @@ class Source(Protocol):
 
     def open_plan(
         self,
-        spark: Callable[[], SparkSession],
+        spark: "Callable[[], SparkSession]",
         say: Callable[[str], None],
         requests: Sequence[SourceRequest] = (),
     ) -> AbstractContextManager[PlanSession]:
@@ -114,6 +117,6 @@ class Source(Protocol):
         """
         ...
 
-    def discover(self, spark: Callable[[], SparkSession]) -> Sequence[str]:
+    def discover(self, spark: "Callable[[], SparkSession]") -> Sequence[str]:
         """The names of all tables of the connection, sorted; patterns are applied by the caller."""
         ...

@@ -1,38 +1,36 @@
-"""Turns Spark's errors into the error families, with one line of their text; the driver's log has all of it."""
+"""Turns Spark's errors into the error families, with one line of their text; the driver's log has all of it.
+
+A library that nobody has imported raises nothing, and to import these takes long: a run without Spark never does.
+"""
 
 import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
-
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # py4j has no types
-from pyspark.errors import (
-    AnalysisException,
-    IllegalArgumentException,
-    PySparkException,
-    PySparkValueError,
-    RetriesExceeded,
-)
+from typing import Any, Final, cast
 
 from gobblin_assets.errors import ConflictError, GobblinError, RejectedError, RetryableError
 from gobblin_assets.run.job_kind import SessionLostError
 from gobblin_assets.spark.python_workers import explain_python_failure
 from gobblin_assets.spark.s3_failures import explain_s3_failure
 from gobblin_assets.spark.settings import hide_tokens
-from gobblin_assets.spark.starvation import explain_starvation
+from gobblin_assets.spark.starvation_failures import explain_starvation
 
 LINE_LENGTH_MAX: Final = 400
 """Enough characters for the error's sentence, without the query plan that may follow it."""
 
+_REFUSALS: Final = ("AnalysisException", "IllegalArgumentException", "PySparkValueError")
 _CAUSE: Final = re.compile(r"^(?:Caused by: |: )(.*)", re.MULTILINE)
 
 
 def spark_raises() -> tuple[type[Exception], ...]:
     """What Spark's API may raise; a ConnectionError if the JVM of this process is gone."""
-    # A library that nobody has imported raises nothing, and importing this one takes long.
-    grpc = sys.modules.get("grpc")
-    return (PySparkException, Py4JError, ConnectionError, *(() if grpc is None else (grpc.RpcError,)))
+    return (
+        *_imported("pyspark.errors", "PySparkException"),
+        *_imported("py4j.protocol", "Py4JError"),
+        *_imported("grpc", "RpcError"),
+        ConnectionError,
+    )
 
 
 def first_cause(error: Exception) -> str:
@@ -53,9 +51,10 @@ def family_of_spark(error: Exception, *, action: str) -> GobblinError:
         if (explained := explain(str(error), action=action)) is not None:
             return explained
     message = f"Spark can't {action}: {first_cause(error)}"
-    if isinstance(error, PySparkException) and error.getCondition() == "PATH_ALREADY_EXISTS":
+    known = _imported("pyspark.errors", "PySparkException")
+    if isinstance(error, known) and cast("Any", error).getCondition() == "PATH_ALREADY_EXISTS":
         return ConflictError(message, hint="Paths of attempts are never used twice: find out what made this one.")
-    if isinstance(error, (AnalysisException, IllegalArgumentException, PySparkValueError)):
+    if isinstance(error, _imported("pyspark.errors", *_REFUSALS)):
         return RejectedError(message, field="spark", hint="Correct the expression, column or setting that it names.")
     return RetryableError(message, hint="Spark's log in the work folder has the complete error.")
 
@@ -73,7 +72,7 @@ def is_server_gone(error: BaseException | None) -> bool:
     # An error that was raised from itself is its own cause.
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
-        if isinstance(error, RetriesExceeded):
+        if isinstance(error, _imported("pyspark.errors", "RetriesExceeded")):
             return True
         seen.add(id(error))
         error = error.__cause__ or error.__context__
@@ -87,3 +86,9 @@ def spark_families(action: str) -> Iterator[None]:
         yield
     except spark_raises() as error:
         raise family_of_spark(error, action=action) from shown_cause(error)
+
+
+def _imported(module: str, *names: str) -> tuple[type[Exception], ...]:
+    """Classes of a module, if it is imported."""
+    found = sys.modules.get(module)
+    return () if found is None else tuple(getattr(found, name) for name in names)

@@ -3,11 +3,10 @@
 No worker is registered, other applications have all cores, or the master was started anew and knows the application no
 more: Spark then waits for ever, and says so in the driver's log alone. The watch says it where the run's lines go, and
 after ``wait_s`` cancels what waits. An action that was cancelled so raises RejectedError with the fix
-(``explain_starvation``). In a classic session the watch asks Spark's tracker; a Connect server reports how far this
+(``starvation_failures``). In a classic session the watch asks Spark's tracker; a Connect server reports how far this
 session's own operations have come, so that slots which others' have count as none.
 """
 
-import re
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -17,16 +16,14 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # py4j has 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession, is_remote
 
-from gobblin_assets.errors import RejectedError
 from gobblin_assets.spark.settings import is_local
+from gobblin_assets.spark.starvation_failures import GIVEN_UP
 
 SAY_AFTER_S: Final = 30.0
 """A cluster may take so long to start an executor. With a short ``wait_s`` it is half of that."""
 
 SAY_EVERY_S: Final = 60.0
 LOOK_EVERY_S: Final = 1.0
-
-_CANCELLED: Final = re.compile(r"SPARK_JOB_CANCELLED|OPERATION_CANCELED|[Jj]ob \d+ cancelled")
 
 
 class _Ways(Protocol):
@@ -41,15 +38,6 @@ class _Ways(Protocol):
         ...
 
     def stop_all(self) -> None: ...
-
-
-class _GivenUp:
-    """Why the last watch of this process cancelled its session's work; None since tasks ran again."""
-
-    reason: str | None = None
-
-
-_given_up: Final = _GivenUp()
 
 
 class ExecutorWatch:
@@ -76,7 +64,7 @@ class ExecutorWatch:
                     continue
                 since = now if since is None else since
                 if now - since >= self._wait_s:
-                    _given_up.reason = self._describe(now - since)
+                    GIVEN_UP.reason = self._describe(now - since)
                     self._ways.stop_all()
                     since = said_at = None
                 elif now >= (since + min(SAY_AFTER_S, self._wait_s / 2) if said_at is None else said_at + SAY_EVERY_S):
@@ -100,20 +88,6 @@ def watch_executors(session: SparkSession, wait_s: float, say: Callable[[str], N
     return ExecutorWatch(_ConnectWays(session) if is_remote() else _ClassicWays(session), master, wait_s, say)
 
 
-def explain_starvation(text: str, *, action: str) -> RejectedError | None:
-    """The refusal for an action that a watch cancelled; None: ``text``, of an error of Spark's, has another cause."""
-    reason = _given_up.reason
-    if reason is None or not _CANCELLED.search(text):
-        return None
-    return RejectedError(
-        f"Spark can't {action}: {reason}",
-        field="spark.master",
-        hint="Start workers there, or free cores: the master's page shows which applications have them, and "
-        "--conf spark.cores.max=N limits one. A master that was started anew wants the application to be started anew. "
-        "GOBBLIN_SPARK_WAIT_S gives it longer.",
-    )
-
-
 class _ClassicWays:
     def __init__(self, session: SparkSession) -> None:
         self._context = session.sparkContext
@@ -123,7 +97,7 @@ class _ClassicWays:
         found = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
         stages = [each for each in found if each is not None]
         if any(each.numActiveTasks for each in stages):
-            _given_up.reason = None
+            GIVEN_UP.reason = None
             return False
         return any(each.numCompletedTasks < each.numTasks for each in stages)
 
@@ -160,7 +134,7 @@ class _ConnectWays:
                 self._waiting.pop(str(operation_id), None)
                 return
             if inflight_tasks:
-                _given_up.reason = None
+                GIVEN_UP.reason = None
             if left:
                 self._waiting[str(operation_id)] = not inflight_tasks
             else:

@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.column_names import name_key
-from gobblin_assets.rows.columns import require_distinct_fields
+from gobblin_assets.rows.column_names import require_distinct_fields
 from gobblin_assets.rows.dataset_reader import read_dataset
 from tests.support.publishing import Publisher
 
@@ -94,5 +94,5 @@ def test_fields_that_spark_would_write_and_not_read_are_refused(spark: SparkSess
     struct = "named_struct('İ', 1, 'i\u0307', 2)"
     schema = spark.sql(f"SELECT {below.format(struct)} AS c").schema
     with pytest.raises(RejectedError, match="two columns would be called") as refused:
-        require_distinct_fields(schema, label="t", field="converters")
+        require_distinct_fields(schema.jsonValue(), label="t", field="converters")
     assert refused.value.field == "converters"

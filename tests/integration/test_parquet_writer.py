@@ -139,11 +139,11 @@ def test_times_are_written_with_statistics_in_utc(spark: SparkSession, tmp_path:
 
 def test_the_bound_on_rows_follows_the_schema() -> None:
     schema = t.StructType().add("id", t.LongType()).add("name", t.StringType()).add("ok", t.BooleanType())
-    assert plan_file_rows_max(schema, file_bytes_max=28_125) == 1000
-    assert plan_file_rows_max(schema, file_bytes_max=1) == 1
-    assert plan_file_rows_max(t.StructType(), file_bytes_max=100) == 100
+    assert plan_file_rows_max(schema.jsonValue(), file_bytes_max=28_125) == 1000
+    assert plan_file_rows_max(schema.jsonValue(), file_bytes_max=1) == 1
+    assert plan_file_rows_max(t.StructType().jsonValue(), file_bytes_max=100) == 100
     nested = t.StructType().add("tags", t.ArrayType(schema)).add("by", t.MapType(t.StringType(), t.DecimalType(10)))
-    assert plan_file_rows_max(nested, file_bytes_max=10**6) == int(10**6 / (4 * 28.125 + 4 * 36))
+    assert plan_file_rows_max(nested.jsonValue(), file_bytes_max=10**6) == int(10**6 / (4 * 28.125 + 4 * 36))
 
 
 def test_pages_bear_checksums_whatever_the_site_has_set(spark: SparkSession, tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from gobblin_assets.fs.posix import PosixFileSystem
 from gobblin_assets.model.urn import Role
 from gobblin_assets.rows.columns import find_raised
 from gobblin_assets.rows.parquet_writer import collect_output, write_parquet
-from gobblin_assets.rows.row_quality import explain_row_failure, parse_role_path, split_rows
+from gobblin_assets.rows.role_paths import parse_role_path
+from gobblin_assets.rows.row_quality import explain_row_failure, split_rows
 from gobblin_assets.spec.job_spec import RowPolicySpec
 
 

@@ -61,9 +61,12 @@ open_object_store("s3://bucket/prefix", "source")
 early += ["botocore"] if "botocore" in sys.modules else []
 sys.exit(f"imported: {{early}}" if early else 0)
 """
-_COPYING_HERE = """
+_WITHOUT_SPARK = """
 import sys
+from gobblin_assets.cli import jobs
 from gobblin_assets.jobs.copy.program import PROGRAM
+from gobblin_assets.jobs.ingest.program import PROGRAM
+from gobblin_assets.sources.jdbc import source
 found = [name for name in ("dagster", "grpc", "pandas", "pyspark") if name in sys.modules]
 sys.exit(f"imported: {found}" if found else 0)
 """
@@ -85,8 +88,8 @@ def test_what_copies_imports_what_reads_stores_where_a_source_is_one() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_a_copy_by_this_machine_imports_nothing_of_spark() -> None:
-    done = subprocess.run([sys.executable, "-c", _COPYING_HERE], env=dict(os.environ), capture_output=True, text=True)
+def test_a_copy_and_an_ingestion_that_arrow_reads_import_nothing_of_spark() -> None:
+    done = subprocess.run([sys.executable, "-c", _WITHOUT_SPARK], env=dict(os.environ), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 

@@ -16,8 +16,10 @@ from gobblin_assets.fs.object_work import ObjectWorkFiles
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import parse_job_name, parse_urn
 from gobblin_assets.rows.attempt_files import ALONE, AttemptFiles, AttemptPlace
-from gobblin_assets.rows.failed_rows import open_sampler
-from gobblin_assets.rows.row_quality import FAILED_COLUMN, FAILED_TYPE, ROLE_COLUMN
+from gobblin_assets.rows.role_paths import ROLE_COLUMN
+from gobblin_assets.rows.row_quality import FAILED_TYPE
+from gobblin_assets.rows.row_sampler import open_sampler
+from gobblin_assets.rows.row_samples import FAILED_COLUMN
 from gobblin_assets.rows.task_writer import TaskWrite, WrittenFile, write_rows
 from gobblin_assets.run.destination import Target
 from gobblin_assets.spec.job_spec import DatasetSpec
@@ -46,7 +48,8 @@ def write(samples: str) -> tuple[Sequence[WrittenFile], int]:
         Target(parse_urn("public.t"), "", SequenceId(uuid.UUID(int=1)), 1),
         foresees_etags=True,
     )
-    places = {ALONE: AttemptPlace("/bucket/lake/a", names, spec.writer, open_sampler(spec, SCHEMA, columns))}
+    types = {each.name: each.dataType.simpleString() for each in SCHEMA.fields}
+    places = {ALONE: AttemptPlace("/bucket/lake/a", names, spec.writer, open_sampler(spec, types, columns))}
     open_files = partial(AttemptFiles, ObjectWorkFiles(MemoryObjects(ObjectStore())), places, is_shared=False)
     answers = list(write_rows(TaskWrite(open_files, columns, 1, "zstd"), [make_batch()]))
     found = [pickle.loads(content) for each in answers for content in each.column(0).to_pylist()]

@@ -12,8 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Self
 
-from pyspark.sql import types as t
-
 from gobblin_assets.errors import CorruptionError, GobblinError, RetryableError
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.jobs.ingest.attempt_checks import position_columns, require_below, require_readable
@@ -26,7 +24,6 @@ from gobblin_assets.rows.attempt_files import open_role_files
 from gobblin_assets.rows.file_sizes import plan_file_rows_max
 from gobblin_assets.rows.new_files import FilesInDirectory, FinishedRows, NewFiles
 from gobblin_assets.rows.read_ahead import reading_ahead
-from gobblin_assets.rows.schema_merge import parse_schema
 from gobblin_assets.run.job_kind import Output, Staged, UnitPlan, WorkOrder
 from gobblin_assets.sources.arrow_port import ArrowReader
 from gobblin_assets.sources.port import read_plan_of
@@ -167,14 +164,14 @@ class _Task:
     order: WorkOrder
     reader: ArrowReader
     writer: WriterSpec
-    schema: t.StructType
+    schema: Mapping[str, object]
 
     @classmethod
     def of(cls, order: WorkOrder) -> Self:
         found = read_plan_of(order.plan)
         if found.arrow is None:
             raise CorruptionError(f"{order.plan.urn} is planned for Spark")
-        return cls(order, found.arrow, found.spec.writer, parse_schema(schema_to_json(found.arrow.columns)))
+        return cls(order, found.arrow, found.spec.writer, schema_to_json(found.arrow.columns))
 
     @property
     def directory(self) -> str:
@@ -194,7 +191,7 @@ class _Task:
         return Staged(
             outputs=(output,) if files else (),
             rows_read=sum(each.row_count for each in written),
-            file_schemas={Role.DATA: self.schema.jsonValue()},
+            file_schemas={Role.DATA: self.schema},
             columns=dict(self.reader.columns),
             observed_high=high,
         )

@@ -1,30 +1,52 @@
 """Checks of every attempt, whether Spark or Arrow reads its rows."""
 
-from collections.abc import Iterable, Sequence
-
-from pyspark.sql import types as t
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
+from typing import Any, Protocol, cast
 
 from gobblin_assets.errors import CorruptionError
 from gobblin_assets.model.watermark import Watermark
-from gobblin_assets.rows.columns import require_distinct_fields
-from gobblin_assets.rows.schema_merge import parse_schema, require_joinable
+from gobblin_assets.rows.column_names import require_distinct_fields
 from gobblin_assets.run.job_kind import WorkOrder
 from gobblin_assets.sources.port import read_plan_of
 
 
-def require_readable(orders: Sequence[WorkOrder], schemas: Iterable[t.StructType]) -> None:
-    """Refuse to write rows that could not be read, alone or together with the published rows."""
+class _SchemaMerge(Protocol):
+    """The module ``rows.schema_merge``."""
+
+    def parse_schema(self, data: object) -> Any: ...
+
+    def require_joinable(
+        self, new: Any, stored: Sequence[Any], *, allow_retyped: bool, label: str, field: str
+    ) -> None: ...
+
+
+def _import_merge() -> _SchemaMerge:
+    # Types that differ are compared as Spark's. To import those takes a quarter of a second, and most never differ.
+    return cast("_SchemaMerge", import_module("gobblin_assets.rows.schema_merge"))
+
+
+def require_readable(orders: Sequence[WorkOrder], schemas: Iterable[Mapping[str, object]]) -> None:
+    """Refuse to write rows that could not be read, alone or together with the published rows.
+
+    ``schemas``: Spark's JSON of what is written.
+    """
     for schema in schemas:
         require_distinct_fields(schema, label=f"dataset {orders[0].plan.urn!r}", field="converters")
-        new = parse_schema(schema.jsonValue())
         for order in orders:
-            require_joinable(
-                new,
-                [parse_schema(each) for each in order.schemas_beside],
-                allow_retyped=read_plan_of(order.plan).spec.schema_change.allow_retyped,
-                label=f"dataset {order.plan.urn!r}",
-                field=f"datasets[{order.plan.urn}].schema_change",
-            )
+            if any(each != schema for each in order.schemas_beside):
+                _require_joinable(order, schema)
+
+
+def _require_joinable(order: WorkOrder, schema: Mapping[str, object]) -> None:
+    types = _import_merge()
+    types.require_joinable(
+        types.parse_schema(schema),
+        [types.parse_schema(each) for each in order.schemas_beside],
+        allow_retyped=read_plan_of(order.plan).spec.schema_change.allow_retyped,
+        label=f"dataset {order.plan.urn!r}",
+        field=f"datasets[{order.plan.urn}].schema_change",
+    )
 
 
 def position_columns(order: WorkOrder) -> tuple[str, ...]:

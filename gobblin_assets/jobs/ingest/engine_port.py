@@ -1,9 +1,7 @@
 """The ports that a run of an ingestion takes from whoever starts it: Spark, and the source's connection."""
 
 from collections.abc import Mapping
-from typing import Protocol
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING, Protocol
 
 from gobblin_assets.commit.sequence import AttemptRecord
 from gobblin_assets.model.urn import DatasetUrn
@@ -11,6 +9,9 @@ from gobblin_assets.run.job_kind import Rewriter, Worker
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.sources.port import Source
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 class Engine(Protocol):
@@ -26,7 +27,7 @@ class Engine(Protocol):
         """The Connect server that was asked for; None: none was."""
         ...
 
-    def get_session(self, job: JobSpec | None = None) -> SparkSession:
+    def get_session(self, job: JobSpec | None = None) -> "SparkSession":
         """The session of a run of ``job``; started or connected to at the first call. Any thread may call.
 
         ``job`` None: it reads nothing, and needs no connector.

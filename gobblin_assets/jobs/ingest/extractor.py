@@ -23,25 +23,20 @@ from gobblin_assets.model.urn import Role
 from gobblin_assets.rows.attempt_files import ALONE, AttemptPlace, open_attempt_files
 from gobblin_assets.rows.converters import convert
 from gobblin_assets.rows.dataset_reader import read_published
-from gobblin_assets.rows.failed_rows import look_at_failed, open_sampler, sample_files
+from gobblin_assets.rows.failed_rows import look_at_failed
 from gobblin_assets.rows.file_sizes import plan_file_rows_max
 from gobblin_assets.rows.hidden_columns import SHARE_COLUMN
 from gobblin_assets.rows.late_rows import without_published
 from gobblin_assets.rows.observation import Observed, ObservedPositions, observe_positions
-from gobblin_assets.rows.output_partitions import add_output_partitions, explain_partition_failure, published_path
+from gobblin_assets.rows.output_partitions import add_output_partitions, explain_partition_failure
 from gobblin_assets.rows.parquet_writer import (
     WrittenDirectory,
     collect_output,
     write_parquet,
 )
-from gobblin_assets.rows.row_quality import (
-    RowSplit,
-    explain_row_failure,
-    find_broken_policy,
-    parse_role_path,
-    parse_share_path,
-    split_rows,
-)
+from gobblin_assets.rows.role_paths import parse_role_path, parse_share_path, published_path
+from gobblin_assets.rows.row_quality import RowSplit, explain_row_failure, find_broken_policy, split_rows
+from gobblin_assets.rows.row_sampler import open_sampler, sample_files
 from gobblin_assets.rows.row_samples import SAMPLES_MAX, RowFailures
 from gobblin_assets.rows.task_writer import TaskFiles, TaskWrite, write_by_tasks
 from gobblin_assets.run.job_kind import Output, Staged, UnitPlan, WorkOrder
@@ -128,7 +123,7 @@ class SparkExtractor:
         with spark_families(f"find the columns of {urn}"):
             frame = convert(rules.reader.read(self._spark, ()), rules.spec.converters, dataset=urn)
             schemas = _split(self._divide(order, frame)[0], order).schemas
-        require_readable([order], schemas.values())
+        require_readable([order], [each.jsonValue() for each in schemas.values()])
         return schemas
 
     def _hand_out(
@@ -170,7 +165,7 @@ class SparkExtractor:
             for role, path, found in placed
         )
         if order.names is None:
-            sampler = open_sampler(spec, written.schemas.get(Role.QUARANTINE), written.partition_columns)
+            sampler = open_sampler(spec, _types_in(written.schemas, Role.QUARANTINE), written.partition_columns)
             samples = sample_files(self._fs, outputs, sampler)
         else:
             samples = [text for _role, _path, found in placed for text in found.samples]
@@ -178,7 +173,7 @@ class SparkExtractor:
             outputs=outputs,
             rows_read=rows_read,
             file_schemas={role: schema.jsonValue() for role, schema in written.schemas.items()},
-            columns={field.name: field.dataType.simpleString() for field in written.schemas[Role.DATA].fields},
+            columns=_types_in(written.schemas, Role.DATA),
             observed_high=None if written.observed is None else written.observed.high,
             samples=tuple(samples[:SAMPLES_MAX]),
         )
@@ -228,9 +223,11 @@ class SparkExtractor:
         frame, observed = self._observed(order, raw, shares)
         divided, partition_columns = self._divide(order, frame)
         split = _split(divided, order)
-        require_readable(orders, split.schemas.values())
+        require_readable(orders, [each.jsonValue() for each in split.schemas.values()])
         rows_max = plan_file_rows_max(
-            divided.schema, file_bytes_max=spec.writer.file_bytes_max, file_rows_max=spec.writer.file_rows_max
+            divided.schema.jsonValue(),
+            file_bytes_max=spec.writer.file_bytes_max,
+            file_rows_max=spec.writer.file_rows_max,
         )
         columns = (*split.partition_columns, *partition_columns)
         if order.names is None:
@@ -267,7 +264,7 @@ class SparkExtractor:
     ) -> Callable[[], TaskFiles]:
         """What a task calls to make its files."""
         is_shared = len(orders) > 1
-        aside = split.schemas.get(Role.QUARANTINE)
+        aside = _types_in(split.schemas, Role.QUARANTINE)
         places = {}
         for order in orders:
             if order.names is not None:
@@ -360,6 +357,11 @@ class _Written:
     schemas: Mapping[Role, t.StructType]
     directories: Sequence[WrittenDirectory]
     partition_columns: Sequence[str]
+
+
+def _types_in(schemas: Mapping[Role, t.StructType], role: Role) -> dict[str, str]:
+    """The role's columns, each with its type as Spark writes it; none where there can be no such rows."""
+    return {each.name: each.dataType.simpleString() for each in schemas.get(role, t.StructType())}
 
 
 def _count(frame: DataFrame) -> int:

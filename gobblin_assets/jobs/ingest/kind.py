@@ -5,9 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
-from typing import Final
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING, Final
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.jobs.ingest.arrow_worker import find_spark_need
@@ -20,6 +18,9 @@ from gobblin_assets.sources.port import PlanSession, ReadPlan, Source, SourceReq
 from gobblin_assets.spark.errors import session_failure, spark_raises
 from gobblin_assets.spec.job_spec import DatasetSpec
 from gobblin_assets.spec.partition_keys import open_partition
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _IN_THIS_PROCESS: Final = "in this process"
 _ARROW: Final = "arrow"
@@ -37,7 +38,7 @@ class IngestKind:
 
     datasets: Mapping[DatasetUrn, DatasetSpec]
     source: Source
-    spark: Callable[[], SparkSession]
+    spark: "Callable[[], SparkSession]"
     open_extractor: Callable[[], Worker]
     make_rewriter: Callable[[], Rewriter] | None = None
     open_arrow: Callable[[], Worker] | None = None

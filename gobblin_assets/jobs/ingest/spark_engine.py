@@ -6,9 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Protocol, cast
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING, Protocol, cast
 
 from gobblin_assets.commit.published.port import PublishedFiles
 from gobblin_assets.commit.sequence import AttemptRecord
@@ -24,16 +22,19 @@ from gobblin_assets.spark.hdfs import find_place_user
 from gobblin_assets.spark.settings import SparkSettings, list_place_capabilities, merge_jars, read_wait_s
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 
 class _SparkWork(Protocol):
     """The module ``spark_work``."""
 
     def SparkExtractor(  # noqa: N802  a class of the module
-        self, spark: SparkSession, fs: FileSystem, published: PublishedFiles, *, umask: int | None = None
+        self, spark: "SparkSession", fs: FileSystem, published: PublishedFiles, *, umask: int | None = None
     ) -> Worker: ...
 
     def SparkRewriter(  # noqa: N802  the same
-        self, spark: SparkSession, fs: FileSystem, datasets: Mapping[DatasetUrn, DatasetSpec]
+        self, spark: "SparkSession", fs: FileSystem, datasets: Mapping[DatasetUrn, DatasetSpec]
     ) -> Rewriter: ...
 
     def find_warm(
@@ -42,13 +43,15 @@ class _SparkWork(Protocol):
 
     def interrupt_attempt(self, remote: str | None, attempt: AttemptRecord) -> None: ...
 
-    def open_session(self, settings: SparkSettings) -> SparkSession: ...
+    def open_session(self, settings: SparkSettings) -> "SparkSession": ...
 
     def runs_spark_itself(self) -> bool: ...
 
-    def find_ui(self, session: SparkSession) -> str | None: ...
+    def find_ui(self, session: "SparkSession") -> str | None: ...
 
-    def watch_executors(self, session: SparkSession, wait_s: float, say: Callable[[str], None]) -> "_Watch | None": ...
+    def watch_executors(
+        self, session: "SparkSession", wait_s: float, say: Callable[[str], None]
+    ) -> "_Watch | None": ...
 
 
 class _Watch(Protocol):
@@ -87,7 +90,7 @@ class SparkEngine:
     work_folder: str | None = None
     wait_s: float | None = None
     say: Callable[[str], None] = unheard
-    _session: SparkSession | None = field(default=None, init=False, repr=False)
+    _session: "SparkSession | None" = field(default=None, init=False, repr=False)
     _url: str | None = field(default=None, init=False, repr=False)
     _watch: _Watch | None = field(default=None, init=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
@@ -113,7 +116,7 @@ class SparkEngine:
             hdfs_user=find_place_user([each.destination for each in jobs], os.environ),
         )
 
-    def get_session(self, job: JobSpec | None = None) -> SparkSession:
+    def get_session(self, job: JobSpec | None = None) -> "SparkSession":
         """The session, opened at the first call. RejectedError names what is missing of Java or Spark."""
         with self._lock:
             if self._session is None:

@@ -5,10 +5,9 @@ would change on the way (times, above all) travels as the database's own text, a
 """
 
 import datetime as dt
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
-
-from pyspark.sql import types as T  # noqa: N812  (pyspark's own name for it)
 
 from gobblin_assets.model.watermark import Scalar, WatermarkType
 from gobblin_assets.sources.jdbc.names import TableName
@@ -34,6 +33,14 @@ class ColumnReading:
     order: WatermarkType | None = None
     problem: str | None = None
     cast: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedColumn:
+    """What Spark found out about an expression: its type as Spark writes it, and the metadata of the column."""
+
+    spark_type: str
+    metadata: Mapping[str, object]
 
 
 class Dialect(Protocol):
@@ -136,7 +143,7 @@ class SparkDialect(Dialect, Protocol):
         """How to read a column, by its declared type; None: Spark has to ask the driver for the type."""
         ...
 
-    def read_described(self, expression: str, found: T.StructField | None, type_text: str) -> ColumnReading:
+    def read_described(self, expression: str, found: DescribedColumn | None, type_text: str) -> ColumnReading:
         """How to read a column, by the type that Spark found; None: it found none. A cast has no ``type_text``."""
         ...
 

@@ -4,10 +4,9 @@ import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from importlib import import_module
 from itertools import takewhile
-from typing import Final
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.clock import SystemClock
@@ -19,6 +18,7 @@ from gobblin_assets.sources.discovery import Discovery, find_changes
 from gobblin_assets.sources.jdbc.catalog import Catalog
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.description import describe_table
+from gobblin_assets.sources.jdbc.dialect import SparkDialect
 from gobblin_assets.sources.jdbc.dialects.choice import dialect_of
 from gobblin_assets.sources.jdbc.expressions import require_expressions
 from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
@@ -27,13 +27,32 @@ from gobblin_assets.sources.jdbc.planning import Planner
 from gobblin_assets.sources.jdbc.postgres import PostgresCatalog, open_postgres
 from gobblin_assets.sources.jdbc.postgres_arrow import PostgresArrowReader, ReaderConnections, can_read
 from gobblin_assets.sources.jdbc.questions import Asking, plan_together
-from gobblin_assets.sources.jdbc.spark_catalog import SparkCatalog
 from gobblin_assets.sources.jdbc.table_reader import TableReader, ZoneCheck
 from gobblin_assets.sources.port import PlanSession, SourceRequest
 from gobblin_assets.spec.job_spec import DatasetSpec
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 TOGETHER_MAX: Final = 200
 """Partitions of one dataset whose plans ask the source together: a statement for all of them is not large."""
+
+
+class _Catalogs(Protocol):
+    """The module ``spark_catalog``."""
+
+    def SparkCatalog(  # noqa: N802  a class of the module
+        self,
+        spark: "Callable[[], SparkSession]",
+        connection: JdbcConnection,
+        dialect: SparkDialect,
+        read_timeout_s: int,
+    ) -> Catalog: ...
+
+
+def _import_catalog() -> _Catalogs:
+    # It imports Spark, which takes long; a run that Arrow reads does without.
+    return cast("_Catalogs", import_module("gobblin_assets.sources.jdbc.spark_catalog"))
 
 
 class JdbcPlanSession:
@@ -153,18 +172,18 @@ class JdbcSource:
 
     def open_plan(
         self,
-        spark: Callable[[], SparkSession],
+        spark: "Callable[[], SparkSession]",
         say: Callable[[str], None],
         requests: Sequence[SourceRequest] = (),
     ) -> AbstractContextManager[PlanSession]:
         return self._open(spark, say, requests)
 
-    def discover(self, spark: Callable[[], SparkSession]) -> Sequence[str]:
+    def discover(self, spark: "Callable[[], SparkSession]") -> Sequence[str]:
         with self._open_catalog(spark) as catalog:
             return [str(name) for name in catalog.list_tables()]
 
     def describe(
-        self, spark: Callable[[], SparkSession], datasets: Mapping[DatasetUrn, DatasetSpec]
+        self, spark: "Callable[[], SparkSession]", datasets: Mapping[DatasetUrn, DatasetSpec]
     ) -> Sequence[TableDescription]:
         """What the source says about each dataset's table. A table takes some queries: ask only about a few tables."""
         with self._open_catalog(spark) as catalog:
@@ -172,7 +191,7 @@ class JdbcSource:
 
     @contextmanager
     def _open(
-        self, spark: Callable[[], SparkSession], say: Callable[[str], None], requests: Sequence[SourceRequest]
+        self, spark: "Callable[[], SparkSession]", say: Callable[[str], None], requests: Sequence[SourceRequest]
     ) -> Iterator[PlanSession]:
         with self._open_catalog(spark) as catalog, self._open_readers(catalog) as readers:
             say(self._describe_view(catalog))
@@ -214,10 +233,10 @@ class JdbcSource:
         return f"{dialect.title} shares no snapshot: each reader sees the source at its own moment"
 
     @contextmanager
-    def _open_catalog(self, spark: Callable[[], SparkSession]) -> Iterator[Catalog]:
+    def _open_catalog(self, spark: "Callable[[], SparkSession]") -> Iterator[Catalog]:
         if self._connection.subprotocol == "postgresql":
             with open_postgres(self._connection, self._spec.read_timeout_s) as catalog:
                 yield catalog
         else:
             dialect = dialect_of(self._connection.subprotocol)
-            yield SparkCatalog(spark, self._connection, dialect, self._spec.read_timeout_s)
+            yield _import_catalog().SparkCatalog(spark, self._connection, dialect, self._spec.read_timeout_s)

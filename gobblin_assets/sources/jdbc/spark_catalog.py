@@ -12,14 +12,13 @@ from typing import Any, Final
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import types as T  # noqa: N812  (pyspark's own name for it)
 
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.watermark import Scalar, Watermark, WatermarkType
 from gobblin_assets.sources.jdbc.catalog import Answer, Estimate, Question, Selected, Table, TableColumn
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
-from gobblin_assets.sources.jdbc.dialect import ColumnReading, SparkDialect, write_table
+from gobblin_assets.sources.jdbc.dialect import ColumnReading, DescribedColumn, SparkDialect, write_table
 from gobblin_assets.sources.jdbc.failures import judge_driver
 from gobblin_assets.sources.jdbc.names import TableName
 from gobblin_assets.sources.jdbc.questions import answer_one
@@ -125,7 +124,7 @@ class SparkCatalog:
         for name in columns:
             if name in casts:
                 field = found[name]
-                text = "" if field is None else field.dataType.simpleString()
+                text = "" if field is None else field.spark_type
                 reading = self.dialect.read_described(f"({casts[name]})", field, "")
             else:
                 text, reading = texts[name], plain[name]
@@ -138,7 +137,7 @@ class SparkCatalog:
         told = {each.name: (each.spark_type or each.wire).lower() for each in selected}
         unknown = {each.name: each.expression for each in selected if not told[each.name]}
         described = self._fields_of(table.name, unknown) if unknown else {}
-        return told | {name: field.dataType.simpleString() for name, field in described.items()}
+        return told | {name: field.spark_type for name, field in described.items()}
 
     def fetch_row(self, sql: str, types: Sequence[WatermarkType]) -> tuple[Scalar | None, ...]:
         row = self._rows(sql, *(f"c{number}" for number in range(len(types))))[0]
@@ -204,7 +203,7 @@ class SparkCatalog:
 
     def _describe(
         self, table: TableName, expressions: Mapping[str, str], casts: Mapping[str, str]
-    ) -> dict[str, T.StructField | None]:
+    ) -> dict[str, DescribedColumn | None]:
         """Spark's type for each expression; None: Spark has none. A cast that the database refuses raises its error."""
         if not expressions:
             return {}
@@ -212,7 +211,7 @@ class SparkCatalog:
             return dict(self._fields_of(table, expressions))
         except GobblinError:
             # One bad column fails the query for all, so each column is asked for alone.
-            found: dict[str, T.StructField | None] = {}
+            found: dict[str, DescribedColumn | None] = {}
             for name, expression in expressions.items():
                 try:
                     found |= self._fields_of(table, {name: expression})
@@ -224,10 +223,11 @@ class SparkCatalog:
                 raise
             return found
 
-    def _fields_of(self, table: TableName, expressions: Mapping[str, str]) -> dict[str, T.StructField]:
+    def _fields_of(self, table: TableName, expressions: Mapping[str, str]) -> dict[str, DescribedColumn]:
         shown = ", ".join(f"{e} AS {self.dialect.quote(f'c{n}')}" for n, e in enumerate(expressions.values()))
         schema = self._load(f"SELECT {shown} FROM {write_table(self.dialect, table)}", ()).schema
-        return dict(zip(expressions, schema.fields, strict=True))
+        found = [DescribedColumn(each.dataType.simpleString(), each.metadata) for each in schema.fields]
+        return dict(zip(expressions, found, strict=True))
 
     def _usable(self, order: WatermarkType | None) -> WatermarkType | None:
         return None if order is WatermarkType.STRING and not self._has_binary_text() else order

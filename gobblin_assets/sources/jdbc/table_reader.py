@@ -1,24 +1,38 @@
 """How the WorkUnits of one plan of a table are read: by queries that Spark's JDBC source sends, one for each."""
 
 from collections.abc import Sequence
-from typing import Final
-
-from pyspark.sql import DataFrame, SparkSession
+from importlib import import_module
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from gobblin_assets.errors import CorruptionError, RejectedError
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.model.work_unit import WorkUnit
-from gobblin_assets.sources.jdbc.catalog import Catalog
+from gobblin_assets.sources.jdbc.catalog import Catalog, Selected
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.failures import find_refused_value, judge_driver
 from gobblin_assets.sources.jdbc.layout import Layout, hidden_columns
 from gobblin_assets.sources.jdbc.planning import SPLIT_BY
-from gobblin_assets.sources.jdbc.spark_values import read_values, wire_schema
 from gobblin_assets.sources.jdbc.split import decide_fetch_size
 from gobblin_assets.sources.jdbc.unit_query import write_unit
 from gobblin_assets.sources.port import ReadPlan, SharedRows
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
 _NOTHING: Final = "1 = 0"
+
+
+class _SparkValues(Protocol):
+    """The module ``spark_values``."""
+
+    def wire_schema(self, columns: Sequence[Selected]) -> str: ...
+
+    def read_values(self, frame: "DataFrame", columns: Sequence[Selected]) -> "DataFrame": ...
+
+
+def _import_values() -> _SparkValues:
+    # Spark is imported by whoever reads by it: a plan that Arrow reads does without.
+    return cast("_SparkValues", import_module("gobblin_assets.sources.jdbc.spark_values"))
 
 
 class ZoneCheck:
@@ -27,7 +41,7 @@ class ZoneCheck:
     def __init__(self) -> None:
         self._is_known = False
 
-    def require_utc(self, spark: SparkSession) -> None:
+    def require_utc(self, spark: "SparkSession") -> None:
         """Drivers turn times into moments by the JVM's zone; in any but UTC some would be changed on the way."""
         if self._is_known:
             return
@@ -61,7 +75,7 @@ class TableReader:
         self._fetch_size_rows = fetch_size_rows
         self._zone = zone
 
-    def read(self, spark: SparkSession, units: Sequence[WorkUnit]) -> DataFrame:
+    def read(self, spark: "SparkSession", units: Sequence[WorkUnit]) -> "DataFrame":
         layout, dialect = self._layout, self._catalog.dialect
         needed = [unit for unit in units if not unit.is_empty]
         split_by = next((unit.properties[SPLIT_BY] for unit in needed if SPLIT_BY in unit.properties), None)
@@ -75,14 +89,14 @@ class TableReader:
                 predicates=conditions,
                 properties=self._properties(needed),
             )
-            frame = read_values(frame, layout.columns)
+            frame = _import_values().read_values(frame, layout.columns)
         except Exception as error:  # noqa: BLE001  (py4j raises its own errors, which no family of pyspark's covers)
             raise self.explain(error) from None
         return frame.toDF(*[column.name for column in layout.columns])
 
     def read_together(
         self,
-        spark: SparkSession,  # noqa: ARG002  the port's
+        spark: "SparkSession",  # noqa: ARG002  the port's
         parts: Sequence[tuple[ReadPlan, Sequence[WorkUnit]]],  # noqa: ARG002  the port's
     ) -> SharedRows:
         raise CorruptionError(f"{self._urn} is a table, and tables are read by themselves")
@@ -97,7 +111,7 @@ class TableReader:
         return found or judge_driver(error, self._connection)
 
     def _properties(self, units: Sequence[WorkUnit]) -> dict[str, str]:
-        schema = wire_schema(self._layout.columns)
+        schema = _import_values().wire_schema(self._layout.columns)
         fetch_size_rows = self._fetch_size_rows or decide_fetch_size(units, len(self._layout.columns))
         return {
             **self._connection.spark_properties(),

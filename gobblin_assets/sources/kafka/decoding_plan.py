@@ -18,7 +18,8 @@ from pyspark.sql import types as t
 from pyspark.sql.avro.functions import from_avro
 
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
-from gobblin_assets.rows.columns import named, require_distinct_columns
+from gobblin_assets.rows.column_names import require_distinct_columns
+from gobblin_assets.rows.columns import named
 from gobblin_assets.sources.kafka.avro_schemas import find_recursive, is_record, make_whole, wrap
 from gobblin_assets.sources.kafka.json_decoder import JsonDecoder
 from gobblin_assets.sources.kafka.json_inference import infer_json_schema

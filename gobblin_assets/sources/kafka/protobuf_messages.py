@@ -29,7 +29,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from pyspark.sql import types as t
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.rows.columns import show
+from gobblin_assets.rows.column_names import show
 
 DEPTH_MAX: Final = 50
 

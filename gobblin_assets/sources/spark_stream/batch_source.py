@@ -13,7 +13,7 @@ from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.watermark import long_watermark
 from gobblin_assets.model.work_unit import WorkUnit, WorkUnitId
-from gobblin_assets.rows.columns import require_distinct_fields
+from gobblin_assets.rows.column_names import require_distinct_fields
 from gobblin_assets.rows.hidden_columns import DEAD_LETTER_COLUMN, SHARE_COLUMN
 from gobblin_assets.run.job_kind import UnitPlan
 from gobblin_assets.sources.column_changes import compare_columns
@@ -92,7 +92,7 @@ class BatchSource:
 
     def _describe_columns(self, request: SourceRequest) -> dict[str, str]:
         schema, label = self.frame.schema, f"dataset {request.urn!r}"
-        require_distinct_fields(schema, label=label, field=_FIELD)
+        require_distinct_fields(schema.jsonValue(), label=label, field=_FIELD)
         for name in schema.names:
             if name_key(name).startswith((DEAD_LETTER_COLUMN, SHARE_COLUMN)):
                 raise RejectedError(

@@ -9,10 +9,8 @@ import datetime as dt
 import re
 from typing import Final
 
-from pyspark.sql import types as T  # noqa: N812  (pyspark's own name for it)
-
 from gobblin_assets.model.watermark import Scalar, WatermarkType
-from gobblin_assets.sources.jdbc.dialect import ColumnReading, write_moment, write_table
+from gobblin_assets.sources.jdbc.dialect import ColumnReading, DescribedColumn, write_moment, write_table
 from gobblin_assets.sources.jdbc.names import TableName
 
 LONG_DIGITS_MAX: Final = 18
@@ -20,6 +18,8 @@ LONG_DIGITS_MAX: Final = 18
 
 DECIMAL_DIGITS_MAX: Final = 38
 """The most digits that Spark's decimals can have."""
+
+_LONG_DECIMALS: Final = frozenset(f"DECIMAL({digits},0)" for digits in range(1, LONG_DIGITS_MAX + 1))
 
 TIMES: Final = frozenset({WatermarkType.DATE, WatermarkType.TIMESTAMP, WatermarkType.LOCAL_TIMESTAMP})
 
@@ -121,26 +121,26 @@ class AnsiDialect:
     def read_declared(self, _column: str, _type_text: str) -> ColumnReading | None:
         return None
 
-    def read_described(self, expression: str, found: T.StructField | None, type_text: str) -> ColumnReading:
+    def read_described(self, expression: str, found: DescribedColumn | None, type_text: str) -> ColumnReading:
         cast = self.cast_to_text(expression)
         if found is None:
             return ColumnReading(expression, problem="Spark can't read it", cast=cast)
         if _TIME_OF_DAY.fullmatch(type_text.strip()):
             return ColumnReading(expression, problem="Spark has no type for a time of day", cast=cast)
-        name = found.dataType.simpleString().upper()
-        match found.dataType:
-            case T.ByteType() | T.ShortType() | T.IntegerType() | T.LongType():
+        name = found.spark_type.upper()
+        match found.spark_type.partition("(")[0]:
+            case "tinyint" | "smallint" | "int" | "bigint":
                 return ColumnReading(expression, name, order=WatermarkType.LONG)
-            case T.DecimalType() as decimal:
-                is_long = decimal.scale == 0 and decimal.precision <= LONG_DIGITS_MAX
+            case "decimal":
+                is_long = name in _LONG_DECIMALS
                 return ColumnReading(expression, "STRING", name, order=WatermarkType.LONG if is_long else None)
-            case T.BooleanType() if type_text and not re.match(r"(?i)bool|bit( ?\(1\))?$", type_text.strip()):
+            case "boolean" if type_text and not re.match(r"(?i)bool|bit( ?\(1\))?$", type_text.strip()):
                 return ColumnReading(expression, problem="its driver turns numbers into truth values", cast=cast)
-            case T.FloatType() | T.DoubleType() | T.BooleanType() | T.BinaryType():
+            case "float" | "double" | "boolean" | "binary":
                 return ColumnReading(expression, name)
-            case T.StringType():
+            case "string":
                 return ColumnReading(self._unpadded(expression, found), "STRING", order=WatermarkType.STRING)
-            case T.DateType() | T.TimestampNTZType() | T.TimestampType() as kind:
+            case "date" | "timestamp_ntz" | "timestamp" as kind:
                 return self._read_time(expression, kind)
             case _:
                 return ColumnReading(expression, problem="Spark has no type that holds it unchanged", cast=cast)
@@ -151,14 +151,14 @@ class AnsiDialect:
     def read_options(self, _driver_class: str, fetch_size_rows: int) -> dict[str, str]:
         return {"fetchsize": str(fetch_size_rows)}
 
-    def _read_time(self, expression: str, kind: T.DataType) -> ColumnReading:
-        if isinstance(kind, T.TimestampType):
+    def _read_time(self, expression: str, kind: str) -> ColumnReading:
+        if kind == "timestamp":
             return ColumnReading(
                 expression,
                 problem=f"how {self.title} writes times with a zone is not known",
                 cast=f"CAST({expression} AT TIME ZONE 'UTC' AS TIMESTAMP(6))",
             )
-        is_date = isinstance(kind, T.DateType)
+        is_date = kind == "date"
         if not (self.has_dates if is_date else self.has_times):
             return ColumnReading(
                 expression,
@@ -168,7 +168,7 @@ class AnsiDialect:
         order = WatermarkType.DATE if is_date else WatermarkType.LOCAL_TIMESTAMP
         return ColumnReading(self.as_text(expression), "STRING", "DATE" if is_date else "TIMESTAMP_NTZ", order=order)
 
-    def _unpadded(self, expression: str, found: T.StructField) -> str:
+    def _unpadded(self, expression: str, found: DescribedColumn) -> str:
         """The expression as VARCHAR, because Spark pads what a driver calls CHAR even if the database does not."""
         declared = _CHAR.fullmatch(str(found.metadata.get(_CHAR_METADATA, "")))
         return expression if declared is None else f"CAST({expression} AS VARCHAR({declared[1]}))"
