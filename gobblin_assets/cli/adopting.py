@@ -14,7 +14,7 @@ from gobblin_assets.errors import GobblinError, RejectedError
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.ingest.running import read_job
 from gobblin_assets.jobs.sink.adopting import adopt_place
-from gobblin_assets.jobs.sink.recopying import require_free
+from gobblin_assets.jobs.sink.recopying import await_free
 from gobblin_assets.jobs.sink.running import read_sink_datasets
 from gobblin_assets.jobs.sink.sink_places import choose_rows_place
 from gobblin_assets.model.clock import SystemClock
@@ -53,7 +53,7 @@ def adopt(job_file: Path, datasets: Sequence[str], there: Sequence[str], missing
     with open_log(say) as log:
         known = log.stores.datasets.load(name, find_named(name, specs, datasets))
         ids = {urn: state.dataset_id for urn, state in known.items()}
-        require_free(log.stores, ids)
+        await_free(log.stores.lanes, ids, clock)
         destination = open_loaded_destination(
             DestinationRequest(name, job.destination, fs, root, log.stores, open_file_system, clock.new_id), place
         )

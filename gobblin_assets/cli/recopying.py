@@ -14,7 +14,7 @@ from gobblin_assets.destinations.registry import DestinationRequest, open_destin
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.ingest.running import read_job
-from gobblin_assets.jobs.sink.recopying import Recopying, check_copied_job, require_free
+from gobblin_assets.jobs.sink.recopying import Recopying, await_free, check_copied_job
 from gobblin_assets.jobs.sink.running import open_log_connection, read_sink_datasets
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.urn import DatasetUrn, JobName
@@ -44,7 +44,7 @@ def recopy(job_file: Path, datasets: Sequence[str], is_all: bool) -> None:  # no
         stores = log.stores
         known = stores.datasets.load(name, find_named(name, specs, datasets))
         ids = {urn: state.dataset_id for urn, state in known.items()}
-        require_free(stores, ids)
+        await_free(stores.lanes, ids, clock)
         destination = open_destination(
             DestinationRequest(name, job.destination, fs, root, stores, open_file_system, clock.new_id)
         )

@@ -7,7 +7,9 @@ from then on finds it, makes the copy, and goes on from there. What was publishe
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
+from gobblin_assets.commit.lanes import LaneStore
 from gobblin_assets.commit.segment import combine_digests
 from gobblin_assets.commit.sequence import KeyMove, NewSequence, Publication, PublishedInterval, SealOrder
 from gobblin_assets.errors import ConflictError, RejectedError
@@ -26,6 +28,11 @@ from gobblin_assets.sources.epoch_source import CopiedLog
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 from gobblin_assets.spec.partition_keys import open_partition
 
+_LOOK_S_MAX: Final = 10.0
+"""A worker that takes a lane which rests, looks at its log and gives it back is done by then."""
+
+_ASK_EVERY_S: Final = 0.2
+
 
 def check_copied_job(job: JobSpec) -> None:
     """RejectedError for a job whose datasets do not begin with copies."""
@@ -41,17 +48,30 @@ def _refuse_copies() -> RejectedError:
     )
 
 
-def require_free(stores: Stores, datasets: Mapping[DatasetUrn, DatasetId]) -> None:
-    """ConflictError if a process holds one of the datasets: a worker would go on with the copy that it knows."""
-    found = stores.lanes.load(*datasets.values())
-    for urn, dataset_id in datasets.items():
-        for lane in found[dataset_id].lanes:
-            if lane.is_live:
-                raise ConflictError(
-                    f"{urn} is being worked on by {lane.owner}",
-                    hint="End the workers behind a cut first: gobblin-assets sink drain JOB_FILE.",
-                    urn=urn,
-                )
+def await_free(lanes: LaneStore, datasets: Mapping[DatasetUrn, DatasetId], clock: Clock) -> None:
+    """ConflictError if a process holds one of the datasets for longer than a look at one that rests takes.
+
+    A worker that follows a dataset would go on with the copy that it knows. One that rests is taken for a moment again
+    and again, and who does what the worker says must not meet just such a moment.
+    """
+    until = clock.monotonic() + _LOOK_S_MAX
+    while (found := _find_held(lanes, datasets)) is not None:
+        urn, owner = found
+        if clock.monotonic() >= until:
+            raise ConflictError(
+                f"{urn} is being worked on by {owner}",
+                hint="End the workers behind a cut first: gobblin-assets sink drain JOB_FILE.",
+                urn=urn,
+            )
+        clock.sleep(_ASK_EVERY_S)
+
+
+def _find_held(lanes: LaneStore, datasets: Mapping[DatasetUrn, DatasetId]) -> tuple[DatasetUrn, str | None] | None:
+    found = lanes.load(*datasets.values())
+    held = (
+        (urn, lane.owner) for urn, dataset_id in datasets.items() for lane in found[dataset_id].lanes if lane.is_live
+    )
+    return next(held, None)
 
 
 @dataclass(frozen=True, slots=True)
