@@ -10,6 +10,7 @@ is first needed. Kinds of commit steps have a registry of their own, ``commit.st
 and keeps which package provided a kind.
 """
 
+import difflib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +29,8 @@ class Extensions(Generic[_Offered]):
     """The offers of one ``group``. ``noun``: what errors call one; ``option``: where people write its name.
 
     ``built_in``: ours by name, as ``module:attribute``, imported like a package's. From a table, so that a source tree
-    that is not installed has them too. ``accepts``: whether an object is of the group's type.
+    that is not installed has them too. ``accepts``: whether an object is of the group's type. ``meant``: what people
+    write instead of a name, in small letters, and what they mean by it.
     """
 
     group: str
@@ -36,6 +38,7 @@ class Extensions(Generic[_Offered]):
     option: str
     accepts: Callable[[object], bool]
     built_in: Mapping[str, str] = field(default_factory=dict)
+    meant: Mapping[str, str] = field(default_factory=dict)
     _known: dict[str, _Offered] = field(default_factory=dict)
 
     def register(self, name: str, offered: _Offered) -> None:
@@ -72,7 +75,7 @@ class Extensions(Generic[_Offered]):
             raise RejectedError(
                 f"expected a {self.noun} of {', '.join(self.list_names())}; found {name!a}",
                 field=self.option,
-                hint=f"Correct it, or install the package that offers it (entry point of the group {self.group}).",
+                hint=self._guess(name),
             )
         if len({offer.value for offer in offers}) > 1:
             packages = ", ".join(sorted(map(_package_of, offers)))
@@ -82,6 +85,12 @@ class Extensions(Generic[_Offered]):
                 hint="Uninstall all but one of them.",
             )
         return self._open(offers[0])
+
+    def _guess(self, name: str) -> str:
+        meant = self.meant.get(name.lower()) or " or ".join(difflib.get_close_matches(name, self.list_names(), n=2))
+        if meant:
+            return f"Did you mean {meant}?"
+        return f"Correct it, or install the package that offers it (entry point of the group {self.group})."
 
     def _find_offers(self, name: str | None = None) -> list[EntryPoint]:
         offers = _list_offers(self.group, tuple(sys.path))

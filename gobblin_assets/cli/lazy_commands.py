@@ -4,6 +4,7 @@ Dagster, pandas and PySpark take seconds to import, and most commands need none 
 is written twice, in the command and for ``--help`` of its group; a test compares both.
 """
 
+import difflib
 import gc
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -62,6 +63,15 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         found = self.lazy.get(cmd_name)
         return super().get_command(ctx, cmd_name) if found is None else found.load()
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, known = args[0], self.list_commands(ctx)
+        close = difflib.get_close_matches(name, known, n=3)
+        if name not in known and close and not ctx.resilient_parsing:
+            ctx.fail(f"No such command {name!r}. Did you mean {' or '.join(close)}?")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         rows = [(name, each.help) for name, each in self.lazy.items()]

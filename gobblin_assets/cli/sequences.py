@@ -7,7 +7,7 @@ import click
 
 from gobblin_assets.cli.lazy_commands import LazyCommand, LazyGroup
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
-from gobblin_assets.cli.views import dataset_option, find_job, find_urn, job_option
+from gobblin_assets.cli.views import dataset_option, find_job, find_urn, job_option, require_known_job
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.run.log import open_log
 
@@ -54,6 +54,7 @@ def list_sequences(job: str | None, urn: str | None, with_ended: bool, limit: in
     """List open sequences, newest first."""
     with open_log(say) as log:
         lines = log.overview.list_sequences(find_job(job), find_urn(urn), with_ended=with_ended, limit=limit)
+        require_known_job(log, job, lines)
     if as_json:
         print_json(lines)
         return

@@ -1,5 +1,6 @@
 """Commands that look at the log: status, watermark, ledger, history."""
 
+import difflib
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -10,6 +11,7 @@ from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.commit.published.current import list_kept_versions
 from gobblin_assets.commit.published.current_names import sort_current
 from gobblin_assets.commit.published.port import PublishedSegment
+from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.log import Log, open_log
 from gobblin_assets.state.overview.port import DatasetLine, GapLine, LedgerLine, RunLine, list_gaps
@@ -25,6 +27,7 @@ def status(job: str | None, as_json: bool) -> None:  # noqa: FBT001  an option t
     """Show all datasets: what is published, what is open, who works on them."""
     with open_log(say) as log:
         lines = [_with_files(log, each) for each in log.overview.list_datasets(find_job(job))]
+        require_known_job(log, job, lines)
     if as_json:
         print_json(lines)
         return
@@ -66,6 +69,7 @@ def show_watermarks(job: str | None, urn: str | None, as_json: bool) -> None:  #
     """Show how far each watermark key is published. A snapshot has a generation and no position."""
     with open_log(say) as log:
         lines = log.overview.list_watermarks(find_job(job), find_urn(urn))
+        require_known_job(log, job, lines)
     if as_json:
         print_json(lines)
         return
@@ -86,6 +90,7 @@ def ledger(job: str | None, urn: str | None, with_retired: bool, with_files: boo
     """Show the intervals of each key that each sequence published, the gaps between them, and the files."""
     with open_log(say) as log:
         lines = log.overview.list_ledger(find_job(job), find_urn(urn), with_retired=with_retired)
+        require_known_job(log, job, lines)
         files = _list_files(log, lines, with_earlier=with_retired) if with_files else []
     gaps = list_gaps(lines)
     if as_json:
@@ -148,6 +153,7 @@ def history(run_id: uuid.UUID | None, job: str | None, limit: int, as_json: bool
             _show_run(log, run_id, as_json=as_json)
             return
         lines = log.overview.list_runs(find_job(job), limit=limit)
+        require_known_job(log, job, lines)
     if as_json:
         print_json(lines)
         return
@@ -188,6 +194,21 @@ def _show_run(log: Log, run_id: uuid.UUID, *, as_json: bool) -> None:
 def find_job(text: str | None) -> JobName | None:
     """The option's value, unchecked: for a job that the log does not know, the answer is empty."""
     return None if text is None else JobName(text)
+
+
+def require_known_job(log: Log, text: str | None, found: Sequence[object]) -> None:
+    """RejectedError with the jobs that the log knows, if nothing was found because it does not know this one."""
+    if text is None or found:
+        return
+    known = sorted({str(each.job) for each in log.overview.list_datasets(None)})
+    if text not in known:
+        close = difflib.get_close_matches(text, known, n=1)
+        names = ", ".join(known) or "none, since no job has run"
+        raise RejectedError(
+            f"nothing of a job {text!r} is recorded here",
+            field="--job",
+            hint=f"Did you mean {close[0]!r}?" if close else f"Known: {names}.",
+        )
 
 
 def find_urn(text: str | None) -> DatasetUrn | None:

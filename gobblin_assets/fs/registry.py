@@ -89,6 +89,8 @@ def open_file_system(uri: str, *, umask: int | None = None) -> tuple[FileSystem,
     """
     if not uri.isprintable():
         raise _refuse(uri, "no control characters", "Remove them.")
+    if "${" in uri:
+        raise _refuse(uri, "a path as it is", "Variables are not filled in: write what they stand for.")
     if found := sorted(set(uri) & _EXPANDED_BY_SPARK):
         raise _refuse(uri, f"none of {' '.join(found)}", "Choose another folder: Spark would take these as patterns.")
     name = scheme_of(uri)

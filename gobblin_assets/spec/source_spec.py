@@ -95,6 +95,16 @@ SOURCES: Final = Extensions[SourceOptions](
         "postgres_log": "gobblin_assets.sources.postgres_log.kind:POSTGRES_LOG",
         "spark_stream": "gobblin_assets.sources.spark_stream.kind:SPARK_STREAM",
     },
+    meant={
+        **dict.fromkeys(("postgres", "postgresql"), "jdbc (its tables) or postgres_log (their changes)"),
+        **dict.fromkeys(("cdc", "debezium", "logical_replication", "wal"), "postgres_log"),
+        **dict.fromkeys(
+            ("mysql", "mariadb", "oracle", "sqlserver", "mssql", "sqlite", "duckdb", "db2", "sql", "database", "table"),
+            "jdbc",
+        ),
+        **dict.fromkeys(("topic", "topics", "redpanda"), "kafka"),
+        **dict.fromkeys(("file", "files", "folder", "s3", "gs", "hdfs", "sftp", "distcp"), "a copy (kind: distcp)"),
+    },
 )
 
 

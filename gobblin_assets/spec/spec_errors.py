@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
-from types import UnionType
+from types import MappingProxyType, UnionType
 from typing import Annotated, Any, Final, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -21,6 +21,28 @@ _MAY_HOLD_SECRETS: Final = frozenset({"source", "destination", "events", "passph
 
 _TAGS: Final = frozenset({"union_tag_invalid", "union_tag_not_found"})
 """Of groups of options of which one option says what the others are."""
+
+_NUMBERS: Final = MappingProxyType(
+    {
+        "float_parsing": "a number",
+        "float_type": "a number",
+        "int_parsing": "a whole number",
+        "int_from_float": "a whole number",
+        "int_type": "a whole number",
+    }
+)
+# The unit of an option by a part of its name.
+_UNITS: Final = MappingProxyType(
+    {
+        "_bytes_": "a number of bytes, such as 1073741824, or 1e9",
+        "bytes_per_s_": "a number of bytes, such as 50000000",
+        "_fraction_": "a share, such as 0.05",
+        "_hours_": "a number of hours, such as 24",
+        "_per_s_": "a number for each second, such as 100",
+        "_s_": "a number of seconds, such as 600",
+        "late_window_": "a number, such as 600 (seconds, of a column of times)",
+    }
+)
 
 Location = Sequence[int | str]
 
@@ -66,7 +88,7 @@ def suggest(word: str, known: Sequence[str]) -> str:
 def _explain(detail: ErrorDetails, location: Location, model: type[BaseModel]) -> tuple[str, str]:
     if detail["type"] == "extra_forbidden":
         *parent, name = location
-        return "is not an option.", suggest(str(name), sorted(_options_at(model, parent)))
+        return "is not an option.", _find_place(model, parent, str(name))
     if detail["type"] in {SOURCE_KIND_ERROR, REFUSED}:
         return f"{detail['ctx']['said']}.", detail["ctx"]["hint"]
     if detail["type"] == "union_tag_invalid":
@@ -78,9 +100,26 @@ def _explain(detail: ErrorDetails, location: Location, model: type[BaseModel]) -
         return f"expected a list; found {_show(detail['input'], location)}.", _show_as_list(detail["input"], location)
     if detail["type"] == "string_too_short" and not detail["input"]:
         return "expected a text, found an empty one.", "Write it, or leave it out."
-    expected = detail["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
     found = _show(detail["input"], location)
-    return f"expected {expected}; found {found}.", _hint(detail)
+    return f"expected {_expected(detail)}; found {found}.", _hint(detail)
+
+
+def _find_place(model: type[BaseModel], parent: Location, name: str) -> str:
+    """Where an option that is not known at its place belongs, or what may have been meant."""
+    if not parent and name in _options_at(model, ["datasets", 0]):
+        return "It is an option of a dataset: write it there, or below defaults for all datasets."
+    if parent and name in _options_at(model, []):
+        return "It is an option of the job: write it beside datasets."
+    return suggest(name, sorted(_options_at(model, parent)))
+
+
+def _expected(detail: ErrorDetails) -> str:
+    kind = detail["type"]
+    if kind.startswith(("date_", "datetime_")):
+        return "a date"
+    if kind in _NUMBERS:
+        return _NUMBERS[kind]
+    return detail["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
 
 
 def _hint(detail: ErrorDetails) -> str:
@@ -92,8 +131,11 @@ def _hint(detail: ErrorDetails) -> str:
     if detail["type"] in {"enum", "literal_error"} and isinstance(value, str):
         close = difflib.get_close_matches(value, options, n=1)
         return f"Did you mean {close[0]!r}?" if close else "Write one of these."
-    if detail["type"] in {"int_parsing", "int_from_float", "int_type"} and "bytes" in str(detail["loc"][-1]):
-        return "Write a number of bytes, such as 1073741824, or 1e9."
+    if detail["type"].startswith(("date_", "datetime_")):
+        return "Write it as 2026-01-31."
+    if detail["type"] in _NUMBERS:
+        name = str(detail["loc"][-1])
+        return next((f"Write {said}." for part, said in _UNITS.items() if part in f"{name}_"), "Write it in digits.")
     if detail["type"] == "string_type":
         return "Write it in quotes, as text."
     return "Correct it."
