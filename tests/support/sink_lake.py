@@ -253,8 +253,9 @@ class SinkWorld:
         assert not stray, f"files stand in the dataset that the log does not know: {stray}"
 
     def published_paths(self) -> list[str]:
+        """Sorted: a fold joins segments, and with them changes the order of their files."""
         found = (self.stores.published.find(JobName(JOB), URN, role=role) for role in Role)
-        return [file.path for view in found if view for segment in view.segments for file in segment.files()]
+        return sorted(file.path for view in found if view for segment in view.segments for file in segment.files())
 
     def staging_left(self) -> list[str]:
         return [path for path in self._list_paths() if STAGING_NAME in path.split("/")]
