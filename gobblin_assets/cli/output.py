@@ -11,11 +11,10 @@ from enum import Enum
 from typing import Any, Final, TypeVar
 
 import click
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from gobblin_assets.cli.table_layout import TableColumn, find_width, lay_out
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.watermark import Watermark
 
@@ -56,25 +55,31 @@ def print_json(data: object) -> None:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print one line for each row, numbers aligned right. Without rows, print the title alone, with a note.
+    """Print one line for each row, numbers aligned right; cards where a terminal is too narrow.
 
-    Control characters of names are escaped.
+    Without rows, print the title alone, with a note. Control characters of names are escaped.
     """
     title = escape_controls(title)
-    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else _WIDTH_WITHOUT_TERMINAL, highlight=False)
+    width = None if sys.stdout.isatty() else _WIDTH_WITHOUT_TERMINAL
+    console = Console(file=sys.stdout, width=width, highlight=False)
     if not rows:
         console.print(Text(f"{title}: none"))
         return
-    table = Table(title=Text(title, style="bold"), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for number, name in enumerate(columns):
-        is_number = all(isinstance(row[number], int | float | None) for row in rows)
-        table.add_column(Text(name), justify="right" if is_number else "left", overflow="fold")
-    keeps = [_LINE_ENDS if name in _OF_MESSAGES else "" for name in columns]
-    for row in rows:
-        texts = (escape_controls(to_text(cell), keeps=kept) for cell, kept in zip(row, keeps, strict=True))
-        # Text, not str: rich would read a name with square brackets as markup.
-        table.add_row(*map(Text, texts))
-    console.print(table)
+    shown = [_read_column(name, [row[number] for row in rows]) for number, name in enumerate(columns)]
+    if width is not None:
+        console.width = max(width, find_width(shown))
+    for part in lay_out(title, shown, console.width if width is None else None):
+        console.print(part)
+
+
+def _read_column(name: str, values: Sequence[object]) -> TableColumn:
+    keeps = _LINE_ENDS if name in _OF_MESSAGES else ""
+    return TableColumn(
+        name,
+        tuple(escape_controls(to_text(each), keeps=keeps) for each in values),
+        is_number=all(isinstance(each, int | float | None) for each in values),
+        is_message=name in _OF_MESSAGES,
+    )
 
 
 def to_text(value: object) -> str:
