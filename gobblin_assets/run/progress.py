@@ -1,4 +1,4 @@
-"""Progress of long work, at most a line every few seconds."""
+"""Progress of long work, at most a line every few seconds; seldom where nothing moves."""
 
 import threading
 from collections.abc import Callable
@@ -7,6 +7,9 @@ from typing import Final
 from gobblin_assets.model.clock import Clock
 
 LINE_EVERY_S: Final = 5.0
+STANDING_LINE_EVERY_S: Final = 60.0
+"""The longest time between two lines while no task ends: each such line comes twice as late as the one before."""
+
 MIB: Final = 1 << 20
 
 
@@ -45,6 +48,8 @@ class Progress:
         self._lock = threading.Lock()
         self._started_at = self._said_at = clock.monotonic()
         self._tasks = self._rows = self._bytes = 0
+        self._every_s = LINE_EVERY_S
+        self._said_tasks = -1
 
     def add(self, *, rows: int, file_bytes: int) -> None:
         """Count one ended task."""
@@ -61,10 +66,16 @@ class Progress:
 
     def _say_if_due(self) -> None:
         now = self._clock.monotonic()
-        if now - self._said_at < LINE_EVERY_S:
+        if self._tasks != self._said_tasks:
+            self._every_s = LINE_EVERY_S
+        if now - self._said_at < self._every_s:
             return
-        self._said_at = now
+        self._said_at, self._said_tasks = now, self._tasks
+        self._every_s = min(2 * self._every_s, STANDING_LINE_EVERY_S)
         elapsed_s = now - self._started_at
+        if not self._tasks:
+            self._say(f"waiting for the first of {self._task_count} tasks, {elapsed_s:.0f} s")
+            return
         rate = self._rows / elapsed_s if elapsed_s > 0 else 0.0
         left = max(0, self._estimated_rows - self._rows)
         eta = f", about {left / rate:.0f} s left" if rate > 0 and self._estimated_rows and left else ""
