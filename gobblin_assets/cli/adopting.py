@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from gobblin_assets.cli.connections import job_file_argument
+from gobblin_assets.cli.examples import example
 from gobblin_assets.cli.exit_codes import EXIT_FAILED
 from gobblin_assets.cli.output import say
 from gobblin_assets.cli.selections import find_named
@@ -22,7 +23,9 @@ from gobblin_assets.model.urn import JobName
 from gobblin_assets.run.log import open_log
 
 
-@click.command()
+@click.command(
+    epilog=example("sink adopt jobs/clicks.yaml --dataset clicks --missing 01a224ca-1b31-7d99-8c3a-1d727f93b1c4")
+)
 @job_file_argument
 @click.option("--dataset", "datasets", multiple=True, required=True, metavar="URN", help="May be repeated.")
 @click.option(

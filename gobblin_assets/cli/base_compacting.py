@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from gobblin_assets.cli.connections import SparkChoice, job_file_argument, open_operations, spark_options
+from gobblin_assets.cli.examples import example
 from gobblin_assets.cli.exit_codes import EXIT_FAILED
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.cli.selections import find_named
@@ -17,7 +18,7 @@ from gobblin_assets.run.log import open_log
 from gobblin_assets.run.maintenance_run import MaintenanceRun
 
 
-@click.command()
+@click.command(epilog=example("sink compact jobs/shop.yaml --dataset public.orders"))
 @job_file_argument
 @click.option("--dataset", "datasets", multiple=True, metavar="URN", help="One of the job's; may be repeated.")
 @click.option(

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from gobblin_assets.cli.connections import SparkChoice, open_operations, spark_options
+from gobblin_assets.cli.examples import example
 from gobblin_assets.cli.known_jobs import job_file_or_name, read_known_job
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.commit.cleanup import Cleaned
@@ -17,7 +18,7 @@ from gobblin_assets.spec.job_options import LogSpec
 from gobblin_assets.spec.job_spec import RETIRE_GRACE_S, JobSpec
 
 
-@click.command()
+@click.command(epilog=example("cleanup jobs/shop.yaml"))
 @job_file_or_name
 @click.option("--dataset", "datasets", multiple=True, metavar="URN", help="One of the job's; may be repeated.")
 @spark_options

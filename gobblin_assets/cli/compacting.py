@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from gobblin_assets.cli.connections import SparkChoice, job_file_argument, spark_options
+from gobblin_assets.cli.examples import example
 from gobblin_assets.cli.exit_codes import EXIT_FAILED
 from gobblin_assets.cli.known_jobs import KnownJob
 from gobblin_assets.cli.maintenance import open_maintenance
@@ -27,7 +28,7 @@ from gobblin_assets.spec.job_spec import CompactionSpec
 from gobblin_assets.state.leases import Lease
 
 
-@click.command()
+@click.command(epilog=example("compact jobs/shop.yaml --dataset public.orders --partition 2026-01-01"))
 @job_file_argument
 @click.option("--dataset", "datasets", multiple=True, metavar="URN", help="One of the job's; may be repeated.")
 @click.option(

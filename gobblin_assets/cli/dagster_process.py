@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from gobblin_assets.cli.examples import example
 from gobblin_assets.cli.output import say
 from gobblin_assets.dagster.instance import prepare_instance
 from gobblin_assets.db.supervision import supervise
@@ -20,7 +21,7 @@ from gobblin_assets.spec.job_files import JOBS_VARIABLE, list_job_files, read_an
 _LOCATION = "gobblin_assets.definitions"
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
+@click.command(context_settings={"ignore_unknown_options": True}, epilog=example("dagster dev -p 3000"))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def dagster(arguments: Sequence[str]) -> None:
     """Run `dagster` on the instance of GOBBLIN_HOME, made if missing: gobblin-assets dagster dev -p 3000."""

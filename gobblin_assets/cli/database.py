@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from gobblin_assets.cli.examples import example
 from gobblin_assets.cli.exit_codes import EXIT_FAILED
 from gobblin_assets.cli.lazy_commands import LazyGroup
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
@@ -19,20 +20,20 @@ def db() -> None:
     """The database of the commit log."""
 
 
-@db.command("start")
+@db.command("start", epilog=example("db start"))
 def start_database() -> None:
     """Start the embedded Postgres; every other command does so by itself."""
     server = embedded.start(_embedded_settings().home, say)
     say(f"The embedded Postgres answers on {server.host}:{server.port}.")
 
 
-@db.command("stop")
+@db.command("stop", epilog=example("db stop"))
 def stop_database() -> None:
     """Stop the embedded Postgres; open transactions are rolled back."""
     say("stopped" if embedded.stop(_embedded_settings().home, say) else "none was running")
 
 
-@db.command("status")
+@db.command("status", epilog=example("db status"))
 @json_option
 def show_database(as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
     """Show the state of the embedded Postgres; start nothing."""
@@ -52,7 +53,7 @@ def show_database(as_json: bool) -> None:  # noqa: FBT001  an option that click 
     print_table("embedded Postgres", ("", ""), [(k, None if v is None else str(v)) for k, v in facts.items()])
 
 
-@db.command()
+@db.command(epilog=example("db backup /backups/gobblin-2026-01-31"))
 @click.argument("target", type=click.Path(path_type=Path))
 def backup(target: Path) -> None:
     """Copy the embedded Postgres, as it is at one instant, into the new directory TARGET."""
@@ -60,7 +61,7 @@ def backup(target: Path) -> None:
     say(f"backed up to {target}")
 
 
-@db.command()
+@db.command(epilog=example("db restore /backups/gobblin-2026-01-31"))
 @click.argument("source", type=click.Path(path_type=Path))
 def restore(source: Path) -> None:
     """Restore the backup SOURCE as the embedded Postgres of an empty GOBBLIN_HOME."""
@@ -68,7 +69,7 @@ def restore(source: Path) -> None:
     say(f"restored from {source}")
 
 
-@db.command()
+@db.command(epilog=example("db upgrade"))
 def upgrade() -> None:
     """Bring the schema to this package's version."""
     status = schema.upgrade(engine := open_for_upgrade(read_settings(), say), say)
@@ -76,7 +77,7 @@ def upgrade() -> None:
     say(f"the schema is at version {status.current}")
 
 
-@db.command()
+@db.command(epilog=example("db check"))
 @json_option
 def check(as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
     """Compare the database's schema with this package's; exit code 1 if they differ."""

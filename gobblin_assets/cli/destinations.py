@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from gobblin_assets.cli.connections import SparkChoice, open_operations
+from gobblin_assets.cli.examples import example
 from gobblin_assets.cli.lazy_commands import LazyGroup
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.commit.destination import read_identity
@@ -20,7 +21,7 @@ def destination() -> None:
     """Where each job publishes, as the log remembers it."""
 
 
-@destination.command("list")
+@destination.command("list", epilog=example("destination list"))
 @json_option
 def list_destinations(as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
     """List the jobs with their destinations, and whether each destination is there."""
@@ -48,7 +49,7 @@ def _look(uri: str, identity: str | None) -> str:
     return "there" if found == identity else "not there: is it mounted?"
 
 
-@destination.command("move")
+@destination.command("move", epilog=example("destination move shop /mnt/lake"))
 @click.argument("job", metavar="JOB")
 @click.argument("root", metavar="ROOT")
 @click.option(

@@ -8,6 +8,7 @@ import click
 from pyspark.sql import SparkSession
 
 from gobblin_assets.cli.connections import SparkChoice, job_file_argument, spark_options
+from gobblin_assets.cli.examples import example
 from gobblin_assets.cli.exit_codes import EXIT_FAILED
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.errors import RejectedError
@@ -24,7 +25,7 @@ from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 from gobblin_assets.spec.source_kind import kind_of
 
 
-@click.command()
+@click.command(epilog=example("discover jobs/shop.yaml --columns --dataset public.orders"))
 @job_file_argument
 @click.option(
     "--columns", "with_columns", is_flag=True, help="Also show the columns of the job's tables, and their types."

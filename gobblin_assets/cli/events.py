@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from gobblin_assets.cli.connections import job_file_argument
+from gobblin_assets.cli.examples import example
 from gobblin_assets.cli.exit_codes import EXIT_FAILED
 from gobblin_assets.cli.lazy_commands import LazyGroup
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
@@ -22,7 +23,7 @@ def events() -> None:
     """Events of publications, which a job sends to its sinks."""
 
 
-@events.command("deliver")
+@events.command("deliver", epilog=example("events deliver jobs/shop.yaml"))
 @job_file_argument
 @json_option
 def deliver(job_file: Path, as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from gobblin_assets.cli.connections import SparkChoice, job_file_argument, spark_options
+from gobblin_assets.cli.examples import example
 from gobblin_assets.cli.exit_codes import EXIT_FAILED
 from gobblin_assets.cli.output import json_option, print_json, say
 from gobblin_assets.cli.plans import list_open_lines, print_plan
@@ -43,7 +44,7 @@ class PartitionOffset(click.ParamType[tuple[int, int]]):
         return int(partition), int(offset)
 
 
-@click.command()
+@click.command(epilog=example("run jobs/shop.yaml --dataset public.orders --partition 2026-01-01"))
 @job_file_argument
 @selection_options
 @click.option("--missing-only", is_flag=True, help="Leave out partitions that are published.")
@@ -176,7 +177,7 @@ def _read_restart(
     return StartAt(starts)
 
 
-@click.command()
+@click.command(epilog=example("plan jobs/shop.yaml"))
 @job_file_argument
 @selection_options
 @spark_options

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from gobblin_assets.cli.connections import SparkChoice, job_file_argument, spark_options
+from gobblin_assets.cli.examples import example
 from gobblin_assets.cli.exit_codes import EXIT_FAILED
 from gobblin_assets.cli.known_jobs import KnownJob
 from gobblin_assets.cli.maintenance import open_maintenance
@@ -24,7 +25,7 @@ from gobblin_assets.spec.job_files import read_any_job_file
 from gobblin_assets.spec.job_spec import JobSpec
 
 
-@click.command()
+@click.command(epilog=example("reconcile jobs/shop.yaml --adopt --yes"))
 @job_file_argument
 @click.option("--dataset", "datasets", multiple=True, metavar="URN", help="One of the job's; may be repeated.")
 @click.option("--adopt", "way", flag_value=Way.ADOPT.value, help="Take the lost publications back into the log.")

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from gobblin_assets.cli.connections import SparkChoice, job_file_argument, open_operations
+from gobblin_assets.cli.examples import example
 from gobblin_assets.cli.exit_codes import EXIT_FAILED
 from gobblin_assets.cli.output import say
 from gobblin_assets.cli.selections import find_named
@@ -23,7 +24,7 @@ from gobblin_assets.run.maintenance_run import MaintenanceRun
 from gobblin_assets.state.leases import Lease
 
 
-@click.command()
+@click.command(epilog=example("sink recopy jobs/shop.yaml --dataset public.orders"))
 @job_file_argument
 @click.option("--dataset", "datasets", multiple=True, metavar="URN", help="Copy this table; may be repeated.")
 @click.option("--all", "is_all", is_flag=True, help="Copy all tables of the job.")

@@ -8,6 +8,7 @@ from typing import Final
 import click
 
 from gobblin_assets.cli.connections import SparkChoice, spark_options
+from gobblin_assets.cli.examples import example
 from gobblin_assets.cli.exit_codes import EXIT_FAILED
 from gobblin_assets.cli.known_jobs import KnownJob, name_of, read_known_job
 from gobblin_assets.cli.maintenance import open_maintenance
@@ -30,7 +31,7 @@ job_file_option = click.option(
 )
 
 
-@click.command()
+@click.command(epilog=example("commit recover --job shop"))
 @job_option
 @job_file_option
 @spark_options
@@ -88,7 +89,7 @@ def find_jobs(log: Log, job: JobName | None, known: KnownJob | None) -> Sequence
     return [KnownJob(name) for name in names]
 
 
-@click.command()
+@click.command(epilog=example("commit resume 01a224ca-1b31-7d99-8c3a-1d727f93b1c4"))
 @sequence_argument
 @job_file_option
 @spark_options
@@ -102,7 +103,7 @@ def resume(sequence_id: uuid.UUID, job_file: Path | None, master: str | None, re
     _print_published(recovered.published)
 
 
-@click.command()
+@click.command(epilog=example("commit abandon 01a224ca-1b31-7d99-8c3a-1d727f93b1c4 --reason 'the disk was replaced'"))
 @sequence_argument
 @job_file_option
 @click.option("--reason", required=True, help="The reason; the log keeps it.")

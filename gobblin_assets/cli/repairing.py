@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from gobblin_assets.cli.connections import SparkChoice, spark_options
+from gobblin_assets.cli.examples import example
 from gobblin_assets.cli.known_jobs import read_known_job
 from gobblin_assets.cli.maintenance import open_maintenance
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
@@ -16,7 +17,7 @@ from gobblin_assets.model.state import SequenceId
 from gobblin_assets.run.log import open_log
 
 
-@click.command()
+@click.command(epilog=example("commit repair 01a224ca-1b31-7d99-8c3a-1d727f93b1c4 --job-file jobs/mirror.yaml"))
 @sequence_argument
 @job_file_option
 @click.option(

@@ -7,6 +7,7 @@ import click
 
 from gobblin_assets.cli.connections import job_file_argument
 from gobblin_assets.cli.dagster_telling import layout_of, require_instance
+from gobblin_assets.cli.examples import example
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.cli.selections import find_named
 from gobblin_assets.dagster.published_checks import load_latest
@@ -19,7 +20,7 @@ from gobblin_assets.run.run_values import DatasetReport
 from gobblin_assets.spec.job_files import read_any_job_file
 
 
-@click.command()
+@click.command(epilog=example("report jobs/shop.yaml"))
 @job_file_argument
 @click.option("--dataset", "datasets", multiple=True, metavar="URN", help="One of the job's; may be repeated.")
 @click.option("--all", "with_told", is_flag=True, help="Also report publications that Dagster knows already.")

@@ -39,7 +39,13 @@ def selection_options(command: click.decorators.FC) -> click.decorators.FC:
         click.option("--partition", "partitions", multiple=True, metavar="KEY", help="A partition; may be repeated."),
         click.option("--partition-range", "ranges", multiple=True, type=PartitionRange(), help="Both included."),
         click.option("--future", is_flag=True, help="Take partitions that have not begun."),
-        click.option("--mode", type=click.Choice([mode.value for mode in Mode]), default=Mode.AUTO.value),
+        click.option(
+            "--mode",
+            type=click.Choice([mode.value for mode in Mode]),
+            default=Mode.AUTO.value,
+            help="append: read what came since; refresh: read the whole partition again, and publish it in place of "
+            "what it had. Default: by the dataset and what is published.",
+        ),
     ]
     for option in reversed(options):
         command = option(command)

@@ -5,6 +5,7 @@ from typing import Final
 
 import click
 
+from gobblin_assets.cli.examples import example
 from gobblin_assets.cli.lazy_commands import LazyCommand, LazyGroup
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.cli.views import dataset_option, find_job, find_urn, job_option, require_known_job
@@ -44,7 +45,7 @@ def commit() -> None:
 sequence_argument = click.argument("sequence_id", type=click.UUID)
 
 
-@commit.command("list")
+@commit.command("list", epilog=example("commit list --job shop --all"))
 @job_option
 @dataset_option
 @click.option("--all", "with_ended", is_flag=True, help="Also list sequences that are DONE or ABORTED.")
@@ -82,7 +83,7 @@ def list_sequences(job: str | None, urn: str | None, with_ended: bool, limit: in
     print_table("sequences" if with_ended else "open sequences", columns, rows)
 
 
-@commit.command("show")
+@commit.command("show", epilog=example("commit show 01a224ca-1b31-7d99-8c3a-1d727f93b1c4"))
 @sequence_argument
 @json_option
 def show_sequence(sequence_id: uuid.UUID, as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name

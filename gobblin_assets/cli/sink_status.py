@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 import click
 
 from gobblin_assets.cli.connections import job_file_argument
+from gobblin_assets.cli.examples import example
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.commit.lanes import DatasetLanes
 from gobblin_assets.errors import GobblinError
@@ -51,7 +52,7 @@ class _RestLine(NamedTuple):
     error: str
 
 
-@click.command()
+@click.command(epilog=example("sink status jobs/clicks.yaml"))
 @job_file_argument
 @json_option
 def status(job_file: Path, as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name

@@ -12,6 +12,7 @@ import click
 from gobblin_assets.cli.adopting import adopt
 from gobblin_assets.cli.base_compacting import compact
 from gobblin_assets.cli.connections import SparkChoice, job_file_argument, spark_options
+from gobblin_assets.cli.examples import example
 from gobblin_assets.cli.exit_codes import EXIT_FAILED
 from gobblin_assets.cli.output import say
 from gobblin_assets.cli.recopying import recopy
@@ -46,7 +47,7 @@ _dataset_option = click.option(
 )
 
 
-@sink.command("run")
+@sink.command("run", epilog=example("sink run jobs/clicks.yaml --workers 2"))
 @job_file_argument
 @_dataset_option
 @click.option("--workers", type=click.IntRange(1, _WORKERS_MAX), default=1, show_default=True, help="Processes here.")
@@ -82,7 +83,7 @@ def run(job_file: Path, datasets: Sequence[str], workers: int, master: str | Non
     spark.close()
 
 
-@sink.command("scale")
+@sink.command("scale", epilog=example("sink scale jobs/clicks.yaml 8"))
 @job_file_argument
 @click.argument("lanes", type=click.IntRange(1, _WORKERS_MAX))
 @_dataset_option
@@ -106,7 +107,7 @@ def scale(job_file: Path, lanes: int, datasets: Sequence[str]) -> None:
             say(f"{urn}: {lanes} lanes")
 
 
-@sink.command("drain")
+@sink.command("drain", epilog=example("sink drain jobs/clicks.yaml"))
 @job_file_argument
 @click.option("--wait", "wait_s", type=click.FloatRange(min=0), default=120.0, show_default=True, help="In seconds.")
 def drain(job_file: Path, wait_s: float) -> None:

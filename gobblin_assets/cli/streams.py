@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from gobblin_assets.cli.connections import SparkChoice, job_file_argument, spark_options
+from gobblin_assets.cli.examples import example
 from gobblin_assets.cli.output import json_option, say
 from gobblin_assets.cli.reports import exit_as_reported, print_report
 from gobblin_assets.cli.run_ports import open_ports
@@ -25,7 +26,7 @@ from gobblin_assets.spec.job_options import JobOptions
 from gobblin_assets.spec.selection import Datasets, select_open_partitions, select_partitions
 
 
-@click.command()
+@click.command(epilog=example("stream jobs/clicks.yaml --every 10"))
 @job_file_argument
 @click.option("--dataset", "datasets", multiple=True, metavar="URN", help="One of the job's; may be repeated.")
 @click.option("--every", "every_s", type=click.FloatRange(min=0, min_open=True), help="Seconds between publications.")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from gobblin_assets.cli.examples import example
 from gobblin_assets.cli.known_jobs import KnownJob, job_file_or_name, read_known_job
 from gobblin_assets.cli.lazy_commands import LazyGroup
 from gobblin_assets.cli.output import json_option, print_json, print_table, say, to_plain
@@ -20,7 +21,7 @@ def trash() -> None:
     """Files that copies replaced or removed, as long as they are kept."""
 
 
-@trash.command("list")
+@trash.command("list", epilog=example("trash list jobs/mirror.yaml"))
 @job_file_or_name
 @click.option("--dataset", "datasets", multiple=True, metavar="URN", help="One of the job's; may be repeated.")
 @json_option
@@ -46,7 +47,10 @@ def list_trash(job_file: Path | None, job: str | None, datasets: Sequence[str], 
     print_table("kept files", ("dataset", "path", "was", "by version", "bytes", "at", "kept until"), rows)
 
 
-@trash.command("restore")
+@trash.command(
+    "restore",
+    epilog=example("trash restore jobs/mirror.yaml --dataset photos --path photos/2026/a.jpg --to /tmp/a.jpg"),
+)
 @job_file_or_name
 @click.option("--dataset", "dataset", required=True, metavar="URN", help="The dataset of the file.")
 @click.option("--path", required=True, help="The file's published name, as `trash list --json` shows it, or `plan`.")

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import click
 
+from gobblin_assets.cli.examples import example
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.commit.published.current import list_kept_versions
 from gobblin_assets.commit.published.current_names import sort_current
@@ -20,7 +21,7 @@ job_option = click.option("--job", help="Only this job's.")
 dataset_option = click.option("--dataset", "urn", metavar="URN", help="Only this dataset's.")
 
 
-@click.command()
+@click.command(epilog=example("status --job shop"))
 @job_option
 @json_option
 def status(job: str | None, as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
@@ -61,7 +62,7 @@ def watermark() -> None:
     """The positions up to which datasets are published."""
 
 
-@watermark.command("show")
+@watermark.command("show", epilog=example("watermark show --job shop"))
 @job_option
 @dataset_option
 @json_option
@@ -80,7 +81,7 @@ def show_watermarks(job: str | None, urn: str | None, as_json: bool) -> None:  #
     print_table("watermarks", columns, rows)
 
 
-@click.command()
+@click.command(epilog=example("ledger --job shop --dataset public.orders --files"))
 @job_option
 @dataset_option
 @click.option("--all", "with_retired", is_flag=True, help="Also show what later publications replaced or removed.")
@@ -141,7 +142,7 @@ def _list_files(log: Log, lines: Sequence[LedgerLine], *, with_earlier: bool) ->
     return files
 
 
-@click.command()
+@click.command(epilog=example("history --job shop --limit 5"))
 @click.argument("run_id", required=False, type=click.UUID)
 @job_option
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1000))

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import click
 
 from gobblin_assets.cli.connections import find_conf_options, find_jar_options, session_options
+from gobblin_assets.cli.examples import example
 from gobblin_assets.cli.lazy_commands import LazyGroup
 from gobblin_assets.cli.output import json_option, print_json, say
 from gobblin_assets.jobs.ingest.spark_engine import SparkEngine
@@ -23,7 +24,7 @@ def spark() -> None:
     """The warm Spark Connect server of GOBBLIN_HOME, which saves every run the start of a JVM."""
 
 
-@spark.command("start")
+@spark.command("start", epilog=example("spark start --capability kafka"))
 @click.option("--master", envvar="GOBBLIN_SPARK_MASTER", default="local[*]", show_default=True)
 @click.option(
     "--capability",
@@ -46,13 +47,13 @@ def start_spark(master: str, capabilities: Sequence[str]) -> None:
     )
 
 
-@spark.command("stop")
+@spark.command("stop", epilog=example("spark stop"))
 def stop_spark() -> None:
     """Stop the server."""
     say("stopped" if connect_server.stop_connect(read_settings().home) else "none was running")
 
 
-@spark.command("archive")
+@spark.command("archive", epilog=example("spark archive"))
 def archive_classes() -> None:
     """Write an archive of Spark's classes, once: with it a JVM of Spark starts in two thirds of the time.
 
@@ -61,7 +62,7 @@ def archive_classes() -> None:
     click.echo(str(make_archive(say)))
 
 
-@spark.command("status")
+@spark.command("status", epilog=example("spark status"))
 @json_option
 def show_spark(as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
     """Say whether the server answers."""

@@ -1,0 +1,7 @@
+"""What a command's help shows as an example."""
+
+
+def example(words: str) -> str:
+    """The epilog of a command: ``words`` are what follows ``gobblin-assets``. A test parses all of them."""
+    # click folds no lines of a paragraph that begins with \b.
+    return f"\b\nExample:\n  gobblin-assets {words}"
