@@ -85,6 +85,7 @@ def write_defs(request: dg.ScaffoldRequest[JobScaffoldParams]) -> str:
     given = request.params
     job = given.job or name_job(request.target_path, "shop")
     connection = given.connection or job
+    destination = given.destination or find_folder(request, _LAKE)
     kind, scaffold = _find_kind(given.source)
     connects = connection_class(kind)
     option = kind.noun if kind.dataset_options is None or kind.noun in kind.dataset_options.model_fields else "urn"
@@ -102,7 +103,7 @@ def write_defs(request: dg.ScaffoldRequest[JobScaffoldParams]) -> str:
         "attributes:\n"
         f"  job: {quote(job)}\n"
         f"  source: {source}\n"
-        f"  destination: {quote(given.destination or find_lake(request))}    # Relative to this file, or absolute.\n"
+        f"  destination: {quote(destination)}    # Relative to this file, or absolute.\n"
         f"{scaffold.datasets.format(datasets=datasets)}"
     )
 
@@ -114,10 +115,10 @@ def _find_kind(name: str) -> tuple[SourceKind, Scaffold]:
     return kind, kind.scaffold
 
 
-def find_lake(request: dg.ScaffoldRequest[Any]) -> str:
-    """A folder beside the project's sources, as the file sees it."""
+def find_folder(request: dg.ScaffoldRequest[Any], name: str) -> str:
+    """A folder ``name`` beside the project's sources, as the file sees it."""
     root = request.project_root or Path.cwd()
-    found = Path(os.path.relpath(root / _LAKE, request.target_path)).as_posix()
+    found = Path(os.path.relpath(root / name, request.target_path)).as_posix()
     return found if found.startswith("../") else f"./{found}"
 
 

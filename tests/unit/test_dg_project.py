@@ -124,6 +124,8 @@ class TestScaffolding:
         folder = scaffold_copy(project, source="/data/in", **params)
         component = dg.ComponentTree.for_project(project / "src" / "warehouse").load_component(folder)
         assert isinstance(component, GobblinCopyComponent)
+        # Not the root of a job of rows, nor of another copy.
+        assert component.job.destination == str(project / "copies" / "mirror")
         assert read_any_job_file(folder / "defs.yaml") == component.job
         found = load(project)
         assert keys(found) == OURS
