@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
+from operator import attrgetter
 from typing import Final
 
 from pyspark.sql import SparkSession
@@ -24,6 +25,8 @@ from gobblin_assets.spec.partition_keys import open_partition
 _IN_THIS_PROCESS: Final = "in this process"
 _ARROW: Final = "arrow"
 _SPARK: Final = "spark"
+# In their order, so that they can be given as they are declared: a plan has as many requests as partitions.
+_FIELDS_OF_REQUEST: Final = attrgetter(*(each.name for each in fields(PlanRequest)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +129,7 @@ class _IngestSession:
 
 
 def _with_spec(request: PlanRequest, spec: DatasetSpec) -> SourceRequest:
-    return SourceRequest(**{each.name: getattr(request, each.name) for each in fields(request)}, spec=spec)
+    return SourceRequest(*_FIELDS_OF_REQUEST(request), spec=spec)
 
 
 @contextmanager

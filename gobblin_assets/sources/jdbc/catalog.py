@@ -2,7 +2,7 @@
 
 import datetime as dt
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from gobblin_assets.model.watermark import Scalar, Watermark, WatermarkType
@@ -73,7 +73,8 @@ class RowQuestion:
 class EstimateQuestion:
     """How many rows of the table a condition gives."""
 
-    table: Table
+    # Questions about many partitions are kept by their conditions; a table with many columns would be hashed for each.
+    table: Table = field(hash=False)
     condition: str
 
 

@@ -156,4 +156,5 @@ def write_table(dialect: Dialect, name: TableName) -> str:
 
 def write_moment(moment: dt.datetime) -> str:
     """``2020-01-31 10:00:00.000000``, without a zone."""
-    return moment.replace(tzinfo=None).isoformat(sep=" ", timespec="microseconds")
+    shown = moment if moment.tzinfo is None else moment.replace(tzinfo=None)
+    return shown.isoformat(" ", "microseconds")
