@@ -15,7 +15,7 @@ from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.model.watermark import Scalar, Watermark, WatermarkType
 from gobblin_assets.model.work_unit import WorkUnit, WorkUnitId
 from gobblin_assets.run.job_kind import UnitPlan
-from gobblin_assets.sources.arrow_port import ArrowReader
+from gobblin_assets.sources.arrow_port import ArrowReader, find_asked_of_spark
 from gobblin_assets.sources.column_changes import compare_columns
 from gobblin_assets.sources.jdbc.bounds import (
     Ahead,
@@ -31,12 +31,13 @@ from gobblin_assets.sources.jdbc.bounds import (
     read_clock,
     require_late_window,
 )
-from gobblin_assets.sources.jdbc.catalog import Catalog, TableColumn
+from gobblin_assets.sources.jdbc.catalog import Catalog, Estimate, TableColumn
 from gobblin_assets.sources.jdbc.dialect import ROW_ADDRESS
 from gobblin_assets.sources.jdbc.layout import Layout, bounds_partition, lay_out
 from gobblin_assets.sources.jdbc.positions import Axis, write_at_least, write_below, write_interval
 from gobblin_assets.sources.jdbc.questions import Asking, ask_count, ask_estimate, ask_extreme
 from gobblin_assets.sources.jdbc.split import (
+    Readers,
     cut_interval,
     decide_count,
     decide_fetch_size,
@@ -60,11 +61,16 @@ _NO_CLOCK: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 @dataclass(frozen=True, slots=True)
 class Planner:
-    """Plans within one view of the source, for ``processors`` that read it at once; 1: as few reads as can be."""
+    """Plans within one view of the source.
+
+    ``processors``: of this machine. ``needs_spark`` tells whether Spark reads a layout of so many rows (None: nobody
+    knows how many), whatever the dataset itself asks of Spark.
+    """
 
     catalog: Catalog
     new_id: Callable[[], uuid.UUID]
     processors: int
+    needs_spark: Callable[[Layout, int | None], bool]
     _grounds: dict[DatasetUrn, "_Ground"] = field(default_factory=dict)
     _times: dict[DatasetUrn, tuple[dt.datetime, Axis, Times]] = field(default_factory=dict)
 
@@ -266,7 +272,8 @@ class Planner:
         read = Interval(reread if reread is not None else whole.low, whole.high)
         condition = write_interval(dialect, axis, names, read)
         estimate = yield from ask_estimate(layout, condition)
-        count = decide_count(estimate, request.spec.split, self.processors)
+        readers = self._find_readers(request, layout, estimate, rereads=reread is not None)
+        count = decide_count(estimate, request.spec.split, readers)
         points = (yield from self._find_points(layout, axis, whole, count)) if count > 1 else []
         pieces = cut_interval(whole, points)
         rows = None if estimate.row_count is None else -(-estimate.row_count // len(pieces))
@@ -307,9 +314,19 @@ class Planner:
             return []
         return [axis.lift(value) for value in equal_width_points(first, last, count)]
 
+    def _find_readers(self, request: SourceRequest, layout: Layout, estimate: Estimate, *, rereads: bool) -> Readers:
+        by_spark = (
+            self.needs_spark(layout, estimate.row_count)
+            or find_asked_of_spark(request.spec, rereads=rereads) is not None
+        )
+        # Where reads share no snapshot, one that is divided sees its parts at different moments: only if it is large.
+        slots = request.slots if by_spark else None
+        return Readers(self.processors, slots, divided=self.catalog.shares_snapshot)
+
     def _plan_snapshot(self, request: SourceRequest, layout: Layout) -> Asking[list[WorkUnit]]:
         estimate = yield from ask_estimate(layout)
-        count = decide_count(estimate, request.spec.split, self.processors)
+        readers = self._find_readers(request, layout, estimate, rereads=False)
+        count = decide_count(estimate, request.spec.split, readers)
         pieces: list[Mapping[str, object]] = [{}]
         if count > 1:
             pieces = (
