@@ -62,17 +62,24 @@ class Publisher:
         self._behind = behind
         self._remember = remember
         self.versions: dict[DatasetId, int] = {}
-        self.expect(0)
+        self._expected = 0
+        self._progress: StepProgress | None = None
 
     def expect(self, count: int) -> None:
         """From now on, ``publish`` will get so many slices, in one call or in several."""
-        self._progress = StepProgress(self._ports.clock, self._ports.say, "partitions published", count)
+        self._expected, self._progress = count, None
 
     def publish(self, slices: Sequence[Slice], started_at_s: float) -> None:
         """Publish what the policy allows of each slice; ``started_at_s``: the round's start on the monotonic clock."""
+        if not slices:
+            return
+        # Its rate would be too low if it began before there is something to publish.
+        progress = self._progress = self._progress or StepProgress(
+            self._ports.clock, self._ports.say, "partitions published", self._expected
+        )
         for wave in _in_waves(slices):
             rows = self._publish_wave(wave, self._ports.clock.monotonic() - started_at_s)
-            self._progress.add(len(wave), rows=rows)
+            progress.add(len(wave), rows=rows)
 
     def _publish_wave(self, slices: Sequence[Slice], duration_s: float) -> int:
         """The number of rows that were published."""

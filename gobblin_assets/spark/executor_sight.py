@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
+from weakref import WeakKeyDictionary
 
 from pyspark.sql import DataFrame, SparkSession, is_remote
 from pyspark.sql import functions as f
@@ -28,6 +29,9 @@ _ROW_OF_PARTITION: Final = (1 << 33) - 1
 
 _HOSTS_NAMED_MAX: Final = 5
 
+_seen_by: Final = WeakKeyDictionary[SparkSession, set[str]]()
+"""Below which directories each session has seen one of ours. A server without executors is asked once for all attempts
+of a job; executors come and go, and are asked for each write."""
 
 _BEFORE: Final = "Nothing was written"
 _AFTER: Final = "What was written there is not in it, and nothing of it is published"
@@ -41,7 +45,8 @@ def require_sight(session: SparkSession, directory: str, *, lacks_rows: bool = F
     """
     has_executors = not is_local(str(session.conf.get("spark.master", "local")))
     # A server is asked whatever its master: an address says nothing of the machine that it leads to.
-    if not has_executors and not is_remote():
+    seen, place = _seen_by.setdefault(session, set()), directory.rpartition("/")[0]
+    if not has_executors and (not is_remote() or (place in seen and not lacks_rows)):
         return
     outcome = _AFTER if lacks_rows else _BEFORE
     mark = f"{directory}/.seen-{secrets.token_hex(8)}"
@@ -57,6 +62,7 @@ def require_sight(session: SparkSession, directory: str, *, lacks_rows: bool = F
     finally:
         with suppress(OSError):
             Path(mark).unlink(missing_ok=True)
+    seen.add(place)
 
 
 def _ask_driver(session: SparkSession, mark: str) -> list[str]:
