@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 
 import click
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -27,6 +28,8 @@ _WIDTH_WITHOUT_TERMINAL: Final = 220
 # Of C0 and C1, and halves of pairs, which stand for bytes that are no UTF-8.
 _CONTROLS: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _LINE_ENDS: Final = "\n"
+# Of rich's tables, beside each column.
+_PADDING: Final = 2
 _OF_MESSAGES: Final = frozenset({"", "error", "note"})
 """Columns whose texts may have several lines."""
 
@@ -70,11 +73,22 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[obje
         is_number = all(isinstance(row[number], int | float | None) for row in rows)
         table.add_column(Text(name), justify="right" if is_number else "left", overflow="fold")
     keeps = [_LINE_ENDS if name in _OF_MESSAGES else "" for name in columns]
-    for row in rows:
-        texts = (escape_controls(to_text(cell), keeps=kept) for cell, kept in zip(row, keeps, strict=True))
+    texts = [
+        [escape_controls(to_text(cell), keeps=kept) for cell, kept in zip(row, keeps, strict=True)] for row in rows
+    ]
+    for each in _join_lines(columns, texts, console.width):
         # Text, not str: rich would read a name with square brackets as markup.
-        table.add_row(*map(Text, texts))
+        table.add_row(*map(Text, each))
     console.print(table)
+
+
+def _join_lines(names: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Sequence[Sequence[str]]:
+    """One row whose cells have all lines, if that shows the same: rich takes long for each cell, not for each line."""
+    columns = list(zip(*rows, strict=True))
+    needed = sum(max(map(cell_len, (name, *texts))) + _PADDING for name, texts in zip(names, columns, strict=True))
+    if needed > width or any(_LINE_ENDS in text for texts in columns for text in texts):
+        return rows
+    return [[_LINE_ENDS.join(texts) for texts in columns]]
 
 
 def to_text(value: object) -> str:

@@ -315,12 +315,10 @@ class Planner:
         return [axis.lift(value) for value in equal_width_points(first, last, count)]
 
     def _find_readers(self, request: SourceRequest, layout: Layout, estimate: Estimate, *, rereads: bool) -> Readers:
-        by_spark = (
-            self.needs_spark(layout, estimate.row_count)
-            or find_asked_of_spark(request.spec, rereads=rereads) is not None
-        )
+        slots = request.slots
+        if slots is not None and not self.needs_spark(layout, estimate.row_count):
+            slots = None if find_asked_of_spark(request.spec, rereads=rereads) is None else slots
         # Where reads share no snapshot, one that is divided sees its parts at different moments: only if it is large.
-        slots = request.slots if by_spark else None
         return Readers(self.processors, slots, divided=self.catalog.shares_snapshot)
 
     def _plan_snapshot(self, request: SourceRequest, layout: Layout) -> Asking[list[WorkUnit]]:
