@@ -65,8 +65,9 @@ class RowQuestion:
     """The single row of a query whose columns have these types. ``repeats``: every partition of a table asks it."""
 
     sql: str
-    types: tuple[WatermarkType, ...]
-    repeats: bool = False
+    # The text tells questions apart; hashing the rest of many of them takes as long as planning some of them.
+    types: tuple[WatermarkType, ...] = field(hash=False)
+    repeats: bool = field(default=False, hash=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,7 +151,8 @@ class SparkDialect(Dialect, Protocol):
 
 def write_table(dialect: Dialect, name: TableName) -> str:
     """The table's name in SQL."""
-    return ".".join(dialect.quote(part) for part in (name.schema, name.table) if part is not None)
+    table = dialect.quote(name.table)
+    return table if name.schema is None else f"{dialect.quote(name.schema)}.{table}"
 
 
 def write_moment(moment: dt.datetime) -> str:
