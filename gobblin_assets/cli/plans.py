@@ -51,9 +51,8 @@ def print_plan(slices: Sequence[PlannedSlice], *, with_units: bool) -> None:
     if len(changes) > CHANGES_SHOWN_MAX:
         say(f"only the first {CHANGES_SHOWN_MAX:,} of {len(changes):,} changes are shown; --json shows all")
     for each in slices:
-        label = each.urn if each.partition is None else f"{each.urn} [{each.partition}]"
         for line in filter(None, (*each.notes, each.error)):
-            say(f"{label}: {line}")
+            say(f"{each.urn}{'' if each.partition is None else f' [{each.partition}]'}: {line}")
 
 
 def _print_units(slices: Sequence[PlannedSlice]) -> None:

@@ -74,8 +74,12 @@ def lay_out(title: str, columns: Sequence[TableColumn], width: int | None) -> It
             no_wrap=width is None or not each.is_message,
             min_width=each.width_min,
         )
-    for cells in zip(*(each.texts for each in shown), strict=True):
-        table.add_row(*map(_style, cells))
+    if (width is not None and find_width(shown) > width) or any("\n" in text for each in shown for text in each.texts):
+        for cells in zip(*(each.texts for each in shown), strict=True):
+            table.add_row(*map(_style, cells))
+    else:
+        # One row whose cells have all lines shows the same: rich takes long for each cell, not for each line.
+        table.add_row(*(_join(each.texts) for each in shown))
     yield table
     if left_out := [each.name for each in columns if each not in shown and not each.is_empty]:
         yield Text(f" Too wide for this terminal: {', '.join(left_out)}", style="dim")
@@ -112,6 +116,12 @@ def _make_cards(columns: Sequence[TableColumn]) -> Iterator[RenderableType]:
                 card.add_row(Text(f"  {column.name}"), _style(cell))
         yield Text("")
         yield card
+
+
+def _join(texts: Sequence[str]) -> Text:
+    if _STYLES.keys().isdisjoint(texts):
+        return Text("\n".join(texts))
+    return Text("\n").join(map(_style, texts))
 
 
 def _style(cell: str) -> Text:

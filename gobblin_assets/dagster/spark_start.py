@@ -34,6 +34,9 @@ class ToldEngine:
         with self._starting():
             return self._engine.get_session(job)
 
+    def count_slots(self) -> int | None:
+        return self._engine.count_slots()
+
     def open_extractor(self, job: JobSpec, stores: Stores) -> Worker:
         with self._starting():
             return self._engine.open_extractor(job, stores)

@@ -6,6 +6,7 @@ microseconds, instants in UTC.
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
@@ -35,6 +36,7 @@ _ARRAY: Final = re.compile(r"array<(.+)>")
 _STRUCT: Final = re.compile(r"struct<((?:\w+:\w+,)*\w+:\w+)>")
 
 
+@lru_cache(maxsize=1_024)
 def arrow_type(spark_type: str) -> pa.DataType | None:
     """The Arrow type of a Spark type as ``simpleString`` writes it; None for maps, nested structs and such."""
     if (decimal := _DECIMAL.fullmatch(spark_type)) is not None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from gobblin_assets.commit.steps import CommitStep
 from gobblin_assets.errors import RejectedError, RetryableError
@@ -79,7 +79,7 @@ def write_parquet(
     executors don't see the directory above, RetryableError for all else.
     """
     if directory_uri.startswith(_LOCAL):
-        require_sight(frame.sparkSession, directory_uri.removeprefix(_LOCAL).rpartition("/")[0])
+        require_sight(frame.sparkSession, _above(directory_uri))
     options = {
         **_COMMITTER,
         **_PAGE_CHECKSUMS,
@@ -93,6 +93,19 @@ def write_parquet(
         writer = writer.partitionBy(*partition_columns)
     with spark_families(f"write to {directory_uri}"):
         writer.parquet(directory_uri)
+
+
+def refuse_blind_writers(session: SparkSession, directory_uri: str) -> None:
+    """RejectedError if executors don't see the directory: after a complete write into it that lacks rows.
+
+    They joined while rows were written, and were not asked before. Rows may lack for other reasons.
+    """
+    if directory_uri.startswith(_LOCAL):
+        require_sight(session, _above(directory_uri), lacks_rows=True)
+
+
+def _above(directory_uri: str) -> str:
+    return directory_uri.removeprefix(_LOCAL).rpartition("/")[0]
 
 
 def collect_output(fs: FileSystem, directory: str) -> list[WrittenDirectory]:

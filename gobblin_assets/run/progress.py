@@ -18,7 +18,10 @@ def unheard(_said: object) -> None:
 
 
 class StepProgress:
-    """Says how many of ``count`` equal steps are done, where each is too short to be told of."""
+    """Says how many of ``count`` equal steps are done, how fast, and how long the rest may take.
+
+    For steps each of which is too short to be told of.
+    """
 
     def __init__(self, clock: Clock, say: Callable[[str], None], what: str, count: int) -> None:
         """``what`` is done, such as "partitions planned"."""
@@ -26,15 +29,24 @@ class StepProgress:
         self._say = say
         self._what = what
         self._count = count
-        self._done = 0
+        self._done = self._rows = 0
         self._started_at = self._said_at = clock.monotonic()
 
-    def add(self, steps: int = 1) -> None:
+    def add(self, steps: int = 1, *, rows: int = 0) -> None:
+        """Count steps, and the ``rows`` that came with them."""
         self._done += steps
+        self._rows += rows
         now = self._clock.monotonic()
-        if now - self._said_at >= LINE_EVERY_S and self._done < self._count:
-            self._said_at = now
-            self._say(f"{self._done:,} of {self._count:,} {self._what}, {now - self._started_at:.0f} s")
+        if now - self._said_at < LINE_EVERY_S or self._done >= self._count:
+            return
+        self._said_at = now
+        elapsed_s = now - self._started_at
+        rows_said = f", {self._rows:,} rows" if self._rows else ""
+        left_s = (self._count - self._done) * elapsed_s / self._done
+        self._say(
+            f"{self._done:,} of {self._count:,} {self._what}{rows_said}, {self._done / elapsed_s:,.1f} a second, "
+            f"{elapsed_s:.0f} s, about {left_s:.0f} s left"
+        )
 
 
 class Progress:

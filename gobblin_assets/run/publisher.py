@@ -62,15 +62,27 @@ class Publisher:
         self._behind = behind
         self._remember = remember
         self.versions: dict[DatasetId, int] = {}
+        self._expected = 0
+        self._progress: StepProgress | None = None
+
+    def expect(self, count: int) -> None:
+        """From now on, ``publish`` will get so many slices, in one call or in several."""
+        self._expected, self._progress = count, None
 
     def publish(self, slices: Sequence[Slice], started_at_s: float) -> None:
         """Publish what the policy allows of each slice; ``started_at_s``: the round's start on the monotonic clock."""
-        progress = StepProgress(self._ports.clock, self._ports.say, "partitions published", len(slices))
+        if not slices:
+            return
+        # Its rate would be too low if it began before there is something to publish.
+        progress = self._progress = self._progress or StepProgress(
+            self._ports.clock, self._ports.say, "partitions published", self._expected
+        )
         for wave in _in_waves(slices):
-            self._publish_wave(wave, self._ports.clock.monotonic() - started_at_s)
-            progress.add(len(wave))
+            rows = self._publish_wave(wave, self._ports.clock.monotonic() - started_at_s)
+            progress.add(len(wave), rows=rows)
 
-    def _publish_wave(self, slices: Sequence[Slice], duration_s: float) -> None:
+    def _publish_wave(self, slices: Sequence[Slice], duration_s: float) -> int:
+        """The number of rows that were published."""
         decided = [(slice_, order) for slice_ in slices if (order := self._decide(slice_, duration_s)) is not None]
         sealed = []
         for (slice_, _order), error in zip(decided, do_together(decided, self._seal, _planned_rows), strict=True):
@@ -80,10 +92,12 @@ class Publisher:
                 self._fail(slice_, error)
         outcomes = self._driver.publish_all([(slice_.sequence_id, slice_.lease) for slice_ in sealed])
         ended = list(zip(sealed, outcomes, strict=True))
-        self._tell([(slice_, outcome) for slice_, outcome in ended if not isinstance(outcome, GobblinError)])
+        published = [(slice_, outcome) for slice_, outcome in ended if not isinstance(outcome, GobblinError)]
+        self._tell(published)
         for slice_, outcome in ended:
             if isinstance(outcome, GobblinError):
                 self._fail(slice_, self._explain(slice_, outcome))
+        return sum(publication.row_count for _slice, publication in published)
 
     def _decide(self, slice_: Slice, duration_s: float) -> SealOrder | None:
         """The decision on a slice. None: the slice has failed, and its failure is recorded."""

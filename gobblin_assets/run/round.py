@@ -295,6 +295,7 @@ class Round:
         numbers = {unit.id: multi.number for multi in packed for unit in multi.work_units}
         self._schemas.look_up(slices)
         begun = self._begin(slices, numbers)
+        self._publisher.expect(len(begun))
         owners = {unit.id: slice_ for slice_ in begun for unit in slice_.plan.work_units}
         tasks = [task for multi in packed for task in group_orders(make_orders(multi, owners))]
         tasks += [[TaskOrder(slice_, 0, ())] for slice_ in _find_undescribed(begun)]

@@ -12,6 +12,8 @@ from gobblin_assets.run.task import TaskOrder
 # Datasets that are read together fail together, and their records may all be in memory.
 ROWS_MAX: Final = 200_000
 BYTES_MAX: Final = 64 * 1024 * 1024
+# The first publications, and the run's first figures, would wait for all of them.
+ORDERS_MAX: Final = 1_000
 
 
 def make_orders(multi: MultiWorkUnit, owners: Mapping[WorkUnitId, Slice]) -> list[TaskOrder]:
@@ -48,6 +50,7 @@ class _Together:
     def has_room_for(self, order: TaskOrder) -> bool:
         return (
             _name_of(order) not in self.names
+            and len(self.orders) < ORDERS_MAX
             and self.row_count + sum_rows(order.units) <= ROWS_MAX
             and self.size_bytes + sum_bytes(order.units) <= BYTES_MAX
         )

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.model.work_unit import WorkUnit
+from gobblin_assets.spec.job_spec import DatasetSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,19 @@ class ArrowRows:
 
     batches: Iterator[pa.RecordBatch]
     interrupt: Callable[[], None]
+
+
+def find_asked_of_spark(spec: DatasetSpec, *, rereads: bool) -> str | None:
+    """The first field of a dataset that only Spark does; None: none. ``rereads``: its late window is read again."""
+    asked = {
+        "converters": spec.converters,
+        "quality.rows": spec.quality.rows,
+        "writer.partition_by": spec.writer.partition_by,
+        "writer.time_column": spec.writer.time_column,
+        "writer.event_time": spec.writer.event_time,
+        "watermark.late_window": rereads,
+    }
+    return next((name for name, is_asked in asked.items() if is_asked), None)
 
 
 class ArrowReader(Protocol):

@@ -23,9 +23,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceRequest(PlanRequest):
-    """A ``PlanRequest`` with the job's options of the dataset, defaults applied."""
+    """A ``PlanRequest`` with the job's options of the dataset, defaults applied.
+
+    ``slots``: how many tasks run at once where Spark reads on a cluster; None: it reads on this machine, or nobody
+    knows.
+    """
 
     spec: DatasetSpec
+    slots: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -207,7 +207,9 @@ def plan_conf(settings: SparkSettings) -> dict[str, str]:
     the variable, that can't be used.
     """
     work_folder = settings.work_folder.absolute()
-    given = {**_find_joined_defaults(os.environ), **settings.conf}
+    # Of the site's values, those that ours are added to: Spark would take ours instead of them.
+    joined = {key: value for key, value in read_site_conf(os.environ).items() if key in _JOINED}
+    given = {**joined, **settings.conf}
     conf = {
         **SESSION_DEFAULTS,
         "spark.ui.enabled": "false",
@@ -250,8 +252,8 @@ def is_local(master: str) -> bool:
     return master.startswith("local")
 
 
-def _find_joined_defaults(environment: Mapping[str, str]) -> dict[str, str]:
-    """What the site's spark-defaults.conf has for the keys that we add to: Spark takes a given value instead of it."""
+def read_site_conf(environment: Mapping[str, str]) -> dict[str, str]:
+    """The site's spark-defaults.conf; empty if there is none. Spark takes a given value instead of it."""
     package = find_spec("pyspark")  # to import it takes long
     home = environment.get("SPARK_HOME") or str(Path(str(package.origin if package else "")).parent)
     path = Path(environment.get("SPARK_CONF_DIR") or f"{home}/conf", "spark-defaults.conf")
@@ -260,7 +262,7 @@ def _find_joined_defaults(environment: Mapping[str, str]) -> dict[str, str]:
     except OSError:
         return {}
     found = (_PROPERTY.fullmatch(line.strip()) for line in lines)
-    return {each[1]: each[2] for each in found if each is not None and each[1] in _JOINED}
+    return {each[1]: each[2] for each in found if each is not None}
 
 
 def _plan_jars(settings: SparkSettings, given: Mapping[str, str]) -> dict[str, str]:

@@ -156,9 +156,15 @@ class SplitSpec(SpecModel):
         None,
         ge=1,
         description="Aim for WorkUnits of this many rows. Default: 1,000,000; tables of Postgres are divided further "
-        "if some processors would read nothing.",
+        "if some processors, or slots of Spark's cluster, would read nothing.",
     )
-    max_partitions: int = Field(20, ge=1, le=1000, description="At most this many WorkUnits for a dataset partition.")
+    max_partitions: int = Field(
+        20,
+        ge=1,
+        le=1000,
+        description="At most this many WorkUnits for a dataset partition. If it is not given, a table that Spark reads "
+        "on a cluster may have as many as the cluster runs tasks.",
+    )
     max_multi_work_units: int = Field(8, ge=1, le=1000, description="At most this many tasks for a run.")
     task_rows_min: int = Field(
         2_000_000,

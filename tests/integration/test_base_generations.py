@@ -6,6 +6,7 @@ import signal
 import subprocess
 import uuid
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,9 @@ from gobblin_assets.dagster.resources import CommitStoreResource, gobblin_resour
 from gobblin_assets.dagster.resources.connections import connection_from_environment
 from gobblin_assets.errors import ConflictError
 from gobblin_assets.failpoints import Failpoint
+from gobblin_assets.fs.posix import PosixFileSystem
+from gobblin_assets.fs.registry import open_file_system
+from gobblin_assets.model.files import FileStat
 from gobblin_assets.rows.base_generations import name_base
 from gobblin_assets.rows.current_reader import find_current
 from gobblin_assets.spark.connect_server import ConnectServer
@@ -83,6 +87,37 @@ def test_a_base_and_what_is_behind_it_are_the_table(
     log.history.copy()
     log.publish(copy=2)
     assert find_current(PostgresPublishedFiles(engine), JOB, LOG).base is None
+    assert log.difference() == SAME
+
+
+class LossyDisk(PosixFileSystem):
+    """Without the first file that Spark wrote, as if it stood on the disk of an executor elsewhere."""
+
+    def list_files(self, directory: str) -> Sequence[FileStat]:
+        found = super().list_files(directory)
+        written = [each for each in found if each.path.endswith(".parquet")]
+        return [each for each in found if each not in written[:1]]
+
+
+def test_a_base_whose_files_lack_rows_is_not_published(
+    spark: SparkSession, engine: Engine, tmp_path: Path, share: Share
+) -> None:
+    log = make_log(spark, engine, tmp_path, share)
+    run_all(log, 2)
+    log.publish()
+    total = log.history.current().total()
+
+    done, failures = log.write_base(
+        open_files=lambda uri, umask=None: (LossyDisk(umask), open_file_system(uri, umask=umask)[1])
+    )
+    assert not done
+    assert f"a base has {total:,} rows, and its files hold " in str(next(iter(failures.values())))
+    assert find_current(PostgresPublishedFiles(engine), JOB, LOG).base is None
+    assert log.difference() == SAME
+
+    (base,), failures = log.write_base()
+    assert not failures
+    assert base.row_count == total
     assert log.difference() == SAME
 
 

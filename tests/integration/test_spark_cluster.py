@@ -1,26 +1,34 @@
 """Runs on a standalone cluster, whose workers are processes with an environment, and mounts, of their own."""
 
+import os
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 
+from gobblin_assets.db.tables import work_unit
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.jobs.ingest.spark_engine import SparkEngine
+from gobblin_assets.jobs.job_runs import run_job
 from gobblin_assets.spark import connect_server
 from gobblin_assets.spark.errors import spark_families
 from gobblin_assets.spark.settings import SparkSettings
 from tests.integration.test_end_to_end import source_rows
-from tests.support.ingestion import Ingestion, run_in_child
+from tests.support.ingestion import Ingestion, run_in_child, start_in_child
 from tests.support.postgres import Database
 from tests.support.shop import CUSTOMERS, ingestion, shop
-from tests.support.spark import in_child
-from tests.support.spark_cluster import SMALL_EXECUTORS, SparkCluster, spark_cluster
+from tests.support.spark import in_child, wait_until
+from tests.support.spark_cluster import SMALL_EXECUTORS, SparkCluster, hiding, spark_cluster
 
 __all__ = ["ingestion", "shop"]
 
 WAIT_S = 8.0
+NUMBERS, SLOTS = 1_000_000, 9
 TRIES_MAX = 5
 
 
@@ -73,6 +81,66 @@ def test_executors_that_don_t_see_the_staging_are_refused_before_anything_is_wri
     assert ingestion.rows("public.customers") == source_rows(shop, "SELECT id, name FROM customers")
 
 
+def test_an_executor_that_joins_while_rows_are_written_and_is_blind_is_named(
+    cluster: SparkCluster, ingestion: Ingestion, shop: Database, tmp_path: Path
+) -> None:
+    root = Path(ingestion.root)
+    # Each row takes its query two seconds; one core would need forty for all of them.
+    slow = {"where": "pg_sleep(2)::text IS NOT NULL", "split": {"work_unit_rows": 2, "max_partitions": 10}}
+    settings = on_cluster(
+        *(cluster, ingestion, shop, tmp_path),
+        datasets=[{**CUSTOMERS, **slow}],
+        options={"retry": {"task_tries_max": 1}},
+    )
+    cluster.start_worker("seeing", cores=1)
+    process = start_in_child(tmp_path, settings)
+    try:
+        wait_until(lambda: any(root.rglob("_temporary/0/_temporary/attempt*")), "its tasks write")
+        cluster.start_worker("blind", hidden=root)
+        said, errors = process.communicate(timeout=120)
+    finally:
+        process.kill()
+        for name in filter(cluster.runs, ("seeing", "blind")):
+            cluster.stop(name)
+
+    assert process.returncode == 1, said + errors
+    assert f"executors on {socket.gethostname()} can't see {root}/shop/.staging" in said
+    assert "nothing of it is published" in said
+    assert "something removes files" not in said
+
+
+CONNECT_ELSEWHERE = """
+import sys
+from pathlib import Path
+from gobblin_assets.spark import connect_server
+from gobblin_assets.spark.settings import SparkSettings
+
+home = Path(sys.argv[1])
+settings = SparkSettings(home / "spark", master="local[2]", capabilities=("postgres",))
+print(connect_server.start_connect(home, settings, lambda line: None).url)
+"""
+
+
+def test_a_connect_server_with_other_mounts_is_refused_before_anything_is_written(
+    ingestion: Ingestion, shop: Database, tmp_path: Path
+) -> None:
+    root, home = Path(ingestion.root), tmp_path / "home elsewhere"
+    home.mkdir()
+    command = [*hiding(root), sys.executable, "-c", CONNECT_ELSEWHERE, str(home)]
+    url = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    try:
+        settings = {**on_cluster(SparkCluster(tmp_path), ingestion, shop, tmp_path), "remote": url}
+        refused = run_in_child(tmp_path, settings)
+    finally:
+        connect_server.stop_connect(home)
+
+    assert refused.returncode == 1, refused.stdout + refused.stderr
+    assert f"Spark's server on {socket.gethostname()} can't see {root}/shop/.staging" in refused.stdout
+    assert "Nothing was written" in refused.stdout
+    assert not list(root.rglob("*.parquet"))
+    assert not list(root.rglob(".seen-*"))
+
+
 def try_to_count(engine: SparkEngine) -> str:
     try:
         with spark_families("count rows"):
@@ -109,6 +177,55 @@ def test_a_cluster_without_executors_is_told_of_and_given_up(cluster: SparkClust
         assert "GOBBLIN_SPARK_WAIT_S" in text
     assert len(said) >= 2
     assert all(f"gives up after {WAIT_S:.0f} s" in line for line in said)
+
+
+def read_by_slots(cluster: SparkCluster, work: Path, variables: dict[str, str], job: dict[str, Any]) -> list[Any]:
+    """The slots that are known before a session and with it, and what a run then says."""
+    os.environ.update(variables)
+    said: list[str] = []
+    engine = SparkEngine(master=cluster.url, conf=SMALL_EXECUTORS, work_folder=str(work), capabilities=["postgres"])
+    found: list[Any] = [engine.count_slots()]
+    engine.get_session().range(0, 9, 1, 3).count()
+    found.append(engine.count_slots())
+    report = run_job(job, spark=engine, say=said.append)
+    found.append([f"{each.urn}: {each.outcome} {each.error or ''}" for each in report.failed])
+    engine.get_session().stop()
+    found.append(engine.count_slots())
+    return found
+
+
+def test_a_table_is_read_by_as_many_queries_as_the_cluster_runs_tasks(
+    cluster: SparkCluster, ingestion: Ingestion, shop: Database, tmp_path: Path
+) -> None:
+    with shop.connect() as sql:
+        sql.execute(f"CREATE UNLOGGED TABLE numbers AS SELECT n AS id FROM generate_series(1, {NUMBERS}) n")
+        sql.execute("ANALYZE numbers")
+    variables = {
+        "GOBBLIN_DATABASE_URL": ingestion.database_url,
+        "GOBBLIN_JDBC_SHOP_URL": shop.jdbc_url,
+        "GOBBLIN_JDBC_SHOP_USER": shop.user,
+        "GOBBLIN_JDBC_SHOP_PASSWORD": shop.password,
+    }
+    job = {
+        "job": "shop",
+        "source": {"connection": "shop", "reader": "jdbc"},
+        "destination": ingestion.root,
+        "datasets": [{"urn": "public.numbers"}],
+    }
+    cluster.start_worker("large", cores=SLOTS)
+    try:
+        before, opened, failed, stopped = in_child(
+            read_by_slots, SparkCluster(tmp_path, cluster.url), tmp_path / "spark", variables, job
+        )
+    finally:
+        cluster.stop("large")
+
+    assert (before, opened, failed, stopped) == (None, SLOTS, [], None)
+    with ingestion.engine.connect() as log:
+        numbers = log.execute(select(work_unit.c.number).order_by(work_unit.c.number)).scalars().all()
+    assert list(numbers) == list(range(SLOTS))
+    found = ingestion.read("public.numbers").selectExpr("count(*)", "count(DISTINCT id)", "max(id)").collect()
+    assert tuple(found[0]) == (NUMBERS, NUMBERS, NUMBERS)
 
 
 def try_on_server(url: str, tries: int) -> tuple[list[str], list[str]]:

@@ -61,6 +61,9 @@ class ArrowResource(dg.ConfigurableResource["ArrowResource"]):
     def get_session(self, job: JobSpec) -> SparkSession:
         raise AssertionError("this world has no Spark")
 
+    def count_slots(self) -> None:
+        return None
+
     def open_extractor(self, job: JobSpec, stores: Stores) -> Worker:
         return NumbersExtractor(Path(self.folder))
 

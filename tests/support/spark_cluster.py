@@ -88,7 +88,7 @@ class SparkCluster:
         }
         command = [f"{_SPARK_HOME}/bin/spark-class", f"{_DEPLOY}.{arguments[0]}", *arguments[1:]]
         if hidden is not None:
-            command = ["unshare", "--mount", "sh", "-c", _HIDDEN, str(hidden), *command]
+            command = [*hiding(hidden), *command]
         with (self.folder / f"{name}.log").open("wb") as log:
             self._processes[name] = subprocess.Popen(
                 command,
@@ -96,6 +96,11 @@ class SparkCluster:
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
+
+
+def hiding(directory: Path) -> list[str]:
+    """What a command begins with that finds the directory empty."""
+    return ["unshare", "--mount", "sh", "-c", _HIDDEN, str(directory)]
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from gobblin_assets.commit.operations import LogOperations
 from gobblin_assets.commit.sequence import AttemptRecord, Publication
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.fs.registry import open_file_system
+from gobblin_assets.jobs.programs import OpenFiles
 from gobblin_assets.jobs.sink.base_writing import open_base_writing
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.state import RunId
@@ -47,6 +48,7 @@ def write_bases(
     say: Callable[[str], None],
     *,
     changes_min: int = 1,
+    open_files: OpenFiles = open_file_system,
 ) -> tuple[Sequence[Publication], Mapping[DatasetUrn, GobblinError]]:
     """What ``sink compact`` does with the job that is described."""
     stores = open_stores(engine)
@@ -56,7 +58,7 @@ def write_bases(
 
     holder = Holder("test", RunId(SystemClock().new_id()))
     operations = LogOperations(stores.commits, stores.leases, open_file_system, interrupt, SystemClock(), holder, say)
-    writing = open_base_writing(parse_job(described), specs, stores, OwnSpark(spark), say)
+    writing = open_base_writing(parse_job(described), specs, stores, OwnSpark(spark), say, open_files)
     return writing.carry_out(MaintenanceRun(operations, stores, JOB), list(specs), changes_min=changes_min)
 
 
@@ -89,10 +91,13 @@ class WrittenLog:
         facts = {"postgres_log": {"key": key, "copy": copy}}
         self.publisher.publish(frame, LOG, details={"source_facts": facts})
 
-    def write_base(self, *, changes_min: int = 1) -> tuple[Sequence[Publication], Mapping[DatasetUrn, GobblinError]]:
-        specs = {LOG: DatasetSpec()}
+    def write_base(
+        self, *, changes_min: int = 1, open_files: OpenFiles = open_file_system
+    ) -> tuple[Sequence[Publication], Mapping[DatasetUrn, GobblinError]]:
         return write_bases(
-            self.spark, self.publisher.engine, self.described, specs, self.said.append, changes_min=changes_min
+            *(self.spark, self.publisher.engine, self.described, {LOG: DatasetSpec()}, self.said.append),
+            changes_min=changes_min,
+            open_files=open_files,
         )
 
     def read(self) -> DataFrame:

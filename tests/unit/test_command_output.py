@@ -20,6 +20,19 @@ def test_a_table_shows_names_escaped_and_messages_by_lines(capsys: pytest.Captur
     assert "\\x0amore" not in out
 
 
+def test_rows_with_and_without_long_texts_are_shown_alike(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [("a", None, 1), ("", "", None), ("ü [b]", " two  words ", 20_000), (None, None, None)]
+    columns = ("name", "text", "count")
+    print_table("rows", columns, rows)
+    short = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert short[4:8] == [" a                           1", "", " ü [b]    two  words    20,000", ""]
+    # A text that is too long for a line: each row is a row of its own then.
+    print_table("rows", columns, [*rows, ("long", "y" * 300, 3)])
+    long = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert [line.split() for line in long[4:8]] == [line.split() for line in short[4:8]]
+    assert sum(line.count("y") for line in long) == 300
+
+
 def test_progress_keeps_its_lines_and_nothing_else_that_a_terminal_obeys(capsys: pytest.CaptureFixture[str]) -> None:
     say("\n".join(NAMES))
     err = capsys.readouterr().err

@@ -17,6 +17,7 @@ from gobblin_assets.model.watermark import Watermark, WatermarkType, long_waterm
 from gobblin_assets.model.work_unit import WorkUnit, WorkUnitId
 from gobblin_assets.sources.jdbc.catalog import Estimate
 from gobblin_assets.sources.jdbc.split import (
+    Readers,
     cut_interval,
     decide_count,
     decide_fetch_size,
@@ -78,7 +79,7 @@ def test_cuts_by_quantiles_never_make_more_pieces_than_asked(ranks: list[int], i
     [(None, 10, 1), (0, 10, 1), (11, 10, 2), (10**9, 10, 20), (None, None, 1), (0, None, 1), (10**9, None, 20)],
 )
 def test_the_count_follows_the_rows_and_its_bound(rows: int | None, work_unit_rows: int | None, count: int) -> None:
-    assert decide_count(Estimate(rows, 100), SplitSpec(work_unit_rows=work_unit_rows), processors=4) == count
+    assert decide_count(Estimate(rows, 100), SplitSpec(work_unit_rows=work_unit_rows), Readers(4)) == count
 
 
 @pytest.mark.parametrize(
@@ -100,9 +101,38 @@ def test_the_count_follows_the_rows_and_its_bound(rows: int | None, work_unit_ro
 def test_processors_read_equal_parts_of_what_is_worth_it(
     rows: int, row_bytes: int | None, processors: int, count: int
 ) -> None:
-    assert decide_count(Estimate(rows, row_bytes), SplitSpec(), processors) == count
-    assert decide_count(Estimate(rows, row_bytes), SplitSpec(max_partitions=2), processors) == min(count, 2)
-    assert decide_count(Estimate(rows, row_bytes), SplitSpec(work_unit_rows=10**9), processors) == 1
+    assert decide_count(Estimate(rows, row_bytes), SplitSpec(), Readers(processors)) == count
+    assert decide_count(Estimate(rows, row_bytes), SplitSpec(max_partitions=2), Readers(processors)) == min(count, 2)
+    assert decide_count(Estimate(rows, row_bytes), SplitSpec(work_unit_rows=10**9), Readers(processors)) == 1
+
+
+@pytest.mark.parametrize(
+    ("rows", "split", "slots", "count"),
+    [
+        # One task: no more readers than its rows are worth, and no more than it has slots.
+        (900_000, {}, 64, 9),
+        (1_900_000, {}, 4, 4),
+        # Each task has readers for the cluster, since few tasks run at once.
+        (6_000_000, {}, 16, 48),
+        (100_000_000, {}, 16, 128),
+        # The database has an end as well.
+        (100_000_000, {}, 1_000, 256),
+        (100_000_000, {"max_multi_work_units": 2}, 16, 32),
+        # What the job says goes first.
+        (100_000_000, {"max_partitions": 20}, 16, 20),
+        (100_000_000, {"work_unit_rows": 1_000_000}, 16, 100),
+        (100_000_000, {"work_unit_rows": 1_000_000, "max_partitions": 30}, 16, 30),
+        (100_000_000, {"work_unit_rows": 1_000}, 16, 128),
+    ],
+)
+def test_spark_on_a_cluster_reads_by_its_slots(rows: int, split: dict[str, int], slots: int, count: int) -> None:
+    assert decide_count(Estimate(rows, 100), SplitSpec(**split), Readers(2, slots)) == count
+
+
+def test_without_a_shared_snapshot_only_large_reads_are_divided_on_a_cluster_too() -> None:
+    for rows, count in [(900_000, 1), (30_000_000, 30)]:
+        assert decide_count(Estimate(rows, 100), SplitSpec(), Readers(2, 64, divided=False)) == count
+    assert decide_count(Estimate(30_000_000, 100), SplitSpec(), Readers(2, divided=False)) == 20
 
 
 @pytest.mark.parametrize(

@@ -21,9 +21,10 @@ RUN = [
 WORDS = [word for column in RUN for text in column.texts for word in text.split()]
 
 
-def show(columns: list[TableColumn], width: int | None, **console: object) -> str:
+def show(columns: list[TableColumn], width: int | None, *, is_terminal: bool = False) -> str:
     out = io.StringIO()
-    wide = Console(file=out, width=find_width(columns) if width is None else width, **console)  # type: ignore[arg-type]
+    shown = find_width(columns) if width is None else width
+    wide = Console(file=out, width=shown, force_terminal=is_terminal or None)
     for part in lay_out("run 1: PARTIAL", columns, width):
         wide.print(part)
     return out.getvalue()
@@ -54,6 +55,6 @@ def test_a_line_that_no_terminal_reads_is_never_folded() -> None:
 
 
 def test_outcomes_have_colours_unless_nobody_wants_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "\x1b[32mCOMMITTED" in show(RUN, 120, force_terminal=True)
+    assert "\x1b[32mCOMMITTED" in show(RUN, 120, is_terminal=True)
     monkeypatch.setenv("NO_COLOR", "1")
-    assert "\x1b[32m" not in show(RUN, 120, force_terminal=True)
+    assert "\x1b[32m" not in show(RUN, 120, is_terminal=True)

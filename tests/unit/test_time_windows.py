@@ -14,7 +14,7 @@ from gobblin_assets.model.partition import AssetPartition, PartitionKind, Partit
 from gobblin_assets.model.state import DatasetId, DatasetState
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.model.watermark import Watermark, WatermarkType
-from gobblin_assets.sources.jdbc.bounds import plan_limits, plan_window
+from gobblin_assets.sources.jdbc.bounds import Limits, plan_limits, plan_window, read_clock
 from gobblin_assets.sources.jdbc.positions import Axis, least_wall_from
 from gobblin_assets.sources.port import SourceRequest
 from gobblin_assets.spec.dataset_rules import check_dataset
@@ -46,6 +46,11 @@ def request_of(spec: DatasetSpec, partition: AssetPartition) -> SourceRequest:
     )
 
 
+def limits_of(request: SourceRequest, axis: Axis, clock: dt.datetime) -> Limits:
+    times, window = read_clock(request, axis, clock), plan_window(request, axis)
+    return plan_limits(request, axis, Mode.APPEND, None, times, window)
+
+
 def window_of(partition: AssetPartition) -> PartitionWindow:
     assert partition.window is not None
     return partition.window
@@ -72,7 +77,7 @@ def around(transition: Transition, kind: PartitionKind) -> tuple[DatasetSpec, li
 
 
 def positions_of(spec: DatasetSpec, partitions: Iterable[AssetPartition], axis: Axis) -> list[tuple[object, object]]:
-    found = []
+    found: list[tuple[object, object]] = []
     for partition in partitions:
         low, high = plan_window(request_of(spec, partition), axis)
         assert low is not None
@@ -218,7 +223,7 @@ def test_dates_of_partitions_are_over_by_the_calendar_of_the_partitions() -> Non
     spec = dataset(PartitionKind.DAILY, "America/New_York", dt.date(2024, 1, 1))
     spec = spec.model_copy(update={"watermark": WatermarkSpec(column="day")})
     clock = dt.datetime(2024, 1, 2, 4, tzinfo=dt.UTC)
-    limits = plan_limits(request_of(spec, asset_partition(spec, "2024-01-01")), DATE, Mode.APPEND, None, clock)
+    limits = limits_of(request_of(spec, asset_partition(spec, "2024-01-01")), DATE, clock)
     assert limits.ceiling == Watermark(WatermarkType.DATE, dt.date(2024, 1, 1))
 
 
@@ -236,7 +241,7 @@ def test_what_a_wall_clock_shows_again_waits_until_it_has() -> None:
     spec = dataset(PartitionKind.HOURLY, "Antarctica/Troll", dt.date(2024, 10, 1))
     partition = asset_partition(spec, "2024-10-27-01:00+0000")
     clock = dt.datetime.fromisoformat("2024-10-27T00:30Z")
-    limits = plan_limits(request_of(spec, partition), WALL, Mode.APPEND, None, clock)
+    limits = limits_of(request_of(spec, partition), WALL, clock)
     assert limits.ceiling == limits.low == Watermark(WatermarkType.LOCAL_TIMESTAMP, shown_again)
 
 

@@ -73,6 +73,10 @@ class GobblinSparkResource(LazyPySparkResource):
         """The run's session, opened at the first call, from any thread. RejectedError names what Java or Spark lack."""
         return self.engine.get_session(job)
 
+    def count_slots(self) -> int | None:
+        """How many tasks a cluster runs at once for the session; None: Spark runs on this machine, or nobody knows."""
+        return self.engine.count_slots()
+
     def open_extractor(self, job: JobSpec, stores: Stores) -> Worker:
         """The worker that reads the planned WorkUnits and writes them into the job's staging."""
         # This resource is asked for the session, since a subclass may open another one.

@@ -25,7 +25,7 @@ from gobblin_assets.rows.file_sizes import plan_file_rows_max
 from gobblin_assets.rows.new_files import FilesInDirectory, FinishedRows, NewFiles
 from gobblin_assets.rows.read_ahead import reading_ahead
 from gobblin_assets.run.job_kind import Output, Staged, UnitPlan, WorkOrder
-from gobblin_assets.sources.arrow_port import ArrowReader
+from gobblin_assets.sources.arrow_port import ArrowReader, find_asked_of_spark
 from gobblin_assets.sources.port import read_plan_of
 from gobblin_assets.spec.job_spec import WriterSpec
 
@@ -36,16 +36,8 @@ _INTERRUPT_EVERY_S: Final = 0.5
 
 def find_spark_need(plan: UnitPlan) -> str | None:
     """The first field of the plan that needs Spark; None: no field does."""
-    found = read_plan_of(plan)
-    needs = {
-        "converters": found.spec.converters,
-        "quality.rows": found.spec.quality.rows,
-        "writer.partition_by": found.spec.writer.partition_by,
-        "writer.time_column": found.spec.writer.time_column,
-        "writer.event_time": found.spec.writer.event_time,
-        "watermark.late_window": any(unit.reread_from is not None for unit in plan.work_units),
-    }
-    return next((name for name, is_asked in needs.items() if is_asked), None)
+    rereads = any(unit.reread_from is not None for unit in plan.work_units)
+    return find_asked_of_spark(read_plan_of(plan).spec, rereads=rereads)
 
 
 class ArrowWorker:

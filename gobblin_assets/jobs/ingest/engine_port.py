@@ -34,6 +34,13 @@ class Engine(Protocol):
         """
         ...
 
+    def count_slots(self) -> int | None:
+        """How many tasks a cluster runs at once for the session. Nothing is opened to learn it.
+
+        None: Spark runs on this machine, or nobody knows.
+        """
+        ...
+
     def open_extractor(self, job: JobSpec, stores: Stores) -> Worker:
         """The worker that reads WorkUnits and writes them into staging."""
         ...

@@ -32,6 +32,7 @@ from gobblin_assets.rows.output_partitions import add_output_partitions, explain
 from gobblin_assets.rows.parquet_writer import (
     WrittenDirectory,
     collect_output,
+    refuse_blind_writers,
     write_parquet,
 )
 from gobblin_assets.rows.role_paths import parse_role_path, parse_share_path, published_path
@@ -85,7 +86,7 @@ class SparkExtractor:
         )
         high = None if written.observed is None else written.observed.high
         require_below(order, high)
-        found = collect_output(self._fs, directory) if order.names is None else written.directories
+        found = self._collect(directory, written) if order.names is None else written.directories
         share = [(each.partition_path, each) for each in found]
         return self._describe(order, share, written, rows_read=written.row_counts[ALONE])
 
@@ -105,7 +106,7 @@ class SparkExtractor:
 
         written = self._write_explained(orders, read, directory)
         shares: dict[str, list[tuple[str, WrittenDirectory]]] = {}
-        for found in collect_output(self._fs, directory) if first.names is None else written.directories:
+        for found in self._collect(directory, written) if first.names is None else written.directories:
             name, partition_path = parse_share_path(found.partition_path)
             shares.setdefault(name, []).append((partition_path, found))
         extracted = [self._hand_out(order, directory, shares.pop(_share_of(order), []), written) for order in orders]
@@ -116,6 +117,12 @@ class SparkExtractor:
             self._fs.sync_directories([directory])
             self._fs.remove_tree(directory)
         return extracted
+
+    def _collect(self, directory: str, written: "_Written") -> list[WrittenDirectory]:
+        found = collect_output(self._fs, directory)
+        if sum(each.row_count for each in found) < sum(written.row_counts.values()):
+            refuse_blind_writers(self._spark, self._fs.to_uri(directory))
+        return found
 
     def _plan_schemas(self, order: WorkOrder) -> Mapping[Role, t.StructType]:
         """The schemas that files would have. Spark only analyses the query."""

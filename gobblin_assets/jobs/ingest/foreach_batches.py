@@ -136,6 +136,10 @@ class _BatchEngine:
         del job
         return self.spark
 
+    def count_slots(self) -> int | None:
+        """Not known: a batch is read as its query has divided it."""
+        return None
+
     def open_extractor(self, job: JobSpec, stores: Stores) -> Worker:
         fs, _root = open_file_system(job.destination, umask=job.umask)
         return SparkExtractor(self.spark, fs, stores.published, umask=job.umask)

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from gobblin_assets.errors import RejectedError
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 _IN_THIS_PROCESS: Final = "in this process"
 _ARROW: Final = "arrow"
 _SPARK: Final = "spark"
+# In their order, so that they can be given as they are declared: a plan has as many requests as partitions.
+_FIELDS_OF_REQUEST: Final = attrgetter(*(each.name for each in fields(PlanRequest)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,8 @@ class IngestKind:
 
     ``spark`` gives the session and may be called from any thread; a source that needs no session never calls it.
     ``open_extractor`` makes Spark's worker, ``make_rewriter`` the rewriter; None: nothing is compacted.
-    ``open_arrow`` makes the worker for plans that need no Spark; None: Spark does all plans.
+    ``open_arrow`` makes the worker for plans that need no Spark; None: Spark does all plans. ``count_slots``: how many
+    tasks a cluster runs at once; it gives None, or is None, where that is not known.
     """
 
     datasets: Mapping[DatasetUrn, DatasetSpec]
@@ -42,6 +46,7 @@ class IngestKind:
     open_extractor: Callable[[], Worker]
     make_rewriter: Callable[[], Rewriter] | None = None
     open_arrow: Callable[[], Worker] | None = None
+    count_slots: Callable[[], int | None] | None = None
 
     @property
     def urns(self) -> Collection[DatasetUrn]:
@@ -49,9 +54,10 @@ class IngestKind:
 
     @contextmanager
     def open(self, say: Callable[[str], None], requests: Sequence[PlanRequest]) -> Iterator[Session]:
-        wanted = [_with_spec(each, self.datasets[each.urn]) for each in requests]
+        slots = None if self.count_slots is None else self.count_slots()
+        wanted = [_with_spec(each, self.datasets[each.urn], slots) for each in requests]
         with _losing_sessions(), self.source.open_plan(self.spark, say, wanted) as session:
-            yield _IngestSession(self.datasets, session, say, self.open_extractor, self.open_arrow)
+            yield _IngestSession(self.datasets, session, say, self.open_extractor, self.open_arrow, slots)
 
     def prepare(self) -> None:
         self.spark()
@@ -76,12 +82,13 @@ class _IngestSession:
     say: Callable[[str], None]
     open_extractor: Callable[[], Worker]
     open_arrow: Callable[[], Worker] | None
+    slots: int | None
     reader_counts: Counter[str] = field(default_factory=Counter)
 
     def plan(self, request: PlanRequest) -> UnitPlan:
         spec = self.datasets[request.urn]
         with _losing_sessions():
-            plan = self.session.plan(_with_spec(request, spec))
+            plan = self.session.plan(_with_spec(request, spec, self.slots))
         if request.only_moves and any(not unit.is_empty for unit in plan.work_units):
             raise RejectedError(
                 f"{plan.urn} can't be moved without reading it: its source does not say where to go on by itself",
@@ -126,8 +133,8 @@ class _IngestSession:
         return found if need is None and self.open_arrow is not None else replace(found, arrow=None)
 
 
-def _with_spec(request: PlanRequest, spec: DatasetSpec) -> SourceRequest:
-    return SourceRequest(**{each.name: getattr(request, each.name) for each in fields(request)}, spec=spec)
+def _with_spec(request: PlanRequest, spec: DatasetSpec, slots: int | None) -> SourceRequest:
+    return SourceRequest(*_FIELDS_OF_REQUEST(request), spec=spec, slots=slots)
 
 
 @contextmanager

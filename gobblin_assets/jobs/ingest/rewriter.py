@@ -15,7 +15,7 @@ from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.rows.columns import named
 from gobblin_assets.rows.dataset_reader import read_by_directories
-from gobblin_assets.rows.parquet_writer import collect_output, write_parquet
+from gobblin_assets.rows.parquet_writer import collect_output, refuse_blind_writers, write_parquet
 from gobblin_assets.run.job_kind import Output, RewriteOrder
 from gobblin_assets.spark.cancellation import describe_interruption, find_session_identity, open_cancellation
 from gobblin_assets.spark.errors import spark_families
@@ -54,7 +54,7 @@ class SparkRewriter:
                     frame, columns, directory, order, file_count=-(-file_bytes // order.file_bytes), rows=rows_max
                 )
                 written = self._spark.read.schema(frame.schema).parquet(self._fs.to_uri(directory))
-                _require_equal(frame, written.select(*(named(name) for name in frame.columns)), order)
+                self._require_equal(frame, written.select(*map(named, frame.columns)), order, directory)
             found += [
                 Output(order.role, each.path, each.partition_path, each.files)
                 for each in collect_output(self._fs, directory)
@@ -83,11 +83,12 @@ class SparkRewriter:
             compression=self._datasets[order.urn].writer.compression,
         )
 
-
-def _require_equal(before: DataFrame, after: DataFrame, order: RewriteOrder) -> None:
-    """Require the same rows as a multiset: by their number, and by the sum of their hashes, in any order."""
-    read, written = _sum_up(before), _sum_up(after)
-    if read != written:
+    def _require_equal(self, before: DataFrame, after: DataFrame, order: RewriteOrder, directory: str) -> None:
+        """Require the same rows as a multiset: by their number, and by the sum of their hashes, in any order."""
+        read, written = _sum_up(before), _sum_up(after)
+        if read == written:
+            return
+        refuse_blind_writers(self._spark, self._fs.to_uri(directory))
         raise CorruptionError(
             f"{order.urn}: the rows written are not the rows read ({order.role}): {written}, expected {read}",
             hint="Nothing was replaced. Report this, with the dataset's columns.",

@@ -121,6 +121,7 @@ def open_run(
             lambda: engine.open_extractor(job, stores),
             lambda: engine.open_rewriter(job, datasets),
             lambda: ArrowWorker(fs),
+            engine.count_slots,
         ),
         interrupt=engine.interrupt,
         clock=clock,

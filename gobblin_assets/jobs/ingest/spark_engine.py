@@ -19,7 +19,14 @@ from gobblin_assets.run.stores import Stores
 from gobblin_assets.settings import make_home, read_settings
 from gobblin_assets.sources.environment import list_capabilities, plan_driver_jars
 from gobblin_assets.spark.hdfs import find_place_user
-from gobblin_assets.spark.settings import SparkSettings, list_place_capabilities, merge_jars, read_wait_s
+from gobblin_assets.spark.settings import (
+    SparkSettings,
+    list_place_capabilities,
+    merge_jars,
+    read_site_conf,
+    read_wait_s,
+)
+from gobblin_assets.spark.slots import count_conf_slots
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 
 if TYPE_CHECKING:
@@ -48,6 +55,8 @@ class _SparkWork(Protocol):
     def runs_spark_itself(self) -> bool: ...
 
     def find_ui(self, session: "SparkSession") -> str | None: ...
+
+    def count_session_slots(self, session: "SparkSession") -> int | None: ...
 
     def watch_executors(
         self, session: "SparkSession", wait_s: float, say: Callable[[str], None]
@@ -129,6 +138,17 @@ class SparkEngine:
                     self.say(f"Spark's UI: {shown}")
                 self._watch = _import_spark().watch_executors(self._session, wait_s, self.say)
             return self._session
+
+    def count_slots(self) -> int | None:
+        """How many tasks a cluster runs at once for the session; None: Spark runs on this machine, or nobody knows.
+
+        Nothing is opened to learn it: before the session is, settings say it, or nobody.
+        """
+        if self._session is not None:
+            return _import_spark().count_session_slots(self._session)
+        if self.remote or self.master is None:
+            return None
+        return count_conf_slots(self.master, {**read_site_conf(os.environ), **self.conf})
 
     def open_extractor(self, job: JobSpec, stores: Stores) -> Worker:
         """The worker that reads WorkUnits and writes them into the job's staging."""

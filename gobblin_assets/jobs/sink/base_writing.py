@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from gobblin_assets.commit.markers import check_log
 from gobblin_assets.commit.sequence import Publication
 from gobblin_assets.destinations.registry import DestinationRequest, open_destination
-from gobblin_assets.errors import GobblinError, RejectedError
+from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.programs import OpenFiles
@@ -25,7 +25,8 @@ from gobblin_assets.model.file_formats import FileFormat
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role, parse_urn
 from gobblin_assets.rows.base_generations import name_base
 from gobblin_assets.rows.current_reader import CurrentView, find_current
-from gobblin_assets.rows.parquet_writer import collect_output, write_parquet
+from gobblin_assets.rows.observation import observe_positions
+from gobblin_assets.rows.parquet_writer import collect_output, refuse_blind_writers, write_parquet
 from gobblin_assets.run.destination import Destination
 from gobblin_assets.run.job_kind import Output
 from gobblin_assets.run.maintenance_run import HeldDataset, MaintenanceRun
@@ -213,7 +214,26 @@ class _BaseWork:
 
     def write(self, directory: str, tag: str) -> Sequence[WrittenAnew]:
         with open_cancellation(self.session).tagged(tag):
-            write_parquet(self.rows, self.fs.to_uri(directory), compression=self.compression)
+            observed, counted = observe_positions(self.rows, ())
+            write_parquet(observed, self.fs.to_uri(directory), compression=self.compression)
+            seen = counted.get()
+            row_count = self._count() if seen is None else seen.row_count
         found = collect_output(self.fs, directory)
+        self._require_whole(directory, row_count, sum(each.row_count for each in found))
         outputs = [Output(Role.DATA, each.path, each.partition_path, each.files) for each in found]
         return [WrittenAnew(Role.DATA, self.rows.schema.jsonValue(), outputs)]
+
+    def _count(self) -> int:
+        with spark_families("count the rows of a base"):
+            return self.rows.count()
+
+    def _require_whole(self, directory: str, rows_read: int, rows_written: int) -> None:
+        if rows_written == rows_read:
+            return
+        refuse_blind_writers(self.session, self.fs.to_uri(directory))
+        raise RetryableError(
+            f"a base has {rows_read:,} rows, and its files hold {rows_written:,}",
+            hint="Nothing of it is published, and the base of before stands. The next one is written anew.",
+            rows_read=rows_read,
+            rows_written=rows_written,
+        )

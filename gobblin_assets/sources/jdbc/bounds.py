@@ -19,6 +19,9 @@ from gobblin_assets.sources.jdbc.positions import (
 from gobblin_assets.sources.port import SourceRequest
 from gobblin_assets.spec.job_spec import WatermarkSpec
 
+Window = tuple[Watermark | None, Watermark | None]
+"""From where to where a partition goes; None: no limit."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -29,6 +32,17 @@ class Limits:
     floor: Watermark | None
     low: Watermark | None
     ceiling: Watermark | None
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """What the source's clock says of a dataset's positions. ``old_enough``: rows at or above it are too young.
+
+    ``ahead``: the least position that lies ahead of the clock. None: positions are no times, or there is no such one.
+    """
+
+    old_enough: Watermark | None
+    ahead: Watermark | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,21 +62,35 @@ def decide_mode(request: SourceRequest, clock: dt.datetime) -> Mode:
         return Mode.REFRESH
     if request.mode is not Mode.AUTO:
         return request.mode
+    if not request.by_hand or (request.partition.key or "") not in request.state.published:
+        return Mode.APPEND
     window = request.partition.window
     lag_s = request.spec.watermark.commit_lag_s if request.spec.watermark else 0.0
-    again = request.by_hand and (request.partition.key or "") in request.state.published
     complete = window is not None and window.end <= clock - dt.timedelta(seconds=lag_s)
-    return Mode.REFRESH if again and complete else Mode.APPEND
+    return Mode.REFRESH if complete else Mode.APPEND
+
+
+def read_clock(request: SourceRequest, axis: Axis, clock: dt.datetime) -> Times:
+    """``clock`` is the source's, not later than what its queries see. All partitions of a dataset have the same."""
+    spec, zone = _spec_of(request), _zone_of(request, axis)
+    # If a wall clock will show a time twice, its rows wait for the second pass: both passes lie above the watermark.
+    # The lag is for timestamps. Dates count as whole days, so today is still open.
+    lag_s = 0.0 if axis.lead is WatermarkType.DATE else spec.commit_lag_s
+    old_enough = moment_value(axis.lead, clock - dt.timedelta(seconds=lag_s), zone)
+    ahead = ahead_of(axis.lead, clock, zone)
+    return Times(
+        None if old_enough is None else axis.lift(old_enough),
+        None if ahead is None else axis.lift(ahead),
+    )
 
 
 def plan_limits(
-    request: SourceRequest, axis: Axis, mode: Mode, previous: Watermark | None, clock: dt.datetime
+    request: SourceRequest, axis: Axis, mode: Mode, previous: Watermark | None, times: Times, window: Window
 ) -> Limits:
-    """``clock`` is the source's, not later than what its queries see; ``previous`` is the published watermark."""
+    """``previous`` is the published watermark, ``window`` the partition's, as ``plan_window`` gives it."""
     spec = _spec_of(request)
     field = f"datasets[{request.urn}].watermark"
-    start, end = plan_window(request, axis)
-    floor = start
+    floor, end = window
     if spec.start is not None:
         given = axis.lift(axis.leading(parse_position(axis.lead, spec.start, field=f"{field}.start")))
         floor = given if floor is None else max(floor, given)
@@ -75,7 +103,7 @@ def plan_limits(
             hint="Go back to the column it had, or reset the dataset to start it over.",
         )
     low = floor if mode is Mode.REFRESH or previous is None else previous
-    ceilings = [bound for bound in (end, _old_enough(request, spec, axis, clock)) if bound is not None]
+    ceilings = [bound for bound in (end, times.old_enough) if bound is not None]
     ceiling = min(ceilings, default=None)
     # If the clock was set back, the interval must still not end before it begins.
     if ceiling is not None and low is not None:
@@ -113,7 +141,7 @@ def plan_reread(request: SourceRequest, axis: Axis, limits: Limits, previous: Wa
     return back if back < limits.low else None
 
 
-def plan_window(request: SourceRequest, axis: Axis) -> tuple[Watermark | None, Watermark | None]:
+def plan_window(request: SourceRequest, axis: Axis) -> Window:
     """The partition's window as positions; (None, None) when it has none."""
     window = request.partition.window
     if window is None:
@@ -128,7 +156,8 @@ def plan_window(request: SourceRequest, axis: Axis) -> tuple[Watermark | None, W
                 hint="Use daily or longer partitions, or a timestamp column.",
             )
         return axis.lift(window.days[0]), axis.lift(window.days[1])
-    edges = [moment_value(axis.lead, edge, _zone_of(request, axis)) for edge in (window.start, window.end)]
+    zone = _zone_of(request, axis)
+    edges = [moment_value(axis.lead, edge, zone) for edge in (window.start, window.end)]
     if edges[0] is None or edges[1] is None:
         raise RejectedError(
             f"time partitions need a date or timestamp column, found {axis.column} of type {axis.lead}",
@@ -138,13 +167,13 @@ def plan_window(request: SourceRequest, axis: Axis) -> tuple[Watermark | None, W
     return axis.lift(edges[0]), axis.lift(edges[1])
 
 
-def plan_ahead(request: SourceRequest, axis: Axis, clock: dt.datetime) -> Ahead | None:
+def plan_ahead(axis: Axis, times: Times, window: Window) -> Ahead | None:
     """None: positions are not times, or the partition's window is over."""
-    value = ahead_of(axis.lead, clock, _zone_of(request, axis))
-    if value is None:
+    value = None if times.ahead is None else axis.leading(times.ahead)
+    if times.ahead is None or not isinstance(value, dt.date):
         return None
-    start, end = plan_window(request, axis)
-    first = axis.lift(value) if start is None else max(axis.lift(value), start)
+    start, end = window
+    first = times.ahead if start is None else max(times.ahead, start)
     return Ahead(first, end, axis.lift(last_of(value))) if end is None or first < end else None
 
 
@@ -170,15 +199,6 @@ def first_interval(limits: Limits, high: Watermark) -> Interval:
     """The whole interval of this reading."""
     low = limits.low
     return Interval(low, high if low is None else max(low, high))
-
-
-def _old_enough(request: SourceRequest, spec: WatermarkSpec, axis: Axis, clock: dt.datetime) -> Watermark | None:
-    # If a wall clock will show a time twice, its rows wait for the second pass: both passes lie above the watermark.
-    zone = _zone_of(request, axis)
-    # The lag is for timestamps. Dates count as whole days, so today is still open.
-    lag_s = 0.0 if axis.lead is WatermarkType.DATE else spec.commit_lag_s
-    value = moment_value(axis.lead, clock - dt.timedelta(seconds=lag_s), zone)
-    return None if value is None else axis.lift(value)
 
 
 def _zone_of(request: SourceRequest, axis: Axis) -> ZoneInfo:

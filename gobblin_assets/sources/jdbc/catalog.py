@@ -2,7 +2,7 @@
 
 import datetime as dt
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from gobblin_assets.model.watermark import Scalar, Watermark, WatermarkType
@@ -65,15 +65,17 @@ class RowQuestion:
     """The single row of a query whose columns have these types. ``repeats``: every partition of a table asks it."""
 
     sql: str
-    types: tuple[WatermarkType, ...]
-    repeats: bool = False
+    # The text tells questions apart; hashing the rest of many of them takes as long as planning some of them.
+    types: tuple[WatermarkType, ...] = field(hash=False)
+    repeats: bool = field(default=False, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
 class EstimateQuestion:
     """How many rows of the table a condition gives."""
 
-    table: Table
+    # Questions about many partitions are kept by their conditions; a table with many columns would be hashed for each.
+    table: Table = field(hash=False)
     condition: str
 
 

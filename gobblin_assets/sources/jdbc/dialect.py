@@ -158,9 +158,11 @@ class SparkDialect(Dialect, Protocol):
 
 def write_table(dialect: Dialect, name: TableName) -> str:
     """The table's name in SQL."""
-    return ".".join(dialect.quote(part) for part in (name.schema, name.table) if part is not None)
+    table = dialect.quote(name.table)
+    return table if name.schema is None else f"{dialect.quote(name.schema)}.{table}"
 
 
 def write_moment(moment: dt.datetime) -> str:
     """``2020-01-31 10:00:00.000000``, without a zone."""
-    return moment.replace(tzinfo=None).isoformat(sep=" ", timespec="microseconds")
+    shown = moment if moment.tzinfo is None else moment.replace(tzinfo=None)
+    return shown.isoformat(" ", "microseconds")

@@ -97,7 +97,7 @@ def bounds_partition(request: SourceRequest) -> bool:
 def list_table_names(requests: Iterable[SourceRequest]) -> list[TableName]:
     """The tables of the requests, each once. A name that can't be parsed is left out: its own plan refuses it."""
     names: dict[TableName, None] = {}
-    for request in requests:
+    for request in {each.urn: each for each in requests}.values():
         with suppress(RejectedError):
             names[_name_of(request)] = None
     return list(names)

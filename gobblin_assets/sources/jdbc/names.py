@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from gobblin_assets.errors import RejectedError
@@ -18,7 +19,12 @@ class TableName:
 
     def __str__(self) -> str:
         """``schema.table``; a part that holds a dot or a quote stands in double quotes, so that it reads back."""
-        return ".".join(_write_part(part) for part in (self.schema, self.table) if part is not None)
+        return _write_name(self.schema, self.table)
+
+
+@lru_cache(maxsize=1_024)  # a plan writes it some times for each partition
+def _write_name(schema: str | None, table: str) -> str:
+    return ".".join(_write_part(part) for part in (schema, table) if part is not None)
 
 
 def parse_table_name(text: str, *, field: str) -> TableName:

@@ -15,24 +15,29 @@ from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.model.watermark import Scalar, Watermark, WatermarkType
 from gobblin_assets.model.work_unit import WorkUnit, WorkUnitId
 from gobblin_assets.run.job_kind import UnitPlan
-from gobblin_assets.sources.arrow_port import ArrowReader
+from gobblin_assets.sources.arrow_port import ArrowReader, find_asked_of_spark
 from gobblin_assets.sources.column_changes import compare_columns
 from gobblin_assets.sources.jdbc.bounds import (
+    Ahead,
     Limits,
+    Times,
     decide_mode,
     first_interval,
     plan_ahead,
     plan_high,
     plan_limits,
     plan_reread,
+    plan_window,
+    read_clock,
     require_late_window,
 )
-from gobblin_assets.sources.jdbc.catalog import Catalog, TableColumn
+from gobblin_assets.sources.jdbc.catalog import Catalog, Estimate, TableColumn
 from gobblin_assets.sources.jdbc.dialect import ROW_ADDRESS
 from gobblin_assets.sources.jdbc.layout import Layout, bounds_partition, lay_out
 from gobblin_assets.sources.jdbc.positions import Axis, write_at_least, write_below, write_interval
 from gobblin_assets.sources.jdbc.questions import Asking, ask_count, ask_estimate, ask_extreme
 from gobblin_assets.sources.jdbc.split import (
+    Readers,
     cut_interval,
     decide_count,
     decide_fetch_size,
@@ -56,12 +61,18 @@ _NO_CLOCK: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 @dataclass(frozen=True, slots=True)
 class Planner:
-    """Plans within one view of the source, for ``processors`` that read it at once; 1: as few reads as can be."""
+    """Plans within one view of the source.
+
+    ``processors``: of this machine. ``needs_spark`` tells whether Spark reads a layout of so many rows (None: nobody
+    knows how many), whatever the dataset itself asks of Spark.
+    """
 
     catalog: Catalog
     new_id: Callable[[], uuid.UUID]
     processors: int
-    _layouts: dict[DatasetUrn, tuple[DatasetSpec, Layout]] = field(default_factory=dict)
+    needs_spark: Callable[[Layout, int | None], bool]
+    _grounds: dict[DatasetUrn, "_Ground"] = field(default_factory=dict)
+    _times: dict[DatasetUrn, tuple[dt.datetime, Axis, Times]] = field(default_factory=dict)
 
     def plan(
         self,
@@ -72,10 +83,9 @@ class Planner:
         needs_arrow: bool,
     ) -> Asking[UnitPlan]:
         """Yields its questions, and returns the plan."""
-        layout = self._lay_out(request)
-        columns = {column.name: column.type_text for column in layout.columns}
-        comments = {each.name: each.comment for each in layout.table.columns if each.comment}
-        notes = compare_columns(request, columns, str(layout.table.name), {each.name for each in layout.table.columns})
+        ground = self._find_ground(request)
+        layout = ground.layout
+        notes = compare_columns(request, ground.columns, str(layout.table.name), ground.at_source)
         # The clock is read before the bounds: what commits in between is then too young, never skipped.
         clock = self.catalog.now() if _needs_clock(request, layout) else _NO_CLOCK
         mode = decide_mode(request, clock)
@@ -99,22 +109,29 @@ class Planner:
                 make_reader(request, layout),
                 watermark_column=None if layout.axis is None else layout.axis.column,
                 late_key=late_key,
-                comments=SourceComments(layout.table.comment, comments),
+                comments=ground.comments,
                 arrow=find_arrow(request, layout, units),
                 needs_arrow=needs_arrow,
                 rows_held=request.spec.split.fetch_size_rows or decide_fetch_size(units, len(layout.columns)),
             ),
-            columns=columns,
+            columns=ground.columns,
             notes=tuple(notes),
         )
 
-    def _lay_out(self, request: SourceRequest) -> Layout:
-        """Partitions of a dataset have one layout, unless its conditions name the partition."""
-        spec, layout = self._layouts.get(request.urn, (None, None))
-        if layout is None or spec is not request.spec or bounds_partition(request):
-            layout = lay_out(self.catalog, request)
-            self._layouts[request.urn] = request.spec, layout
-        return layout
+    def _find_ground(self, request: SourceRequest) -> "_Ground":
+        """Partitions of a dataset have one, unless the layout's conditions name the partition."""
+        found = self._grounds.get(request.urn)
+        if found is None or found.spec is not request.spec or bounds_partition(request):
+            found = self._grounds[request.urn] = _describe_ground(request.spec, lay_out(self.catalog, request))
+        return found
+
+    def _read_clock(self, request: SourceRequest, axis: Axis, clock: dt.datetime) -> Times:
+        """Asked for each partition, and worked out once where the source's clock stands still for the plan."""
+        then, of_axis, times = self._times.get(request.urn, (None, None, None))
+        if times is None or then != clock or of_axis is not axis:
+            times = read_clock(request, axis, clock)
+            self._times[request.urn] = clock, axis, times
+        return times
 
     def _plan_append(
         self, request: SourceRequest, layout: Layout, mode: Mode, clock: dt.datetime
@@ -128,11 +145,12 @@ class Planner:
             )
         require_late_window(request, axis)
         previous = request.state.find_watermark(str(layout.table.name), request.partition.key or "")
-        limits = plan_limits(request, axis, mode, previous, clock)
+        times, window = self._read_clock(request, axis, clock), plan_window(request, axis)
+        limits = plan_limits(request, axis, mode, previous, times, window)
         yield from self._refuse_misplaced(request, layout, axis)
         is_first = previous is None or mode is Mode.REFRESH
         with_nulls, notes = yield from self._judge_nulls(request, layout, axis, first=is_first)
-        notes += yield from self._count_ahead(request, layout, axis, clock)
+        notes += yield from self._count_ahead(layout, axis, plan_ahead(axis, times, window))
         top = yield from self._find_top(layout, axis, limits)
         high = plan_high(limits, mode, previous, top)
         if high is None and with_nulls:
@@ -205,9 +223,8 @@ class Planner:
                 said = "are read with this snapshot" if first else "wait for the next refresh"
                 return first, [f"{found} rows of {where} hold NULL and {said} (on_null: snapshot_only)"]
 
-    def _count_ahead(self, request: SourceRequest, layout: Layout, axis: Axis, clock: dt.datetime) -> Asking[list[str]]:
+    def _count_ahead(self, layout: Layout, axis: Axis, ahead: Ahead | None) -> Asking[list[str]]:
         """What to say of rows that are left out because their time is still to come, or never comes."""
-        ahead = plan_ahead(request, axis, clock)
         if ahead is None:
             return []
         dialect = self.catalog.dialect
@@ -255,7 +272,8 @@ class Planner:
         read = Interval(reread if reread is not None else whole.low, whole.high)
         condition = write_interval(dialect, axis, names, read)
         estimate = yield from ask_estimate(layout, condition)
-        count = decide_count(estimate, request.spec.split, self.processors)
+        readers = self._find_readers(request, layout, estimate, rereads=reread is not None)
+        count = decide_count(estimate, request.spec.split, readers)
         points = (yield from self._find_points(layout, axis, whole, count)) if count > 1 else []
         pieces = cut_interval(whole, points)
         rows = None if estimate.row_count is None else -(-estimate.row_count // len(pieces))
@@ -296,9 +314,17 @@ class Planner:
             return []
         return [axis.lift(value) for value in equal_width_points(first, last, count)]
 
+    def _find_readers(self, request: SourceRequest, layout: Layout, estimate: Estimate, *, rereads: bool) -> Readers:
+        slots = request.slots
+        if slots is not None and not self.needs_spark(layout, estimate.row_count):
+            slots = None if find_asked_of_spark(request.spec, rereads=rereads) is None else slots
+        # Where reads share no snapshot, one that is divided sees its parts at different moments: only if it is large.
+        return Readers(self.processors, slots, divided=self.catalog.shares_snapshot)
+
     def _plan_snapshot(self, request: SourceRequest, layout: Layout) -> Asking[list[WorkUnit]]:
         estimate = yield from ask_estimate(layout)
-        count = decide_count(estimate, request.spec.split, self.processors)
+        readers = self._find_readers(request, layout, estimate, rereads=False)
+        count = decide_count(estimate, request.spec.split, readers)
         pieces: list[Mapping[str, object]] = [{}]
         if count > 1:
             pieces = (
@@ -381,6 +407,29 @@ class Planner:
             estimated_bytes=None if row_count is None or row_bytes is None else row_count * row_bytes,
             properties=properties or {},
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Ground:
+    """What partitions of a dataset have in common. ``at_source``: all columns of the table."""
+
+    spec: DatasetSpec
+    layout: Layout
+    columns: Mapping[str, str]
+    at_source: frozenset[str]
+    comments: SourceComments
+
+
+def _describe_ground(spec: DatasetSpec, layout: Layout) -> _Ground:
+    return _Ground(
+        spec,
+        layout,
+        columns={column.name: column.type_text for column in layout.columns},
+        at_source=frozenset(each.name for each in layout.table.columns),
+        comments=SourceComments(
+            layout.table.comment, {each.name: each.comment for each in layout.table.columns if each.comment}
+        ),
+    )
 
 
 def _needs_clock(request: SourceRequest, layout: Layout) -> bool:

@@ -154,6 +154,8 @@ def least_wall_from(moment: dt.datetime, zone: ZoneInfo) -> dt.datetime:
 
     That is the time they show at ``moment``. If they will be set back below it, it is the time right after that.
     """
+    if zone.key == "UTC":
+        return moment.astimezone(dt.UTC).replace(tzinfo=None, fold=0)
     first = moment.astimezone(zone)
     shown, offset = first.replace(tzinfo=None, fold=0), first.utcoffset()
     again = first.replace(fold=1)

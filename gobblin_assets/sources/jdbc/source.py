@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol, cast
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.urn import DatasetUrn
-from gobblin_assets.model.work_unit import WorkUnit
+from gobblin_assets.model.work_unit import WorkUnit, sum_rows
 from gobblin_assets.run.job_kind import UnitPlan
 from gobblin_assets.sources.description import TableDescription
 from gobblin_assets.sources.discovery import Discovery, find_changes
@@ -72,8 +72,7 @@ class JdbcPlanSession:
         self._connection = connection
         self._spec = spec
         self._readers = readers
-        # Where reads share no snapshot, one that is divided sees its parts at different moments: only if it is large.
-        self._planner = Planner(catalog, new_id, (os.cpu_count() or 1) if catalog.shares_snapshot else 1)
+        self._planner = Planner(catalog, new_id, os.cpu_count() or 1, self._needs_spark)
         self._zone = ZoneCheck()
         self._ahead = _Ahead(requests if catalog.shares_snapshot else ())
 
@@ -103,13 +102,14 @@ class JdbcPlanSession:
         fetch_size_rows = request.spec.split.fetch_size_rows
         return TableReader(self._catalog, self._connection, layout, request.urn, fetch_size_rows, self._zone)
 
+    def _needs_spark(self, layout: Layout, row_count: int | None) -> bool:
+        is_large = self._spec.reader == "auto" and (row_count or 0) > self._spec.arrow_rows_max
+        return self._readers is None or is_large or not can_read(layout)
+
     def _find_arrow(
         self, request: SourceRequest, layout: Layout, units: Sequence[WorkUnit]
     ) -> PostgresArrowReader | None:
-        if self._readers is None or not can_read(layout):
-            return None
-        row_count = sum(unit.estimated_row_count or 0 for unit in units)
-        if self._spec.reader == "auto" and row_count > self._spec.arrow_rows_max:
+        if self._readers is None or self._needs_spark(layout, sum_rows(units)):
             return None
         if any(not unit.is_empty for unit in units):
             self._readers.prepare()

@@ -3,6 +3,7 @@
 import datetime as dt
 import itertools
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from gobblin_assets.model.interval import Interval
@@ -15,6 +16,8 @@ from gobblin_assets.spec.job_spec import WORK_UNIT_ROWS, SplitSpec
 _READER_ROWS_MIN: Final = 100_000
 _READER_BYTES_MIN: Final = 16 << 20
 _READERS_MAX: Final = 8
+# Of a task on a cluster. Two tasks run at once, and a database serves about a hundred connections if nobody says more.
+_READERS_OF_TASK_MAX: Final = 32
 _FETCH_BYTES: Final = 4 << 20
 _FETCH_ROWS_MAX: Final = 10_000
 # What drivers hold of a value beside its bytes.
@@ -22,21 +25,43 @@ _VALUE_OVERHEAD_BYTES: Final = 24
 _VALUE_BYTES: Final = 32
 
 
-def decide_count(estimate: Estimate, split: SplitSpec, processors: int) -> int:
+@dataclass(frozen=True, slots=True)
+class Readers:
+    """Who reads the WorkUnits of a table at once.
+
+    ``slots``: of the cluster on which Spark reads it; None: it is read on this machine, or nobody knows. ``divided``:
+    a read may be divided for readers alone, since all see the source at one moment.
+    """
+
+    processors: int
+    slots: int | None = None
+    divided: bool = True
+
+
+def decide_count(estimate: Estimate, split: SplitSpec, readers: Readers) -> int:
     """How many WorkUnits; one when nobody knows how many rows there are.
 
-    Where the job does not say how large they are, each of up to eight ``processors`` gets equally many.
+    Where the job does not say how large they are, each reader gets equally many. Readers are up to eight processors, or
+    the slots of a cluster, as many again for each task that the rows are worth. Unless the job says how many WorkUnits
+    there may be, there may be one for each of these slots.
     """
     rows = estimate.row_count
     if rows is None:
         return 1
+    count, most = min(readers.processors, _READERS_MAX), split.max_partitions
+    if readers.slots is not None:
+        tasks = max(1, min(split.max_multi_work_units, -(-rows // split.task_rows_min)))
+        count = min(readers.slots, _READERS_OF_TASK_MAX) * tasks
+        most = most if "max_partitions" in split.model_fields_set else max(most, count)
     if split.work_unit_rows is not None:
-        return max(1, min(split.max_partitions, -(-rows // split.work_unit_rows)))
-    readers = max(1, min(processors, _READERS_MAX))
+        return max(1, min(most, -(-rows // split.work_unit_rows)))
+    return max(1, min(most, _share(estimate, rows, count if readers.divided else 1)))
+
+
+def _share(estimate: Estimate, rows: int, readers: int) -> int:
     worth = max(rows // _READER_ROWS_MIN, rows * (estimate.row_bytes or 0) // _READER_BYTES_MIN)
     needed = -(-rows // WORK_UNIT_ROWS)
-    count = -(-needed // readers) * readers if needed > 1 else min(readers, worth)
-    return max(1, min(split.max_partitions, count))
+    return min(-(-needed // readers) * readers, worth)
 
 
 def decide_fetch_size(units: Sequence[WorkUnit], column_count: int) -> int:

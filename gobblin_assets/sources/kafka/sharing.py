@@ -12,6 +12,7 @@ from gobblin_assets.model.work_unit import WorkUnit, sum_bytes, sum_rows
 from gobblin_assets.sources.kafka.decoding_plan import DecodingPlan
 from gobblin_assets.sources.kafka.kafka_spec import Decoder, topic_options
 from gobblin_assets.sources.kafka.reading import Ranges
+from gobblin_assets.sources.kafka.sizes import RECORD_BYTES
 from gobblin_assets.spec.job_spec import DatasetSpec
 
 RECORDS_MAX: Final = 20_000
@@ -45,10 +46,12 @@ def decide_sharing_key(spec: DatasetSpec, decoding: DecodingPlan, to_read: Seque
 def are_thin(ranges: Ranges, size_bytes: int) -> bool:
     """Whether opening a consumer for each of the ranges, as Spark does, takes longer than reading them all here.
 
-    ``size_bytes``: what all of them are expected to have.
+    ``size_bytes``: what all of them are expected to have. Of a topic that nobody has read that is a guess, and the read
+    itself finds out: it ends at its bound, which costs less than the consumers.
     """
     records = sum(high - low for low, high in ranges.values())
-    return len(ranges) >= THIN_PARTITIONS_MIN and records <= THIN_RECORDS_MAX and size_bytes <= THIN_BYTES_MAX
+    is_small = size_bytes <= THIN_BYTES_MAX or size_bytes == records * RECORD_BYTES
+    return len(ranges) >= THIN_PARTITIONS_MIN and records <= THIN_RECORDS_MAX and is_small
 
 
 def mixes_rows(spec: DatasetSpec) -> bool:
