@@ -21,7 +21,7 @@ from tests.torture.history import Destination, check_history, check_log
 from tests.torture.load_person import LoadPerson
 from tests.torture.load_stranger import LoadStranger, in_turns
 from tests.torture.loaded_places import IcebergPlace, KafkaPlace, LoadedPlace, PostgresPlace
-from tests.torture.mutants import become
+from tests.torture.mutants import ACTS_OF, become
 from tests.torture.observer import Remembered
 from tests.torture.person import Sayings
 from tests.torture.row_history import check_storage
@@ -133,7 +133,8 @@ class LoadArena(SinkArena):
         return in_turns(super().strikes(), self._calm)
 
     def acts(self) -> Mapping[Injection, Strike]:
-        return self._stranger.strikes()
+        strikes = self._stranger.strikes()
+        return {act: strikes[act] for act in strikes if act in ACTS_OF.get(self._mutant, strikes)}
 
     def plan_rest(self) -> Sequence[RunnerPlan]:
         """Once the person has done what was said."""

@@ -1,6 +1,6 @@
 """Faults of the product on purpose, for each process of a worker: the torture itself is under test then."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from gobblin_assets.destinations import load_rows
@@ -11,6 +11,7 @@ from gobblin_assets.destinations.loaded_destination import LoadedDestination
 from gobblin_assets.destinations.tables import postgres_tables
 from gobblin_assets.destinations.topics import kafka_topics
 from gobblin_assets.sources.kafka.histories import Histories
+from tests.torture.schedule import Injection
 
 
 def _decide_without_marks(mark: LaneMark | None, batch: LoadBatch) -> Any:
@@ -29,6 +30,12 @@ MUTANTS: Final[Mapping[str, Sequence[tuple[Any, str, Any]]]] = {
     "histories": [(Histories, "judge", lambda _self, _topic, positions, offsets: (positions, offsets))],
 }
 """What is absent at a destination is made as if nothing had been there; a position is no place in a history."""
+
+ACTS_OF: Final[Mapping[str, Collection[Injection]]] = {
+    "absence": (Injection.PLACE_REMOVED, Injection.PLACE_REMADE),
+    "histories": (Injection.LOG_LOST,),
+}
+"""What a stranger does where workers have the fault: of other acts they speak."""
 
 
 def become(mutant: str) -> None:
