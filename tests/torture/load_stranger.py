@@ -74,9 +74,9 @@ class LoadStranger:
             strikes[Injection.PLACE_LOCKED] = lambda lasts_s: place.lock(self._choose(), LONGER * lasts_s)
         if place.marks_apart:
             strikes[Injection.MARKS_REMOVED] = lambda _lasts_s: self._remove_marks()
-        return {**strikes, **{act: self._acting(act, strike) for act, strike in acts.items()}}
+        return {**strikes, **{act: self._acting(strike) for act, strike in acts.items()}}
 
-    def _acting(self, act: Injection, strike: Callable[[str, float], Trouble | None]) -> Strike:
+    def _acting(self, strike: Callable[[str, float], Trouble | None]) -> Strike:
         """At a topic that is not in trouble yet; whether it was done. The workers have to say it from then on."""
 
         def do(lasts_s: float) -> bool:
@@ -90,7 +90,7 @@ class LoadStranger:
                     return False
                 if trouble is not None:
                     self._note(topic, trouble)
-            return trouble is not None and trouble.act is act
+            return trouble is not None
 
         return do
 
