@@ -15,6 +15,7 @@ from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.spec.job_spec import JobSpec
 from tests.support.producing import find_ends, published_facts, watermarks_of
+from tests.torture import children
 from tests.torture.commands import Commands
 from tests.torture.disturber import Strike
 from tests.torture.history import Destination, check_history, check_log
@@ -26,6 +27,7 @@ from tests.torture.observer import Remembered
 from tests.torture.person import Sayings
 from tests.torture.row_history import check_storage
 from tests.torture.row_watch import find_active
+from tests.torture.runners import RUNNER_S_MAX
 from tests.torture.schedule import Action, Injection, RunnerPlan
 from tests.torture.sink_arena import TOPICS, SinkArena
 from tests.torture.sink_runner import JOB, PARTITIONS, SinkSite
@@ -142,6 +144,8 @@ class LoadArena(SinkArena):
             return [self._plan_calm(Action.STREAM)]
 
     def feed(self) -> None:
+        """Once the first rows are at the destination: a stranger finds something to take away from the beginning."""
+        children.join(self.start(self._plan_calm(Action.STREAM)), RUNNER_S_MAX)
         super().feed()
         self._person.start()
 
