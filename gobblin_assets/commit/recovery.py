@@ -69,7 +69,7 @@ def recover_dataset(driver: Driver, abandonment: Abandonment, lease: Lease) -> R
         if each.lane_id != lease.lane_id and each.state.is_open:
             raise ConflictError(
                 f"lane {each.lane_number} of {each.urn} has an open publication, sequence {each.sequence_id}",
-                hint="Complete it first: `gobblin-assets recover`, or run its sink.",
+                hint="Complete it first: `gobblin-assets commit recover`, or run its sink.",
                 sequence_id=str(each.sequence_id),
             )
     return _recover(driver, abandonment, lease, unfinished)

@@ -15,11 +15,10 @@ from pyspark.sql import SparkSession
 
 from demo.kafka.broker import KafkaBroker, start_broker
 from gobblin_assets.run.job_kind import Restart, StartAt
-from tests.support.kafka import delete_records, make_topic, produce
+from tests.support.kafka import delete_records, lose_logs, make_topic, produce
 from tests.support.spark_sink import OpenSpark, SparkSink
 from tests.support.topics import Ingestion, Open
 
-_LOST_FILES = ("*.log", "*.index", "*.timeindex", "*.snapshot", "leader-epoch-checkpoint")
 _LOST = "is no place of the log that the topic has now"
 _TEXT = {"value": {"format": "string"}}
 
@@ -31,17 +30,6 @@ def broker() -> Iterator[KafkaBroker]:
     with start_broker(folder) as made:
         yield made
     shutil.rmtree(folder, ignore_errors=True)
-
-
-def lose_logs(broker: KafkaBroker, *topics: str, files: Sequence[str] = _LOST_FILES) -> None:
-    """Restart the broker without the records of the topics' first partitions."""
-    broker.stop()
-    for topic in topics:
-        (directory,) = broker.folder.rglob(f"{topic}-0")
-        for pattern in files:
-            for path in directory.glob(pattern):
-                path.unlink()
-    broker.restart()
 
 
 def values_of(name: str, count: int) -> list[bytes]:
@@ -72,7 +60,7 @@ def test_a_log_that_lost_its_end_and_grew_again_is_not_read_on_until_a_person_de
     for topic in topics:
         produce(broker.bootstrap, topic, old)
     assert not ingestion.run().failed
-    lose_logs(broker, *topics)
+    lose_logs(broker, *(f"{topic}-0" for topic in topics))
     for topic in topics:
         produce(broker.bootstrap, topic, new[:100] if topic == equal else new)
 
@@ -109,7 +97,7 @@ def test_a_stream_stops_where_the_log_goes_on_in_another_history(ingest: Open, b
         nonlocal is_cut
         assert time.monotonic() < until_s, ingestion.lines
         if not is_cut and ingestion.watermarks(topic) == {f"{topic}:0": "100"}:
-            lose_logs(broker, topic)
+            lose_logs(broker, f"{topic}-0")
             produce(broker.bootstrap, topic, new)
             is_cut = True
         time.sleep(seconds)
@@ -147,7 +135,7 @@ def test_a_worker_of_a_sink_stops_there_while_it_reads_and_so_does_the_next(
     def is_detected() -> bool:
         nonlocal is_cut
         if not is_cut and sink.is_published():
-            lose_logs(broker, topic)
+            lose_logs(broker, f"{topic}-0")
             produce(broker.bootstrap, topic, new)
             is_cut = True
         return any(_LOST in line for line in sink.lines)

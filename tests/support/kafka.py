@@ -29,6 +29,9 @@ DELIVERY_S_MAX = 60.0
 COMPACTED = {"cleanup.policy": "compact", "segment.ms": "50", "min.cleanable.dirty.ratio": "0.01"}
 """Settings of a topic for ``compact``."""
 
+LOG_FILES = ("*.log", "*.index", "*.timeindex", "*.snapshot", "leader-epoch-checkpoint")
+"""What a partition's directory has of its records."""
+
 MakeTopic = Callable[..., str]
 """``topic(name, partitions=1, settings=None)`` makes a topic, and returns its full name."""
 
@@ -186,6 +189,17 @@ def delete_records(bootstrap: str, topic: str, before: Mapping[int, int]) -> Non
     answers = admin.delete_records([TopicPartition(topic, partition, offset) for partition, offset in before.items()])
     for answer in answers.values():
         answer.result()
+
+
+def lose_logs(broker: KafkaBroker, *partitions: str, files: Sequence[str] = LOG_FILES) -> None:
+    """Restart the broker without the records of these partitions, such as ``orders-0``."""
+    broker.stop()
+    for name in partitions:
+        (directory,) = broker.folder.rglob(name)
+        for pattern in files:
+            for path in directory.glob(pattern):
+                path.unlink()
+    broker.restart()
 
 
 def compact(bootstrap: str, topic: str, partition: int = 0) -> list[Found]:

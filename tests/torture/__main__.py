@@ -17,8 +17,9 @@ from tests.torture.cdc_arena import CdcArena
 from tests.torture.copy_arena import CopyArena
 from tests.torture.home import hold_home, stop_servers
 from tests.torture.isolation import enter_own_mounts
+from tests.torture.mutants import MUTANTS
 from tests.torture.runner_process import FORKS
-from tests.torture.schedule import Injection
+from tests.torture.schedule import LOADS, Injection
 from tests.torture.sink_arena import SinkArena
 from tests.torture.small_arena import SmallArena
 from tests.torture.table_arena import TableArena
@@ -27,7 +28,7 @@ from tests.torture.topic_arena import TopicArena
 from tests.torture.whole_arena import WholeArena
 
 PROGRESS_EVERY_S: Final = 5.0
-KINDS: Final = ("small", "table", "copy", "whole", "topic", "sink", "cdc")
+KINDS: Final = ("small", "table", "copy", "whole", "topic", "sink", *LOADS, "cdc")
 _PRELOADED: Final = {
     "small": "tests.torture.small_runner",
     "table": "tests.support.table_lake",
@@ -35,6 +36,7 @@ _PRELOADED: Final = {
     "whole": "tests.torture.whole_runner",
     "topic": "tests.torture.topic_runner",
     "sink": "tests.torture.sink_runner",
+    **dict.fromkeys(LOADS, "tests.torture.load_arena"),
     "cdc": "tests.torture.cdc_runner",
 }
 
@@ -70,7 +72,7 @@ def _torture(
     try:
         for kind in options.kinds:
             (home / kind).mkdir(mode=0o711)
-            arena = _open_arena(kind, home / kind, options.seed, refused)
+            arena = _open_arena(kind, home / kind, options, refused)
             campaigns.append(Campaign(arena, options.seed, interrupted, _say))
         _run_all(campaigns, options.minutes * 60, interrupted)
         is_good = interrupted.is_set() or not any(campaign.tally.violations for campaign in campaigns)
@@ -89,10 +91,12 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seed", default=secrets.token_hex(4), help="repeats the schedule, not the timing")
     parser.add_argument("--home", type=Path, help="an empty folder to work in; default: a temporary one")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--mutant", choices=MUTANTS, default="", help="a fault on purpose of workers that load rows")
     return parser.parse_args(arguments)
 
 
-def _open_arena(kind: str, home: Path, seed: str, refused: str | None) -> Arena:
+def _open_arena(kind: str, home: Path, options: argparse.Namespace, refused: str | None) -> Arena:
+    seed = options.seed
     match kind:
         case "small":
             return SmallArena(home, seed, Tally(), refused)
@@ -106,6 +110,10 @@ def _open_arena(kind: str, home: Path, seed: str, refused: str | None) -> Arena:
             return TopicArena(home, seed, Tally())
         case "cdc":
             return CdcArena(home, seed, Tally(), refused)
+        case _ if kind in LOADS:
+            from tests.torture.load_arena import LoadArena  # noqa: PLC0415  pyiceberg takes a second
+
+            return LoadArena(home, seed, Tally(), refused, LOADS[kind], options.mutant)
         case _:
             return SinkArena(home, seed, Tally(), refused)
 

@@ -18,7 +18,7 @@ from tests.torture.cdc_source import ShopOddities, Source
 from tests.torture.disturber import Strike, strikes_on_the_disk, strikes_on_the_server
 from tests.torture.history import Destination, check_history, check_log
 from tests.torture.observer import Connection, Remembered, Seen, Subject, Watch
-from tests.torture.person import Person, Sayings
+from tests.torture.person import Person, Sayings, hear_of_tables
 from tests.torture.proxy import Proxies
 from tests.torture.row_history import check_storage
 from tests.torture.row_watch import find_active
@@ -83,7 +83,7 @@ class CdcArena:
             at_work_max=self.at_work_max,
         )
         self._oddities = ShopOddities(self._source, seed, tally)
-        self._sayings = Sayings(self.runners.logs, TABLES, tally)
+        self._sayings = Sayings(self.runners.logs, hear_of_tables(TABLES), tally)
         self._person = Person(home, self._sayings, self._source.connect, self._open_tables, self.victim, tally)
         self._stranger = TableStranger(self._source, TABLES, self._person, self._sayings)
         self._calm_runners = 0

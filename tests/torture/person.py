@@ -3,10 +3,7 @@
 Keeps also what has to be said: silence about an act that docs/CHANGES.md promises to notice is a difference.
 """
 
-import os
 import re
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -21,6 +18,7 @@ from gobblin_assets.db.engine import open_external
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.sources.postgres_log.log_starts import PLACE_MIN
 from tests.support.changed_tables import ChangedTables
+from tests.torture.commands import Commands
 from tests.torture.feeder import Feeder
 from tests.torture.schedule import Injection
 from tests.torture.server import Victim
@@ -30,7 +28,6 @@ SAID_S_MAX: Final = 180.0
 """Workers look twice a minute, die now and then before they could, and the person hears nothing during a command."""
 
 _EVERY_S: Final = 0.5
-_COMMAND_S_MAX: Final = 120.0
 _REMEDY: Final = "sink recopy JOB --"
 _TABLE: Final = re.compile(r"\bpublic\.(\w+)")
 _TERMS: Final = """
@@ -42,30 +39,40 @@ _TERMS: Final = """
 
 @dataclass(frozen=True, slots=True)
 class Owed:
-    """The workers have to name the table, with its remedy; or a new copy begins anyway."""
+    """The workers have to name it, with its remedy; or a new copy begins anyway."""
 
     act: Injection
-    table: str
+    named: str
     since: float
 
 
-class Sayings:
-    """What workers say in their logs of ``tables``, and what they have to say."""
+def hear_of_tables(tables: Collection[str]) -> Callable[[str], Collection[str]]:
+    """The tables that a line of a worker names with their remedy."""
 
-    def __init__(self, logs: Path, tables: Collection[str], tally: Tally) -> None:
+    def hear(line: str) -> Collection[str]:
+        # "--all" is said of the tables that rest, in whose name the line begins.
+        return (set(_TABLE.findall(line)) or set(tables)) if _REMEDY in line else ()
+
+    return hear
+
+
+class Sayings:
+    """What workers say in their logs, and what they have to say. ``hear``: what a line names with its remedy."""
+
+    def __init__(self, logs: Path, hear: Callable[[str], Collection[str]], tally: Tally) -> None:
         self._logs = logs
-        self._tables = tables
+        self._hear = hear
         self._tally = tally
         self._read: dict[Path, int] = {}
         self._owed: list[Owed] = []
 
-    def expect(self, act: Injection, tables: Sequence[str]) -> None:
+    def expect(self, act: Injection, named: Sequence[str]) -> None:
         """From now on."""
-        self._owed += [Owed(act, table, time.monotonic()) for table in tables]
-        self._tally.add("acts that have to be said", len(tables))
+        self._owed += [Owed(act, each, time.monotonic()) for each in named]
+        self._tally.add("acts that have to be said", len(named))
 
     def listen(self) -> set[str]:
-        """The tables that new lines name with their remedy; nothing is owed of them any more."""
+        """What new lines name with its remedy; nothing is owed of it any more."""
         named: set[str] = set()
         for log in self._logs.glob("*.log"):
             with log.open("rb") as lines:
@@ -73,30 +80,28 @@ class Sayings:
                 whole = lines.read().rpartition(b"\n")[0]
             self._read[log] = self._read.get(log, 0) + len(whole)
             for line in whole.decode("utf-8", "replace").splitlines():
-                if _REMEDY in line:
-                    # "--all" is said of the tables that rest, in whose name the line begins.
-                    named |= set(_TABLE.findall(line)) or set(self._tables)
+                named.update(self._hear(line))
         self._settle(named, "acts that were said")
         return named
 
-    def forgive(self, tables: Collection[str]) -> None:
+    def forgive(self, named: Collection[str]) -> None:
         """A new copy has begun, whatever was said."""
-        self._settle(tables, "acts that a new copy overtook")
+        self._settle(named, "acts that a new copy overtook")
 
     def judge(self) -> None:
         """Once everything has come to rest."""
         self.listen()
         for each in self._owed:
-            self._tally.violate(f"nobody said what has happened to {each.table}: {each.act}")
+            self._tally.violate(f"nobody said what has happened to {each.named}: {each.act}")
 
-    def _settle(self, tables: Collection[str], how: str) -> None:
+    def _settle(self, named: Collection[str], how: str) -> None:
         now = time.monotonic()
-        for each in [each for each in self._owed if each.table in tables]:
+        for each in [each for each in self._owed if each.named in named]:
             self._owed.remove(each)
             took_s = now - each.since
             self._tally.add(how)
             if took_s > SAID_S_MAX:
-                self._tally.violate(f"{each.act}: it took {took_s:.0f} s until somebody said so of {each.table}")
+                self._tally.violate(f"{each.act}: it took {took_s:.0f} s until somebody said so of {each.named}")
 
 
 class Person(Feeder):
@@ -114,7 +119,7 @@ class Person(Feeder):
         tally: Tally,
     ) -> None:
         super().__init__(_EVERY_S)
-        self._folder = folder
+        self._commands = Commands(folder, self._variables)
         self._sayings = sayings
         self._connect = connect
         self._open_tables = open_tables
@@ -160,18 +165,9 @@ class Person(Feeder):
     def _recopy(self, table: str) -> bool:
         """Whether a new copy has begun. Of a table that is not at rest yet, none is."""
         known = self._open_tables(None)
-        asked = ["sink", "recopy", known.write_job(), "--dataset", f"public.{table}"]
-        command = [sys.executable, "-m", "gobblin_assets.cli", *asked]
-        with (self._folder / "person.txt").open("ab") as said:
-            try:
-                code = subprocess.run(
-                    command, env=self._environment(known), stdout=said, stderr=said, timeout=_COMMAND_S_MAX, check=False
-                ).returncode
-            except subprocess.TimeoutExpired:
-                code = -1
-        self._tally.add("new copies that a person began" if not code else "new copies that were refused for now")
-        return code == 0
+        is_begun = self._commands.run("sink", "recopy", known.write_job(), "--dataset", f"public.{table}")
+        self._tally.add("new copies that a person began" if is_begun else "new copies that were refused for now")
+        return is_begun
 
-    def _environment(self, known: ChangedTables) -> Mapping[str, str]:
-        home = str(self._folder / "person")
-        return {**os.environ, **known.variables, "GOBBLIN_DATABASE_URL": self._victim.url, "GOBBLIN_HOME": home}
+    def _variables(self) -> Mapping[str, str]:
+        return {**self._open_tables(None).variables, "GOBBLIN_DATABASE_URL": self._victim.url}

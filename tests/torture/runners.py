@@ -4,7 +4,8 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -87,6 +88,16 @@ class Runners:
         self.at_work_max = at_work_max
         self._runners: list[_Runner] = []
         self._next = 0
+        self._is_held = False
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Nobody is started meanwhile, by the schedule."""
+        self._is_held = True
+        try:
+            yield
+        finally:
+            self._is_held = False
 
     def step(self, *, more: bool) -> None:
         """Look after all runners; with ``more``, start the next of the schedule if there is room."""
@@ -98,7 +109,7 @@ class Runners:
             longest = min(asleep, key=lambda runner: runner.stopped_at or now)
             if now - (longest.stopped_at or now) > LEASE_TTL_S:
                 self._wake(longest)
-        if more and len(self._runners) - len(asleep) < self.at_work_max:
+        if more and not self._is_held and len(self._runners) - len(asleep) < self.at_work_max:
             self._start_next(now)
         time.sleep(_TICK_S)
 

@@ -58,6 +58,14 @@ class Injection(StrEnum):
     PUBLICATION_ALTERED = "stranger: the publication has inserts only for a while"
     TABLE_LOCKED = "stranger: a table of the source is locked"
     FILES_REWRITTEN = "stranger: files of a source are rewritten in place, their times put back"
+    LOG_LOST = "stranger: partitions of a source lose their log, and get other records"
+    TOPIC_REMADE = "stranger: a topic of the source is deleted and made again"
+    PLACE_LOCKED = "stranger: a table of the destination is locked"
+    PLACE_RENAMED = "stranger: a table of the destination is renamed"
+    PLACE_REMOVED = "stranger: a table or topic of the destination is removed"
+    PLACE_REMADE = "stranger: a table or topic of the destination is removed and made again"
+    MARKS_REMOVED = "stranger: the marks of a destination are removed"
+    ROWS_LEFT_OUT = "stranger: a trigger leaves rows of the destination out"
 
 
 class Action(StrEnum):
@@ -88,6 +96,19 @@ STOPS_TABLES: Final = (
     Injection.PUBLICATION_ALTERED,
 )
 """A stranger's acts that workers have to name, since changes of the tables are missing in the log."""
+
+STOPS_TOPICS: Final = (Injection.LOG_LOST, Injection.TOPIC_REMADE)
+STOPS_LOADS: Final = (
+    Injection.PLACE_RENAMED,
+    Injection.PLACE_REMOVED,
+    Injection.PLACE_REMADE,
+    Injection.MARKS_REMOVED,
+    Injection.ROWS_LEFT_OUT,
+)
+"""The same, since the topic or the destination is not the one of before, or takes no rows."""
+
+LOADS: Final = {f"sink-{into}": into for into in ("postgres", "kafka", "iceberg")}
+"""Kinds of runners whose rows go into tables or topics, with the type of ``sink.into``."""
 
 ON_A_MOUNT: Final = (Injection.DISK_FULL, Injection.READ_ONLY)
 LEASE_TTL_S: Final = 2.0

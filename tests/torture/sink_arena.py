@@ -159,6 +159,13 @@ class SinkArena:
                 f"many, such as {[*extra][:3]}"
             )
             return
+        self._verify(stores, state, topic)
+
+    def _verify(self, stores: Stores, state: DatasetState | None, topic: str) -> None:
+        """The files of the ledger are whole."""
+        if state is None:
+            self.tally.violate(f"{topic}: nothing is known of it")
+            return
         verification = Verification(
             store=stores.commits,
             published=stores.published,

@@ -5,9 +5,10 @@ import signal
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from sqlalchemy import Engine
 
@@ -59,7 +60,11 @@ class SinkSite:
         return {"GOBBLIN_KAFKA_SHOP_BOOTSTRAP_SERVERS": self.bootstrap}
 
     def job(self) -> JobSpec:
-        return parse_job({
+        return parse_job(self.describe())
+
+    def describe(self) -> dict[str, Any]:
+        """The job file."""
+        return {
             "job": JOB,
             "source": {"type": "kafka", "connection": "shop"},
             "destination": self.root,
@@ -68,7 +73,7 @@ class SinkSite:
             "retire_grace_s": 0,
             "log": {"fold_keep": 10, "fold_min": 5, "fold_age_s": 5},
             "sink": {"lanes": 4, "every_s": _EVERY_S, "roll": {"age_s": _ROLL_S}},
-        })  # fmt: skip
+        }
 
     def is_published(self, stores: Stores) -> bool:
         """Whether all vnodes are published up to the ends of the topics."""
@@ -106,32 +111,35 @@ def _work(plan: RunnerPlan, site: WorkSite, logs: Path) -> None:
 
 
 def _act(plan: RunnerPlan, site: WorkSite, stopping: threading.Event) -> Ending:
+    job, lines = site.job(), Lines()
     engine = open_external(site.database_url)
     stores = open_stores(engine)
     if plan.action is not Action.STREAM:
         return operate(plan, stores.commits, _operations(plan, stores))
-    job, lines = site.job(), Lines()
     ending = _Ending(site, engine, stopping, is_calm=plan.end_after_s is None)
     with open_worker(job, read_sink_datasets(job), stores, ending.wait, lines.append, SparkEngine()) as worker:
         worker.run()
-    if ending.is_late:
+    if ending.is_late or (ending.is_calm and not ending.is_reached):
         return Ending.FAILED
     return Ending.COMMITTED if any(worker._progress.figures.values()) else Ending.NOTHING
 
 
 class _Ending:
-    """When a worker ends: it is told to, or it is a calm one and has published everything."""
+    """When a worker ends: it is told to, or it is a calm one and has published everything (``is_reached``).
+
+    A calm one that a person ended before has not done its work.
+    """
 
     def __init__(self, site: WorkSite, engine: Engine, stopping: threading.Event, *, is_calm: bool) -> None:
-        self.is_late = False
+        self.is_late = self.is_reached = False
         self._site = site
         self._stores = open_stores(engine)
         self._stopping = stopping
-        self._is_calm = is_calm
+        self.is_calm = is_calm
         self._begun = self._looked = time.monotonic()
 
     def wait(self, seconds: float) -> bool:
-        return self._stopping.wait(seconds) or (self._is_calm and self._is_over())
+        return self._stopping.wait(seconds) or (self.is_calm and self._is_over())
 
     def _is_over(self) -> bool:
         now = time.monotonic()
@@ -140,10 +148,9 @@ class _Ending:
         if now - self._begun < least or now - self._looked < _LOOK_EVERY_S:
             return self.is_late
         self._looked = now
-        try:
-            return self._site.is_published(self._stores) or self.is_late
-        except GobblinError:
-            return self.is_late
+        with suppress(GobblinError):
+            self.is_reached = self._site.is_published(self._stores)
+        return self.is_reached or self.is_late
 
 
 def _operations(plan: RunnerPlan, stores: Stores) -> LogOperations:

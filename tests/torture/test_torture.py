@@ -13,19 +13,25 @@ from pathlib import Path
 
 import pytest
 
+from gobblin_assets.destinations.lane_marks import PlaceGoneError
+from gobblin_assets.sources.kafka.cluster import PartitionOffsets, TopicPartition
+from gobblin_assets.sources.kafka.offsets import describe_out_of_range
 from tests.crash.points import OF_A_CAPTURE, OF_A_RESCALE, OF_A_REUSE, OF_A_SINK, OF_A_SLOT, OF_CLEANUP, OF_EXECUTION
 from tests.crash.test_kills import OF_ABANDONMENT
 from tests.support.postgres import make_reachable_directory
 from tests.torture.copy_source import SourceTree
 from tests.torture.home import PREFIX, hold_home, stop_servers
-from tests.torture.person import Sayings
+from tests.torture.person import Sayings, hear_of_tables
 from tests.torture.proving_files import read_version
 from tests.torture.schedule import (
+    LOADS,
     ON_THE_BROKER,
     ON_THE_SERVER,
     ON_THE_SOURCE,
     PROXY_FAULTS,
+    STOPS_LOADS,
     STOPS_TABLES,
+    STOPS_TOPICS,
     Action,
     Injection,
     plan_cdc_runner,
@@ -36,10 +42,20 @@ from tests.torture.schedule import (
     plan_spark_runner,
 )
 from tests.torture.tally import Tally
+from tests.torture.troubles import hear_of_topics
 
 ROOT = Path(__file__).parents[2]
 END_S_MAX = 60
 ROUNDS_MAX = 8
+_OF_LOADS = {
+    "runs that were killed": 2,
+    "sequences published": 20,
+    "topics taken away": 1,
+    "places taken away": 1,
+    "acts that were said": 2,
+    "troubles that a person ended": 2,
+    "samples with all rows of a dataset": 10,
+}
 FLOORS = {
     "small": {
         "runs that were killed": 6,
@@ -86,6 +102,7 @@ FLOORS = {
         Injection.WORKERS_DRAINED: 1,
         "samples with all rows of a dataset": 10,
     },
+    **dict.fromkeys(LOADS, _OF_LOADS),
     "cdc": {
         "runs that were killed": 4,
         "sequences published": 6,
@@ -138,6 +155,8 @@ def counts_of(output: str, kind: str) -> Counter[str]:
     counts["server hits"] = sum(counts[injection] for injection in ON_THE_SERVER)
     counts["proxy faults"] = sum(counts[injection] for injection in PROXY_FAULTS)
     counts["broker hits"] = sum(counts[injection] for injection in ON_THE_BROKER)
+    counts["topics taken away"] = sum(counts[injection] for injection in STOPS_TOPICS)
+    counts["places taken away"] = sum(counts[injection] for injection in STOPS_LOADS)
     counts["tables taken away"] = sum(counts[injection] for injection in STOPS_TABLES)
     counts["source hits"] = sum(counts[injection] for injection in ON_THE_SOURCE)
     return counts
@@ -182,6 +201,27 @@ def test_minutes_of_killed_and_paused_workers_and_changing_lanes_publish_topics_
 @pytest.mark.timeout(2_400)
 def test_minutes_of_killed_workers_sources_and_walsenders_publish_change_logs_exactly_once() -> None:
     torture_until_enough_happened(1.0, "cdc")
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(2_400)
+def test_minutes_of_topics_and_destinations_that_a_stranger_takes_away_load_exactly_once() -> None:
+    torture_until_enough_happened(1.5, *LOADS)
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(1_200)
+@pytest.mark.parametrize(("mutant", "kind"), [("absence", "sink-postgres"), ("histories", "sink-kafka")])
+def test_workers_that_go_on_without_a_word_are_noticed(mutant: str, kind: str) -> None:
+    for round_number in range(ROUNDS_MAX):
+        home = make_reachable_directory(PREFIX)
+        arguments = ("--minutes", "0.7", "--seed", f"{mutant} {round_number}", "--mutant", mutant)
+        with torture(home, *arguments, kinds=[kind]) as process:
+            output = process.communicate()[0]
+        shutil.rmtree(home, ignore_errors=True)
+        if process.returncode and "nobody said what has happened to" in output:
+            return
+    pytest.fail(f"{ROUNDS_MAX} rounds noticed nothing, the last one said: {output}")
 
 
 @pytest.mark.thorough
@@ -257,7 +297,7 @@ def test_a_file_that_is_rewritten_in_place_has_another_version_of_the_same_time_
 def test_what_nobody_says_of_a_stranger_s_act_is_a_difference(tmp_path: Path, is_said: bool) -> None:
     logs, tally = tmp_path / "logs", Tally()
     logs.mkdir()
-    sayings = Sayings(logs, ["notes", "orders"], tally)
+    sayings = Sayings(logs, hear_of_tables(["notes", "orders"]), tally)
     sayings.expect(Injection.TABLE_SWAPPED, ["orders"])
     tables = ["notes", "orders"] if is_said else ["notes"]
     lines = (f"public.{table}: rests: … gobblin-assets sink recopy JOB --dataset public.{table}.\n" for table in tables)
@@ -267,6 +307,21 @@ def test_what_nobody_says_of_a_stranger_s_act_is_a_difference(tmp_path: Path, is
 
     assert tally.of("acts that were said") == is_said
     assert len(tally.violations) == (not is_said)
+
+
+@pytest.mark.parametrize(
+    ("text", "heard"),
+    [
+        (PlaceGoneError("shop.orders is gone", "orders"), ["gone orders"]),
+        (describe_out_of_range(TopicPartition("orders", 3), 100, PartitionOffsets(0, 50)), ["lost orders"]),
+        ("orders:3: the offset 100 is no place of the log that the topic has now: another record", ["lost orders"]),
+        ("the topic orders was deleted and made again: its id was 1. Run it with --start-over", ["remade orders"]),
+        ("shop.orders took 3 of 12 rows: a trigger or a rule of it leaves rows out", ["trigger orders"]),
+        ("nothing was read for 30 s", []),
+    ],
+)
+def test_what_workers_say_of_topics_and_their_destinations_is_heard(text: object, heard: list[str]) -> None:
+    assert hear_of_topics(f"orders: rests for 5 s: {text}") == heard
 
 
 def test_a_schedule_has_every_kind_of_fate() -> None:

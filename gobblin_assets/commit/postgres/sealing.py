@@ -267,7 +267,7 @@ def _require_closed_elsewhere(connection: Connection, orders: Sequence[SealOrder
     for row in connection.execute(_FIND_OPEN_ELSEWHERE, asked):
         raise ConflictError(
             f"sequence {row.other} of another lane is open, and publishes the same keys or replaces the partition",
-            hint="Complete it first: `gobblin-assets recover`, or run its sink.",
+            hint="Complete it first: `gobblin-assets commit recover`, or run its sink.",
             sequence_id=str(row.sequence_id),
         )
 
