@@ -13,9 +13,28 @@ from gobblin_assets.db import embedded
 from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.db.engine import open_external
 from tests.support import logical_postgres, postgres, processor_time, shares, work_groups
+from tests.support.cloud_servers import azurite, cloud, fake_gcs, paged
 from tests.support.database_pool import DatabasePool
+from tests.support.hdfs_server import hdfs_server
 from tests.support.postgres import Database, SessionHome
+from tests.support.s3_servers import moto, s3proxy, versitygw
+from tests.support.sftp_servers import openssh, python_sftp, sftp_server
 from tests.support.shares import Share
+
+# Fixtures of servers. A name that another module repeats is another fixture, with a server of its own.
+__all__ = [
+    "azurite",
+    "cloud",
+    "fake_gcs",
+    "hdfs_server",
+    "moto",
+    "openssh",
+    "paged",
+    "python_sftp",
+    "s3proxy",
+    "sftp_server",
+    "versitygw",
+]
 
 # An example's duration depends on the machine's other work.
 hypothesis.settings.register_profile(
