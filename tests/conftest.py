@@ -58,8 +58,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(processor_time.ProcessorTime(config))
-    config.pluginmanager.register(shares.Shares(config))
     config.pluginmanager.register(work_groups.WorkGroups(config))
+    # Of two hooks that want to be first, the one that is registered last is: groups ask which tests are left out.
+    config.pluginmanager.register(shares.Shares(config))
     if not hasattr(config, "workerinput"):
         config.stash[_SESSION_HOME] = SessionHome()
 
