@@ -1,8 +1,9 @@
 """What every kind of test may ask for: a Postgres, and a database of its own in it."""
 
+import gc
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import hypothesis
@@ -13,9 +14,28 @@ from gobblin_assets.db import embedded
 from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.db.engine import open_external
 from tests.support import logical_postgres, postgres, processor_time, shares, work_groups
+from tests.support.cloud_servers import azurite, cloud, fake_gcs, paged
 from tests.support.database_pool import DatabasePool
+from tests.support.hdfs_server import hdfs_server
 from tests.support.postgres import Database, SessionHome
+from tests.support.s3_servers import moto, s3proxy, versitygw
+from tests.support.sftp_servers import openssh, python_sftp, sftp_server
 from tests.support.shares import Share
+
+# Fixtures of servers. A name that another module repeats is another fixture, with a server of its own.
+__all__ = [
+    "azurite",
+    "cloud",
+    "fake_gcs",
+    "hdfs_server",
+    "moto",
+    "openssh",
+    "paged",
+    "python_sftp",
+    "s3proxy",
+    "sftp_server",
+    "versitygw",
+]
 
 # An example's duration depends on the machine's other work.
 hypothesis.settings.register_profile(
@@ -38,10 +58,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(processor_time.ProcessorTime(config))
-    config.pluginmanager.register(shares.Shares(config))
     config.pluginmanager.register(work_groups.WorkGroups(config))
+    # Of two hooks that want to be first, the one that is registered last is: groups ask which tests are left out.
+    config.pluginmanager.register(shares.Shares(config))
     if not hasattr(config, "workerinput"):
         config.stash[_SESSION_HOME] = SessionHome()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect without a look for garbage, and never look at what was collected.
+
+    Modules and tests are a million objects that stay. To look at them again and again takes a third of the time in
+    which they are made, and then of each long test a part.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -1,6 +1,7 @@
 """The protocol knows no kind of step: only a kind's own module asks which one it is."""
 
 import ast
+from functools import cache
 from pathlib import Path
 
 from gobblin_assets.commit import rename_steps
@@ -13,6 +14,7 @@ STEP_NAMES = {"CommitStep", "RenameFile", "RenameDirectory"}
 KIND_NAMES = {kind.name for kind in rename_steps.KINDS}
 
 
+@cache
 def parse_modules() -> dict[str, ast.Module]:
     return {
         str(path.relative_to(ROOT)): ast.parse(path.read_text(encoding="utf-8"))

@@ -14,7 +14,6 @@ from tests.support.commit_log import LogWorld, open_postgres, open_simulated
 from tests.support.database_pool import DatabasePool
 from tests.support.file_systems import ADAPTERS
 from tests.support.hdfs_place import HdfsPlace
-from tests.support.hdfs_server import hdfs_server  # noqa: F401  the fixture
 from tests.support.places import PLACES, Place, open_place
 
 HDFS = "hdfs"

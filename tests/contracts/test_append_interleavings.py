@@ -25,7 +25,7 @@ from gobblin_assets.failpoints import AcknowledgementLost, Failpoint, install
 from tests.contracts import append_mutants as mutants
 from tests.support.iceberg_sink import CATALOG, iceberg_variables, list_data_files
 from tests.support.postgres import Database
-from tests.support.s3_servers import S3Server, moto  # noqa: F401  the fixture
+from tests.support.s3_servers import S3Server
 
 TABLE = LoadedTable("shop", "orders")
 ROW_COUNT = 3
@@ -161,6 +161,7 @@ def test_rows_are_there_once_whatever_stops_a_load(address: CatalogAddress) -> N
     assert [each for each in faults if each is not None] == []
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(
     ("mutant", "point", "way"),
     [
@@ -189,7 +190,7 @@ def test_the_first_snapshot_of_a_table_conflicts_too(address: CatalogAddress, wa
 @pytest.mark.parametrize("way", ["dies", "is overtaken", "meets another lane", "is given up"])
 def test_a_warehouse_in_a_store_makes_no_difference(
     fresh_database: Database,
-    moto: S3Server,  # noqa: F811  the same
+    moto: S3Server,
     way: str,
 ) -> None:
     variables = iceberg_variables(fresh_database, f"s3://{moto.make_bucket()}/tables")

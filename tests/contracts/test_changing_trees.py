@@ -12,8 +12,6 @@ from tests.support import sftp_servers
 from tests.support.hdfs_server import PAGE_ENTRIES
 from tests.support.tree_places import HdfsTreePlace, LocalTreePlace, TreePlace
 
-openssh, python_sftp, sftp_server = sftp_servers.openssh, sftp_servers.python_sftp, sftp_servers.sftp_server
-
 DISK, SFTP, HDFS = "disk", "sftp", "hdfs"
 EVERYWHERE = pytest.mark.parametrize("place", [DISK, SFTP, HDFS], indirect=True)
 SERVERS = pytest.mark.parametrize("place", [SFTP, HDFS], indirect=True)

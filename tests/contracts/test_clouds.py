@@ -18,13 +18,9 @@ from gobblin_assets.fs.patience import BUSY_TRIES_MAX, TRIES_MAX
 from gobblin_assets.fs.ranged import RangedFiles
 from gobblin_assets.fs.source_trees import open_tree
 from gobblin_assets.fs.tree import EntryKind, sort_key
-from tests.support import cloud_servers
 from tests.support.cloud_servers import ACCOUNT_KEY, AzureServer, CloudServer, GcsServer, run_fake_gcs, sign_sas
 from tests.support.faulty_store import FaultyStore, Message, StoreFault, faulty_store
 from tests.support.s3_servers import make_certificate
-
-azurite, fake_gcs, paged = cloud_servers.azurite, cloud_servers.fake_gcs, cloud_servers.paged
-cloud = cloud_servers.cloud
 
 KEY_FIELDS = ("client_email", "private_key_id", "private_key")
 BOTH = pytest.mark.parametrize("cloud", ["fake_gcs", "azurite"], indirect=True)

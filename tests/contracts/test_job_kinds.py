@@ -21,15 +21,12 @@ from gobblin_assets.model.state import AttemptId, DatasetId, DatasetState, Seque
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.destination import Destination, Target
 from gobblin_assets.run.job_kind import JobKind, Output, PlanRequest, Session, Staged, UnitPlan, WorkOrder
-from tests.support import numbered_rows, s3_servers
+from tests.support import numbered_rows
 from tests.support.kinds import COMBINATIONS, DESTINATIONS, DIRECTORIES, IN_A_STORE, OBJECTS
 from tests.support.lake import JOB, Lake, World
 from tests.support.table_lake import TABLES, make_any_lake
 
 LINES_MAX = 160
-
-
-versitygw = s3_servers.versitygw
 
 
 @pytest.fixture(params=[*COMBINATIONS, *IN_A_STORE, (TABLES, DIRECTORIES), (TABLES, OBJECTS)], ids="-".join)

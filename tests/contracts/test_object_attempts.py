@@ -19,12 +19,11 @@ from gobblin_assets.fs.s3.client import S3Client
 from gobblin_assets.fs.s3.object_files import S3ObjectFiles
 from tests.contracts import test_object_steps
 from tests.contracts.test_object_steps import FENCE, NEW, OLD, Place
-from tests.support import s3_servers
 from tests.support.faulty_store import StoreFault, faulty_store
 from tests.support.object_store import MemoryObjects, ObjectStore
 from tests.support.s3_servers import S3Server
 
-versitygw, place = s3_servers.versitygw, test_object_steps.place
+place = test_object_steps.place
 
 
 @pytest.mark.parametrize("kind", [StoreFault.LOST, StoreFault.BROKEN, StoreFault.CUT])

@@ -26,11 +26,8 @@ from gobblin_assets.fs.objects import (
     UploadPart,
     WriteOutcome,
 )
-from tests.support import s3_servers
 from tests.support.object_store import MemoryObjects, ObjectStore
 from tests.support.s3_servers import S3Server
-
-versitygw = s3_servers.versitygw
 
 NO_ETAG = hashlib.md5(b"nothing").hexdigest()
 ODD_NAMES = ("a b", "ä", "\U0001f40d", "a+b", "100%25", "a&<b>'\"", "a=b?c#d", "~a-b_c.d", "a:b@c,d;e!(f)*")

@@ -11,7 +11,7 @@ from gobblin_assets.fs.objects import Absent, ObjectEntry
 from tests.contracts import test_object_steps
 from tests.contracts.test_object_steps import OLD, Place
 
-place, versitygw = test_object_steps.place, test_object_steps.versitygw
+place = test_object_steps.place
 
 
 def upload(place: Place, headers: Mapping[str, str]) -> ObjectEntry:

@@ -13,11 +13,8 @@ from gobblin_assets.fs.objects import HasEtag, WriteOutcome
 from gobblin_assets.fs.ranged import RangedFiles
 from gobblin_assets.fs.source_trees import open_ranged, open_tree
 from gobblin_assets.fs.tree import EntryKind, TreeEntry, sort_key
-from tests.support import cloud_servers, s3_servers
 from tests.support.cloud_servers import CloudServer
 from tests.support.s3_servers import S3Server
-
-azurite, fake_gcs, versitygw = cloud_servers.azurite, cloud_servers.fake_gcs, s3_servers.versitygw
 
 WORK = ".gobblin"
 ODD_NAMES = ("a b", "ä", "\U0001f40d", "a+b", "100%25", "a&<b>'\"", "a=b?c#d", "~a-b_c.d", "a:b@c,d;e!(f)*")

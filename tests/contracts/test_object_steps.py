@@ -36,12 +36,9 @@ from gobblin_assets.fs.posix_named import PosixNamedFiles
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import Role
-from tests.support import s3_servers
 from tests.support.object_store import MemoryObjects, ObjectStore
 from tests.support.s3_servers import S3Server
 from tests.support.shares import rotating
-
-versitygw = s3_servers.versitygw
 
 FENCE = 7
 OLD, NEW = b"the old version", b"the new version"

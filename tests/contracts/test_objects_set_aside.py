@@ -11,9 +11,7 @@ from gobblin_assets.fs.object_work import ObjectWorkFiles
 from gobblin_assets.model.files import FileIdentity
 from tests.contracts import test_object_steps
 from tests.contracts.test_object_steps import OLD, Place
-from tests.support import s3_servers
 
-versitygw = s3_servers.versitygw
 place = test_object_steps.place
 
 

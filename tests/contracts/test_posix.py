@@ -16,6 +16,7 @@ from gobblin_assets.fs.posix import PosixFileSystem
 from gobblin_assets.fs.posix_named import PosixNamedFiles
 from gobblin_assets.fs.posix_sync import SYNC_BATCH_FILES, watched_file_system
 from tests.support.file_systems import ADAPTERS, identity, write
+from tests.support.forks import FORKS
 from tests.support.mounts import bound, tmpfs
 
 
@@ -149,8 +150,7 @@ def _racer(connection: "multiprocessing.connection.Connection", *arguments: obje
 def test_of_racing_processes_exactly_one_wins_each_name(
     adapter: str, tmp_path: Path, kind: str, own_sources: bool
 ) -> None:
-    context = multiprocessing.get_context("spawn")
-    start = context.Barrier(2)
+    start = FORKS.Barrier(2)
     pipes, racers = [], []
     for racer in range(2):
         sources = []
@@ -158,9 +158,9 @@ def test_of_racing_processes_exactly_one_wins_each_name(
             place = tmp_path / (f"{n}-{racer}" if own_sources else f"{n}")
             write(place if kind == "file" else place / "file", str(racer if own_sources else n))
             sources.append(str(place))
-        receiving, sending = context.Pipe(duplex=False)
+        receiving, sending = FORKS.Pipe(duplex=False)
         arguments = (sending, adapter, sources, str(tmp_path / "target"), start)
-        racers.append(context.Process(target=_racer, args=arguments))
+        racers.append(FORKS.Process(target=_racer, args=arguments))
         pipes.append(receiving)
     for process in racers:
         process.start()

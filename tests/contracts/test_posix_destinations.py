@@ -15,6 +15,7 @@ from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.posix import PosixFileSystem
 from gobblin_assets.fs.posix_probe import LEFT_BEHIND_S, PROBE_PREFIX
 from tests.support.file_systems import ADAPTERS, identity, write
+from tests.support.forks import FORKS
 from tests.support.mounts import tmpfs
 
 # --- modes
@@ -99,9 +100,8 @@ def test_a_destination_without_permission_is_refused(adapter: str, tmp_path: Pat
         if parent.stat().st_uid == os.geteuid() and parent.is_relative_to(tmp_path.parent.parent):
             parent.chmod(0o755)  # pytest's own folders are closed to others
     root.chmod(mode)
-    context = multiprocessing.get_context("spawn")
-    receiving, sending = context.Pipe(duplex=False)
-    process = context.Process(target=_probe_as_nobody, args=(sending, adapter, str(root)))
+    receiving, sending = FORKS.Pipe(duplex=False)
+    process = FORKS.Process(target=_probe_as_nobody, args=(sending, adapter, str(root)))
     process.start()
     answer = receiving.recv()
     process.join(60)
@@ -126,7 +126,7 @@ def _probe_until_killed(staging: str, lake: str) -> None:
 
 
 def _leave_behind(staging: str, lake: str) -> None:
-    child = multiprocessing.get_context("spawn").Process(target=_probe_until_killed, args=(staging, lake))
+    child = FORKS.Process(target=_probe_until_killed, args=(staging, lake))
     child.start()
     child.join()
     assert child.exitcode == -signal.SIGKILL

@@ -10,9 +10,8 @@ from gobblin_assets.commit.steps import StepVerdict, UndoOutcome
 from gobblin_assets.fs.objects import HasEtag, WriteOutcome
 from tests.contracts import test_object_steps
 from tests.contracts.test_object_steps import NEW, Place
-from tests.support import s3_servers
 
-versitygw, place = s3_servers.versitygw, test_object_steps.place
+place = test_object_steps.place
 
 LONGER = NEW + b", and more"
 SAME_LENGTH = NEW[::-1]

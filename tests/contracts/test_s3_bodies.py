@@ -19,10 +19,7 @@ from gobblin_assets.fs.s3.client import S3Client
 from gobblin_assets.fs.s3.object_files import S3ObjectFiles
 from gobblin_assets.fs.s3.requests import Repeat, S3Request
 from gobblin_assets.fs.s3.settings import S3Settings
-from tests.support import s3_servers
 from tests.support.s3_servers import S3Server
-
-versitygw = s3_servers.versitygw
 
 KEYS: Final = S3Settings("", "us-east-1", "tester", "secret")
 PAUSE_S: Final = 0.6

@@ -13,12 +13,9 @@ import pytest
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.fs.tree import EntryKind, sort_key
 from gobblin_assets.model.files import FileIdentity
-from tests.support import sftp_servers
 from tests.support.cutting_proxy import cutting_proxy
 from tests.support.ranged_files import LARGE_BYTES, RANGE_BYTES, TIME_NS, make_large, read_all
 from tests.support.sftp_servers import BOTH_SERVERS, HIDDEN, SshServer, run_python_sftp
-
-openssh, python_sftp, sftp_server = sftp_servers.openssh, sftp_servers.python_sftp, sftp_servers.sftp_server
 
 S_NS = 1_000_000_000
 

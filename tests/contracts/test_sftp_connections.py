@@ -16,8 +16,6 @@ from tests.support.ranged_files import LARGE_BYTES, RANGE_BYTES, make_large, rea
 from tests.support.sftp_servers import BOTH_SERVERS, PASSPHRASE, PASSWORD, SshServer, run_python_sftp
 from tests.support.spark import wait_until
 
-openssh, python_sftp, sftp_server = sftp_servers.openssh, sftp_servers.python_sftp, sftp_servers.sftp_server
-
 
 def test_a_cut_connection_is_opened_again_and_reads_on(sftp_server: SshServer) -> None:
     path, identity, content = make_large(sftp_server.make_root())

@@ -5,10 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.hdfs_server import hdfs_server  # noqa: F401  the fixture
 from tests.support.kinds import COMBINATIONS
 from tests.support.lake import Lake, World
-from tests.support.s3_servers import versitygw  # noqa: F401  the fixture
 from tests.support.table_lake import make_any_lake
 
 

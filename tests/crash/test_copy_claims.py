@@ -12,13 +12,10 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.fs.registry import open_file_system
 from tests.crash.test_kills import KILLED
-from tests.support import s3_servers
 from tests.support.copy_lake import CopyLake, CopyWorld
 from tests.support.lake import start_worker
 from tests.support.object_lake import ObjectLake
 from tests.support.s3_servers import S3Server
-
-versitygw = s3_servers.versitygw
 
 
 @pytest.fixture(params=["disk", "bucket"])

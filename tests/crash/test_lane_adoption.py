@@ -22,7 +22,7 @@ from gobblin_assets.model.state import RunId
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.run.maintenance_run import MaintenanceRun, examination_of
 from gobblin_assets.state.leases import Holder
-from tests.support.lake import FORKS
+from tests.support.forks import FORKS
 from tests.support.restoring import copied
 from tests.support.sink_lake import JOB, URN, SinkLake, SinkWorld, start_sink_worker
 from tests.support.workers import Worker

@@ -17,7 +17,8 @@ from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from tests.crash.test_destinations import add_rows, check_stopped
-from tests.support.lake import FORKS, JOB, Lake, World, start_worker
+from tests.support.forks import FORKS
+from tests.support.lake import JOB, Lake, World, start_worker
 from tests.support.workers import Worker
 
 OF_MOVING = (Failpoint.DESTINATION_MOVED,)

@@ -12,14 +12,13 @@ from tests.crash.test_copies import MOVED_ASIDE, check_complete, kill
 from tests.crash.test_copies_restored import OF_SETTING_ASIDE, kill_and_back_up, set_aside_twice
 from tests.crash.test_copies_strangers import abandon_beside
 from tests.crash.test_kills import open_sequence
-from tests.support import copy_lake, s3_servers
+from tests.support import copy_lake
 from tests.support.lake import start_worker
 from tests.support.object_lake import ObjectCopyWorld, ObjectLake
 from tests.support.restoring import backups
 from tests.support.s3_servers import S3Server
 from tests.support.shares import rotating
 
-versitygw = s3_servers.versitygw
 world, changed = copy_lake.world, copy_lake.changed
 
 OF_A_FIRST_COPY: Final = (

@@ -10,7 +10,8 @@ import pytest
 from gobblin_assets.commit.postgres import building
 from gobblin_assets.db import engine
 from gobblin_assets.failpoints import stop_this_process
-from tests.support.lake import FORKS, Lake, World
+from tests.support.forks import FORKS
+from tests.support.lake import Lake, World
 from tests.support.unfinished import UnfinishedSender
 from tests.support.workers import Worker
 

@@ -8,14 +8,9 @@ import pytest
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.fs.objects import HoldsObjects
 from tests.crash.test_kills import KILLED
-from tests.support import hdfs_server as hdfs_servers
-from tests.support import s3_servers
 from tests.support.reached_stores import STORES, reach_destination
 from tests.support.shares import rotating
 from tests.support.sink_lake import SinkLake, SinkWorld, start_sink_worker
-
-versitygw = s3_servers.versitygw
-hdfs_server = hdfs_servers.hdfs_server
 
 KILLS = (
     (Failpoint.ATTEMPT_REGISTERED, 2),

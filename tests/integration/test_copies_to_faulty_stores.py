@@ -8,13 +8,12 @@ import pytest
 from gobblin_assets.commit import execution
 from tests.integration import test_copy_to_store
 from tests.integration.test_copy_to_store import Lake
-from tests.support import s3_servers
 from tests.support.command_lake import ask, invoke
 from tests.support.faulty_store import Message, StoreFault, faulty_store
 from tests.support.s3_servers import S3Server
 from tests.support.shares import rare
 
-versitygw, lake = s3_servers.versitygw, test_copy_to_store.lake
+lake = test_copy_to_store.lake
 
 STRANGER = "a/stranger"
 IsAsked = Callable[[Message], bool]

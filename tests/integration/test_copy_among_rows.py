@@ -9,7 +9,7 @@ import pytest
 from gobblin_assets.commit.destination import IDENTITY_NAME
 from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.errors import ErrorFamily, RejectedError
-from tests.support import copy_lake, s3_servers
+from tests.support import copy_lake
 from tests.support.copy_lake import CopyLake, Open, files_of, look_at, opening
 from tests.support.database_pool import DatabasePool
 from tests.support.kinds import OBJECTS
@@ -20,7 +20,6 @@ from tests.support.s3_servers import S3Server
 
 job = copy_lake.job
 
-versitygw = s3_servers.versitygw
 
 ROWS = "numbered_rows"
 

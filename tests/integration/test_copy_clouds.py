@@ -9,15 +9,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine, inspect, text
 
-from tests.support import cloud_servers, s3_servers
 from tests.support.cloud_servers import CloudServer
 from tests.support.command_lake import ask, fail_job, run_job
 from tests.support.cutting_proxy import cutting_proxy
 from tests.support.faulty_store import Message, StoreFault, faulty_store
 from tests.support.s3_servers import S3Server
-
-azurite, fake_gcs, cloud = cloud_servers.azurite, cloud_servers.fake_gcs, cloud_servers.cloud
-versitygw = s3_servers.versitygw
 
 BOTH = pytest.mark.parametrize("cloud", ["fake_gcs", "azurite"], indirect=True)
 LARGE = os.urandom(1 << 20) * 20

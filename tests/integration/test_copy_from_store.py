@@ -16,11 +16,8 @@ from gobblin_assets.fs.objects import HasEtag, ObjectFiles, WriteOutcome
 from gobblin_assets.jobs.copy.parsing import read_copy
 from gobblin_assets.jobs.copy.running import list_copy_datasets
 from gobblin_assets.jobs.copy.watched_sets import CopySets
-from tests.support import s3_servers
 from tests.support.command_lake import ask, invoke
 from tests.support.s3_servers import S3Server
-
-versitygw = s3_servers.versitygw
 
 LARGE = bytes(range(256)) * 40_000
 """More than one range."""

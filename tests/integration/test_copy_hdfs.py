@@ -23,8 +23,6 @@ from tests.support.hdfs_place import HdfsClient
 from tests.support.hdfs_server import BLOCK_BYTES, HdfsServer, run_datanode, run_hdfs
 from tests.support.spark import wait_until
 
-hdfs_server = servers.hdfs_server
-
 MS_NS = 1_000_000
 LARGE_BYTES = 300 << 20
 ONE_COPY = ("GOBBLIN_HDFS_REPLICATION", "1")

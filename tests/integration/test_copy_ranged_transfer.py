@@ -19,12 +19,9 @@ from gobblin_assets.jobs.copy.copyable import CopyableFile, CopyItem
 from gobblin_assets.jobs.copy.transfer import local
 from gobblin_assets.jobs.copy.transfer.port import FileResult, TransferOrder
 from gobblin_assets.jobs.copy.transfer.ranged_copy import RANGE_BYTES
-from tests.support import s3_servers
 from tests.support.copying import copy_all, divide, entry_of, order_of, staged
 from tests.support.faulty_store import FaultyStore, Message, StoreFault, faulty_store
 from tests.support.s3_servers import S3Server
-
-versitygw = s3_servers.versitygw
 
 SIZES = (0, 1, 4_096, RANGE_BYTES, 2 * RANGE_BYTES + 7)
 TWO_RANGES = RANGE_BYTES + 1

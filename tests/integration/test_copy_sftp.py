@@ -12,7 +12,6 @@ from sqlalchemy import create_engine, inspect, text
 from gobblin_assets.jobs.copy.copyable import CopyableFile, CopyItem
 from gobblin_assets.jobs.copy.transfer.local import READY_FILES_MIN, LocalTransfer
 from gobblin_assets.jobs.copy.transfer.port import FileResult
-from tests.support import s3_servers, sftp_servers
 from tests.support.command_lake import ask, fail_job, run_job
 from tests.support.copy_lake import Look, look_at
 from tests.support.copying import ALL_OF_TREE, copying_processes, divide, order_of, staged
@@ -20,9 +19,6 @@ from tests.support.cutting_proxy import cutting_proxy
 from tests.support.s3_servers import S3Server
 from tests.support.sftp_servers import PASSWORD, SshServer
 from tests.support.shares import cross
-
-openssh, python_sftp, sftp_server = sftp_servers.openssh, sftp_servers.python_sftp, sftp_servers.sftp_server
-versitygw = s3_servers.versitygw
 
 S_NS = 1_000_000_000
 LARGE_BYTES = 24 << 20

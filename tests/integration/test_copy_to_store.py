@@ -10,13 +10,9 @@ import pytest
 from gobblin_assets.commit import execution
 from gobblin_assets.destinations.claims import WORK_NAME
 from gobblin_assets.fs.s3.object_files import S3ObjectFiles
-from tests.support import s3_servers
 from tests.support.command_lake import ask, invoke
 from tests.support.faulty_store import Message, StoreFault, faulty_store
 from tests.support.s3_servers import S3Server
-
-versitygw = s3_servers.versitygw
-moto = s3_servers.moto
 
 LARGE = bytes(range(256)) * 140_000
 """More than two parts."""

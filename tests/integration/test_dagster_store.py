@@ -10,7 +10,6 @@ import pytest
 from dagster._core.definitions.sensor_definition import SensorExecutionData
 
 from gobblin_assets.failpoints import Failpoint
-from tests.support import s3_servers
 from tests.support.dagster_mirror import Mirror
 from tests.support.kinds import OBJECTS
 from tests.support.lake import World
@@ -18,8 +17,6 @@ from tests.support.postgres import Database
 from tests.support.s3_servers import S3Server
 from tests.support.shares import rotating
 from tests.support.table_lake import TableLake, make_table_lake, start_command
-
-versitygw = s3_servers.versitygw
 
 
 class Shop(Mirror):

@@ -16,16 +16,11 @@ from gobblin_assets.errors import ErrorFamily
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.rows import task_writer
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
-from tests.support import hdfs_server as hdfs_servers
-from tests.support import s3_servers
 from tests.support.ingestion import Ingestion, run_in_child
 from tests.support.postgres import Database
 from tests.support.reached_stores import STORES, reach_destination
 from tests.support.stored_lake import StoredLake, make_stored_lake
 from tests.support.twins import write_twice
-
-versitygw = s3_servers.versitygw
-hdfs_server = hdfs_servers.hdfs_server
 
 
 @pytest.fixture(params=STORES)

@@ -19,14 +19,11 @@ import pytest
 from gobblin_assets.fs.registry import open_object_store
 from gobblin_assets.spark.connect_server import ConnectServer, start_connect, stop_connect
 from gobblin_assets.spark.settings import SparkSettings
-from tests.support import s3_servers
 from tests.support.ingestion import run_in_child, start_in_child
 from tests.support.postgres import Database
 from tests.support.s3_servers import S3Server
 from tests.support.spark import DEADLINE_S, SMALL, wait_until
 from tests.support.stored_lake import StoredLake, make_stored_lake
-
-versitygw = s3_servers.versitygw
 
 ROWS: Final = 30_000
 TABLE: Final = {

@@ -22,15 +22,12 @@ from gobblin_assets.spark import connect_server
 from gobblin_assets.spark.session import open_session
 from gobblin_assets.spark.settings import SparkSettings
 from gobblin_assets.spec.job_parsing import parse_job
-from tests.support import hdfs_server as hdfs_servers
 from tests.support.command_lake import invoke
 from tests.support.hdfs_place import HdfsClient
 from tests.support.hdfs_server import GATEWAY, HdfsServer
 from tests.support.publishing import JOB, Publisher
 from tests.support.s3_spark import run_store_reader
 from tests.support.spark import SMALL, in_child, open_remote
-
-hdfs_server = hdfs_servers.hdfs_server
 
 OWNER = "ann"
 

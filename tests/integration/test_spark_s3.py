@@ -28,14 +28,11 @@ from gobblin_assets.settings import read_settings
 from gobblin_assets.spark import connect_server
 from gobblin_assets.spark.errors import spark_families
 from gobblin_assets.spec.job_spec import WriterSpec
-from tests.support import s3_servers
 from tests.support.command_lake import invoke
 from tests.support.publishing import JOB, Publisher
 from tests.support.s3_servers import SECRET, USER, S3Server
 from tests.support.s3_spark import StoreReader, run_store_reader
 from tests.support.spark import in_child, open_remote
-
-versitygw = s3_servers.versitygw
 
 ROOT: Final = "la ke~%20"
 DENIED: Final = "denied-to-spark"

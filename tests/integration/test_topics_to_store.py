@@ -10,16 +10,11 @@ from pyspark.sql import SparkSession
 from demo.kafka.broker import KafkaBroker
 from gobblin_assets.fs.registry import open_file_system
 from tests.integration.test_kafka_shared_reads import count_tags, dataset, records
-from tests.support import hdfs_server as hdfs_servers
-from tests.support import s3_servers
 from tests.support.kafka import MakeTopic, Record, produce
 from tests.support.producing import find_ends
 from tests.support.reached_stores import STORES, reach_destination
 from tests.support.spark_sink import OpenSpark, SparkSink
 from tests.support.topics import JOB, Open
-
-versitygw = s3_servers.versitygw
-hdfs_server = hdfs_servers.hdfs_server
 
 
 def read_objects(uri: str, urn: str, role: str) -> list[dict[str, object]]:

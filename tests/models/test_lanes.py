@@ -59,6 +59,7 @@ def test_no_order_of_moves_leads_to_a_fault(model: Lanes) -> None:
     assert found.states > 160_000
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("model", SMALLER, ids=name_of)
 def test_nor_does_any_within_other_bounds(model: Lanes) -> None:
     found = search(model)
@@ -73,6 +74,7 @@ def test_no_longer_order_of_moves_leads_to_a_fault(model: Lanes) -> None:
     assert found.fault is None, found
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("guards", LEFT_OUT, ids=name_of)
 def test_what_a_guard_keeps_out_other_guards_keep_out_too(guards: set[Guard]) -> None:
     found = search(Lanes(epochs=1, abandonments=1, without=frozenset(guards)))
@@ -87,6 +89,7 @@ def test_what_a_guard_keeps_out_other_guards_keep_out_in_longer_orders(guards: s
     assert found.fault is None, found
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(
     ("model", "fault", "depth"),
     [

@@ -60,6 +60,7 @@ def test_no_longer_order_of_moves_leads_to_a_fault(model: ObjectNames) -> None:
     assert found.fault is None, found
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(
     ("model", "fault"),
     [

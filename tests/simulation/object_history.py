@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from gobblin_assets.commit.name_changes import list_changes
 from gobblin_assets.commit.object_steps import ObjectStep, PlaceObject, RemoveObject
 from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.commit.steps import CommitStep
 from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import SequenceId
-from tests.simulation.copy_history import list_done_segments
+from tests.simulation.copy_history import changes_of, list_done_segments
 from tests.simulation.copy_world import KEEP_S, SOURCE, URN
 from tests.simulation.file_system import SimDisk
 from tests.simulation.history import Checker
@@ -151,7 +150,7 @@ def list_published(world: ObjectWorld) -> dict[str, str]:
     """The ETag of what stands at each name by the log, by all that is DONE."""
     current: dict[str, str] = {}
     for segment in list_done_segments(world):
-        for path, identity, _publisher in list_changes(segment.payload, segment.digest):
+        for path, identity in changes_of(segment.payload, segment.digest):
             if identity is None:
                 current.pop(path, None)
             else:

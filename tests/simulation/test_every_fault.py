@@ -1,8 +1,8 @@
 """One fault of each kind at each call of a process, and a pause before each: nothing is lost, nothing is doubled.
 
-A run tries a sixth of these histories and one overlap in ``OVERLAPS_OF``; `make proof` tries all. ``counts.json`` has
-the numbers of calls: a call that is no longer reached would be a fault that is no longer tried. ``python -m
-tests.simulation.counts`` writes the file anew; read it before you commit it.
+A run tries one in ``SHARES`` of these histories and one overlap in ``OVERLAPS_OF``; `make proof` tries all.
+``counts.json`` has the numbers of calls: a call that is no longer reached would be a fault that is no longer tried.
+``python -m tests.simulation.counts`` writes the file anew; read it before you commit it.
 """
 
 import pytest
@@ -14,7 +14,7 @@ from tests.simulation.zombies import OVERLAPS, TAKEOVERS, VISITS, explore_overla
 from tests.support.shares import SHARES, Share
 
 OVERLAPS_OF = SHARES * len(OVERLAPS)
-"""As many overlaps as with one way to overlap: for each call of the first process, one in three runs."""
+"""As many overlaps as with one way to overlap: for each call of the first process, one in ``SHARES`` runs."""
 
 each_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=[each.name for each in SCENARIOS])
 

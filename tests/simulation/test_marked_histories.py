@@ -35,6 +35,7 @@ def test_many_more_histories_of_marks() -> None:
         run_marked_history(seed)
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("mutant", IN_MARKED_HISTORIES, ids=lambda each: each.name)
 def test_a_mutant_of_the_marks_is_noticed_by_histories_from_a_known_one_on(mutant: Mutant) -> None:
     known = NOTICED_BY[mutant.name]

@@ -43,12 +43,14 @@ NOTICED_BY = {
 }
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("mutant", MUTANTS.values(), ids=lambda each: each.name)
 def test_a_mutant_is_noticed_by_histories_from_a_known_one_on(mutant: Mutant) -> None:
     known = NOTICED_BY[mutant.name]
     assert hunt_in_sink_histories(mutant, range(known, known + SEEDS)).by is not None
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("seed", range(6))
 def test_whoever_lost_a_lane_moves_nothing_away_amid_the_next_holder_s_cut(seed: int) -> None:
     with stepped():

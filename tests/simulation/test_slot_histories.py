@@ -7,7 +7,7 @@ from tests.simulation.mutant import Mutant
 from tests.simulation.slot_history import Loss, run_lost_history, run_slot_history
 from tests.simulation.slot_mutants import IN_SLOT_HISTORIES
 from tests.simulation.world import stepped
-from tests.support.shares import Share
+from tests.support.shares import Share, cross
 
 HISTORIES = 60
 SEEDS = 150
@@ -42,13 +42,13 @@ def test_many_more_histories_of_a_slot() -> None:
             run_slot_history(seed)
 
 
-@pytest.mark.parametrize("loss", Loss, ids=str)
-@pytest.mark.parametrize("seed", range(3))
-def test_a_log_that_is_lost_stops_its_tables_and_what_is_published_stays_exact(loss: Loss, seed: int) -> None:
+@pytest.mark.parametrize(("seed", "loss"), cross(range(3), list(Loss)), ids=str)
+def test_a_log_that_is_lost_stops_its_tables_and_what_is_published_stays_exact(seed: int, loss: Loss) -> None:
     with stepped():
         run_lost_history(seed, loss)
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("mutant", IN_SLOT_HISTORIES, ids=lambda each: each.name)
 def test_a_mutant_of_the_reader_is_noticed_by_histories_from_a_known_one_on(mutant: Mutant) -> None:
     known = NOTICED_BY[mutant.name]

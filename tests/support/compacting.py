@@ -19,7 +19,8 @@ from gobblin_assets.run.job_kind import Output, RewriteOrder
 from gobblin_assets.run.run_values import RunPorts, RunRequest
 from gobblin_assets.spec.job_spec import CompactionSpec
 from gobblin_assets.state.datasets import NewRun
-from tests.support.lake import FORKS, JOB, Lake, Worker, World
+from tests.support.forks import FORKS
+from tests.support.lake import JOB, Lake, Worker, World
 
 ALL = CompactionSpec(files_min=2, quiet_s=0.0)
 

@@ -26,10 +26,8 @@ from gobblin_assets.model.partition import WHOLE, AssetPartition
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.run.run_values import RunReport, RunRequest
 from gobblin_assets.run.runner import run_request
-from tests.support.lake import FORKS, Lake, World
+from tests.support.lake import Lake, World
 from tests.support.stopping_files import StoppingFiles
-
-FORKS.set_forkserver_preload([__name__, "tests.support.table_lake", "pandas"])
 
 Open = Callable[..., "CopyWorld"]
 

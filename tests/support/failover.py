@@ -28,7 +28,8 @@ from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.db.engine import open_external
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.failpoints import Failpoint, stop_this_process
-from tests.support.lake import FORKS, Lake, World
+from tests.support.forks import FORKS
+from tests.support.lake import Lake, World
 from tests.support.postgres import maintenance
 from tests.support.workers import Worker
 

@@ -14,7 +14,6 @@ from gobblin_assets.destinations.iceberg.iceberg_tables import IcebergTables
 from gobblin_assets.destinations.registry import DestinationRequest, open_loaded_destination
 from gobblin_assets.model.urn import Role
 from gobblin_assets.run.destination import Destination
-from tests.support.lake import FORKS
 from tests.support.postgres import Database
 from tests.support.random_logs import Records
 from tests.support.sink_lake import URN, SinkWorld
@@ -22,8 +21,6 @@ from tests.support.table_sink import TABLE, TableSinkLake, TableSinkWorld
 
 CATALOG = "lakehouse"
 MARK = "gobblin.lane."
-
-FORKS.set_forkserver_preload([__name__, "tests.support.lake", "pandas"])
 
 
 def iceberg_variables(database: Database, warehouse: str) -> dict[str, str]:

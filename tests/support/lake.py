@@ -6,7 +6,6 @@ Reading is a few lines of pyarrow, so that a whole run costs milliseconds and ca
 
 import io
 import json
-import multiprocessing
 import os
 import signal
 import threading
@@ -45,6 +44,7 @@ from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
 from gobblin_assets.spec.job_options import LeaseSpec, LogSpec, RetrySpec, StreamSpec
 from gobblin_assets.spec.job_spec import JobSpec
 from gobblin_assets.state.leases import Holder
+from tests.support.forks import FORKS
 from tests.support.kinds import DESTINATIONS, DIRECTORIES, KINDS
 from tests.support.lake_files import LakeFiles, open_lake_files
 from tests.support.lake_rows import LakeRows
@@ -318,10 +318,6 @@ class World:
             out.write(f"{report.publication.sequence_id}\n")
 
 
-# Children are forked from a process without threads that has imported everything. Pandas is imported too: pyarrow's
-# first array imports it, which takes longer than the work of a child.
-FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["tests.support.lake", "pandas"])
 _count = iter(range(1_000_000))
 
 

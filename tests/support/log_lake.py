@@ -21,7 +21,7 @@ from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.sources.postgres_log import slot_reader
 from gobblin_assets.spec.job_parsing import parse_job
 from tests.support.changed_tables import ChangedTables, NoSpark, log_variables
-from tests.support.lake import FORKS
+from tests.support.forks import FORKS
 from tests.support.postgres import Database
 from tests.support.workers import Worker
 
@@ -123,6 +123,3 @@ def _work(site: _Site, failpoint: str, log: str) -> None:
         open_worker(job, specs, open_stores(engine), wait, site.say, NoSpark()) as worker,
     ):
         worker.run()
-
-
-FORKS.set_forkserver_preload(["tests.support.lake", "tests.support.sink_lake", "tests.support.log_lake", "pandas"])

@@ -1,5 +1,6 @@
 """Changes of a real Postgres: a slot, its messages, and batches of a table's changes as the reader of a slot makes."""
 
+import select
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
@@ -56,6 +57,7 @@ class Log:
             while True:
                 message = cursor.read_message()
                 if message is None:
+                    select.select([cursor], [], [], 1.0)
                     continue
                 payload = message.payload
                 if payload.startswith(b"M"):

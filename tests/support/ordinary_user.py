@@ -17,7 +17,8 @@ from gobblin_assets.errors import GobblinError
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.state import SequenceId
-from tests.support.lake import FORKS, Lake
+from tests.support.forks import FORKS
+from tests.support.lake import Lake
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -17,7 +17,8 @@ from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.run.maintenance_run import MaintenanceRun, examination_of
-from tests.support.lake import FORKS, JOB, Lake, World
+from tests.support.forks import FORKS
+from tests.support.lake import JOB, Lake, World
 from tests.support.postgres import maintenance
 from tests.support.workers import Worker
 

@@ -19,8 +19,8 @@ from typing import Any, Final
 import pytest
 
 SEED_VARIABLE: Final = "GOBBLIN_TEST_SEED"
-SHARES: Final = 6
-RARE_SHARES: Final = 18
+SHARES: Final = 12
+RARE_SHARES: Final = 36
 
 _SEED_MAX: Final = 999_999
 _THOROUGH: Final = "thorough"

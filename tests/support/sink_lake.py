@@ -41,7 +41,7 @@ from gobblin_assets.spec.job_options import LeaseSpec, LogSpec, PartitionsSpec
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec, QualitySpec
 from gobblin_assets.spec.sink_spec import RollSpec, SinkSpec
 from tests.support.fake_log import FakeLog
-from tests.support.lake import FORKS
+from tests.support.forks import FORKS
 from tests.support.random_logs import COLUMNS, FakeEpochSource, Records, make_random_log, records_of
 from tests.support.workers import Worker
 
@@ -283,9 +283,6 @@ class SinkWorld:
         """How many vnodes each lane has, by the numbers of the lanes."""
         dataset_id = self.register()
         return [len(lane.vnodes) for lane in self.stores.lanes.load(dataset_id)[dataset_id].lanes]
-
-
-FORKS.set_forkserver_preload(["tests.support.lake", "tests.support.sink_lake", "pandas"])
 
 
 def start_sink_worker(lake: SinkLake, *, failpoint: str = "", environment: Mapping[str, str] = NO_VARIABLES) -> Worker:

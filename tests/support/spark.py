@@ -4,11 +4,11 @@ PySpark allows a process one kind of session, so tests on Connect go through ``i
 arguments that can be pickled.
 """
 
-import multiprocessing
+import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from gobblin_assets.spark import connect_server
 from gobblin_assets.spark.connect_server import ConnectServer
 from gobblin_assets.spark.session import open_session
 from gobblin_assets.spark.settings import SparkSettings
+from tests.support.forks import FORKS
 
 DEADLINE_S = 120.0
 """Only a failing test waits so long."""
@@ -84,8 +85,17 @@ def open_remote(server: ConnectServer) -> SparkSession:
 
 
 def in_child(function: Callable[..., Any], *arguments: object) -> Any:
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+    """In a process with this one's variables. It is forked from one that has imported Dagster and PySpark's client:
+    that takes longer than what most children do.
+    """
+    with ProcessPoolExecutor(1, mp_context=FORKS, initializer=_take, initargs=(dict(os.environ),)) as pool:
         return pool.submit(function, *arguments).result()
+
+
+def _take(environment: Mapping[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(environment)
+    time.tzset()
 
 
 def slow_frame(spark: SparkSession, rows: int = 3_000) -> DataFrame:

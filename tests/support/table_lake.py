@@ -21,9 +21,10 @@ from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
 from gobblin_assets.sources.jdbc.source import JdbcSource
 from gobblin_assets.spec.job_parsing import parse_job, resolve_datasets
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec, SplitSpec, WatermarkSpec
+from tests.support.forks import FORKS
 from tests.support.hdfs_server import USER
 from tests.support.kinds import COMBINATIONS, DIRECTORIES, HDFS, IN_A_STORE, OBJECTS, ON_HDFS
-from tests.support.lake import FORKS, Lake, make_lake, make_root
+from tests.support.lake import Lake, make_lake, make_root
 from tests.support.postgres import Database
 from tests.support.reached_stores import reach_bucket, reach_hdfs
 from tests.support.shares import rare, rotating
@@ -51,8 +52,6 @@ with_stores: Final = pytest.mark.parametrize(
     "lake", [*COMBINATIONS, *map(rare, [*IN_A_STORE, *ON_HDFS])], indirect=True, ids="-".join
 )
 """The same with lakes in a bucket and on HDFS."""
-
-FORKS.set_forkserver_preload([__name__, "pandas"])
 
 
 @dataclass(frozen=True)

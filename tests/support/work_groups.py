@@ -24,8 +24,11 @@ SERVERS: Final = {
 }
 """By group, the fixtures that start its server, or may start it.
 
-A file belongs to the first group of which it uses a fixture.
+A file belongs to the first group of which a test of this run uses a fixture.
 """
+
+_BY_PARAMETER: Final = {"hdfs": "hdfs_server"}
+"""What a fixture asks for while it is made, by the value of a test's parameter."""
 
 _GROUP_IN_ID: Final = re.compile(rf"@((?:{'|'.join(SERVERS)})(?:-\d)?|tests/[^@]*\.py)$")
 
@@ -34,6 +37,7 @@ class WorkGroups:
     def __init__(self, config: pytest.Config) -> None:
         self._is_worker = hasattr(config, "workerinput")
         self._has_workers = config.pluginmanager.hasplugin("xdist")
+        self._is_thorough = config.getoption("markexpr") == "thorough"
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -44,7 +48,9 @@ class WorkGroups:
         recorded = json.loads(BUDGETS.read_text(encoding="utf-8"))["clock_s"] if BUDGETS.exists() else {}
         fixtures: dict[str, set[str]] = {}
         for item in items:
-            fixtures.setdefault(_file_of(item), set()).update(getattr(item, "fixturenames", ()))
+            asked = fixtures.setdefault(_file_of(item), set())
+            if self._is_thorough or item.get_closest_marker("thorough") is None:
+                asked.update(_list_fixtures(item))
         groups = {file: _find_group(file, asked) for file, asked in fixtures.items()}
         _halve(groups, "spark", recorded)
         group_s: Counter[str] = Counter()
@@ -63,6 +69,14 @@ class WorkGroups:
 
 def _file_of(item: pytest.Item) -> str:
     return item.nodeid.partition("::")[0]
+
+
+def _list_fixtures(item: pytest.Item) -> set[str]:
+    values = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    words = {
+        word for value in values for word in (value if isinstance(value, tuple) else (value,)) if isinstance(word, str)
+    }
+    return {*getattr(item, "fixturenames", ()), *(_BY_PARAMETER[word] for word in words & _BY_PARAMETER.keys())}
 
 
 def _find_group(file: str, asked: set[str]) -> str:
