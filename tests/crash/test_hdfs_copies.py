@@ -77,6 +77,7 @@ def test_an_ordinary_user_s_closed_directories_are_closed_again(lake: HdfsLake, 
     before = lake.look()
     assert before == look_at(lake.source)
     lake.change_source()
+    (lake.source / "albums/new.bin").chmod(0o444)
     for path in ("trip/sea", "trip", "empty/nested", "empty"):
         (lake.source / "albums" / path).chmod(0o555)
     kill(ordinary, at)

@@ -147,11 +147,12 @@ class HdfsFileSystem:
                 hint="Give its origin a later time, or leave t out of preserve.",
                 path=path,
             )
-        if mode is not None:
-            self._set_mode(path, mode)
         if mtime_ns is not None:
             action, time_ms = "set the time of", str(mtime_ns // MS_NS)
             self._web.put(path, "SETTIMES", action=action, modificationtime=time_ms, accesstime="-1")
+        if mode is not None:
+            # It may take the right to set a time.
+            self._set_mode(path, mode)
         entry = self.find_entry(path)
         if entry is None:
             raise RetryableError(f"{path} disappeared while it was being written", path=path)
