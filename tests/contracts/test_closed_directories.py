@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.named_files import ClosedDirectories, NamedFiles, require_closed_directories, require_named_files
 from gobblin_assets.fs.posix_named import PosixNamedFiles
 from gobblin_assets.fs.tree import TreeEntry
@@ -127,3 +128,27 @@ def test_an_ordinary_user_removes_a_tree_with_closed_directories(tmp_path: Path)
     assert os.waitpid(child, 0)[1] == 0
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
     assert (tmp_path / "kept").stat().st_mode & 0o777 == CLOSED
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user's directory needs root")
+def test_a_directory_that_hands_on_a_group_of_others_is_left_alone(tmp_path: Path) -> None:
+    """The kernel would take this bit away for good."""
+    directory = tmp_path / "shared"
+    directory.mkdir()
+    os.chown(directory, 7, 0)
+    directory.chmod(0o2555)
+    for parent in (tmp_path, *tmp_path.parents[:-1]):
+        parent.chmod(parent.stat().st_mode | 0o011)
+    child = os.fork()
+    if not child:
+        try:
+            os.setgroups([])
+            os.setresgid(7, 7, 7)
+            os.setresuid(7, 7, 7)
+            PosixNamedFiles().change_mode(str(directory), directory.stat().st_ino, 0o2555, 0o2755)
+        except RejectedError:
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert directory.stat().st_mode & 0o7777 == 0o2555
