@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+import google_crc32c
 import pytest
 
 from gobblin_assets.destinations.named_outputs import ClosedDirectory
@@ -27,6 +28,7 @@ from gobblin_assets.jobs.copy.transfer.local import COLD_FILES_MIN, LocalTransfe
 from gobblin_assets.jobs.copy.transfer.moving import CHUNK_BYTES
 from gobblin_assets.jobs.copy.transfer.port import FileResult, TransferOrder, TransferProgress
 from gobblin_assets.jobs.copy.transfer.preserve import parse_preserve
+from gobblin_assets.jobs.copy.transfer.taking import take_file
 from gobblin_assets.jobs.copy.transfer.writing import copy_bin
 from tests.support.copying import (
     TAG,
@@ -406,3 +408,22 @@ def test_who_may_not_write_everywhere_moves_directories_open(tmp_path: Path) -> 
     closed = list(list_closed(plan, opened, files, staged))
     assert closed == [ClosedDirectory("own", 0o500), ClosedDirectory("new", 0o2555, inode)]
     assert not list(list_closed(plan, open_closed(plan, None, lambda: True), files, staged))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user needs root")
+def test_who_may_not_write_everywhere_takes_files_out_of_closed_directories_of_earlier_attempts(tmp_path: Path) -> None:
+    for part in (tmp_path, *tmp_path.parents[:-1]):
+        part.chmod(part.stat().st_mode | 0o011)
+    closed = tmp_path / "earlier/closed"
+    place = fill(closed / "file")
+    for path in (place, closed, tmp_path / "earlier"):
+        os.chown(path, 7, 7)
+    os.chown(tmp_path, 7, 7)
+    closed.chmod(0o555)
+    found = place.stat()
+    crc = google_crc32c.value(place.read_bytes())
+    finished = FinishedFile(str(place), found.st_size, found.st_ino, found.st_mtime_ns, crc)
+    with other_user(7):
+        taken = take_file(finished, Attributes(), str(tmp_path / "taken"))
+    assert taken is not None
+    assert (tmp_path / "taken").stat().st_ino == found.st_ino
