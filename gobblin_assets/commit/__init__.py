@@ -42,6 +42,7 @@ What each crash leaves, and who repairs it.
     staged, not sealed      BUILDING: ABORTED by the next taker, and read again
     sealed, steps open      PREPARED: rolled forward, each step verified first
     while capturing         the attempt's directory under one of the fences in the log: the next owner finds it
+    opened, not closed      PREPARED or ABANDONING: a closed directory's mode is in the log, and closed at either's end
     steps done, not synced  PREPARED: the renames may be gone; verified and done again
     finish sent             PREPARED or DONE: read again under the lock, then issued again
     finished, not announced DONE: its events are sent again under the sequence's id

@@ -14,12 +14,14 @@ from gobblin_assets.commit.named_columns import (
     METADATA,
     PlaceColumns,
     columns_of_ensured,
+    columns_of_modes,
     columns_of_placed,
     columns_of_removed,
     columns_of_replaced,
     flags_of_replacement,
 )
 from gobblin_assets.commit.named_directory_steps import EnsureDirectory, PlaceDirectory
+from gobblin_assets.commit.named_mode_steps import CloseDirectory, ModeStep, OpenDirectory
 from gobblin_assets.commit.named_steps import DIRECTORIES, SLOTS, NamedStep, PlaceFile, RemoveFile, ReplaceFile
 from gobblin_assets.commit.steps import CommitStep, StepKind, StepRow
 from gobblin_assets.errors import CorruptionError
@@ -102,6 +104,26 @@ class _EmptyDirectoryCodec:
             yield self._made(staging, f"{target_dir}/{target}", number or "")
 
 
+class _ModeCodec:
+    """The payload has the mode in octal, and behind it the inode, if it is known. ``made``: the kind of the steps."""
+
+    def __init__(self, made: type[OpenDirectory | CloseDirectory]) -> None:
+        self._made = made
+
+    def to_columns(self, steps: Sequence[ModeStep], first: int) -> Sequence[Sequence[object]]:
+        places = _places_of(steps, [SLOTS] * len(steps))
+        modes = [f"{step.mode:o}," + ("" if step.inode is None else str(step.inode)) for step in steps]
+        return [range(first, first + len(steps)), *columns_of_modes(places, modes)]
+
+    def from_rows(self, rows: Iterable[StepRow]) -> Iterator[CommitStep]:
+        for _, _, source_dir, number, target_dir, target, _, _, _, _, _, payload in rows:
+            staging, _slots = split_source(source_dir)
+            mode, _, inode = payload.partition(",")
+            yield self._made(
+                staging, f"{target_dir}/{target}", number or "", int(mode, 8), int(inode) if inode else None
+            )
+
+
 class _PlaceDirectoryCodec:
     """One row for each file; the payload has the directory's inode, and METADATA behind it."""
 
@@ -144,6 +166,8 @@ NAMED_KINDS: Final = (
     StepKind("ensure_directory", _EmptyDirectoryCodec(EnsureDirectory, DIRECTORIES)),
     StepKind(CLEAR_FILE, _RemoveFileCodec(ClearFile)),
     StepKind("clear_directory", _EmptyDirectoryCodec(ClearDirectory, SLOTS)),
+    StepKind("open_directory", _ModeCodec(OpenDirectory)),
+    StepKind("close_directory", _ModeCodec(CloseDirectory)),
 )
 
 

@@ -40,6 +40,11 @@ def columns_of_ensured(places: PlaceColumns) -> list[Sequence[object]]:
     return _join(places, None, [None] * len(places.numbers))
 
 
+def columns_of_modes(places: PlaceColumns, modes: Sequence[str]) -> list[Sequence[object]]:
+    """Of directories whose modes change; ``modes``: as the codec of their steps writes them."""
+    return _join(places, None, modes)
+
+
 def columns_of_placed(
     places: PlaceColumns, identities: IdentityColumns, *, flags: Sequence[str | None]
 ) -> list[Sequence[object]]:

@@ -6,6 +6,10 @@ attempt's directory, and the published **name**. The tables are those of the exh
 """
 
 from enum import StrEnum
+from typing import Final
+
+OWNER_WRITES: Final = 0o200
+"""The bit of a mode that gives a directory's owner the right to write in it."""
 
 
 class Found(StrEnum):
@@ -18,10 +22,11 @@ class Found(StrEnum):
 
 
 class Act(StrEnum):
-    """One rename, or an answer that ends the work on the step.
+    """One rename, one change of a mode, or an answer that ends the work on the step.
 
     PUBLISH: source to name. EXCHANGE: source with name. AWAY: name to slot. SETTLE: source to slot. UNSETTLE: slot to
     source. PUT_BACK: slot to name. RETURN: name to the place for what is taken back. UNRETURN: from there to name.
+    OPEN, CLOSE: a directory's mode gives its owner the right to write, or takes it; these are no renames.
     CONFLICT: something else stands in a place. LOST: a version is in none of its places.
     """
 
@@ -34,6 +39,8 @@ class Act(StrEnum):
     PUT_BACK = "put_back"
     RETURN = "return"
     UNRETURN = "unreturn"
+    OPEN = "open"
+    CLOSE = "close"
     CONFLICT = "conflict"
     LOST = "lost"
 
@@ -114,3 +121,24 @@ def decide_undo(source: Found, slot: Found, name: Found, returned: Found, *, has
         return Act.EXCHANGE if took_along and (slot, returned) == (Found.NOTHING, Found.NOTHING) else Act.CONFLICT
     # Without the old version, a stranger has taken it away or replaced it, and whatever stands there is the stranger's.
     return Act.CONFLICT if has_old and name is Found.NOTHING else Act.DONE
+
+
+def decide_open(mode: int | None, closed: int) -> Act:
+    """Give a directory's owner the right to write, before names in it change. ``closed``: its mode without the right.
+
+    ``mode``: the one that it has now; None: it is not there, or another one is, at which nobody looks here.
+    """
+    if mode == closed:
+        return Act.OPEN
+    # Whoever gave it the right meanwhile keeps it: ``decide_close`` knows one mode only.
+    return Act.DONE if mode is None or mode & OWNER_WRITES else Act.CONFLICT
+
+
+def decide_close(mode: int | None, closed: int) -> Act:
+    """Take the right away behind everything else, or when a sequence is taken back. Any other mode is a stranger's."""
+    return Act.CLOSE if mode == closed | OWNER_WRITES else Act.DONE
+
+
+def decide_open_again(mode: int | None, closed: int) -> Act:
+    """Take ``decide_close`` back. With a stranger's mode, what is taken back next may lack the right."""
+    return Act.OPEN if mode == closed else Act.DONE

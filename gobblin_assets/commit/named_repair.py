@@ -63,7 +63,8 @@ def find_unsettled(steps: Iterable[CommitStep], files: NamedFiles, attempt: str)
         if not isinstance(step, NamedStep):
             continue
         act = step.decide_back(files, attempt)
-        is_stuck = act is not Act.DONE and (act.is_answer or not has_places)
+        is_lost = not has_places and not step.is_left_when_undone
+        is_stuck = act is not Act.DONE and (act.is_answer or is_lost)
         if is_stuck:
             found.append(_describe(step, files, attempt))
     return found

@@ -64,6 +64,7 @@ UNDO_ACTS_MAX: Final = 8
 class Phase(IntEnum):
     """The order in which a sequence's steps are carried out: each phase is durable and verified before the next."""
 
+    OPENED = -3
     CLEARED_FILES = -2
     CLEARED_DIRECTORIES = -1
     DIRECTORIES = 0
@@ -71,6 +72,7 @@ class Phase(IntEnum):
     REPLACEMENTS = 2
     METADATA = 3
     REMOVALS = 4
+    CLOSED = 5
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,19 @@ class DirectoryToClear:
     path: str
 
 
-NamedOutput = FilesAtNames | DirectoryAtName | ParentDirectory | FilesToRemove | DirectoryToClear
+@dataclass(frozen=True, slots=True)
+class ClosedDirectory:
+    """A directory whose mode lets its owner not write: it is opened before all else, and closed again behind it.
+
+    ``mode``: the closed one. ``inode`` None: that of any directory at the name.
+    """
+
+    path: str
+    mode: int
+    inode: int | None = None
+
+
+NamedOutput = FilesAtNames | DirectoryAtName | ParentDirectory | FilesToRemove | DirectoryToClear | ClosedDirectory
 
 
 def published_place(root: str, path: str) -> str:

@@ -17,11 +17,13 @@ from gobblin_assets.commit.named_columns import (
     flags_of_replacement,
 )
 from gobblin_assets.commit.named_directory_steps import EnsureDirectory, PlaceDirectory
+from gobblin_assets.commit.named_mode_steps import NO_PLACE, CloseDirectory, OpenDirectory
 from gobblin_assets.commit.named_steps import SLOTS, Phase
 from gobblin_assets.commit.steps import StepBatch, StepColumns
 from gobblin_assets.destinations.claims import find_claim, refuse_rows, refuse_tree, work_root_of
 from gobblin_assets.destinations.given_names import GivenNames
 from gobblin_assets.destinations.named_outputs import (
+    ClosedDirectory,
     DirectoryAtName,
     DirectoryToClear,
     FilesAtNames,
@@ -85,27 +87,28 @@ class NamedTree(GivenNames):
 
     def steps_for(self, outputs: Sequence[Output], target: Target) -> Iterator[StepBatch]:
         root = self.place_of(target.urn)
-        return (self._steps_of(each, output.path, root) for output in outputs for each in _details_of(output))
+        for output in outputs:
+            for each in _details_of(output):
+                yield from self._steps_of(each, output.path, root)
 
-    def _steps_of(self, output: NamedOutput, staging: str, root: str) -> StepBatch:
+    def _steps_of(self, output: NamedOutput, staging: str, root: str) -> Iterator[StepBatch]:
         match output:
             case FilesAtNames():
-                return self._publish_files(output, staging, root)
+                yield self._publish_files(output, staging, root)
             case FilesToRemove():
-                slots = [f"{staging}/{SLOTS}"] * len(output.paths)
-                places = _places_of(output.numbers, output.paths, slots, root)
-                columns = columns_of_removed(places, output.identities)
-                if output.make_way:
-                    return StepColumns(CLEAR_FILE, Phase.CLEARED_FILES, columns)
-                return StepColumns(REMOVE_FILE, Phase.REMOVALS, columns)
+                yield _remove_files(output, staging, root)
             case DirectoryAtName():
                 place, number = published_place(root, output.path), str(output.number)
                 staged = (output.writer, output.inode, output.files, output.is_metadata)
-                return PlaceDirectory(staging, place, number, *staged)
+                yield PlaceDirectory(staging, place, number, *staged)
             case ParentDirectory():
-                return EnsureDirectory(staging, published_place(root, output.path), str(output.number))
+                yield EnsureDirectory(staging, published_place(root, output.path), str(output.number))
             case DirectoryToClear():
-                return ClearDirectory(staging, published_place(root, output.path), str(output.number))
+                yield ClearDirectory(staging, published_place(root, output.path), str(output.number))
+            case ClosedDirectory():
+                known = (published_place(root, output.path), NO_PLACE, output.mode, output.inode)
+                yield OpenDirectory(staging, *known)
+                yield CloseDirectory(staging, *known)
             case _:
                 raise CorruptionError(f"{output} is no output for a given name")
 
@@ -121,6 +124,14 @@ class NamedTree(GivenNames):
         phase = Phase.METADATA if output.is_metadata else Phase.REPLACEMENTS
         columns = columns_of_replaced(places, output.identities, output.replaces, flags=ways)
         return StepColumns(REPLACE_FILE, phase, columns)
+
+
+def _remove_files(output: FilesToRemove, staging: str, root: str) -> StepBatch:
+    slots = [f"{staging}/{SLOTS}"] * len(output.paths)
+    columns = columns_of_removed(_places_of(output.numbers, output.paths, slots, root), output.identities)
+    if output.make_way:
+        return StepColumns(CLEAR_FILE, Phase.CLEARED_FILES, columns)
+    return StepColumns(REMOVE_FILE, Phase.REMOVALS, columns)
 
 
 def _details_of(output: Output) -> Iterable[NamedOutput]:

@@ -50,11 +50,20 @@ class SteppedTimes(Protocol):
 
 @runtime_checkable
 class ClosedDirectories(Protocol):
-    """A file system on which a process may write to directories whose modes let nobody write."""
+    """A file system whose directories may have modes by which their owner has no right to write: they are closed."""
 
     def can_change_closed(self, directory: str) -> bool:
-        """Whether this process may make entries in such a directory of its own, and move it. Tried below
+        """Whether this process may make entries in a closed directory of its own, and move it. Tried below
         ``directory``; leaves nothing behind.
+        """
+        ...
+
+    def change_mode(self, path: str, inode: int, old: int, new: int, *, while_there: str | None = None) -> bool:
+        """Give the directory at ``path`` the mode ``new``; whether it happened. Links are not followed.
+
+        Nothing happens unless it has this inode and the mode ``old``, nor once the directory ``while_there`` is gone.
+        Who else changes the mode between the look at it and the change is not noticed. The mode survives a power cut
+        after ``sync_directories`` of the directory itself.
         """
         ...
 
@@ -113,4 +122,15 @@ def require_named_files(fs: FileSystem) -> NamedFiles:
         f"the file system {fs.scheme} can't publish files at given names",
         field="destination",
         hint="Name a destination on a local disk or a mounted file system.",
+    )
+
+
+def require_closed_directories(fs: FileSystem) -> ClosedDirectories:
+    """RejectedError for a file system on which no directory can be closed."""
+    if isinstance(fs, ClosedDirectories):
+        return fs
+    raise RejectedError(
+        f"the file system {fs.scheme} can't change the modes of directories",
+        field="destination",
+        hint="It could when the publication was sealed: use the same release for all processes.",
     )

@@ -28,6 +28,7 @@ SYNC_TOGETHER_FILES_MIN: Final = 64
 """Fewer files are synced one by one: that waits for nobody else's writes."""
 
 _KERNEL_RENAME: Final = find_exclusive_rename()
+_OPEN_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CREATE_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _NOT_EMPTY: Final = frozenset({errno.ENOTEMPTY, errno.EEXIST})
 _TAKES_FROM_OWNER: Final = 0o700
@@ -218,7 +219,12 @@ class PosixFileSystem:
                     return
                 raise ConflictError(f"{directory} is not a directory", path=directory)
             with families("remove", directory):
-                if _remove_below(directory):
+                try:
+                    is_gone = _remove_below(directory)
+                except PermissionError:
+                    _open_below(directory)
+                    is_gone = _remove_below(directory)
+                if is_gone:
                     return
         raise RetryableError(f"{directory} keeps filling while it is being removed", path=directory)
 
@@ -350,6 +356,21 @@ def _remove_below(directory: str) -> bool:
                 return False
             raise
     return True
+
+
+def _open_below(directory: str) -> None:
+    """Give the owner all rights on directories: a copied mode may have taken the right to write in them."""
+    for current, _directories, _files in os.walk(directory):
+        try:
+            descriptor = os.open(current, _OPEN_DIRECTORY)
+        except (FileNotFoundError, NotADirectoryError):
+            continue  # another remover was faster
+        try:
+            mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+            if mode & stat.S_IRWXU != stat.S_IRWXU:
+                os.fchmod(descriptor, mode | stat.S_IRWXU)
+        finally:
+            os.close(descriptor)
 
 
 def _outcome_of(rename: KernelRename, source: str, target: str) -> RenameOutcome:

@@ -27,6 +27,9 @@ _TIME_STEPS_NS: Final = (1, 100, 1_000, 1_000_000, 10_000_000, 1_000_000_000, 2_
 """Of Linux's own file systems, NTFS and SMB, microseconds, milliseconds, exFAT, old ext4 and servers, FAT."""
 _CLOSED: Final = 0o555
 _STANDS: Final = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})
+_LOOK_AT_DIRECTORY: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NOT_THERE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
+_DESCRIPTORS: Final = "/proc/self/fd"
 
 
 class PosixNamedFiles(PosixFileSystem):
@@ -168,6 +171,44 @@ class PosixNamedFiles(PosixFileSystem):
                         os.rmdir(path)  # noqa: PTH106  as above
         return True
 
+    def change_mode(self, path: str, inode: int, old: int, new: int, *, while_there: str | None = None) -> bool:
+        """By a descriptor, so that another directory, or a link, that comes to the name meanwhile is left alone.
+
+        One call changes the mode and finds ``while_there``: its path leads to the descriptor through that directory.
+        """
+        try:
+            descriptor = os.open(path, _LOOK_AT_DIRECTORY)
+        except OSError as error:
+            if error.errno in _NOT_THERE:
+                return False
+            raise translate_error(error, action="look at", path=path, changes=False) from error
+        try:
+            found = os.fstat(descriptor)
+            if found.st_ino != inode or stat.S_IMODE(found.st_mode) != old:
+                return False
+            if new & stat.S_ISGID and os.geteuid() and found.st_gid not in {os.getegid(), *os.getgroups()}:
+                raise RejectedError(
+                    f"can't change the mode of {path} and keep that it hands on its group, which is not this user's",
+                    field="destination",
+                    hint="Run as a user of that group, or give the owner the right to write there.",
+                    path=path,
+                )
+            way = _DESCRIPTORS if while_there is None else _lead_through(while_there, _DESCRIPTORS)
+            os.chmod(f"{way}/{descriptor}", new)  # noqa: PTH101  as above
+        except (FileNotFoundError, NotADirectoryError) as error:
+            if while_there is not None and not self.is_directory(while_there):
+                return False
+            raise RejectedError(
+                f"can't change the mode of {path}: {_DESCRIPTORS} is not there",
+                field="destination",
+                hint="Mount /proc for this process.",
+            ) from error
+        except OSError as error:
+            raise translate_error(error, action="change the mode of", path=path, changes=True) from error
+        finally:
+            os.close(descriptor)
+        return True
+
     def can_exchange(self, directory: str) -> bool:
         if self._exchange is None:
             return False
@@ -228,6 +269,12 @@ class PosixNamedFiles(PosixFileSystem):
             except FileExistsError:
                 return False
         return True
+
+
+def _lead_through(directory: str, target: str) -> str:
+    """A path to ``target`` that leads nowhere once the directory is gone."""
+    up = "/".join([".."] * os.path.realpath(directory).count("/"))
+    return f"{directory}/{up}{target}"
 
 
 def _cannot_exchange(path: str) -> RejectedError:

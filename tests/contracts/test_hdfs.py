@@ -321,6 +321,23 @@ def test_what_a_user_may_not_do_is_refused(hdfs_server: HdfsServer) -> None:
     assert place.list_all() == ["tree", "tree/file"]
 
 
+def test_only_superusers_change_what_is_in_closed_directories(hdfs_server: HdfsServer) -> None:
+    place = HdfsPlace(hdfs_server)
+    place.set_mode(place.root, 0o777)
+    ordinary = hdfs_server.open(user="stranger")
+    assert place.fs.can_change_closed(place.root)
+    assert not ordinary.can_change_closed(place.root)
+    assert not place.list_all()
+
+    for name in ("tree", "tree/a", "tree/a/b"):
+        ordinary.make_directory(place.at(name))
+        place.write(place.at(f"{name}/file"))
+    for name in ("tree/a/b", "tree/a", "tree"):
+        place.set_mode(place.at(name), 0o555)
+    ordinary.remove_tree(place.at("tree"))
+    assert not place.list_all()
+
+
 @pytest.mark.parametrize("quota", ["namespacequota", "storagespacequota"])
 def test_a_quota_is_waited_for(hdfs_server: HdfsServer, quota: str) -> None:
     place = HdfsPlace(hdfs_server)

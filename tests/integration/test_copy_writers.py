@@ -13,11 +13,13 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+import google_crc32c
 import pytest
 
+from gobblin_assets.destinations.named_outputs import ClosedDirectory
 from gobblin_assets.errors import ErrorFamily, RetryableError
 from gobblin_assets.fs.posix_named import PosixNamedFiles
-from gobblin_assets.jobs.copy.closed_directories import open_closed
+from gobblin_assets.jobs.copy.closed_directories import list_closed, open_closed
 from gobblin_assets.jobs.copy.copy_plan import CopyPlan
 from gobblin_assets.jobs.copy.copyable import Attributes, CopyItem
 from gobblin_assets.jobs.copy.reuse import find_finished
@@ -26,6 +28,7 @@ from gobblin_assets.jobs.copy.transfer.local import COLD_FILES_MIN, LocalTransfe
 from gobblin_assets.jobs.copy.transfer.moving import CHUNK_BYTES
 from gobblin_assets.jobs.copy.transfer.port import FileResult, TransferOrder, TransferProgress
 from gobblin_assets.jobs.copy.transfer.preserve import parse_preserve
+from gobblin_assets.jobs.copy.transfer.taking import take_file
 from gobblin_assets.jobs.copy.transfer.writing import copy_bin
 from tests.support.copying import (
     TAG,
@@ -368,9 +371,14 @@ def test_what_an_overtaken_writer_still_has_open_is_not_taken(tmp_path: Path) ->
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="another user needs root")
-def test_who_may_not_write_everywhere_keeps_the_right_to_publish_in_its_directories(tmp_path: Path) -> None:
+def test_who_may_not_write_everywhere_moves_directories_open(tmp_path: Path) -> None:
+    """What is inside of them is moved with them; one above the dataset stays open, and is no directory to close."""
     files = PosixNamedFiles()
-    directories = ((2, "own", Attributes(mode=0o500)), (3, "theirs", Attributes(mode=0o755)))
+    directories = (
+        (4, "..", Attributes(mode=0o500)),
+        (2, "own", Attributes(mode=0o500)),
+        (3, "a", Attributes(mode=0o755)),
+    )
     item = CopyItem(
         1,
         "new",
@@ -386,8 +394,36 @@ def test_who_may_not_write_everywhere_keeps_the_right_to_publish_in_its_director
     place.mkdir()
     os.chown(place, 7, 7)
     with other_user(7):
-        opened = open_closed(plan, lambda: files.can_change_closed(str(place)))
+        opened = open_closed(plan, files.find_entry(str(place)), lambda: files.can_change_closed(str(place)))
     (item,) = opened.items
-    assert (item.desired.mode, dict(item.directories)["inside"].mode) == (0o2755, 0o755)
-    assert [desired.mode for _number, _path, desired in opened.directories] == [0o700, 0o755]
+    assert (item.desired.mode, dict(item.directories)["inside"].mode) == (0o2755, 0o555)
+    assert [desired.mode for _number, _path, desired in opened.directories] == [0o700, 0o700, 0o755]
     assert not list(place.iterdir())
+
+    staged = {number: str(place / str(number)) for number in (1, 2, 3, 4)}
+    for number, mode in ((1, 0o2755), (2, 0o700)):
+        Path(staged[number]).mkdir()
+        Path(staged[number]).chmod(mode)
+    inode = Path(staged[1]).stat().st_ino
+    closed = list(list_closed(plan, opened, files, staged))
+    assert closed == [ClosedDirectory("own", 0o500), ClosedDirectory("new", 0o2555, inode)]
+    assert not list(list_closed(plan, open_closed(plan, None, lambda: True), files, staged))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user needs root")
+def test_who_may_not_write_everywhere_takes_files_out_of_closed_directories_of_earlier_attempts(tmp_path: Path) -> None:
+    for part in (tmp_path, *tmp_path.parents[:-1]):
+        part.chmod(part.stat().st_mode | 0o011)
+    closed = tmp_path / "earlier/closed"
+    place = fill(closed / "file")
+    for path in (place, closed, tmp_path / "earlier"):
+        os.chown(path, 7, 7)
+    os.chown(tmp_path, 7, 7)
+    closed.chmod(0o555)
+    found = place.stat()
+    crc = google_crc32c.value(place.read_bytes())
+    finished = FinishedFile(str(place), found.st_size, found.st_ino, found.st_mtime_ns, crc)
+    with other_user(7):
+        taken = take_file(finished, Attributes(), str(tmp_path / "taken"))
+    assert taken is not None
+    assert (tmp_path / "taken").stat().st_ino == found.st_ino

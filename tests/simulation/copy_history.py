@@ -11,6 +11,7 @@ from typing import Final
 
 from gobblin_assets.commit.name_changes import list_changes
 from gobblin_assets.commit.named_directory_steps import EnsureDirectory, PlaceDirectory
+from gobblin_assets.commit.named_mode_steps import ModeStep
 from gobblin_assets.commit.named_steps import NamedStep, PlaceFile, RemoveFile, ReplaceFile
 from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.commit.steps import CommitStep
@@ -61,6 +62,9 @@ class CopyChecker(Checker):
                 assert not lost, f"the slots of {row.sequence_id} lost {lost}{when}"
         lost = {identity for _path, identity in world.foreign.put - _list_replaced(world)} - held - excused
         assert not lost, f"a stranger's files are lost: {lost}{when}"
+        if not any(row.state in _SEALED for row in world.db.sequences.values()):
+            modes = {path: disk.find_mode(path) for path in world.closed}
+            assert modes == world.closed, f"directories have other modes than they had: {modes}{when}"
         visible = _list_visible(disk)
         for path in sorted({*visible, *allowed}):
             found = visible.get(path)
@@ -167,6 +171,8 @@ def _look_at_order(steps: Sequence[NamedStep], disk: SimDisk, visible: Mapping[s
     begun: set[int] = set()
     undone: set[int] = set()
     for step in steps:
+        if isinstance(step, ModeStep):
+            continue
         there = {visible.get(path) == identity for path, identity, _rows in step.published()}
         assert len(there) <= 1 or not isinstance(step, PlaceDirectory), f"a part of {step.target} is visible{when}"
         old = _old_of(step)

@@ -26,7 +26,7 @@ _DAY_S = 90_000.0
 NAMES = ("one", "new/one", "new/two", "_SUCCESS")
 
 calls = st.integers(0, _CALLS_MAX)
-moves = st.sampled_from(("fs.exchange", "fs.rename_no_replace", "fs.rename_onto_empty"))
+moves = st.sampled_from(("fs.exchange", "fs.rename_no_replace", "fs.rename_onto_empty", "fs.change_mode"))
 pauses = st.builds(Pause, calls) | st.builds(Pause, st.integers(0, 3), moves)
 names = st.sampled_from(NAMES)
 faults = st.sampled_from(Fault)
@@ -41,9 +41,11 @@ class CopyHistories(RuleBasedStateMachine):
         self.checker = CopyChecker()
         self.zombies: list[Sleeper] = []
 
-    @initialize(exchanges=st.booleans())
-    def choose(self, exchanges: bool) -> None:
+    @initialize(exchanges=st.booleans(), is_closed=st.booleans())
+    def choose(self, exchanges: bool, is_closed: bool) -> None:
         self.world.disk.exchanges = exchanges
+        if is_closed:
+            self.world.close_directory()
 
     @rule(name=names)
     def a_file_changes(self, name: str) -> None:

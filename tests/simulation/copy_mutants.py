@@ -10,6 +10,7 @@ from gobblin_assets.commit.attempt_capture import capture_chain
 from gobblin_assets.commit.attempts import captured_directory
 from gobblin_assets.commit.named_decisions import Act, Found, decide_replace
 from gobblin_assets.commit.named_directory_steps import PlaceDirectory
+from gobblin_assets.commit.named_mode_steps import ModeStep, OpenDirectory
 from gobblin_assets.commit.named_steps import SLOTS, NamedStep, Phase, PlaceFile, RemoveFile, ReplaceFile
 from gobblin_assets.commit.segment import find_phase
 from gobblin_assets.commit.steps import StepVerdict
@@ -21,12 +22,13 @@ from tests.simulation import world
 from tests.simulation.copy_world import PLACE
 from tests.simulation.file_system import SimFileSystem
 from tests.simulation.guards import Guard
-from tests.simulation.mutant import Mutant
+from tests.simulation.mutant import Mutant, patched
 
 _CARRY_OUT = NamedStep.carry_out
 _COPY = CopyPlanner._copy
 _TOUCHES = NamedStep.touches
 _JUDGE = named_steps.judge_file
+_CHANGE = ModeStep._change
 _RENAME = SimFileSystem.rename_no_replace
 
 
@@ -191,6 +193,17 @@ def _only_names_are_synced() -> AbstractContextManager[Any]:
     return mock.patch.object(NamedStep, "touches", mutant)
 
 
+# Modes of directories -----------------------------------------------------------------------------------------
+
+
+def _modes_changed_without_the_attempt() -> AbstractContextManager[Any]:
+    def mutant(self: ModeStep, files: Any, act: Act, while_there: str | None) -> None:
+        del while_there
+        _CHANGE(self, files, act, None)
+
+    return mock.patch.object(ModeStep, "_change", mutant)
+
+
 def _planned_twice() -> AbstractContextManager[Any]:
     """Two tasks write one planned name."""
 
@@ -278,4 +291,10 @@ IN_THE_COPY_WORLD = (
     Mutant("new directories come first, also of metadata", _new_directories_come_first),
     Mutant("slots are not synced", _only_names_are_synced),
     Mutant("two tasks write one name", _planned_twice),
+    Mutant("modes are changed without the attempt", _modes_changed_without_the_attempt),
+    Mutant("modes are not synced", patched(ModeStep, "touches", lambda _self, _captured=None: ())),
+    Mutant(
+        "a directory is left open when its sequence is taken back",
+        patched(OpenDirectory, "decide_back_by_mode", lambda _self, _mode: Act.DONE),
+    ),
 )

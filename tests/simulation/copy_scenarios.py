@@ -19,12 +19,17 @@ def _empty() -> CopyWorld:
 
 
 def _changed(*, exchanges: bool) -> CopyWorld:
-    """A first copy is published. The source has changed since: new, other and missing files, and a new directory."""
+    """A first copy is published. The source has changed since: new, other and missing files, and a new directory.
+
+    Where names are exchanged, the dataset's directory lets nobody write.
+    """
     world = _empty()
     world.disk.exchanges = exchanges
     report = world.open_process().run()
     assert report is not None
     assert not report.failed, [each.error for each in report.datasets]
+    if exchanges:
+        world.close_directory()
     world.change_source()
     return world
 

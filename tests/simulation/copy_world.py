@@ -54,6 +54,7 @@ SOURCE: Final = "/source"
 WORK_ROOT: Final = work_root_of(ROOT)
 URN: Final = DatasetUrn("photos")
 PLACE: Final = f"{ROOT}/{URN}"
+CLOSED: Final = 0o555
 KEEP_S: Final = 86_400.0
 """How long replaced and removed files stay in their slots."""
 
@@ -97,9 +98,13 @@ class ForeignFiles:
 
 @dataclass
 class CopyWorld(World):
-    """``versions``: the contents that the source and strangers have ever had, by name and time."""
+    """``versions``: the contents that the source and strangers have ever had, by name and time.
+
+    ``closed``: the modes of directories of the destination that let nobody write.
+    """
 
     versions: Mapping[tuple[str, int], tuple[bytes, ...]] = field(default_factory=dict)
+    closed: Mapping[str, int] = field(default_factory=dict)
     foreign: ForeignFiles = field(default_factory=ForeignFiles)
 
     def write_source(self, *paths: str) -> None:
@@ -110,6 +115,14 @@ class CopyWorld(World):
             self.disk.write_file(f"{SOURCE}/{URN}/{path}", content, mtime_ns=mtime_ns)
             self._note_version(path, mtime_ns, content)
         self._settle_source()
+
+    def close_directory(self) -> None:
+        """The dataset's, while nobody publishes there."""
+        self.disk.mkdir(PLACE)
+        self._sync_below(ROOT, f"{PLACE}/none")
+        self.disk.change_mode(PLACE, CLOSED)
+        self.disk.sync_directory(PLACE)
+        self.closed = {PLACE: CLOSED}
 
     @property
     def version_count(self) -> int:

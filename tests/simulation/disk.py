@@ -5,7 +5,8 @@ renamed keeps its entries, durable or not. Every directory has two sets of entri
 on the platter. In the same way, every file has two contents.
 
 Pending changes. The difference between the two is a list of unsynced changes, in order: an entry that was added, an
-entry that was removed, a rename (one change over both directories, as a journal writes it), a file's content.
+entry that was removed, a rename (one change over both directories, as a journal writes it), a file's content, a
+directory's mode.
 ``power_cut`` asks ``keep`` about each, in order; then programs see what is on the platter. ``keep`` can't break rules
 that no disk breaks. A change is lost, whatever ``keep`` says, if
 - an earlier change of the same name is lost (a rename of a file whose own entry was lost);
@@ -141,6 +142,10 @@ class SimDisk:
         """The names in a directory, in order."""
         return sorted(self._inodes.seen[self._get_directory(directory)])
 
+    def find_mode(self, directory: str) -> int | None:
+        """The mode that the directory was given; None: none, so that everybody may write."""
+        return self._inodes.modes.get(self._get_directory(directory))
+
     def find_identity(self, path: str) -> FileIdentity | None:
         """The identity of the file at ``path``, None when nothing is there. A directory there: ConflictError."""
         inode = self.find(path)
@@ -225,6 +230,10 @@ class SimDisk:
             self._note(entry)
         self._inodes.write(inode, path, content, mtime_ns)
 
+    def change_mode(self, directory: str, mode: int) -> None:
+        self.demand("change the mode of", directory)
+        self._inodes.change_mode(self._get_directory(directory), directory, mode)
+
     def link(self, source: str, target: str) -> None:
         """A second name of a file, as a rename by link and unlink leaves it if it is cut in the middle."""
         entry, inode = self._entry(target), self.find(source)
@@ -292,7 +301,7 @@ class SimDisk:
         self._inodes.sync_names(*self._entry(path))
 
     def sync_directory(self, path: str) -> None:
-        """Make the names in a directory durable."""
+        """Make the names in a directory durable, and its mode."""
         self._inodes.sync_names(self._get_directory(path))
 
     # --- refusals

@@ -13,8 +13,10 @@
     disk.copy(), disk.fingerprint()           to fork a world, and to recognise one
     disk.read_only, disk.capacity_bytes, disk.listing_lag_calls     switches, which can be set at any time
 
-A rename takes effect in one moment and never leaves both names. ``apply_modes`` changes nothing and is noted in
-``modes_applied``. ``probe`` checks whether the disk would accept a publication, and writes nothing for it.
+A rename takes effect in one moment and never leaves both names. Directories that were given a mode without the owner's
+right to write let nobody change names in them, nor move them: no process may write everywhere. ``apply_modes`` changes
+nothing and is noted in ``modes_applied``. ``probe`` checks whether the disk would accept a publication, and writes
+nothing for it.
 """
 
 import errno
@@ -37,6 +39,8 @@ __all__ = ["ChangeKind", "PendingChange", "SimDisk", "SimFileSystem", "Unsynced"
 
 SCHEME: Final = "sim"
 PROBE_BYTES: Final = 6
+OWNER: Final = 1
+_OWNER_WRITES: Final = 0o200
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -167,6 +171,7 @@ class SimFileSystem:
         if not self.disk.is_directory(parent):
             code = errno.ENOTDIR if self.disk.exists(parent) else errno.ENOENT
             raise self.disk.failure(code, "rename to", target)
+        self._demand_right_to_move(source, target)
         self.disk.rename(source, target)
         return RenameOutcome.RENAMED
 
@@ -218,8 +223,6 @@ class SimFileSystem:
         for directory in directories:
             if self.disk.is_directory(directory):
                 self.disk.sync_directory(directory)
-            elif self.disk.exists(directory):
-                raise self.disk.failure(errno.ENOTDIR, "sync", directory)
 
     @_one_moment
     def remove_file(self, path: str, identity: FileIdentity) -> bool:
@@ -256,7 +259,8 @@ class SimFileSystem:
         if inode is None:
             return None
         if self.disk.is_directory(path):
-            return TreeEntry(path, EntryKind.DIRECTORY, FileIdentity(DIRECTORY_BYTES, inode))
+            mode = self.disk.find_mode(path)
+            return TreeEntry(path, EntryKind.DIRECTORY, FileIdentity(DIRECTORY_BYTES, inode), mode, OWNER)
         identity = self.disk.find_identity(path)
         return None if identity is None else TreeEntry(path, EntryKind.FILE, identity)
 
@@ -272,6 +276,7 @@ class SimFileSystem:
     def exchange(self, one: str, other: str) -> ExchangeOutcome:
         if not self.disk.exists(one) or not self.disk.exists(other):
             return ExchangeOutcome.ONE_MISSING
+        self._demand_right_to_move(one, other)
         self.disk.exchange(one, other)
         return ExchangeOutcome.EXCHANGED
 
@@ -285,6 +290,29 @@ class SimFileSystem:
         return True
 
     @_one_moment
+    def can_change_closed(self, directory: str) -> bool:
+        del directory
+        return False
+
+    @_one_moment
+    def change_mode(self, path: str, inode: int, old: int, new: int, *, while_there: str | None = None) -> bool:
+        is_held = while_there is None or self.disk.is_directory(while_there)
+        if not is_held or self.disk.find(path) != inode or not self.disk.is_directory(path):
+            return False
+        if self.disk.find_mode(path) != old:
+            return False
+        self.disk.change_mode(path, new)
+        return True
+
+    def _demand_right_to_move(self, source: str, target: str) -> None:
+        parents = [path.rpartition("/")[0] or "/" for path in (source, target)]
+        moved = [source] if self.disk.is_directory(source) and parents[0] != parents[1] else []
+        for directory in (*parents, *moved):
+            mode = self.disk.find_mode(directory)
+            if mode is not None and not mode & _OWNER_WRITES:
+                raise self.disk.failure(errno.EACCES, f"rename {source} to", target)
+
+    @_one_moment
     def rename_onto_empty(self, source: str, target: str) -> RenameOutcome:
         if not self.disk.exists(source):
             return RenameOutcome.SOURCE_MISSING
@@ -294,6 +322,7 @@ class SimFileSystem:
             self.disk.remove(target)
         if not self.disk.is_directory(target.rpartition("/")[0] or "/"):
             raise self.disk.failure(errno.ENOENT, "rename to", target)
+        self._demand_right_to_move(source, target)
         self.disk.rename(source, target)
         return RenameOutcome.RENAMED
 

@@ -20,6 +20,9 @@ class Inodes:
         self.durable: Tree = {ROOT: {}}
         self.files: dict[int, SimFile] = {}
         self.pending: list[PendingChange] = []
+        # Of the directories that were given one.
+        self.modes: dict[int, int] = {}
+        self.durable_modes: dict[int, int] = {}
         self._durable_parents: dict[int, int] = {}
         self._synced_sides: dict[int, frozenset[int]] = {}
         self._counter = ROOT
@@ -30,6 +33,7 @@ class Inodes:
         other.durable = self.durable.copy()
         other.files = self.files.copy()
         other.pending = self.pending.copy()
+        other.modes, other.durable_modes = self.modes.copy(), self.durable_modes.copy()
         other._durable_parents = self._durable_parents.copy()
         other._synced_sides = self._synced_sides.copy()
         other._counter = self._counter
@@ -51,7 +55,8 @@ class Inodes:
                 data, synced, identity = self.files[inode]
                 found.append((inode, data, synced, identity.mtime_ns))
             else:
-                found.append((inode, sorted(self.seen[inode].items()), sorted(self.durable[inode].items())))
+                modes = (self.modes.get(inode), self.durable_modes.get(inode))
+                found.append((inode, sorted(self.seen[inode].items()), sorted(self.durable[inode].items()), modes))
         places = {change.number: place for place, change in enumerate(self.pending)}
         for change in self.pending:
             after = sorted(places[number] for number in change.after if number in places)
@@ -74,6 +79,8 @@ class Inodes:
             reachable += [child for child in self.durable[inode].values() if child in self.durable]
         self.seen = {inode: self.durable[inode] for inode in reachable}
         self.durable = self.seen.copy()
+        self.durable_modes = {inode: mode for inode, mode in self.durable_modes.items() if inode in self.seen}
+        self.modes = self.durable_modes.copy()
         left = {child for entries in self.seen.values() for child in entries.values()}
         self.files = {inode: file_after_cut(file, unsynced) for inode, file in self.files.items() if inode in left}
         self._durable_parents = {inode: parent for inode, parent in self._durable_parents.items() if inode in self.seen}
@@ -97,6 +104,11 @@ class Inodes:
         self.files[inode] = SimFile(content, old.synced if old else None, identity)
         self.pending = [c for c in self.pending if c.inode != inode or c.kind is not ChangeKind.WRITE]
         self.pending.append(PendingChange(self._count(), ChangeKind.WRITE, inode, path))
+
+    def change_mode(self, inode: int, path: str, mode: int) -> None:
+        self.modes[inode] = mode
+        self.pending = [c for c in self.pending if c.inode != inode or c.kind is not ChangeKind.MODE]
+        self.pending.append(PendingChange(self._count(), ChangeKind.MODE, inode, path))
 
     def change(
         self,
@@ -125,8 +137,9 @@ class Inodes:
         self._commit([c.number for c in self.pending if c.inode == inode and c.kind is ChangeKind.WRITE])
 
     def sync_names(self, directory: int, name: str | None = None) -> None:
-        """Make one name of the directory durable, or all of them."""
-        due: list[int] = []
+        """Make one name of the directory durable, or all of them and its mode."""
+        is_mode = [c.kind is ChangeKind.MODE and c.inode == directory and name is None for c in self.pending]
+        due = [change.number for change, is_due in zip(self.pending, is_mode, strict=True) if is_due]
         for change in self.pending:
             gone, come = change.gone, change.come
             if not change.touches(directory) or not (name is None or change.is_about((directory, name))):
@@ -185,6 +198,9 @@ class Inodes:
     def _write_down(self, change: PendingChange) -> None:
         if change.kind is ChangeKind.WRITE:
             self.files[change.inode] = self.files[change.inode]._replace(synced=self.files[change.inode].data)
+            return
+        if change.kind is ChangeKind.MODE:
+            self.durable_modes[change.inode] = self.modes[change.inode]
             return
         _carry_out(change, self.durable)
         if change.inode in self.seen or change.inode in self.durable:

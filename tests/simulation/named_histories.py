@@ -20,7 +20,9 @@ from typing import Final
 from gobblin_assets.commit.attempt_capture import capture_chain
 from gobblin_assets.commit.attempts import captured_directory
 from gobblin_assets.commit.named_clearing_steps import ClearDirectory
+from gobblin_assets.commit.named_decisions import OWNER_WRITES
 from gobblin_assets.commit.named_directory_steps import EnsureDirectory, PlaceDirectory
+from gobblin_assets.commit.named_mode_steps import ModeStep, OpenDirectory
 from gobblin_assets.commit.named_steps import ReplaceFile
 from gobblin_assets.commit.step_calls import directories_to_sync
 from gobblin_assets.commit.step_world import StepPorts, StepWorld
@@ -29,7 +31,16 @@ from gobblin_assets.errors import ConflictError, FencedError
 from gobblin_assets.model.state import SequenceId
 from tests.simulation.file_system import SimFileSystem
 from tests.simulation.named_predictions import REFUSED, predict
-from tests.simulation.named_subjects import ROOT, STAGING, TARGET, Subject, list_at_name, remove_name, write_at_name
+from tests.simulation.named_subjects import (
+    ROOT,
+    STAGING,
+    TARGET,
+    Subject,
+    find_mode,
+    list_at_name,
+    remove_name,
+    write_at_name,
+)
 from tests.simulation.process import KilledError
 from tests.simulation.racing_files import RacingFiles
 
@@ -164,14 +175,15 @@ class History:
         if not able:
             return
         owner = able[-1 - deed.owner % len(able)]
-        before, is_overtaken = self.disk.files(), owner.fence < self.captured
+        before, mode, is_overtaken = self.disk.files(), find_mode(self.disk), owner.fence < self.captured
         is_foretold = owner.has_captured and deed.meanwhile is None
         attempt, is_held = self._attempt_of(owner), self._holder is owner
         foretold = predict(self.step, self.disk, attempt, deed.verb, is_held=is_held) if is_foretold else None
         answer = self._run(owner, deed)
         if deed.meanwhile is None:
             after = self.disk.files()
-            assert not is_overtaken or after == before, f"an overtaken owner had an effect: {before}, {after}"
+            has_acted = after != before or find_mode(self.disk) != mode
+            assert not (is_overtaken and has_acted), f"an overtaken owner had an effect: {before}, {after}"
             assert foretold in (None, (answer, after)), f"the model foretells {foretold}, found {answer}, {after}"
             is_whole = answer != Verb.FINISH or self.subject.new <= list_at_name(self.disk)
             assert is_whole or is_overtaken, "a sequence was finished without its files"
@@ -262,7 +274,7 @@ class History:
 
     @property
     def _is_of_directories(self) -> bool:
-        return isinstance(self.step, PlaceDirectory | EnsureDirectory | ClearDirectory)
+        return isinstance(self.step, PlaceDirectory | EnsureDirectory | ClearDirectory | ModeStep)
 
     @property
     def _holder(self) -> Owner:
@@ -271,6 +283,7 @@ class History:
     # --- what must hold
 
     def check(self) -> None:
+        self._check_mode()
         counts, name = Counter(self.disk.files().values()), list_at_name(self.disk)
         subject, guests, destroyed = self.subject, self.guests, self.destroyed
         ours = subject.new | subject.old
@@ -291,6 +304,13 @@ class History:
                 assert self.is_disturbed or not is_missing, "the directory is missing"
             case Standing.UNDONE:
                 self._check_name(name, subject.old)
+
+    def _check_mode(self) -> None:
+        step, standing = self.step, self.standing
+        if isinstance(step, ModeStep) and not self.is_disturbed and standing in (Standing.DONE, Standing.UNDONE):
+            is_open = isinstance(step, OpenDirectory) == (standing is Standing.DONE)
+            mode = find_mode(self.disk)
+            assert mode == step.mode | (OWNER_WRITES if is_open else 0), f"the mode is {mode}, {standing}"
 
     def _check_name(self, name: frozenset[bytes], expected: frozenset[bytes]) -> None:
         is_strangers_work = name - expected <= self.guests and expected - name <= self.destroyed

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from gobblin_assets.commit.named_clearing_steps import ClearDirectory, ClearFile
+from gobblin_assets.commit.named_decisions import OWNER_WRITES
 from gobblin_assets.commit.named_directory_steps import EnsureDirectory, PlaceDirectory
+from gobblin_assets.commit.named_mode_steps import NO_PLACE, CloseDirectory, OpenDirectory
 from gobblin_assets.commit.named_steps import (
     DIRECTORIES,
     RETURNED,
@@ -22,6 +24,8 @@ ROOT: Final = "/lake"
 STAGING: Final = f"{ROOT}/.staging/attempt"
 TARGET: Final = f"{ROOT}/data/name"
 WRITER: Final = "writer"
+
+CLOSED: Final = 0o555
 
 OLD_CONTENT: Final = b"old"
 NEW_CONTENT: Final = b"new version"
@@ -84,6 +88,14 @@ def clear_directory() -> Subject:
     return Subject(_durable(disk), ClearDirectory(STAGING, TARGET, "0"))
 
 
+def open_directory() -> Subject:
+    return _change_mode(OpenDirectory, CLOSED)
+
+
+def close_directory() -> Subject:
+    return _change_mode(CloseDirectory, CLOSED | OWNER_WRITES)
+
+
 FILES: Final[tuple[Callable[[], Subject], ...]] = (place_file, replace_by_exchange, replace_by_two_renames, remove_file)
 SUBJECTS: Final[tuple[Callable[[], Subject], ...]] = (
     *FILES,
@@ -91,6 +103,8 @@ SUBJECTS: Final[tuple[Callable[[], Subject], ...]] = (
     ensure_directory,
     clear_file,
     clear_directory,
+    open_directory,
+    close_directory,
 )
 
 
@@ -136,6 +150,18 @@ def _replace_file(*, exchanges: bool) -> Subject:
     new, old = _stage(disk, NEW_CONTENT), _write(disk, TARGET, OLD_CONTENT)
     step = ReplaceFile(STAGING, TARGET, "0", WRITER, new, old, exchanges)
     return Subject(_durable(disk), step, frozenset({NEW_CONTENT}), frozenset({OLD_CONTENT}))
+
+
+def find_mode(disk: SimDisk) -> int | None:
+    """Of the directory at the name, if there is one."""
+    return disk.find_mode(TARGET) if disk.is_directory(TARGET) else None
+
+
+def _change_mode(kind: type[OpenDirectory | CloseDirectory], mode: int) -> Subject:
+    disk = _new_disk()
+    disk.mkdir(TARGET)
+    disk.change_mode(TARGET, mode)
+    return Subject(_durable(disk), kind(STAGING, TARGET, NO_PLACE, CLOSED, disk.find(TARGET)))
 
 
 def _new_disk() -> SimDisk:

@@ -16,6 +16,7 @@ class ChangeKind(StrEnum):
     RENAME = "rename"
     EXCHANGE = "exchange"
     WRITE = "write"
+    MODE = "mode"
 
 
 class Unsynced(StrEnum):

@@ -55,3 +55,7 @@ class RacingFiles(SimFileSystem):
     def exchange(self, one: str, other: str) -> ExchangeOutcome:
         self._reach()
         return super().exchange(one, other)
+
+    def change_mode(self, path: str, inode: int, old: int, new: int, *, while_there: str | None = None) -> bool:
+        self._reach()
+        return super().change_mode(path, inode, old, new, while_there=while_there)

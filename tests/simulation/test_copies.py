@@ -107,6 +107,7 @@ def test_the_scenarios_reach_each_act_of_the_protocol() -> None:
         "fs.exchange",
         "fs.rename_no_replace",
         "fs.rename_onto_empty",
+        "fs.change_mode",
         "fs.remove_tree",
         "log.claim",
         "log.begin_abandon",

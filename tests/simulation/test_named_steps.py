@@ -10,12 +10,17 @@ from hypothesis import strategies as st
 
 from tests.simulation.named_histories import Deed, History, Standing, Verb
 from tests.simulation.named_subjects import (
+    CLOSED,
     FILES,
     SUBJECTS,
+    TARGET,
     Subject,
     clear_directory,
+    close_directory,
     ensure_directory,
+    find_mode,
     list_at_name,
+    open_directory,
     place_directory,
     remove_file,
     replace_by_exchange,
@@ -143,6 +148,26 @@ class TestNamedSteps:
         history = play(make(), *happened, *(on if goes_on else back))
         if not taken:
             assert b"guest 0" in list_at_name(history.disk)
+
+    @pytest.mark.parametrize("lost", [(), (Deed(Verb.LOSE),)], ids=["", "without the attempt"])
+    def test_a_directory_that_was_opened_is_closed_when_its_sequence_is_given_up(self, lost: Plot) -> None:
+        history = play(open_directory(), Deed(Verb.EXECUTE), *lost, Deed(Verb.ABANDON), Deed(Verb.UNDO))
+        assert history.standing is Standing.UNDONE
+        assert find_mode(history.disk) == CLOSED
+
+    @pytest.mark.parametrize("mode", [0o500, 0o700, 0o777])
+    @pytest.mark.parametrize("is_open", [False, True])
+    @pytest.mark.parametrize("ends", [(Deed(Verb.EXECUTE), Deed(Verb.FINISH)), (Deed(Verb.ABANDON), Deed(Verb.UNDO))])
+    def test_a_stranger_s_mode_stays(self, mode: int, ends: Plot, *, is_open: bool) -> None:
+        """Without the right to write, nothing can be done in the directory, and a person must look."""
+        history = play((close_directory if is_open else open_directory)())
+        history.disk.change_mode(TARGET, mode)
+        history.is_disturbed = True
+        for deed in ends:
+            history.act(deed)
+        assert find_mode(history.disk) == mode
+        waits = not is_open and mode == 0o500 and history.standing is Standing.OPEN
+        assert waits or history.standing in (Standing.DONE, Standing.UNDONE)
 
     def test_what_a_stranger_put_into_a_directory_that_gave_way_is_kept(self) -> None:
         late = Deed(Verb.EXECUTE, meanwhile=Deed(Verb.WRITE), at_call=3)

@@ -26,6 +26,7 @@ from gobblin_assets.model.partition import WHOLE, AssetPartition
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.run.run_values import RunReport, RunRequest
 from gobblin_assets.run.runner import run_request
+from tests.support.confined import give_up_writing_everywhere
 from tests.support.lake import Lake, World
 from tests.support.stopping_files import StoppingFiles
 
@@ -39,11 +40,15 @@ _FIRST_MTIME_S: Final = 1_700_000_000
 
 @dataclass(frozen=True)
 class CopyLake(Lake):
-    """``options``: more options of the job. ``stops_before``: the act before which a process stops, from 1."""
+    """``options``: more options of the job. ``stops_before``: the act before which a process stops, from 1.
+
+    ``is_confined``: who opens it may not write everywhere any more, as root may; for processes of their own.
+    """
 
     urns: tuple[str, ...] = ("albums", "logs/app")
     trash_keep_s: float = TRASH_KEEP_S
     stops_before: int | None = None
+    is_confined: bool = False
     options: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -60,6 +65,8 @@ class CopyLake(Lake):
         return Path(self.root)
 
     def open_world(self) -> "CopyWorld":
+        if self.is_confined:
+            give_up_writing_everywhere()
         return CopyWorld(self)
 
     def copy_job(self) -> CopySpec:

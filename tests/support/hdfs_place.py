@@ -93,5 +93,8 @@ class HdfsPlace:
     def remove(self, path: str) -> None:
         self._client.ask("DELETE", path, "DELETE")
 
+    def set_mode(self, directory: str, mode: int) -> None:
+        self._client.ask("PUT", directory, "SETPERMISSION", permission=f"{mode:o}")
+
     def on_small_disk(self) -> AbstractContextManager[SmallDisk]:
         pytest.skip("the cluster's disks are as large as the machine's")

@@ -55,6 +55,8 @@ class Place(Protocol):
         """Remove a file or an empty directory."""
         ...
 
+    def set_mode(self, directory: str, mode: int) -> None: ...
+
     def on_small_disk(self) -> AbstractContextManager["SmallDisk"]:
         """A place on a disk of its own with ``SMALL_DISK_BYTES``."""
         ...
@@ -104,6 +106,9 @@ class PosixPlace:
     def remove(self, path: str) -> None:
         found = Path(path)
         found.rmdir() if found.is_dir() else found.unlink()
+
+    def set_mode(self, directory: str, mode: int) -> None:
+        Path(directory).chmod(mode)
 
     @contextmanager
     def on_small_disk(self) -> Iterator[SmallDisk]:
@@ -160,6 +165,9 @@ class SimPlace:
 
     def remove(self, path: str) -> None:
         self._disk.remove(path)
+
+    def set_mode(self, directory: str, mode: int) -> None:
+        self._disk.change_mode(directory, mode)
 
     @contextmanager
     def on_small_disk(self) -> Iterator[SmallDisk]:

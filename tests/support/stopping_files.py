@@ -28,6 +28,10 @@ class StoppingFiles(PosixNamedFiles):
         self._act(one)
         return super().exchange(one, other)
 
+    def change_mode(self, path: str, inode: int, old: int, new: int, *, while_there: str | None = None) -> bool:
+        self._act(path)
+        return super().change_mode(path, inode, old, new, while_there=while_there)
+
     def _act(self, source: str) -> None:
         if PurePosixPath(source).parent.name == STAGING_NAME:
             return

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from gobblin_assets.commit.named_clearing_steps import ClearDirectory, ClearFile
 from gobblin_assets.commit.named_codecs import NAMED_KINDS
 from gobblin_assets.commit.named_directory_steps import EnsureDirectory, PlaceDirectory
+from gobblin_assets.commit.named_mode_steps import NO_PLACE, CloseDirectory, OpenDirectory
 from gobblin_assets.commit.named_steps import NamedStep, Phase, PlaceFile, RemoveFile, ReplaceFile
 from gobblin_assets.commit.rename_steps import RenameFile
 from gobblin_assets.commit.segment import (
@@ -62,12 +63,15 @@ IDENTITIES = st.builds(
     tag=st.one_of(st.none(), NAMES),
 )
 FILES = st.lists(st.builds(DataFile, NESTED, IDENTITIES, st.just(0)), min_size=1, max_size=4).map(tuple)
+MODES, INODES = st.integers(0, 0o7777), st.none() | st.integers(0, 2**64 - 1)
 STEPS = st.one_of(
     st.builds(PlaceFile, PATHS, PATHS, NAMES, NAMES, IDENTITIES, st.booleans()),
     st.builds(ReplaceFile, PATHS, PATHS, NAMES, NAMES, IDENTITIES, IDENTITIES, st.booleans(), st.booleans()),
     st.builds(RemoveFile, PATHS, PATHS, NAMES, IDENTITIES),
     st.builds(PlaceDirectory, PATHS, PATHS, NAMES, NAMES, st.integers(0, 2**64 - 1), FILES, st.booleans()),
     st.builds(EnsureDirectory, PATHS, PATHS, NAMES),
+    st.builds(OpenDirectory, PATHS, PATHS, st.just(NO_PLACE), MODES, INODES),
+    st.builds(CloseDirectory, PATHS, PATHS, st.just(NO_PLACE), MODES, INODES),
 )
 MANY = st.lists(STEPS, min_size=1, max_size=8)
 
@@ -150,10 +154,13 @@ def test_every_kind_has_its_phase_and_its_codec() -> None:
         EnsureDirectory("/s", "/t", "6"),
         ClearDirectory("/s", "/t/other", "7"),
         ClearFile("/s", "/t/other/cleared", "8", identity),
+        CloseDirectory("/s", "/t/closed", NO_PLACE, 0o555, 7),
+        OpenDirectory("/s", "/t/opened", NO_PLACE, 0o555),
     ]
     segments = encode(steps)
     assert [find_phase(segment.payload) for segment in segments] == list(Phase)
     assert [step.target for step in in_phases(steps)] == [
+        "/t/opened",
         "/t/other/cleared",
         "/t/other",
         "/t",
@@ -164,6 +171,7 @@ def test_every_kind_has_its_phase_and_its_codec() -> None:
         "/t/manifest",
         "/t/metadata",
         "/t/removed",
+        "/t/closed",
     ]
     kinds = {kind.name for segment in segments for kind in find_kinds(segment.payload, segment.digest)}
     assert kinds == {kind.name for kind in NAMED_KINDS} == {step.kind for step in steps}

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from gobblin_assets.destinations.named_outputs import (
+    ClosedDirectory,
     DirectoryAtName,
     DirectoryToClear,
     FilesAtNames,
@@ -33,13 +34,15 @@ class CopiedFiles:
     """Of one plan. Iterating gives the outputs, the same ones each time.
 
     ``notes``: sentences for the run's log. ``latest_ns``: the latest time of what was staged, in nanoseconds.
-    ``left_out``: items that changed while they were copied, by number with their paths.
+    ``left_out``: items that changed while they were copied, by number with their paths. ``closed``: directories that
+    are opened before all else, and closed behind it.
     """
 
     def __init__(self, plan: CopyPlan, notes: Iterable[str] = ()) -> None:
         self.notes = list(notes)
         self.latest_ns = 0
         self.left_out: dict[int, str] = {}
+        self.closed: tuple[ClosedDirectory, ...] = ()
         self._plan = plan
         places = range(1 + max((item.number for item in plan.items), default=0))
         # By the number of the item: its writer, and what it staged.
@@ -94,6 +97,11 @@ class CopiedFiles:
             if writer != _NOBODY:
                 yield inode
 
+    def list_directories(self) -> Iterator[tuple[int, str]]:
+        """The number of each item that is a directory, and its place below the attempt."""
+        for number, results in self._of_directories.items():
+            yield from ((number, each.staged_path) for each in results if each.is_directory)
+
     def list_checksums(self) -> Iterator[tuple[str, str, int | None]]:
         """Of each file its place below the destination, that below the attempt, and its CRC32C."""
         for item in self._plan.items:
@@ -117,6 +125,7 @@ class CopiedFiles:
         for number, path in plan.cleared_directories:
             if not self._is_kept(path):
                 yield DirectoryToClear(number, path)
+        yield from self.closed
 
     def _is_kept(self, path: str) -> bool:
         """Whether what gives way at the path, or above it, is left out, so that nothing has to."""

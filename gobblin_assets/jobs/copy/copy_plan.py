@@ -39,6 +39,8 @@ class CopyPlan:
     ``leaves_out_changed``: files that change while they are copied wait for a later plan; then no item is a directory.
     ``cleared_files`` and ``cleared_directories`` (those below others first) give way to items and directories at their
     names, or above them; their numbers are unique with the others.
+    ``closed``: directories that are there, whose modes let their owners not write, and in which names change; and such
+    that are cleared.
     """
 
     source_root: str
@@ -62,6 +64,7 @@ class CopyPlan:
     leaves_out_changed: bool = False
     cleared_files: tuple[tuple[int, str, FileIdentity], ...] = ()
     cleared_directories: tuple[tuple[int, str], ...] = ()
+    closed: tuple[TreeEntry, ...] = ()
 
     @property
     def is_empty(self) -> bool:

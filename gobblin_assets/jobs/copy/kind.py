@@ -15,6 +15,7 @@ from gobblin_assets.fs.staging import StagingFiles
 from gobblin_assets.fs.tree import EntryKind, Tree, TreeEntry
 from gobblin_assets.jobs.copy.budgets import CopyBudget, RunBudget, parse_tiers
 from gobblin_assets.jobs.copy.checksums import checksums_agree
+from gobblin_assets.jobs.copy.closed_directories import find_closed
 from gobblin_assets.jobs.copy.converters.chain import Chain, open_chain, write_chain
 from gobblin_assets.jobs.copy.converters.listing import ConvertedListing
 from gobblin_assets.jobs.copy.copy_plan import CopyPlan, CopyPlanner
@@ -215,6 +216,7 @@ class CopyKind:
         return replace(
             plan,
             facts=facts,
+            closed=find_closed(files, dataset_root, plan),
             skipped_count=len(unchanged.skipped),
             mtime_precision_ns=rules.sameness.mtime_precision_ns,
             leaves_out_changed=spec.on_change == "leave_out",

@@ -48,7 +48,7 @@ def require_one_mount(files: NamedFiles | None, root: str, place: str, plan: Cop
     if files is None or start is None:
         return
     new = {published_place(place, path) for _number, path, _desired in plan.directories}
-    parents = {published_place(place, path).rpartition("/")[0] for path in _list_paths(plan)}
+    parents = {published_place(place, path).rpartition("/")[0] for path in list_paths(plan)}
     for parent in sorted(parents - new):
         if not files.can_rename_into(start, parent):
             raise RejectedError(
@@ -81,8 +81,8 @@ def find_time_step(files: NamedFiles, root: str) -> int:
     return files.find_time_step(work)
 
 
-def _list_paths(plan: CopyPlan) -> Iterator[str]:
-    """Of all that is published, by paths below the dataset's directory."""
+def list_paths(plan: CopyPlan) -> Iterator[str]:
+    """Of all that is published or removed, by paths below the dataset's directory; a path may come twice."""
     yield from (item.path for item in plan.items)
     yield from (path for _number, path, _identity in (*plan.removals, *plan.cleared_files))
     yield from (path for _number, path, _desired in plan.directories)

@@ -10,7 +10,7 @@ from gobblin_assets.errors import CorruptionError, ErrorFamily, GobblinError, Re
 from gobblin_assets.fs.named_files import ClosedDirectories, NamedFiles, SteppedTimes
 from gobblin_assets.fs.staging import StagingFiles
 from gobblin_assets.jobs.copy.checksums import compute_checksum, compute_stream
-from gobblin_assets.jobs.copy.closed_directories import open_closed
+from gobblin_assets.jobs.copy.closed_directories import list_closed, open_closed
 from gobblin_assets.jobs.copy.copied_files import CopiedFiles
 from gobblin_assets.jobs.copy.copy_plan import CopyPlan
 from gobblin_assets.jobs.copy.copyable import Attributes
@@ -80,7 +80,8 @@ class CopyWorker:
             return Staged((), rows_read=0)
         files, attempt = self._files, order.directory
         files.make_directories(attempt)
-        plan = open_closed(plan, partial(self._can_change_closed, attempt))
+        made = files.find_entry(attempt) if plan.closed else None
+        planned, plan = plan, open_closed(plan, made, partial(self._can_change_closed, attempt))
         file_count = plan.file_count + len(plan.directories)
         with files.durable_tree(attempt, file_count=file_count):
             for name in (SLOTS, RETURNED, DIRECTORIES):
@@ -88,6 +89,10 @@ class CopyWorker:
             for number, _path, desired in plan.directories:
                 _make_directory(files, f"{attempt}/{DIRECTORIES}/{number}", desired)
             copied = self._copy(order, plan)
+        if isinstance(files, ClosedDirectories):
+            staged = {number: f"{attempt}/{DIRECTORIES}/{number}" for number, _path, _desired in plan.directories}
+            staged |= {number: f"{attempt}/{place}" for number, place in copied.list_directories()}
+            copied.closed = tuple(list_closed(planned, plan, files, staged))
         if self._rereads:
             # Only what was synced can be read from the disk.
             self._read_again(attempt, copied)

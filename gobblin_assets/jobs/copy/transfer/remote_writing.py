@@ -45,6 +45,7 @@ FILES_AT_ONCE: Final = 8
 PLACES_KEPT_MAX: Final = 16
 
 _OWN_RIGHTS: Final = 0o700
+_OWNER_WRITES: Final = 0o200
 _NOTHING: Final = Attributes()
 
 
@@ -163,14 +164,18 @@ class _RemoteWriter:
         source, desired = f"{self._source_root}/{file.path}", file.desired
         with closing(_open_source(source, file, self._options)) as opened:
             first = _read(opened, source, file.size_bytes, 0)
-            stream = self._files.create_staged(target, desired.mode, desired.placement)
+            is_closed = desired.mode is not None and not desired.mode & _OWNER_WRITES
+            # Its time can be set only while its owner may write to it.
+            mode = desired.mode | _OWNER_WRITES if desired.mode is not None else None
+            stream = self._files.create_staged(target, mode, desired.placement)
             try:
                 checksum = _move(opened, source, first, file.size_bytes, stream, self._move)
                 stream.finish()
             except BaseException:
                 stream.abandon()
                 raise
-        identity = self._files.set_attributes(target, None, desired.mtime_ns, desired.placement).identity
+        mode = desired.mode if is_closed else None
+        identity = self._files.set_attributes(target, mode, desired.mtime_ns, desired.placement).identity
         if identity.size_bytes != file.size_bytes:
             raise RetryableError(
                 f"wrote {file.size_bytes:,} bytes to {target}, which has {identity.size_bytes:,}", path=target

@@ -28,11 +28,20 @@ def take_file(finished: FinishedFile, desired: Attributes, target: str) -> Stage
                 return None
         finally:
             os.close(descriptor)
-        # The name is this writer's alone, and free: it stands for one planned file.
-        os.rename(finished.path, target)  # noqa: PTH104  no object for each of a million files
+        _move(finished.path, target)
     except OSError:
         return None
     return found.st_size, found.st_ino, found.st_mtime_ns, finished.checksum
+
+
+def _move(path: str, target: str) -> None:
+    """The new name is this writer's alone, and free: it stands for one planned file."""
+    try:
+        os.rename(path, target)  # noqa: PTH104  no object for each of a million files
+    except PermissionError:
+        # A copied mode has taken the right to write in its directory, which is the attempt's own.
+        os.chmod(path.rpartition("/")[0], stat.S_IRWXU)  # noqa: PTH101  the same
+        os.rename(path, target)  # noqa: PTH104  the same
 
 
 def _is_as_finished(found: os.stat_result, finished: FinishedFile, desired: Attributes) -> bool:
