@@ -14,7 +14,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from gobblin_assets.cli.table_layout import TableColumn, find_width, lay_out
+from gobblin_assets.cli.table_layout import ShownColumn, draw_table, find_width
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.watermark import Watermark
 
@@ -68,13 +68,13 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[obje
     shown = [_read_column(name, [row[number] for row in rows]) for number, name in enumerate(columns)]
     if width is not None:
         console.width = max(width, find_width(shown))
-    for part in lay_out(title, shown, console.width if width is None else None):
+    for part in draw_table(title, shown, console.width if width is None else None):
         console.print(part)
 
 
-def _read_column(name: str, values: Sequence[object]) -> TableColumn:
+def _read_column(name: str, values: Sequence[object]) -> ShownColumn:
     keeps = _LINE_ENDS if name in _OF_MESSAGES else ""
-    return TableColumn(
+    return ShownColumn(
         name,
         tuple(escape_controls(to_text(each), keeps=keeps) for each in values),
         is_number=all(isinstance(each, int | float | None) for each in values),

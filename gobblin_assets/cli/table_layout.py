@@ -39,7 +39,7 @@ _STYLES: Final = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class TableColumn:
+class ShownColumn:
     """A column of texts. ``is_message``: its texts may be folded, and may have several lines."""
 
     name: str
@@ -58,7 +58,7 @@ class TableColumn:
         return not any(self.texts)
 
 
-def lay_out(title: str, columns: Sequence[TableColumn], width: int | None) -> Iterator[RenderableType]:
+def draw_table(title: str, columns: Sequence[ShownColumn], width: int | None) -> Iterator[RenderableType]:
     """What to print, top down. ``width``: of the terminal, in characters; None: no line is folded, however long."""
     shown = _choose(columns, width)
     if width is not None and _width_of(shown) > width:
@@ -85,13 +85,13 @@ def lay_out(title: str, columns: Sequence[TableColumn], width: int | None) -> It
         yield Text(f" Too wide for this terminal: {', '.join(left_out)}", style="dim")
 
 
-def find_width(columns: Sequence[TableColumn]) -> int:
+def find_width(columns: Sequence[ShownColumn]) -> int:
     """How wide a line must be so that no cell is folded."""
     widths = [max(cell_len(line) for text in (each.name, *each.texts) for line in text.split("\n")) for each in columns]
     return sum(widths) + _BETWEEN * (len(widths) - 1) + _BESIDE
 
 
-def _choose(columns: Sequence[TableColumn], width: int | None) -> list[TableColumn]:
+def _choose(columns: Sequence[ShownColumn], width: int | None) -> list[ShownColumn]:
     shown = list(columns)
     if width is None or _width_of(shown) <= width:
         return shown
@@ -102,11 +102,11 @@ def _choose(columns: Sequence[TableColumn], width: int | None) -> list[TableColu
     return shown
 
 
-def _width_of(columns: Sequence[TableColumn]) -> int:
+def _width_of(columns: Sequence[ShownColumn]) -> int:
     return sum(each.width_min for each in columns) + _BETWEEN * (len(columns) - 1) + _BESIDE
 
 
-def _make_cards(columns: Sequence[TableColumn]) -> Iterator[RenderableType]:
+def _make_cards(columns: Sequence[ShownColumn]) -> Iterator[RenderableType]:
     for cells in zip(*(each.texts for each in columns), strict=True):
         card = Table.grid(padding=(0, 2, 0, 0))
         card.add_column(no_wrap=True, style="dim")

@@ -5,27 +5,27 @@ import io
 import pytest
 from rich.console import Console
 
-from gobblin_assets.cli.table_layout import TableColumn, find_width, lay_out
+from gobblin_assets.cli.table_layout import ShownColumn, draw_table, find_width
 
 RUN = [
-    TableColumn("dataset", ("public.orders", "public.customers")),
-    TableColumn("partition", ("2026-01-01", "")),
-    TableColumn("mode", ("append", "refresh")),
-    TableColumn("outcome", ("COMMITTED", "FAILED")),
-    TableColumn("rows", ("200,000", ""), is_number=True),
-    TableColumn("files", ("12", ""), is_number=True),
-    TableColumn("watermark before", ("", "")),
-    TableColumn("after", ("2026-01-16T21:20:00.000001", "")),
-    TableColumn("note", ("", "the source has no such table; name another one in the job"), is_message=True),
+    ShownColumn("dataset", ("public.orders", "public.customers")),
+    ShownColumn("partition", ("2026-01-01", "")),
+    ShownColumn("mode", ("append", "refresh")),
+    ShownColumn("outcome", ("COMMITTED", "FAILED")),
+    ShownColumn("rows", ("200,000", ""), is_number=True),
+    ShownColumn("files", ("12", ""), is_number=True),
+    ShownColumn("watermark before", ("", "")),
+    ShownColumn("after", ("2026-01-16T21:20:00.000001", "")),
+    ShownColumn("note", ("", "the source has no such table; name another one in the job"), is_message=True),
 ]
 WORDS = [word for column in RUN for text in column.texts for word in text.split()]
 
 
-def show(columns: list[TableColumn], width: int | None, *, is_terminal: bool = False) -> str:
+def show(columns: list[ShownColumn], width: int | None, *, is_terminal: bool = False) -> str:
     out = io.StringIO()
     shown = find_width(columns) if width is None else width
     wide = Console(file=out, width=shown, force_terminal=is_terminal or None)
-    for part in lay_out("run 1: PARTIAL", columns, width):
+    for part in draw_table("run 1: PARTIAL", columns, width):
         wide.print(part)
     return out.getvalue()
 
