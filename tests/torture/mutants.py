@@ -10,7 +10,6 @@ from gobblin_assets.destinations.lane_marks import LaneMark, LoadBatch, decide_l
 from gobblin_assets.destinations.loaded_destination import LoadedDestination
 from gobblin_assets.destinations.tables import postgres_tables
 from gobblin_assets.destinations.topics import kafka_topics
-from gobblin_assets.sources.kafka.histories import Histories
 from tests.torture.schedule import Injection
 
 
@@ -27,14 +26,10 @@ MUTANTS: Final[Mapping[str, Sequence[tuple[Any, str, Any]]]] = {
         (IcebergTables, "_find_of", lambda self, batch: self._find(batch.table)),
         (LoadedDestination, "_find_behind", lambda _self, _urns: {}),
     ],
-    "histories": [(Histories, "judge", lambda _self, _topic, positions, offsets: (positions, offsets))],
 }
-"""What is absent at a destination is made as if nothing had been there; a position is no place in a history."""
+"""What is absent at a destination is made as if nothing had been there."""
 
-ACTS_OF: Final[Mapping[str, Collection[Injection]]] = {
-    "absence": (Injection.PLACE_REMOVED, Injection.PLACE_REMADE),
-    "histories": (Injection.LOG_LOST,),
-}
+ACTS_OF: Final[Mapping[str, Collection[Injection]]] = {"absence": (Injection.PLACE_REMOVED, Injection.PLACE_REMADE)}
 """What a stranger does where workers have the fault: of other acts they speak."""
 
 

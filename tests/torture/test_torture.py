@@ -211,7 +211,7 @@ def test_minutes_of_topics_and_destinations_that_a_stranger_takes_away_load_exac
 
 @pytest.mark.thorough
 @pytest.mark.timeout(1_200)
-@pytest.mark.parametrize(("mutant", "kind"), [("absence", "sink-postgres"), ("histories", "sink-kafka")])
+@pytest.mark.parametrize(("mutant", "kind"), [("absence", "sink-postgres")])
 def test_workers_that_go_on_without_a_word_are_noticed(mutant: str, kind: str) -> None:
     for round_number in range(ROUNDS_MAX):
         home = make_reachable_directory(PREFIX)
