@@ -21,6 +21,7 @@ from gobblin_assets.jobs.programs import program_of
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.run.dry_run import plan_dry
+from gobblin_assets.run.garbage import look_for_garbage_seldom
 from gobblin_assets.run.job_kind import Restart, StartAt
 from gobblin_assets.run.log import open_log
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest
@@ -201,9 +202,11 @@ def plan(
         slices = plan_dry(request, ports.stores.datasets, ports.kind, ports.clock, say)
         for line in list_open_lines(ports.stores, request):
             say(line)
-    if as_json:
-        print_json(slices)
-    else:
-        print_plan(slices, with_units=not isinstance(job, CopySpec))
+    # A plan's objects stay to the end here too.
+    with look_for_garbage_seldom():
+        if as_json:
+            print_json(slices)
+        else:
+            print_plan(slices, with_units=not isinstance(job, CopySpec))
     if any(each.error for each in slices):
         click.get_current_context().exit(EXIT_FAILED)
