@@ -78,6 +78,10 @@ def _refuse(position: Position, said: str, urn: str, *, is_lost: bool) -> Reject
     facts = {"topic": name.topic, "partition": name.partition}
     if not is_lost:
         return RejectedError(said, field=field, hint=hint, **facts)
+    hint += (
+        f" Or say where this one goes on: `gobblin-assets run JOB_FILE` with --start-at {name.partition}=OFFSET, "
+        "--start-over or --move-to-latest."
+    )
     at = long_watermark(position.offset, position.history)
     return PositionLostError(said, key=str(position.key), at=at, reason=said, field=field, hint=hint, **facts)
 
