@@ -1,5 +1,6 @@
 """Tables of a real Postgres by their change logs, from the job file to the published rows."""
 
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.rows.current_reader import find_current
 from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.sources.postgres_log import slot_reader
+from gobblin_assets.sources.postgres_log.server_state import LogSession
 from tests.support.changed_tables import JOB, ChangedTables, ShopWriting, log_variables
 from tests.support.postgres import Database
 from tests.support.spark import wait_until
@@ -170,6 +172,35 @@ def test_a_slot_that_is_gone_stops_the_tables(tables: ChangedTables) -> None:
         tables.await_said("the replication slot gobblin_shop is gone")
         tables.await_said("sink recopy")
     assert tables.ask("SELECT count(*) FROM pg_replication_slots WHERE slot_name = 'gobblin_shop'") == 0
+
+
+def test_a_slot_that_is_made_anew_behind_the_worker_s_look_stops_the_tables(
+    tables: ChangedTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server begins where the new slot does, and says nothing of what came before."""
+    of_slot = "FROM pg_replication_slots WHERE slot_name = 'gobblin_shop'"
+    is_due = threading.Event()
+    end_other_reader = slot_reader.end_other_reader
+
+    def act_before_the_stream(session: LogSession, slot: str) -> None:
+        end_other_reader(session, slot)
+        if is_due.is_set():
+            is_due.clear()
+            tables.do("INSERT INTO notes VALUES (77, 'lost', 0)")
+            tables.ask("SELECT pg_drop_replication_slot('gobblin_shop')::text")
+            tables.ask("SELECT pg_create_logical_replication_slot('gobblin_shop', 'pgoutput')::text")
+
+    monkeypatch.setattr(slot_reader, "end_other_reader", act_before_the_stream)
+    with tables.working():
+        tables.await_published()
+        wait_until(lambda: tables.ask(f"SELECT count(active_pid) {of_slot}") == 1, "the slot is read")
+        is_due.set()
+        tables.ask(f"SELECT pg_terminate_backend(active_pid)::text {of_slot}")
+        wait_until(lambda: not is_due.is_set(), "the stream begins anew")
+        tables.do("INSERT INTO notes VALUES (78, 'behind it', 0)")
+        tables.await_said("it was made anew")
+        tables.await_said("sink recopy")
+    assert ops_of(tables, "notes") == {"r": 20}
 
 
 def test_messages_of_a_prefix_are_a_dataset(tables: ChangedTables) -> None:

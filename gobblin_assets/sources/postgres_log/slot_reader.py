@@ -39,6 +39,7 @@ from gobblin_assets.sources.postgres_log.log_starts import (
     write_facts,
     write_partial_facts,
 )
+from gobblin_assets.sources.postgres_log.pgoutput import write_lsn
 from gobblin_assets.sources.postgres_log.server_state import find_kept_end, find_slot, log_families, open_log_session
 from gobblin_assets.sources.postgres_log.table_copy import TableCopy
 from gobblin_assets.sources.postgres_log.table_terms import write_terms
@@ -358,17 +359,9 @@ class SlotReader:
             self._end_stream()
             self._is_moved = False
         if self._walsender is None:
-            slot = self._place.slot
-            with open_log_session(self._connection) as session, log_families(self._connection):
-                found = find_slot(session, slot)
-                if found is None:
-                    raise RetryableError(f"the slot {slot} is gone")
-                end_other_reader(session, slot)
             followed = self._list_followed()
             start = min(each.cut for each in followed.values())
-            self._walsender = Walsender(
-                self._connection, slot=slot, publication=self._place.publication, start=start, job=self._job
-            )
+            self._walsender = self._start_walsender(start)
             self._place_now = start
             self._confirm_at = 0.0
             self._gathering = ChangeGathering(
@@ -380,6 +373,29 @@ class SlotReader:
                 # What the last stream told may have been given up since.
                 self._memories[vnode].is_told = False
         return self._walsender
+
+    def _start_walsender(self, start: int) -> Walsender:
+        """RetryableError if the slot can't give all from ``start`` on: whoever looks for the next start says why.
+
+        The server begins where the slot is confirmed, if that lies behind, and says nothing of it. So it is asked once
+        nobody else can read the slot or make it anew, because it is this reader's.
+        """
+        slot = self._place.slot
+        with open_log_session(self._connection) as session, log_families(self._connection):
+            if find_slot(session, slot) is None:
+                raise RetryableError(f"the slot {slot} is gone")
+            end_other_reader(session, slot)
+            walsender = Walsender(
+                self._connection, slot=slot, publication=self._place.publication, start=start, job=self._job
+            )
+            try:
+                found = find_slot(session, slot)
+                if found is None or found.confirmed is None or found.confirmed > start:
+                    raise RetryableError(f"the slot {slot} gives no changes from {write_lsn(start)} on")
+            except BaseException:
+                walsender.close()
+                raise
+        return walsender
 
     def _require_quiet(self) -> None:
         """Records that were given behind the last barrier would be given again by a new stream."""
