@@ -86,6 +86,7 @@ class Publisher:
         partitioned, columns = add_output_partitions(frame, writer, dataset=urn, now=dt.datetime.now(dt.UTC))
         split = split_rows(partitioned, policies, dataset=urn)
         fs, _root = open_file_system(str(self.root))
+        fs.make_directories(directory.rpartition("/")[0])
         write_parquet(split.frame, fs.to_uri(directory), partition_columns=(*split.partition_columns, *columns))
         return split, collect_output(fs, directory)
 
