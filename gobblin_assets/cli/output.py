@@ -60,15 +60,15 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[obje
     Without rows, print the title alone, with a note. Control characters of names are escaped.
     """
     title = escape_controls(title)
-    width = None if sys.stdout.isatty() else _WIDTH_WITHOUT_TERMINAL
-    console = Console(file=sys.stdout, width=width, highlight=False)
+    is_read = sys.stdout.isatty()
+    console = Console(file=sys.stdout, width=None if is_read else _WIDTH_WITHOUT_TERMINAL, highlight=False)
     if not rows:
         console.print(Text(f"{title}: none"))
         return
     shown = [_read_column(name, [row[number] for row in rows]) for number, name in enumerate(columns)]
-    if width is not None:
-        console.width = max(width, find_width(shown))
-    for part in draw_table(title, shown, console.width if width is None else None):
+    if not is_read:
+        console.width = max(console.width, find_width(shown))
+    for part in draw_table(title, shown, console.width):
         console.print(part)
 
 

@@ -7,6 +7,7 @@ for each row, with a line for each value.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
 from typing import Final
 
@@ -38,7 +39,7 @@ _STYLES: Final = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ShownColumn:
     """A column of texts. ``is_message``: its texts may be folded, and may have several lines."""
 
@@ -47,21 +48,24 @@ class ShownColumn:
     is_number: bool = False
     is_message: bool = False
 
+    @cached_property
+    def width(self) -> int:
+        """That of the longest line, in characters. Looked for once: a plan has tens of thousands of rows."""
+        return max(cell_len(line) for text in (self.name, *self.texts) for line in text.split("\n"))
+
     @property
     def width_min(self) -> int:
-        lines = [line for text in (self.name, *self.texts) for line in text.split("\n")]
-        whole = max(map(cell_len, lines))
-        return min(whole, MESSAGE_WIDTH_MIN) if self.is_message else whole
+        return min(self.width, MESSAGE_WIDTH_MIN) if self.is_message else self.width
 
     @property
     def is_empty(self) -> bool:
         return not any(self.texts)
 
 
-def draw_table(title: str, columns: Sequence[ShownColumn], width: int | None) -> Iterator[RenderableType]:
-    """What to print, top down. ``width``: of the terminal, in characters; None: no line is folded, however long."""
+def draw_table(title: str, columns: Sequence[ShownColumn], width: int) -> Iterator[RenderableType]:
+    """What to print, top down. ``width``: of the terminal, in characters; of ``find_width``: no line is folded."""
     shown = _choose(columns, width)
-    if width is not None and _width_of(shown) > width:
+    if _find_width_min(shown) > width:
         yield Text(title, style="bold")
         yield from _make_cards(columns)
         return
@@ -71,10 +75,10 @@ def draw_table(title: str, columns: Sequence[ShownColumn], width: int | None) ->
             Text(each.name),
             justify="right" if each.is_number else "left",
             overflow="fold",
-            no_wrap=width is None or not each.is_message,
+            no_wrap=not each.is_message,
             min_width=each.width_min,
         )
-    if (width is not None and find_width(shown) > width) or any("\n" in text for each in shown for text in each.texts):
+    if find_width(shown) > width or any("\n" in text for each in shown for text in each.texts):
         for cells in zip(*(each.texts for each in shown), strict=True):
             table.add_row(*map(_style, cells))
     else:
@@ -87,23 +91,26 @@ def draw_table(title: str, columns: Sequence[ShownColumn], width: int | None) ->
 
 def find_width(columns: Sequence[ShownColumn]) -> int:
     """How wide a line must be so that no cell is folded."""
-    widths = [max(cell_len(line) for text in (each.name, *each.texts) for line in text.split("\n")) for each in columns]
+    return _add_up([each.width for each in columns])
+
+
+def _find_width_min(columns: Sequence[ShownColumn]) -> int:
+    return _add_up([each.width_min for each in columns])
+
+
+def _add_up(widths: Sequence[int]) -> int:
     return sum(widths) + _BETWEEN * (len(widths) - 1) + _BESIDE
 
 
-def _choose(columns: Sequence[ShownColumn], width: int | None) -> list[ShownColumn]:
+def _choose(columns: Sequence[ShownColumn], width: int) -> list[ShownColumn]:
     shown = list(columns)
-    if width is None or _width_of(shown) <= width:
+    if _find_width_min(shown) <= width:
         return shown
     shown = [each for each in shown if not each.is_empty]
     for name in _EXPENDABLE:
-        if _width_of(shown) > width:
+        if _find_width_min(shown) > width:
             shown = [each for each in shown if each.name != name]
     return shown
-
-
-def _width_of(columns: Sequence[ShownColumn]) -> int:
-    return sum(each.width_min for each in columns) + _BETWEEN * (len(columns) - 1) + _BESIDE
 
 
 def _make_cards(columns: Sequence[ShownColumn]) -> Iterator[RenderableType]:

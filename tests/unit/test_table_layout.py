@@ -25,7 +25,7 @@ def show(columns: list[ShownColumn], width: int | None, *, is_terminal: bool = F
     out = io.StringIO()
     shown = find_width(columns) if width is None else width
     wide = Console(file=out, width=shown, force_terminal=is_terminal or None)
-    for part in draw_table("run 1: PARTIAL", columns, width):
+    for part in draw_table("run 1: PARTIAL", columns, shown):
         wide.print(part)
     return out.getvalue()
 
