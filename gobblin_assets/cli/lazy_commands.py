@@ -68,9 +68,10 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name, known = args[0], self.list_commands(ctx)
-        close = difflib.get_close_matches(name, known, n=3)
-        if name not in known and close and not ctx.resilient_parsing:
-            ctx.fail(f"No such command {name!r}. Did you mean {' or '.join(close)}?")
+        if name not in known and not ctx.resilient_parsing:
+            close = difflib.get_close_matches(name, known, n=3)
+            if close:
+                ctx.fail(f"No such command {name!r}. Did you mean {' or '.join(close)}?")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

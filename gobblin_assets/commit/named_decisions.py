@@ -5,11 +5,8 @@ attempt's directory, and the published **name**. The tables are those of the exh
 ``tests/models/fixed_names.py`` searches.
 """
 
+import stat
 from enum import StrEnum
-from typing import Final
-
-OWNER_WRITES: Final = 0o200
-"""The bit of a mode that gives a directory's owner the right to write in it."""
 
 
 class Found(StrEnum):
@@ -131,12 +128,12 @@ def decide_open(mode: int | None, closed: int) -> Act:
     if mode == closed:
         return Act.OPEN
     # Whoever gave it the right meanwhile keeps it: ``decide_close`` knows one mode only.
-    return Act.DONE if mode is None or mode & OWNER_WRITES else Act.CONFLICT
+    return Act.DONE if mode is None or mode & stat.S_IWUSR else Act.CONFLICT
 
 
 def decide_close(mode: int | None, closed: int) -> Act:
     """Take the right away behind everything else, or when a sequence is taken back. Any other mode is a stranger's."""
-    return Act.CLOSE if mode == closed | OWNER_WRITES else Act.DONE
+    return Act.CLOSE if mode == closed | stat.S_IWUSR else Act.DONE
 
 
 def decide_open_again(mode: int | None, closed: int) -> Act:

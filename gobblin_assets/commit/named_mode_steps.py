@@ -10,13 +10,13 @@ No rename moves a mode. In its place, the change of the mode and the look for th
 write is ever changed, and only between the two modes that were sealed: any other mode is a stranger's, and stays.
 """
 
+import stat
 from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from gobblin_assets.commit.named_decisions import (
-    OWNER_WRITES,
     Act,
     Found,
     decide_close,
@@ -112,7 +112,7 @@ class ModeStep(NamedStep):
     def _change(self, files: NamedFiles, act: Act, while_there: str | None) -> None:
         entry = files.find_entry(self.target)
         inode = None if entry is None or self.judge(entry) is not Found.OLD else entry.identity.inode
-        modes = (self.mode, self.mode | OWNER_WRITES)
+        modes = (self.mode, self.mode | stat.S_IWUSR)
         old, new = modes if act is Act.OPEN else reversed(modes)
         change = require_closed_directories(files).change_mode
         if inode is None or not change(self.target, inode, old, new, while_there=while_there):

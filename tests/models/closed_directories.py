@@ -5,13 +5,13 @@ this back; a stranger may change the mode, or put another directory in its place
 in ``fixed_names``; here it only needs an open directory. Decisions are those of ``named_decisions``.
 """
 
+import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
 from gobblin_assets.commit.named_decisions import (
-    OWNER_WRITES,
     Act,
     decide_close,
     decide_open,
@@ -19,7 +19,7 @@ from gobblin_assets.commit.named_decisions import (
 )
 
 CLOSED = 0o555
-STRANGE_MODES = (0o500, 0o711, CLOSED | OWNER_WRITES)
+STRANGE_MODES = (0o500, 0o711, CLOSED | stat.S_IWUSR)
 
 
 class Sequence(NamedTuple):
@@ -125,10 +125,10 @@ class ClosedDirectoryModel:
         sequence = world.open
         for mode in STRANGE_MODES:
             # Who gives only the right that an open sequence gives as well is not told from it.
-            is_known = sequence is None or world.inode != sequence.inode or sequence.closed != mode & ~OWNER_WRITES
+            is_known = sequence is None or world.inode != sequence.inode or sequence.closed != mode & ~stat.S_IWUSR
             if mode != world.mode:
                 yield disturbed._replace(mode=mode, strange=mode if is_known else None)
-        mode = CLOSED | OWNER_WRITES
+        mode = CLOSED | stat.S_IWUSR
         yield disturbed._replace(inode=world.inode + 1, mode=mode, strange=mode)
 
     def find_fault(self, world: World, process: Process) -> str | None:
@@ -157,7 +157,7 @@ class ClosedDirectoryModel:
         sequence = world.open
         if sequence is None:
             if world.next_number <= self.sequences:
-                closed = None if world.mode & OWNER_WRITES else world.mode
+                closed = None if world.mode & stat.S_IWUSR else world.mode
                 sequence = Sequence(world.next_number, world.inode, closed, holder=fence)
                 # What stood there when it was planned is what it goes back to.
                 strange = None if world.strange == world.mode else world.strange
@@ -214,7 +214,7 @@ class ClosedDirectoryModel:
     def change(self, world: World, process: Process) -> Iterator[Move]:
         """One act: the attempt's directory, the inode and the mode are as they were found, or nothing happens."""
         closed = _sequence_of(process).closed or 0
-        old, new = (closed, closed | OWNER_WRITES) if process.act is Act.OPEN else (closed | OWNER_WRITES, closed)
+        old, new = (closed, closed | stat.S_IWUSR) if process.act is Act.OPEN else (closed | stat.S_IWUSR, closed)
         if self.holds_the_attempt(world, process) and world.inode == process.seen and self.is_as_found(world, old):
             world = world._replace(mode=new)
         yield world, process._replace(doing=Doing.LOOK, act=Act.DONE, seen=0)
@@ -230,7 +230,7 @@ class ClosedDirectoryModel:
             yield world, process._replace(doing=Doing.LOOK, left=process.left[1:])
         elif not self.holds_the_attempt(world, process):
             yield world, IDLE
-        elif not world.mode & OWNER_WRITES:
+        elif not world.mode & stat.S_IWUSR:
             yield world, self.refuse(world, process)
         else:
             yield world._replace(name=wanted), process._replace(doing=Doing.LOOK, left=process.left[1:])
@@ -262,7 +262,7 @@ class ChangesWithoutTheAttempt(ClosedDirectoryModel):
         yield from super().change(world, process)
         closed = _sequence_of(process).closed or 0
         if process.act is Act.OPEN and world.mode == closed and (sequence is None or sequence.holder != process.fence):
-            yield world._replace(mode=closed | OWNER_WRITES), IDLE
+            yield world._replace(mode=closed | stat.S_IWUSR), IDLE
 
 
 @dataclass(frozen=True)
@@ -288,11 +288,11 @@ class ClosesAnyMode(ClosedDirectoryModel):
     """Whatever mode lets the owner write is taken for the own one."""
 
     def decide(self, stage: Stage, sequence: Sequence, mode: int | None) -> Act:
-        is_open = mode is not None and mode & OWNER_WRITES and sequence.closed is not None
-        return super().decide(stage, sequence, (sequence.closed or 0) | OWNER_WRITES if is_open else mode)
+        is_open = mode is not None and mode & stat.S_IWUSR and sequence.closed is not None
+        return super().decide(stage, sequence, (sequence.closed or 0) | stat.S_IWUSR if is_open else mode)
 
     def is_as_found(self, world: World, old: int) -> bool:
-        return bool(world.mode & OWNER_WRITES) == bool(old & OWNER_WRITES)
+        return bool(world.mode & stat.S_IWUSR) == bool(old & stat.S_IWUSR)
 
 
 @dataclass(frozen=True)

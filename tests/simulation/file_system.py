@@ -22,6 +22,7 @@ nothing for it.
 import errno
 import functools
 import io
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import PurePosixPath
@@ -40,7 +41,6 @@ __all__ = ["ChangeKind", "PendingChange", "SimDisk", "SimFileSystem", "Unsynced"
 SCHEME: Final = "sim"
 PROBE_BYTES: Final = 6
 OWNER: Final = 1
-_OWNER_WRITES: Final = 0o200
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -309,7 +309,7 @@ class SimFileSystem:
         moved = [source] if self.disk.is_directory(source) and parents[0] != parents[1] else []
         for directory in (*parents, *moved):
             mode = self.disk.find_mode(directory)
-            if mode is not None and not mode & _OWNER_WRITES:
+            if mode is not None and not mode & stat.S_IWUSR:
                 raise self.disk.failure(errno.EACCES, f"rename {source} to", target)
 
     @_one_moment

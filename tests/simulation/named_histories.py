@@ -10,6 +10,7 @@ A deed happens as a whole, except that another deed may fall before one of its c
 the history is checked, and a deed that nothing falls into is compared with the model of ``tests.models``.
 """
 
+import stat
 import uuid
 from collections import Counter
 from dataclasses import dataclass, field
@@ -20,7 +21,6 @@ from typing import Final
 from gobblin_assets.commit.attempt_capture import capture_chain
 from gobblin_assets.commit.attempts import captured_directory
 from gobblin_assets.commit.named_clearing_steps import ClearDirectory
-from gobblin_assets.commit.named_decisions import OWNER_WRITES
 from gobblin_assets.commit.named_directory_steps import EnsureDirectory, PlaceDirectory
 from gobblin_assets.commit.named_mode_steps import ModeStep, OpenDirectory
 from gobblin_assets.commit.named_steps import ReplaceFile
@@ -310,7 +310,7 @@ class History:
         if isinstance(step, ModeStep) and not self.is_disturbed and standing in (Standing.DONE, Standing.UNDONE):
             is_open = isinstance(step, OpenDirectory) == (standing is Standing.DONE)
             mode = find_mode(self.disk)
-            assert mode == step.mode | (OWNER_WRITES if is_open else 0), f"the mode is {mode}, {standing}"
+            assert mode == step.mode | (stat.S_IWUSR if is_open else 0), f"the mode is {mode}, {standing}"
 
     def _check_name(self, name: frozenset[bytes], expected: frozenset[bytes]) -> None:
         is_strangers_work = name - expected <= self.guests and expected - name <= self.destroyed

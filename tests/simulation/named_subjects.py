@@ -1,11 +1,11 @@
 """Steps of each kind at one given name, staged on a disk on which everything is durable, and a stranger beside them."""
 
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from gobblin_assets.commit.named_clearing_steps import ClearDirectory, ClearFile
-from gobblin_assets.commit.named_decisions import OWNER_WRITES
 from gobblin_assets.commit.named_directory_steps import EnsureDirectory, PlaceDirectory
 from gobblin_assets.commit.named_mode_steps import NO_PLACE, CloseDirectory, OpenDirectory
 from gobblin_assets.commit.named_steps import (
@@ -93,7 +93,7 @@ def open_directory() -> Subject:
 
 
 def close_directory() -> Subject:
-    return _change_mode(CloseDirectory, CLOSED | OWNER_WRITES)
+    return _change_mode(CloseDirectory, CLOSED | stat.S_IWUSR)
 
 
 FILES: Final[tuple[Callable[[], Subject], ...]] = (place_file, replace_by_exchange, replace_by_two_renames, remove_file)

@@ -7,6 +7,7 @@ is moved, an empty directory; names can't be exchanged, so that a replacement is
 
 import io
 import posixpath
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -50,7 +51,6 @@ _MODE_BITS: Final = 0o1777
 """HDFS has no bits that change the user or the group."""
 
 _CLOSED: Final = 0o555
-_OWNER_WRITES: Final = 0o200
 _BY_FILE_ID: Final = "/.reserved/.inodes"
 """Below it, each file and directory has its file id for a name."""
 
@@ -311,7 +311,7 @@ class HdfsFileSystem:
         """Whether there were directories from which a copied mode had taken their owner's right to write."""
         entries = (self.find_entry(directory), *self._walk(directory))
         found = (entry for entry in entries if entry is not None and entry.kind is EntryKind.DIRECTORY)
-        closed = [entry for entry in found if not (entry.mode or 0) & _OWNER_WRITES]
+        closed = [entry for entry in found if not (entry.mode or 0) & stat.S_IWUSR]
         for entry in closed:
             self._set_mode(entry.path, DIRECTORY_MODE)
         return bool(closed)

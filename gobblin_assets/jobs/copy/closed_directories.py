@@ -9,10 +9,10 @@ Directories above a dataset's own are not among them: other datasets of the job 
 one would close what another needs. Those that a plan makes have the right to write added to their mode.
 """
 
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from gobblin_assets.commit.named_decisions import OWNER_WRITES
 from gobblin_assets.destinations.named_outputs import ClosedDirectory, published_place
 from gobblin_assets.errors import RetryableError
 from gobblin_assets.fs.named_files import ClosedDirectories, NamedFiles
@@ -81,7 +81,7 @@ def _look_at(files: NamedFiles, path: str, staged: str) -> ClosedDirectory:
 
 
 def _describe(path: str, entry: TreeEntry) -> ClosedDirectory:
-    return ClosedDirectory(path, (entry.mode or 0) & ~OWNER_WRITES, entry.identity.inode)
+    return ClosedDirectory(path, (entry.mode or 0) & ~stat.S_IWUSR, entry.identity.inode)
 
 
 def _owner_of(entry: TreeEntry) -> tuple[int | None, str | None]:
@@ -89,7 +89,7 @@ def _owner_of(entry: TreeEntry) -> tuple[int | None, str | None]:
 
 
 def _is_closed_entry(entry: TreeEntry) -> bool:
-    return entry.kind is EntryKind.DIRECTORY and entry.mode is not None and not entry.mode & OWNER_WRITES
+    return entry.kind is EntryKind.DIRECTORY and entry.mode is not None and not entry.mode & stat.S_IWUSR
 
 
 def _is_above(path: str) -> bool:
@@ -98,8 +98,8 @@ def _is_above(path: str) -> bool:
 
 
 def _is_closed(desired: Attributes) -> bool:
-    return desired.mode is not None and not desired.mode & OWNER_WRITES
+    return desired.mode is not None and not desired.mode & stat.S_IWUSR
 
 
 def _open(desired: Attributes) -> Attributes:
-    return replace(desired, mode=(desired.mode or 0) | OWNER_WRITES)
+    return replace(desired, mode=(desired.mode or 0) | stat.S_IWUSR)

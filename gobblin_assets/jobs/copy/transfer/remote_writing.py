@@ -5,6 +5,7 @@ A file waits for answers most of its time, so that several of a bin are copied a
 Sources of every kind are read by ranges, and each file is proved to be the planned version when its last byte was read.
 """
 
+import stat
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -45,7 +46,6 @@ FILES_AT_ONCE: Final = 8
 PLACES_KEPT_MAX: Final = 16
 
 _OWN_RIGHTS: Final = 0o700
-_OWNER_WRITES: Final = 0o200
 _NOTHING: Final = Attributes()
 
 
@@ -164,17 +164,16 @@ class _RemoteWriter:
         source, desired = f"{self._source_root}/{file.path}", file.desired
         with closing(_open_source(source, file, self._options)) as opened:
             first = _read(opened, source, file.size_bytes, 0)
-            is_closed = desired.mode is not None and not desired.mode & _OWNER_WRITES
             # Its time can be set only while its owner may write to it.
-            mode = desired.mode | _OWNER_WRITES if desired.mode is not None else None
-            stream = self._files.create_staged(target, mode, desired.placement)
+            made = None if desired.mode is None else desired.mode | stat.S_IWUSR
+            stream = self._files.create_staged(target, made, desired.placement)
             try:
                 checksum = _move(opened, source, first, file.size_bytes, stream, self._move)
                 stream.finish()
             except BaseException:
                 stream.abandon()
                 raise
-        mode = desired.mode if is_closed else None
+        mode = None if desired.mode == made else desired.mode
         identity = self._files.set_attributes(target, mode, desired.mtime_ns, desired.placement).identity
         if identity.size_bytes != file.size_bytes:
             raise RetryableError(
