@@ -51,7 +51,7 @@ _COMMANDS: Final[Mapping[str, LazyCommand]] = {
     "report": _in(
         "reporting",
         "report",
-        "Report to Dagster the latest publication of each partition that Dagster does not show yet.",
+        "Report to Dagster the runs that wait, and the latest publication of each partition that it does not show yet.",
     ),
     "stream": _in(
         "streams",

@@ -89,8 +89,8 @@ def compact(
 
         known = stores.datasets.load(name, find_named(name, specs, datasets))
         ids = {urn: state.dataset_id for urn, state in known.items()}
-        with open_maintenance(log, spark, KnownJob(name, job, specs)) as maintenance:
-            done, failures = maintenance.compact(ids, check, prepare, work)
+        maintenance = open_maintenance(log, spark, KnownJob(name, job, specs))
+        done, failures = maintenance.compact(ids, check, prepare, work)
     if as_json:
         print_json(done)
     else:

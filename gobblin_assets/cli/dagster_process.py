@@ -10,11 +10,12 @@ from pathlib import Path
 
 import click
 
+from gobblin_assets.cli.dagster_telling import report_what_waits
 from gobblin_assets.cli.examples import example
 from gobblin_assets.cli.output import say
 from gobblin_assets.dagster.instance import prepare_instance
 from gobblin_assets.db.supervision import supervise
-from gobblin_assets.errors import RejectedError
+from gobblin_assets.errors import GobblinError, RejectedError
 from gobblin_assets.settings import read_settings
 from gobblin_assets.spec.job_files import JOBS_VARIABLE, list_job_files, read_any_job_file
 
@@ -24,8 +25,13 @@ _LOCATION = "gobblin_assets.definitions"
 @click.command(context_settings={"ignore_unknown_options": True}, epilog=example("dagster dev -p 3000"))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def dagster(arguments: Sequence[str]) -> None:
-    """Run `dagster` on the instance of GOBBLIN_HOME, made if missing: gobblin-assets dagster dev -p 3000."""
+    """Run `dagster` on the instance of GOBBLIN_HOME, made if missing: gobblin-assets dagster dev -p 3000.
+
+    `dev` shows the jobs that GOBBLIN_JOBS names, unless an option or a file of the working directory says what to load.
+    """
     if arguments[:1] == ("dev",):
+        if not _says_what_to_load(arguments):
+            arguments = [*arguments, "-m", _LOCATION]
         _require_free_port(
             _find_option(arguments, "-h", "--host") or "127.0.0.1", _find_option(arguments, "-p", "--port")
         )
@@ -33,11 +39,21 @@ def dagster(arguments: Sequence[str]) -> None:
     settings = read_settings()
     os.environ.update(prepare_instance(settings, say))
     say(f"DAGSTER_HOME={os.environ['DAGSTER_HOME']}")
+    _report_what_waits()
     if settings.database_url is None:
         supervise(settings.home, say)
     # This process becomes Dagster: it gets the terminal's signals itself, and keeps the supervisor's thread.
     sys.argv = ["dagster", *arguments]
     runpy.run_module("dagster", run_name="__main__", alter_sys=True)
+
+
+def _says_what_to_load(arguments: Sequence[str]) -> bool:
+    """Whether Dagster finds a code location by itself: it looks for one in an option, then in these files."""
+    options = (("-m", "--module-name"), ("-w", "--workspace"), ("-f", "--python-file"), ("-d", "--working-directory"))
+    others = (("--grpc-port",), ("--grpc-socket",), ("--package-name",), ("--help",))
+    given = any(_find_option(arguments, *names) is not None for names in (*options, *others))
+    files = ("workspace.yaml", "pyproject.toml", "dg.toml")
+    return given or "--help" in arguments or any(Path(name).exists() for name in files)
 
 
 def _find_option(arguments: Sequence[str], *names: str) -> str | None:
@@ -82,6 +98,15 @@ def _require_job_files(arguments: Sequence[str]) -> None:
     if loads_ours or os.environ.get(JOBS_VARIABLE):
         for path in list_job_files(os.environ, Path.cwd()):
             read_any_job_file(path)
+
+
+def _report_what_waits() -> None:
+    """So that the first page shows what commands have done. What can't be told keeps nobody from Dagster."""
+    try:
+        jobs = [read_any_job_file(path) for path in list_job_files(os.environ, Path.cwd())]
+        report_what_waits(jobs)
+    except GobblinError as error:
+        say(f"Dagster is not told of what commands did: {error}")
 
 
 def _read_text(path: Path) -> str:

@@ -1,154 +1,102 @@
-"""Dagster is told what the command line does: the instance of DAGSTER_HOME, else that of GOBBLIN_HOME.
+"""The command line tells Dagster what waits in the log: the instance of DAGSTER_HOME, else that of GOBBLIN_HOME.
 
-What was published does not depend on it: an instance that can't be asked is said once, and the run goes on. What it was
-not told of stays unannounced in the log, so that the next run or sensor tells it.
+What was published does not depend on it: an instance that can't be asked is said once, and what it was not told of
+stays unreported in the log, so that the next command or sensor tells it.
 """
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
 from gobblin_assets.cli.output import say
 from gobblin_assets.dagster.dead_runs import report_ended_runs
+from gobblin_assets.dagster.factory import build_reported_job
 from gobblin_assets.dagster.instance import Instance, find_instance
 from gobblin_assets.dagster.layout import JobLayout, build_layout
 from gobblin_assets.dagster.naming import GobblinTranslator
-from gobblin_assets.dagster.reported_runs import ReportedRun
-from gobblin_assets.dagster.reporting import begin_reported_run
-from gobblin_assets.dagster.runless import RunlessEvents
-from gobblin_assets.errors import RejectedError, RetryableError
+from gobblin_assets.dagster.reported_jobs import ReportedJob
+from gobblin_assets.dagster.reporter import report_job
+from gobblin_assets.errors import GobblinError, RejectedError
 from gobblin_assets.jobs.programs import program_of
-from gobblin_assets.run.announcements import UntoldError
-from gobblin_assets.run.run_values import DatasetReport, RunReport
+from gobblin_assets.model.urn import JobName
+from gobblin_assets.run.log import open_log
+from gobblin_assets.run.run_values import DatasetReport
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.settings import read_settings
 from gobblin_assets.spec.job_options import JobOptions
-from gobblin_assets.spec.selection import Datasets, Selection
+from gobblin_assets.spec.selection import Datasets
+
+_EVERY_S: Final = 5.0
+"""While a command goes on, Dagster is told this often."""
 
 _SILENCE_S: Final = 60.0
 """After Dagster did not take something: a storage that hangs must not be waited for at each publication."""
 
 
-class Telling:
-    """Passes on what happens in one command, as far as there is somebody who takes it."""
+class _Reports:
+    """``Listener`` that tells Dagster itself."""
 
-    def __init__(
-        self, layout: JobLayout, events: ReportedRun | RunlessEvents | None, instance: Instance | None = None
-    ) -> None:
-        self._layout = layout
-        self._known: Datasets = layout.datasets
-        self._events = events
+    def __init__(self, job: JobOptions, datasets: Datasets, stores: Stores, instance: Instance) -> None:
+        self._job = job
+        self._stores = stores
         self._instance = instance
-        self._silent_until_s = float("-inf")
+        self._reported = _reported_job(job, datasets)
+        self._next_s = 0.0
         self._has_said = False
 
-    @property
-    def run_id(self) -> str | None:
-        """Of the run in Dagster, where there is one."""
-        return self._events.run_id if isinstance(self._events, ReportedRun) else None
-
-    def report_publication(self, report: DatasetReport) -> None:
-        """UntoldError where Dagster does not take it."""
-        events = self._events
-        if events is not None:
-            self._try(lambda: events.report_publication(report))
+    def hear_publication(self, report: DatasetReport) -> None:
+        del report
+        if time.monotonic() >= self._next_s:
+            self.tell()
 
     def hear_datasets(self, datasets: Datasets) -> None:
-        """The job has these datasets now, and had the others before. Only events without a run may follow them."""
-        events, job = self._events, self._layout.job
-        known = {**self._known, **program_of(job).as_assets(job, datasets)}
-        if not isinstance(events, RunlessEvents) or known == self._known:
+        if datasets.keys() == self._reported.layout.datasets.keys():
             return
-        self._known = known
         try:
-            self._layout = events.layout = build_layout(job, known, GobblinTranslator())
+            self._reported = _reported_job(self._job, {**self._reported.layout.datasets, **datasets})
         except RejectedError as error:
             say(f"Dagster can't be told of all datasets: {error}")
 
-    def report_unpublished(self, report: DatasetReport) -> None:
-        """What became of a partition without a publication."""
-        events = self._events
-        if isinstance(events, RunlessEvents):
-            self._try_last(lambda: events.report_unpublished(report))
-
-    def end(self, report: RunReport) -> None:
-        """What was not published, and that the run is over."""
-        events = self._events
-        if isinstance(events, ReportedRun):
-            self._try_last(lambda: events.end(report))
-            return
-        for dataset in report.datasets:
-            if dataset.publication is None:
-                self.report_unpublished(dataset)
-
-    def report_dead(self, stores: Stores) -> None:
-        """That earlier runs of the job died, where no sensor says it."""
-        instance = self._instance
-        if instance is not None:
-            self._try_last(lambda: report_ended_runs(self._layout, instance, stores))
-
-    def close(self) -> None:
-        """Tell what was kept back so as to be told together."""
-        events = self._events
-        if isinstance(events, RunlessEvents):
-            self._try_last(events.close)
-
-    def fail(self, error: BaseException) -> None:
-        """The run ended by an error."""
-        events = self._events
-        if isinstance(events, ReportedRun):
-            self._try_last(lambda: events.fail(error))
-
-    def _try_last(self, send: Callable[[], None]) -> None:
+    def tell(self) -> None:
         try:
-            self._try(send)
-        except UntoldError:
-            return
-
-    def _try(self, send: Callable[[], None]) -> None:
-        if time.monotonic() < self._silent_until_s:
-            raise UntoldError
-        try:
-            send()
-        except RetryableError as error:
-            self._silent_until_s = time.monotonic() + _SILENCE_S
+            report_job(self._reported, self._stores, self._instance, until_s=None)
+            report_ended_runs(self._reported.layout, self._instance, self._stores)
+            self._next_s = time.monotonic() + _EVERY_S
+        except GobblinError as error:
+            self._next_s = time.monotonic() + _SILENCE_S
             if not self._has_said:
-                say(f"{error} The run goes on; `gobblin-assets report` tells Dagster later.")
+                say(f"{error} What is published stays; `gobblin-assets report` tells Dagster later.")
             self._has_said = True
-            raise UntoldError from error
 
 
 @contextmanager
-def open_run_telling(
-    job: JobOptions, datasets: Datasets, selection: Selection, *, by: str, mode: str
-) -> Iterator[Telling]:
-    """As ``telling.telling_run``."""
-    if not selection:
-        with open_event_telling(job, datasets, by=by) as telling:
-            yield telling
-        return
-    layout = layout_of(job, datasets)
-    with _open_instance() as instance:
-        telling = Telling(layout, _begin(layout, selection, instance, by, mode), instance)
+def open_reports(job: JobOptions, datasets: Datasets) -> Iterator[_Reports]:
+    """As ``telling.listening``. RejectedError where there is no instance."""
+    with open_log(say) as log, require_instance() as instance:
+        reports = _Reports(job, datasets, log.stores, instance)
         try:
-            yield telling
-        except BaseException as error:
-            telling.fail(error)
-            raise
-
-
-@contextmanager
-def open_event_telling(job: JobOptions, datasets: Datasets, *, by: str) -> Iterator[Telling]:
-    """As ``telling.telling_events``."""
-    layout = layout_of(job, datasets)
-    with _open_instance() as instance:
-        telling = Telling(layout, None if instance is None else RunlessEvents(layout, instance, by=by), instance)
-        try:
-            yield telling
+            yield reports
         finally:
-            telling.close()
+            reports.tell()
+
+
+def report_what_waits(jobs: Iterable[JobOptions]) -> None:
+    """Tell Dagster of what commands left, so that its first page is true. What can't be told is said in a line."""
+    by_name = {JobName(job.job): job for job in jobs}
+    with open_log(say) as log:
+        waiting = log.stores.reports.look(list(by_name))
+        if not waiting:
+            return
+        with require_instance() as instance:
+            for name in waiting:
+                job = by_name[name]
+                try:
+                    discovered = program_of(job).read_datasets(job)
+                    report_job(_reported_job(job, discovered), log.stores, instance, until_s=None)
+                except GobblinError as error:
+                    say(f"{name}: Dagster is not told of all yet: {error}")
 
 
 def layout_of(job: JobOptions, datasets: Datasets) -> JobLayout:
@@ -156,24 +104,13 @@ def layout_of(job: JobOptions, datasets: Datasets) -> JobLayout:
     return build_layout(job, program_of(job).as_assets(job, datasets), GobblinTranslator())
 
 
-@contextmanager
-def _open_instance() -> Iterator[Instance | None]:
-    """None where there is none, or it can't be opened, which is said."""
-    instance = None
-    try:
-        instance = find_instance(read_settings(), os.environ, say)
-    except RetryableError as error:
-        say(f"{error} The run goes on; `gobblin-assets report` tells Dagster later.")
-    try:
-        yield instance
-    finally:
-        if instance is not None:
-            instance.dispose()
+def _reported_job(job: JobOptions, datasets: Datasets) -> ReportedJob:
+    return build_reported_job(layout_of(job, datasets))
 
 
 @contextmanager
 def require_instance() -> Iterator[Instance]:
-    """RejectedError where there is none."""
+    """RejectedError where there is none; RetryableError where it can't be opened."""
     instance = find_instance(read_settings(), os.environ, say)
     if instance is None:
         raise RejectedError(
@@ -185,15 +122,3 @@ def require_instance() -> Iterator[Instance]:
         yield instance
     finally:
         instance.dispose()
-
-
-def _begin(
-    layout: JobLayout, selection: Selection, instance: Instance | None, by: str, mode: str
-) -> ReportedRun | None:
-    if instance is None:
-        return None
-    try:
-        return begin_reported_run(layout, selection, instance, by=by, mode=mode)
-    except RetryableError as error:
-        say(f"{error} The run goes on; `gobblin-assets report` tells Dagster later.")
-        return None

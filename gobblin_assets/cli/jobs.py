@@ -1,5 +1,6 @@
 """Commands on a job file: run, plan."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from gobblin_assets.cli.plans import list_open_lines, print_plan
 from gobblin_assets.cli.reports import exit_as_reported, print_report
 from gobblin_assets.cli.run_ports import open_ports
 from gobblin_assets.cli.selections import build_request, selection_options
-from gobblin_assets.cli.telling import dagster_option, telling_run
+from gobblin_assets.cli.telling import DagsterCommand, DagsterTold, dagster_option, listening, reported_as
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.jobs.copy.copy_spec import CopySpec
 from gobblin_assets.jobs.programs import program_of
@@ -26,11 +27,12 @@ from gobblin_assets.run.job_kind import Restart, StartAt
 from gobblin_assets.run.log import open_log
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest
 from gobblin_assets.run.runner import run_request
+from gobblin_assets.sources.environment import require_address
 from gobblin_assets.spec.job_files import read_any_job_file
 from gobblin_assets.spec.job_options import JobOptions
 from gobblin_assets.spec.job_spec import JobSpec
 from gobblin_assets.spec.selection import Datasets, has_partitions
-from gobblin_assets.spec.source_kind import kind_of
+from gobblin_assets.spec.source_kind import kind_of, require_connection
 
 
 class PartitionOffset(click.ParamType[tuple[int, int]]):
@@ -45,7 +47,7 @@ class PartitionOffset(click.ParamType[tuple[int, int]]):
         return int(partition), int(offset)
 
 
-@click.command(epilog=example("run jobs/shop.yaml --dataset public.orders --partition 2026-01-01"))
+@click.command(cls=DagsterCommand, epilog=example("run jobs/shop.yaml --dataset public.orders --partition 2026-01-01"))
 @job_file_argument
 @selection_options
 @click.option("--missing-only", is_flag=True, help="Leave out partitions that are published.")
@@ -72,7 +74,7 @@ def run(
     confirm_deletes: bool,  # noqa: FBT001  the same
     master: str | None,
     remote: str | None,
-    with_dagster: bool,  # noqa: FBT001  the same
+    dagster: DagsterTold,
     as_json: bool,  # noqa: FBT001  the same
 ) -> None:
     """Materialize datasets of the job in JOB_FILE, after completing what earlier runs left open.
@@ -97,15 +99,24 @@ def run(
     _say_what_is_left_out(specs, datasets, request)
     if missing_only:
         request = _leave_out_published(request)
-    with telling_run(
-        job, specs, request.selection, by="gobblin-assets run", mode=mode, is_wanted=with_dagster
-    ) as listener:
-        with open_ports(job, specs, SparkChoice(master, remote), listener.report_publication) as ports:
-            report = _run(replace(request, dagster_run_id=listener.run_id), ports)
-            listener.report_dead(ports.stores)
-        listener.end(report)
+    _require_source(job)
+    request = replace(request, reported_as=reported_as(dagster, "gobblin-assets run", mode=mode))
+    with (
+        listening(dagster, job, specs) as listener,
+        open_ports(job, specs, SparkChoice(master, remote), listener.hear_publication) as ports,
+    ):
+        report = _run(request, ports)
     print_report(report, as_json=as_json)
     exit_as_reported(report)
+
+
+def _require_source(job: JobOptions) -> None:
+    """RejectedError where the source's address is not given, before anything is opened."""
+    if isinstance(job, JobSpec):
+        require_connection(kind_of(job.source))
+    source = program_of(job).source_of(job)
+    if source is not None:
+        require_address(source, os.environ)
 
 
 def _leave_out_published(request: RunRequest) -> RunRequest:

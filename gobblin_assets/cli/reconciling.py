@@ -60,9 +60,9 @@ def reconcile(
         found = [examination.look_at(urn, thoroughly=bool(datasets)) for urn in find_named(name, specs, datasets)]
         behind = [finding for finding in found if finding.is_behind]
         if behind and way is not None and yes:
-            with open_maintenance(log, SparkChoice(master, remote), KnownJob(name, job, specs)) as maintenance:
-                reconciliation = Reconciliation(maintenance.operations, examination, log.stores.lanes, destination)
-                done, failures = maintenance.reconcile(reconciliation, behind, Way(way))
+            maintenance = open_maintenance(log, SparkChoice(master, remote), KnownJob(name, job, specs))
+            reconciliation = Reconciliation(maintenance.operations, examination, log.stores.lanes, destination)
+            done, failures = maintenance.reconcile(reconciliation, behind, Way(way))
     if as_json:
         shown = {finding.urn: _finding_to_plain(finding) for finding in behind}
         errors = {urn: str(error) for urn, error in failures.items()}

@@ -48,8 +48,8 @@ def recover(job: str | None, job_file: Path | None, master: str | None, remote: 
         jobs = find_jobs(log, find_job(job), known)
         reports = []
         for each in jobs:
-            with open_maintenance(log, spark, each) as maintenance:
-                reports.append(maintenance.recover(seen=published.append))
+            maintenance = open_maintenance(log, spark, each)
+            reports.append(maintenance.recover(seen=published.append))
         held = _list_held(log, [each.name for each in jobs] or [find_job(job)])
     aborted, busy = sum(report.aborted for report in reports), len(held)
     failures = [
@@ -98,8 +98,8 @@ def resume(sequence_id: uuid.UUID, job_file: Path | None, master: str | None, re
     known = None if job_file is None else read_known_job(job_file, None)
     with open_log(say) as log:
         (job,) = find_jobs(log, log.stores.commits.get(SequenceId(sequence_id)).job, known)
-        with open_maintenance(log, SparkChoice(master, remote), job) as maintenance:
-            recovered = maintenance.resume(SequenceId(sequence_id))
+        maintenance = open_maintenance(log, SparkChoice(master, remote), job)
+        recovered = maintenance.resume(SequenceId(sequence_id))
     _print_published(recovered.published)
 
 
@@ -113,8 +113,8 @@ def abandon(sequence_id: uuid.UUID, job_file: Path | None, reason: str, master: 
     known = None if job_file is None else read_known_job(job_file, None)
     with open_log(say) as log:
         (job,) = find_jobs(log, log.stores.commits.get(SequenceId(sequence_id)).job, known)
-        with open_maintenance(log, SparkChoice(master, remote), job) as maintenance:
-            maintenance.abandon(SequenceId(sequence_id), reason=reason)
+        maintenance = open_maintenance(log, SparkChoice(master, remote), job)
+        maintenance.abandon(SequenceId(sequence_id), reason=reason)
         state = log.stores.commits.get(SequenceId(sequence_id)).state
     say(f"sequence {sequence_id} is {state.value}")
 

@@ -47,9 +47,9 @@ def repair(
     wanted = SequenceId(sequence_id)
     with open_log(say) as log:
         (job,) = find_jobs(log, log.stores.commits.get(wanted).job, known)
-        with open_maintenance(log, SparkChoice(master, remote), job) as maintenance:
-            names = maintenance.operations.list_unsettled(wanted)
-            done = None if keep is None else maintenance.repair(wanted, Keep(keep), reason=reason or f"kept {keep}")
+        maintenance = open_maintenance(log, SparkChoice(master, remote), job)
+        names = maintenance.operations.list_unsettled(wanted)
+        done = None if keep is None else maintenance.repair(wanted, Keep(keep), reason=reason or f"kept {keep}")
         state = log.stores.commits.get(wanted).state
     left = [] if done is None else sorted(done.unlogged)
     if as_json:

@@ -11,13 +11,14 @@ from gobblin_assets.cli.output import json_option, say
 from gobblin_assets.cli.reports import exit_as_reported, print_report
 from gobblin_assets.cli.run_ports import open_ports
 from gobblin_assets.cli.selections import named_by_options
-from gobblin_assets.cli.telling import Listener, dagster_option, telling_events
+from gobblin_assets.cli.telling import DagsterCommand, DagsterTold, Listener, dagster_option, listening, reported_as
 from gobblin_assets.jobs.programs import program_of
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.run.log import open_log
+from gobblin_assets.run.progress import unheard
 from gobblin_assets.run.repeating import repeat_run
-from gobblin_assets.run.run_values import RunReport, RunRequest
+from gobblin_assets.run.run_values import ReportedAs, RunReport, RunRequest
 from gobblin_assets.run.runner import run_request, stream_request
 from gobblin_assets.run.stop_signals import StopRequest, heed_stop_signals
 from gobblin_assets.run.streaming import SeldomAgain
@@ -26,7 +27,7 @@ from gobblin_assets.spec.job_options import JobOptions
 from gobblin_assets.spec.selection import Datasets, select_open_partitions, select_partitions
 
 
-@click.command(epilog=example("stream jobs/clicks.yaml --every 10"))
+@click.command(cls=DagsterCommand, epilog=example("stream jobs/clicks.yaml --every 10"))
 @job_file_argument
 @click.option("--dataset", "datasets", multiple=True, metavar="URN", help="One of the job's; may be repeated.")
 @click.option("--every", "every_s", type=click.FloatRange(min=0, min_open=True), help="Seconds between publications.")
@@ -41,7 +42,7 @@ def stream(
     records_max: int | None,
     master: str | None,
     remote: str | None,
-    with_dagster: bool,  # noqa: FBT001  an option that click passes by name
+    dagster: DagsterTold,
     as_json: bool,  # noqa: FBT001  an option that click passes by name
 ) -> None:
     """Follow the topics of the job in JOB_FILE, or repeat its copies, until SIGTERM or Ctrl-C.
@@ -58,29 +59,43 @@ def stream(
     job: JobOptions = program.plan_stream(written.model_copy(update={"stream": pace}))
     specs = program.read_datasets(job)
     spark = SparkChoice(master, remote)
-    with telling_events(job, specs, by="gobblin-assets stream", is_wanted=with_dagster) as listener:
+    told_as = reported_as(dagster, "gobblin-assets stream", is_stream=True)
+    with listening(dagster, job, specs) as listener:
         follow = _repeat if program.repeats_runs else _follow
-        report = follow(job, specs, datasets, spark, listener)
-        listener.end(report)
+        report = follow(job, specs, datasets, spark, listener, told_as)
     print_report(report, as_json=as_json)
     exit_as_reported(report)
 
 
-def _follow(job: JobOptions, specs: Datasets, urns: Sequence[str], spark: SparkChoice, listener: Listener) -> RunReport:
+def _follow(
+    job: JobOptions,
+    specs: Datasets,
+    urns: Sequence[str],
+    spark: SparkChoice,
+    listener: Listener,
+    told_as: ReportedAs | None,
+) -> RunReport:
     with named_by_options():
         selection = select_open_partitions(job, specs, urns=urns)
-    request = RunRequest(program_of(job).rules_of(job), selection, mode=Mode.APPEND, by_hand=False)
-    with open_ports(job, specs, spark, listener.report_publication) as ports:
+    rules = program_of(job).rules_of(job)
+    request = RunRequest(rules, selection, mode=Mode.APPEND, by_hand=False, reported_as=told_as)
+    with open_ports(job, specs, spark, listener.hear_publication) as ports:
         # Before the signals are ours: a classic session takes SIGINT for itself when it opens.
         ports.kind.prepare()
         stop = StopRequest()
         with heed_stop_signals(say, stop):
             report = stream_request(request, ports, stop.wait)
-        listener.report_dead(ports.stores)
     return report
 
 
-def _repeat(job: JobOptions, specs: Datasets, urns: Sequence[str], spark: SparkChoice, listener: Listener) -> RunReport:
+def _repeat(
+    job: JobOptions,
+    specs: Datasets,
+    urns: Sequence[str],
+    spark: SparkChoice,
+    listener: Listener,
+    told_as: ReportedAs | None,
+) -> RunReport:
     """Each run finds the datasets anew."""
     del specs
     stop, program, clock = StopRequest(), program_of(job), SystemClock()
@@ -94,8 +109,8 @@ def _repeat(job: JobOptions, specs: Datasets, urns: Sequence[str], spark: SparkC
             with named_by_options():
                 selection = select_partitions(job, found, urns=urns, begun_by=None)
             rules = program.rules_of(job)
-            request = RunRequest(rules, selection, mode=Mode.APPEND, by_hand=False, news_only=True)
-            opened = program.open_run(job, found, spark.open, log.stores, seldom, listener.report_publication)
+            request = RunRequest(rules, selection, mode=Mode.APPEND, by_hand=False, news_only=True, reported_as=told_as)
+            opened = program.open_run(job, found, spark.open, log.stores, seldom, listener.hear_publication)
             with opened as ports:
                 return run_request(request, ports)
 
@@ -105,7 +120,6 @@ def _repeat(job: JobOptions, specs: Datasets, urns: Sequence[str], spark: SparkC
                 every_s=job.stream.publish_every_s,
                 clock=clock,
                 say=seldom,
-                tell=listener.report_unpublished,
+                tell=unheard,
             )
-        listener.report_dead(log.stores)
     return report

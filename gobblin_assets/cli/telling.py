@@ -1,116 +1,114 @@
-"""Whom a command tells what it does: Dagster, or nobody.
+"""Who tells Dagster of what a command does: the code location's sensor from the log, the command itself, or nobody.
 
-Dagster takes seconds to import, so that what talks to it is imported only where somebody wants it told.
+Dagster takes seconds to import, so that what talks to it is imported only where the command itself is to tell it.
 """
 
-import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from enum import StrEnum
 from importlib import import_module
 from typing import Any, Final, Protocol, TypeVar, cast
 
 import click
 
-from gobblin_assets.jobs.programs import program_of
-from gobblin_assets.run.run_values import DatasetReport, RunReport
-from gobblin_assets.run.stores import Stores
-from gobblin_assets.sources.environment import require_address
+from gobblin_assets.run.run_values import DatasetReport, ReportedAs
 from gobblin_assets.spec.job_options import JobOptions
-from gobblin_assets.spec.job_spec import JobSpec
-from gobblin_assets.spec.selection import Datasets, Selection
-from gobblin_assets.spec.source_kind import kind_of, require_connection
+from gobblin_assets.spec.selection import Datasets
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 VARIABLE: Final = "GOBBLIN_REPORT_TO_DAGSTER"
 
+
+class DagsterTold(StrEnum):
+    """When Dagster is told: LATER by the sensor of its code location, WAIT by the command before it ends."""
+
+    LATER = "later"
+    WAIT = "wait"
+    NEVER = "never"
+
+
+_SPELLINGS: Final = {
+    **{each.value: each for each in DagsterTold},
+    # Of the variable, as it was when there were two ways.
+    **dict.fromkeys(("1", "true", "yes", "on", "t", "y"), DagsterTold.LATER),
+    **dict.fromkeys(("0", "false", "no", "off", "f", "n", "none"), DagsterTold.NEVER),
+}
+
+
+class _When(click.ParamType[DagsterTold]):
+    name = "when"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        del param, ctx
+        return "[=wait]"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> DagsterTold:
+        found = _SPELLINGS.get(str(value).lower())
+        if found is None:
+            self.fail(f"expected later, wait or never, found {value!r}", param, ctx)
+        return found
+
+
+class DagsterCommand(click.Command):
+    """A command that takes ``--dagster`` alone, ``--dagster=wait`` and ``--no-dagster``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        # An option whose value may be left out takes the next word for it: here, the job's file.
+        spelt = {"--dagster": "--dagster=later", "--no-dagster": "--dagster=never"}
+        end = args.index("--") if "--" in args else len(args)
+        return super().parse_args(ctx, [*(spelt.get(each, each) for each in args[:end]), *args[end:]])
+
+
 dagster_option: Final[Callable[[_Command], _Command]] = click.option(
-    "--dagster/--no-dagster",
-    "with_dagster",
-    default=True,
+    "--dagster",
+    "--no-dagster",
+    "dagster",
+    type=_When(),
+    default=DagsterTold.LATER,
     envvar=VARIABLE,
-    help="Whether Dagster is told: the instance of DAGSTER_HOME, else that of GOBBLIN_HOME.",
+    help="Dagster shows the run within seconds while `gobblin-assets dagster dev` or another daemon runs, and else "
+    "once it runs. wait: the command tells Dagster itself, and ends after that. --no-dagster: Dagster is not told.",
 )
+
+
+def reported_as(told: DagsterTold, by: str, *, mode: str | None = None, is_stream: bool = False) -> ReportedAs | None:
+    """What the log keeps for whoever tells Dagster; None: nobody does."""
+    return None if told is DagsterTold.NEVER else ReportedAs(by, mode, is_stream)
 
 
 class Listener(Protocol):
     """Hears what happens in one command."""
 
-    @property
-    def run_id(self) -> str | None:
-        """Of the run in Dagster, where there is one."""
-
-    def report_publication(self, report: DatasetReport) -> None:
-        """UntoldError where Dagster does not take it."""
+    def hear_publication(self, report: DatasetReport) -> None:
+        """A sequence is finished."""
 
     def hear_datasets(self, datasets: Datasets) -> None:
-        """The job has these datasets now, and had the others before."""
-
-    def report_unpublished(self, report: DatasetReport) -> None:
-        """What became of a partition without a publication."""
-
-    def end(self, report: RunReport) -> None:
-        """What was not published, and that the run is over."""
-
-    def report_dead(self, stores: Stores) -> None:
-        """That earlier runs of the job died, where no sensor says it."""
+        """The job has these datasets now."""
 
 
-class Nobody:
-    """Dagster is not told, neither now nor by a later run; `gobblin-assets report` still tells it."""
+class _Nobody:
+    """A ``Listener`` that need not listen: the log says it all."""
 
-    run_id = None
-
-    def report_publication(self, report: DatasetReport) -> None:
+    def hear_publication(self, report: DatasetReport) -> None:
         pass
 
     def hear_datasets(self, datasets: Datasets) -> None:
-        pass
-
-    def report_unpublished(self, report: DatasetReport) -> None:
-        pass
-
-    def end(self, report: RunReport) -> None:
-        pass
-
-    def report_dead(self, stores: Stores) -> None:
         pass
 
 
 class _DagsterTelling(Protocol):
     """The module `dagster_telling`."""
 
-    def open_run_telling(
-        self, job: JobOptions, datasets: Datasets, selection: Selection, *, by: str, mode: str
-    ) -> AbstractContextManager[Listener]: ...
-
-    def open_event_telling(
-        self, job: JobOptions, datasets: Datasets, *, by: str
-    ) -> AbstractContextManager[Listener]: ...
+    def open_reports(self, job: JobOptions, datasets: Datasets) -> AbstractContextManager[Listener]: ...
 
 
 def _import_telling() -> _DagsterTelling:
     return cast("_DagsterTelling", import_module("gobblin_assets.cli.dagster_telling"))
 
 
-def telling_run(
-    job: JobOptions, datasets: Datasets, selection: Selection, *, by: str, mode: str, is_wanted: bool
-) -> AbstractContextManager[Listener]:
-    """A run of its own in Dagster, which fails there if what is done in the block raises; events, if all is done."""
-    source = program_of(job).source_of(job)
-    if isinstance(job, JobSpec):
-        require_connection(kind_of(job.source))
-    if source is not None:
-        require_address(source, os.environ)
-    if not is_wanted:
-        return nullcontext(Nobody())
-    return _import_telling().open_run_telling(job, datasets, selection, by=by, mode=mode)
-
-
-def telling_events(
-    job: JobOptions, datasets: Datasets, *, by: str, is_wanted: bool = True
-) -> AbstractContextManager[Listener]:
-    """Events without a run: of what may go on for weeks, and of what finishes others' work."""
-    if not is_wanted:
-        return nullcontext(Nobody())
-    return _import_telling().open_event_telling(job, datasets, by=by)
+def listening(told: DagsterTold, job: JobOptions, datasets: Datasets) -> AbstractContextManager[Listener]:
+    """Tell Dagster during the block and at its end, however it ends, if the command has to wait for that."""
+    if told is not DagsterTold.WAIT:
+        return nullcontext(_Nobody())
+    return _import_telling().open_reports(job, datasets)

@@ -14,6 +14,7 @@ from gobblin_assets.commit.published.current_names import sort_current
 from gobblin_assets.commit.published.port import PublishedSegment
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
+from gobblin_assets.run.backlogs import describe_backlog, is_late
 from gobblin_assets.run.log import Log, open_log
 from gobblin_assets.state.overview.port import DatasetLine, GapLine, LedgerLine, RunLine, list_gaps
 
@@ -29,6 +30,10 @@ def status(job: str | None, as_json: bool) -> None:  # noqa: FBT001  an option t
     with open_log(say) as log:
         lines = [_with_files(log, each) for each in log.overview.list_datasets(find_job(job))]
         require_known_job(log, job, lines)
+        backlogs = log.stores.reports.list_backlogs(find_job(job))
+    for each in backlogs:
+        if is_late(each):
+            say(describe_backlog(each))
     if as_json:
         print_json(lines)
         return

@@ -223,7 +223,7 @@ class CommitStepStore(Protocol):
         ...
 
     def list_unannounced(self, *, job: JobName, limit: int) -> Sequence[Publication]:
-        """DONE sequences whose events have not been acknowledged by Dagster."""
+        """DONE sequences of which nobody was told, without those of commands, which ``ReportStore`` has."""
         ...
 
     def list_latest(self, job: JobName) -> Sequence[SequenceId]:

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 import dagster as dg
 
 from gobblin_assets.dagster.environment import find_database, resources_from_environment
-from gobblin_assets.dagster.factory import build_gobblin_definitions
+from gobblin_assets.dagster.factory import build_gobblin_layout, build_job
 from gobblin_assets.dagster.ports import SPARK_KEY
+from gobblin_assets.dagster.reporting_sensor import build_reporting_sensor
 from gobblin_assets.dagster.resources import GobblinSparkResource
 from gobblin_assets.jobs.programs import program_of
 from gobblin_assets.settings import read_settings
@@ -32,15 +33,11 @@ def build_definitions(
     if spark is not None:
         resources[SPARK_KEY] = spark
     settings = read_settings()
-    return dg.Definitions.merge(
-        dg.Definitions(resources=resources, executor=dg.in_process_executor),
-        *(
-            build_gobblin_definitions(
-                job,
-                discovered=program_of(job).find_discovered(job),
-                discovery_path=settings.discovery_path(job.job),
-                database=find_database(job, variables),
-            )
-            for job in specs
-        ),
-    )
+    built = []
+    for job in specs:
+        discovered = program_of(job).find_discovered(job)
+        layout = build_gobblin_layout(job, discovered=discovered, database=find_database(job, variables))
+        built.append(build_job(layout, discovered=discovered, discovery_path=settings.discovery_path(job.job)))
+    sensors = [build_reporting_sensor([each.reported for each in built])] if built else []
+    shared = dg.Definitions(resources=resources, sensors=sensors, executor=dg.in_process_executor)
+    return dg.Definitions.merge(shared, *(each.definitions for each in built))

@@ -5,6 +5,7 @@ the tables that patterns choose from are in the state file that `gobblin-assets 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Never
 
@@ -19,6 +20,8 @@ from gobblin_assets.dagster.log_sensors import build_discovery_sensor, build_new
 from gobblin_assets.dagster.materialization import materialize
 from gobblin_assets.dagster.naming import GobblinTranslator
 from gobblin_assets.dagster.recovery import build_recovery_job, build_resume_job, recovery_job_name, resume_job_name
+from gobblin_assets.dagster.reported_jobs import ReportedJob
+from gobblin_assets.dagster.reporting_sensor import build_reporting_sensor
 from gobblin_assets.dagster.run_config import GobblinRunConfig
 from gobblin_assets.dagster.sensors import build_recovery_sensor
 from gobblin_assets.dagster.sink_sensor import build_sink_sensor
@@ -154,6 +157,14 @@ def build_gobblin_sensors(
     return sensors
 
 
+@dataclass(frozen=True, slots=True)
+class BuiltJob:
+    """The definitions of one job, without the sensor that reports its commands; ``reported`` is for that sensor."""
+
+    definitions: dg.Definitions
+    reported: ReportedJob
+
+
 def build_gobblin_definitions(
     spec: JobOptions | Mapping[str, object],
     *,
@@ -171,15 +182,35 @@ def build_gobblin_definitions(
     ``discovered`` was read from, for the sensor that keeps it.
     """
     layout = build_gobblin_layout(spec, discovered=discovered, translator=translator, database=database)
+    built = build_job(layout, discovered=discovered, discovery_path=discovery_path, executor=executor)
+    sensor = build_reporting_sensor([built.reported], name=f"{layout.job.job}_reporting_sensor")
+    return dg.Definitions.merge(built.definitions, dg.Definitions(sensors=[sensor]))
+
+
+def build_job(
+    layout: JobLayout,
+    *,
+    discovered: Sequence[str] | None = None,
+    discovery_path: Path | None = None,
+    executor: dg.ExecutorDefinition | None = dg.in_process_executor,
+) -> BuiltJob:
+    """What ``build_gobblin_definitions`` builds, for a code location with one reporting sensor for all of its jobs."""
+    assets = build_gobblin_assets(layout) if layout.specs else None
     jobs = build_gobblin_jobs(layout)
     bases = [build_bases_job(layout)] if layout.is_one_stream else []
-    return dg.Definitions(
-        assets=[*([build_gobblin_assets(layout)] if layout.specs else []), *_choose_declared(layout)],
+    definitions = dg.Definitions(
+        assets=[*([] if assets is None else [assets]), *_choose_declared(layout)],
         jobs=[*jobs, build_recovery_job(layout), build_resume_job(layout), *bases],
         schedules=[schedule for each in bases for schedule in build_bases_schedule(layout, each)],
         sensors=build_gobblin_sensors(layout, jobs, discovered=discovered, discovery_path=discovery_path),
         executor=executor,
     )
+    return BuiltJob(definitions, ReportedJob(layout, assets, jobs))
+
+
+def build_reported_job(layout: JobLayout) -> ReportedJob:
+    """A job of which somebody tells Dagster outside of a code location."""
+    return ReportedJob(layout, build_gobblin_assets(layout) if layout.specs else None, build_gobblin_jobs(layout))
 
 
 def _choose_declared(layout: JobLayout) -> list[dg.AssetSpec]:

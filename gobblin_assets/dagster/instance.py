@@ -72,7 +72,6 @@ def find_instance(
                 field=HOME_VARIABLE,
                 hint="Correct it, or unset it.",
             ) from error
-        say(f"This is reported to Dagster: its instance is in {named}")
         return instance
     if settings.database_url is not None and not (settings.home / _FOLDER / _CONFIGURATION).exists():
         return None
@@ -87,7 +86,6 @@ def find_instance(
             f"the Dagster instance in {variables[HOME_VARIABLE]} can't be opened: {_in_short(error)}",
             hint="Look after its storage.",
         ) from error
-    say(f"This is reported to Dagster: see it by `gobblin-assets dagster dev` ({variables[HOME_VARIABLE]})")
     return instance
 
 

@@ -20,6 +20,7 @@ from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.run.announcements import report_of
+from gobblin_assets.run.backlogs import describe_backlog, is_late
 from gobblin_assets.run.dry_run import plan_dry
 from gobblin_assets.run.job_kind import CheckResult
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunRequest
@@ -77,6 +78,7 @@ def evaluate_published(
     ``open_ports``: what a run of a job needs, for checks that compare the source.
     """
     latest = {(each.urn, each.partition.key): each for each in load_latest(stores, layout)}
+    late = [each for each in stores.reports.list_backlogs(JobName(layout.job.job)) if is_late(each)]
     blocked = {(each.urn, each.partition or None): each for each in list_blocked(stores, layout)}
     wanted = find_run_range(context.run.tags)
     urns = {layout.get_key(urn): urn for urn in layout.datasets}
@@ -93,7 +95,10 @@ def evaluate_published(
             audits += [_Audit(check, urn, key) for key in keys]
             continue
         for key in keys:
-            _log(context, check, judge(check.name, latest.get((urn, key)), blocked.get((urn, key))), key)
+            found = judge(check.name, latest.get((urn, key)), blocked.get((urn, key)))
+            if check.name == PUBLISHED_CHECK and late:
+                found = replace(found, description=" ".join([found.description, *map(describe_backlog, late)]).strip())
+            _log(context, check, found, key)
     if audits:
         _audit(context, layout, stores, audits, open_ports)
 

@@ -1,10 +1,11 @@
 """The recovery sensor: finds sequences that dead runs left in the log, and asks for a run that finishes them.
 
-If a sequence is open and its lease free, or finished and never announced, a tick asks for one run of the recovery job,
-which takes all such sequences. A tick also reports runs of Dagster's that died as failed, by their leases, or by their
-processes (``lost_runs``), since nothing else does that if a code server or a machine went down with them. The log says
-what is due, by indexed queries with limits, and spaces tries that failed with an error; Dagster's runs show tries that
-died. Dagster never runs a run key twice, even if the run failed, so a key holds the number of the try.
+If a sequence is open and its lease free, a tick asks for one run of the recovery job, which takes all such sequences.
+(What is finished and was never announced is the reporting sensor's.) A tick also reports runs of Dagster's that died as
+failed, by their leases, or by their processes (``lost_runs``), since nothing else does that if a code server or a
+machine went down with them. The log says what is due, by indexed queries with limits, and spaces tries that failed with
+an error; Dagster's runs show tries that died. Dagster never runs a run key twice, even if the run failed, so a key has
+the number of the try.
 """
 
 import datetime as dt
@@ -34,8 +35,6 @@ SEQUENCE_TAG: Final = "gobblin/sequence_id"
 RECOVERY_TAG: Final = "gobblin/recovery"
 """A tag for a separate limit on concurrent runs: ``resources/dagster.yaml`` leaves half of the slots to new work."""
 
-# A tick must stay far below Dagster's limit of 60 s; each of these costs a few milliseconds.
-UNANNOUNCED_PER_TICK_MAX: Final = 20
 TRIES_READ_MAX: Final = 100
 TRY_WAIT_S_FIRST: Final = 30.0
 TRY_WAIT_S_MAX: Final = 3_600.0
@@ -123,13 +122,9 @@ def _find_request(instance: dg.DagsterInstance, stores: Stores, job: JobName, no
 
 
 def _find_due(stores: Stores, job: JobName) -> SequenceId | None:
-    """The first sequence that needs a recovery run. Open ones come first, because their datasets wait for it."""
+    """The first sequence that needs a recovery run."""
     for sequence in stores.commits.list_recoverable(jobs=[job], limit=1):
         return sequence.sequence_id
-    for publication in stores.commits.list_unannounced(job=job, limit=UNANNOUNCED_PER_TICK_MAX):
-        # The process that holds the dataset now is about to announce it.
-        if not stores.leases.find_holder(publication.dataset_id).is_live:
-            return publication.sequence_id
     return None
 
 

@@ -1,9 +1,12 @@
 """Asset partitions as values: the window or the name that one materialization is bounded by."""
 
 import datetime as dt
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+from gobblin_assets.model.urn import DatasetUrn
 
 _REFUSED_IN_KEYS: Final = ("...", "\a", "\b", "\f", "\n", "\r", "\t", "\v", "\0")
 """Dagster's range notation, and control characters."""
@@ -62,3 +65,10 @@ def find_wrong_in_key(key: str) -> str | None:
     """What of a partition's key Dagster or the log would refuse: a part of it, or None."""
     surrogate = next((letter for letter in key if "\ud800" <= letter <= "\udfff"), None)
     return next((part for part in _REFUSED_IN_KEYS if part in key), surrogate)
+
+
+def find_common_keys(selection: Mapping[DatasetUrn, Sequence[AssetPartition]]) -> tuple[str, str, int] | None:
+    """The least and the greatest key, and how many, if all of a selection have the same keys; None without keys."""
+    chosen = {frozenset(partition.key for partition in each) for each in selection.values()}
+    keys = [key for key in next(iter(chosen)) if key is not None] if len(chosen) == 1 else []
+    return (min(keys), max(keys), len(keys)) if keys else None

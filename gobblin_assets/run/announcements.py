@@ -66,8 +66,17 @@ def is_compaction(publication: Publication) -> bool:
     return COMPACTION in publication.details
 
 
-def announce(store: CommitStepStore, reports: Sequence[DatasetReport], send: Callable[[DatasetReport], None]) -> None:
-    """Send an event for each publication, then record which were sent. A compaction has no event."""
+def announce(
+    store: CommitStepStore,
+    reports: Sequence[DatasetReport],
+    send: Callable[[DatasetReport], None],
+    *,
+    marks: bool = True,
+) -> None:
+    """Send an event for each publication, then record which were sent. A compaction has no event.
+
+    ``marks`` False: whoever tells Dagster from the log records them.
+    """
     sent: list[SequenceId] = []
     for report in reports:
         if report.publication is not None:
@@ -82,7 +91,7 @@ def announce(store: CommitStepStore, reports: Sequence[DatasetReport], send: Cal
                 _log.exception("%s: nobody was told of its publication", report.label)
                 continue
             sent.append(report.publication.sequence_id)
-    if sent:
+    if sent and marks:
         store.mark_announced(*sent)
 
 

@@ -16,6 +16,7 @@ from gobblin_assets.state.postgres import (
     PostgresSinkWindowStore,
     PostgresSinkWorkerStore,
 )
+from gobblin_assets.state.postgres.reports import PostgresReportStore
 
 
 def open_stores(engine: Engine) -> Stores:
@@ -29,6 +30,7 @@ def open_stores(engine: Engine) -> Stores:
         published=PostgresPublishedFiles(engine),
         destinations=PostgresDestinationStore(engine),
         events=PostgresEventStore(engine),
+        reports=PostgresReportStore(engine),
         sink_workers=PostgresSinkWorkerStore(engine),
         sink_windows=PostgresSinkWindowStore(engine),
         rate_shares=PostgresRateShareStore(engine),

@@ -163,7 +163,8 @@ class Publisher:
             if slice_.error is not None:
                 report = replace(report, error=str(slice_.error), error_family=family_of(slice_.error))
             reports.append((slice_.state.dataset_id, report))
-        announce(self._store, [report for _id, report in reports], self._ports.on_publication)
+        told = [report for _id, report in reports]
+        announce(self._store, told, self._ports.on_publication, marks=self._request.announces)
         if reports:
             self._keep(reports)
 

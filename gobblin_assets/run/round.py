@@ -148,7 +148,7 @@ class Round:
     def _announce_recovered(self, publication: Publication) -> DatasetReport:
         self._ports.say(f"{publication.urn}: completed sequence {publication.sequence_id} of an earlier run")
         report = report_of(replace(publication, recovered=True))
-        announce(self._store, [report], self._ports.on_publication)
+        announce(self._store, [report], self._ports.on_publication, marks=self._request.announces)
         return report
 
     def _block_all(self, urn: DatasetUrn, lease: Lease, found: Recovered) -> None:

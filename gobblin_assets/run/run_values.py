@@ -24,6 +24,18 @@ _PUBLISHED: Final = frozenset({DatasetOutcome.COMMITTED, DatasetOutcome.PARTIAL}
 
 
 @dataclass(frozen=True, slots=True)
+class ReportedAs:
+    """Dagster is told of the run later, from the log. ``by``: the command; ``mode``: as it was given.
+
+    ``is_stream``: the run, or one of many that come every few seconds, is none in Dagster.
+    """
+
+    by: str
+    mode: str | None = None
+    is_stream: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class RunRequest:
     """Materialize these partitions of these datasets of one job.
 
@@ -33,6 +45,7 @@ class RunRequest:
     logs, this once. ``news_only``: a partition that was published before is published again only if something is new.
     ``confirm_deletes``: a person looked at the source; files of a copy that it lost all at once are removed, too.
     ``only_moves``: nothing is read; what is published is where ``restart`` lets the logs go on.
+    ``reported_as``: publications stay unannounced for whoever tells Dagster; None: the run announces them itself.
     """
 
     job: JobRules
@@ -45,6 +58,12 @@ class RunRequest:
     waits_for_turn: bool = False
     confirm_deletes: bool = False
     only_moves: bool = False
+    reported_as: ReportedAs | None = None
+
+    @property
+    def announces(self) -> bool:
+        """Whether a publication counts as told once ``on_publication`` has returned."""
+        return self.reported_as is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +73,8 @@ class RunPorts:
     ``kind`` is the job's, with its datasets. ``interrupt`` ends the writes of a dead attempt, as far as that is
     possible.
     ``on_publication`` is called after each finished sequence, recovered ones included, with at-least-once
-    semantics: the run marks the sequence as announced after it returned. ``events``: the sinks that the job names.
+    semantics: the run marks the sequence as announced after it returned, if the request ``announces``.
+    ``events``: the sinks that the job names.
     """
 
     stores: Stores

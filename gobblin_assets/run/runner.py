@@ -10,11 +10,12 @@ import math
 import os
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Final
 
 from gobblin_assets.commit.destination import DestinationAwayError
 from gobblin_assets.errors import ErrorFamily, GobblinError, RejectedError, make_storable
-from gobblin_assets.model.partition import AssetPartition
+from gobblin_assets.model.partition import AssetPartition, find_common_keys
 from gobblin_assets.model.state import DatasetId, DatasetOutcome, RunId, WorkingState
 from gobblin_assets.model.urn import DatasetUrn, Role, parse_job_name
 from gobblin_assets.run.announcements import announce_left_over
@@ -23,7 +24,7 @@ from gobblin_assets.run.round import Round
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest
 from gobblin_assets.run.slices import failure_of, partition_text
 from gobblin_assets.run.streaming import Stream, WaitForStop
-from gobblin_assets.state.datasets import NewRun, RunDatasetRecord
+from gobblin_assets.state.datasets import AskedRun, NewRun, RunDatasetRecord
 from gobblin_assets.state.leases import Holder, Lease, LeaseKeeper
 
 _BUSY_POLL_S: Final = 1.0
@@ -67,13 +68,16 @@ class _Run:
 
     def run(self, work: _Work) -> RunReport:
         self._require_known()
-        away = self._bind_destination()
-        ids = self._stores.datasets.register(self._job, sorted(self._request.selection))
-        self._stores.runs.begin(NewRun(self._run_id, self._job, self._holder.owner, self._request.dagster_run_id))
+        begun = NewRun(
+            *(self._run_id, self._job, self._holder.owner, self._request.dagster_run_id), asked=_describe(self._request)
+        )
+        self._stores.runs.begin(begun)
         try:
+            away = self._bind_destination()
+            ids = self._stores.datasets.register(self._job, sorted(self._request.selection))
             self._ports.events.begin(ids.values())
-            left_over = announce_left_over(self._stores.commits, self._job, self._ports.on_publication)
-            recovered = [*left_over, *(work(self, ids) if away is None else self._stop_all(ids, away))]
+            recovered = [*self._announce_left_over()]
+            recovered += work(self, ids) if away is None else self._stop_all(ids, away)
         except BaseException as error:
             self._end(WorkingState.CANCELLED if isinstance(error, KeyboardInterrupt) else WorkingState.FAILED, error)
             raise
@@ -82,6 +86,11 @@ class _Run:
         self._end(state, None)
         self._ports.events.deliver()
         return RunReport(self._run_id, state, tuple(self._reports.values()), tuple(recovered))
+
+    def _announce_left_over(self) -> Sequence[DatasetReport]:
+        if not self._request.announces:
+            return []
+        return announce_left_over(self._stores.commits, self._job, self._ports.on_publication)
 
     def _require_known(self) -> None:
         for urn in self._request.selection:
@@ -236,7 +245,16 @@ def _record_of(dataset_id: DatasetId, report: DatasetReport) -> RunDatasetRecord
         sequence_id=None if report.publication is None else report.publication.sequence_id,
         error=None if report.error is None else report.error[:_ERROR_TEXT_MAX],
         figures=dict(report.figures),
+        checks=() if report.publication is not None else tuple(asdict(check) for check in report.checks),
     )
+
+
+def _describe(request: RunRequest) -> AskedRun | None:
+    reported = request.reported_as
+    if reported is None:
+        return None
+    asked, keys = tuple(sorted(request.selection)), find_common_keys(request.selection)
+    return AskedRun(reported.by, reported.mode, asked, keys, reported.is_stream)
 
 
 def owner_text() -> str:

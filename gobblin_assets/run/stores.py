@@ -10,6 +10,7 @@ from gobblin_assets.state.datasets import DatasetStore, RunStore
 from gobblin_assets.state.events import EventStore
 from gobblin_assets.state.leases import LeaseStore
 from gobblin_assets.state.rate_shares import RateShareStore
+from gobblin_assets.state.reports import ReportStore
 from gobblin_assets.state.sink_windows import SinkWindowStore
 from gobblin_assets.state.sink_workers import SinkWorkerStore
 
@@ -26,6 +27,7 @@ class Stores:
     published: PublishedFiles
     destinations: DestinationStore
     events: EventStore
+    reports: ReportStore
     sink_workers: SinkWorkerStore
     sink_windows: SinkWindowStore
     rate_shares: RateShareStore

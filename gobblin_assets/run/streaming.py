@@ -145,6 +145,7 @@ class Stream:
         self._compact_at_s = ports.clock.monotonic()
         self._wait_for_stop = wait_for_stop
         self._retry = request.job.retry
+        self._announces = request.announces
         self._say = SeldomAgain(ports.say, ports.clock.monotonic)
         now = ports.clock.monotonic()
         self._tally = _Tally(ports.say, said_at_s=now, idle_until_s=now)
@@ -229,7 +230,7 @@ class Stream:
 
     def _announce_left_over(self) -> list[DatasetReport]:
         """Send the events that could not be sent before. At the start, the run itself has done that."""
-        if not self._failed_before:
+        if not (self._failed_before and self._announces):
             return []
         self._failed_before = False
         return list(announce_left_over(self._ports.stores.commits, self._job, self._ports.on_publication))

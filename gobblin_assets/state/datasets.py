@@ -2,8 +2,8 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
 
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.model.interval import Interval
@@ -21,18 +21,57 @@ from gobblin_assets.model.watermark import Watermark
 
 
 @dataclass(frozen=True, slots=True)
+class AskedRun:
+    """What a command was asked, for whoever tells Dagster of its run. ``by``: the command; ``mode``: as it was given.
+
+    ``partitions``: the least and the greatest key, and how many, where all datasets were asked for the same ones.
+    ``is_stream``: it goes on for weeks, or comes again every few seconds, so that it is no run in Dagster.
+    """
+
+    by: str
+    mode: str | None
+    datasets: tuple[DatasetUrn, ...]
+    partitions: tuple[str, str, int] | None
+    is_stream: bool
+
+
+def asked_to_json(asked: AskedRun) -> dict[str, object]:
+    """The column ``asked`` of a run."""
+    return asdict(asked)
+
+
+def asked_from_json(data: Mapping[str, Any]) -> AskedRun:
+    """The same, back."""
+    keys = data["partitions"]
+    return AskedRun(
+        by=data["by"],
+        mode=data["mode"],
+        datasets=tuple(DatasetUrn(each) for each in data["datasets"]),
+        partitions=None if keys is None else (keys[0], keys[1], keys[2]),
+        is_stream=data["is_stream"],
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class NewRun:
-    """A run of a job, as it is recorded before it does anything. ``owner`` names its process."""
+    """A run of a job, as it is recorded before it does anything. ``owner`` names its process.
+
+    ``asked`` None: Dagster is told by the run itself, or by nobody.
+    """
 
     run_id: RunId
     job: JobName
     owner: str
     dagster_run_id: str | None = None
+    asked: AskedRun | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RunDatasetRecord:
-    """How one dataset partition left a run. ``figures`` are plain JSON values."""
+    """How one dataset partition left a run. ``figures`` and ``checks`` are plain JSON values.
+
+    ``checks``: of a partition without a publication.
+    """
 
     dataset_id: DatasetId
     partition: str
@@ -40,11 +79,14 @@ class RunDatasetRecord:
     sequence_id: SequenceId | None = None
     error: str | None = None
     figures: Mapping[str, object] = field(default_factory=dict)
+    checks: Sequence[Mapping[str, object]] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class LapsedRun:
-    """A run of Dagster's that began, never reported its end, and holds no live lease.
+    """A run of Dagster's, or of a command, that began, never reported its end, and holds no live lease.
+
+    ``dagster_run_id``: of a command whose run in Dagster has not begun, the id that it will have.
 
     ``lease_ran_out``: a lease of the run ran out, so its process is dead, or as good as dead, even if another process
     has taken the dataset over. Otherwise the run may be waiting for a busy dataset.

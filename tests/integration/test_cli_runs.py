@@ -94,7 +94,7 @@ def test_a_run_says_what_it_will_do_and_did(folder: Path, ask: Run, run: Run) ->
     first = run("--partition-range", "2024-01-01...2024-02-01")
     (folder / "dagster").mkdir()
     quarter = ("run", "shop.yaml", "--partition-range", "2024-01-01...2024-03-01", "--missing-only")
-    missing, nothing = (ask(*quarter, DAGSTER_HOME=str(folder / "dagster")) for _ in range(2))
+    missing, nothing = (ask(*quarter, "--dagster=wait", DAGSTER_HOME=str(folder / "dagster")) for _ in range(2))
     again = run("--partition", "2024-01-01")
     refused = run("--partition", "2199-01-01")
     ahead = run("--partition", "2199-01-01", "--future")

@@ -314,6 +314,7 @@ def test_dagster_hears_of_datasets_that_a_stream_finds_later(
     (tmp_path / "dagster").mkdir()
     (tmp_path / "dagster/dagster.yaml").write_text("telemetry: {enabled: false}\n", encoding="utf-8")
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "dagster"))
+    monkeypatch.setenv("GOBBLIN_REPORT_TO_DAGSTER", "wait")
     with streaming(folder) as process:
         wait_for(folder.at("b.txt").exists)
         for name in ("good", "bad"):

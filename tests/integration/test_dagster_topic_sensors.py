@@ -138,7 +138,7 @@ class TestDefinitions:
     def test_topics_that_are_listed_one_by_one_need_no_discovery(self, sensors: Sensors) -> None:
         sensors.options = {"datasets": [{"topic": "a"}]}
         names = {each.name for each in sensors.define({}).sensors or ()}
-        assert names == {NEW_DATA, "events_recovery_sensor"}
+        assert names == {NEW_DATA, "events_recovery_sensor", "events_reporting_sensor"}
 
     def test_a_lag_check_is_there_where_a_threshold_is(self, sensors: Sensors) -> None:
         sensors.options = {"datasets": [{"topic": "a", "quality": {"lag_max": 5}}, {"topic": "b"}]}

@@ -17,8 +17,8 @@ from pyspark.sql import functions as f
 
 from gobblin_assets import foreach_batch, run_job, run_stream
 from gobblin_assets.dagster import build_definitions
-from gobblin_assets.dagster.factory import build_gobblin_layout
-from gobblin_assets.dagster.reporting import begin_reported_run, find_untold
+from gobblin_assets.dagster.factory import build_gobblin_layout, build_reported_job
+from gobblin_assets.dagster.reporting import find_untold
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.failpoints import Failpoint, install
 from gobblin_assets.jobs.sink.sink_rules import check_sink_job
@@ -355,7 +355,7 @@ def test_dagster_refuses_to_materialize_and_is_told_of_what_is_published(
         assert "foreach_batch(job, urn)" in str(failed.step_failure_data.error)
 
         assert find_untold(layout, events, instance) == events
-        run = begin_reported_run(layout, {events[0].urn: (events[0].partition,)}, instance, by="report")
+        run = build_reported_job(layout).begin(instance, [events[0].urn], None, by="report")
         run.report_publication(events[0])
         run.close()
         assert find_untold(layout, events, instance) == []

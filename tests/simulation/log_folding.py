@@ -28,6 +28,7 @@ from gobblin_assets.commit.named_folding import (
     choose_runs,
     fold_names,
 )
+from gobblin_assets.commit.postgres.fold_members import UNTOLD_S
 from gobblin_assets.commit.segment import Segment, combine_digests
 from gobblin_assets.commit.sequence import SLOTS_KEEP_DETAIL, PublishedInterval
 from gobblin_assets.errors import CorruptionError
@@ -70,7 +71,7 @@ def fold(db: SimDatabase, lane_id: LaneId, fence: int, bounds: FoldBounds, limit
 
     def is_due(row: SequenceRow) -> bool:
         return (
-            (row.announced_at is not None or not db.holds(Guard.FOLD_WAITS_FOR_EVENTS))
+            (_is_told(db, row) or not db.holds(Guard.FOLD_WAITS_FOR_EVENTS))
             and (row.result_version or 0) <= newest
             and (row.done_at or 0.0) <= db.now_s - bounds.age_s
             and (_is_clean(db, row) or not db.holds(Guard.FOLD_WAITS_FOR_CLEANUP))
@@ -95,6 +96,10 @@ def fold(db: SimDatabase, lane_id: LaneId, fence: int, bounds: FoldBounds, limit
     return len(named)
 
 
+def _is_told(db: SimDatabase, row: SequenceRow) -> bool:
+    return row.announced_at is not None or (row.done_at or 0.0) <= db.now_s - UNTOLD_S
+
+
 def forget(db: SimDatabase, lane_id: LaneId, fence: int, bounds: FoldBounds, limit: int) -> int:
     require_fence(db, lane_id, fence, Guard.FOLD_CHECKS_FENCE)
     old_at = db.now_s - bounds.history_s
@@ -105,7 +110,7 @@ def forget(db: SimDatabase, lane_id: LaneId, fence: int, bounds: FoldBounds, lim
         row
         for row in mine
         if row.state is SequenceState.DONE
-        and row.announced_at is not None
+        and _is_told(db, row)
         and (row.base_version or 0) < newest
         and (row.done_at or 0.0) <= old_at
         and not _has_active_entry(db, row)

@@ -202,6 +202,7 @@ def list_unannounced(db: SimDatabase, job: JobName, limit: int) -> list[Publicat
         for row in db.sequences.values()
         if row.state is SequenceState.DONE
         and row.announced_at is None
+        and row.folded_at is None
         and row.done_at is not None
         and db.datasets[row.dataset_id].job == job
     ]

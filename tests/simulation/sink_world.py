@@ -317,6 +317,7 @@ class SinkHands:
             published=self.watch("published", SimPublishedFiles(db)),
             destinations=self.watch("destinations", SimDestinationStore(db)),
             events=_UNREACHED,
+            reports=_UNREACHED,
             sink_windows=_UNREACHED,
             sink_workers=self.watch("workers", SimSinkWorkerStore(db)),
             rate_shares=SimRateShareStore(db),

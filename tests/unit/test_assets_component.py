@@ -160,7 +160,7 @@ class TestCopies:
         found = describe(component.build_defs(dg.ComponentTree.for_test().load_context))
         assert found["specs"] == {"mirror/photos": ("files", None)}
         assert {name for _key, name in found["checks"]} == {"sides_agree", "gobblin_published"}
-        assert found["sensors"] == {"mirror_recovery_sensor", "mirror_new_data_sensor"}
+        assert found["sensors"] == {"mirror_recovery_sensor", "mirror_reporting_sensor", "mirror_new_data_sensor"}
 
     @pytest.mark.parametrize(
         ("wrong", "field"),

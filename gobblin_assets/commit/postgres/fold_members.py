@@ -10,7 +10,7 @@ from gobblin_assets.commit.named_folding import NamedMember
 from gobblin_assets.model.state import LaneId, SequenceId
 
 UNTOLD_S: Final = 7 * 86_400.0
-"""Publications of which a sink of events was not told wait so long with being folded: a fold can't tell their files."""
+"""Publications of which a sink of events, or Dagster, was not told wait so long: a fold can't tell their files."""
 
 # Nothing of the sequence is retired: retired publications go with history.
 _IS_ACTIVE: Final = """
@@ -19,7 +19,7 @@ _IS_ACTIVE: Final = """
 """
 
 _IS_DUE: Final = f"""
-    s.announced_at IS NOT NULL
+    (s.announced_at IS NOT NULL OR s.done_at <= clock_timestamp() - make_interval(secs => :untold_s))
        AND s.result_version <= d.version - :keep
        AND s.done_at <= clock_timestamp() - make_interval(secs => :age_s)
        AND NOT EXISTS (SELECT FROM gobblin.attempt a WHERE a.sequence_id = s.sequence_id AND a.cleaned_at IS NULL)

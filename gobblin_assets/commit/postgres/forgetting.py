@@ -5,6 +5,7 @@ from typing import Final
 from sqlalchemy import Connection, text
 
 from gobblin_assets.commit.folding import FoldBounds, list_named_sequences
+from gobblin_assets.commit.postgres.fold_members import UNTOLD_S
 from gobblin_assets.commit.postgres.guards import hold_fences, lock_sequences
 from gobblin_assets.model.state import LaneId, SequenceId
 
@@ -17,7 +18,8 @@ _IS_CLEAN: Final = """
 _RETIRED = text(f"""
     SELECT s.sequence_id
       FROM gobblin.lane n JOIN gobblin.commit_sequence s USING (lane_id)
-     WHERE s.lane_id = :lane_id AND s.state = 'DONE' AND s.announced_at IS NOT NULL
+     WHERE s.lane_id = :lane_id AND s.state = 'DONE'
+       AND (s.announced_at IS NOT NULL OR s.done_at <= clock_timestamp() - make_interval(secs => :untold_s))
        AND s.base_version < n.version - :keep
        AND s.done_at <= clock_timestamp() - make_interval(secs => :history_s) AND {_IS_CLEAN}
        AND NOT EXISTS (SELECT FROM gobblin.ledger l WHERE l.sequence_id = s.sequence_id AND l.active)
@@ -84,7 +86,13 @@ _FORGET = (
 def forget(connection: Connection, lane_id: LaneId, fence: int, bounds: FoldBounds, limit: int) -> int:
     """Remove old sequences, and return their number; fewer than ``limit``: there are no more."""
     hold_fences(connection, [(lane_id, fence)])
-    asked = {"lane_id": lane_id, "keep": bounds.keep_remembered, "history_s": bounds.history_s, "limit": limit}
+    asked = {
+        "lane_id": lane_id,
+        "keep": bounds.keep_remembered,
+        "history_s": bounds.history_s,
+        "untold_s": UNTOLD_S,
+        "limit": limit,
+    }
     retired = list(connection.execute(_RETIRED, asked).scalars())
     aborted = list(connection.execute(_ABORTED, {**asked, "limit": limit - len(retired)}).scalars())
     ids = {"sequence_ids": [*retired, *aborted]}

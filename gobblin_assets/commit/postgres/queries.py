@@ -132,8 +132,9 @@ _MOVES = text(f"""
 """)
 
 _LIST_UNANNOUNCED = text("""
-    SELECT s.sequence_id FROM gobblin.commit_sequence s JOIN gobblin.dataset d USING (dataset_id)
-     WHERE s.state = 'DONE' AND s.announced_at IS NULL AND d.job = :job
+    SELECT s.sequence_id
+      FROM gobblin.commit_sequence s JOIN gobblin.dataset d USING (dataset_id) JOIN gobblin.run r USING (run_id)
+     WHERE s.state = 'DONE' AND s.announced_at IS NULL AND s.folded_at IS NULL AND d.job = :job AND r.asked IS NULL
      ORDER BY s.done_at, s.sequence_id
      LIMIT :limit
 """)

@@ -18,6 +18,7 @@
     planned_interval  the intervals that it will then write to the ledger
     event_cursor      up to which version of a dataset a sink of events was told
     event_failure     failed publications that a sink was told of
+    reporter          who tells Dagster of a job's commands, when that was, and why it could not be done
     ledger            which interval of which key which sequence published
     rate_share        who copies under a rate that several drivers keep together, and until when
 
@@ -26,7 +27,7 @@ A partition of "" stands for a dataset without partitions: a Dagster partition k
 
 from gobblin_assets.db.table_metadata import SCHEMA, metadata
 from gobblin_assets.db.tables.destinations import destination
-from gobblin_assets.db.tables.events import event_cursor, event_failure
+from gobblin_assets.db.tables.events import event_cursor, event_failure, reporter
 from gobblin_assets.db.tables.history import run_dataset
 from gobblin_assets.db.tables.ledger import ledger
 from gobblin_assets.db.tables.log import (
@@ -58,6 +59,7 @@ __all__ = [
     "planned_interval",
     "planned_move",
     "rate_share",
+    "reporter",
     "run",
     "run_dataset",
     "segment",

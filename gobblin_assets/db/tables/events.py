@@ -1,4 +1,4 @@
-"""What sinks of events were told."""
+"""What sinks of events were told, and who tells Dagster."""
 
 from sqlalchemy import BigInteger, Column, ForeignKey, Table, Text, Uuid
 
@@ -24,4 +24,19 @@ event_failure = Table(
     # The id of a sequence that was given up; else a digest of run, dataset and partition.
     Column("subject", Uuid, primary_key=True),
     moment("told_at", nullable=False, default_now=True),
+)
+
+reporter = Table(
+    "reporter",
+    metadata,
+    Column("job", Text, primary_key=True),
+    # Who tells Dagster of the job now: one at a time, so that two code locations do not tell it twice.
+    Column("claimed_by", Text),
+    moment("claimed_until"),
+    moment("looked_at", nullable=False, default_now=True),
+    # Since when Dagster has not taken what it was told, and why.
+    moment("failed_at"),
+    Column("error", Text),
+    # Up to then, the checks of what streams publish were told.
+    moment("checks_told_at"),
 )

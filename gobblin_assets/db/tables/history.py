@@ -17,6 +17,8 @@ run_dataset = Table(
     Column("sequence_id", ForeignKey(commit_sequence.c.sequence_id)),
     Column("error", Text),
     Column("figures", JSONB),
+    # Of a partition without a publication: those of a publication are among its details.
+    Column("checks", JSONB),
     moment("ended_at", nullable=False, default_now=True),
     CheckConstraint(
         f"outcome IN ({states('COMMITTED', 'PARTIAL', 'FAILED', 'SKIPPED', 'BLOCKED', 'FENCED')})",
@@ -24,4 +26,5 @@ run_dataset = Table(
     ),
     Index(None, "sequence_id"),
     Index(None, "dataset_id", "ended_at"),
+    Index(None, "dataset_id", "partition", "ended_at"),
 )

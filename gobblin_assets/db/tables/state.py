@@ -95,11 +95,16 @@ run = Table(
     Column("dagster_run_id", Text),
     Column("error", Text),
     Column("figures", JSONB),
+    # What a command was asked, for whoever tells Dagster of its run. Null: nobody is to be told.
+    Column("asked", JSONB),
     moment("started_at", nullable=False, default_now=True),
     moment("ended_at"),
+    # When Dagster was told of its end, or there was nothing to tell.
+    moment("reported_at"),
     CheckConstraint(
         f"state IN ({states('PENDING', 'RUNNING', 'COMMITTED', 'FAILED', 'CANCELLED')})",
         name="state",
     ),
     Index(None, "job", "started_at"),
+    Index("run_unreported", "job", "started_at", postgresql_where=text("asked IS NOT NULL AND reported_at IS NULL")),
 )

@@ -10,24 +10,25 @@ from gobblin_assets.db.transactions import transact
 from gobblin_assets.errors import ConflictError
 from gobblin_assets.model.state import RunId, WorkingState
 from gobblin_assets.model.urn import JobName
-from gobblin_assets.state.datasets import LapsedRun, NewRun, RunDatasetRecord
+from gobblin_assets.state.datasets import LapsedRun, NewRun, RunDatasetRecord, asked_to_json
 
 _BEGIN_RUN = text("""
-    INSERT INTO gobblin.run (run_id, job, state, owner, dagster_run_id)
-    VALUES (:run_id, :job, :state, :owner, :dagster_run_id)
+    INSERT INTO gobblin.run (run_id, job, state, owner, dagster_run_id, asked)
+    VALUES (:run_id, :job, :state, :owner, :dagster_run_id, CAST(:asked AS jsonb))
         ON CONFLICT (run_id) DO NOTHING
 """)
 
 # History, under no fence: an owner that lost its dataset still records how its datasets left its run.
 _RECORD_DATASETS = text("""
-    INSERT INTO gobblin.run_dataset (run_id, dataset_id, partition, outcome, sequence_id, error, figures)
-    SELECT :run_id, dataset_id, partition, outcome, sequence_id, error, CAST(figures AS jsonb)
+    INSERT INTO gobblin.run_dataset (run_id, dataset_id, partition, outcome, sequence_id, error, figures, checks)
+    SELECT :run_id, dataset_id, partition, outcome, sequence_id, error, CAST(figures AS jsonb), CAST(checks AS jsonb)
       FROM unnest(CAST(:dataset_id AS bigint[]), CAST(:partition AS text[]), CAST(:outcome AS text[]),
-                  CAST(:sequence_id AS uuid[]), CAST(:error AS text[]), CAST(:figures AS text[]))
-           AS given (dataset_id, partition, outcome, sequence_id, error, figures)
+                  CAST(:sequence_id AS uuid[]), CAST(:error AS text[]), CAST(:figures AS text[]),
+                  CAST(:checks AS text[]))
+           AS given (dataset_id, partition, outcome, sequence_id, error, figures, checks)
         ON CONFLICT (run_id, dataset_id, partition) DO UPDATE
        SET outcome = excluded.outcome, sequence_id = excluded.sequence_id, error = excluded.error,
-           figures = excluded.figures, ended_at = clock_timestamp()
+           figures = excluded.figures, checks = excluded.checks, ended_at = clock_timestamp()
 """)
 
 _END_RUN = text("""
@@ -40,11 +41,12 @@ _END_RUN = text("""
 # With a limit on age, since history only grows. A process that ends its run gives figures; a run without figures was
 # ended by the taker of its lease.
 _LIST_LAPSED = text("""
-    SELECT r.run_id, r.dagster_run_id, r.owner,
+    SELECT r.run_id, coalesce(r.dagster_run_id, CAST(r.run_id AS text)) AS dagster_run_id, r.owner,
            r.state = 'FAILED'
                OR EXISTS (SELECT FROM gobblin.lease l WHERE l.run_id = r.run_id AND l.owner IS NOT NULL) AS ran_out
       FROM gobblin.run r
-     WHERE (CAST(:job AS text) IS NULL OR r.job = :job) AND r.dagster_run_id IS NOT NULL
+     WHERE (CAST(:job AS text) IS NULL OR r.job = :job)
+       AND (r.dagster_run_id IS NOT NULL OR r.asked IS NOT NULL AND r.reported_at IS NULL AND r.state = 'RUNNING')
        AND (r.state = 'RUNNING' OR r.state = 'FAILED' AND r.figures IS NULL)
        AND r.started_at > clock_timestamp() - make_interval(days => 30)
        AND NOT EXISTS (
@@ -100,6 +102,7 @@ class PostgresRunStore:
             "state": WorkingState.RUNNING.value,
             "owner": run.owner,
             "dagster_run_id": run.dagster_run_id,
+            "asked": None if run.asked is None else to_jsonb(asked_to_json(run.asked)),
         }
         transact(self._engine, "begin run", lambda c: c.execute(_BEGIN_RUN, arguments).rowcount)
 
@@ -112,6 +115,7 @@ class PostgresRunStore:
             "sequence_id": [record.sequence_id for record in records],
             "error": [record.error for record in records],
             "figures": [to_jsonb(record.figures) for record in records],
+            "checks": [to_jsonb(list(record.checks)) if record.checks else None for record in records],
         }
         try:
             transact(self._engine, "record datasets", lambda c: c.execute(_RECORD_DATASETS, arguments).rowcount)
