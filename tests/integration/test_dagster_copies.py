@@ -168,7 +168,7 @@ def test_the_command_line_tells_dagster_of_copies(mirror: Mirror, monkeypatch: p
     mirror.write("photos/a.txt", "a")
     path = mirror.folder / "mirror.yaml"
     path.write_text(json.dumps(mirror.job), encoding="utf-8")
-    found = invoke("run", str(path))
+    found = invoke("run", str(path), "--dagster=wait")
     assert found.exit_code == 0, found.output
     (event,) = mirror.events()
     assert event.metadata["gobblin/files"].value == 1
