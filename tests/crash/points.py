@@ -59,3 +59,6 @@ OF_A_LOAD = (
 """Loads of rows into tables, and giving one up: tests/crash/test_table_sinks.py."""
 OF_A_SLOT = (Failpoint.SLOT_MADE, Failpoint.COPY_READ, Failpoint.SLOT_CONFIRMED)
 """Of a worker that follows a database's change log, besides those of a sink."""
+
+OF_A_REPORT: Final = (Failpoint.REPORT_BEGUN, Failpoint.REPORT_SENT, Failpoint.REPORT_ENDED)
+"""Of whoever tells Dagster what commands did."""

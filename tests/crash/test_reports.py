@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import Engine, text
 
 from gobblin_assets.failpoints import Failpoint
+from tests.crash.points import OF_A_REPORT
 from tests.support import forked_commands
 from tests.support.forked_commands import Commands
 from tests.support.told_commands import told_sequences
@@ -20,9 +21,7 @@ KEY = dg.AssetKey(["mirror", "tree"])
 NOTHING_YET = (Failpoint.FINISH_COMMITTED, Failpoint.FINISHED_BEFORE_EVENTS)
 
 
-@pytest.mark.parametrize(
-    "point", [*NOTHING_YET, Failpoint.REPORT_BEGUN, Failpoint.REPORT_SENT, Failpoint.REPORT_ENDED], ids=str
-)
+@pytest.mark.parametrize("point", [*NOTHING_YET, *OF_A_REPORT], ids=str)
 def test_what_a_killed_command_published_is_told(
     tmp_path: Path, commands: Commands, database_url: str, engine: Engine, point: Failpoint
 ) -> None:
