@@ -60,5 +60,5 @@ OF_A_LOAD = (
 OF_A_SLOT = (Failpoint.SLOT_MADE, Failpoint.COPY_READ, Failpoint.SLOT_CONFIRMED)
 """Of a worker that follows a database's change log, besides those of a sink."""
 
-OF_A_REPORT: Final = (Failpoint.REPORT_BEGUN, Failpoint.REPORT_SENT, Failpoint.REPORT_ENDED)
+OF_A_REPORT = (Failpoint.REPORT_BEGUN, Failpoint.REPORT_SENT, Failpoint.REPORT_ENDED)
 """Of whoever tells Dagster what commands did."""
