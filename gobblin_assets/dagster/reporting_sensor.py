@@ -14,7 +14,9 @@ from gobblin_assets.dagster.reported_jobs import ReportedJob
 from gobblin_assets.dagster.reporter import report_all
 from gobblin_assets.run.stores import Stores
 
-REPORTING_INTERVAL_S: Final = 5
+REPORTING_INTERVAL_S: Final = 2
+"""Dagster's daemon looks at all sensors every 5 s. A sensor that asks for 5 s has it look at every other time."""
+
 REPORT_S_MAX: Final = 20.0
 """Of one tick: Dagster ends one that takes 60 s. The next tick goes on."""
 

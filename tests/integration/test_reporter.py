@@ -392,7 +392,7 @@ def test_the_sensor_tells_of_all_jobs_and_of_one_job_s_fault_behind_the_others(
         assert sensor.evaluate_tick(context).skip_message
     assert len(told_sequences(instance, KEY)) == 1
     assert sensor.default_status is dg.DefaultSensorStatus.RUNNING
-    assert sensor.minimum_interval_seconds == 5
+    assert (sensor.minimum_interval_seconds or 0) < 5, "Dagster would evaluate it at every other of its looks"
 
 
 def test_a_report_ends_in_time_and_the_next_one_goes_on(commands: ToldCommands, instance: dg.DagsterInstance) -> None:
