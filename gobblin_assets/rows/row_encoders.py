@@ -34,7 +34,6 @@ class ParquetRows:
 
     def __init__(self, stream: BinaryIO, schema: pa.Schema, compression: str) -> None:
         self.kept_bytes = 0
-        self._footers: list[pq.FileMetaData] = []
         self._writer = pq.ParquetWriter(
             stream,
             schema,
@@ -42,7 +41,6 @@ class ParquetRows:
             store_decimal_as_integer=True,
             store_schema=False,
             write_page_checksum=True,
-            metadata_collector=self._footers,
         )
 
     def write(self, rows: pa.Table) -> None:
@@ -53,7 +51,8 @@ class ParquetRows:
     def finish(self) -> int:
         self._writer.add_key_value_metadata(_METADATA)
         self._writer.close()
-        return int(self._footers[-1].num_rows)
+        # Not by a collector of metadata: a writer that is given up behind an error asks for them as well, and says so.
+        return int(self._writer.writer.metadata.num_rows)
 
 
 class CountedStream(io.RawIOBase):

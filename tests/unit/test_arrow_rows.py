@@ -1,10 +1,15 @@
 """Arrow batches without a database: positions, types, and the change from one file to the next."""
 
 import datetime as dt
+import errno
+import gc
+import io
 import json
+import os
+import sys
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -115,6 +120,47 @@ class FullDisk(PosixFileSystem):
     def create_file(self, path: str) -> BinaryIO:
         super().create_file(path).close()
         return Path("/dev/full").open("wb", buffering=0)
+
+
+class FillingDisk(PosixFileSystem):
+    """Has room for the first bytes of a file."""
+
+    def create_file(self, path: str) -> BinaryIO:
+        return cast("BinaryIO", FillingStream(super().create_file(path)))
+
+
+class FillingStream(io.RawIOBase):
+    def __init__(self, target: BinaryIO) -> None:
+        super().__init__()
+        self._target, self._room_bytes = target, 100
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, content: Any) -> int:
+        self._room_bytes -= memoryview(content).nbytes
+        if self._room_bytes < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return self._target.write(content)
+
+    def close(self) -> None:
+        self._target.close()
+        super().close()
+
+
+def test_a_disk_that_fills_up_is_told_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unraisable: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
+    schema = pa.schema([("n", pa.int64())])
+    rows = pa.record_batch({"n": pa.array(range(9_999), pa.int64())})
+    writer = RollingWriter(
+        FilesInDirectory(FillingDisk(), str(tmp_path)), "", "a", schema, rows_max=40_000, compression="zstd"
+    )
+    with pytest.raises(RetryableError, match="ENOSPC"), writer:
+        writer.write(rows)
+    del writer
+    gc.collect()
+    assert unraisable == [], "pyarrow prints a trace for each file that is given up"
 
 
 def test_a_full_disk_is_told_as_the_destination_s(tmp_path: Path) -> None:
