@@ -1,10 +1,14 @@
 """What commands print: data on stdout, as a table or as JSON; progress and errors on stderr."""
 
+import atexit
 import dataclasses
 import datetime as dt
 import json
+import os
 import re
+import shutil
 import sys
+import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
@@ -16,6 +20,7 @@ from rich.text import Text
 
 from gobblin_assets.cli.table_layout import ShownColumn, draw_table, find_width
 from gobblin_assets.model.interval import Interval
+from gobblin_assets.model.passing_lines import PassingLine
 from gobblin_assets.model.watermark import Watermark
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -26,6 +31,9 @@ _WIDTH_WITHOUT_TERMINAL: Final = 220
 # Of C0 and C1, and halves of pairs, which stand for bytes that are no UTF-8.
 _CONTROLS: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _LINE_ENDS: Final = "\n"
+_CLEARED: Final = "\r\x1b[2K"
+"""Moves a terminal's cursor to the begin of its line, and clears the line."""
+
 _OF_MESSAGES: Final = frozenset({"", "error", "note"})
 """Columns whose texts may have several lines."""
 
@@ -34,9 +42,45 @@ json_option: Final[Callable[[_Command], _Command]] = click.option(
 )
 
 
+class _PassingLines:
+    """The last line of a terminal, while it is one that the next line takes the place of."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._is_shown = False
+
+    def say(self, line: str) -> None:
+        text = escape_controls(line, keeps=_LINE_ENDS)
+        with self._lock:
+            self._clear()
+            if isinstance(line, PassingLine) and _is_terminal():
+                # A line that is folded could not be taken back.
+                click.echo(text[: shutil.get_terminal_size().columns - 1], err=True, nl=False)
+                self._is_shown = True
+            else:
+                click.echo(text, err=True)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._clear()
+
+    def _clear(self) -> None:
+        if self._is_shown:
+            click.echo(_CLEARED, err=True, nl=False)
+            self._is_shown = False
+
+
+_passing: Final = _PassingLines()
+atexit.register(_passing.clear)
+
+
+def _is_terminal() -> bool:
+    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+
 def say(line: str) -> None:
-    """A line of progress, or several."""
-    click.echo(escape_controls(line, keeps=_LINE_ENDS), err=True)
+    """A line of progress, or several. On a terminal, the next line takes the place of a ``PassingLine``."""
+    _passing.say(line)
 
 
 def escape_controls(text: str, *, keeps: str = "") -> str:
@@ -51,6 +95,7 @@ def escape_controls(text: str, *, keeps: str = "") -> str:
 
 def print_json(data: object) -> None:
     """Print data as JSON: moments as ISO texts in UTC, ids as texts, positions as they are stored."""
+    _passing.clear()
     click.echo(json.dumps(to_plain(data), indent=2, ensure_ascii=False))
 
 
@@ -59,6 +104,7 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[obje
 
     Without rows, print the title alone, with a note. Control characters of names are escaped.
     """
+    _passing.clear()
     title = escape_controls(title)
     is_read = sys.stdout.isatty()
     console = Console(file=sys.stdout, width=None if is_read else _WIDTH_WITHOUT_TERMINAL, highlight=False)

@@ -17,6 +17,7 @@ from gobblin_assets.commit.store import CommitStepStore
 from gobblin_assets.errors import ConflictError, GobblinError
 from gobblin_assets.model.clock import Clock
 from gobblin_assets.model.defects import explain_exception
+from gobblin_assets.model.passing_lines import PassingLine
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import JobName
 
@@ -144,11 +145,9 @@ class Sweep:
         rate = self._tried / elapsed_s
         # More may have become due meanwhile.
         left_s = max(0, self._due - self._tried) / rate
-        self._say(
-            f"{self._tried:,} of {self._due:,} open sequences: {self._published:,} completed, "
-            f"{self._aborted:,} aborted, {len(self._failures):,} failed, {self._busy:,} busy; "
-            f"{rate:,.0f}/s, {elapsed_s:.0f} s, about {left_s:.0f} s left"
-        )
+        ended = f"{self._published:,} completed, {self._aborted:,} aborted, {len(self._failures):,} failed"
+        pace = f"{rate:,.0f}/s, {elapsed_s:.0f} s, about {left_s:.0f} s left"
+        self._say(PassingLine(f"{self._tried:,} of {self._due:,} open sequences: {ended}, {self._busy:,} busy; {pace}"))
 
     def _end(self, *, is_cut_short: bool) -> SweepReport:
         if is_cut_short:

@@ -37,6 +37,7 @@ from gobblin_assets.db.cluster import (
 from gobblin_assets.db.libpq import blamed_variable, neutral_parameters
 from gobblin_assets.db.postmaster import HOST, interrupt_postmaster, launch, log_tail, remove_sockets, same_folder
 from gobblin_assets.errors import RejectedError, RetryableError
+from gobblin_assets.model.passing_lines import PassingLine
 
 Say = Callable[[str], None]
 
@@ -282,7 +283,7 @@ class _Progress:
         now = time.monotonic()
         if now >= self._next:
             self._next = now + PROGRESS_EVERY_S
-            self._say(f"{self._doing} ({now - self._begun:.0f} s so far){detail}.")
+            self._say(PassingLine(f"{self._doing} ({now - self._begun:.0f} s so far){detail}."))
 
 
 def _ticks(wait_s_max: float) -> Iterator[None]:

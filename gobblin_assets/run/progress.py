@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Final
 
 from gobblin_assets.model.clock import Clock
+from gobblin_assets.model.passing_lines import PassingLine
 
 LINE_EVERY_S: Final = 5.0
 STANDING_LINE_EVERY_S: Final = 60.0
@@ -43,10 +44,8 @@ class StepProgress:
         elapsed_s = now - self._started_at
         rows_said = f", {self._rows:,} rows" if self._rows else ""
         left_s = (self._count - self._done) * elapsed_s / self._done
-        self._say(
-            f"{self._done:,} of {self._count:,} {self._what}{rows_said}, {self._done / elapsed_s:,.1f} a second, "
-            f"{elapsed_s:.0f} s, about {left_s:.0f} s left"
-        )
+        said = f"{self._done:,} of {self._count:,} {self._what}{rows_said}, {self._done / elapsed_s:,.1f} a second, "
+        self._say(PassingLine(f"{said}{elapsed_s:.0f} s, about {left_s:.0f} s left"))
 
 
 class Progress:
@@ -86,12 +85,10 @@ class Progress:
         self._every_s = min(2 * self._every_s, STANDING_LINE_EVERY_S)
         elapsed_s = now - self._started_at
         if not self._tasks:
-            self._say(f"waiting for the first of {self._task_count} tasks, {elapsed_s:.0f} s")
+            self._say(PassingLine(f"waiting for the first of {self._task_count} tasks, {elapsed_s:.0f} s"))
             return
         rate = self._rows / elapsed_s if elapsed_s > 0 else 0.0
         left = max(0, self._estimated_rows - self._rows)
         eta = f", about {left / rate:.0f} s left" if rate > 0 and self._estimated_rows and left else ""
-        self._say(
-            f"{self._tasks} of {self._task_count} tasks, {self._rows:,} rows, {self._bytes / MIB:,.1f} MiB, "
-            f"{rate:,.0f} rows/s, {elapsed_s:.0f} s{eta}"
-        )
+        done = f"{self._tasks} of {self._task_count} tasks, {self._rows:,} rows, {self._bytes / MIB:,.1f} MiB, "
+        self._say(PassingLine(f"{done}{rate:,.0f} rows/s, {elapsed_s:.0f} s{eta}"))

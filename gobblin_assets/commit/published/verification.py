@@ -29,6 +29,7 @@ from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.model.clock import Clock
 from gobblin_assets.model.file_formats import FileFormat, format_of
 from gobblin_assets.model.files import FileIdentity
+from gobblin_assets.model.passing_lines import PassingLine
 from gobblin_assets.model.path_names import path_of
 from gobblin_assets.model.state import DatasetId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
@@ -98,7 +99,7 @@ class VerificationProgress:
             self._said_at = now
             mib = self._read_bytes / _MIB
             rate = mib / (now - self._started_at)
-            self._say(f"verified {self._files:,} files; read {mib:,.0f} MiB, {rate:,.0f} MiB/s")
+            self._say(PassingLine(f"verified {self._files:,} files; read {mib:,.0f} MiB, {rate:,.0f} MiB/s"))
 
 
 @dataclass(frozen=True, slots=True)

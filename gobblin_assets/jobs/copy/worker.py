@@ -24,6 +24,7 @@ from gobblin_assets.jobs.copy.transfer.port import FileResult, Transfer, Transfe
 from gobblin_assets.jobs.copy.transfer.rates import SharedCopyRate
 from gobblin_assets.jobs.copy.transfer.writing import finish_directory
 from gobblin_assets.model.clock import Clock
+from gobblin_assets.model.passing_lines import PassingLine
 from gobblin_assets.model.urn import Role
 from gobblin_assets.model.wording import count_of
 from gobblin_assets.run.job_kind import Output, Staged, UnitPlan, WorkOrder
@@ -254,7 +255,6 @@ class CopyLines:
         elapsed_s = now_s - self._started_s
         rate = progress.moved_bytes / elapsed_s
         left = f", about {(self._size_bytes - progress.moved_bytes) / rate:.0f} s left" if rate else ""
-        self._say(
-            f"{self._label}: {progress.files:,} of {self._file_count:,} files, {progress.moved_bytes / MIB:,.1f} of "
-            f"{self._size_bytes / MIB:,.1f} MiB, {rate / MIB:,.1f} MiB/s, {elapsed_s:.0f} s{left}"
-        )
+        files = f"{self._label}: {progress.files:,} of {self._file_count:,} files"
+        moved = f"{progress.moved_bytes / MIB:,.1f} of {self._size_bytes / MIB:,.1f} MiB, {rate / MIB:,.1f} MiB/s"
+        self._say(PassingLine(f"{files}, {moved}, {elapsed_s:.0f} s{left}"))
