@@ -6,6 +6,7 @@ is written twice, in the command and for ``--help`` of its group; a test compare
 
 import difflib
 import gc
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,7 +27,11 @@ class LazyCommand:
 
     def load(self) -> click.Command:
         with _no_collections():
+            is_new = self.module not in sys.modules
             found = getattr(import_module(self.module), self.attribute)
+            if is_new:
+                # Modules stay to the end: the first search after an import would look at all of their objects.
+                gc.freeze()
         if not isinstance(found, click.Command):
             raise TypeError(f"{self.module}.{self.attribute} is not a command")
         return found
