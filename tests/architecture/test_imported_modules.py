@@ -85,6 +85,14 @@ found = [name for name in {_LATE!r} if name in sys.modules]
 sys.exit(f"imported: {{found}}" if found else 0)
 """
 
+_COMPLETING = f"""
+import click, sys
+from gobblin_assets.cli import main
+names = [each.value for each in main.shell_complete(click.Context(main), "")]
+found = [name for name in {(*_LATE, "pyarrow", "sqlalchemy")!r} if name in sys.modules]
+sys.exit(f"imported: {{found}}; completed: {{names}}" if found or names[:2] != ["run", "report"] else 0)
+"""
+
 
 @pytest.fixture
 def folder(tmp_path: Path, fresh_database: Database, database_url: str, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -137,7 +145,11 @@ def _list_imported(command: str, folder: Path) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("program", [_IMPORTING, _COPYING], ids=["other commands", "processes that copy"])
+@pytest.mark.parametrize(
+    "program",
+    [_IMPORTING, _COPYING, _COMPLETING],
+    ids=["other commands", "processes that copy", "completion"],
+)
 def test_what_is_needed_seldom_is_imported_late(program: str) -> None:
     done = subprocess.run([sys.executable, "-c", program], env=dict(os.environ), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
