@@ -63,8 +63,8 @@ proof: check-java $(READY)  ## The thorough tests, every fault and pair of fault
 bench: check-java $(READY)  ## The figures of docs/BENCHMARKS.md, measured on this machine
 	$(BIN)/python -m benchmarks
 
-bench-peers: check-java $(READY)  ## Tables beside dlt, Sling, ingestr and a Spark script, each in an environment of its own
-	$(BIN)/python -m benchmarks --only peers --only warm_spark
+bench-peers: check-java $(READY)  ## What a person types, beside dlt and rclone; then tables beside dlt, Sling, ingestr, Spark
+	$(BIN)/python -m benchmarks --only typed_commands --only peers --only warm_spark
 
 lint: $(READY)  ## Only ruff, mypy and the import contracts
 	$(BIN)/ruff check .

@@ -1,6 +1,5 @@
 """Whole runs of copy jobs: by this process, as a Dagster run does them, and by the command line."""
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -9,7 +8,7 @@ from typing import Any, Final
 
 import yaml
 
-from benchmarks.world import World, new_job
+from benchmarks.world import World, environment_of, new_job
 from gobblin_assets.jobs.copy.copy_spec import CopySpec
 from gobblin_assets.jobs.copy.running import open_copy_run
 from gobblin_assets.model.partition import WHOLE
@@ -36,14 +35,14 @@ def run_copy(world: World, options: Mapping[str, Any], say: Callable[[str], None
     return report
 
 
-def start_command(world: World, options: Mapping[str, Any]) -> "subprocess.Popen[str]":
+def start_command(world: World, options: Mapping[str, Any], *, with_dagster: bool = False) -> "subprocess.Popen[str]":
     """`gobblin-assets run` of the job, in a process of its own, whose output is for whoever waits for it."""
     job = world.home / f"{options['job']}.yaml"
     job.write_text(yaml.safe_dump(dict(options)), encoding="utf-8")
     program = Path(sys.executable).with_name("gobblin-assets")
     return subprocess.Popen(
-        [str(program), "run", str(job), "--no-dagster"],
-        env={**os.environ, "GOBBLIN_HOME": str(world.home)},
+        [str(program), "run", str(job), *([] if with_dagster else ["--no-dagster"])],
+        env=environment_of(world),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -51,9 +50,9 @@ def start_command(world: World, options: Mapping[str, Any]) -> "subprocess.Popen
     )
 
 
-def run_command(world: World, options: Mapping[str, Any]) -> str:
+def run_command(world: World, options: Mapping[str, Any], *, with_dagster: bool = False) -> str:
     """What the command prints. RuntimeError with its end if it fails."""
-    process = start_command(world, options)
+    process = start_command(world, options, with_dagster=with_dagster)
     try:
         said, _none = process.communicate(timeout=RUN_S_MAX)
     finally:

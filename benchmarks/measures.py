@@ -37,7 +37,7 @@ from benchmarks import (
     write_overhead,
 )
 from benchmarks.machine import describe_machine
-from benchmarks.peers import large_table, loads, warm_spark
+from benchmarks.peers import large_table, loads, typed_commands, warm_spark
 from benchmarks.tables import Options, Table
 from benchmarks.world import World, open_world
 
@@ -77,6 +77,7 @@ MEASURES: dict[str, Callable[[World, Options], list[Table]]] = {
     "copies_to_store": copies_to_store.measure,
     "copies_on_spark": copies_on_spark.measure,
     "copies_resumed": copies_resumed.measure,
+    "typed_commands": typed_commands.measure,
     "peers": loads.measure,
     "large_table": large_table.measure,
     "warm_spark": warm_spark.measure,

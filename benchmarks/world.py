@@ -3,6 +3,7 @@
 The server is the default one of users, with fsync on. At the end the server is stopped and its home removed.
 """
 
+import os
 import shutil
 import tempfile
 import uuid
@@ -125,6 +126,18 @@ def open_world() -> Iterator[World]:
 def reopen_world(home: Path) -> World:
     """The world of another process; that process still owns and removes it."""
     return World(home, home / "lake", embedded.start(home, _say_nothing), connect(Settings(home), _say_nothing))
+
+
+def environment_of(world: World) -> dict[str, str]:
+    """Of commands in this world. Dagster's instance is the home's own, as for a person who names none."""
+    inherited = {name: value for name, value in os.environ.items() if name != "DAGSTER_HOME"}
+    return {
+        **inherited,
+        "GOBBLIN_HOME": str(world.home),
+        "GOBBLIN_JDBC_BENCH_URL": world.server.jdbc_url(SOURCE),
+        "GOBBLIN_JDBC_BENCH_USER": world.server.user,
+        "GOBBLIN_JDBC_BENCH_PASSWORD": world.server.password(),
+    }
 
 
 def count_events(world: World) -> int:

@@ -21,7 +21,7 @@ from demo.stage import act, command, console, killed_command, say_counts
 from gobblin_assets.dagster.resources.spark import GobblinSparkResource
 from gobblin_assets.db import embedded
 from gobblin_assets.db.embedded import EmbeddedServer
-from gobblin_assets.db.libpq import forget_unasked_variables
+from gobblin_assets.db.unasked_variables import forget_unasked_variables
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.log import open_log

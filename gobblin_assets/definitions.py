@@ -16,7 +16,7 @@ from pathlib import Path
 import dagster as dg
 
 from gobblin_assets.dagster.code_location import build_definitions
-from gobblin_assets.db.libpq import forget_unasked_variables
+from gobblin_assets.db.unasked_variables import forget_unasked_variables
 from gobblin_assets.spec.job_files import list_job_files, read_any_job_file, require_distinct_jobs
 from gobblin_assets.spec.job_options import JobOptions
 

@@ -3,13 +3,13 @@
 import shutil
 
 from benchmarks.peers.loads import measure_workload, plan_mixed
-from benchmarks.peers.tools import list_ours
+from benchmarks.peers.tools import OURS_ALONE, list_ours
 from benchmarks.tables import Options, Table
 from benchmarks.world import World
 
 _ROWS = 20_000_000
 _QUICK_ROWS = 200_000
-_FRESH = ("ours", "ours, by Spark's JDBC")
+_FRESH = (OURS_ALONE, "ours, by Spark's JDBC")
 
 
 def measure(world: World, options: Options) -> list[Table]:

@@ -12,12 +12,17 @@ import yaml
 from benchmarks.peers.environments import DLT, INGESTR, SLING, make_environment
 from benchmarks.peers.warm_process import WarmProcess
 from benchmarks.peers.watching import Spent, spent_of, watch
-from benchmarks.world import SOURCE, World
+from benchmarks.world import SOURCE, World, environment_of
 from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.spark.connect_server import ConnectServer, start_connect, stop_connect
 from gobblin_assets.spark.settings import SparkSettings
 
 LOAD_S_MAX: Final = 1_800.0
+
+OURS: Final = "ours, as typed"
+"""The command by default: Dagster is told."""
+OURS_ALONE: Final = "ours, --no-dagster"
+_ALONE: Final = "--no-dagster"
 
 _DLT_SCRIPT: Final = Path(__file__).with_name("dlt_load.py")
 
@@ -51,7 +56,7 @@ def list_tools(world: World, folder: Path) -> tuple[list[Tool], list[str]]:
     tools = [*list_ours(world), _spark(world)]
     missing = []
     makers: dict[str, tuple[tuple[str, ...], Callable[[Path], list[Tool]]]] = {
-        "dlt": (DLT, lambda programs: _list_dlt(world, programs)),
+        "dlt": (DLT, lambda programs: list_dlt(world, programs)),
         "ingestr": (INGESTR, lambda programs: [_ingestr(world, programs)]),
         "Sling": (SLING, lambda programs: [_sling(world, programs)]),
     }
@@ -64,27 +69,28 @@ def list_tools(world: World, folder: Path) -> tuple[list[Tool], list[str]]:
 
 
 def list_ours(world: World) -> list[Tool]:
-    """Ours: in fresh processes, by a fresh process on a warm Spark server, and inside a warm process."""
+    """Ours: in fresh processes, with Dagster and without; on a warm Spark server; and inside a warm process."""
     connect = _WarmSpark(world)
     warm = WarmProcess(
         [sys.executable, "-m", "benchmarks.peers.our_load"],
-        _environment_of(world),
+        environment_of(world),
         lambda folder: [_write_job(["public.warm_up"], folder, "arrow")],
     )
     return [
-        _by_commands("ours", lambda tables, folder, _above: [_run_ours(world, tables, folder, "arrow")]),
+        _by_commands(OURS, lambda tables, folder, _above: [_run_ours(world, tables, folder, "arrow")]),
+        _by_commands(OURS_ALONE, lambda tables, folder, _above: [_run_ours(world, tables, folder, "arrow", _ALONE)]),
         Tool(
             "ours, in a warm process",
             lambda tables, folder, _above: warm.load([_write_job(_named(tables), folder, "arrow")], folder),
             warm.close,
         ),
         _by_commands(
-            "ours, by Spark's JDBC", lambda tables, folder, _above: [_run_ours(world, tables, folder, "jdbc")]
+            "ours, by Spark's JDBC", lambda tables, folder, _above: [_run_ours(world, tables, folder, "jdbc", _ALONE)]
         ),
         Tool(
             "ours, by Spark's JDBC, warm server",
             lambda tables, folder, _above: _spend(
-                [_run_ours(world, tables, folder, "jdbc", "--remote", connect.start())], more=[connect.pid]
+                [_run_ours(world, tables, folder, "jdbc", _ALONE, "--remote", connect.start())], more=[connect.pid]
             ),
             connect.stop,
         ),
@@ -132,20 +138,10 @@ def _write_job(tables: Sequence[str], folder: Path, reader: str) -> str:
     return str(job)
 
 
-def _environment_of(world: World) -> dict[str, str]:
-    return {
-        **os.environ,
-        "GOBBLIN_HOME": str(world.home),
-        "GOBBLIN_JDBC_BENCH_URL": world.server.jdbc_url(SOURCE),
-        "GOBBLIN_JDBC_BENCH_USER": world.server.user,
-        "GOBBLIN_JDBC_BENCH_PASSWORD": world.server.password(),
-    }
-
-
 def _run_ours(world: World, tables: Sequence[str], folder: Path, reader: str, *more: str) -> Command:
     program = Path(sys.executable).with_name("gobblin-assets")
     job = _write_job(_named(tables), folder, reader)
-    return Command([str(program), "run", job, "--no-dagster", *more], _environment_of(world))
+    return Command([str(program), "run", job, *more], environment_of(world))
 
 
 def _by_commands(name: str, load: Callable[[Sequence[str], Path, int], Sequence[Command]]) -> Tool:
@@ -180,7 +176,8 @@ def _find_jar() -> str:
     return str(found[-1])
 
 
-def _list_dlt(world: World, programs: Path) -> list[Tool]:
+def list_dlt(world: World, programs: Path) -> list[Tool]:
+    """dlt with ConnectorX first; ``programs`` of its environment."""
     program = [str(programs / "python"), str(_DLT_SCRIPT)]
     environment = {**os.environ, "RUNTIME__DLTHUB_TELEMETRY": "false"}
 

@@ -1,6 +1,7 @@
 """One command as a whole: its wall time, and the processor time and memory of all its processes."""
 
 import os
+import select
 import subprocess
 import threading
 import time
@@ -35,15 +36,20 @@ def watch(command: Sequence[str], environment: Mapping[str, str], *, timeout_s: 
         start_new_session=True,
     ) as process:
         output = _Reader(process)
-        while process.poll() is None:
-            if time.monotonic() - begun > timeout_s:
-                process.kill()
-                raise RuntimeError(f"{command[0]} took more than {timeout_s:.0f} s")
-            spent = [spent_of(pid) for pid in find_descendants(process.pid)]
-            spent_s = max(spent_s, sum(each[0] for each in spent))
-            peak = max(peak, sum(each[1] for each in spent))
-            time.sleep(_LOOK_S)
+        ended = os.pidfd_open(process.pid)
+        try:
+            # A short command would seem longer by the rest of a sleep.
+            while not select.select([ended], [], [], _LOOK_S)[0]:
+                if time.monotonic() - begun > timeout_s:
+                    process.kill()
+                    raise RuntimeError(f"{command[0]} took more than {timeout_s:.0f} s")
+                spent = [spent_of(pid) for pid in find_descendants(process.pid)]
+                spent_s = max(spent_s, sum(each[0] for each in spent))
+                peak = max(peak, sum(each[1] for each in spent))
+        finally:
+            os.close(ended)
         wall_s = time.monotonic() - begun
+        process.wait()
         said = output.text()
     if process.returncode != 0:
         # Without the command's words, which hold a password.

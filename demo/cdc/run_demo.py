@@ -26,7 +26,7 @@ from demo.kafka.places import quicken_java
 from demo.stage import act, command, console, say_counts
 from gobblin_assets.dagster.resources.spark import GobblinSparkResource
 from gobblin_assets.db import embedded
-from gobblin_assets.db.libpq import forget_unasked_variables
+from gobblin_assets.db.unasked_variables import forget_unasked_variables
 from gobblin_assets.run.log import open_log
 from gobblin_assets.run.stores import Stores
 

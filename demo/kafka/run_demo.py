@@ -28,7 +28,7 @@ from demo.stage import act, command, console, join_counts, killed_command, list_
 from gobblin_assets.cli.output import to_text
 from gobblin_assets.dagster.resources.spark import GobblinSparkResource
 from gobblin_assets.db import embedded
-from gobblin_assets.db.libpq import forget_unasked_variables
+from gobblin_assets.db.unasked_variables import forget_unasked_variables
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.log import open_log
 from gobblin_assets.spark import connect_server

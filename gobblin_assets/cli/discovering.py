@@ -3,9 +3,9 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-from pyspark.sql import SparkSession
 
 from gobblin_assets.cli.connections import SparkChoice, job_file_argument, spark_options
 from gobblin_assets.cli.examples import example
@@ -23,6 +23,9 @@ from gobblin_assets.spec.job_files import read_job_file
 from gobblin_assets.spec.job_parsing import resolve_datasets
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 from gobblin_assets.spec.source_kind import kind_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @click.command(epilog=example("discover jobs/shop.yaml --columns --dataset public.orders"))
@@ -56,7 +59,7 @@ def discover(
     engine = SparkChoice(master, remote).open()
     source = open_source(job)
 
-    def get_session() -> SparkSession:
+    def get_session() -> "SparkSession":
         return engine.get_session(job)
 
     option = "--columns" if with_columns else "--dataset"

@@ -17,7 +17,6 @@ from gobblin_assets.cli.run_ports import open_ports
 from gobblin_assets.cli.selections import build_request, selection_options
 from gobblin_assets.cli.telling import DagsterCommand, DagsterTold, dagster_option, listening, reported_as
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.jobs.copy.copy_spec import CopySpec
 from gobblin_assets.jobs.programs import program_of
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.urn import DatasetUrn, JobName
@@ -29,6 +28,7 @@ from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, Ru
 from gobblin_assets.run.runner import run_request
 from gobblin_assets.sources.environment import require_address
 from gobblin_assets.spec.job_files import read_any_job_file
+from gobblin_assets.spec.job_kinds import COPY_KIND
 from gobblin_assets.spec.job_options import JobOptions
 from gobblin_assets.spec.job_spec import JobSpec
 from gobblin_assets.spec.selection import Datasets, has_partitions
@@ -86,7 +86,7 @@ def run(
     specs = program_of(job).read_datasets(job)
     request = build_request(job, specs, datasets, partitions, ranges, mode, future=future)
     asked = {"--start-over": start_over, "--move-to-latest": move_to_latest, "--start-at": bool(starts)}
-    if confirm_deletes and not isinstance(job, CopySpec):
+    if confirm_deletes and job.kind != COPY_KIND:
         raise RejectedError(
             f"is for copies, and {job.job} copies no files", field="--confirm-deletes", hint="Leave it out."
         )
@@ -218,6 +218,6 @@ def plan(
         if as_json:
             print_json(slices)
         else:
-            print_plan(slices, with_units=not isinstance(job, CopySpec))
+            print_plan(slices, with_units=job.kind != COPY_KIND)
     if any(each.error for each in slices):
         click.get_current_context().exit(EXIT_FAILED)

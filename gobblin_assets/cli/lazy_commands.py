@@ -6,6 +6,7 @@ is written twice, in the command and for ``--help`` of its group; a test compare
 
 import difflib
 import gc
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import click
+from click.shell_completion import CompletionItem
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,11 @@ class LazyCommand:
 
     def load(self) -> click.Command:
         with _no_collections():
+            is_new = self.module not in sys.modules
             found = getattr(import_module(self.module), self.attribute)
+            if is_new:
+                # Modules stay to the end: the first search after an import would look at all of their objects.
+                gc.freeze()
         if not isinstance(found, click.Command):
             raise TypeError(f"{self.module}.{self.attribute} is not a command")
         return found
@@ -75,8 +81,16 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(self._list_helps(ctx, limit=200))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """As click's, but without an import of each command: a shell asks at each press of the Tab key."""
+        rows = self._list_helps(ctx, limit=45)
+        names = [CompletionItem(name, help=said) for name, said in rows if name.startswith(incomplete)]
+        return names + click.Command.shell_complete(self, ctx, incomplete)
+
+    def _list_helps(self, ctx: click.Context, *, limit: int) -> list[tuple[str, str]]:
         rows = [(name, each.help) for name, each in self.lazy.items()]
         given = {name: super(LazyGroup, self).get_command(ctx, name) for name in super().list_commands(ctx)}
-        rows += [(name, each.get_short_help_str(limit=200)) for name, each in given.items() if each is not None]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
+        return rows + [(name, each.get_short_help_str(limit=limit)) for name, each in given.items() if each is not None]

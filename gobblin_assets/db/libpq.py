@@ -5,19 +5,17 @@ and from ``~/.pgpass``. It has no switch against that, but it does not fill a gi
 connections give all parameters. Empty means the default; where libpq refuses an empty text, the default itself is
 written out.
 
-Four variables act whatever a program gives (``UNASKED_VARIABLES``): libpq looks up the name of a service in the user's
+Four variables act whatever a program gives (``unasked_variables``): libpq looks up the name of a service in the user's
 files before the parameters, and sends three settings to the server. The programs of this package remove these variables
 from their own environment when they start (``forget_unasked_variables``). Other programs' processes keep their
 environment: there the variables take effect, or, if one of them breaks a connection, the error names it.
 """
 
-from collections.abc import Collection, Mapping, MutableMapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Final
 
 from psycopg import pq
-
-UNASKED_VARIABLES: Final = ("PGSERVICE", "PGTZ", "PGDATESTYLE", "PGGEQO")
 
 # A name below a file can't exist. libpq reads an empty name as ~/.pgpass, and warns about /dev/null.
 NO_PASSWORD_FILE: Final = "/dev/null/none"  # noqa: S105  the name of a file that is not there
@@ -78,12 +76,6 @@ def _list_compiled() -> dict[str, str]:
     """The compiled defaults of psycopg's libpq, as far as libpq reports them."""
     found = pq.Conninfo.get_defaults()
     return {option.keyword.decode(): option.compiled.decode() for option in found if option.compiled is not None}
-
-
-def forget_unasked_variables(environment: MutableMapping[str, str]) -> None:
-    """Remove variables that no parameter overrides from a process's environment, before any thread runs in it."""
-    for name in UNASKED_VARIABLES:
-        environment.pop(name, None)
 
 
 def blamed_variable(message: str, environment: Mapping[str, str]) -> str | None:

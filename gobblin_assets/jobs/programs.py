@@ -20,6 +20,7 @@ from gobblin_assets.run.job_kind import CheckResult
 from gobblin_assets.run.job_rules import JobRules
 from gobblin_assets.run.run_values import DatasetReport, RunPorts
 from gobblin_assets.run.stores import Stores
+from gobblin_assets.spec.job_kinds import COPY_KIND, DEFAULT_KIND
 from gobblin_assets.spec.job_options import DatasetOptions, JobOptions
 from gobblin_assets.spec.source_spec import SourceSpec
 
@@ -142,8 +143,8 @@ JOB_PROGRAMS: Final = Extensions[JobProgram](
     option="kind",
     accepts=lambda offered: hasattr(offered, "open_run"),
     built_in={
-        "ingest": "gobblin_assets.jobs.ingest.program:PROGRAM",
-        "distcp": "gobblin_assets.jobs.copy.program:PROGRAM",
+        DEFAULT_KIND: "gobblin_assets.jobs.ingest.program:PROGRAM",
+        COPY_KIND: "gobblin_assets.jobs.copy.program:PROGRAM",
     },
 )
 

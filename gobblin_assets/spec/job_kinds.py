@@ -17,6 +17,9 @@ ReadJob = Callable[[Mapping[str, object]], JobOptions]
 DEFAULT_KIND: Final = "ingest"
 """The kind of jobs without ``kind``."""
 
+COPY_KIND: Final = "distcp"
+"""What commands ask a job's kind for: the specification of copies is imported by copies alone."""
+
 JOB_KINDS: Final = Extensions[ReadJob](
     group="gobblin_assets.job_kinds",
     noun="kind of job",
@@ -24,7 +27,7 @@ JOB_KINDS: Final = Extensions[ReadJob](
     accepts=callable,
     built_in={
         DEFAULT_KIND: "gobblin_assets.spec.job_parsing:read_ingestion",
-        "distcp": "gobblin_assets.jobs.copy.parsing:read_copy",
+        COPY_KIND: "gobblin_assets.jobs.copy.parsing:read_copy",
     },
 )
 

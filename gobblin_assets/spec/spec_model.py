@@ -25,7 +25,7 @@ def refused(said: str, *, option: str = "", hint: str) -> PydanticCustomError:
 class SpecModel(BaseModel):
     """An unknown option is an error, never silently ignored."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, defer_build=True)
 
 
 def list_differing(spec: SpecModel) -> set[str]:

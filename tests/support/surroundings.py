@@ -3,7 +3,8 @@
 from types import MappingProxyType
 from typing import Final
 
-from gobblin_assets.db.libpq import UNASKED_VARIABLES, list_variables
+from gobblin_assets.db.libpq import list_variables
+from gobblin_assets.db.unasked_variables import UNASKED_VARIABLES
 
 _TELLING: Final = {
     "PGHOST": "/nowhere",

@@ -103,8 +103,9 @@ class UnchangedDirectories:
 
     def leave_out(self, standing: Iterator[TreeEntry]) -> Iterator[TreeEntry]:
         """The destination's entries without the files of directories that are skipped."""
+        skipped = self.skipped
         for entry in standing:
-            if entry.kind is EntryKind.DIRECTORY or entry.path.rpartition("/")[0] not in self.skipped:
+            if not skipped or entry.kind is EntryKind.DIRECTORY or entry.path.rpartition("/")[0] not in skipped:
                 yield entry
 
     def remember(self, listed_at_ns: int, *, is_complete: bool) -> dict[str, list[int | None]]:

@@ -1,0 +1,85 @@
+"""What docs/COMMANDS.md and docs/TABLES.md show is so: exit codes, scripts, completion, and options of a job."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+import yaml
+
+from gobblin_assets.cli import exit_codes
+from gobblin_assets.dagster.component import GobblinJobComponent
+from gobblin_assets.spec.job_parsing import parse_job, resolve_datasets
+
+DOCS = Path(__file__).parents[2] / "docs"
+COMMANDS = (DOCS / "COMMANDS.md").read_text(encoding="utf-8")
+TABLES = (DOCS / "TABLES.md").read_text(encoding="utf-8")
+SAID = {0: "published", 1: "try again later", 2: "a person must correct the input", 3: "another process works on it"}
+
+
+def find_blocks(document: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", document, flags=re.MULTILINE | re.DOTALL)
+
+
+def run_bash(script: str) -> subprocess.CompletedProcess[str]:
+    programs = str(Path(sys.executable).parent)
+    environment = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
+    return subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, check=False)
+
+
+def test_the_exit_codes_are_those_of_the_commands() -> None:
+    written = {int(code) for code in re.findall(r"^\| (\d+) \|", COMMANDS, flags=re.MULTILINE)}
+    assert written == {0, *(value for name, value in vars(exit_codes).items() if name.startswith("EXIT_"))}
+
+
+@pytest.mark.parametrize(("code", "said"), SAID.items())
+def test_the_script_tells_the_exit_codes_apart(code: int, said: str) -> None:
+    script, *_completion = find_blocks(COMMANDS, "bash")
+    done = run_bash(f"gobblin-assets() {{ return {code}; }}\n{script}")
+    assert (done.stdout.strip(), done.returncode) == (said, code if code in {1, 2} else 0)
+
+
+def test_bash_completes_commands_and_options() -> None:
+    _script, completion = find_blocks(COMMANDS, "bash")
+    asked = "\n".join(
+        f"COMP_WORDS=({words}); COMP_CWORD={words.count(' ')}; _gobblin_assets_completion gobblin-assets; echo ${{COMPREPLY[@]}}"
+        for words in ("gobblin-assets com", "gobblin-assets run --no")
+    )
+    assert run_bash(f"{completion}{asked}").stdout.split("\n")[:2] == ["commit compact", "--no-dagster"]
+
+
+@pytest.mark.parametrize(("shell", "sign"), [("zsh", "compdef"), ("fish", "complete --no-files --command")])
+def test_other_shells_get_their_scripts(shell: str, sign: str) -> None:
+    (line,) = find_blocks(COMMANDS, "zsh" if shell == "zsh" else "fish")
+    done = run_bash(f"_GOBBLIN_ASSETS_COMPLETE={shell}_source gobblin-assets")
+    assert f"_GOBBLIN_ASSETS_COMPLETE={shell}_source gobblin-assets" in line
+    assert sign in done.stdout, done.stderr
+
+
+def test_rows_that_fail_a_check_are_written_as_shown() -> None:
+    job: dict[str, Any] = yaml.safe_load(find_blocks(TABLES, "yaml")[0])
+    (dataset,) = resolve_datasets(parse_job(job), None).values()
+    assert [each.on_failure for each in dataset.quality.rows] == ["fail", "err_file", "optional"]
+
+
+def test_a_translation_is_written_as_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOBBLIN_JDBC_SALES_URL", "jdbc:postgresql://db.example.com:5432/sales")
+    component: dict[str, Any] = yaml.safe_load(find_blocks(TABLES, "yaml")[1])
+    assert component["type"].endswith(f".{GobblinJobComponent.__name__}")
+    loaded = GobblinJobComponent.from_attributes_dict(attributes=component["attributes"])
+    found = loaded.build_defs(dg.ComponentTree.for_test().load_context)
+    specs = [spec for each in found.assets or () if isinstance(each, dg.AssetsDefinition) for spec in each.specs]
+    shown = [(spec.key.path[0], spec.group_name, spec.tags.get("tier")) for spec in specs]
+    assert ("lake", "data_shop", "gold") in shown
+
+
+def test_the_python_of_tables_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SALES_PASSWORD", "not one")
+    (program,) = find_blocks(TABLES, "python")
+    names: dict[str, Any] = {}
+    exec(program, names)
+    assert isinstance(names["defs"], dg.Definitions)
