@@ -53,7 +53,7 @@ _PROGRAM: Final = """
 import json, sys
 from pathlib import Path
 from gobblin_assets.cli import main
-main([*sys.argv[2:], "--no-dagster"] if sys.argv[2] == "run" else sys.argv[2:], standalone_mode=False)
+main(sys.argv[2:], standalone_mode=False)
 Path(sys.argv[1]).write_text(json.dumps(sorted(sys.modules)))
 """
 
