@@ -25,10 +25,13 @@ from gobblin_assets.dagster.copy_scaffolding import CopyScaffolder
 from gobblin_assets.dagster.environment import find_database, resources_from_environment
 from gobblin_assets.dagster.factory import build_gobblin_definitions
 from gobblin_assets.dagster.naming import DatasetTranslation, GobblinTranslator, SourceTranslation
+from gobblin_assets.dagster.ports import connection_key
+from gobblin_assets.dagster.resources.connections import SourceConnectionResource
 from gobblin_assets.dagster.scaffolding import JobScaffolder
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.jobs.copy.copy_spec import CopySpec
 from gobblin_assets.jobs.copy.parsing import read_copy
+from gobblin_assets.jobs.programs import program_of
 from gobblin_assets.sources.discovery import find_discovery
 from gobblin_assets.spec.doubled_keys import refuse_doubled_keys
 from gobblin_assets.spec.job_files import place_destination
@@ -186,7 +189,7 @@ class GobblinJobComponent(dg.Component):
         if self.options.resources == "project":
             return built
         provided = _list_provided(context)
-        resources = resources_from_environment([self.job])
+        resources = {**resources_from_environment([self.job]), **_find_named_connection(self.job, provided)}
         brought = {key: resource for key, resource in resources.items() if key not in provided}
         return dg.Definitions.merge(built, dg.Definitions(resources=brought))
 
@@ -267,16 +270,25 @@ class _ComponentTranslator(GobblinTranslator):
         return self._component.get_source_spec(data)
 
 
-def _list_provided(context: dg.ComponentLoadContext) -> set[str]:
-    """The keys of the resources in the Python files of the project's defs folder, where `dg` puts them."""
+def _find_named_connection(job: JobOptions, provided: Mapping[str, object]) -> dict[str, SourceConnectionResource]:
+    """The project's own connection of the job, by its key, where a Python file provides it under the name alone."""
+    source = program_of(job).source_of(job)
+    found = None if source is None else provided.get(source.connection)
+    if source is None or not isinstance(found, SourceConnectionResource) or source.type != found.KIND:
+        return {}
+    return {connection_key(source): found}
+
+
+def _list_provided(context: dg.ComponentLoadContext) -> dict[str, object]:
+    """The resources in the Python files of the project's defs folder, where `dg` puts them, by their keys."""
     if not isinstance(context.component_decl, ComponentDecl):
         # It stands alone (`dg.build_defs_for_component`): Dagster's tree of it is the working directory.
-        return set()
+        return {}
     tree = context.component_tree
-    provided: set[str] = set()
+    provided: dict[str, object] = {}
     for file in tree.get_all_components(PythonFileComponent):
         # Dagster keeps what it builds here for when it comes to this file itself.
-        provided |= set(tree.build_defs_at_path(file.path).resources or {})
+        provided |= tree.build_defs_at_path(file.path).resources or {}
     return provided
 
 
