@@ -16,9 +16,10 @@ from gobblin_assets.dagster.instance import prepare_instance
 from gobblin_assets.db.supervision import supervise
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.settings import read_settings
-from gobblin_assets.spec.job_files import JOBS_VARIABLE, list_job_files, read_any_job_file
+from gobblin_assets.spec.job_files import JOBS_VARIABLE, describe_missing_files, list_job_files, read_job_files
 
 _LOCATION = "gobblin_assets.definitions"
+_JOB_FILES = "job files"
 
 
 @click.command(context_settings={"ignore_unknown_options": True}, epilog=example("dagster dev -p 3000"))
@@ -75,13 +76,20 @@ def _require_free_port(host: str, port: str | None) -> None:
 
 
 def _require_job_files(arguments: Sequence[str]) -> None:
-    """Refuse an unreadable job file in one line; Dagster would show a traceback of its code server."""
+    """Refuse job files that can't be loaded, each in one line: in Dagster's UI their jobs would be missing."""
     workspace = _find_option(arguments, "-w", "--workspace")
     text = "" if workspace is None else _read_text(Path(workspace))
     loads_ours = _find_option(arguments, "-m", "--module-name") == _LOCATION or _LOCATION in text
-    if loads_ours or os.environ.get(JOBS_VARIABLE):
-        for path in list_job_files(os.environ, Path.cwd()):
-            read_any_job_file(path)
+    if not loads_ours and not os.environ.get(JOBS_VARIABLE):
+        return
+    paths = list_job_files(os.environ, Path.cwd())
+    if not paths:
+        say(describe_missing_files(os.environ, Path.cwd()))
+    refusals = [RejectedError(said, field=_JOB_FILES) for said in read_job_files(paths).refused]
+    for refusal in refusals[:-1]:
+        say(f"error: {refusal}")
+    if refusals:
+        raise refusals[-1]
 
 
 def _read_text(path: Path) -> str:
