@@ -6,13 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import yaml
-
 from gobblin_assets.errors import GobblinError, RejectedError
-from gobblin_assets.spec.doubled_keys import read_yaml
 from gobblin_assets.spec.job_options import JobOptions
 from gobblin_assets.spec.job_parsing import parse_any_job, parse_job
 from gobblin_assets.spec.job_spec import JobSpec
+from gobblin_assets.spec.yaml_files import read_yaml_file
 
 AnyJob = JobOptions | Mapping[str, object] | str | Path
 """A job of any kind, its options, or the path of its file."""
@@ -50,16 +48,7 @@ def read_any_job_file(path: str | Path) -> JobOptions:
     the file, or the field in it.
     """
     path = Path(path)
-    try:
-        data = read_yaml(path.read_text(encoding="utf-8"), path)
-    except OSError as error:
-        raise RejectedError(
-            f"{path} can't be read: {error.strerror}", field="job file", hint="Correct the path, or make the file."
-        ) from error
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
-        raise RejectedError(
-            f"{path} can't be read as YAML: {error}", field="job file", hint="Correct the file."
-        ) from error
+    data = read_yaml_file(path)
     attributes = data.get("attributes") if isinstance(data, Mapping) and "type" in data else data
     if not isinstance(attributes, Mapping):
         raise RejectedError(
