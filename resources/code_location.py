@@ -4,11 +4,10 @@ import os
 
 import dagster as dg
 
-from gobblin_assets.dagster.code_location import build_definitions
-from gobblin_assets.definitions import read_jobs
+from gobblin_assets.dagster.code_location import load_named_jobs
 from resources.profiles import find_spark
 
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    return build_definitions(read_jobs(), spark=find_spark(os.environ))
+    return load_named_jobs(spark=find_spark(os.environ))

@@ -17,9 +17,10 @@ from gobblin_assets.dagster.instance import prepare_instance
 from gobblin_assets.db.supervision import supervise
 from gobblin_assets.errors import GobblinError, RejectedError
 from gobblin_assets.settings import read_settings
-from gobblin_assets.spec.job_files import JOBS_VARIABLE, list_job_files, read_any_job_file
+from gobblin_assets.spec.job_files import JOBS_VARIABLE, describe_missing_files, list_job_files, read_job_files
 
 _LOCATION = "gobblin_assets.definitions"
+_JOB_FILES = "job files"
 
 
 @click.command(context_settings={"ignore_unknown_options": True}, epilog=example("dagster dev -p 3000"))
@@ -50,10 +51,12 @@ def dagster(arguments: Sequence[str]) -> None:
 def _says_what_to_load(arguments: Sequence[str]) -> bool:
     """Whether Dagster finds a code location by itself: it looks for one in an option, then in these files."""
     options = (("-m", "--module-name"), ("-w", "--workspace"), ("-f", "--python-file"), ("-d", "--working-directory"))
-    others = (("--grpc-port",), ("--grpc-socket",), ("--package-name",), ("--help",))
-    given = any(_find_option(arguments, *names) is not None for names in (*options, *others))
-    files = ("workspace.yaml", "pyproject.toml", "dg.toml")
-    return given or "--help" in arguments or any(Path(name).exists() for name in files)
+    others = (("--grpc-port",), ("--grpc-socket",), ("--package-name",))
+    if "--help" in arguments or any(_find_option(arguments, *names) is not None for names in (*options, *others)):
+        return True
+    project = Path("pyproject.toml")
+    is_project = project.exists() and "[tool.d" in _read_text(project)
+    return is_project or any(Path(name).exists() for name in ("workspace.yaml", "dg.toml"))
 
 
 def _find_option(arguments: Sequence[str], *names: str) -> str | None:
@@ -91,20 +94,26 @@ def _require_free_port(host: str, port: str | None) -> None:
 
 
 def _require_job_files(arguments: Sequence[str]) -> None:
-    """Refuse an unreadable job file in one line; Dagster would show a traceback of its code server."""
+    """Refuse job files that can't be loaded, each in one line: in Dagster's UI their jobs would be missing."""
     workspace = _find_option(arguments, "-w", "--workspace")
     text = "" if workspace is None else _read_text(Path(workspace))
     loads_ours = _find_option(arguments, "-m", "--module-name") == _LOCATION or _LOCATION in text
-    if loads_ours or os.environ.get(JOBS_VARIABLE):
-        for path in list_job_files(os.environ, Path.cwd()):
-            read_any_job_file(path)
+    if not loads_ours and not os.environ.get(JOBS_VARIABLE):
+        return
+    paths = list_job_files(os.environ, Path.cwd())
+    if not paths:
+        say(describe_missing_files(os.environ, Path.cwd()))
+    refusals = [RejectedError(said, field=_JOB_FILES) for said in read_job_files(paths).refused]
+    for refusal in refusals[:-1]:
+        say(f"error: {refusal}")
+    if refusals:
+        raise refusals[-1]
 
 
 def _report_what_waits() -> None:
     """So that the first page shows what commands have done. What can't be told keeps nobody from Dagster."""
     try:
-        jobs = [read_any_job_file(path) for path in list_job_files(os.environ, Path.cwd())]
-        report_what_waits(jobs)
+        report_what_waits(read_job_files(list_job_files(os.environ, Path.cwd())).jobs.values())
     except GobblinError as error:
         say(f"Dagster is not told of what commands did: {error}")
 

@@ -9,7 +9,7 @@ import difflib
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import dagster as dg
 from dagster.components.core.decl import ComponentDecl
@@ -17,18 +17,21 @@ from dagster.components.core.defs_module import PythonFileComponent, find_defs_o
 from dagster.components.resolved.context import ResolutionContext
 from dagster.components.resolved.core_models import AssetAttributesModel
 from dagster.components.utils.translation import TranslatorResolvingInfo
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
-from pydantic_core import core_schema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
 
+from gobblin_assets.dagster.component_schema import describe_options
 from gobblin_assets.dagster.copy_scaffolding import CopyScaffolder
 from gobblin_assets.dagster.environment import find_database, resources_from_environment
 from gobblin_assets.dagster.factory import build_gobblin_definitions
 from gobblin_assets.dagster.naming import DatasetTranslation, GobblinTranslator, SourceTranslation
+from gobblin_assets.dagster.owners import OWNER_PATTERN, TEMPLATE_PATTERN, check_owners
+from gobblin_assets.dagster.ports import connection_key
+from gobblin_assets.dagster.resources.connections import SourceConnectionResource
 from gobblin_assets.dagster.scaffolding import JobScaffolder
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.jobs.copy.copy_spec import CopySpec
 from gobblin_assets.jobs.copy.parsing import read_copy
+from gobblin_assets.jobs.programs import program_of
 from gobblin_assets.sources.discovery import find_discovery
 from gobblin_assets.spec.doubled_keys import refuse_doubled_keys
 from gobblin_assets.spec.job_files import place_destination
@@ -62,17 +65,33 @@ class ComponentOptions(SurroundingsOptions):
     )
 
 
-class _PlainSchema(GenerateJsonSchema):
-    """Says of an optional value what its type says, so that a validator's message is about that type."""
+class _Translation(AssetAttributesModel):  # type: ignore[valid-type,misc]  # Dagster derives this model at run time
+    """Dagster's attributes of an asset. Dagster itself looks at the owners when it makes the asset."""
 
-    def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:
-        return {"if": {"not": {"type": "null"}}, "then": self.generate_inner(schema["schema"])}
+    owners: Annotated[
+        Any,
+        BeforeValidator(check_owners),
+        WithJsonSchema(
+            {
+                "if": {"anyOf": [{"type": "null"}, {"type": "string", "pattern": TEMPLATE_PATTERN}]},
+                "else": {"type": "array", "items": {"type": "string", "pattern": OWNER_PATTERN}},
+                "description": "E-mail addresses, or names of teams with the prefix team:",
+                "examples": [["team:analytics", "nelson@hooli.com"]],
+            }
+        ),
+    ] = None
+
+
+class _Translated(BaseModel):
+    """Where errors find the place of what is wrong."""
+
+    translation: _Translation
 
 
 class _Documented(JobSpec, ComponentOptions):
     """The attributes as the schema shows them."""
 
-    translation: str | AssetAttributesModel | None = Field(  # type: ignore[valid-type]  # Dagster derives this model at run time
+    translation: str | _Translation | None = Field(
         None, description="Key, group, tags, metadata, …; templates see `urn`, `role`, `job`, `dataset` and `spec`."
     )
 
@@ -85,13 +104,13 @@ class GobblinJobAttributes(BaseModel):
     @classmethod
     def model_json_schema(cls, *_arguments: Any, **_options: Any) -> dict[str, Any]:
         """The schema of what ``load`` takes."""
-        return _Documented.model_json_schema(schema_generator=_PlainSchema) | {"title": cls.__name__}
+        return describe_options(_Documented, title=cls.__name__)
 
 
 class _DocumentedCopy(CopySpec, SurroundingsOptions):
     """The same for copies."""
 
-    translation: str | AssetAttributesModel | None = Field(  # type: ignore[valid-type]  # Dagster derives this model at run time
+    translation: str | _Translation | None = Field(
         None, description="Key, group, tags, metadata, …; templates see `urn`, `role`, `job`, `dataset` and `spec`."
     )
 
@@ -102,7 +121,7 @@ class GobblinCopyAttributes(GobblinJobAttributes):
     @classmethod
     def model_json_schema(cls, *_arguments: Any, **_options: Any) -> dict[str, Any]:
         """The schema of what ``load`` takes."""
-        return _DocumentedCopy.model_json_schema(schema_generator=_PlainSchema) | {"title": cls.__name__}
+        return describe_options(_DocumentedCopy, title=cls.__name__)
 
 
 @dg.scaffold_with(JobScaffolder)
@@ -186,7 +205,7 @@ class GobblinJobComponent(dg.Component):
         if self.options.resources == "project":
             return built
         provided = _list_provided(context)
-        resources = resources_from_environment([self.job])
+        resources = {**resources_from_environment([self.job]), **_find_named_connection(self.job, provided)}
         brought = {key: resource for key, resource in resources.items() if key not in provided}
         return dg.Definitions.merge(built, dg.Definitions(resources=brought))
 
@@ -267,16 +286,25 @@ class _ComponentTranslator(GobblinTranslator):
         return self._component.get_source_spec(data)
 
 
-def _list_provided(context: dg.ComponentLoadContext) -> set[str]:
-    """The keys of the resources in the Python files of the project's defs folder, where `dg` puts them."""
+def _find_named_connection(job: JobOptions, provided: Mapping[str, object]) -> dict[str, SourceConnectionResource]:
+    """The project's own connection of the job, by its key, where a Python file provides it under the name alone."""
+    source = program_of(job).source_of(job)
+    found = None if source is None else provided.get(source.connection)
+    if source is None or not isinstance(found, SourceConnectionResource) or source.type != found.KIND:
+        return {}
+    return {connection_key(source): found}
+
+
+def _list_provided(context: dg.ComponentLoadContext) -> dict[str, object]:
+    """The resources in the Python files of the project's defs folder, where `dg` puts them, by their keys."""
     if not isinstance(context.component_decl, ComponentDecl):
         # It stands alone (`dg.build_defs_for_component`): Dagster's tree of it is the working directory.
-        return set()
+        return {}
     tree = context.component_tree
-    provided: set[str] = set()
+    provided: dict[str, object] = {}
     for file in tree.get_all_components(PythonFileComponent):
         # Dagster keeps what it builds here for when it comes to this file itself.
-        provided |= set(tree.build_defs_at_path(file.path).resources or {})
+        provided |= tree.build_defs_at_path(file.path).resources or {}
     return provided
 
 
@@ -309,7 +337,7 @@ def _parse_translation(written: object, resolution: ResolutionContext) -> Transl
         return None
     if not isinstance(written, str):
         try:
-            written = AssetAttributesModel.model_validate(written)
+            written = _Translated.model_validate({"translation": written}).translation
         except ValidationError as error:
-            raise refuse(error, AssetAttributesModel) from None
+            raise refuse(error, _Translated) from None
     return TranslatorResolvingInfo(asset_attributes=written, resolution_context=resolution, model_key="translation")

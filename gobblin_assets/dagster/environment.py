@@ -11,10 +11,10 @@ from typing import Final
 
 import dagster as dg
 
+from gobblin_assets.dagster.ports import connection_key
 from gobblin_assets.dagster.resources import gobblin_resources
 from gobblin_assets.dagster.resources.connections import SourceConnectionResource, connection_from_environment
 from gobblin_assets.dagster.resources.spark import GobblinSparkResource
-from gobblin_assets.errors import RejectedError
 from gobblin_assets.jobs.programs import program_of
 from gobblin_assets.sources.environment import find_shown_kind
 from gobblin_assets.spark.settings import CONF_SEPARATOR, CONF_VARIABLE, parse_conf
@@ -33,22 +33,12 @@ _made: Final[list[SourceConnectionResource]] = []
 def resources_from_environment(
     jobs: Iterable[JobOptions], environment: Mapping[str, str] | None = None
 ) -> dict[str, object]:
-    """The resources of these jobs, by their resource keys. Nothing connects.
-
-    RejectedError if two jobs give connections of different kinds the same name.
-    """
+    """The resources of these jobs, by their resource keys. Nothing connects."""
     variables = os.environ if environment is None else environment
-    connections: dict[str, SourceConnectionResource] = {}
     sources = [source for job in jobs if (source := program_of(job).source_of(job)) is not None]
-    for source in sources:
-        name = source.connection
-        same = _the_same(connection_from_environment(source, variables))
-        if connections.setdefault(name, same) is not same:
-            raise RejectedError(
-                f"{name!r} is the connection of sources of different kinds at once",
-                field="source.connection",
-                hint="Give each a name of its own.",
-            )
+    connections = {
+        connection_key(source): _the_same(connection_from_environment(source, variables)) for source in sources
+    }
     spark = _shared(
         variables.get(MASTER_VARIABLE) or None, variables.get(CONF_VARIABLE) or "", bool(variables.get(REMOTE_VARIABLE))
     )

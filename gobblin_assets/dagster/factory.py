@@ -53,11 +53,11 @@ def build_gobblin_layout(
     RejectedError names the field, what was expected and the fix.
     """
     job = spec if isinstance(spec, JobOptions) else parse_any_job(spec)
-    datasets = program_of(job).declare_datasets(job, discovered, searches=not _is_run())
+    datasets = program_of(job).declare_datasets(job, discovered, searches=not is_run())
     return build_layout(job, datasets, translator or GobblinTranslator(), database=database)
 
 
-def _is_run() -> bool:
+def is_run() -> bool:
     """Whether this process loads the definitions for a run: it then has the assets that its server had found."""
     if not DefinitionsLoadContext.is_set():
         return False

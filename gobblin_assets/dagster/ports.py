@@ -20,7 +20,8 @@ SPARK_KEY: Final = "gobblin_spark"
 
 FILE_SYSTEMS_KEY: Final = "gobblin_file_systems"
 
-RESERVED_KEYS: Final = frozenset({STORES_KEY, SPARK_KEY, FILE_SYSTEMS_KEY, "io_manager"})
+_KIND_END: Final = "__"
+"""Between the kind and the name in the key of a connection. No other resource's key has it behind a kind."""
 
 
 class FileSystems(Protocol):
@@ -32,7 +33,7 @@ class FileSystems(Protocol):
 
 
 class WatchedConnection(Connection, Protocol):
-    """Under the name that the job's ``source.connection`` gives: a connection to a source of logs."""
+    """Under the key of the job's source: a connection to a source of logs."""
 
     def open_watch(self, job: JobSpec, *, timeout_s_max: float) -> LogWatch:
         """The watch of the job's logs: it reads no records, and each request is bounded. Nothing connects yet."""
@@ -40,12 +41,17 @@ class WatchedConnection(Connection, Protocol):
 
 
 def connection_key(source: SourceSpec) -> str:
-    """The resource key of a source's connection: its name. RejectedError when no resource can be called so."""
-    name = source.connection
-    if not name.isidentifier() or name.startswith("_") or name in RESERVED_KEYS:
+    """The resource key of a source's connection. RejectedError when no resource can be called so."""
+    key = key_of_kind(source.type, source.connection)
+    if not key.isidentifier():
         raise RejectedError(
-            f"expected the name of a resource, found {name!r}",
+            f"expected a name for a resource of Dagster, found {source.connection!r}",
             field="source.connection",
-            hint=f"Letters, digits and underscores, not first a digit, and none of {', '.join(sorted(RESERVED_KEYS))}.",
+            hint="Write it with letters, digits and underscores alone.",
         )
-    return name
+    return key
+
+
+def key_of_kind(kind: str, name: str) -> str:
+    """The resource key of a connection of a kind: a database and a cluster may have the same name, such as ``shop``."""
+    return f"{kind}{_KIND_END}{name}"

@@ -13,27 +13,10 @@ class DoubledKeyError(ValueError):
     """A key stands twice in one object of JSON."""
 
 
-def read_yaml(text: str, path: Path) -> object:
-    """The plain values of a file with one document. RejectedError for a key that stands in one mapping twice.
-
-    It names the key, the file and both lines. ``yaml.YAMLError`` for a text that is no YAML. A key beside a merged
-    mapping (``<<``) that has it too is no double: YAML defines which one counts.
-    """
-    loader = yaml.SafeLoader(text)
-    try:
-        document = loader.get_single_node()
-        if document is None:
-            return None
-        _refuse_doubled(document, path)
-        return loader.construct_document(document)
-    finally:
-        loader.dispose()
-
-
 def refuse_doubled_keys(text: str, path: Path) -> None:
-    """The same RejectedError, for a file that somebody else reads; it may have several documents."""
+    """``refuse_doubled_nodes`` for a file that somebody else reads; it may have several documents."""
     for document in yaml.compose_all(text, yaml.SafeLoader):
-        _refuse_doubled(document, path)
+        refuse_doubled_nodes(document, path)
 
 
 def each_key_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
@@ -46,7 +29,11 @@ def each_key_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _refuse_doubled(document: yaml.Node, path: Path) -> None:
+def refuse_doubled_nodes(document: yaml.Node, path: Path) -> None:
+    """RejectedError for a key that stands in one mapping twice. It names the key, the file and both lines.
+
+    A key beside a merged mapping (``<<``) that has it too is no double: YAML defines which one counts.
+    """
     for field, first, second in _find_doubled(document, "", set()):
         raise RejectedError(
             f"{path} says it twice, in line {first} and in line {second}: only the second would count",

@@ -2,16 +2,15 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import yaml
-
-from gobblin_assets.errors import RejectedError
-from gobblin_assets.spec.doubled_keys import read_yaml
+from gobblin_assets.errors import GobblinError, RejectedError
 from gobblin_assets.spec.job_options import JobOptions
 from gobblin_assets.spec.job_parsing import parse_any_job, parse_job
 from gobblin_assets.spec.job_spec import JobSpec
+from gobblin_assets.spec.yaml_files import read_yaml_file
 
 AnyJob = JobOptions | Mapping[str, object] | str | Path
 """A job of any kind, its options, or the path of its file."""
@@ -19,6 +18,7 @@ AnyJob = JobOptions | Mapping[str, object] | str | Path
 JOBS_VARIABLE: Final = "GOBBLIN_JOBS"
 
 _DEFAULT_JOBS: Final = "demo/*.yaml"
+_OF_NAMES: Final = "A job's name is its place in the log, on storage and in Dagster: give each a name of its own."
 # Keys of a component's file for Dagster, beside the job's own options.
 _COMPONENT_OPTIONS: Final = frozenset({"translation", "discovered", "executor", "resources"})
 
@@ -48,16 +48,7 @@ def read_any_job_file(path: str | Path) -> JobOptions:
     the file, or the field in it.
     """
     path = Path(path)
-    try:
-        data = read_yaml(path.read_text(encoding="utf-8"), path)
-    except OSError as error:
-        raise RejectedError(
-            f"{path} can't be read: {error.strerror}", field="job file", hint="Correct the path, or make the file."
-        ) from error
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
-        raise RejectedError(
-            f"{path} can't be read as YAML: {error}", field="job file", hint="Correct the file."
-        ) from error
+    data = read_yaml_file(path)
     attributes = data.get("attributes") if isinstance(data, Mapping) and "type" in data else data
     if not isinstance(attributes, Mapping):
         raise RejectedError(
@@ -92,15 +83,59 @@ def place_destination(options: Mapping[str, object], folder: Path) -> dict[str, 
     return placed
 
 
-def require_distinct_jobs(jobs: Sequence[JobOptions], files: Sequence[str] = ()) -> None:
-    """RejectedError for two jobs of one name: they would share history, watermarks and files. ``files``: where from."""
-    places = files or [job.destination for job in jobs]
-    seen: dict[str, str] = {}
+def require_distinct_jobs(jobs: Sequence[JobOptions]) -> None:
+    """RejectedError for two jobs of one name: they would share history, watermarks and files."""
+    for name, places in _find_doubled(jobs, [job.destination for job in jobs]).items():
+        raise RejectedError(_say_doubled(name, places), field="job", hint=_OF_NAMES)
+
+
+@dataclass(frozen=True, slots=True)
+class JobFiles:
+    """``jobs``: those of the files that can be read, by file. ``refused``: a line for what is wrong with the others."""
+
+    jobs: Mapping[Path, JobOptions]
+    refused: Sequence[str]
+
+
+def read_job_files(paths: Sequence[Path]) -> JobFiles:
+    """All jobs that can be read. Of jobs of one name there is none: the name decides what a job goes on with."""
+    jobs: dict[Path, JobOptions] = {}
+    refused: list[str] = []
+    for path in dict.fromkeys(paths):
+        try:
+            jobs[path] = read_any_job_file(path)
+        except GobblinError as error:
+            refused.append(say_refused(path, error))
+    doubled = _find_doubled(list(jobs.values()), list(map(str, jobs)))
+    refused += [f"{_say_doubled(name, files)}. {_OF_NAMES}" for name, files in doubled.items()]
+    return JobFiles({path: job for path, job in jobs.items() if job.job not in doubled}, tuple(refused))
+
+
+def say_refused(path: Path, error: GobblinError) -> str:
+    """The error of a file in one line, which names the file."""
+    said = " ".join(str(error).split())
+    return said if str(path) in said else f"{path}: {said}"
+
+
+def describe_missing_files(environment: Mapping[str, str], folder: Path) -> str:
+    """In one line, why ``list_job_files`` gives none, and the fix."""
+    is_set = JOBS_VARIABLE in environment
+    found = (
+        f"{JOBS_VARIABLE} names no file"
+        if is_set
+        else f"{JOBS_VARIABLE} is not set, and {folder} has no {_DEFAULT_JOBS}"
+    )
+    return f"There is no job: {found}. Set it to the paths of job files, such as jobs/a.yaml{os.pathsep}jobs/b.yaml."
+
+
+def _find_doubled(jobs: Sequence[JobOptions], places: Sequence[str]) -> dict[str, list[str]]:
+    """The names that several jobs have, with the places of those jobs."""
+    found: dict[str, list[str]] = {}
     for job, place in zip(jobs, places, strict=True):
-        if job.job in seen:
-            raise RejectedError(
-                f"two jobs are called {job.job!r}: {seen[job.job]} and {place}",
-                field="job",
-                hint="A job's name is its place in the log, on storage and in Dagster. Give one another name.",
-            )
-        seen[job.job] = place
+        found.setdefault(job.job, []).append(place)
+    return {name: named for name, named in found.items() if len(named) > 1}
+
+
+def _say_doubled(name: str, places: Sequence[str]) -> str:
+    count = "two" if len(places) == 2 else len(places)
+    return f"{count} jobs are called {name!r}: {' and '.join(places)}"

@@ -32,6 +32,10 @@ JOB_KINDS: Final = Extensions[ReadJob](
 )
 
 
+DATASETS_MAX: Final = 10_000
+"""Of one job, as they are written: Dagster takes seconds to load so many assets."""
+
+
 def read_options(options: Mapping[str, object]) -> JobOptions:
     """The specification by the job's kind. RejectedError for a kind that nothing installed offers."""
     if not isinstance(options, Mapping):
@@ -39,6 +43,13 @@ def read_options(options: Mapping[str, object]) -> JobOptions:
             f"expected a job's options, found a value of the type {type(options).__name__}",
             field="job",
             hint="Give a mapping; `read_any_job` also takes the path of a job's file.",
+        )
+    datasets = options.get("datasets")
+    if isinstance(datasets, list | tuple) and len(datasets) > DATASETS_MAX:
+        raise RejectedError(
+            f"expected at most {DATASETS_MAX:,} datasets, found {len(datasets):,}",
+            field="datasets",
+            hint="Divide the job into several jobs, or let its source find them (`include`; of copies, `finder`).",
         )
     kind = options.get("kind", DEFAULT_KIND)
     if not isinstance(kind, str):

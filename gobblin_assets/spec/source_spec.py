@@ -180,7 +180,16 @@ class _OfItsKind:
     def __get_pydantic_json_schema__(
         cls, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        return {"anyOf": [handler(spec.__pydantic_core_schema__) for spec in list_source_specs()]}
+        return {"anyOf": [_show_kind(handler(spec.__pydantic_core_schema__)) for spec in list_source_specs()]}
+
+
+def _show_kind(schema: JsonSchemaValue) -> JsonSchemaValue:
+    """Each kind's model has its ``type`` by default; of a job without one, only one kind is meant."""
+    written = schema.get("properties", {}).get("type", {})
+    if written.get("default") in (None, DEFAULT_TYPE):
+        return schema
+    kept = {name: value for name, value in written.items() if name != "default"}
+    return {**schema, "properties": {**schema["properties"], "type": kept}}
 
 
 AnySource = Annotated[SerializeAsAny[SourceSpec], _OfItsKind]

@@ -37,7 +37,6 @@ OTHERS = {
     "schema.table": "how a table is named",
     "settings.remote": _VARIABLE,
     "running.lock": "a file of the embedded server",
-    "source.connection": _OPTION,
     "source.type": _OPTION,
     "spec.name": _VARIABLE,
     "split.max_multi_work_units": _OPTION,

@@ -9,6 +9,7 @@ from pathlib import Path
 import google_crc32c
 import pytest
 
+from demo.s3.gateway import REGION
 from gobblin_assets.errors import OutcomeUnknownError, RejectedError, RetryableError
 from gobblin_assets.fs.objects import (
     FOR_GIVEN_NAMES,
@@ -229,19 +230,43 @@ def test_a_store_that_is_not_there(versitygw: S3Server) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "field", "said"),
+    ("changes", "field", "said", "fix"),
     [
-        ({"secret_access_key": "another"}, "GOBBLIN_S3_ACCESS_KEY_ID", "SignatureDoesNotMatch"),
-        ({"access_key_id": "nobody"}, "GOBBLIN_S3_ACCESS_KEY_ID", "XAdminUserNotFound"),
-        ({"region": "eu-west-3"}, "GOBBLIN_S3_", "AuthorizationHeaderMalformed"),
+        (
+            {"secret_access_key": "another"},
+            "GOBBLIN_S3_SECRET_ACCESS_KEY",
+            "SignatureDoesNotMatch",
+            "It is not the secret of this access key. Correct it.",
+        ),
+        (
+            {"access_key_id": "nobody"},
+            "GOBBLIN_S3_ACCESS_KEY_ID",
+            "XAdminUserNotFound",
+            "The store knows no such key. Correct it.",
+        ),
+        (
+            {"session_token": "another"},
+            "GOBBLIN_S3_SESSION_TOKEN",
+            "InvalidToken",
+            "It does not belong to these keys. Correct it.",
+        ),
+        (
+            {"region": "eu-west-3"},
+            "GOBBLIN_S3_REGION",
+            "AuthorizationHeaderMalformed",
+            f"Set GOBBLIN_S3_REGION={REGION}.",
+        ),
     ],
 )
-def test_keys_that_are_not_accepted(versitygw: S3Server, changes: dict[str, str], field: str, said: str) -> None:
+def test_what_is_not_accepted_is_named_by_its_variable(
+    versitygw: S3Server, changes: dict[str, str], field: str, said: str, fix: str
+) -> None:
     settings: S3Settings = replace(versitygw.settings, **changes)
     files = S3ObjectFiles(S3Client(settings, "source"))
     with pytest.raises(RejectedError, match=said) as refused:
         list(files.list_objects(f"/{versitygw.make_bucket()}"))
-    assert refused.value.field.startswith(field)
+    assert refused.value.field == field
+    assert str(refused.value).endswith(f" {fix}")
     if said != "XAdminUserNotFound":
         # Of an unknown user versitygw says that the object is missing.
         with pytest.raises(RejectedError, match=said) as looked:
@@ -249,6 +274,16 @@ def test_keys_that_are_not_accepted(versitygw: S3Server, changes: dict[str, str]
         assert looked.value.field == refused.value.field
     assert SECRET not in str(refused.value) + repr(refused.value.fields)
     assert "another" not in str(refused.value)
+
+
+def test_a_bucket_that_is_not_there_is_named(versitygw: S3Server) -> None:
+    files = versitygw.open()
+    said = "destination: there is no bucket nowhere. Correct the name, or make the bucket."
+    with pytest.raises(RejectedError) as listed:
+        list(files.list_objects("/nowhere/lake"))
+    with pytest.raises(RejectedError) as written:
+        files.put_if_absent("/nowhere/lake/a", b"bytes")
+    assert (str(listed.value), str(written.value)) == (said, said)
 
 
 def test_a_store_is_reached_by_tls_if_its_certificate_is_trusted(tmp_path: Path) -> None:

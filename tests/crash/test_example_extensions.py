@@ -114,7 +114,7 @@ from gobblin_assets.dagster import build_definitions
 from gobblin_assets.spec.job_files import read_job_file
 job = read_job_file(Path("office.yaml"))
 definitions = build_definitions([job], os.environ)
-resource = definitions.resources["office"].process_config_and_initialize()
+resource = definitions.resources["csv_folder__office"].process_config_and_initialize()
 print(type(resource).__name__, resource.open_source(job).discover(None))
 print(sorted(str(spec.key.to_user_string()) for spec in definitions.resolve_all_asset_specs()))
 """

@@ -130,7 +130,7 @@ def test_a_look_ends_before_dagster_ends_the_tick_however_patient_the_connection
 
 
 def test_brokers_that_are_away_are_one_line_in_both_sensors(events: Events) -> None:
-    events.resources["kafka"] = KafkaConnectionResource(bootstrap_servers="127.0.0.1:1", timeout_s=1.0)
+    events.resources["kafka__kafka"] = KafkaConnectionResource(bootstrap_servers="127.0.0.1:1", timeout_s=1.0)
     events.define({"topic": "a"}, source={"include": ["b*"]}, discovered=["b1"])
     for name in (NEW_DATA, DISCOVERY):
         said = str(events.tick(name).skip_message)

@@ -290,7 +290,7 @@ def test_a_job_that_is_known_only_at_run_time_is_materialized_by_the_same_functi
     shop.write(ORDERS, None, 1, 2)
     shop.write(MONTHLY, JANUARY, 3)
 
-    @dg.op(required_resource_keys={STORES_KEY, FILE_SYSTEMS_KEY, SPARK_KEY, "numbers"}, config_schema=dict)
+    @dg.op(required_resource_keys={STORES_KEY, FILE_SYSTEMS_KEY, SPARK_KEY, "jdbc__numbers"}, config_schema=dict)
     def run_any(context: dg.OpExecutionContext) -> None:
         layout = build_gobblin_layout(context.op_config)
         for urn, keys in {ORDERS: (), MONTHLY: (JANUARY,)}.items():

@@ -69,7 +69,7 @@ class Sensors:
     def tick(self, definitions: dg.Definitions, name: str = NEW_DATA, cursor: str | None = None) -> SensorExecutionData:
         sensor = definitions.resolve_sensor_def(name)
         assert definitions.resources is not None
-        resources = {**definitions.resources, "kafka": FixedConnection(FixedCluster(self.topics))}
+        resources = {**definitions.resources, "kafka__kafka": FixedConnection(FixedCluster(self.topics))}
         with dg.build_sensor_context(instance=self.instance, resources=resources, cursor=cursor) as context:
             return sensor.evaluate_tick(context)
 

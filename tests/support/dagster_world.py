@@ -147,7 +147,7 @@ def build_world(folder: Path, database_url: str, **options: Any) -> dg.Definitio
         STORES_KEY: CommitStoreResource(database_url=database_url),
         FILE_SYSTEMS_KEY: FileSystemsResource(),
         SPARK_KEY: ArrowResource(folder=str(folder / "source")),
-        "numbers": NumbersResource(folder=str(folder / "source")),
+        "jdbc__numbers": NumbersResource(folder=str(folder / "source")),
     }
     job = build_gobblin_definitions(describe_job(folder, **options))
     return dg.Definitions.merge(job, dg.Definitions(resources=resources))

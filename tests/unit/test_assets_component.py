@@ -102,6 +102,14 @@ class TestErrors:
             ({"datasets": [{"table": "t", "watermarc": {}}]}, r"datasets\[0\]\.watermarc"),
             ({"executor": "cluster"}, "executor"),
             ({"translation": {"grupp": "x"}}, "grupp"),
+            (
+                {"translation": {"owners": "data"}},
+                r"^translation\.owners: expected a list of e-mail .* found 'data'\. Write \[team:data\]",
+            ),
+            (
+                {"translation": {"owners": ["team:a", "data"]}},
+                r"^translation\.owners: expected e-mail .* with the prefix team:, found 'data'\. Write team:data",
+            ),
             ({"destination": "lake"}, "destination"),
             ({"discovered": "nowhere.json", "source": {"connection": "sales", "include": ["*"]}}, "discovered"),
         ],
@@ -130,6 +138,29 @@ class TestSchema:
     )
     def test_says_what_is_wrong_with_an_optional_value(self, dataset: dict[str, Any], said: str) -> None:
         assert errors_of({**JOB, "datasets": [dataset]}) == [said]
+
+    @pytest.mark.parametrize(
+        ("attributes", "said"),
+        [
+            ({"source": {"conection": "s"}}, ["('conection' was unexpected)", "'connection' is a required property"]),
+            ({"source": {"type": "kafka", "connection": "s", "jars": []}}, ["('jars' was unexpected)"]),
+            ({"source": {"type": "postgres", "connection": "s"}}, ["'postgres' is not one of ['jdbc', 'kafka',"]),
+            ({"source": "sales"}, ["'sales' is not of type 'object'"]),
+            ({"sink": {"into": {"type": "kafka", "topics": "t"}}}, ["('topics' was unexpected)", "'connection' is"]),
+            ({"sink": {"into": {"connection": "s"}}}, ["'type' is a required property"]),
+            ({"sink": {"into": None}, "translation": "{{ shown(spec) }}"}, []),
+            ({"translation": 5}, ["5 is not of type 'string', 'object'"]),
+            ({"translation": {"group": "x"}}, ["('group' was unexpected)"]),
+            ({"translation": {"owners": "data"}}, ["'data' is not of type 'array'"]),
+            ({"translation": {"owners": ["me@example.com", "data"]}}, ["'data' does not match '^team:.+|"]),
+            ({"translation": {"owners": "{{ env.OWNERS }}", "key_prefix": ["a"], "tags": {"a": 1}}}, []),
+            ({"translation": {"owners": ["{{ env.OWNER }}", "team:data"], "key_prefix": "a"}}, []),
+        ],
+    )
+    def test_names_what_is_wrong_in_the_group_that_was_meant(self, attributes: dict[str, Any], said: list[str]) -> None:
+        found = errors_of({**JOB, **attributes})
+        assert len(found) == len(said)
+        assert all(part in message for part, message in zip(said, found, strict=True))
 
 
 def test_a_discovery_s_tables_become_datasets(tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ class TestSources:
             )
             for name in ("shop", "audit", "source")
         ]
-        keys = (STORES_KEY, FILE_SYSTEMS_KEY, SPARK_KEY, "db")
+        keys = (STORES_KEY, FILE_SYSTEMS_KEY, SPARK_KEY, "jdbc__db")
         resources = {key: dg.ResourceDefinition.none_resource() for key in keys}
         found = dg.Definitions.merge(*jobs, dg.Definitions(resources=resources)).get_repository_def()
         graph = found.asset_graph

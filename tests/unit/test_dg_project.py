@@ -8,10 +8,17 @@ import dagster as dg
 import pytest
 from dagster.components.core.component_tree import ComponentTreeException
 
+from gobblin_assets.dagster.code_location import build_definitions
 from gobblin_assets.dagster.component import GobblinCopyComponent, GobblinJobComponent
 from gobblin_assets.dagster.copy_scaffolding import CopyScaffolder, CopyScaffoldParams
-from gobblin_assets.dagster.environment import resources_from_environment
-from gobblin_assets.dagster.resources import GobblinSparkResource, JdbcConnectionResource
+from gobblin_assets.dagster.ports import connection_key
+from gobblin_assets.dagster.resources import (
+    GobblinSparkResource,
+    JdbcConnectionResource,
+    KafkaConnectionResource,
+    SourceConnectionResource,
+    gobblin_resources,
+)
 from gobblin_assets.dagster.scaffolding import JobScaffolder, JobScaffoldParams
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.settings import make_home
@@ -72,7 +79,7 @@ class TestResources:
         scaffold(project, "store", connection="sales")
         scaffold(project, "web", source="kafka", connection="bus")
         found = load(project)
-        assert keys(found) == OURS | {"sales", "bus"}
+        assert keys(found) == OURS | {"jdbc__sales", "kafka__bus"}
         graph = found.resolve_asset_graph()
         read = dg.AssetKey(["source", "jdbc", "sales", "public.customers"])
         assert {key.path[0] for key in graph.get(read).child_keys} == {"shop", "store"}
@@ -81,8 +88,8 @@ class TestResources:
         scaffold(project, "shop", connection="sales")
         (defs_folder(project) / "resources.py").write_text(RESOURCES, encoding="utf-8")
         found = load(project).resources or {}
-        assert set(found) == OURS | {"sales"}
-        sales, spark = found["sales"], found["gobblin_spark"]
+        assert set(found) == OURS | {"sales", "jdbc__sales"}
+        sales, spark = found["jdbc__sales"], found["gobblin_spark"]
         assert isinstance(sales, JdbcConnectionResource)
         assert isinstance(spark, GobblinSparkResource)
         assert (sales.url, spark.master) == ("jdbc:postgresql://mine/sales", "local[7]")
@@ -93,10 +100,37 @@ class TestResources:
         assert keys(dg.ComponentTree.for_project(project / "src" / "warehouse").build_defs()) == set()
         assert read_job_file(path).job == "shop", "the command line does not take the component's file"
 
-    def test_one_name_for_a_database_and_a_cluster_is_refused(self, project: Path) -> None:
-        files = [scaffold(project, kind, source=kind, connection="sales") for kind in ("jdbc", "kafka")]
-        with pytest.raises(RejectedError, match="'sales' is the connection of sources of different kinds"):
-            resources_from_environment([read_job_file(path) for path in files], {})
+    def test_one_name_for_a_database_a_cluster_and_a_change_log_is_a_connection_of_each(self, project: Path) -> None:
+        """docs/TOPICS.md and docs/CHANGES.md call theirs ``shop``, as a job of tables may."""
+        kinds = ("jdbc", "kafka", "postgres_log")
+        jobs = [read_job_file(scaffold(project, kind, source=kind, connection="shop")) for kind in kinds]
+        for found in (load(project), build_definitions(jobs, {})):
+            dg.Definitions.validate_loadable(found)
+            resources = found.resources or {}
+            assert set(resources) == OURS | {"jdbc__shop", "kafka__shop", "postgres_log__shop"}
+            for job in jobs:
+                connection = resources[connection_key(job.source)]
+                assert isinstance(connection, SourceConnectionResource)
+                assert job.source.type == connection.KIND
+                run = found.resolve_job_def(f"{job.job}_whole")
+                assert connection_key(job.source) in run.required_resource_keys
+
+    def test_resources_of_one_name_and_several_kinds_are_given_together(self) -> None:
+        tables = JdbcConnectionResource(url="jdbc:postgresql://db/shop")
+        topics = KafkaConnectionResource(bootstrap_servers="broker:9092")
+        found = gobblin_resources({"shop": [tables, topics], "sales": tables})
+        assert set(found) == OURS | {"jdbc__shop", "kafka__shop", "jdbc__sales"}
+        assert (found["jdbc__shop"], found["kafka__shop"]) == (tables, topics)
+        with pytest.raises(RejectedError, match=r"connections\[shop\]: expected connections of different kinds"):
+            gobblin_resources({"shop": [tables, tables]})
+
+    def test_what_the_project_provides_under_a_name_is_of_its_kind_alone(self, project: Path) -> None:
+        scaffold(project, "web", source="kafka", connection="sales")
+        scaffold(project, "shop", connection="sales")
+        (defs_folder(project) / "resources.py").write_text(RESOURCES, encoding="utf-8")
+        found = load(project).resources or {}
+        assert isinstance(found["kafka__sales"], KafkaConnectionResource)
+        assert found["jdbc__sales"] == found["sales"]
 
 
 class TestScaffolding:

@@ -7,8 +7,9 @@ import pytest
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.sources.kafka.avro_schemas import make_whole
-from gobblin_assets.spec.doubled_keys import DoubledKeyError, each_key_once, read_yaml, refuse_doubled_keys
+from gobblin_assets.spec.doubled_keys import DoubledKeyError, each_key_once, refuse_doubled_keys
 from gobblin_assets.spec.job_files import read_any_job_file
+from gobblin_assets.spec.yaml_files import read_yaml
 
 JOB = """\
 job: shop

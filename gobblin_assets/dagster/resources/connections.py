@@ -1,4 +1,4 @@
-"""A job's connection, whatever its kind: the resource under its name.
+"""A job's connection, whatever its kind: the resource under its kind and its name.
 
 Each kind of source has a resource with the fields of its ``SourceConnection``. If a kind names no resource, one is made
 from these fields.
@@ -73,10 +73,10 @@ class SourceConnectionResource(dg.ConfigurableResource["SourceConnectionResource
     def _require_kind(self, job: JobSpec) -> None:
         if job.source.type != self.KIND:
             raise RejectedError(
-                f"expected a connection of the kind {job.source.type} under this name, which {job.job!r} names; found "
-                f"{self.KIND}",
+                f"expected a connection of the kind {job.source.type} under the key of {job.source.connection!r}, "
+                f"which {job.job!r} names; found {self.KIND}",
                 field="source.connection",
-                hint=f"Write source: {{type: {self.KIND}, …}}, or name another resource.",
+                hint="Give the connections to `gobblin_resources`, which makes their keys.",
             )
 
 

@@ -1,4 +1,4 @@
-"""Kafka clusters: each is a resource of its own, under the name that jobs give it."""
+"""Kafka clusters: each is a resource of its own, by the name that jobs give it."""
 
 from typing import ClassVar
 

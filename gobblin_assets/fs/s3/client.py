@@ -6,11 +6,13 @@ may be repeated is then sent again; another one raises OutcomeUnknownError, and 
 
 import datetime as dt
 import io
+import re
 import ssl
 import threading
 import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Final
 
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError, SSLError
@@ -44,10 +46,18 @@ _NOT_IMPLEMENTED: Final = 501
 _REDIRECTED: Final = frozenset({301, 302, 307, 308})
 _FORBIDDEN: Final = frozenset({401, 403})
 _UNEXPLAINED: Final = _FORBIDDEN | {400}
-_ABOUT_KEYS: Final = frozenset({
-    "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "AuthorizationHeaderMalformed",
-    "XAdminUserNotFound",
+_ABOUT_KEYS: Final = MappingProxyType({
+    "InvalidAccessKeyId": ("ACCESS_KEY_ID", "The store knows no such key."),
+    "XAdminUserNotFound": ("ACCESS_KEY_ID", "The store knows no such key."),
+    "SignatureDoesNotMatch": ("SECRET_ACCESS_KEY", "It is not the secret of this access key."),
+    "ExpiredToken": ("SESSION_TOKEN", "These keys were lent for a time, which is over."),
+    "InvalidToken": ("SESSION_TOKEN", "It does not belong to these keys."),
+    "AuthorizationHeaderMalformed": ("ACCESS_KEY_ID", "The keys are no keys of this store."),
 })  # fmt: skip
+"""The variable that is wrong, by the store's word, and what is wrong with it."""
+
+_WRONG_REGION: Final = re.compile(r"""region ['"][a-z0-9-]*['"] is wrong; expecting ['"]([a-z0-9-]{1,64})['"]""")
+"""AWS, MinIO and versitygw say it with these words."""
 
 
 class S3Client:
@@ -147,12 +157,14 @@ class S3Client:
             return RejectedError(said, field=self._option, hint=hint, path=request.path, **{UNSUPPORTED: True})
         if failure.status >= _SERVER_FAILED or failure.status < 300:
             return _without_answer(request, str(failure))
-        region = answer.headers.get("x-amz-bucket-region")
+        region = answer.headers.get("x-amz-bucket-region") or _find_region(failure)
         if failure.status in _REDIRECTED or (region and failure.code == "AuthorizationHeaderMalformed"):
             fix = f"Set {PREFIX}REGION={region}." if region else f"Correct {PREFIX}ENDPOINT_URL and {PREFIX}REGION."
             return RejectedError(said, field=f"{PREFIX}REGION", hint=fix)
         if failure.code in _ABOUT_KEYS:
-            return RejectedError(said, field=f"{PREFIX}ACCESS_KEY_ID", hint="Correct the keys, and the region.")
+            name, reason = _ABOUT_KEYS[failure.code]
+            fix = "Correct it." if self._settings.access_key_id else "AWS's own chain gave the keys: correct its files."
+            return RejectedError(said, field=f"{PREFIX}{name}", hint=f"{reason} {fix}")
         if failure.code == "RequestTimeTooSkewed":
             return RejectedError(said, field=self._option, hint="Set this machine's clock.")
         if failure.status in _FORBIDDEN:
@@ -171,6 +183,12 @@ class S3Client:
 
     def _hint_of_place(self) -> str:
         return f"Is {PREFIX}ENDPOINT_URL right, and the store up?" if self._settings.endpoint_url else ""
+
+
+def _find_region(failure: S3Failure) -> str | None:
+    """The region that the store says that it is in, where another was named."""
+    found = _WRONG_REGION.search(failure.message)
+    return None if found is None else found[1]
 
 
 def _is_busy(failure: S3Failure) -> bool:
