@@ -10,9 +10,11 @@ from typing import Final, assert_never
 
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.model.source_comments import SourceComments, comments_to_json
+from gobblin_assets.model.source_constraints import SourceConstraints, constraints_to_json
 from gobblin_assets.model.state import DatasetState
 from gobblin_assets.model.urn import Role
 from gobblin_assets.rows.column_comments import carry_comments
+from gobblin_assets.rows.column_constraints import carry_constraints
 from gobblin_assets.rows.row_samples import SAMPLES_MAX, RowFailures
 from gobblin_assets.run.dead_letter_check import check_dead_letters
 from gobblin_assets.run.job_kind import CheckResult, Staged
@@ -24,10 +26,11 @@ COLUMNS_SHOWN_MAX: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class QualityJudge:
-    """``Judge`` of a dataset of rows. ``comments`` are the source's, by the source's names of columns."""
+    """``Judge`` of a dataset of rows. ``comments`` and ``constraints`` are the source's, by its names of columns."""
 
     spec: DatasetSpec
     comments: SourceComments
+    constraints: SourceConstraints
     may_fail_rows: bool = False
 
     def gate(self, staged: Sequence[Staged], state: DatasetState) -> tuple[CheckResult, ...]:
@@ -77,8 +80,13 @@ class QualityJudge:
     def describe(self, staged: Sequence[Staged]) -> Mapping[str, object]:
         columns = _columns(staged)
         carried = carry_comments(self.comments, self.spec.converters, columns)
+        constraints = carry_constraints(self.constraints, self.spec.converters, columns)
         # Pairs, because a jsonb object forgets the order of its keys.
-        return {"columns": list(columns.items()), **comments_to_json(carried)}
+        return {
+            "columns": list(columns.items()),
+            **comments_to_json(carried),
+            **constraints_to_json(constraints),
+        }
 
 
 def check_tasks(
