@@ -22,6 +22,7 @@ from gobblin_assets.dagster.recovery import build_recovery_job, build_resume_job
 from gobblin_assets.dagster.run_config import GobblinRunConfig
 from gobblin_assets.dagster.sensors import build_recovery_sensor
 from gobblin_assets.dagster.sink_sensor import build_sink_sensor
+from gobblin_assets.dagster.source_observing import build_source_observer
 from gobblin_assets.dagster.step_log import leave_out_expected_outputs
 from gobblin_assets.jobs.programs import program_of
 from gobblin_assets.jobs.sink.sink_rules import has_sink
@@ -174,12 +175,17 @@ def build_gobblin_definitions(
     jobs = build_gobblin_jobs(layout)
     bases = [build_bases_job(layout)] if layout.is_one_stream else []
     return dg.Definitions(
-        assets=[*([build_gobblin_assets(layout)] if layout.specs else []), *_choose_declared(layout)],
+        assets=[*([build_gobblin_assets(layout)] if layout.specs else []), *_build_sources(layout)],
         jobs=[*jobs, build_recovery_job(layout), build_resume_job(layout), *bases],
         schedules=[schedule for each in bases for schedule in build_bases_schedule(layout, each)],
         sensors=build_gobblin_sensors(layout, jobs, discovered=discovered, discovery_path=discovery_path),
         executor=executor,
     )
+
+
+def _build_sources(layout: JobLayout) -> list[dg.AssetsDefinition]:
+    chosen = _choose_declared(layout)
+    return [build_source_observer(layout, chosen)] if chosen else []
 
 
 def _choose_declared(layout: JobLayout) -> list[dg.AssetSpec]:

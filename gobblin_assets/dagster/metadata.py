@@ -107,6 +107,18 @@ def build_materialization(key: dg.AssetKey, report: DatasetReport, role: Role, *
     )
 
 
+def describe_reading(report: DatasetReport) -> dict[str, dg.MetadataValue]:
+    """What a publication says of its source: how much was read, and up to where."""
+    publication = _publication_of(report)
+    metadata: dict[str, dg.MetadataValue] = {SEQUENCE_ID: dg.MetadataValue.text(str(publication.sequence_id))}
+    if report.has_rows:
+        metadata["gobblin/rows_read"] = dg.MetadataValue.int(int(report.figures.get("rows_read", 0)))
+        metadata.update(_describe_watermarks(publication))
+    if report.lag is not None:
+        metadata["gobblin/lag"] = dg.MetadataValue.int(report.lag.total)
+    return metadata
+
+
 def _summarize(report: DatasetReport, role: Role) -> str:
     """The line that the run's log shows."""
     publication = _publication_of(report)

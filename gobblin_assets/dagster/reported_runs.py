@@ -10,6 +10,7 @@ from typing import Final
 
 import dagster as dg
 from dagster._core.events import (
+    AssetObservationData,
     DagsterEvent,
     DagsterEventType,
     JobFailureData,
@@ -29,6 +30,7 @@ from gobblin_assets.dagster.metadata import (
 )
 from gobblin_assets.dagster.published_checks import judge_blocked
 from gobblin_assets.dagster.recovery import build_recovery_job, recovery_job_name
+from gobblin_assets.dagster.source_observing import SourceObservations
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.model.urn import DatasetUrn, Role
 from gobblin_assets.run.job_kind import CheckResult
@@ -46,6 +48,7 @@ class ReportedRun:
 
     def __init__(self, layout: JobLayout, instance: dg.DagsterInstance, run: dg.DagsterRun) -> None:
         self.layout = layout
+        self._sources = SourceObservations(layout)
         self._instance = instance
         self._run = run
         self._begun_at_s = time.time()
@@ -65,6 +68,9 @@ class ReportedRun:
             event = build_materialization(key, report, role, uri=uri)
             with telling(key):
                 self._send(DagsterEventType.ASSET_MATERIALIZATION, StepMaterializationData(event), event.description)
+        for seen in self._sources.observe(report):
+            with telling(seen.asset_key):
+                self._send(DagsterEventType.ASSET_OBSERVATION, AssetObservationData(seen), seen.description)
         self.report_checks(report)
 
     def end(self, report: RunReport) -> None:

@@ -9,6 +9,7 @@ from gobblin_assets.dagster.instances import telling
 from gobblin_assets.dagster.layout import JobLayout
 from gobblin_assets.dagster.metadata import build_evaluations, build_materialization
 from gobblin_assets.dagster.reported_runs import report_checks
+from gobblin_assets.dagster.source_observing import SourceObservations
 from gobblin_assets.model.urn import DatasetUrn, Role
 from gobblin_assets.run.run_values import DatasetReport
 
@@ -29,6 +30,7 @@ class RunlessEvents:
 
     def __init__(self, layout: JobLayout, instance: dg.DagsterInstance, *, by: str) -> None:
         self.layout = layout
+        self._sources = SourceObservations(layout)
         self._instance = instance
         self._by = by
         self._waiting: dict[tuple[DatasetUrn, str | None], DatasetReport] = {}
@@ -43,6 +45,8 @@ class RunlessEvents:
             uri = report.uri if role is Role.DATA and report.uri else self.layout.uri_of(report.urn, role)
             event = build_materialization(self.layout.get_key(report.urn, role), report, role, uri=uri)
             self._send(event)
+        for observation in self._sources.observe(report):
+            self._send(observation)
         self._report_checks(report)
         if time.monotonic() - self._told_at_s > CHECKS_WAIT_S or len(self._waiting) >= CHECKS_WAITING_MAX:
             self.close()
@@ -66,6 +70,6 @@ class RunlessEvents:
         for evaluation in build_evaluations(self.layout.get_key(report.urn), report):
             self._send(evaluation)
 
-    def _send(self, event: dg.AssetMaterialization | dg.AssetCheckEvaluation) -> None:
+    def _send(self, event: dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation) -> None:
         with telling(event.asset_key):
             self._instance.report_runless_asset_event(event)

@@ -5,7 +5,7 @@ gets the event, then the log remembers it. Two daemons that look at once may bot
 """
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Final, cast
 
@@ -16,6 +16,7 @@ from gobblin_assets.dagster.layout import JobLayout
 from gobblin_assets.dagster.metadata import COLUMN_SCHEMA, DATA_VERSION_TAG, SEQUENCE_ID, build_column_schema
 from gobblin_assets.dagster.sink_published_check import tell_published
 from gobblin_assets.dagster.sink_sight import TELL_EVERY_S, SinkSight
+from gobblin_assets.dagster.source_observing import build_observation
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.jobs.sink.closed_windows import list_due
 from gobblin_assets.jobs.sink.stream_standing import DatasetStanding, StreamStanding
@@ -57,6 +58,7 @@ def tell_windows(layout: JobLayout, stores: Stores, instance: dg.DagsterInstance
     finally:
         # Also if Dagster refuses one event for ever: those before it must not be told again and again.
         tell_published(layout, instance, sight, told)
+        _observe_sources(layout, instance, sight, dict.fromkeys(urn for urn, _key in told))
         for urn, news, counts in looked:
             version = max(counts.version, news.version)
             stores.sink_windows.mark_told(sight.ids[urn], news.partition, version=version, row_count=counts.row_count)
@@ -146,6 +148,18 @@ def _find_constraints(sight: SinkSight, urn: DatasetUrn, columns: Mapping[str, s
     standing = None if sight.standing is None else sight.standing.datasets.get(urn)
     key = () if standing is None else standing.key
     return SourceConstraints(tuple(name for name in key if name in columns))
+
+
+def _observe_sources(
+    layout: JobLayout, instance: dg.DagsterInstance, sight: SinkSight, urns: Iterable[DatasetUrn]
+) -> None:
+    """That workers have read the topics or tables of these datasets, and what is left there."""
+    for urn in urns:
+        source = layout.sources.get(urn)
+        if source is not None:
+            metadata = _describe_workers(sight, urn)
+            with telling(source.key):
+                instance.report_runless_asset_event(build_observation(layout, urn, source, f"Read for {urn}", metadata))
 
 
 def _describe_counts(counts: WindowCounts) -> dict[str, dg.MetadataValue]:

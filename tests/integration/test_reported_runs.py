@@ -106,6 +106,8 @@ def test_materializations_and_checks_of_partitions_belong_to_a_run_that_ended(
     event = instance.get_latest_materialization_event(KEY)
     assert event is not None
     assert (event.run_id, event.step_key) == (run.run_id, "shop")
+    (observed,) = instance.fetch_observations(layout.sources[months[0].urn].key, limit=9).records
+    assert observed.run_id == run.run_id, "one of the run, and not of each month"
     found = instance.event_log_storage.get_asset_check_partition_info([CHECK])
     assert {each.partition_key: each.latest_execution_status.value for each in found} == {
         JANUARY: "SUCCEEDED",
