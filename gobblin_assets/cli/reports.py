@@ -8,6 +8,7 @@ from gobblin_assets.cli.exit_codes import EXIT_FAILED, EXIT_SKIPPED
 from gobblin_assets.cli.output import print_json, print_table
 from gobblin_assets.model.state import DatasetOutcome
 from gobblin_assets.model.urn import Role
+from gobblin_assets.run.job_kind import OPTIONAL_ROWS, CheckResult
 from gobblin_assets.run.quarantine_check import SAMPLES
 from gobblin_assets.run.run_values import DatasetReport, RunReport
 
@@ -53,6 +54,10 @@ def _sample_lines(report: DatasetReport) -> list[tuple[object, ...]]:
     return [(report.urn, report.partition.key, name, row) for rows, name in shown.items() for row in rows]
 
 
+def _is_warning(check: CheckResult) -> bool:
+    return not check.passed and not check.blocking and check.figures.keys() >= OPTIONAL_ROWS
+
+
 def _place(report: DatasetReport) -> tuple[str, str]:
     return report.urn, report.partition.key or ""
 
@@ -63,7 +68,10 @@ def _line(report: DatasetReport, outcome: str) -> tuple[object, ...]:
     if publication is None:
         return report.urn, report.partition.key, None, outcome, None, None, None, None, note
     aside = {role: count for role, count in publication.rows_by_role.items() if role != Role.DATA and count}
-    note = "; ".join([*(f"{count:,} rows are {role}" for role, count in aside.items()), *([note] if note else [])])
+    told = [f"{count:,} rows are {role}" for role, count in aside.items()]
+    # Checks that are kept with a publication and failed have let it pass, so that nothing else says it.
+    told += [f"{each.name}: {each.description}" for each in report.checks if _is_warning(each)]
+    note = "; ".join([*told, *([note] if note else [])])
     if not report.has_rows:
         return (
             report.urn,

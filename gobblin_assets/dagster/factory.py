@@ -25,6 +25,7 @@ from gobblin_assets.dagster.reporting_sensor import build_reporting_sensor
 from gobblin_assets.dagster.run_config import GobblinRunConfig
 from gobblin_assets.dagster.sensors import build_recovery_sensor
 from gobblin_assets.dagster.sink_sensor import build_sink_sensor
+from gobblin_assets.dagster.source_observing import build_source_observer
 from gobblin_assets.dagster.step_log import leave_out_expected_outputs
 from gobblin_assets.jobs.programs import program_of
 from gobblin_assets.jobs.sink.sink_rules import has_sink
@@ -199,7 +200,7 @@ def build_job(
     jobs = build_gobblin_jobs(layout)
     bases = [build_bases_job(layout)] if layout.is_one_stream else []
     definitions = dg.Definitions(
-        assets=[*([] if assets is None else [assets]), *_choose_declared(layout)],
+        assets=[*([] if assets is None else [assets]), *_build_sources(layout)],
         jobs=[*jobs, build_recovery_job(layout), build_resume_job(layout), *bases],
         schedules=[schedule for each in bases for schedule in build_bases_schedule(layout, each)],
         sensors=build_gobblin_sensors(layout, jobs, discovered=discovered, discovery_path=discovery_path),
@@ -211,6 +212,11 @@ def build_job(
 def build_reported_job(layout: JobLayout) -> ReportedJob:
     """A job of which somebody tells Dagster outside of a code location."""
     return ReportedJob(layout, build_gobblin_assets(layout) if layout.specs else None, build_gobblin_jobs(layout))
+
+
+def _build_sources(layout: JobLayout) -> list[dg.AssetsDefinition]:
+    chosen = _choose_declared(layout)
+    return [build_source_observer(layout, chosen)] if chosen else []
 
 
 def _choose_declared(layout: JobLayout) -> list[dg.AssetSpec]:

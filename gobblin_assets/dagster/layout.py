@@ -18,6 +18,7 @@ from gobblin_assets.dagster.naming import (
     require_distinct,
     translate,
     translate_source,
+    translate_source_tree,
 )
 from gobblin_assets.dagster.partitions import build_partitions_def, list_keys
 from gobblin_assets.dagster.ports import FILE_SYSTEMS_KEY, SPARK_KEY, STORES_KEY, connection_key
@@ -89,6 +90,9 @@ class JobLayout:
 
     def uri_of(self, urn: DatasetUrn, role: Role) -> str:
         return self.shown[urn, role].uri
+
+    def shown_data(self, urn: DatasetUrn) -> ShownAsset:
+        return self.shown[urn, Role.DATA]
 
     def plan_selection(
         self,
@@ -201,7 +205,9 @@ def build_layout(
 def _find_source(
     read: SourceSpec | None, shown: ShownAsset, translator: GobblinTranslator, database: str | None
 ) -> dg.AssetSpec | None:
-    """The table or topic that a dataset is read from."""
+    """The table, topic or tree of files that a dataset is read from."""
+    if shown.source_tree is not None:
+        return translate_source_tree(translator, shown.source_tree)
     if read is None or shown.source_name is None:
         return None
     kind = kind_of(read)

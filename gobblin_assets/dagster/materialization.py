@@ -7,7 +7,7 @@ as they happen; failures are raised after them, so that they never hide them.
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Self
 
 import dagster as dg
 
@@ -29,6 +29,7 @@ from gobblin_assets.dagster.run_config import (
     waits_for_turn,
 )
 from gobblin_assets.dagster.sink_runs import catch_up, work_on_sink
+from gobblin_assets.dagster.source_observing import SourceObservations
 from gobblin_assets.dagster.spark_start import ToldEngine
 from gobblin_assets.dagster.stopping import say_nothing, wait_until_over
 from gobblin_assets.errors import GobblinError
@@ -58,9 +59,14 @@ class EventLog:
 
     layout: JobLayout
     context: _Context
+    sources: SourceObservations
+
+    @classmethod
+    def of(cls, layout: JobLayout, context: _Context) -> Self:
+        return cls(layout, context, SourceObservations(layout))
 
     def log_publication(self, report: DatasetReport) -> None:
-        """One materialization for each role of a finished sequence, then its checks."""
+        """One materialization for each role of a finished sequence, an observation of its source, its checks."""
         if not self.layout.has_dataset(report.urn):
             # It has left the job since its publication was sealed: there is no asset to tell of it.
             self.context.log.warning("Published %s [%s], which is no asset of this job.", report.urn, report.partition)
@@ -69,6 +75,8 @@ class EventLog:
             uri = report.uri if role is Role.DATA and report.uri else self.layout.uri_of(report.urn, role)
             key = self.layout.get_key(report.urn, role)
             self._send(build_materialization(key, report, role, uri=uri))
+        for observation in self.sources.observe(report):
+            self._send(observation)
         self.log_checks(report)
 
     def log_checks(self, report: DatasetReport) -> None:
@@ -78,7 +86,7 @@ class EventLog:
         for evaluation in build_evaluations(key, report, latest):
             self._send(evaluation)
 
-    def _send(self, event: dg.AssetMaterialization | dg.AssetCheckEvaluation) -> None:
+    def _send(self, event: dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation) -> None:
         with telling(event.asset_key):
             # Dagster takes both here; only its annotation of what it takes has not been told.
             self.context.log_event(event)  # type: ignore[arg-type]  # see above
@@ -135,7 +143,7 @@ def materialize_selection(context: _Context, layout: JobLayout, config: GobblinR
         else:
             with _open_ports(context, layout) as ports:
                 report = run_request(request, ports)
-        events = EventLog(layout, context)
+        events = EventLog.of(layout, context)
         for dataset in report.datasets:
             if dataset.publication is None:
                 _log_unpublished(context, events, dataset)
@@ -166,10 +174,10 @@ def _repeat(context: _Context, layout: JobLayout, request: RunRequest, stop: Sto
     clock = SystemClock()
     progress = ProgressLog(context.log.info)
     seldom = SeldomAgain(progress, clock.monotonic)
-    events = EventLog(layout, context)
+    events = EventLog.of(layout, context)
 
     def run_once() -> RunReport:
-        with _open_ports(context, layout, seldom) as ports:
+        with _open_ports(context, layout, seldom, events) as ports:
             return run_request(replace(request, news_only=True), ports)
 
     with closing(progress), heed_stop_signals(say_nothing, stop):
@@ -183,8 +191,13 @@ def _repeat(context: _Context, layout: JobLayout, request: RunRequest, stop: Sto
 
 
 @contextmanager
-def _open_ports(context: _Context, layout: JobLayout, say: Callable[[str], None] | None = None) -> Iterator[RunPorts]:
-    """``say`` None: lines go to the run's log, gathered where there are many."""
+def _open_ports(
+    context: _Context,
+    layout: JobLayout,
+    say: Callable[[str], None] | None = None,
+    events: EventLog | None = None,
+) -> Iterator[RunPorts]:
+    """``say`` None: lines go to the run's log, gathered where there are many. ``events`` None: of these ports alone."""
     file_systems: FileSystems = getattr(context.resources, FILE_SYSTEMS_KEY)
     engine: Engine = getattr(context.resources, SPARK_KEY)
     source = layout.source
@@ -198,7 +211,7 @@ def _open_ports(context: _Context, layout: JobLayout, say: Callable[[str], None]
         lambda: ToldEngine(engine, context.log.info),
         getattr(context.resources, STORES_KEY),
         say,
-        EventLog(layout, context).log_publication,
+        (events or EventLog.of(layout, context)).log_publication,
         RunResources(file_systems.open, connection),
     )
     try:

@@ -7,6 +7,8 @@ import dagster as dg
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 
 from gobblin_assets.commit.sequence import Publication
+from gobblin_assets.model.source_comments import SourceComments
+from gobblin_assets.model.source_constraints import SourceConstraints
 from gobblin_assets.model.urn import Role
 from gobblin_assets.run.job_kind import CheckResult
 from gobblin_assets.run.lag import Lag
@@ -15,10 +17,13 @@ from gobblin_assets.run.run_values import DatasetReport
 SEQUENCE_ID: Final = "gobblin/sequence_id"
 RECOVERED: Final = "gobblin/recovered"
 PUBLISHED_CHECK: Final = "gobblin_published"
+COLUMN_SCHEMA: Final = "dagster/column_schema"
 
 # Dagster compares it to tell whether what lies upstream has changed.
 DATA_VERSION_TAG: Final = "dagster/data_version"
 _KEYS_SHOWN_MAX: Final = 100
+_NO_COMMENTS: Final = SourceComments()
+_NO_CONSTRAINTS: Final = SourceConstraints()
 # Figures of copies that belong into a line of the run's log.
 _SUMMARIZED: Final = ("replaced", "removed", "waiting")
 
@@ -55,19 +60,39 @@ def describe_publication(report: DatasetReport, role: Role, *, uri: str) -> dict
         name = "dagster/row_count" if report.partition.key is None else "dagster/partition_row_count"
         metadata[name] = dg.MetadataValue.int(publication.rows_total)
     if report.columns:
-        metadata["dagster/column_schema"] = dg.MetadataValue.table_schema(
-            dg.TableSchema(
-                columns=[
-                    dg.TableColumn(name, kind, description=report.comments.columns.get(name))
-                    for name, kind in report.columns.items()
-                ]
-            )
-        )
+        metadata[COLUMN_SCHEMA] = build_column_schema(report.columns, report.comments, report.constraints)
     if report.comments.table is not None:
         metadata["gobblin/source_description"] = dg.MetadataValue.text(report.comments.table)
     if report.notes:
         metadata["gobblin/notes"] = dg.MetadataValue.md("\n".join(f"- {note}" for note in report.notes))
     return metadata
+
+
+def build_column_schema(
+    columns: Mapping[str, str],
+    comments: SourceComments = _NO_COMMENTS,
+    constraints: SourceConstraints = _NO_CONSTRAINTS,
+    *,
+    key_as: str = "primary key",
+) -> dg.MetadataValue:
+    """The published ``columns``, name to type text, in order. ``key_as``: what a column of the key is called."""
+    return dg.MetadataValue.table_schema(
+        dg.TableSchema(
+            columns=[
+                dg.TableColumn(
+                    name,
+                    kind,
+                    description=comments.columns.get(name),
+                    constraints=dg.TableColumnConstraints(
+                        nullable=name not in constraints.not_null,
+                        # Not unique=True: it would say that of each column of the key alone.
+                        other=[key_as] if name in constraints.primary_key else [],
+                    ),
+                )
+                for name, kind in columns.items()
+            ]
+        )
+    )
 
 
 def build_materialization(key: dg.AssetKey, report: DatasetReport, role: Role, *, uri: str) -> dg.AssetMaterialization:
@@ -80,6 +105,18 @@ def build_materialization(key: dg.AssetKey, report: DatasetReport, role: Role, *
         metadata=describe_publication(report, role, uri=uri),
         tags={DATA_VERSION_TAG: str(publication.sequence_id)},
     )
+
+
+def describe_reading(report: DatasetReport) -> dict[str, dg.MetadataValue]:
+    """What a publication says of its source: how much was read, and up to where."""
+    publication = _publication_of(report)
+    metadata: dict[str, dg.MetadataValue] = {SEQUENCE_ID: dg.MetadataValue.text(str(publication.sequence_id))}
+    if report.has_rows:
+        metadata["gobblin/rows_read"] = dg.MetadataValue.int(int(report.figures.get("rows_read", 0)))
+        metadata.update(_describe_watermarks(publication))
+    if report.lag is not None:
+        metadata["gobblin/lag"] = dg.MetadataValue.int(report.lag.total)
+    return metadata
 
 
 def _summarize(report: DatasetReport, role: Role) -> str:

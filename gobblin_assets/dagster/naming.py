@@ -6,7 +6,8 @@ the same name; so ours carry a digest of the key. A job's own name is one that D
 
 import hashlib
 import re
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,14 +16,16 @@ from dagster import DagsterError
 from dagster._check import CheckError
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.jobs.asset_view import ShownAsset
-from gobblin_assets.model.path_names import asset_key_of, source_key_of
+from gobblin_assets.jobs.asset_view import ShownAsset, ShownTable, ShownTree
+from gobblin_assets.model.path_names import asset_key_of, source_key_of, source_tree_key_of
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.spec.job_options import DatasetOptions, JobOptions
 from gobblin_assets.spec.source_kind import kind_of
 from gobblin_assets.spec.source_spec import SourceSpec
 
 SOURCES_GROUP: Final = "sources"
+TABLE_NAME: Final = "dagster/table_name"
+STORAGE_KIND: Final = "dagster/storage_kind"
 
 _READABLE_LENGTH_MAX: Final = 60
 _DIGEST_DIGITS: Final = 10
@@ -73,7 +76,21 @@ class GobblinTranslator:
             group_name=SOURCES_GROUP,
             description=f"The {_word_of(source)} {data.name} of the connection {source.connection}.",
             kinds={data.kind},
-            metadata={"gobblin/connection": source.connection, f"gobblin/{_word_of(source)}": data.name},
+            metadata={
+                "gobblin/connection": source.connection,
+                f"gobblin/{_word_of(source)}": data.name,
+                **_describe_source_table(data),
+            },
+        )
+
+    def get_source_tree_spec(self, tree: ShownTree) -> dg.AssetSpec | None:
+        """The upstream external asset of a copied dataset, as ``get_source_spec``. None: there is none."""
+        return dg.AssetSpec(
+            key=dg.AssetKey(list(source_tree_key_of(tree.uri))),
+            group_name=SOURCES_GROUP,
+            description=f"The files below {tree.uri}.",
+            kinds={tree.kind},
+            metadata={"dagster/uri": tree.uri},
         )
 
     def get_asset_spec(self, data: DatasetTranslation) -> dg.AssetSpec:
@@ -91,6 +108,7 @@ class GobblinTranslator:
                 "gobblin/role": data.role.value,
                 **data.shown.metadata,
                 "dagster/uri": data.shown.uri,
+                **_describe_table(data.shown.table),
             },
         )
 
@@ -109,13 +127,25 @@ def translate(translator: GobblinTranslator, data: DatasetTranslation) -> dg.Ass
 
 def translate_source(translator: GobblinTranslator, data: SourceTranslation) -> dg.AssetSpec | None:
     """The translator's answer. What Dagster can't take is a RejectedError that names the connection."""
-    try:
+    with _accepting(data.name, "source.connection", "get_source_spec"):
         return translator.get_source_spec(data)
+
+
+def translate_source_tree(translator: GobblinTranslator, tree: ShownTree) -> dg.AssetSpec | None:
+    """The translator's answer. What Dagster can't take is a RejectedError that names the tree."""
+    with _accepting(tree.uri, "source", "get_source_tree_spec"):
+        return translator.get_source_tree_spec(tree)
+
+
+@contextmanager
+def _accepting(name: str, field: str, method: str) -> Iterator[None]:
+    try:
+        yield
     except (DagsterError, CheckError) as error:
         raise RejectedError(
-            f"Dagster does not accept the asset of {data.name!a}: {error}",
-            field="source.connection",
-            hint="Let the translator's get_source_spec return another key, group or tags.",
+            f"Dagster does not accept the asset of {name!a}: {error}",
+            field=field,
+            hint=f"Let the translator's {method} return another key, group or tags.",
         ) from error
 
 
@@ -151,6 +181,18 @@ def require_apart(sources: Iterable[dg.AssetKey], keys: Container[dg.AssetKey]) 
                 field="translation.key",
                 hint="Let the translator make keys that differ.",
             )
+
+
+def _describe_table(table: ShownTable | None) -> Mapping[str, str]:
+    return {} if table is None else {TABLE_NAME: table.name, STORAGE_KIND: table.storage}
+
+
+def _describe_source_table(data: SourceTranslation) -> Mapping[str, str]:
+    """Nothing of a topic. The kind is the noun where nobody knows which database it is."""
+    noun = _word_of(data.source)
+    if noun != "table":
+        return {}
+    return {TABLE_NAME: data.name} | ({} if data.kind == noun else {STORAGE_KIND: data.kind})
 
 
 def _word_of(source: SourceSpec) -> str:

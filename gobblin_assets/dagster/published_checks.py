@@ -15,7 +15,7 @@ from gobblin_assets.dagster.layout import JobLayout
 from gobblin_assets.dagster.metadata import PUBLISHED_CHECK, build_evaluation, decide_published
 from gobblin_assets.dagster.partitions import find_run_range, list_keys
 from gobblin_assets.dagster.sink_checks_telling import judge_sink
-from gobblin_assets.dagster.sink_telling import look_at_sink
+from gobblin_assets.dagster.sink_sight import look_at_sink
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.urn import DatasetUrn, JobName

@@ -94,7 +94,9 @@ def recover(context: dg.OpExecutionContext, layout: JobLayout) -> None:
     holder = Holder(owner_text(), RunId(SystemClock().new_id()), context.run_id)
     progress = ProgressLog(context.log.info)
     operations = open_recovery_operations(context, layout, holder, progress)
-    maintenance = MaintenanceRun(operations, stores, JobName(layout.job.job), EventLog(layout, context).log_publication)
+    maintenance = MaintenanceRun(
+        operations, stores, JobName(layout.job.job), EventLog.of(layout, context).log_publication
+    )
     try:
         report = maintenance.recover(BOUNDS)
     except GobblinError as error:
@@ -124,7 +126,7 @@ def resume(context: dg.OpExecutionContext, layout: JobLayout, config: ResumeConf
             holder = Holder(owner_text(), RunId(SystemClock().new_id()), context.run_id)
             operations = open_recovery_operations(context, layout, holder, progress)
             maintenance = MaintenanceRun(
-                operations, stores, JobName(layout.job.job), EventLog(layout, context).log_publication
+                operations, stores, JobName(layout.job.job), EventLog.of(layout, context).log_publication
             )
             try:
                 maintenance.resume(each.sequence_id)

@@ -32,6 +32,7 @@ from gobblin_assets.dagster.metadata import (
 )
 from gobblin_assets.dagster.published_checks import judge_blocked
 from gobblin_assets.dagster.recovery import build_recovery_job, recovery_job_name
+from gobblin_assets.dagster.source_observing import SourceObservations
 from gobblin_assets.model.urn import DatasetUrn, Role
 from gobblin_assets.run.job_kind import CheckResult
 from gobblin_assets.run.run_values import DatasetReport
@@ -57,6 +58,7 @@ class ReportedRun:
 
     def __init__(self, layout: JobLayout, instance: dg.DagsterInstance, run: dg.DagsterRun) -> None:
         self.layout = layout
+        self._sources = SourceObservations(layout)
         self._instance = instance
         self._run = run
         self._made_at = dt.datetime.now(dt.UTC)
@@ -81,6 +83,9 @@ class ReportedRun:
                     event.description,
                     at=done_at,
                 )
+        for seen in self._sources.observe(report):
+            with telling(seen.asset_key):
+                self._send(DagsterEventType.ASSET_OBSERVATION, AssetObservationData(seen), seen.description)
         self.report_checks(report)
 
     def report_superseded(self, report: DatasetReport, *, done_at: dt.datetime) -> None:
@@ -168,6 +173,16 @@ def report_blocked(layout: JobLayout, blocked: Sequence[SequenceRecord], instanc
     told = begin_apart(layout, instance, by=f"{layout.job.job}_recovery_sensor")
     for sequence in blocked:
         told.report_check(sequence.urn, sequence.partition or None, judge_blocked(sequence))
+    told.close()
+
+
+def report_checks(
+    layout: JobLayout, reports: Sequence[DatasetReport], instance: dg.DagsterInstance, *, by: str
+) -> None:
+    """Report checks of different partitions in a run like that of ``report_blocked``."""
+    told = begin_apart(layout, instance, by=by)
+    for report in reports:
+        told.report_checks(report)
     told.close()
 
 

@@ -20,6 +20,7 @@ from gobblin_assets.dagster.instances import telling
 from gobblin_assets.dagster.metadata import build_evaluations
 from gobblin_assets.dagster.reported_jobs import ReportedJob
 from gobblin_assets.dagster.reported_runs import ReportedEnd, ReportedRun, begin_apart, build_role_materialization
+from gobblin_assets.dagster.source_observing import SourceObservations
 from gobblin_assets.errors import GobblinError, RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.model.partition import AssetPartition
@@ -83,6 +84,10 @@ class _Reporting:
     _apart: ReportedRun | None = None
     _told: list[SequenceId] = field(default_factory=list)
     _has_stream: bool = False
+    _sources: SourceObservations = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._sources = SourceObservations(self.job.layout)
 
     def run(self) -> bool:
         try:
@@ -166,6 +171,9 @@ class _Reporting:
             event = build_role_materialization(layout, report, role)
             with telling(event.asset_key):
                 self.instance.report_runless_asset_event(event)
+        for seen in self._sources.observe(report):
+            with telling(seen.asset_key):
+                self.instance.report_runless_asset_event(seen)
         if layout.partitions[report.urn] is None:
             self._evaluate_without_run(report)
 

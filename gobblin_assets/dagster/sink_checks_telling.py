@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from gobblin_assets.dagster.instances import telling
 from gobblin_assets.dagster.layout import JobLayout
 from gobblin_assets.dagster.metadata import build_evaluation
-from gobblin_assets.dagster.sink_telling import TELL_EVERY_S, SinkSight
+from gobblin_assets.dagster.sink_sight import TELL_EVERY_S, SinkSight
 from gobblin_assets.jobs.sink.sink_checks import LANES_CHECK, judge_lanes, judge_sink_lag, judge_stream_lag
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.run.job_kind import CheckResult

@@ -18,7 +18,9 @@ from gobblin_assets.dagster.layout import JobLayout
 from gobblin_assets.dagster.ports import STORES_KEY, connection_key
 from gobblin_assets.dagster.sensors import INTERVAL_S, TRIES_READ_MAX, UNFINISHED, decide_try
 from gobblin_assets.dagster.sink_checks_telling import tell_sink_checks
-from gobblin_assets.dagster.sink_telling import SinkSight, look_at_sink, observe, tell_windows
+from gobblin_assets.dagster.sink_published_check import heal_published
+from gobblin_assets.dagster.sink_sight import SinkSight, look_at_sink
+from gobblin_assets.dagster.sink_telling import observe, tell_windows
 from gobblin_assets.errors import GobblinError, RejectedError
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.model.wording import count_of
@@ -73,6 +75,8 @@ def build_sink_sensor(layout: JobLayout, jobs: Sequence[UnresolvedAssetJobDefini
         except GobblinError as error:
             return dg.SensorResult(skip_reason=_in_one_line(error))
         try:
+            # Before the windows: a window that passes would hide an earlier one that still fails.
+            heal_published(layout, context.instance, sight)
             told = tell_windows(layout, stores, context.instance, sight)
             observe(layout, stores, context.instance, sight)
             cursor = tell_sink_checks(layout, context.instance, sight, cursor, now)

@@ -5,8 +5,7 @@ gets the event, then the log remembers it. Two daemons that look at once may bot
 """
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Final, cast
 
@@ -14,70 +13,26 @@ import dagster as dg
 
 from gobblin_assets.dagster.instances import telling
 from gobblin_assets.dagster.layout import JobLayout
-from gobblin_assets.dagster.metadata import DATA_VERSION_TAG, SEQUENCE_ID
-from gobblin_assets.errors import GobblinError, RejectedError
+from gobblin_assets.dagster.metadata import COLUMN_SCHEMA, DATA_VERSION_TAG, SEQUENCE_ID, build_column_schema
+from gobblin_assets.dagster.sink_published_check import tell_published
+from gobblin_assets.dagster.sink_sight import TELL_EVERY_S, SinkSight
+from gobblin_assets.dagster.source_observing import build_observation
+from gobblin_assets.errors import RejectedError
 from gobblin_assets.jobs.sink.closed_windows import list_due
-from gobblin_assets.jobs.sink.stream_standing import DatasetStanding, StreamStanding, find_standing
+from gobblin_assets.jobs.sink.stream_standing import DatasetStanding, StreamStanding
 from gobblin_assets.model.partition import AssetPartition
-from gobblin_assets.model.state import DatasetId
-from gobblin_assets.model.urn import DatasetUrn, JobName, Role
+from gobblin_assets.model.source_constraints import SourceConstraints
+from gobblin_assets.model.urn import DatasetUrn, Role
 from gobblin_assets.run.stores import Stores
-from gobblin_assets.sources.connection import OpensEpochs
 from gobblin_assets.spec.job_options import DatasetOptions
-from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
+from gobblin_assets.spec.job_spec import JobSpec
 from gobblin_assets.spec.partition_keys import asset_partition, open_partition
-from gobblin_assets.state.sink_windows import DatasetLook, WindowCounts, WindowNews
-from gobblin_assets.state.sink_workers import SinkWorkerRow, sum_lags
-
-TELL_EVERY_S: Final = 60.0
-"""Of one partition, and of one dataset, Dagster is told at most so often."""
+from gobblin_assets.state.sink_windows import WindowCounts, WindowNews
 
 TOLD_PER_TICK_MAX: Final = 100
 """Windows in one tick: each is a few milliseconds of Dagster's storage, and the next tick tells the rest."""
 
 _NEVER: Final = dt.datetime.max.replace(tzinfo=dt.UTC)
-
-
-@dataclass(frozen=True, slots=True)
-class SinkSight:
-    """A sink at one moment. ``workers``: the live ones, asked before the datasets were looked at.
-
-    ``standing``: of a stream whose server has answered; ``unanswered``: why it has not.
-    """
-
-    workers: Sequence[SinkWorkerRow]
-    ids: Mapping[DatasetUrn, DatasetId]
-    looks: Mapping[DatasetUrn, DatasetLook]
-    standing: StreamStanding | None = None
-    unanswered: GobblinError | None = None
-
-    def lag_of(self, urn: DatasetUrn) -> int | None:
-        """What is not published: records, as far as workers read them; of a stream, bytes. None: not known."""
-        if self.standing is not None:
-            return self.standing.datasets.get(urn, DatasetStanding()).lag_bytes
-        return sum_lags(self.workers, self.ids[urn])
-
-
-def look_at_sink(layout: JobLayout, stores: Stores, connection: OpensEpochs | None = None) -> SinkSight:
-    """The job's datasets that a worker or a run has registered. Two statements, in the order that the rule asks for.
-
-    ``connection``: of a stream, whose server is asked once.
-    """
-    job = JobName(layout.job.job)
-    workers = stores.sink_workers.list_live(job)
-    ids = {urn: state.dataset_id for urn, state in stores.datasets.load(job, list(layout.datasets)).items()}
-    found = stores.sink_windows.look(list(ids.values()))
-    looks = {urn: found[dataset_id] for urn, dataset_id in ids.items() if dataset_id in found}
-    if connection is None:
-        return SinkSight(workers, ids, looks)
-    states = stores.datasets.load(job, list(looks))
-    specs = {urn: cast("DatasetSpec", spec) for urn, spec in layout.datasets.items()}
-    try:
-        standing = find_standing(cast("JobSpec", layout.job), specs, connection, states, looks)
-    except GobblinError as error:
-        # What the log says is told without the server as well.
-        return SinkSight(workers, ids, looks, unanswered=error)
-    return SinkSight(workers, ids, looks, standing)
 
 
 def tell_windows(layout: JobLayout, stores: Stores, instance: dg.DagsterInstance, sight: SinkSight) -> int:
@@ -89,17 +44,25 @@ def tell_windows(layout: JobLayout, stores: Stores, instance: dg.DagsterInstance
     for urn, look in sight.looks.items():
         found = list_due(look, sight.workers, partial(_find_end, layout.datasets[urn]), every_s=TELL_EVERY_S)
         due += [(urn, news) for news in found]
-    told = 0
-    for urn, news in due[:TOLD_PER_TICK_MAX]:
-        counts = stores.sink_windows.count(sight.ids[urn], news.partition)
-        if counts is None:
-            continue
-        if counts.row_count != (news.told_row_count or 0):
-            _tell(layout, instance, sight, urn, news, counts)
-            told += 1
-        version = max(counts.version, news.version)
-        stores.sink_windows.mark_told(sight.ids[urn], news.partition, version=version, row_count=counts.row_count)
-    return told
+    told: list[tuple[DatasetUrn, str | None]] = []
+    looked: list[tuple[DatasetUrn, WindowNews, WindowCounts]] = []
+    try:
+        for urn, news in due[:TOLD_PER_TICK_MAX]:
+            counts = stores.sink_windows.count(sight.ids[urn], news.partition)
+            if counts is None:
+                continue
+            if counts.row_count != (news.told_row_count or 0):
+                _tell(layout, instance, sight, urn, news, counts)
+                told.append((urn, news.partition or None))
+            looked.append((urn, news, counts))
+    finally:
+        # Also if Dagster refuses one event for ever: those before it must not be told again and again.
+        tell_published(layout, instance, sight, told)
+        _observe_sources(layout, instance, sight, dict.fromkeys(urn for urn, _key in told))
+        for urn, news, counts in looked:
+            version = max(counts.version, news.version)
+            stores.sink_windows.mark_told(sight.ids[urn], news.partition, version=version, row_count=counts.row_count)
+    return len(told)
 
 
 def observe(layout: JobLayout, stores: Stores, instance: dg.DagsterInstance, sight: SinkSight) -> None:
@@ -157,6 +120,11 @@ def _tell(
             metadata |= _describe_counts(counts) | _describe_workers(sight, urn)
             name = "dagster/row_count" if key is None else "dagster/partition_row_count"
             metadata[name] = dg.MetadataValue.int(rows)
+            # None are known of a dataset whose publications are all of an older release.
+            if columns := sight.columns.get(urn):
+                metadata[COLUMN_SCHEMA] = build_column_schema(
+                    columns, constraints=_find_constraints(sight, urn, columns), key_as="key of the table"
+                )
         metadata |= {
             "dagster/uri": dg.MetadataValue.text(layout.uri_of(urn, role)),
             "gobblin/version": dg.MetadataValue.int(counts.version),
@@ -173,6 +141,25 @@ def _tell(
                     tags={DATA_VERSION_TAG: str(counts.sequence_id)},
                 )
             )
+
+
+def _find_constraints(sight: SinkSight, urn: DatasetUrn, columns: Mapping[str, str]) -> SourceConstraints:
+    """The key of a table that is followed. Its columns hold NULL as well: a delete of a row has little else."""
+    standing = None if sight.standing is None else sight.standing.datasets.get(urn)
+    key = () if standing is None else standing.key
+    return SourceConstraints(tuple(name for name in key if name in columns))
+
+
+def _observe_sources(
+    layout: JobLayout, instance: dg.DagsterInstance, sight: SinkSight, urns: Iterable[DatasetUrn]
+) -> None:
+    """That workers have read the topics or tables of these datasets, and what is left there."""
+    for urn in urns:
+        source = layout.sources.get(urn)
+        if source is not None:
+            metadata = _describe_workers(sight, urn)
+            with telling(source.key):
+                instance.report_runless_asset_event(build_observation(layout, urn, source, f"Read for {urn}", metadata))
 
 
 def _describe_counts(counts: WindowCounts) -> dict[str, dg.MetadataValue]:

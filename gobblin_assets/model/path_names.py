@@ -70,6 +70,16 @@ def source_key_of(kind: str, connection: str, name: str) -> tuple[str, ...]:
     return ("source", *(_KEY_UNSAFE.sub(lambda unsafe: _escape(unsafe[0]), each) for each in (kind, connection, name)))
 
 
+def source_tree_key_of(uri: str) -> tuple[str, ...]:
+    """The components of the asset key of a tree of files that is copied, such as source/files/s3/bucket%2Fin.
+
+    Four, as ``source_key_of`` makes them; no kind of source is called ``files``.
+    """
+    scheme, found, path = uri.partition("://")
+    place = (path if found else uri).rstrip("/") or "/"
+    return source_key_of("files", scheme if found else "file", place)
+
+
 def _escape(text: str) -> str:
     return "".join(f"%{octet:02X}" for octet in text.encode("utf-8"))
 

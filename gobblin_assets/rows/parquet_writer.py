@@ -5,9 +5,9 @@ complete write. Speculative or repeated tasks leave nothing visible. Row counts 
 the files, never from Spark's metrics, which count a repeated task twice.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Final
 
@@ -47,7 +47,8 @@ _PAGE_CHECKSUMS: Final = {"parquet.page.write-checksum.enabled": "true"}
 class WrittenDirectory:
     """A directory with data files in it. ``path`` is absolute; ``partition_path`` is relative to the attempt's
     directory: ``""``, or ``column=value`` segments as Spark escaped them. Files are in the order of their names.
-    ``steps`` publish files that are published one by one; ``samples``: rows of files that can't be read yet, as texts.
+    ``steps`` publish files that are published one by one; ``samples``: rows of files that can't be read yet, as texts;
+    ``optional_failures``: of these files' rows, as ``run.job_kind.Staged`` has them.
     """
 
     path: str
@@ -55,6 +56,7 @@ class WrittenDirectory:
     files: tuple[DataFile, ...]
     steps: tuple[CommitStep, ...] = ()
     samples: tuple[str, ...] = ()
+    optional_failures: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def row_count(self) -> int:

@@ -11,8 +11,9 @@ after some tries.
 import json
 import pickle
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, groupby, pairwise
 from operator import itemgetter
@@ -31,7 +32,9 @@ from gobblin_assets.rows.arrow_batches import batches_by_rows
 from gobblin_assets.rows.arrow_writer import RollingWriter
 from gobblin_assets.rows.columns import named
 from gobblin_assets.rows.new_files import FinishedRows, NewFiles
+from gobblin_assets.rows.optional_failures import count_in_rows
 from gobblin_assets.rows.parquet_writer import WrittenDirectory
+from gobblin_assets.rows.row_samples import FAILED_COLUMN
 from gobblin_assets.spark.errors import spark_families
 from gobblin_assets.spark.python_workers import run_lightly
 
@@ -67,11 +70,15 @@ class TaskWrite:
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A file that a task finished. ``samples``: rows that people are shown. No other row comes to the driver."""
+    """A file that a task finished. ``samples``: rows that people are shown. No other row comes to the driver.
+
+    ``failures``: how many of its rows name each policy.
+    """
 
     partition_path: str
     finished: FinishedRows
     samples: Sequence[str] = ()
+    failures: Mapping[str, int] = field(default_factory=dict)
 
 
 def write_by_tasks(
@@ -119,13 +126,13 @@ def _say_where(error: GobblinError) -> GobblinError:
 
 def require_storable(schema: t.StructType, dataset: str) -> None:
     """RejectedError for a type that Arrow's Parquet has no equal of."""
-    for field in schema.fields:
-        if not _is_storable(field.dataType):
+    for column in schema.fields:
+        if not _is_storable(column.dataType):
             raise RejectedError(
-                f"dataset {dataset!r}: the {field.dataType.simpleString()} column {field.name!r} can't be written to "
+                f"dataset {dataset!r}: the {column.dataType.simpleString()} column {column.name!r} can't be written to "
                 "an object store or to HDFS",
                 field="destination",
-                hint=f'Cast it by a converter, such as sql: {{{field.name}: "CAST({field.name} AS STRING)"}}, or '
+                hint=f'Cast it by a converter, such as sql: {{{column.name}: "CAST({column.name} AS STRING)"}}, or '
                 "drop it.",
             )
 
@@ -153,6 +160,7 @@ def _write_all(order: TaskWrite, files: TaskFiles, batches: Iterable[pa.RecordBa
         path = _path_of(order.partition_columns, key)
         rows = (batch for _key, batch in some)
         first = next(rows)
+        failures: Counter[str] = Counter()
         with RollingWriter(
             files,
             path,
@@ -163,10 +171,12 @@ def _write_all(order: TaskWrite, files: TaskFiles, batches: Iterable[pa.RecordBa
         ) as writer:
             for batch in chain([first], rows):
                 writer.write(batch)
+                if FAILED_COLUMN in batch.schema.names:
+                    failures += count_in_rows(batch)
         samples = files.sample(path, first)
         for finished in writer.files:
-            yield WrittenFile(path, finished, samples)
-            samples = ()
+            yield WrittenFile(path, finished, samples, failures)
+            samples, failures = (), Counter()
 
 
 def _cut(batches: Iterable[pa.RecordBatch], *, has_key: bool) -> Iterator[tuple[str, pa.RecordBatch]]:
@@ -206,6 +216,7 @@ def _gather(files: Sequence[WrittenFile]) -> list[WrittenDirectory]:
                 files=tuple(each.finished.file for each in together),
                 steps=tuple(each.finished.step for each in together if each.finished.step is not None),
                 samples=tuple(text for each in together for text in each.samples),
+                optional_failures=sum((Counter(each.failures) for each in together), Counter()),
             )
         )
     return directories

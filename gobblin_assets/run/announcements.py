@@ -15,6 +15,7 @@ from gobblin_assets.errors import RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.source_comments import comments_from_json
+from gobblin_assets.model.source_constraints import constraints_from_json
 from gobblin_assets.model.state import DatasetOutcome, SequenceId
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.run.job_kind import FIGURES, HAS_ROWS, CheckResult
@@ -58,6 +59,7 @@ def report_of(publication: Publication, partition: AssetPartition | None = None)
         has_rows=has_rows,
         lag=lag_from_json(details.get("lag")),
         comments=comments_from_json(details),
+        constraints=constraints_from_json(details),
     )
 
 

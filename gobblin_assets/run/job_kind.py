@@ -103,6 +103,9 @@ class CheckResult:
     figures: Mapping[str, object] = field(default_factory=dict)
 
 
+OPTIONAL_ROWS: Final = frozenset({"rows_failed", "rows"})
+"""The figures of a check of rows that are published though they did not pass it: how many, and of how many."""
+
 FIGURES: Final = "figures"
 """Among the details of a publication: the kind's own numbers, by name."""
 
@@ -270,8 +273,8 @@ class Staged:
     ``rows_read``: the number of rows that must be written: the source's rows, less the rows that converters and the
     late window removed. It is counted while the rows are read, never from the files: an attempt whose files hold
     another number of rows is refused. ``observed_high``: the highest position that was read, if it was observed.
-    ``samples``: some of the rows that were set aside, as they are shown to people. ``notes`` and ``degraded``: as in
-    ``UnitPlan``.
+    ``samples``: some of the rows that were set aside, as they are shown to people. ``optional_failures``: how many rows
+    of the data did not pass an optional policy, by policy. ``notes`` and ``degraded``: as in ``UnitPlan``.
     """
 
     outputs: tuple[Output, ...]
@@ -281,6 +284,7 @@ class Staged:
     actual_highs: Mapping[uuid.UUID, Watermark | None] = field(default_factory=dict)
     observed_high: Watermark | None = None
     samples: tuple[str, ...] = ()
+    optional_failures: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     degraded: tuple[str, ...] = ()
 

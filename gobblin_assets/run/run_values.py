@@ -11,6 +11,7 @@ from gobblin_assets.model.clock import Clock
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.source_comments import SourceComments
+from gobblin_assets.model.source_constraints import SourceConstraints
 from gobblin_assets.model.state import DatasetOutcome, RunId, WorkingState
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.run.destination import Destination
@@ -94,8 +95,8 @@ class DatasetReport:
 
     ``columns``: the published schema, name to Spark type text. ``error`` is a sentence fit for a person,
     without secrets; ``error_family`` its family. ``lag``: for a log, how much this run left unread of its records at
-    planning. ``comments``: the source's comments on the published columns. ``has_rows`` False: it is made of files
-    whose rows nobody counts.
+    planning. ``comments``: the source's comments on the published columns; ``constraints``: what the source
+    declares of them. ``has_rows`` False: it is made of files whose rows nobody counts.
     """
 
     urn: DatasetUrn
@@ -111,6 +112,7 @@ class DatasetReport:
     figures: Mapping[str, float | int] = field(default_factory=dict)
     lag: Lag | None = None
     comments: SourceComments = field(default_factory=SourceComments)
+    constraints: SourceConstraints = field(default_factory=SourceConstraints)
     has_rows: bool = True
 
     @property

@@ -134,14 +134,15 @@ class StreamLook:
 class CopyPlace:
     """The newest copy of a dataset that was begun, and up to where the log behind it is published.
 
-    ``position`` and its ``text`` None: the copy is still to be made; ``progress``: how far it
-    is, if a part is published.
+    ``position`` and its ``text`` None: the copy is still to be made; ``progress``: how far it is, if a part is
+    published. ``key``: the columns by which the source tells rows apart; (): by all of them, or not known yet.
     """
 
     copy: int
     position: int | None
     text: str | None
     progress: str | None = None
+    key: tuple[str, ...] = ()
 
 
 @runtime_checkable

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from gobblin_assets.errors import CorruptionError
 from gobblin_assets.model.source_comments import SourceComments
+from gobblin_assets.model.source_constraints import SourceConstraints
 from gobblin_assets.model.work_unit import WorkUnit
 from gobblin_assets.run.job_kind import PlanRequest, UnitPlan
 from gobblin_assets.sources.arrow_port import ArrowReader
@@ -77,7 +78,8 @@ class ReadPlan:
     ``late_key``: the columns that, with the watermark column, tell a late row from a published one; set when
     some WorkUnit has ``reread_from``. ``may_fail_rows``: a record that is read may turn out to be a dead letter.
     ``arrow``: how the WorkUnits are read without Spark, where this is possible; ``needs_arrow``: the job wants no other
-    way. ``comments`` are people's comments at the source on the table and its columns, by the source's names.
+    way. ``comments`` are people's comments at the source on the table and its columns, by the source's names;
+    ``constraints``: what the source declares of the columns, by the same names.
     ``rows_held``: how many rows a task of the reader holds in memory at once; None: nobody knows.
     """
 
@@ -87,6 +89,7 @@ class ReadPlan:
     late_key: tuple[str, ...] = ()
     may_fail_rows: bool = False
     comments: SourceComments = field(default_factory=SourceComments)
+    constraints: SourceConstraints = field(default_factory=SourceConstraints)
     arrow: ArrowReader | None = None
     needs_arrow: bool = False
     rows_held: int | None = None

@@ -16,6 +16,10 @@ def _accept_dataset(_dataset: DatasetSpec, _where: str) -> None:
     pass
 
 
+def _demand_spark(_job: JobSpec) -> bool:
+    return True
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scaffold:
     """What `dg scaffold defs` writes for a kind: ``dataset``, the name of a first one; ``address``, what the variable
@@ -41,6 +45,7 @@ class SourceKind(SourceOptions):
     kind that Dagster shows for the table or topic if its address does not say more; None: the noun. ``check_job`` and
     ``check_dataset`` (with its place in the job) raise RejectedError for options that do not fit together.
     ``has_dead_letters``: records may be undecodable, and then are no rows. ``scaffold`` None: `dg` writes no such job.
+    ``demands_spark``: whether only Spark reads the rows in a job's runs, whatever the datasets ask for.
     """
 
     title: str
@@ -52,6 +57,7 @@ class SourceKind(SourceOptions):
     check_job: Callable[[JobSpec], None] = field(default=_accept_job)
     check_dataset: Callable[[DatasetSpec, str], None] = field(default=_accept_dataset)
     has_dead_letters: bool = False
+    demands_spark: Callable[[JobSpec], bool] = field(default=_demand_spark)
 
     @property
     def has_own_positions(self) -> bool:

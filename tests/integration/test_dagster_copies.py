@@ -11,7 +11,7 @@ from gobblin_assets import failpoints
 from gobblin_assets.failpoints import Failpoint
 from tests.support import dagster_mirror
 from tests.support.command_lake import invoke
-from tests.support.dagster_mirror import Mirror
+from tests.support.dagster_mirror import PHOTOS, Mirror
 from tests.support.spark import wait_until
 
 mirror = dagster_mirror.mirror
@@ -33,6 +33,22 @@ def test_a_dataset_is_materialized_and_its_event_tells_of_files(mirror: Mirror) 
     assert shown["dagster/uri"] == f"file://{mirror.folder}/out/photos"
     assert not [name for name in shown if "rows" in name or "watermark" in name]
     assert "dagster/row_count" not in shown
+
+
+def test_the_tree_that_is_copied_lies_upstream_and_is_observed_once_in_a_run(mirror: Mirror) -> None:
+    mirror.options = {"datasets": [{"urn": "photos"}, {"urn": "album", "path": "photos", "to": "album"}]}
+    mirror.write("photos/a.txt", "a")
+    assert mirror.run().success
+    graph = mirror.definitions.resolve_asset_graph()
+    (tree,) = graph.get(PHOTOS).parent_keys
+    assert graph.get(dg.AssetKey(["mirror", "album"])).parent_keys == {tree}
+    place = str(mirror.folder / "in/photos")
+    assert (graph.get(tree).kinds, graph.get(tree).metadata["dagster/uri"].value) == ({"file"}, place)
+    (record,) = mirror.instance.fetch_observations(tree, limit=9).records
+    assert record.asset_observation is not None
+    assert record.asset_observation.metadata["dagster/uri"].value == place
+    assert mirror.run().success
+    assert len(mirror.instance.fetch_observations(tree, limit=9).records) == 2
 
 
 def test_a_failed_dataset_fails_alone_and_says_why(mirror: Mirror) -> None:

@@ -110,6 +110,10 @@ class TestOneRun:
         assert shop.run("shop_whole", ORDERS).success
         graph = build_world(tmp_path, database_url, **OPTIONS).resolve_asset_graph()
         assert graph.get(KEYS[ORDERS]).parent_keys == {dg.AssetKey(["source", "jdbc", "numbers", ORDERS])}
+        (record,) = shop.instance.fetch_observations(dg.AssetKey(["source", "jdbc", "numbers", ORDERS]), 9).records
+        assert record.asset_observation is not None
+        shown = {name: value.value for name, value in record.asset_observation.metadata.items()}
+        assert (shown["gobblin/rows_read"], shown["gobblin/watermark_after"]) == (1, "1")
         stale = CachingStaleStatusResolver(shop.instance, graph, LoadingContextForTest(shop.instance))
         assert [stale.get_status(KEYS[urn]) for urn in (ORDERS, STOCK)] == [StaleStatus.FRESH, StaleStatus.MISSING]
 

@@ -89,6 +89,8 @@ def test_a_command_is_a_run_of_its_time_with_what_it_published(
     event = instance.get_latest_materialization_event(KEY)
     assert event is not None
     assert event.timestamp == pytest.approx(done[0].timestamp(), abs=0.001)
+    (observed,) = instance.fetch_observations(commands.layout.sources[MONTHLY].key, limit=9).records
+    assert observed.run_id == run.run_id, "one of the run, and not of each month"
     assert instance.get_materialized_partitions(KEY) == {JANUARY, FEBRUARY}
     assert checks_of(instance) == {JANUARY: "SUCCEEDED", FEBRUARY: "SUCCEEDED"}
     found = instance.event_log_storage.get_asset_check_partition_info([CHECK])

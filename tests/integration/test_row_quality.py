@@ -10,11 +10,14 @@ from pyspark.sql import functions as f
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.posix import PosixFileSystem
+from gobblin_assets.jobs.ingest.quality import check_rows
 from gobblin_assets.model.urn import Role
 from gobblin_assets.rows.columns import find_raised
+from gobblin_assets.rows.optional_failures import count_in_files, list_optional
 from gobblin_assets.rows.parquet_writer import collect_output, write_parquet
 from gobblin_assets.rows.role_paths import parse_role_path
 from gobblin_assets.rows.row_quality import explain_row_failure, split_rows
+from gobblin_assets.run.job_kind import Output
 from gobblin_assets.spec.job_spec import RowPolicySpec
 
 
@@ -157,3 +160,24 @@ def test_a_column_of_the_name_that_policies_need_is_refused(rows: DataFrame) -> 
         assert (
             split_rows(rows.withColumnRenamed("region", name), [_policy("p", "true")], dataset="d").frame.count() == 5
         )
+
+
+def test_rows_that_optional_policies_let_pass_are_counted_in_what_was_written(rows: DataFrame, tmp_path: Path) -> None:
+    policies = [
+        _policy("positive", "amount > 0", "err_file"),
+        _policy("small", "amount < 9", "optional"),
+        _policy("known", "id > 0", "optional"),
+    ]
+    split = split_rows(rows, policies, dataset="d")
+    directory, fs = str(tmp_path / "attempt"), PosixFileSystem()
+    write_parquet(split.frame, f"file://{directory}", partition_columns=split.partition_columns)
+    written = collect_output(fs, directory)
+    outputs = [Output(parse_role_path(each.partition_path)[0], each.path, "", each.files) for each in written]
+    # The row without an amount failed "small" as well, and was set aside.
+    found = count_in_files(fs, outputs, list_optional(policies))
+    assert found == {"small": 1, "known": 0}
+
+    small, known = check_rows(policies[1:], broken=None, rows_set_aside=0, rows_written=2, optional_failures=found)
+    assert (small.passed, small.blocking, small.figures) == (False, False, {"rows_failed": 1, "rows": 2})
+    assert small.description == "1 of 2 published rows did not pass: amount < 9"
+    assert known.passed

@@ -1,18 +1,25 @@
 """What Dagster is told of a sink: each window once it is closed, again if rows come late, and seldom in between."""
 
 import datetime as dt
+import uuid
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
-from gobblin_assets.dagster.sink_telling import look_at_sink, observe, tell_windows
-from gobblin_assets.model.urn import JobName, Role
-from gobblin_assets.state.sink_windows import SinkWindowStore
+from gobblin_assets.dagster.metadata import PUBLISHED_CHECK
+from gobblin_assets.dagster.sink_published_check import heal_published
+from gobblin_assets.dagster.sink_sight import look_at_sink
+from gobblin_assets.dagster.sink_telling import observe, tell_windows
+from gobblin_assets.model.state import RunId, SequenceId
+from gobblin_assets.model.urn import DatasetUrn, JobName, Role
+from gobblin_assets.state.sink_windows import SinkWindowStore, UnfinishedSequence
+from gobblin_assets.state.sink_workers import SinkRest, SinkWorkerRow
 from tests.support.random_logs import Records
-from tests.support.sink_lake import JOB, NO_PARTITIONS, SinkWorld
+from tests.support.sink_lake import JOB, NO_PARTITIONS, URN, SinkWorld
 from tests.support.sink_sensor import SinkInDagster, month, sink
 
 __all__ = ["sink"]
@@ -80,6 +87,70 @@ def test_rows_that_come_late_are_told_again(sink: SinkInDagster) -> None:
     rows = [metadata["gobblin/rows"] for _partition, metadata in sink.told()]
     assert rows == [first, rows_of(world.expected())]
     assert rows[0] < rows[1]
+
+
+def test_a_window_is_told_with_its_columns_and_whether_it_is_published(sink: SinkInDagster) -> None:
+    world = sink.open()
+    world.work()
+    assert tell(sink, world) == 1
+    ((_partition, metadata),) = sink.told()
+    columns = [column.name for column in metadata["dagster/column_schema"].columns]
+    (dataset,) = world.stores.datasets.load(JobName(JOB), [DatasetUrn(URN)]).values()
+    assert dataset.published_columns is not None
+    assert columns == list(dataset.published_columns)
+    assert len(columns) > 1
+    (check,) = sink.checked(PUBLISHED_CHECK)
+    assert (check.passed, check.partition) == (True, month())
+    assert check.target_materialization_data is not None, "else Dagster takes the result for older than the data"
+
+
+def test_publications_of_releases_that_kept_no_columns_are_told_without(sink: SinkInDagster) -> None:
+    world = sink.open()
+    world.work()
+    with world.engine.begin() as connection:
+        connection.execute(text("UPDATE gobblin.dataset SET published_columns = NULL"))
+        connection.execute(text("UPDATE gobblin.commit_sequence SET details = details - 'columns'"))
+    assert tell(sink, world) == 1
+    ((_partition, metadata),) = sink.told()
+    assert "dagster/column_schema" not in metadata
+
+
+def test_the_check_of_a_window_fails_while_a_worker_reports_a_failure_and_passes_when_it_is_over(
+    sink: SinkInDagster,
+) -> None:
+    world = sink.open()
+    world.work()
+    sight = look_at_sink(sink.layout, world.stores)
+    (dataset_id,) = sight.ids.values()
+    rest = SinkRest(dataset_id, None, "the disk is full")
+    long_ago = SinkWorkerRow(RunId(uuid.uuid4()), "me", "", looked_at=dt.datetime.now(dt.UTC), rests=[rest])
+    failing = replace(sight, workers=[long_ago])
+    assert tell_windows(sink.layout, world.stores, sink.instance, failing) == 1
+    (check,) = sink.checked(PUBLISHED_CHECK)
+    assert (check.passed, check.description) == (False, "FAILED: the disk is full")
+
+    heal_published(sink.layout, sink.instance, failing)
+    assert len(sink.checked(PUBLISHED_CHECK)) == 1, "it still fails"
+    for _tick in range(2):
+        heal_published(sink.layout, sink.instance, sight)
+    assert [each.passed for each in sink.checked(PUBLISHED_CHECK)] == [False, True], "told once, without new rows"
+
+
+def test_the_check_names_the_publication_that_waits_for_a_person(sink: SinkInDagster) -> None:
+    world = sink.open(partitions=NO_PARTITIONS, behind_s=0.0)
+    world.work()
+    sight = look_at_sink(sink.layout, world.stores)
+    ((urn, look),) = sight.looks.items()
+    stuck = UnfinishedSequence(SequenceId(uuid.uuid4()), "", is_blocked=True, error="a file is missing.")
+    lanes = (replace(look.lanes[0], unfinished=stuck), *look.lanes[1:])
+    blocked = replace(sight, looks={urn: replace(look, lanes=lanes)})
+    assert tell_windows(sink.layout, world.stores, sink.instance, blocked) == 1
+    (check,) = sink.checked(PUBLISHED_CHECK)
+    assert not check.passed
+    assert str(check.description).startswith("BLOCKED: a file is missing.")
+    assert str(stuck.sequence_id) in str(check.description)
+    heal_published(sink.layout, sink.instance, sight)
+    assert [each.passed for each in sink.checked(PUBLISHED_CHECK)] == [False, True]
 
 
 @dataclass

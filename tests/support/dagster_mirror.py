@@ -35,6 +35,11 @@ class Mirror:
     def definitions(self) -> dg.Definitions:
         return build_definitions([self.job])
 
+    @property
+    def copied_keys(self) -> list[dg.AssetKey]:
+        """Those of the datasets, without their sources."""
+        return [dg.AssetKey(["mirror", each["urn"]]) for each in self.options["datasets"]]
+
     def write(self, path: str, text: str, *, at_s: int = 1_000) -> None:
         place = self.folder / "in" / path
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -53,7 +58,7 @@ class Mirror:
     def audits(self, *keys: dg.AssetKey) -> list[dg.AssetCheckEvaluation]:
         """Evaluate the check ``sides_agree`` of these datasets, or of all, in one run."""
         definitions = self.definitions
-        checks = [dg.AssetCheckKey(key, "sides_agree") for key in keys or definitions.resolve_all_asset_keys()]
+        checks = [dg.AssetCheckKey(key, "sides_agree") for key in keys or self.copied_keys]
         only = dg.AssetSelection.checks(*checks)
         job = dg.define_asset_job("audit", selection=only, executor_def=dg.in_process_executor)
         definitions = dg.Definitions.merge(definitions, dg.Definitions(jobs=[job]))

@@ -1,11 +1,8 @@
 """Copied datasets as assets."""
 
-from typing import Final
-
-from gobblin_assets.jobs.asset_view import ShownAsset
+from gobblin_assets.jobs.asset_view import ShownAsset, ShownTree
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec, CopySpec
-
-KINDS: Final = frozenset({"file"})
+from gobblin_assets.jobs.copy.transfer.port import TransferWay
 
 
 def show_copy(job: CopySpec, dataset: CopyDatasetSpec) -> ShownAsset:
@@ -14,9 +11,15 @@ def show_copy(job: CopySpec, dataset: CopyDatasetSpec) -> ShownAsset:
     return ShownAsset(
         description=f"The files below {source}, copied to {place}.",
         uri=place,
-        kinds=KINDS,
+        kinds=frozenset({_kind_of(place), *(["spark"] if job.transfer is TransferWay.SPARK else [])}),
         metadata={"gobblin/source_uri": source, "gobblin/deletes": dataset.deletes.value},
+        source_tree=ShownTree(source, _kind_of(source)),
     )
+
+
+def _kind_of(uri: str) -> str:
+    """The scheme says it; a path has none."""
+    return uri.partition("://")[0] if "://" in uri else "file"
 
 
 def _join(root: str, path: str | None) -> str:

@@ -28,6 +28,7 @@ from gobblin_assets.rows.file_sizes import plan_file_rows_max
 from gobblin_assets.rows.hidden_columns import SHARE_COLUMN
 from gobblin_assets.rows.late_rows import without_published
 from gobblin_assets.rows.observation import Observed, ObservedPositions, observe_positions
+from gobblin_assets.rows.optional_failures import count_in_files, list_optional
 from gobblin_assets.rows.output_partitions import add_output_partitions, explain_partition_failure
 from gobblin_assets.rows.parquet_writer import (
     WrittenDirectory,
@@ -171,11 +172,15 @@ class SparkExtractor:
             Output(role, found.path, published_path(role, path, spec.writer), found.files, found.steps)
             for role, path, found in placed
         )
+        optional = list_optional(spec.quality.rows)
         if order.names is None:
             sampler = open_sampler(spec, _types_in(written.schemas, Role.QUARANTINE), written.partition_columns)
             samples = sample_files(self._fs, outputs, sampler)
+            failures = count_in_files(self._fs, outputs, optional)
         else:
             samples = [text for _role, _path, found in placed for text in found.samples]
+            counted = [found.optional_failures for role, _path, found in placed if role is Role.DATA]
+            failures = {name: sum(each.get(name, 0) for each in counted) for name in optional}
         return Staged(
             outputs=outputs,
             rows_read=rows_read,
@@ -183,6 +188,7 @@ class SparkExtractor:
             columns=_types_in(written.schemas, Role.DATA),
             observed_high=None if written.observed is None else written.observed.high,
             samples=tuple(samples[:SAMPLES_MAX]),
+            optional_failures=failures,
         )
 
     def _write_explained(self, orders: Sequence[WorkOrder], read: "_Read", directory: str) -> "_Written":

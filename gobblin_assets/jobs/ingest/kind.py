@@ -100,7 +100,7 @@ class _IngestSession:
         if found.arrow is not None and plan.work_units:
             # Many small tables are one task, whose attempts are registered, staged and sealed together.
             sharing = Sharing(_IN_THIS_PROCESS, str(plan.work_units[0].id))
-        judge = QualityJudge(spec, found.comments, may_fail_rows=found.may_fail_rows)
+        judge = QualityJudge(spec, found.comments, found.constraints, may_fail_rows=found.may_fail_rows)
         reader = _SPARK if found.arrow is None else _ARROW
         if any(not unit.is_empty for unit in plan.work_units):
             self.reader_counts[reader] += 1

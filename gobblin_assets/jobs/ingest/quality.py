@@ -4,15 +4,19 @@ Rows written and set aside are counted in the files' footers, rows read are coun
 ``run.task.require_whole`` compared both for each attempt; this module compares them for whole dataset partitions.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final, assert_never
 
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.model.source_comments import SourceComments, comments_to_json
+from gobblin_assets.model.source_constraints import SourceConstraints, constraints_to_json
 from gobblin_assets.model.state import DatasetState
 from gobblin_assets.model.urn import Role
 from gobblin_assets.rows.column_comments import carry_comments
+from gobblin_assets.rows.column_constraints import carry_constraints
 from gobblin_assets.rows.row_samples import SAMPLES_MAX, RowFailures
 from gobblin_assets.run.dead_letter_check import check_dead_letters
 from gobblin_assets.run.job_kind import CheckResult, Staged
@@ -20,14 +24,16 @@ from gobblin_assets.run.quarantine_check import check_quarantine, show_samples
 from gobblin_assets.spec.job_spec import DatasetSpec, RowPolicySpec, TaskPolicySpec
 
 COLUMNS_SHOWN_MAX: Final = 10
+_NO_FAILURES: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class QualityJudge:
-    """``Judge`` of a dataset of rows. ``comments`` are the source's, by the source's names of columns."""
+    """``Judge`` of a dataset of rows. ``comments`` and ``constraints`` are the source's, by its names of columns."""
 
     spec: DatasetSpec
     comments: SourceComments
+    constraints: SourceConstraints
     may_fail_rows: bool = False
 
     def gate(self, staged: Sequence[Staged], state: DatasetState) -> tuple[CheckResult, ...]:
@@ -72,13 +78,20 @@ class QualityJudge:
             rows_set_aside=aside,
             failures=_find_failures(error),
             samples=_samples(staged or ()),
+            rows_written=0 if staged is None else _rows(staged, Role.DATA),
+            optional_failures=_sum_failures(staged or ()),
         )
 
     def describe(self, staged: Sequence[Staged]) -> Mapping[str, object]:
         columns = _columns(staged)
         carried = carry_comments(self.comments, self.spec.converters, columns)
+        constraints = carry_constraints(self.constraints, self.spec.converters, columns)
         # Pairs, because a jsonb object forgets the order of its keys.
-        return {"columns": list(columns.items()), **comments_to_json(carried)}
+        return {
+            "columns": list(columns.items()),
+            **comments_to_json(carried),
+            **constraints_to_json(constraints),
+        }
 
 
 def check_tasks(
@@ -118,13 +131,16 @@ def check_rows(
     rows_set_aside: int | None,
     failures: RowFailures | None = None,
     samples: Sequence[str] = (),
+    rows_written: int = 0,
+    optional_failures: Mapping[str, int] = _NO_FAILURES,
 ) -> tuple[CheckResult, ...]:
     """The results of the row policies, in order.
 
     ``broken`` names the ``fail`` policy that ended a task, if one did. ``rows_set_aside`` None: nothing was published,
     and the other policies have no result. ``failures``: the rows that broke the policy, if they were counted.
     ``samples``: some of the rows that were set aside. Rows that several ``err_file`` policies set aside are not counted
-    for each, so these policies then have no result; optional policies never have one. Such rows name their policy.
+    for each, so these policies then have no result; such rows name their policy. ``optional_failures``: of
+    ``rows_written``, the rows that did not pass an optional policy, by policy. Its result only warns.
     """
     fail = [policy for policy in policies if policy.on_failure == "fail"]
     aside = [policy for policy in policies if policy.on_failure == "err_file"]
@@ -139,8 +155,20 @@ def check_rows(
         figures = {"rows_set_aside": rows_set_aside, **show_samples(samples)}
         text = f"Rows that were set aside: {rows_set_aside}"
         results += [CheckResult(policy.name, rows_set_aside == 0, False, text, figures) for policy in aside]
+    if rows_set_aside is not None:
+        results += [
+            _judge_optional(policy, optional_failures, rows_written)
+            for policy in policies
+            if policy.name in optional_failures
+        ]
     order = [policy.name for policy in policies]
     return tuple(sorted(results, key=lambda result: order.index(result.name)))
+
+
+def _judge_optional(policy: RowPolicySpec, failures: Mapping[str, int], rows: int) -> CheckResult:
+    failed = failures[policy.name]
+    said = f"{failed:,} of {rows:,} published rows did not pass: {policy.check}"
+    return CheckResult(policy.name, not failed, False, said, {"rows_failed": failed, "rows": rows})
 
 
 def _judge_broken(policy: RowPolicySpec, failures: RowFailures | None) -> CheckResult:
@@ -225,6 +253,14 @@ def _find_failures(error: GobblinError | None) -> RowFailures | None:
 
 def _samples(staged: Sequence[Staged]) -> list[str]:
     return [sample for each in staged for sample in each.samples][:SAMPLES_MAX]
+
+
+def _sum_failures(staged: Sequence[Staged]) -> Mapping[str, int]:
+    """Of a policy that no attempt counted there is nothing."""
+    found: Counter[str] = Counter()
+    for each in staged:
+        found.update(each.optional_failures)
+    return found
 
 
 def _rows(staged: Sequence[Staged], role: Role) -> int:

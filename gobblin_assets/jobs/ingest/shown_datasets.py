@@ -1,19 +1,20 @@
 """Ingested datasets as assets: their descriptions, where they lie, and the checks of their quality policies."""
 
 from collections.abc import Iterator
-from typing import Final
 
-from gobblin_assets.jobs.asset_view import DeclaredCheck, ShownAsset
+from gobblin_assets.jobs.asset_view import DeclaredCheck, ShownAsset, ShownTable
 from gobblin_assets.jobs.ingest.quality import may_have_dead_letters
+from gobblin_assets.jobs.sink.sink_rules import has_sink
+from gobblin_assets.jobs.sink.sink_tables import name_table
 from gobblin_assets.model.path_names import path_of
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.dead_letter_check import DEAD_LETTER_CHECK
 from gobblin_assets.run.lag_check import LAG_CHECK
 from gobblin_assets.run.quarantine_check import QUARANTINE_CHECK
+from gobblin_assets.sources.arrow_port import find_asked_of_spark
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
+from gobblin_assets.spec.sink_spec import IcebergSpec, TablesSpec, TopicsSpec
 from gobblin_assets.spec.source_kind import kind_of
-
-KINDS: Final = frozenset({"spark", "parquet"})
 
 
 def show_dataset(job: JobSpec, dataset: DatasetSpec, role: Role) -> ShownAsset:
@@ -22,19 +23,45 @@ def show_dataset(job: JobSpec, dataset: DatasetSpec, role: Role) -> ShownAsset:
     return ShownAsset(
         description=_describe(job, dataset, role),
         uri=path_of(job.destination, JobName(job.job), urn, role),
-        kinds=KINDS,
+        kinds=frozenset(_list_kinds(job, dataset, role)),
         metadata={"gobblin/extract": dataset.extract.value},
         source_name=dataset.table or urn,
+        table=_find_table(job, urn, role),
     )
+
+
+def _list_kinds(job: JobSpec, dataset: DatasetSpec, role: Role) -> Iterator[str]:
+    """What is so whichever way a run takes: Spark, only where nothing else could make the rows."""
+    late = dataset.watermark is not None and dataset.watermark.late_window > 0
+    if find_asked_of_spark(dataset, rereads=late) or (kind_of(job.source).demands_spark(job) and not has_sink(job)):
+        yield "spark"
+    into = job.sink.into if role is Role.DATA else None
+    match into:
+        case None:
+            yield job.sink.format if has_sink(job) else "parquet"
+        case TopicsSpec():
+            yield "kafka"
+        case _:
+            yield _storage_of(into)
+
+
+def _find_table(job: JobSpec, urn: DatasetUrn, role: Role) -> ShownTable | None:
+    into = job.sink.into
+    if into is None or isinstance(into, TopicsSpec) or role is not Role.DATA:
+        return None
+    return ShownTable(str(name_table(urn, into)), _storage_of(into))
+
+
+def _storage_of(into: TablesSpec | IcebergSpec) -> str:
+    return "iceberg" if isinstance(into, IcebergSpec) else "postgres"
 
 
 def list_quality_checks(dataset: DatasetSpec, *, may_fail_rows: bool) -> Iterator[DeclaredCheck]:
     """One for each policy that counts something, and for each limit of what is set aside."""
     policies, fraction_max = dataset.quality.rows, dataset.quality.quarantine_fraction_max
-    # Not the optional ones: what they found stands in the rows, and nothing counts it.
     for policy in policies:
-        if policy.on_failure != "optional":
-            yield DeclaredCheck(policy.name, f"Every row: {policy.check}", policy.on_failure == "fail")
+        # Those that do not pass an optional policy are published, so that it only warns.
+        yield DeclaredCheck(policy.name, f"Every row: {policy.check}", policy.on_failure == "fail")
     if any(policy.on_failure == "err_file" for policy in policies):
         said = f"Share of the rows that are set aside: at most {fraction_max:.4g}"
         yield DeclaredCheck(QUARANTINE_CHECK, said, blocking=True)

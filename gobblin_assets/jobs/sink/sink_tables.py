@@ -14,7 +14,7 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.file_formats import FileFormat
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
-from gobblin_assets.spec.sink_spec import IcebergSpec, TopicsSpec
+from gobblin_assets.spec.sink_spec import IcebergSpec, TablesSpec, TopicsSpec
 
 _UNUSUAL: Final = re.compile(r"[^A-Za-z0-9_]")
 
@@ -30,21 +30,27 @@ def choose_tables(job: JobSpec, specs: Mapping[DatasetUrn, DatasetSpec]) -> Tabl
     require_staged_types(job)
     if isinstance(into, IcebergSpec):
         read_catalog_address(into.connection)
-        named = _name_tables(specs, into.namespace, "namespace", _ICEBERG_NAME_BYTES_MAX)
+        named = _name_tables(specs, into, "namespace", _ICEBERG_NAME_BYTES_MAX)
         return IcebergPlace(into.connection, named, into.namespace)
     read_address(into.connection)
-    named = _name_tables(specs, into.tables_schema, "tables_schema", NAME_BYTES_MAX)
+    named = _name_tables(specs, into, "tables_schema", NAME_BYTES_MAX)
     return TablesPlace(into.connection, named, into.marks_schema)
 
 
+def name_table(urn: DatasetUrn, into: TablesSpec | IcebergSpec) -> LoadedTable:
+    """The table of a dataset."""
+    schema = into.namespace if isinstance(into, IcebergSpec) else into.tables_schema
+    return LoadedTable(schema, _UNUSUAL.sub("_", urn))
+
+
 def _name_tables(
-    specs: Mapping[DatasetUrn, DatasetSpec], schema: str, option: str, bytes_max: int
+    specs: Mapping[DatasetUrn, DatasetSpec], into: TablesSpec | IcebergSpec, option: str, bytes_max: int
 ) -> Mapping[DatasetUrn, LoadedTable]:
-    """``option``: of the job file, which says ``schema``."""
+    """``option``: of the job file, which says the schema."""
     chosen: dict[LoadedTable, DatasetUrn] = {}
     for urn, spec in specs.items():
         refuse_directories(urn, spec)
-        table = LoadedTable(schema, _UNUSUAL.sub("_", urn))
+        table = name_table(urn, into)
         if len(table.table) > bytes_max:
             raise RejectedError(
                 f"the table of {urn} would be {table}, and names have at most {bytes_max} bytes",

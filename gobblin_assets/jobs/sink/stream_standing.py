@@ -24,7 +24,7 @@ class DatasetStanding:
     ``progress``: how far a copy is of which a part is published.
 
     ``lag_bytes``: of the server's log behind the position, also of what is of other tables. ``lag_s``: everything that
-    was committed before is published. None: not known.
+    was committed before is published. None: not known. ``key``: the columns by which the source tells rows apart.
     """
 
     copy: int | None = None
@@ -32,6 +32,7 @@ class DatasetStanding:
     lag_bytes: int | None = None
     lag_s: float | None = None
     progress: str | None = None
+    key: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +92,9 @@ def _stand(source: CopiedLog, stream: StreamLook, state: DatasetState, look: Dat
     if place is None:
         return DatasetStanding()
     if place.position is None or stream.end is None:
-        return DatasetStanding(place.copy, place.text, progress=place.progress)
+        return DatasetStanding(place.copy, place.text, progress=place.progress, key=place.key)
     behind = max(0, stream.end - place.position)
-    return DatasetStanding(place.copy, place.text, behind, _find_age(look) if behind else 0.0)
+    return DatasetStanding(place.copy, place.text, behind, _find_age(look) if behind else 0.0, key=place.key)
 
 
 def _find_age(look: DatasetLook | None) -> float | None:

@@ -3,7 +3,14 @@
 from typing import Final
 
 from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
+from gobblin_assets.spec.job_spec import JobSpec
 from gobblin_assets.spec.source_kind import Scaffold, SourceKind
+
+
+def _demands_spark(job: JobSpec) -> bool:
+    """Otherwise plain tables of Postgres are read in this process."""
+    return isinstance(job.source, JdbcSourceSpec) and job.source.reader == "jdbc"
+
 
 JDBC: Final = SourceKind(
     name="jdbc",
@@ -12,6 +19,7 @@ JDBC: Final = SourceKind(
     spec=JdbcSourceSpec,
     connection="gobblin_assets.sources.jdbc.database_connection:DatabaseConnection",
     resource="gobblin_assets.dagster.resources.jdbc:JdbcConnectionResource",
+    demands_spark=_demands_spark,
     scaffold=Scaffold(
         dataset="public.customers",
         address="jdbc:postgresql://db.example.com:5432/sales",

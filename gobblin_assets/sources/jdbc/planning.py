@@ -11,6 +11,7 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.extract import ExtractType, Mode, OnNull
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.source_comments import SourceComments
+from gobblin_assets.model.source_constraints import SourceConstraints
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.model.watermark import Scalar, Watermark, WatermarkType
 from gobblin_assets.model.work_unit import WorkUnit, WorkUnitId
@@ -110,6 +111,7 @@ class Planner:
                 watermark_column=None if layout.axis is None else layout.axis.column,
                 late_key=late_key,
                 comments=ground.comments,
+                constraints=ground.constraints,
                 arrow=find_arrow(request, layout, units),
                 needs_arrow=needs_arrow,
                 rows_held=request.spec.split.fetch_size_rows or decide_fetch_size(units, len(layout.columns)),
@@ -418,6 +420,7 @@ class _Ground:
     columns: Mapping[str, str]
     at_source: frozenset[str]
     comments: SourceComments
+    constraints: SourceConstraints
 
 
 def _describe_ground(spec: DatasetSpec, layout: Layout) -> _Ground:
@@ -428,6 +431,11 @@ def _describe_ground(spec: DatasetSpec, layout: Layout) -> _Ground:
         at_source=frozenset(each.name for each in layout.table.columns),
         comments=SourceComments(
             layout.table.comment, {each.name: each.comment for each in layout.table.columns if each.comment}
+        ),
+        constraints=SourceConstraints(
+            spec.primary_key or layout.table.primary_key,
+            # A cast may make NULL of a value.
+            frozenset(each.name for each in layout.table.columns if not each.nullable and each.name not in spec.casts),
         ),
     )
 

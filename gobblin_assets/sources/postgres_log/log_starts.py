@@ -157,6 +157,13 @@ def find_progress(state: DatasetState) -> str | None:
     return say_progress(ranges.seen, ranges.count)
 
 
+def find_copied_key(state: DatasetState) -> tuple[str, ...]:
+    """The columns by which the server told the table's rows apart when it was copied; (): by all, or not known."""
+    fact = state.source_facts.get(LOG_FACT)
+    key = fact.get("key") if isinstance(fact, Mapping) else None
+    return tuple(str(each) for each in key) if isinstance(key, list) else ()
+
+
 def _find_partial(state: DatasetState) -> Mapping[str, Any] | None:
     fact = state.source_facts.get(LOG_FACT)
     found = fact.get(_PARTIAL) if isinstance(fact, Mapping) else None

@@ -19,6 +19,7 @@ from gobblin_assets.sources.postgres_log.log_starts import (
     TableStart,
     decide_copy,
     decide_start,
+    find_copied_key,
     find_last_copy,
     find_progress,
     name_messages,
@@ -170,7 +171,7 @@ class SlotEpochs:
             return CopyPlace(copy, None, None)
         if position < PLACE_MIN:
             return CopyPlace(copy, None, None, find_progress(state))
-        return CopyPlace(copy, position, self.write_place(position))
+        return CopyPlace(copy, position, self.write_place(position), key=find_copied_key(state))
 
     def write_place(self, position: int) -> str | None:
         return None if position < PLACE_MIN else write_lsn(position)
