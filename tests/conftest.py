@@ -16,6 +16,7 @@ from gobblin_assets.db.engine import open_external
 from tests.support import logical_postgres, postgres, processor_time, shares, work_groups
 from tests.support.cloud_servers import azurite, cloud, fake_gcs, paged
 from tests.support.database_pool import DatabasePool
+from tests.support.forked_commands import commands
 from tests.support.hdfs_server import hdfs_server
 from tests.support.postgres import Database, SessionHome
 from tests.support.s3_servers import moto, s3proxy, versitygw
@@ -26,6 +27,7 @@ from tests.support.shares import Share
 __all__ = [
     "azurite",
     "cloud",
+    "commands",
     "fake_gcs",
     "hdfs_server",
     "moto",

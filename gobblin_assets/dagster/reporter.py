@@ -171,9 +171,6 @@ class _Reporting:
             event = build_role_materialization(layout, report, role)
             with telling(event.asset_key):
                 self.instance.report_runless_asset_event(event)
-        for seen in self._sources.observe(report):
-            with telling(seen.asset_key):
-                self.instance.report_runless_asset_event(seen)
         if layout.partitions[report.urn] is None:
             self._evaluate_without_run(report)
 
@@ -273,10 +270,16 @@ class _Reporting:
         if not at_once and age_s is not None and age_s < CHECKS_EVERY_S:
             return
         found = reports.list_unchecked(self.name)
+        layout = self.job.layout
         for publication in self._load(found).values() if found else ():
-            layout = self.job.layout
-            if layout.has_dataset(publication.urn) and layout.partitions[publication.urn] is not None:
-                self._open_apart().report_checks(report_of(publication))
+            if not layout.has_dataset(publication.urn):
+                continue
+            report = report_of(publication)
+            for seen in self._sources.observe(report):
+                with telling(seen.asset_key):
+                    self.instance.report_runless_asset_event(seen)
+            if layout.partitions[publication.urn] is not None:
+                self._open_apart().report_checks(report)
         if found or age_s is None:
             reports.mark_checked(self.name)
 

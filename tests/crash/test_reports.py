@@ -11,11 +11,8 @@ from sqlalchemy import Engine, text
 
 from gobblin_assets.failpoints import Failpoint
 from tests.crash.points import OF_A_REPORT
-from tests.support import forked_commands
 from tests.support.forked_commands import Commands
 from tests.support.told_commands import told_sequences
-
-commands = forked_commands.commands
 
 KEY = dg.AssetKey(["mirror", "tree"])
 NOTHING_YET = (Failpoint.FINISH_COMMITTED, Failpoint.FINISHED_BEFORE_EVENTS)

@@ -1,5 +1,4 @@
 from tests.support.dagster_topics import events
-from tests.support.forked_commands import commands
 from tests.support.kafka import kafka_broker, topic
 from tests.support.mariadb import mariadb
 from tests.support.mysql import mysql
@@ -7,7 +6,6 @@ from tests.support.spark import connect, spark, spark_settings
 from tests.support.topics import ingest
 
 __all__ = [
-    "commands",
     "connect",
     "events",
     "ingest",

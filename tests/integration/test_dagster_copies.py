@@ -43,7 +43,7 @@ def test_the_tree_that_is_copied_lies_upstream_and_is_observed_once_in_a_run(mir
     (tree,) = graph.get(PHOTOS).parent_keys
     assert graph.get(dg.AssetKey(["mirror", "album"])).parent_keys == {tree}
     place = str(mirror.folder / "in/photos")
-    assert (graph.get(tree).kinds, graph.get(tree).metadata["dagster/uri"].value) == ({"file"}, place)
+    assert (graph.get(tree).kinds, graph.get(tree).metadata["dagster/uri"]) == ({"file"}, place)
     (record,) = mirror.instance.fetch_observations(tree, limit=9).records
     assert record.asset_observation is not None
     assert record.asset_observation.metadata["dagster/uri"].value == place

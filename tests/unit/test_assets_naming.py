@@ -130,7 +130,9 @@ class TestSources:
         graph = found.asset_graph
         own = {dg.AssetKey([name, "public.orders"]) for name in ("shop", "audit", "source")}
         source = graph.get(dg.AssetKey(["source", "jdbc", "db", "public.orders"]))
-        assert (source.child_keys, source.is_materializable, source.is_executable) == (own, False, False)
+        assert (source.child_keys, source.is_materializable, source.is_executable) == (own, False, True), (
+            "it is observed, and never materialized"
+        )
         assert dg.AssetSelection.all().resolve(graph) == own
         for name in ("shop", "audit", "source"):
             layer = found.get_job(f"{name}_whole").asset_layer
@@ -158,6 +160,7 @@ class TestChecks:
         assert checks == {
             "positive": True,
             "known": False,
+            "noted": False,
             "quarantine_fraction": True,
             "enough": True,
             "gobblin_published": False,

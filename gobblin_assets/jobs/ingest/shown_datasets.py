@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from gobblin_assets.jobs.asset_view import DeclaredCheck, ShownAsset, ShownTable
 from gobblin_assets.jobs.ingest.quality import may_have_dead_letters
 from gobblin_assets.jobs.sink.sink_rules import has_sink
-from gobblin_assets.jobs.sink.sink_tables import name_table
+from gobblin_assets.jobs.sink.table_names import split_table_name
 from gobblin_assets.model.path_names import path_of
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.dead_letter_check import DEAD_LETTER_CHECK
@@ -13,7 +13,7 @@ from gobblin_assets.run.lag_check import LAG_CHECK
 from gobblin_assets.run.quarantine_check import QUARANTINE_CHECK
 from gobblin_assets.sources.arrow_port import find_asked_of_spark
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
-from gobblin_assets.spec.sink_spec import IcebergSpec, TablesSpec, TopicsSpec
+from gobblin_assets.spec.sink_spec import TopicsSpec
 from gobblin_assets.spec.source_kind import kind_of
 
 
@@ -36,24 +36,17 @@ def _list_kinds(job: JobSpec, dataset: DatasetSpec, role: Role) -> Iterator[str]
     if find_asked_of_spark(dataset, rereads=late) or (kind_of(job.source).demands_spark(job) and not has_sink(job)):
         yield "spark"
     into = job.sink.into if role is Role.DATA else None
-    match into:
-        case None:
-            yield job.sink.format if has_sink(job) else "parquet"
-        case TopicsSpec():
-            yield "kafka"
-        case _:
-            yield _storage_of(into)
+    if into is not None:
+        yield into.type
+    else:
+        yield job.sink.format if has_sink(job) else "parquet"
 
 
 def _find_table(job: JobSpec, urn: DatasetUrn, role: Role) -> ShownTable | None:
     into = job.sink.into
     if into is None or isinstance(into, TopicsSpec) or role is not Role.DATA:
         return None
-    return ShownTable(str(name_table(urn, into)), _storage_of(into))
-
-
-def _storage_of(into: TablesSpec | IcebergSpec) -> str:
-    return "iceberg" if isinstance(into, IcebergSpec) else "postgres"
+    return ShownTable(".".join(split_table_name(urn, into)), into.type)
 
 
 def list_quality_checks(dataset: DatasetSpec, *, may_fail_rows: bool) -> Iterator[DeclaredCheck]:

@@ -1,6 +1,5 @@
 """The tables of a sink whose rows go into tables. Checked before anything is written, and connected to nothing."""
 
-import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -11,12 +10,11 @@ from gobblin_assets.destinations.tables.database_address import read_address
 from gobblin_assets.destinations.tables.marks import LoadedTable
 from gobblin_assets.destinations.tables.tables_place import TablesPlace
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.jobs.sink.table_names import split_table_name
 from gobblin_assets.model.file_formats import FileFormat
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 from gobblin_assets.spec.sink_spec import IcebergSpec, TablesSpec, TopicsSpec
-
-_UNUSUAL: Final = re.compile(r"[^A-Za-z0-9_]")
 
 _ICEBERG_NAME_BYTES_MAX: Final = 255
 """A catalog in a database has no longer ones, and neither has a directory."""
@@ -37,10 +35,9 @@ def choose_tables(job: JobSpec, specs: Mapping[DatasetUrn, DatasetSpec]) -> Tabl
     return TablesPlace(into.connection, named, into.marks_schema)
 
 
-def name_table(urn: DatasetUrn, into: TablesSpec | IcebergSpec) -> LoadedTable:
+def _name_table(urn: DatasetUrn, into: TablesSpec | IcebergSpec) -> LoadedTable:
     """The table of a dataset."""
-    schema = into.namespace if isinstance(into, IcebergSpec) else into.tables_schema
-    return LoadedTable(schema, _UNUSUAL.sub("_", urn))
+    return LoadedTable(*split_table_name(urn, into))
 
 
 def _name_tables(
@@ -50,7 +47,7 @@ def _name_tables(
     chosen: dict[LoadedTable, DatasetUrn] = {}
     for urn, spec in specs.items():
         refuse_directories(urn, spec)
-        table = name_table(urn, into)
+        table = _name_table(urn, into)
         if len(table.table) > bytes_max:
             raise RejectedError(
                 f"the table of {urn} would be {table}, and names have at most {bytes_max} bytes",
