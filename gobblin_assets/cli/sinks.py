@@ -26,10 +26,12 @@ from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.model.wording import count_of
 from gobblin_assets.run.log import open_log
+from gobblin_assets.run.runner import owner_text
 from gobblin_assets.run.stop_signals import StopRequest, heed_stop_signals
 
 _WORKERS_MAX: Final = 256
 _LOOK_S: Final = 0.5
+_NAMED_MAX: Final = 5
 
 
 @click.group()
@@ -76,11 +78,17 @@ def run(job_file: Path, datasets: Sequence[str], workers: int, master: str | Non
         return
     spark = choice.open()
     if needs:
+        say(f"Spark starts, for {', '.join(sorted(needs)[:_NAMED_MAX])}; the log is asked after that")
         # Before the signals are ours: a classic session takes SIGINT for itself when it opens.
         spark.get_session(job)
     with heed_stop_signals(say, stop):
-        run_worker(job, stop.wait, datasets=datasets, spark=spark, say=say)
+        run_worker(job, stop.wait, datasets=datasets, spark=spark, say=_say_as_worker)
     spark.close()
+
+
+def _say_as_worker(line: str) -> None:
+    """Workers share a terminal; `sink status` lists them by these names."""
+    say(f"{owner_text()}: {line}")
 
 
 @sink.command("scale", epilog=example("sink scale jobs/clicks.yaml 8"))

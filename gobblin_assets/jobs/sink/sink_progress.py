@@ -1,4 +1,4 @@
-"""What a worker says of itself, at most a line every few seconds."""
+"""What a worker says of itself: at most a line every few seconds, and every few minutes while nothing comes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,6 +11,8 @@ from gobblin_assets.model.wording import count_of
 from gobblin_assets.run.progress import MIB
 
 LINE_EVERY_S: Final = 10.0
+IDLE_LINE_EVERY_S: Final = 300.0
+"""While no record comes. A worker says at once that it has become idle, and that records come again."""
 
 
 @dataclass(slots=True)
@@ -26,6 +28,8 @@ class SinkProgress:
     _share: tuple[int, int, int, int] = (-1, 0, 0, 0)
     _said_s: float | None = None
     _said_records: int = 0
+    _idle_since_s: float | None = None
+    _idle_said_s: float = 0.0
 
     @property
     def figures(self) -> dict[str, int]:
@@ -53,7 +57,8 @@ class SinkProgress:
             f"{held} of {lanes} lanes held, of a share of {quota} among {count_of(workers, 'worker', 'workers')}{idle}"
         )
 
-    def tick(self, measure_lag: Callable[[], int]) -> None:
+    def tick(self, measure_lag: Callable[[], int | None]) -> None:
+        """``measure_lag`` gives None where it is not known how far the worker is behind."""
         now_s = self.clock.monotonic()
         if self._said_s is None:
             self._said_s = now_s
@@ -62,9 +67,21 @@ class SinkProgress:
             return
         records = self._counts["records"]
         rate = (records - self._said_records) / elapsed_s
+        came = records - self._said_records
         self._said_s, self._said_records = now_s, records
+        if came:
+            self._idle_since_s = None
+        elif self._idle_since_s is None:
+            self._idle_since_s = now_s - elapsed_s
+        elif now_s - self._idle_said_s < IDLE_LINE_EVERY_S:
+            return
+        pace = f"{rate:,.0f} records/s"
+        if self._idle_since_s is not None:
+            self._idle_said_s = now_s
+            pace = f"no record has come for {now_s - self._idle_since_s:.0f} s"
+        behind = measure_lag()
+        lag = "how far it is behind is not known" if behind is None else f"{behind:,} {self.lag_unit} behind"
         self.say(
             f"{records:,} records, {self._counts['rows']:,} rows in {self._counts['files']:,} files published "
-            f"({self._counts['bytes'] / MIB:,.1f} MiB, {self._counts['publications']:,} publications), "
-            f"{rate:,.0f} records/s, {measure_lag():,} {self.lag_unit} behind"
+            f"({self._counts['bytes'] / MIB:,.1f} MiB, {self._counts['publications']:,} publications), {pace}, {lag}"
         )

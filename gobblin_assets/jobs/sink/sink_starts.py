@@ -1,6 +1,7 @@
 """Where the logs of a worker's datasets begin. The server of a stream is asked once for all of its datasets."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,10 +12,13 @@ from gobblin_assets.jobs.sink.sink_ports import SinkPorts
 from gobblin_assets.model.defects import find_family
 from gobblin_assets.model.state import DatasetState
 from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.run.slow_answers import said_if_slow
 from gobblin_assets.sources.epoch_source import CopiedLog, EpochSource, LogStart
 
 DISCOVER_EVERY_S: Final = 30.0
 """How often a log is asked for new vnodes."""
+
+SLOW_S: Final = 8.0
 
 Failures = Sequence[tuple[DatasetSink, GobblinError]]
 """Datasets whose logs don't go on, and why."""
@@ -58,7 +62,8 @@ class SinkStarts:
             return awake, ()
         # What the commit log does not answer is no fault of the datasets' log.
         states = self._load_states(due)
-        found = ask_starts({sink.urn: sink.source for sink in due}, states)
+        with self._said_if_slow(due):
+            found = ask_starts({sink.urn: sink.source for sink in due}, states)
         failed = [(sink, error) for sink in due if isinstance(error := found[sink.urn], GobblinError)]
         # Another worker may have published since: such a dataset is asked anew in the next round.
         refused = [sink for sink, error in failed if isinstance(error, RejectedError)]
@@ -78,7 +83,8 @@ class SinkStarts:
         except Exception as error:  # noqa: BLE001  the failure of these datasets
             failure = find_family("their states could not be loaded", error)
             return [(sink, failure) for sink in sinks]
-        found = ask_starts({sink.urn: sink.source for sink in sinks}, states)
+        with self._said_if_slow(sinks):
+            found = ask_starts({sink.urn: sink.source for sink in sinks}, states)
         failed = []
         for sink in sinks:
             start = found[sink.urn]
@@ -87,6 +93,15 @@ class SinkStarts:
             else:
                 sink.start, sink.is_start_old = start, False
         return failed
+
+    def _said_if_slow(self, sinks: Sequence[DatasetSink]) -> AbstractContextManager[None]:
+        """A client of brokers tries for half a minute before it says what is wrong."""
+        if not sinks:
+            return nullcontext()
+        more = f" and {len(sinks) - 1} more" if len(sinks) > 1 else ""
+        asked = f"the connection {self.ports.job.source.connection} has not answered for {SLOW_S:g} s"
+        line = f"{sinks[0].urn}{more}: {asked}, and is asked on"
+        return said_if_slow(self.ports.say, line, after_s=SLOW_S)
 
     def _note(self, sink: DatasetSink, start: LogStart, now_s: float) -> None:
         if sink.start is None:

@@ -371,14 +371,17 @@ class SinkWorker:
         self._unused_at_s = now_s + UNUSED_EVERY_S
         return [lane.lease for lane in self._lanes.take_unused()]
 
-    def _measure_lag(self) -> int:
+    def _measure_lag(self) -> int | None:
+        """None: not known, since a log is not read, or has not answered."""
         reading = [(log, log.reader) for log in self._logs.logs if log.reader is not None]
+        if not reading:
+            return None
         try:
             lags = [(log, reader.measure_lag().values()) for log, reader in reading]
             # The tables of a stream wait for the same log.
             return sum(max(behind, default=0) if log.is_shared else sum(behind) for log, behind in lags)
         except Exception:  # noqa: BLE001  a figure for people
-            return 0
+            return None
 
     def _partition_of(self, lane: HeldLane) -> AssetPartition:
         return open_partition(self.sinks[lane.dataset_id].spec, self.ports.clock.now())
