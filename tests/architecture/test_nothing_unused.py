@@ -41,7 +41,7 @@ EXCEPTIONS = {
     "dagster.component.GobblinJobComponent.build_defs": _CALLED_BY_DAGSTER,
     "dagster.component.GobblinJobComponent.get_model_cls": _CALLED_BY_DAGSTER,
     "dagster.component.GobblinJobComponent.get_spec": _CALLED_BY_DAGSTER,
-    "dagster.component._PlainSchema.nullable_schema": "pydantic calls it",
+    "dagster.component_schema._PlainSchema.nullable_schema": "pydantic calls it",
     "dagster.component.SurroundingsOptions.model_config": _READ_BY_PYDANTIC,
     "dagster.copy_scaffolding.CopyScaffoldParams.model_config": _READ_BY_PYDANTIC,
     "dagster.copy_scaffolding.CopyScaffolder.get_scaffold_params": _CALLED_BY_DG,
