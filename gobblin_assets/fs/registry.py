@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from gobblin_assets.errors import RejectedError
@@ -70,6 +71,10 @@ SOURCE_TREES: Final = Extensions[SourceFactory](
 )
 
 
+_MEANT_SCHEMES: Final = MappingProxyType({"s3a": "s3", "s3n": "s3", "webhdfs": "hdfs", "viewfs": "hdfs"})
+"""Hadoop's words for what has one scheme here."""
+
+
 def register_file_system(scheme: str, factory: FileSystemFactory) -> None:
     """Make URIs of another scheme usable in this process. RejectedError if the scheme is known already."""
     FILE_SYSTEMS.register(scheme, factory)
@@ -102,7 +107,9 @@ def open_file_system(uri: str, *, umask: int | None = None) -> tuple[FileSystem,
         )
     if not FILE_SYSTEMS.has(name):
         known = ", ".join(FILE_SYSTEMS.list_names())
-        raise _refuse(uri, f"one of the schemes {known}", "Correct it, or install the package that offers it.")
+        meant = _MEANT_SCHEMES.get(name)
+        fix = f"Write {meant}://…." if meant else "Correct it, or install the package that offers it."
+        raise _refuse(uri, f"one of the schemes {known}", fix)
     return FILE_SYSTEMS.get(name)(uri, umask)
 
 

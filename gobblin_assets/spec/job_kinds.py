@@ -29,6 +29,11 @@ JOB_KINDS: Final = Extensions[ReadJob](
         DEFAULT_KIND: "gobblin_assets.spec.job_parsing:read_ingestion",
         COPY_KIND: "gobblin_assets.jobs.copy.parsing:read_copy",
     },
+    meant={
+        **dict.fromkeys(("copy", "mirror", "sync", "files", "rsync", "file"), "distcp"),
+        **{name: f"source: {{type: {name}}}" for name in ("jdbc", "kafka", "postgres_log")},
+        **dict.fromkeys(("table", "tables", "rows", "etl", "elt", "extract"), DEFAULT_KIND),
+    },
 )
 
 

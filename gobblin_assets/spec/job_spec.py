@@ -27,7 +27,7 @@ from gobblin_assets.spec.event_time_spec import EventTimeSpec
 from gobblin_assets.spec.job_options import DatasetOptions, JobOptions
 from gobblin_assets.spec.sink_spec import SinkSpec
 from gobblin_assets.spec.source_spec import AnySource, keep_errors, list_dataset_options, read_dataset_options
-from gobblin_assets.spec.spec_model import MIB, SpecModel
+from gobblin_assets.spec.spec_model import MIB, SpecModel, refused
 
 RETIRE_GRACE_S: Final = 86_400.0
 """How long retired files stay by default, in seconds."""
@@ -36,10 +36,18 @@ WORK_UNIT_ROWS: Final = 1_000_000
 """The rows of a WorkUnit, where a job says nothing else."""
 
 
+_UMASK_MAX: Final = 0o077
+
+
 def _read_octal(value: object) -> object:
     """Read a text as octal: not every YAML reader takes 0o022 for a number."""
     if isinstance(value, str):
-        return int(value, 8)
+        try:
+            value = int(value, 8)
+        except ValueError:
+            raise refused(f"expected digits from 0 to 7, found {value!a}", hint='Write "022".') from None
+    if isinstance(value, int) and value > _UMASK_MAX:
+        raise refused(f"expected at most 077, found {value:03o}: it takes rights from the owner", hint='Write "022".')
     return value
 
 
@@ -293,7 +301,7 @@ class JobSpec(JobOptions):
     compaction: CompactionSpec | None = Field(
         None, description="Runs compact partitions at rest after they have published. Default: by command only."
     )
-    umask: Annotated[int, BeforeValidator(_read_octal), Field(ge=0, le=0o077)] = Field(
+    umask: Annotated[int, BeforeValidator(_read_octal), Field(ge=0, le=_UMASK_MAX)] = Field(
         0o022, description="umask of published files and directories; a text is read as octal."
     )
     sink: SinkSpec = Field(SinkSpec(), description="Logs: how `gobblin-assets sink run` publishes them.")

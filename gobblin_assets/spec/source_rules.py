@@ -3,7 +3,7 @@
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 from gobblin_assets.spec.source_kind import SourceKind
-from gobblin_assets.spec.source_spec import LogSourceSpec
+from gobblin_assets.spec.source_spec import LogSourceSpec, list_kinds
 from gobblin_assets.spec.spec_model import list_differing
 
 
@@ -23,8 +23,16 @@ def check_words(written: DatasetSpec, where: str, kind: SourceKind) -> None:
         foreign.append("quality.lag_max")
     if foreign:
         raise RejectedError(
-            f"a {kind.title} source has no such option", field=f"{where}.{foreign[0]}", hint="Take it out."
+            f"a {kind.title} source has no such option",
+            field=f"{where}.{foreign[0]}",
+            hint=f"Take it out, or write the kind that has it: source: {{type: {_find_kind(foreign[0])}, …}}.",
         )
+
+
+def _find_kind(option: str) -> str:
+    """The kinds whose datasets have the option."""
+    models = [(kind.name, kind.dataset_options) for kind in list_kinds()]
+    return " or ".join(name for name, model in models if model is not None and option in model.model_fields) or "kafka"
 
 
 def check_new_data(job: JobSpec) -> None:

@@ -8,14 +8,21 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, cast
 
 from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, SerializeAsAny
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import InitErrorDetails, PydanticCustomError, ValidationError, core_schema
+from pydantic_core import (
+    ErrorDetails,
+    InitErrorDetails,
+    PydanticCustomError,
+    ValidationError,
+    core_schema,
+)
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.extensions import Extensions
+from gobblin_assets.spec.meant_words import OF_CONNECTIONS
 from gobblin_assets.spec.spec_model import SpecModel
 
 DEFAULT_TYPE: Final = "jdbc"
@@ -23,6 +30,10 @@ DEFAULT_TYPE: Final = "jdbc"
 
 SOURCE_KIND_ERROR: Final = "source_kind"
 """Pydantic's error for a kind that there is none of; its context has ``said`` and ``hint``."""
+
+
+UNKNOWN_OPTION: Final = "unknown_option"
+"""Pydantic's error for an option that the source's kind does not have; its context has ``known`` and ``hint``."""
 
 
 class SourceSpec(SpecModel):
@@ -117,7 +128,28 @@ def read_source(written: object) -> object:
         kind = SOURCES.get(name if isinstance(name, str) else "")
     except RejectedError as error:
         raise _refuse(("type",), name, error) from None
-    return kind.spec.model_validate(written)
+    try:
+        return kind.spec.model_validate(written)
+    except ValidationError as error:
+        problems = [_know_options(each, kind, written) for each in keep_errors(error)]
+        raise ValidationError.from_exception_data("SourceSpec", problems) from None
+
+
+def _know_options(problem: InitErrorDetails, kind: SourceOptions, written: Mapping[str, object]) -> InitErrorDetails:
+    """The same; of an option that the kind does not have, with those that it has, or with the variable to set."""
+    location = problem.get("loc", ())
+    if problem["type"] != "extra_forbidden" or len(location) != 1:
+        return problem
+    name, connection = str(location[0]), written.get("connection")
+    hint = ""
+    if name in OF_CONNECTIONS:
+        shown = connection.upper() if isinstance(connection, str) and connection.isidentifier() else "<CONNECTION>"
+        variable = f"GOBBLIN_{kind.name.upper()}_{shown}_…"
+        hint = f"How a connection is reached is never in a job: it is in variables {variable} of the environment."
+    said = PydanticCustomError(
+        UNKNOWN_OPTION, "{said}", {"said": "is not an option", "known": sorted(kind.spec.model_fields), "hint": hint}
+    )
+    return InitErrorDetails(type=said, loc=location, input=problem["input"])
 
 
 def read_dataset_options(given: Mapping[str, object]) -> tuple[dict[str, object], list[InitErrorDetails]]:
@@ -140,22 +172,31 @@ def read_dataset_options(given: Mapping[str, object]) -> tuple[dict[str, object]
 def keep_errors(error: ValidationError) -> list[InitErrorDetails]:
     """What pydantic found, to be raised again together with something else."""
     return [
-        InitErrorDetails(type=each["type"], loc=each["loc"], input=each["input"], ctx=each.get("ctx", {}))
-        for each in error.errors(include_url=False)
+        InitErrorDetails(type=_type_of(each), loc=each["loc"], input=each["input"], ctx=each.get("ctx", {}))
+        for each in error.errors()
     ]
+
+
+def _type_of(found: ErrorDetails) -> Any:
+    """Pydantic makes errors of its own kinds by name, and takes those of others as objects."""
+    if "url" in found:
+        # Only pydantic's own have a page.
+        return found["type"]
+    # A template takes no text as it is; what is shown is made of the context.
+    return PydanticCustomError(cast("Any", found["type"]), "{said}", found.get("ctx", {}))
 
 
 def list_dataset_options() -> list[type[SpecModel]]:
     """The models of what datasets may say to some kind of source alone."""
-    return [kind.dataset_options for kind in _list_kinds() if kind.dataset_options is not None]
+    return [kind.dataset_options for kind in list_kinds() if kind.dataset_options is not None]
 
 
 def list_source_specs() -> list[type[SourceSpec]]:
     """The models of what a source may be."""
-    return [kind.spec for kind in _list_kinds()]
+    return [kind.spec for kind in list_kinds()]
 
 
-def _list_kinds() -> Iterator[SourceOptions]:
+def list_kinds() -> Iterator[SourceOptions]:
     for name in SOURCES.list_names():
         # A package that can't be loaded is refused where a job names its kind.
         with suppress(RejectedError):

@@ -1,6 +1,7 @@
 """What pydantic found wrong, in the words of this product: one RejectedError that names every field."""
 
 import difflib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType, UnionType
 from typing import Annotated, Any, Final, Union, get_args, get_origin
@@ -10,7 +11,14 @@ from pydantic_core import ErrorDetails
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.spec.job_spec import DatasetSpec
-from gobblin_assets.spec.source_spec import SOURCE_KIND_ERROR, SourceSpec, list_dataset_options, list_source_specs
+from gobblin_assets.spec.meant_words import ELSEWHERE, MAIN_OPTIONS, MEANT_OPTIONS, MEANT_VALUES
+from gobblin_assets.spec.source_spec import (
+    SOURCE_KIND_ERROR,
+    UNKNOWN_OPTION,
+    SourceSpec,
+    list_dataset_options,
+    list_source_specs,
+)
 from gobblin_assets.spec.spec_model import REFUSED
 
 PROBLEMS_SHOWN_MAX: Final = 10
@@ -22,6 +30,17 @@ _MAY_HOLD_SECRETS: Final = frozenset({"source", "destination", "events", "passph
 _TAGS: Final = frozenset({"union_tag_invalid", "union_tag_not_found"})
 """Of groups of options of which one option says what the others are."""
 
+_UNKNOWN: Final = frozenset({"extra_forbidden", UNKNOWN_OPTION})
+_GROUPS: Final = frozenset({"model_type", "model_attributes_type", "dict_type", "mapping_type"})
+_BOUNDS: Final = MappingProxyType(
+    {
+        "greater_than_equal": ("ge", "a number of at least {}", "Write {} or more."),
+        "greater_than": ("gt", "a number of more than {}", "Write a larger one."),
+        "less_than_equal": ("le", "a number of at most {}", "Write {} or less."),
+        "less_than": ("lt", "a number of less than {}", "Write a smaller one."),
+    }
+)
+_NAME: Final = re.compile(r"\^\[A-Za-z0-9_\]\{1,(\d+)\}\$")
 _NUMBERS: Final = MappingProxyType(
     {
         "float_parsing": "a number",
@@ -52,7 +71,7 @@ def refuse(error: ValidationError, model: type[BaseModel]) -> RejectedError:
 
     Unknown options come first: a misspelt one also shows up as a missing one.
     """
-    details = sorted(error.errors(include_url=False), key=lambda d: d["type"] != "extra_forbidden")
+    details = sorted(error.errors(include_url=False), key=lambda d: d["type"] not in _UNKNOWN)
     problems: dict[str, tuple[str, str]] = {}
     for detail in details:
         location = _within(model, detail["loc"])
@@ -79,7 +98,8 @@ def show_path(location: Location) -> str:
 
 def suggest(word: str, known: Sequence[str]) -> str:
     """A sentence that offers what may have been meant, or lists what there is."""
-    close = difflib.get_close_matches(word, known, n=3)
+    meant = [name for name in MEANT_OPTIONS.get(word.lower(), ()) if name in known]
+    close = meant or difflib.get_close_matches(word, known, n=3)
     if close:
         return f"Did you mean {' or '.join(map(repr, close))}?"
     return f"Known: {', '.join(sorted(known))}."
@@ -89,6 +109,8 @@ def _explain(detail: ErrorDetails, location: Location, model: type[BaseModel]) -
     if detail["type"] == "extra_forbidden":
         *parent, name = location
         return "is not an option.", _find_place(model, parent, str(name))
+    if detail["type"] == UNKNOWN_OPTION:
+        return "is not an option.", detail["ctx"]["hint"] or suggest(str(location[-1]), detail["ctx"]["known"])
     if detail["type"] in {SOURCE_KIND_ERROR, REFUSED}:
         return f"{detail['ctx']['said']}.", detail["ctx"]["hint"]
     if detail["type"] == "union_tag_invalid":
@@ -98,6 +120,10 @@ def _explain(detail: ErrorDetails, location: Location, model: type[BaseModel]) -
         return "is missing.", "Add it."
     if detail["type"] in {"tuple_type", "list_type"}:
         return f"expected a list; found {_show(detail['input'], location)}.", _show_as_list(detail["input"], location)
+    if detail["type"] in _GROUPS:
+        return f"expected a group of options; found {_show(detail['input'], location)}.", _show_as_group(
+            detail["input"], location, model
+        )
     if detail["type"] == "string_too_short" and not detail["input"]:
         return "expected a text, found an empty one.", "Write it, or leave it out."
     found = _show(detail["input"], location)
@@ -110,11 +136,21 @@ def _find_place(model: type[BaseModel], parent: Location, name: str) -> str:
         return "It is an option of a dataset: write it there, or below defaults for all datasets."
     if parent and name in _options_at(model, []):
         return "It is an option of the job: write it beside datasets."
-    return suggest(name, sorted(_options_at(model, parent)))
+    known = sorted(_options_at(model, parent))
+    return ELSEWHERE[name] if name in ELSEWHERE and name not in known else suggest(name, known)
 
 
 def _expected(detail: ErrorDetails) -> str:
     kind = detail["type"]
+    if kind in _BOUNDS:
+        bound, said, _fix = _BOUNDS[kind]
+        return said.format(_plain(detail["ctx"][bound]))
+    if kind == "string_pattern_mismatch" and (name := _NAME.fullmatch(detail["ctx"]["pattern"])):
+        return f"1 to {name[1]} letters, digits or underscores"
+    if kind.startswith("bool_"):
+        return "true or false"
+    if kind == "string_type":
+        return "a text"
     if kind.startswith(("date_", "datetime_")):
         return "a date"
     if kind in _NUMBERS:
@@ -128,7 +164,12 @@ def _hint(detail: ErrorDetails) -> str:
         return str(context["hint"])
     options = str(context.get("expected", "")).replace("'", "").replace(" or ", ", ").split(", ")
     value = detail["input"]
+    if detail["type"] in _BOUNDS:
+        bound, _said, fix = _BOUNDS[detail["type"]]
+        return fix.format(_plain(context[bound]))
     if detail["type"] in {"enum", "literal_error"} and isinstance(value, str):
+        if (meant := MEANT_VALUES.get(value.lower())) in options:
+            return f"Did you mean {meant!r}?"
         close = difflib.get_close_matches(value, options, n=1)
         return f"Did you mean {close[0]!r}?" if close else "Write one of these."
     if detail["type"].startswith(("date_", "datetime_")):
@@ -137,13 +178,39 @@ def _hint(detail: ErrorDetails) -> str:
         name = str(detail["loc"][-1])
         return next((f"Write {said}." for part, said in _UNITS.items() if part in f"{name}_"), "Write it in digits.")
     if detail["type"] == "string_type":
-        return "Write it in quotes, as text."
-    return "Correct it."
+        return "Write one text." if isinstance(value, Mapping | Sequence | None) else "Write it in quotes, as text."
+    if detail["type"] == "string_pattern_mismatch" and _NAME.fullmatch(context["pattern"]):
+        return "Take the other characters out."
+    return "Write one of these." if detail["type"].startswith("bool_") else "Correct it."
+
+
+def _plain(bound: float) -> str:
+    """Without a fraction of nothing."""
+    return f"{bound:g}" if abs(bound) < 1_000_000 else f"{bound:.0f}"
+
+
+def _show_as_group(value: object, location: Location, model: type[BaseModel]) -> str:
+    """How the options may be written. A group stands in place of a list's member, or of an option."""
+    named = str(location[-1] if not isinstance(location[-1], int) else location[-2]) if location else ""
+    if named == "source" and not any(isinstance(part, int) for part in location):
+        return "Write {connection: NAME}; of a copy of files, write kind: distcp as well."
+    main = MAIN_OPTIONS.get(named)
+    if main is not None and isinstance(value, str) and _is_shown(value, location):
+        return f"Write {{{main}: {value}}}."
+    known = sorted(_options_at(model, location))
+    return f"Write its options, such as {{{main or known[0]}: …}}." if main or known else "Write name: value."
 
 
 def _show_as_list(value: object, location: Location) -> str:
-    is_shown = isinstance(value, str) and not _MAY_HOLD_SECRETS.intersection(map(str, location))
-    return f'Write ["{value}"].' if is_shown and len(str(value)) <= VALUE_SHOWN_LENGTH_MAX else "Write a list."
+    if not isinstance(value, str) or not _is_shown(value, location):
+        return "Write a list, such as [first, second]."
+    parts = [part.strip() for part in value.split(",")]
+    shown = ", ".join(f'"{part}"' for part in parts if part)
+    return f"Write [{shown}]."
+
+
+def _is_shown(value: str, location: Location) -> bool:
+    return len(value) <= VALUE_SHOWN_LENGTH_MAX and not _MAY_HOLD_SECRETS.intersection(map(str, location))
 
 
 def _show(value: object, location: Location) -> str:

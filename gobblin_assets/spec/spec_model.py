@@ -42,7 +42,7 @@ def list_differing(spec: SpecModel) -> set[str]:
 def _refuse_number(value: object) -> object:
     """Pydantic would take 2013 for seconds since 1970."""
     if isinstance(value, int | float):
-        raise ValueError("write it like 2013-01-31")  # noqa: TRY004  pydantic turns only ValueErrors into its own
+        raise refused(f"expected a date, found {value!a}", hint="Write it as 2026-01-31.")
     return value
 
 

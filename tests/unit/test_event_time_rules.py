@@ -102,7 +102,7 @@ REFUSED: dict[str, tuple[dict[str, object], str, str]] = {
     "finer than a minute": ({"granularity": "minute", "pattern": "ss"}, "event_time.pattern", "leaves nothing of 's'"),
     "no unit": ({"unit": "ns"}, "event_time.unit", "found 'ns'"),
     "no rule": ({"on_missing": "now"}, "event_time.on_missing", "found 'now'"),
-    "a negative limit": ({"future_s_max": -1}, "event_time.future_s_max", "greater than or equal to 0"),
+    "a negative limit": ({"future_s_max": -1}, "event_time.future_s_max", "a number of at least 0"),
     "no limit at all": ({"future_s_max": float("inf")}, "event_time.future_s_max", "finite number"),
     "an empty name": ({"name": ""}, "event_time.name", "expected a text, found an empty one"),
     "a name that no file system takes": ({"name": "x" * 81}, "event_time.name", "at most 80 characters"),

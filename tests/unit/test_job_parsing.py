@@ -49,7 +49,7 @@ REFUSED: dict[str, tuple[dict[str, object], str, str]] = {
     "a year for a date": (
         _job(_orders(watermark=TIMED, partitions={"kind": "monthly", "start": 2013})),
         "datasets[0].partitions.start",
-        "write it like 2013-01-31",
+        "expected a date, found 2013. Write it as 2026-01-31.",
     ),
     "a word for a date": (
         _job(_orders(watermark=TIMED, partitions={"kind": "monthly", "start": "soon"})),
@@ -62,7 +62,7 @@ REFUSED: dict[str, tuple[dict[str, object], str, str]] = {
     "job name": (_job(_orders(), job="a-b"), "job", "letters, digits or underscores"),
     "relative destination": (_job(_orders(), destination="lake"), "destination", "absolute path"),
     "destination of an unknown scheme": (_job(_orders(), destination="ftp://x/y"), "destination", "schemes"),
-    "umask that takes from the owner": (_job(_orders(), umask="0o777"), "umask", "less than or equal to 63"),
+    "umask that takes from the owner": (_job(_orders(), umask="0o777"), "umask", "expected at most 077, found 777"),
     "umask that is no octal number": (_job(_orders(), umask="0o9"), "umask", "found '0o9'"),
     "a policy that nothing vouches for": (
         _job(_orders(), commit_policy="partial"),
@@ -315,7 +315,7 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
     said = str(refused.value)
     assert "datasets[0].watermrk: is not an option." in said
     assert "Also datasets[0].extract: expected" in said
-    assert "Also datasets[1].urn: expected a valid string" in said
+    assert "Also datasets[1].urn: expected a text; found 5" in said
 
 
 def test_a_valid_job_stays_as_it_was_written() -> None:
