@@ -7,6 +7,7 @@ from click.testing import CliRunner
 
 from gobblin_assets.cli import main
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.extensions import Extensions
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.spec.job_parsing import parse_any_job
 
@@ -573,6 +574,12 @@ MISTAKES: dict[str, tuple[dict[str, object], str]] = {
         ),
     ),
 }
+
+
+@pytest.fixture(autouse=True)
+def only_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the kinds that other tests of this process have registered."""
+    monkeypatch.setattr(Extensions, "list_names", lambda extensions: sorted(extensions.built_in))
 
 
 @pytest.mark.parametrize(("job", "answer"), MISTAKES.values(), ids=MISTAKES.keys())
