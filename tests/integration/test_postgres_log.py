@@ -4,6 +4,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -182,8 +183,8 @@ def test_a_slot_that_is_made_anew_behind_the_worker_s_look_stops_the_tables(
     is_due = threading.Event()
     end_other_reader = slot_reader.end_other_reader
 
-    def act_before_the_stream(session: LogSession, slot: str) -> None:
-        end_other_reader(session, slot)
+    def act_before_the_stream(session: LogSession, slot: str, job: str) -> None:
+        end_other_reader(session, slot, job)
         if is_due.is_set():
             is_due.clear()
             tables.do("INSERT INTO notes VALUES (77, 'lost', 0)")
@@ -267,3 +268,27 @@ def test_without_a_first_copy_only_what_changes_from_then_on_is_published(tables
         tables.do("UPDATE orders SET customer = 'z' WHERE id < 4", "DELETE FROM notes WHERE id = 1")
         tables.await_published("orders", "notes")
     assert (ops_of(tables, "orders"), ops_of(tables, "notes")) == ({"u": 3}, {"d": 1})
+
+
+@pytest.mark.parametrize(("first", "second"), [("shop", "other"), ("other", "shop")])
+def test_a_slot_that_another_job_reads_is_left_to_it_and_the_job_is_named(
+    tables: ChangedTables, first: str, second: str
+) -> None:
+    of_slot = "FROM pg_replication_slots WHERE slot_name = 'both'"
+    source = {**tables.source, "slot": "both"}
+
+    def make(job: str) -> ChangedTables:
+        return replace(
+            tables, folder=tables.folder / job, source=source, options={**tables.options, "job": job}, said=[]
+        )
+
+    reader, other = make(first), make(second)
+    with reader.working():
+        reader.await_published()
+        wait_until(lambda: tables.ask(f"SELECT count(active_pid) {of_slot}") == 1, "the slot is read")
+        process = tables.ask(f"SELECT active_pid {of_slot}")
+        with other.working():
+            other.await_said(f"is read by the job '{first}'")
+            tables.do("INSERT INTO notes VALUES (77, 'it goes on', 0)")
+            reader.await_published("notes")
+        assert tables.ask(f"SELECT active_pid {of_slot}") == process, "its session was ended"

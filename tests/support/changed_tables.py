@@ -134,7 +134,7 @@ class ChangedTables:
     def published_to(self, table: str) -> int:
         """Up to where the newest copy's log is published."""
         urn = DatasetUrn(f"public.{table}")
-        state = open_stores(self.engine).datasets.load(JobName(JOB), [urn]).get(urn)
+        state = open_stores(self.engine).datasets.load(JobName(self.described["job"]), [urn]).get(urn)
         keys = {} if state is None else state.keys
         newest = max(keys, key=lambda key: int(key[0].rpartition(":")[2]), default=None)
         found = None if newest is None else keys[newest].watermark
@@ -162,13 +162,13 @@ class ChangedTables:
     def paths_of(self, table: str, *, schema: str | None = "public") -> list[str]:
         """The files that the log names."""
         urn = DatasetUrn(table if schema is None else f"{schema}.{table}")
-        found = open_stores(self.engine).published.find(JobName(JOB), urn, role=Role.DATA)
+        found = open_stores(self.engine).published.find(JobName(self.described["job"]), urn, role=Role.DATA)
         return [path for segment in (found.segments if found else ()) for path, _size in segment.file_sizes()]
 
     def facts_of(self, table: str) -> Mapping[str, object]:
         """What the dataset keeps of its source."""
         urn = DatasetUrn(f"public.{table}")
-        return open_stores(self.engine).datasets.load(JobName(JOB), [urn])[urn].source_facts
+        return open_stores(self.engine).datasets.load(JobName(self.described["job"]), [urn])[urn].source_facts
 
     def log_of(self, table: str, *, schema: str | None = "public") -> pa.Table:
         """The published rows of the change log, in its order, with the dataset's columns."""

@@ -23,10 +23,10 @@ from gobblin_assets.sources.postgres_log.copy_ranges import (
 from gobblin_assets.sources.postgres_log.pgoutput import write_lsn
 from gobblin_assets.sources.postgres_log.seen_transactions import parse_seen
 from gobblin_assets.sources.postgres_log.server_state import (
-    APPLICATION,
     LogServerState,
     PublishedTable,
     SlotState,
+    require_own_reader,
 )
 from gobblin_assets.sources.postgres_log.table_terms import (
     TableTerms,
@@ -234,7 +234,7 @@ def decide_start(
     # Of the copy that is whole, until another one is.
     joined = write_joined(parse_joined(state.source_facts))
     if position is None or position == TO_COPY:
-        _require_slot_is_ours(slot, place)
+        _require_slot_is_ours(slot, place, state.job)
         new = {**write_facts(place, copy, key=key, seen=None), **joined}
         return StartDecision(copy, position, key, None, new, kept, whole, terms=terms)
     if position < PLACE_MIN:
@@ -242,11 +242,11 @@ def decide_start(
         if said is None or (said.get("copy"), said.get("position")) != (copy, position):
             raise CorruptionError(f"{urn} has {position} publications of its copy {copy}, and no fact of it")
         partial = parse_partial(said)
-        _require_same_log(urn, partial.place, said, server, slot, place)
+        _require_same_log(state, partial.place, said, server, slot, place)
         return StartDecision(copy, position, key, None, {LOG_FACT: facts, **joined}, kept, whole, partial, terms)
     if not facts:
         raise CorruptionError(f"{urn} has the position {write_lsn(position)} and no fact {LOG_FACT}")
-    _require_same_log(urn, position, facts, server, slot, place)
+    _require_same_log(state, position, facts, server, slot, place)
     was, seen, ranges = facts.get("key"), facts.get("seen"), facts.get("ranges")
     found = None if ranges is None else parse_ranges(ranges)
     known = read_terms(state.source_facts)
@@ -275,7 +275,7 @@ def decide_copy(urn: str, name: str, state: DatasetState, slot: SlotState | None
         raise RejectedError(
             f"{urn} has no copy yet: the workers make the first one", field="--dataset", hint="Leave it out.", urn=urn
         )
-    _require_slot_is_ours(slot, place)
+    _require_slot_is_ours(slot, place, state.job)
     watermark = state.find_watermark(vnode_of(name, last), "")
     if watermark is None:
         return last, False
@@ -283,8 +283,14 @@ def decide_copy(urn: str, name: str, state: DatasetState, slot: SlotState | None
 
 
 def _require_same_log(
-    urn: str, position: int, facts: Mapping[str, Any], server: LogServerState, slot: SlotState | None, place: LogPlace
+    state: DatasetState,
+    position: int,
+    facts: Mapping[str, Any],
+    server: LogServerState,
+    slot: SlotState | None,
+    place: LogPlace,
 ) -> None:
+    urn = state.urn
     if str(facts.get("system_id")) != server.system_id:
         raise _refuse_all(f"the database is another one than before: its system id is {server.system_id}")
     if facts.get("timeline") != server.timeline:
@@ -294,7 +300,7 @@ def _require_same_log(
         )
     if slot is None:
         raise _refuse_all(f"the replication slot {place.slot} is gone")
-    _require_slot_is_ours(slot, place)
+    _require_slot_is_ours(slot, place, state.job)
     if slot.wal_status == "lost" or slot.confirmed is None:
         raise _refuse_all(f"the server gave up the slot {place.slot}: {slot.reason or 'its log is removed'}")
     if slot.confirmed > position:
@@ -329,7 +335,7 @@ def _require_same_table(
     return take_over(was, now, is_met=False)
 
 
-def _require_slot_is_ours(slot: SlotState | None, place: LogPlace) -> None:
+def _require_slot_is_ours(slot: SlotState | None, place: LogPlace, job: str) -> None:
     if slot is None:
         return
     if slot.plugin != "pgoutput":
@@ -344,12 +350,7 @@ def _require_slot_is_ours(slot: SlotState | None, place: LogPlace) -> None:
             field="source.slot",
             hint="Name another slot; it is made if there is none.",
         )
-    if slot.active_pid is not None and not (slot.application or "").startswith(APPLICATION):
-        raise RejectedError(
-            f"the slot {place.slot} is read by {slot.application or 'another program'} (process {slot.active_pid})",
-            field="source.slot",
-            hint="A slot has one reader. Stop the other one, or name another slot.",
-        )
+    require_own_reader(slot, place.slot, job)
 
 
 def _refuse_all(why: str) -> RejectedError:

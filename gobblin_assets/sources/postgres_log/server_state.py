@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import psycopg
 
-from gobblin_assets.errors import RetryableError
+from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.names import TableName
 from gobblin_assets.sources.jdbc.postgres import judge_postgres
@@ -145,6 +145,25 @@ class SlotState:
     application: str | None
     retained_bytes: int | None
     safe_bytes: int | None = None
+
+
+def name_reader(job: str) -> str:
+    """What the server calls the reader of a job's slot. It keeps 63 bytes, and jobs have ASCII names."""
+    return f"{APPLICATION} {job}"[:63]
+
+
+def require_own_reader(found: SlotState, slot: str, job: str) -> None:
+    """RejectedError if another job, or another program, reads the slot now."""
+    if found.active_pid is None or found.application == name_reader(job):
+        return
+    application = found.application or "another program"
+    other = application.removeprefix(f"{APPLICATION} ")
+    who = f"the job {other!r}" if other != application else application
+    raise RejectedError(
+        f"the slot {slot} is read by {who} (process {found.active_pid} of the server), and a slot has one reader",
+        field="source.slot",
+        hint=f"Stop that one, or name another slot in {job}; it is made if there is none.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

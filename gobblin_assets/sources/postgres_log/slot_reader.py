@@ -284,7 +284,7 @@ class SlotReader:
         slot = self._place.slot
         followed = [vnode for vnode, each in self._vnodes.items() if each.cut != TO_COPY]
         with open_log_session(self._connection) as session, log_families(self._connection):
-            is_made = require_slot(session, slot, followed, patience_s=self._patience_s)
+            is_made = require_slot(session, slot, followed, job=self._job, patience_s=self._patience_s)
         if is_made is None:
             return True
         if not is_made:
@@ -384,7 +384,7 @@ class SlotReader:
         with open_log_session(self._connection) as session, log_families(self._connection):
             if find_slot(session, slot) is None:
                 raise RetryableError(f"the slot {slot} is gone")
-            end_other_reader(session, slot)
+            end_other_reader(session, slot, self._job)
             walsender = Walsender(
                 self._connection, slot=slot, publication=self._place.publication, start=start, job=self._job
             )

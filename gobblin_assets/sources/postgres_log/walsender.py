@@ -22,7 +22,7 @@ from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.postgres_sessions import SETTINGS, plan_conninfo, write_options
 from gobblin_assets.sources.postgres_log.pgoutput import write_lsn
-from gobblin_assets.sources.postgres_log.server_state import APPLICATION, LogSession, find_slot
+from gobblin_assets.sources.postgres_log.server_state import LogSession, find_slot, name_reader, require_own_reader
 
 # A publication may take longer than the server's minute. Whoever takes over ends this process.
 _SETTINGS: Final = {**SETTINGS, "wal_sender_timeout": "600s"}
@@ -55,7 +55,7 @@ class Walsender:
                 **{
                     **parameters,
                     "options": f"{parameters.get('options', '')} {write_options(_SETTINGS)}".strip(),
-                    "application_name": f"{APPLICATION} {job}",
+                    "application_name": name_reader(job),
                     "client_encoding": "UTF8",
                     "replication": "database",
                 },
@@ -157,7 +157,9 @@ def judge_walsender(error: psycopg.Error, connection: JdbcConnection) -> Gobblin
     return RetryableError(f"the slot could not be read: {text}", passes=is_passing_state(state), sqlstate=state)
 
 
-def require_slot(session: LogSession, slot: str, followed: Sequence[str], *, patience_s: float) -> bool | None:
+def require_slot(
+    session: LogSession, slot: str, followed: Sequence[str], *, job: str, patience_s: float
+) -> bool | None:
     """None: the slot is there. Else it is made, and whether that has succeeded in so many seconds.
 
     RetryableError if it is gone, and these vnodes were ``followed`` by it.
@@ -168,7 +170,7 @@ def require_slot(session: LogSession, slot: str, followed: Sequence[str], *, pat
     if followed:
         raise RetryableError(f"the slot {slot} is gone, and {followed[0]} was followed by it")
     if found is not None:
-        end_other_reader(session, slot)
+        end_other_reader(session, slot, job)
         drop_slot(session, slot)
     return make_slot(session, slot, patience_s=patience_s)
 
@@ -187,13 +189,14 @@ def drop_slot(session: LogSession, slot: str) -> None:
     session.execute(_DROP, [slot])
 
 
-def end_other_reader(session: LogSession, slot: str) -> None:
-    """End a walsender that a dead or sleeping worker has left. The caller holds all lanes of the slot's tables.
+def end_other_reader(session: LogSession, slot: str, job: str) -> None:
+    """End a walsender that a dead or sleeping worker of the job has left. The caller holds all lanes of its tables.
 
-    RetryableError if the slot is still in use afterwards.
+    RetryableError if the slot is still in use afterwards. RejectedError if another job reads it.
     """
     deadline_s = time.monotonic() + _TAKE_OVER_S
     while (found := find_slot(session, slot)) is not None and found.active_pid is not None:
+        require_own_reader(found, slot, job)
         if time.monotonic() > deadline_s:
             raise RetryableError(f"the slot {slot} is still read by process {found.active_pid} of the server")
         session.execute(_END, [found.active_pid])
