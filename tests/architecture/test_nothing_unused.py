@@ -34,6 +34,7 @@ EXCEPTIONS = {
     "cli.connections._ConfSetting.envvar_list_splitter": "click reads it",
     "cli.lazy_commands.LazyGroup.format_commands": _CALLED_BY_CLICK,
     "cli.lazy_commands.LazyGroup.resolve_command": _CALLED_BY_CLICK,
+    "cli.lazy_commands.LazyGroup.shell_complete": _CALLED_BY_CLICK,
     "commit.steps.undone_by_hand": _OF_STEPS,
     "dagster.component.GobblinCopyComponent.get_model_cls": _CALLED_BY_DAGSTER,
     "dagster.component.GobblinCopyComponent.get_spec": _CALLED_BY_DAGSTER,
