@@ -45,9 +45,9 @@ def test_the_script_tells_the_exit_codes_apart(code: int, said: str) -> None:
 
 def test_bash_completes_commands_and_options() -> None:
     _script, completion = find_blocks(COMMANDS, "bash")
+    ask = "COMPREPLY=(); _gobblin_assets_completion gobblin-assets; echo ${COMPREPLY[@]}"
     asked = "\n".join(
-        f"COMP_WORDS=({words}); COMP_CWORD={words.count(' ')}; COMPREPLY=(); "
-        "_gobblin_assets_completion gobblin-assets; echo ${COMPREPLY[@]}"
+        f"COMP_WORDS=({words}); COMP_CWORD={words.count(' ')}; {ask}"
         for words in ("gobblin-assets com", "gobblin-assets run --no")
     )
     assert run_bash(f"{completion}{asked}").stdout.split("\n")[:2] == ["commit compact", "--no-dagster"]
