@@ -7,10 +7,11 @@ stays unreported in the log, so that the next command or sensor tells it.
 import os
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Final
 
 from gobblin_assets.cli.output import say
+from gobblin_assets.cli.telling import NOBODY, Listener
 from gobblin_assets.dagster.dead_runs import report_ended_runs
 from gobblin_assets.dagster.factory import build_reported_job
 from gobblin_assets.dagster.instance import Instance, find_instance
@@ -18,7 +19,7 @@ from gobblin_assets.dagster.layout import JobLayout, build_layout
 from gobblin_assets.dagster.naming import GobblinTranslator
 from gobblin_assets.dagster.reported_jobs import ReportedJob
 from gobblin_assets.dagster.reporter import report_job
-from gobblin_assets.errors import GobblinError, RejectedError
+from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.jobs.programs import program_of
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.run.log import open_log
@@ -72,10 +73,19 @@ class _Reports:
 
 
 @contextmanager
-def open_reports(job: JobOptions, datasets: Datasets) -> Iterator[_Reports]:
-    """As ``telling.listening``. RejectedError where there is no instance."""
-    with open_log(say) as log, require_instance() as instance:
-        reports = _Reports(job, datasets, log.stores, instance)
+def open_reports(job: JobOptions, datasets: Datasets) -> Iterator[Listener]:
+    """As ``telling.listening``. An instance that can't be opened is said, and keeps nobody from the work.
+
+    RejectedError where there is none.
+    """
+    with ExitStack() as stack:
+        try:
+            instance = stack.enter_context(require_instance())
+        except RetryableError as error:
+            say(f"{error} The work goes on; `gobblin-assets report` tells Dagster later.")
+            yield NOBODY
+            return
+        reports = _Reports(job, datasets, stack.enter_context(open_log(say)).stores, instance)
         try:
             yield reports
         finally:

@@ -97,6 +97,9 @@ class _Nobody:
         pass
 
 
+NOBODY: Final[Listener] = _Nobody()
+
+
 class _DagsterTelling(Protocol):
     """The module `dagster_telling`."""
 
@@ -110,5 +113,5 @@ def _import_telling() -> _DagsterTelling:
 def listening(told: DagsterTold, job: JobOptions, datasets: Datasets) -> AbstractContextManager[Listener]:
     """Tell Dagster during the block and at its end, however it ends, if the command has to wait for that."""
     if told is not DagsterTold.WAIT:
-        return nullcontext(_Nobody())
+        return nullcontext(NOBODY)
     return _import_telling().open_reports(job, datasets)
