@@ -292,7 +292,7 @@ def test_a_killed_run_is_completed_by_the_next_and_told_to_dagster(shell: Shell)
     found = shell("discover", "shop.yaml", "--dataset", "public.orders")
     planned = shell("plan", *selection)
     shell("run", *selection, code=-signal.SIGKILL, GOBBLIN_FAILPOINT="step_after=kill")
-    done = shell("run", *selection, "--mode", "append")
+    done = shell("run", *selection, "--mode", "append", "--dagster=wait")
     cleaned = shell("cleanup", "shop.yaml")
     files = shell("ledger", "--files")["files"]
 
@@ -316,11 +316,12 @@ def test_a_killed_run_is_completed_by_the_next_and_told_to_dagster(shell: Shell)
     assert shell("report", "shop.yaml") == []
 
 
-def test_a_killed_run_is_completed_by_hand_and_told_to_dagster_at_once(shell: Shell) -> None:
+def test_a_killed_run_is_completed_by_hand_and_told_to_dagster_by_hand(shell: Shell) -> None:
     shell("discover", "shop.yaml")
     shell("run", "shop.yaml", "--partition", MARCH, code=-signal.SIGKILL, GOBBLIN_FAILPOINT="step_after=kill")
     recovered = _until_published(lambda: shell("commit", "recover", "--job-file", "shop.yaml"))
     assert [each["partition"] for each in recovered] == [MARCH]
+    assert [each["partition"] for each in shell("report", "shop.yaml")] == [MARCH]
     assert shell.find_materialized() == [MARCH]
     shell("commit", "recover", "--job-file", "shop.yaml", "--job", "another", code=2)
 

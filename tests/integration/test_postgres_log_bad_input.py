@@ -100,7 +100,7 @@ def test_a_slot_that_another_program_reads(tables: ChangedTables) -> None:
     ) as reader:
         options = {"proto_version": "1", "publication_names": "lake"}
         reader.cursor().start_replication(slot_name="gobblin_shop", options=options)
-        require(refusal_of(tables), "source.slot", "is read by connector", "Stop the other one")
+        require(refusal_of(tables), "source.slot", "is read by connector", "Stop that one")
 
 
 def test_a_slot_of_another_kind(tables: ChangedTables) -> None:

@@ -204,6 +204,7 @@ def test_status_says_how_far_tables_are_and_what_the_server_keeps(tables: Change
     assert status["stream"]["status"] is None
     assert status["datasets"]["public.orders"] == {
         "copy": 2,
+        "key": [],
         "position": None,
         "lag_bytes": None,
         "lag_s": None,
