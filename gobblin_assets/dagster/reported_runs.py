@@ -85,7 +85,7 @@ class ReportedRun:
                 )
         for seen in self._sources.observe(report):
             with telling(seen.asset_key):
-                self._send(DagsterEventType.ASSET_OBSERVATION, AssetObservationData(seen), seen.description)
+                self._send(DagsterEventType.ASSET_OBSERVATION, AssetObservationData(seen), seen.description, at=done_at)
         self.report_checks(report)
 
     def report_superseded(self, report: DatasetReport, *, done_at: dt.datetime) -> None:

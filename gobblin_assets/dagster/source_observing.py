@@ -4,6 +4,7 @@ Nothing materializes a source asset. Dagster counts it as missing for ever, unle
 so each has an op that observes it. The op tells what the log knows, and asks no source.
 """
 
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Never
 
@@ -64,14 +65,17 @@ def build_source_observer(layout: JobLayout, specs: Sequence[dg.AssetSpec]) -> d
         # A generator that yields nothing, as the assets' own: what is not known is not observed.
         yield from ()
 
-    return dg.AssetsDefinition(
-        node_def=observe_sources,
-        keys_by_input_name={},
-        keys_by_output_name={output_name_of(spec.key): spec.key for spec in specs},
-        specs=[spec.replace_attributes(skippable=True) for spec in specs],
-        can_subset=True,
-        execution_type=AssetExecutionType.OBSERVATION,
-    )
+    with warnings.catch_warnings():
+        # The type of execution is beta in Dagster, whose own observable sources have it and take no op for several.
+        warnings.simplefilter("ignore", dg.BetaWarning)
+        return dg.AssetsDefinition(
+            node_def=observe_sources,
+            keys_by_input_name={},
+            keys_by_output_name={output_name_of(spec.key): spec.key for spec in specs},
+            specs=[spec.replace_attributes(skippable=True) for spec in specs],
+            can_subset=True,
+            execution_type=AssetExecutionType.OBSERVATION,
+        )
 
 
 def _describe_state(layout: JobLayout, urn: DatasetUrn, state: DatasetState) -> dict[str, dg.MetadataValue]:
