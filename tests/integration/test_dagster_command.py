@@ -49,6 +49,21 @@ def test_a_job_file_that_is_not_there_is_one_line(
     assert str(tmp_path / "jobs" / "shop.yaml") in line
 
 
+@pytest.mark.parametrize("project", [None, "[project]\nname = 'lake'\n"])
+def test_without_options_our_own_code_location_is_meant(
+    project: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GOBBLIN_JOBS", raising=False)
+    if project is not None:
+        (tmp_path / "pyproject.toml").write_text(project, encoding="utf-8")
+    (tmp_path / "demo").mkdir()
+    (tmp_path / "demo/bad.yaml").write_text("job: [", encoding="utf-8")
+    result = CliRunner().invoke(main, ["dagster", "dev"])
+    assert result.exit_code == 2
+    assert str(tmp_path / "demo/bad.yaml") in result.stderr
+
+
 COMMAND = (sys.executable, "-m", "gobblin_assets.cli")
 JOB = """
 job: {name}
