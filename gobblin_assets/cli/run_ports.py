@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 from gobblin_assets.cli.connections import SparkChoice
 from gobblin_assets.cli.output import say
+from gobblin_assets.jobs.ingest.told_engine import ToldEngine
 from gobblin_assets.jobs.programs import program_of
 from gobblin_assets.run.log import open_log
 from gobblin_assets.run.run_values import DatasetReport, RunPorts
@@ -17,5 +18,10 @@ def open_ports(
     job: JobOptions, datasets: Datasets, spark: SparkChoice, tell: Callable[[DatasetReport], None]
 ) -> Iterator[RunPorts]:
     """What a run of the job needs; ``tell`` is shown each publication."""
-    with open_log(say) as log, program_of(job).open_run(job, datasets, spark.open, log.stores, say, tell) as ports:
+    program = program_of(job)
+
+    def open_spark() -> ToldEngine:
+        return ToldEngine(spark.open(), say)
+
+    with open_log(say) as log, program.open_run(job, datasets, open_spark, log.stores, say, tell) as ports:
         yield ports

@@ -1,10 +1,9 @@
-"""Spark's start in a run's log: it takes a new process many seconds without any message of its own."""
+"""Spark's start, for whoever waits: it takes a new process many seconds without any message of its own."""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from gobblin_assets.commit.sequence import AttemptRecord
 from gobblin_assets.jobs.ingest.engine_port import Engine
@@ -12,6 +11,9 @@ from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.run.job_kind import Rewriter, Worker
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 class ToldEngine:
@@ -30,7 +32,7 @@ class ToldEngine:
     def remote(self) -> str | None:
         return self._engine.remote
 
-    def get_session(self, job: JobSpec | None = None) -> SparkSession:
+    def get_session(self, job: JobSpec | None = None) -> "SparkSession":
         with self._starting():
             return self._engine.get_session(job)
 
