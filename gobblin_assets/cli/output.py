@@ -22,6 +22,7 @@ from gobblin_assets.cli.table_layout import ShownColumn, draw_table, find_width
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.passing_lines import PassingLine
 from gobblin_assets.model.watermark import Watermark
+from gobblin_assets.model.wording import show_moment
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -140,7 +141,7 @@ def to_text(value: object) -> str:
         case float():
             return f"{value:,.1f}"
         case dt.datetime():
-            return value.astimezone(dt.UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+            return show_moment(value)
         case Enum():
             return str(value.value)
         case Watermark():

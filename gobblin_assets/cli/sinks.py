@@ -24,14 +24,13 @@ from gobblin_assets.jobs.sink.sink_rules import is_one_stream
 from gobblin_assets.jobs.sink.worker_group import WorkerGroup
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.urn import JobName
-from gobblin_assets.model.wording import count_of
+from gobblin_assets.model.wording import count_of, join_some
 from gobblin_assets.run.log import open_log
 from gobblin_assets.run.runner import owner_text
 from gobblin_assets.run.stop_signals import StopRequest, heed_stop_signals
 
 _WORKERS_MAX: Final = 256
 _LOOK_S: Final = 0.5
-_NAMED_MAX: Final = 5
 
 
 @click.group()
@@ -78,7 +77,7 @@ def run(job_file: Path, datasets: Sequence[str], workers: int, master: str | Non
         return
     spark = choice.open()
     if needs:
-        say(f"Spark starts, for {', '.join(sorted(needs)[:_NAMED_MAX])}; the log is asked after that")
+        say(f"Spark starts, for {join_some(sorted(needs))}; the log is asked after that")
         # Before the signals are ours: a classic session takes SIGINT for itself when it opens.
         spark.get_session(job)
     with heed_stop_signals(say, stop):

@@ -26,8 +26,7 @@ from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.state import RunId, SequenceId, WorkingState
 from gobblin_assets.model.urn import DatasetUrn, JobName
-from gobblin_assets.run.announcements import report_of
-from gobblin_assets.run.job_kind import CheckResult
+from gobblin_assets.run.announcements import checks_from_json, report_of
 from gobblin_assets.run.run_values import DatasetReport
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.state.reports import UnpublishedPartition, UnreportedPublication, UnreportedRun
@@ -289,19 +288,8 @@ def _report_of_unpublished(partition: UnpublishedPartition) -> DatasetReport:
         partition.urn,
         AssetPartition(partition.partition or None),
         partition.outcome,
-        checks=tuple(_check_of(each) for each in partition.checks),
+        checks=checks_from_json(partition.checks),
         error=partition.error,
-    )
-
-
-def _check_of(kept: Mapping[str, object]) -> CheckResult:
-    figures = kept["figures"]
-    return CheckResult(
-        name=str(kept["name"]),
-        passed=bool(kept["passed"]),
-        blocking=bool(kept["blocking"]),
-        description=str(kept["description"]),
-        figures=figures if isinstance(figures, dict) else {},
     )
 
 

@@ -1,5 +1,6 @@
 """Numbers and lists in sentences for people."""
 
+import datetime as dt
 from collections.abc import Sequence
 from typing import Final
 
@@ -9,6 +10,11 @@ NAMES_MAX: Final = 5
 def count_of(count: int, one: str, many: str) -> str:
     """Such as "1 file" and "2 files"."""
     return f"{count:,} {one if count == 1 else many}"
+
+
+def show_moment(moment: dt.datetime) -> str:
+    """To the second, in UTC."""
+    return moment.astimezone(dt.UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
 def join_some(names: Sequence[str]) -> str:

@@ -39,7 +39,7 @@ ANNOUNCED_PER_RUN_MAX: Final = 1_000
 def report_of(publication: Publication, partition: AssetPartition | None = None) -> DatasetReport:
     """The report of a finished sequence, from its entry in the log."""
     details: Mapping[str, Any] = publication.details
-    checks = tuple(CheckResult(**check) for check in details.get("checks", ()))
+    checks = checks_from_json(details.get("checks", ()))
     duration_s = float(details.get("duration_s", 0.0))
     has_rows = bool(details.get(HAS_ROWS, True))
     return DatasetReport(
@@ -61,6 +61,11 @@ def report_of(publication: Publication, partition: AssetPartition | None = None)
         comments=comments_from_json(details),
         constraints=constraints_from_json(details),
     )
+
+
+def checks_from_json(kept: Sequence[Mapping[str, Any]]) -> tuple[CheckResult, ...]:
+    """Checks as the log keeps them, of a publication or of a partition without one."""
+    return tuple(CheckResult(**check) for check in kept)
 
 
 def is_compaction(publication: Publication) -> bool:

@@ -1,8 +1,8 @@
 """What is said of commands that Dagster does not know of yet: by `status`, and by the check of a publication."""
 
-import datetime as dt
 from typing import Final
 
+from gobblin_assets.model.wording import count_of, show_moment
 from gobblin_assets.state.reports import ReportBacklog
 
 _ON_ITS_WAY_S: Final = 60.0
@@ -19,12 +19,14 @@ def is_late(backlog: ReportBacklog) -> bool:
 
 def describe_backlog(backlog: ReportBacklog) -> str:
     """What waits of a job, since when, why, and what to do."""
-    counts = {"publication": backlog.publications, "failed run": backlog.failed_runs}
-    what = " and ".join(f"{count:,} {name}{'' if count == 1 else 's'}" for name, count in counts.items() if count)
-    are = "is" if sum(counts.values()) == 1 else "are"
-    return (
-        f"{backlog.job}: {what} {are} not reported to Dagster since {_show(backlog.since)}, because {_explain(backlog)}"
+    counts = (
+        (backlog.publications, "publication", "publications"),
+        (backlog.failed_runs, "failed run", "failed runs"),
     )
+    what = " and ".join(count_of(*each) for each in counts if each[0])
+    are = "is" if backlog.publications + backlog.failed_runs == 1 else "are"
+    since = f"since {show_moment(backlog.since)}, because {_explain(backlog)}"
+    return f"{backlog.job}: {what} {are} not reported to Dagster {since}"
 
 
 def _explain(backlog: ReportBacklog) -> str:
@@ -37,14 +39,10 @@ def _explain(backlog: ReportBacklog) -> str:
         )
     if (backlog.now - backlog.looked_at).total_seconds() > _LOOKS_S_MAX:
         return (
-            f"no daemon of Dagster has looked since {_show(backlog.looked_at)}. "
+            f"no daemon of Dagster has looked since {show_moment(backlog.looked_at)}. "
             "Start it, and look at its storage and at the sensor that reports. Or: gobblin-assets report JOB_FILE"
         )
     return (
         "the code location that looks at the job does not have these datasets, or has much to report. "
         "If it stays, reload the code location."
     )
-
-
-def _show(moment: dt.datetime) -> str:
-    return moment.astimezone(dt.UTC).strftime("%Y-%m-%d %H:%M:%SZ")

@@ -7,9 +7,9 @@ locations do not tell one thing twice, unless one of them rests in the middle of
 """
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from gobblin_assets.model.state import DatasetOutcome, RunId, SequenceId, WorkingState
 from gobblin_assets.model.urn import DatasetUrn, JobName
@@ -64,7 +64,7 @@ class UnpublishedPartition:
     partition: str
     outcome: DatasetOutcome
     error: str | None
-    checks: Sequence[dict[str, object]]
+    checks: Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
