@@ -83,6 +83,24 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+@pytest.fixture(autouse=True)
+def variables_stay() -> Iterator[None]:
+    """A test gives the product's variables back as it found them, or it fails instead of a later test."""
+    before = _read_variables()
+    yield
+    if (left := _read_variables()) == before:
+        return
+    for name in left.keys() | before.keys():
+        os.environ.pop(name, None)
+    os.environ.update(before)
+    changed = sorted(name for name in left.keys() | before.keys() if left.get(name) != before.get(name))
+    pytest.fail(f"the test left variables changed: {', '.join(changed)}")
+
+
+def _read_variables() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name.startswith("GOBBLIN_")}
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
     if _SESSION_HOME in config.stash:
         config.stash[_SESSION_HOME].close()
