@@ -1,4 +1,4 @@
-"""What docs/COMMANDS.md and docs/TABLES.md show is so: exit codes, scripts, completion, and options of a job."""
+"""What docs/COMMANDS.md, TABLES.md, TABLES_HOWTO.md and DAGSTER.md show is so: codes, scripts, options of a job."""
 
 import os
 import re
@@ -17,7 +17,9 @@ from gobblin_assets.spec.job_parsing import parse_job, resolve_datasets
 
 DOCS = Path(__file__).parents[2] / "docs"
 COMMANDS = (DOCS / "COMMANDS.md").read_text(encoding="utf-8")
-TABLES = (DOCS / "TABLES.md").read_text(encoding="utf-8")
+FIRST_HOUR = (DOCS / "TABLES.md").read_text(encoding="utf-8")
+TABLES = (DOCS / "TABLES_HOWTO.md").read_text(encoding="utf-8")
+DAGSTER = (DOCS / "DAGSTER.md").read_text(encoding="utf-8")
 SAID = {0: "published", 1: "try again later", 2: "a person must correct the input", 3: "another process works on it"}
 
 
@@ -61,6 +63,15 @@ def test_other_shells_get_their_scripts(shell: str, sign: str) -> None:
     assert sign in done.stdout, done.stderr
 
 
+def test_the_job_of_the_first_hour_is_the_one_of_the_readme_and_grows_to_a_whole_job() -> None:
+    job, *added = find_blocks(FIRST_HOUR, "yaml")
+    (of_readme,) = find_blocks((DOCS.parent / "README.md").read_text(encoding="utf-8"), "yaml")
+    assert yaml.safe_load(job) == yaml.safe_load(of_readme)
+    grown = resolve_datasets(parse_job(yaml.safe_load(job + "".join(added))), None)
+    assert [str(urn) for urn in grown] == ["public.orders", "public.customers", "public.payments"]
+    assert [each.name for dataset in grown.values() for each in dataset.quality.rows] == ["positive"]
+
+
 def test_rows_that_fail_a_check_are_written_as_shown() -> None:
     job: dict[str, Any] = yaml.safe_load(find_blocks(TABLES, "yaml")[0])
     (dataset,) = resolve_datasets(parse_job(job), None).values()
@@ -69,7 +80,7 @@ def test_rows_that_fail_a_check_are_written_as_shown() -> None:
 
 def test_a_translation_is_written_as_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GOBBLIN_JDBC_SALES_URL", "jdbc:postgresql://db.example.com:5432/sales")
-    component: dict[str, Any] = yaml.safe_load(find_blocks(TABLES, "yaml")[1])
+    component: dict[str, Any] = yaml.safe_load(find_blocks(DAGSTER, "yaml")[0])
     assert component["type"].endswith(f".{GobblinJobComponent.__name__}")
     loaded = GobblinJobComponent.from_attributes_dict(attributes=component["attributes"])
     found = loaded.build_defs(dg.ComponentTree.for_test().load_context)
@@ -78,9 +89,9 @@ def test_a_translation_is_written_as_shown(monkeypatch: pytest.MonkeyPatch) -> N
     assert ("lake", "data_shop", "gold") in shown
 
 
-def test_the_python_of_tables_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_definitions_in_python_load(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SALES_PASSWORD", "not one")
-    (program,) = find_blocks(TABLES, "python")
+    (program,) = find_blocks(DAGSTER, "python")
     names: dict[str, Any] = {}
     exec(program, names)
     assert isinstance(names["defs"], dg.Definitions)

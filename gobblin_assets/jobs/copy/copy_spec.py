@@ -125,7 +125,7 @@ class CopyDatasetSpec(DatasetOptions):
     converters: tuple[str | dict[str, Any], ...] = Field(
         (),
         description="What becomes of files on the way, step by step: the kinds of converters, or mappings with `kind` "
-        "and options; docs/COPIES.md has them.",
+        "and options; docs/COPIES_REFERENCE.md has them.",
     )
     ignore_case: bool = Field(
         False, description="Refuse names that differ by case only, also where the destination tells them apart."
