@@ -32,6 +32,7 @@ UNEXPLAINED = re.compile(
 TEXT_SUFFIXES = {".py", ".md", ".toml", ".yaml", ".yml", ".txt", ".in", ".lock", ".properties", ""}
 FAILPOINT = re.compile(r"\bFailpoint\.(\w+)")
 MARKDOWN_LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+LINK_TO_SECTION = re.compile(r"\]\(((?:[\w./-]+\.md)?)#([^)\s]+)\)")
 
 
 @cache
@@ -142,6 +143,27 @@ def test_links_between_documents_lead_somewhere() -> None:
         if name.endswith(".md")
         for target in MARKDOWN_LINK.findall(read(name))
         if "://" not in target and not (ROOT / name).parent.joinpath(target).exists()
+    ]
+    assert broken == []
+
+
+def list_sections(document: Path) -> set[str]:
+    """The names by which GitHub links to the headings of a document."""
+    text = re.sub(r"^```.*?^```", "", document.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ +(.+)$", text, flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", each.strip().lower()).replace(" ", "-") for each in headings}
+
+
+def test_links_to_sections_of_documents_lead_somewhere() -> None:
+    documents = [ROOT / name for name in list_files() if name.endswith(".md")]
+    links = [
+        (each, *found) for each in documents for found in LINK_TO_SECTION.findall(each.read_text(encoding="utf-8"))
+    ]
+    assert len(links) > 50
+    broken = [
+        f"{document.relative_to(ROOT)}: {target}#{section}"
+        for document, target, section in links
+        if section not in list_sections(document.parent / target if target else document)
     ]
     assert broken == []
 
