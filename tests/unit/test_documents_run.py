@@ -1,4 +1,4 @@
-"""What docs/COMMANDS.md, TABLES.md, TABLES_HOWTO.md and DAGSTER.md show is so: codes, scripts, options of a job."""
+"""What documents show is so: exit codes and completion (docs/COMMANDS.md), whole jobs, options, definitions."""
 
 import os
 import re
@@ -13,6 +13,7 @@ import yaml
 
 from gobblin_assets.cli import exit_codes
 from gobblin_assets.dagster.component import GobblinJobComponent
+from gobblin_assets.spec.job_kinds import read_options
 from gobblin_assets.spec.job_parsing import parse_job, resolve_datasets
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -70,6 +71,18 @@ def test_the_job_of_the_first_hour_is_the_one_of_the_readme_and_grows_to_a_whole
     grown = resolve_datasets(parse_job(yaml.safe_load(job + "".join(added))), None)
     assert [str(urn) for urn in grown] == ["public.orders", "public.customers", "public.payments"]
     assert [each.name for dataset in grown.values() for each in dataset.quality.rows] == ["positive"]
+
+
+def list_whole_jobs() -> list[Any]:
+    """The jobs that documents show from their name on."""
+    documents = [DOCS.parent / "README.md", *sorted(DOCS.glob("*.md"))]
+    blocks = [(each.name, block) for each in documents for block in find_blocks(each.read_text("utf-8"), "yaml")]
+    return [pytest.param(yaml.safe_load(block), id=name) for name, block in blocks if block.startswith("job:")]
+
+
+@pytest.mark.parametrize("job", list_whole_jobs())
+def test_a_job_that_a_document_shows_is_read(job: dict[str, Any]) -> None:
+    assert read_options(job).job == job["job"]
 
 
 def test_rows_that_fail_a_check_are_written_as_shown() -> None:
