@@ -38,7 +38,7 @@ class SourceConnection(BaseModel):
 
     @classmethod
     def list_capabilities(cls, address: str | None, name: str) -> Sequence[str]:  # noqa: ARG003  for those who need them
-        """Spark's connectors (``spark.settings.COORDINATES``) that the connection ``name`` needs.
+        """Spark's connectors that the connection ``name`` needs, by ``spark.settings.COORDINATES`` or as Maven's own.
 
         ``address``: the place that the connection leads to; None where it is not known yet.
         """

@@ -207,4 +207,4 @@ def test_a_database_or_driver_that_is_not_there_is_named(spark: SparkSession, de
     with pytest.raises(RejectedError, match=r"connections\[c\]\.url.*not found"):
         Bench(spark, JdbcConnection("jdbc:derby:memory:none", name="c")).plan(request)
     with pytest.raises(RejectedError, match=r"connections\[c\]\.driver.*ClassNotFound"):
-        Bench(spark, JdbcConnection("jdbc:oracle:thin:@127.0.0.1:1/x", name="c")).plan(request)
+        Bench(spark, JdbcConnection("jdbc:somebody:x", driver="com.example.Driver", name="c")).plan(request)

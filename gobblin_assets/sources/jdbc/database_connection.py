@@ -10,7 +10,7 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.sources.connection import SourceConnection
 from gobblin_assets.sources.discovery import discovery_of
 from gobblin_assets.sources.jdbc.connection import JdbcConnection, find_subprotocol
-from gobblin_assets.sources.jdbc.drivers import DRIVERS, find_driver
+from gobblin_assets.sources.jdbc.databases import JDBC_DATABASES, find_jdbc_database
 from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
 from gobblin_assets.sources.jdbc.source import JdbcSource
 from gobblin_assets.sources.port import Source
@@ -56,7 +56,7 @@ class DatabaseConnection(SourceConnection):
         """The connector of the URL's database; Postgres if there is no URL yet. None if Spark has it, or if unknown."""
         if not address:
             return ["postgres"]
-        known = find_driver(find_subprotocol(address, name=name))
+        known = find_jdbc_database(find_subprotocol(address, name=name), name=name)
         return [known.capability] if known is not None and known.capability is not None else []
 
     @classmethod
@@ -67,4 +67,4 @@ class DatabaseConnection(SourceConnection):
     def find_shown_kind(cls, address: str | None) -> str | None:
         """The database that the URL names, as Dagster calls it; None: it is not known."""
         named = (address or "").removeprefix("jdbc:").partition(":")[0]
-        return _DAGSTERS_NAMES.get(named, named) if named in DRIVERS else None
+        return _DAGSTERS_NAMES.get(named, named) if JDBC_DATABASES.has(named) else None
