@@ -6,14 +6,13 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import quote, quote_plus
 
+from gobblin_assets.db.jdbc_url import holds_password
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.sources.jdbc.databases import JDBC_DATABASES, find_jdbc_database
 from gobblin_assets.sources.jdbc.dialect import JdbcDatabase
 
 _SUBPROTOCOL: Final = re.compile(r"jdbc:([A-Za-z0-9]+):")
 _MARIADB_DRIVER: Final = "org.mariadb.jdbc.Driver"
-_SECRET_PARAMETER: Final = re.compile(r"(?i)(?:^|[?&;,(\s])[\w.-]*(?:password|passwd|pwd|secret|token)\s*=")
-_SECRET_AUTHORITY: Final = re.compile(r"//[^/@?;]*:(?!\d+(?:[/?;,]|$))[^?;]*@")
 _SECRET_NAME: Final = re.compile(r"(?i)password|passwd|pwd|secret|token|credential")
 # Spark's own options: as properties they would change what is read, and not how the driver connects.
 _RESERVED: Final = frozenset({
@@ -43,7 +42,7 @@ class JdbcConnection:
         where = f"connections[{self.name}]"
         known = self.database
         own_form = None if known is None else known.password_form
-        if any(form is not None and form.search(self.url) for form in (_SECRET_PARAMETER, _SECRET_AUTHORITY, own_form)):
+        if holds_password(self.url) or (own_form is not None and own_form.search(self.url)):
             raise RejectedError(
                 "the URL holds a password",
                 field=f"{where}.url",

@@ -7,6 +7,7 @@ from typing import ClassVar
 from pydantic import Field
 from pyspark.sql import SparkSession
 
+from gobblin_assets.db.jdbc_url import read_postgres_url
 from gobblin_assets.errors import GobblinError, RejectedError
 from gobblin_assets.model.state import DatasetState
 from gobblin_assets.model.urn import DatasetUrn
@@ -28,7 +29,7 @@ class LogDatabase(LogConnection):
 
     ADDRESS: ClassVar[str] = "url"
     ADDRESS_IS: ClassVar[str] = "the URL"
-    ADDRESS_HINT: ClassVar[str] = "Set it to jdbc:postgresql://host:5432/database, and beside it …_USER and …_PASSWORD."
+    ADDRESS_HINT: ClassVar[str] = "Set it to postgresql://host:5432/database, and beside it …_USER and …_PASSWORD."
     SECRETS: ClassVar[frozenset[str]] = frozenset({"password"})
 
     url: str = Field(repr=False)
@@ -38,8 +39,9 @@ class LogDatabase(LogConnection):
 
     def connection(self, name: str) -> JdbcConnection:
         """The connection as a value; ``name`` is what errors call it. RejectedError names the field and the fix."""
+        url = read_postgres_url(self.url, field=f"connections[{name}].url", beside="`user` and `password`, from variables")
         found = JdbcConnection(
-            url=self.url, user=self.user, password=self.password, properties=dict(self.properties), name=name
+            url=url or self.url, user=self.user, password=self.password, properties=dict(self.properties), name=name
         )
         if found.subprotocol != "postgresql":
             raise RejectedError(
