@@ -34,7 +34,9 @@ class DatabaseConnection(SourceConnection):
 
     def connection(self, name: str) -> JdbcConnection:
         """The connection as a value; ``name`` is what errors call it. RejectedError names the field and the fix."""
-        read = read_postgres_url(self.url, field=f"connections[{name}].url", beside="`user` and `password`, from variables")
+        read = read_postgres_url(
+            self.url, field=f"connections[{name}].url", beside="`user` and `password`, from variables"
+        )
         return JdbcConnection(
             url=read or self.url,
             user=self.user,

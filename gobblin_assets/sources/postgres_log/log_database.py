@@ -39,7 +39,9 @@ class LogDatabase(LogConnection):
 
     def connection(self, name: str) -> JdbcConnection:
         """The connection as a value; ``name`` is what errors call it. RejectedError names the field and the fix."""
-        url = read_postgres_url(self.url, field=f"connections[{name}].url", beside="`user` and `password`, from variables")
+        url = read_postgres_url(
+            self.url, field=f"connections[{name}].url", beside="`user` and `password`, from variables"
+        )
         found = JdbcConnection(
             url=url or self.url, user=self.user, password=self.password, properties=dict(self.properties), name=name
         )
