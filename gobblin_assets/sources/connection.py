@@ -1,4 +1,4 @@
-"""How one source of a kind is reached: the fields that variables of the environment and Dagster's resource give.
+"""Connections to sources: the fields that variables of the environment and Dagster's resource give.
 
 A kind's class names its fields once. ``sources.environment`` reads them from variables; Dagster's resource of the kind
 has the same fields.
@@ -19,7 +19,9 @@ from gobblin_assets.spec.source_spec import SourceSpec
 
 
 class SourceConnection(BaseModel):
-    """Subclasses add the fields. Fields that are texts or numbers can be given by variables.
+    """One source, as it is reached.
+
+    Subclasses add the fields. Fields that are texts or numbers can be given by variables.
 
     ``ADDRESS`` is the field with the place that the connection leads to; ``ADDRESS_IS`` names it in sentences, and
     ``ADDRESS_HINT`` says what to set it to. ``SECRETS`` are never shown, nor taken from code.

@@ -23,7 +23,7 @@ _FRACTION_MAX: Final = 6
 
 
 class OracleDialect(KnownDialect):
-    """Texts are not positions, because a setting decides how sessions sort them."""
+    """Oracle's SQL. Texts are not positions, because a setting decides how sessions sort them."""
 
     title = "Oracle"
     is_experimental = True

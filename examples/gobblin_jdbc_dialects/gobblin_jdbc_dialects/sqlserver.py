@@ -29,7 +29,7 @@ _TYPE: Final = re.compile(r"(\w+)(?:\(([^)]*)\))?")
 
 
 class SqlServerDialect(KnownDialect):
-    """Texts are not positions, because a collation does not order them by their bytes."""
+    """SQL Server's SQL. Texts are not positions, because a collation does not order them by their bytes."""
 
     title = "SQL Server"
     is_experimental = True

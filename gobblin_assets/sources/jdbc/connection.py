@@ -24,7 +24,7 @@ _RESERVED: Final = frozenset({
 
 @dataclass(frozen=True, slots=True)
 class JdbcConnection:
-    """How to reach one database. ``properties`` go to the driver as they are; none of them may name Spark's options.
+    """A connection to one database. ``properties`` go to the driver as they are; none of them may name Spark's options.
 
     Raises RejectedError for a URL that is not JDBC's or that holds a password, for a database whose package is not
     installed, and for an unknown driver.

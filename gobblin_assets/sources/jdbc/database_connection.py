@@ -19,7 +19,10 @@ from gobblin_assets.spec.source_spec import SourceSpec
 
 
 class DatabaseConnection(SourceConnection):
-    """``url`` is without user and password; a password inside the URL is refused."""
+    """A database over JDBC: its address, its user, its driver.
+
+    ``url`` is without user and password; a password inside the URL is refused.
+    """
 
     ADDRESS: ClassVar[str] = "url"
     ADDRESS_IS: ClassVar[str] = "the URL"

@@ -1,4 +1,4 @@
-"""What differs between databases in the SQL that planning and reading write, and in how values travel.
+"""The differences between databases in the SQL that planning and reading write, and in how values travel.
 
 Identifiers and values come from people: all of them pass through ``quote`` and ``literal``. What a driver or Spark
 would change on the way (times, above all) travels as the database's own text, and becomes a value in Spark.
@@ -19,7 +19,7 @@ ROW_ADDRESS = "row_address"
 
 @dataclass(frozen=True, slots=True)
 class ColumnReading:
-    """How one column is read: ``expression`` in the source's SQL.
+    """The reading of one column: ``expression`` in the source's SQL.
 
     ``wire`` is the Spark type in which the driver returns the expression (empty: Spark chooses it), and
     ``spark_type`` the type in the dataset (empty: the same). ``guard`` is SQL that gives the text of a value which the
@@ -45,7 +45,7 @@ class DescribedColumn:
 
 
 class Dialect(Protocol):
-    """Pure: text in, text out."""
+    """The SQL of one database, for conditions and values. Pure: text in, text out."""
 
     @property
     def has_binary_text(self) -> bool:

@@ -1,4 +1,4 @@
-"""From a topic's previous state and the broker's offsets to its ranges, and from ranges to WorkUnits. Pure.
+"""Plans of topics: from previous states and the broker's offsets to ranges, and from ranges to WorkUnits. Pure.
 
 The broker was asked before. A run's limit is shared out among its topics before their ranges are cut.
 """

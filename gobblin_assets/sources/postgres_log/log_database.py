@@ -25,7 +25,10 @@ from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 
 
 class LogDatabase(LogConnection):
-    """``url`` is without user and password; a password inside the URL is refused. The user may replicate."""
+    """A Postgres whose change log is followed: its address, its user.
+
+    ``url`` is without user and password; a password inside the URL is refused. The user may replicate.
+    """
 
     ADDRESS: ClassVar[str] = "url"
     ADDRESS_IS: ClassVar[str] = "the URL"

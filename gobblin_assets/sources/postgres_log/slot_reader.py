@@ -59,7 +59,10 @@ _EPOCH_START: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 @dataclass(slots=True)
 class _TableVnode:
-    """``cut``: the place of the last barrier. ``seen``: what its copy has, ``partial``: what there is of it."""
+    """One table that is followed, or copied first.
+
+    ``cut``: the place of the last barrier. ``seen``: what its copy has, ``partial``: what there is of it.
+    """
 
     start: TableStart
     cut: int

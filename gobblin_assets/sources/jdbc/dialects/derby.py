@@ -8,7 +8,7 @@ from gobblin_assets.sources.jdbc.names import TableName
 
 
 class DerbyDialect(KnownDialect):
-    """Texts are not positions: Derby treats texts as equal that differ only in spaces at the end."""
+    """Derby's SQL. Texts are not positions: Derby treats texts as equal that differ only in spaces at the end."""
 
     title = "Derby"
     # The wall clock of the JVM, which is in UTC.

@@ -23,7 +23,7 @@ _LONG_MAX: Final = 2**63 - 1
 
 
 class DuckDbDialect(KnownDialect):
-    """Texts compare by their bytes. Instants are compared and read as microseconds, whatever the session's zone."""
+    """DuckDB's SQL. Texts compare by their bytes; instants are compared and read as microseconds, in any zone."""
 
     title = "DuckDB"
     has_binary_text = True

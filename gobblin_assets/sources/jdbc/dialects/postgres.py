@@ -10,7 +10,7 @@ from gobblin_assets.sources.jdbc.dialects.ansi import AnsiDialect
 
 
 class PostgresDialect:
-    """Texts compare by ``COLLATE "C"``, which is the order of their UTF-8 bytes."""
+    """Postgres' SQL. Texts compare by ``COLLATE "C"``, which is the order of their UTF-8 bytes."""
 
     has_binary_text = True
     row_address: str | None = "ctid"

@@ -21,7 +21,7 @@ _CLOCK_NAMES: Final = frozenset({"datetime", "timestamp"})
 
 
 class SqliteDialect(KnownDialect):
-    """Types follow SQLite's rules of affinity (https://sqlite.org/datatype3.html) and the usual names of times."""
+    """SQLite's SQL. Types follow its affinities (https://sqlite.org/datatype3.html) and the usual names of times."""
 
     title = "SQLite"
     has_binary_text = True
