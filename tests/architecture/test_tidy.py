@@ -164,7 +164,7 @@ def test_every_failpoint_stands_somewhere_in_the_product() -> None:
         (
             "psycopg",
             re.compile(
-                r"^gobblin_assets/(db/|commit/postgres/building\.py|sources/jdbc/postgres|destinations/(tables|iceberg)/"
+                r"^gobblin_assets/(db/|commit/postgres/building\.py|sources/jdbc/postgres|destinations/(postgres|iceberg)/"
                 r"|sources/postgres_log/(server_state|table_copy|walsender)\.py)"
             ),
         ),
