@@ -8,7 +8,7 @@ import-linter sees imports, those in functions too. It sees no text that names a
 import ast
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -35,20 +35,19 @@ class Edge:
 @cache
 def find_edges() -> tuple[Edge, ...]:
     """Those of the product."""
-    modules = parse_package()
-    return tuple(edge for name in modules for edge in list_edges(name, modules, list_packages()))
+    return tuple(list_edges(parse_package(), list_packages()))
 
 
-def list_edges(name: str, modules: Mapping[str, ast.Module], packages: Iterable[str]) -> list[Edge]:
-    """What the module ``name`` leads to. ``packages``: the modules that hold others."""
-    found = {
-        *_walk_imports(name, modules[name], modules, EdgeKind.TOP),
-        *_read_texts(name, modules[name], modules, frozenset(packages)),
-    }
-    return sorted((each for each in found if each.imported != name), key=lambda each: (each.line, each.imported))
+def list_edges(modules: Mapping[str, ast.Module], packages: Collection[str] = ()) -> list[Edge]:
+    """What the modules lead to among themselves, in the order of their lines. ``packages``: those that hold others."""
+    found: list[Edge] = []
+    for name, tree in modules.items():
+        edges = {*_walk_imports(name, tree, modules, EdgeKind.TOP), *_read_texts(name, tree, modules, packages)}
+        found += sorted((each for each in edges if each.imported != name), key=lambda each: (each.line, each.imported))
+    return found
 
 
-def _walk_imports(name: str, node: ast.AST, known: Iterable[str], kind: EdgeKind) -> Iterator[Edge]:
+def _walk_imports(name: str, node: ast.AST, known: Collection[str], kind: EdgeKind) -> Iterator[Edge]:
     for inner in ast.iter_child_nodes(node):
         match inner:
             case ast.Import() | ast.ImportFrom():
@@ -62,7 +61,7 @@ def _walk_imports(name: str, node: ast.AST, known: Iterable[str], kind: EdgeKind
                 yield from _walk_imports(name, inner, known, kind)
 
 
-def _names_imported(node: ast.Import | ast.ImportFrom, known: Iterable[str]) -> Iterator[str]:
+def _names_imported(node: ast.Import | ast.ImportFrom, known: Collection[str]) -> Iterator[str]:
     """``from package import module`` leads to the module, ``from module import name`` too."""
     match node:
         case ast.ImportFrom(module=str(module)):
@@ -72,14 +71,13 @@ def _names_imported(node: ast.Import | ast.ImportFrom, known: Iterable[str]) -> 
             yield from (each.name for each in node.names if each.name in known)
 
 
-def _read_texts(name: str, tree: ast.Module, known: Iterable[str], packages: frozenset[str]) -> Iterator[Edge]:
+def _read_texts(name: str, tree: ast.Module, known: Collection[str], packages: Collection[str]) -> Iterator[Edge]:
     """Texts that name a module, and those that do so behind a beginning that is written once, ``f"{__name__}.{…}"``.
 
     The name of a package alone is a group of entry points, a logger, a key: as a module, nobody needs it by a text.
     """
-    texts = list(_list_texts(tree))
-    beginnings = {"", *_list_beginnings(name, tree)}
-    for text, line in texts:
+    beginnings = {"", *_list_beginnings(name, tree, packages)}
+    for text, line in _list_texts(tree):
         module, colon, _ = text.partition(":")
         for beginning in beginnings:
             full = beginning + module
@@ -95,8 +93,8 @@ def _list_texts(tree: ast.Module) -> Iterator[tuple[str, int]]:
             yield node.value, node.lineno
 
 
-def _list_beginnings(name: str, tree: ast.Module) -> Iterator[str]:
-    parent = name if name in list_packages() else name.rpartition(".")[0]
+def _list_beginnings(name: str, tree: ast.Module, packages: Collection[str]) -> Iterator[str]:
+    parent = name if name in packages else name.rpartition(".")[0]
     own = {"__name__": name, "__package__": parent}
     for node in ast.walk(tree):
         match node:
@@ -115,6 +113,29 @@ def find_loads(tree: ast.AST) -> list[int]:
         if isinstance(node, ast.Call)
         and ast.unparse(node.func).rpartition(".")[2] in {"__import__", "import_module", "resolve_name"}
     ]
+
+
+def find_loaded(edges: Iterable[Edge]) -> dict[str, set[str]]:
+    """What is imported with each module: what it imports at once, what that imports, and the packages of all of it."""
+    at_once: dict[str, set[str]] = defaultdict(set)
+    for edge in edges:
+        if edge.kind is EdgeKind.TOP:
+            at_once[edge.importer].add(edge.imported)
+    loaded: dict[str, set[str]] = {}
+    for module in {edge.importer for edge in edges}:
+        found: set[str] = set()
+        waiting = {module, *_packages_of(module)}
+        while waiting:
+            each = waiting.pop()
+            found.add(each)
+            waiting |= {*at_once[each], *(parent for one in at_once[each] for parent in _packages_of(one))} - found
+        loaded[module] = found
+    return loaded
+
+
+def _packages_of(module: str) -> Iterator[str]:
+    while module := module.rpartition(".")[0]:
+        yield module
 
 
 def find_cycles(edges: Iterable[Edge]) -> list[list[str]]:
