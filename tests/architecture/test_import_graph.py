@@ -15,7 +15,7 @@ from tests.architecture.sources import PACKAGE, parse_package
 _NAMES = "public names, each imported when it is first used"
 _COMMANDS = "commands, each imported when it is called"
 _KINDS = "a table of kinds"
-_CONNECTION = "a kind of source, which is imported by every process that reads a job file: its connection is not"
+_KIND = "a kind, which every process that reads a job file imports: what opens connections is imported when it is used"
 _PROCESS = "the module that another process runs"
 
 # Modules whose texts name our modules.
@@ -24,18 +24,22 @@ REGISTRIES = {
     "cli": _COMMANDS,
     "cli.dagster_process": _PROCESS,
     "cli.sequences": _COMMANDS,
-    "commit.step_kinds": _KINDS,
+    "commit.step_kinds": "finds the steps of destinations, which are above it",
     "dagster": _NAMES,
     "dagster.resources.connections": _KINDS,
+    "destinations.iceberg.kind": _KIND,
+    "destinations.kafka.kind": _KIND,
+    "destinations.postgres.kind": _KIND,
     "events.sinks": _KINDS,
     "fs.registry": _KINDS,
     "jobs.copy.converters.chain": _KINDS,
     "jobs.copy.finders": _KINDS,
     "jobs.copy.transfer.processes": _PROCESS,
     "jobs.programs": _KINDS,
-    "sources.jdbc.kind": _CONNECTION,
-    "sources.kafka.kind": _CONNECTION,
-    "sources.postgres_log.kind": _CONNECTION,
+    "sources.jdbc.kind": _KIND,
+    "sources.kafka.kind": _KIND,
+    "sources.postgres_log.kind": _KIND,
+    "spec.destination_kind": _KINDS,
     "spec.job_kinds": _KINDS,
     "spec.source_spec": _KINDS,
 }
@@ -44,8 +48,9 @@ REGISTRIES = {
 LOADERS = {
     "": _NAMES,
     "cli.lazy_commands": _COMMANDS,
-    "commit.step_kinds": "the kinds of steps that are built in elsewhere",
+    "commit.step_kinds": "the kinds of steps of destinations",
     "dagster": _NAMES,
+    "destinations.rows_place": "the place that a kind of destination names",
     "extensions": "kinds by tables and entry points",
     "rows.converters": "the function that a job names",
     "sources.environment": "the connection that a kind of source names",
