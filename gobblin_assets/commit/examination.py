@@ -22,7 +22,7 @@ from gobblin_assets.commit.sequence import KeyMove, KnownSequence, SealedSequenc
 from gobblin_assets.commit.step_calls import verify_steps
 from gobblin_assets.commit.step_world import StepPorts, StepWorld
 from gobblin_assets.commit.steps import CommitStep, StepVerdict
-from gobblin_assets.commit.store import CommitStepStore
+from gobblin_assets.commit.store import CommitLogReader
 from gobblin_assets.errors import CorruptionError, GobblinError
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.model.path_names import path_of
@@ -99,7 +99,7 @@ class LogFinding:
 class Examination:
     """Looks at one job's destination and at the log."""
 
-    store: CommitStepStore
+    store: CommitLogReader
     datasets: DatasetStore
     published: PublishedFiles
     fs: FileSystem

@@ -27,10 +27,12 @@ from typing import Final
 
 from gobblin_assets.commit.attempts import MARKERS_KEPT, published_directories
 from gobblin_assets.commit.segment import Segment, encode_empty, join_segments_of_done, list_published
-from gobblin_assets.commit.sequence import SLOTS_KEEP_DETAIL, PublishedInterval
+from gobblin_assets.commit.sequence import SLOTS_KEEP_DETAIL, KeyMove, PublishedInterval
+from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import Role
+from gobblin_assets.model.watermark import Watermark
 
 FILES_PER_SEGMENT_MAX: Final = 10_000
 
@@ -168,6 +170,28 @@ def join_intervals(published: Iterable[PublishedInterval]) -> list[PublishedInte
         else:
             joined.append(each)
     return joined
+
+
+def stand(
+    key: str,
+    partition: str,
+    watermark: Watermark | None,
+    intervals: Iterable[PublishedInterval],
+    *,
+    is_generation: bool,
+) -> KeyMove:
+    """The move of one key that leaves ledger and watermark as they are, to publish the same rows once more.
+
+    RejectedError for a key that a snapshot and intervals share.
+    """
+    joined = tuple(join_intervals(intervals))
+    if joined and is_generation:
+        raise RejectedError(
+            f"the key {key!r} was published by a snapshot and by intervals",
+            field="partition",
+            hint="Materialize it with --mode refresh.",
+        )
+    return KeyMove(key, partition, old=watermark, new=None, intervals=joined)
 
 
 def list_named_sequences(segments: Iterable[tuple[bytes, bytes]]) -> set[SequenceId]:

@@ -15,7 +15,7 @@ from gobblin_assets.commit.attempt_capture import capture_chain
 from gobblin_assets.commit.attempts import captured_directory
 from gobblin_assets.commit.sequence import AttemptRecord, LeftoverRequest
 from gobblin_assets.commit.step_world import OpenFileSystem
-from gobblin_assets.commit.store import CommitStepStore
+from gobblin_assets.commit.store import CommitLogCleaner
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.failpoints import Failpoint, reach
 
@@ -27,7 +27,7 @@ LEFTOVERS_MAX: Final = 8
 class Leftovers:
     """``interrupt`` ends any work that still writes into an attempt's staging, as far as that is possible."""
 
-    store: CommitStepStore
+    store: CommitLogCleaner
     open_file_system: OpenFileSystem
     interrupt: Callable[[AttemptRecord], None]
     say: Callable[[str], None]

@@ -13,7 +13,7 @@ from typing import Final
 
 from gobblin_assets.commit.recovery import Recovered
 from gobblin_assets.commit.sequence import Publication, SequenceRecord
-from gobblin_assets.commit.store import CommitStepStore
+from gobblin_assets.commit.store import CommitLogReader
 from gobblin_assets.errors import ConflictError, GobblinError
 from gobblin_assets.model.clock import Clock
 from gobblin_assets.model.defects import explain_exception
@@ -74,7 +74,7 @@ class Sweep:
 
     def __init__(
         self,
-        store: CommitStepStore,
+        store: CommitLogReader,
         clock: Clock,
         say: Callable[[str], None],
         recover: Callable[[SequenceRecord], Recovered],

@@ -17,7 +17,7 @@ from gobblin_assets.commit.batches import in_bounds
 from gobblin_assets.commit.leftovers import LEFTOVERS_MAX, Leftovers
 from gobblin_assets.commit.segment import Segment, encode_empty, encode_segments
 from gobblin_assets.commit.sequence import LeftoverRequest, NewAttempt, StagedAttempt
-from gobblin_assets.commit.store import CommitStepStore
+from gobblin_assets.commit.store import SequenceBuilder
 from gobblin_assets.errors import FencedError, GobblinError, RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.model.clock import Clock
@@ -58,7 +58,7 @@ class TaskRunner:
     """Runs tasks, from the threads of the run's pool."""
 
     job: JobName
-    store: CommitStepStore
+    store: SequenceBuilder
     destination: Destination
     leftovers: Leftovers
     worker: Worker

@@ -5,8 +5,8 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from gobblin_assets.commit.folding import stand
 from gobblin_assets.commit.sequence import COMPACTION, KeyMove, Publication, PublishedInterval, SequenceRecord
-from gobblin_assets.commit.standing import stand
 from gobblin_assets.commit.store import LaneView, LogView, StoredSegment
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.sequence_state import RECOVERABLE_STATES, SequenceState

@@ -128,6 +128,7 @@ class BaseWriting:
         replacement = Replacement(
             job=self.job,
             run_id=held.run_id,
+            store=self.stores.commits,
             driver=held.driver,
             destination=self.destination,
             clock=self.clock,

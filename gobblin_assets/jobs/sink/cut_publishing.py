@@ -21,7 +21,7 @@ from gobblin_assets.commit.sequence import (
     SealOrder,
     StagedAttempt,
 )
-from gobblin_assets.commit.store import CommitStepStore
+from gobblin_assets.commit.store import SequenceSealer
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.fs.port import FileSystem
@@ -53,7 +53,7 @@ class CutPublisher:
     """
 
     run_id: RunId
-    store: CommitStepStore
+    store: SequenceSealer
     destination: Destination
     fs: FileSystem
     driver: Driver
@@ -111,7 +111,7 @@ class CutPublisher:
         for lane in lanes:
             if lane.attempt is not None:
                 with suppress(Exception):
-                    self.store.abort(lane.attempt.sequence_id, fence=lane.lease.fence, error=error)
+                    self.driver.store.abort(lane.attempt.sequence_id, fence=lane.lease.fence, error=error)
             lane.attempt = None
 
     def publish(self, cuts: Sequence[LaneCut]) -> list[Publication | GobblinError]:
