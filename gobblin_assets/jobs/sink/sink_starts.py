@@ -91,7 +91,7 @@ class SinkStarts:
             if isinstance(start, GobblinError):
                 failed.append((sink, start))
             else:
-                sink.start, sink.is_start_old = start, False
+                sink.note_start(start)
         return failed
 
     def _said_if_slow(self, sinks: Sequence[DatasetSink]) -> AbstractContextManager[None]:
@@ -107,7 +107,7 @@ class SinkStarts:
         if sink.start is None:
             for note in (*start.notes, *start.degraded):
                 self.ports.say(f"{sink.urn}: {note}")
-        sink.start, sink.started_s, sink.is_start_old = start, now_s, False
+        sink.note_start(start, now_s)
 
     def _load_states(self, sinks: Sequence[DatasetSink]) -> Mapping[DatasetUrn, DatasetState]:
         return self.ports.stores.datasets.load(JobName(self.ports.job.job), [sink.urn for sink in sinks])
