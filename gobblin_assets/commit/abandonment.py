@@ -33,7 +33,10 @@ from gobblin_assets.state.leases import Lease
 
 @dataclass(frozen=True, slots=True)
 class Abandonment:
-    """``interrupt`` ends any work that still writes into an attempt's staging, as far as that is possible."""
+    """The abandonment of sequences that a person gave up.
+
+    ``interrupt`` ends any work that still writes into an attempt's staging, as far as that is possible.
+    """
 
     store: SequenceFinisher
     open_file_system: OpenFileSystem

@@ -64,7 +64,10 @@ class Cleaned:
 
 @dataclass(frozen=True, slots=True)
 class Cleanup:
-    """``interrupt`` ends any work that still writes into an attempt's staging, as far as that is possible."""
+    """The cleanup of leased datasets.
+
+    ``interrupt`` ends any work that still writes into an attempt's staging, as far as that is possible.
+    """
 
     store: SequenceFolder
     open_file_system: OpenFileSystem

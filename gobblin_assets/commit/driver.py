@@ -29,9 +29,10 @@ PASSING_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Driver:
-    """``require`` raises FencedError when the lease is too old to start another piece of work.
+    """The driver of one process.
 
-    A sequence that failed ``tries_max`` times is BLOCKED. What passes by itself is no failed try.
+    ``require`` raises FencedError when the lease is too old to start another piece of work. A sequence that failed
+    ``tries_max`` times is BLOCKED. What passes by itself is no failed try.
     """
 
     store: SequenceFinisher

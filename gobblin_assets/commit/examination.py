@@ -97,7 +97,7 @@ class LogFinding:
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """Looks at one job's destination and at the log."""
+    """An examination of one job's destination and of the log."""
 
     store: CommitLogReader
     datasets: DatasetStore
@@ -245,7 +245,10 @@ class Examination:
 
 @dataclass(frozen=True, slots=True)
 class LanesInLog:
-    """Where the log stands. ``versions``: of its lanes, by their numbers. ``watermarks``: by key and partition."""
+    """The lanes of a dataset as the log has them.
+
+    ``versions``: of its lanes, by their numbers. ``watermarks``: by key and partition.
+    """
 
     versions: Mapping[int, int]
     watermarks: Mapping[tuple[str, str], Watermark | None]

@@ -103,7 +103,10 @@ class _Place:
 
 @dataclass(frozen=True, slots=True)
 class Executor:
-    """``require`` raises FencedError when the lease is too old to start another piece of work."""
+    """The executor of sealed sequences.
+
+    ``require`` raises FencedError when the lease is too old to start another piece of work.
+    """
 
     store: SequenceFinisher
     open_file_system: OpenFileSystem

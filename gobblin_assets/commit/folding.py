@@ -48,9 +48,11 @@ TIDY_S: Final = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class FoldBounds:
-    """``keep``: number of a dataset's newest publications that stay unfolded. ``count_min``: the others are folded when
-    this many were published since the last look, or when that look was ``TIDY_S`` ago. ``age_s``: younger publications
-    stay. Publications older than ``history_s`` are forgotten, except the newest ``keep_marked``, which have markers.
+    """The bounds of folds. ``keep``: number of a dataset's newest publications that stay unfolded.
+
+    ``count_min``: the others are folded when this many were published since the last look, or when that look was
+    ``TIDY_S`` ago. ``age_s``: younger publications stay. Publications older than ``history_s`` are forgotten, except
+    the newest ``keep_marked``, which have markers.
     """
 
     keep: int = 300
@@ -90,7 +92,7 @@ class FoldMember:
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """``survivor`` takes the segments and intervals of the others, and stays."""
+    """A fold as it is planned: ``survivor`` takes the segments and intervals of the others, and stays."""
 
     survivor: SequenceId
     others: tuple[SequenceId, ...]

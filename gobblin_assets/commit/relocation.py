@@ -39,7 +39,7 @@ FAULTS_NAMED_MAX: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a job is about to be run: ``fs`` and ``root`` are the destination that its file names."""
+    """The place where a job is about to be run: ``fs`` and ``root`` are the destination that its file names."""
 
     destinations: DestinationStore
     commits: CommitLogReader

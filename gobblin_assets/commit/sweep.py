@@ -39,7 +39,10 @@ class DatasetBusyError(ConflictError):
 
 @dataclass(frozen=True, slots=True)
 class SweepBounds:
-    """None: no bound. A sweep finishes the dataset that it has begun, so it may take longer by one dataset."""
+    """The bounds of a sweep; None: no bound.
+
+    A sweep finishes the dataset that it has begun, so it may take longer by one dataset.
+    """
 
     sequences_max: int | None = None
     work_s_max: float | None = None
@@ -70,7 +73,7 @@ class SweepReport:
 
 
 class Sweep:
-    """Runs once, by ``run``. ``recover`` ends the open sequences of one sequence's dataset."""
+    """A sweep, which runs once, by ``run``. ``recover`` ends the open sequences of one sequence's dataset."""
 
     def __init__(
         self,

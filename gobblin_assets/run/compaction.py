@@ -64,7 +64,7 @@ def plan_compaction(partitions: Sequence[PublishedPartition], spec: CompactionRu
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """Compacts partitions of datasets that the caller holds; ``driver`` and ``require`` are those of its leases.
+    """The compaction of datasets that the caller holds; ``driver`` and ``require`` are those of its leases.
 
     ``open_rewriter`` is called only if there is something to write. ``run_id``: the run of the compaction.
     """

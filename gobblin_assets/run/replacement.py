@@ -92,7 +92,7 @@ class _Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """``driver`` and ``require`` are those of the caller's leases; ``run_id``: the run that does it."""
+    """A replacement of partitions by one run. ``driver`` and ``require`` are those of the caller's leases."""
 
     job: JobRules
     run_id: RunId

@@ -11,7 +11,7 @@ from gobblin_assets.model.policy import CommitPolicy, Decision, decide_commit
 from gobblin_assets.model.state import AttemptId, SequenceId
 from gobblin_assets.run.job_kind import CheckResult, TaskFigures
 from gobblin_assets.run.lag import Lag, lag_to_json, measure_lag
-from gobblin_assets.run.lag_check import check_lag
+from gobblin_assets.run.quality_checks import check_lag
 from gobblin_assets.run.slices import Slice, StagedTask, partition_text
 
 

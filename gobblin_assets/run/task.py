@@ -40,9 +40,10 @@ _NAMED_MAX: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class TaskOrder:
-    """``number`` is the MultiWorkUnit's; it also names the directory that a winning attempt publishes.
+    """The order of one task.
 
-    Without ``units`` nothing is read: the attempt determines which columns rows would have.
+    ``number`` is the MultiWorkUnit's; it also names the directory that a winning attempt publishes. Without ``units``
+    nothing is read: the attempt determines which columns rows would have.
     """
 
     slice: Slice

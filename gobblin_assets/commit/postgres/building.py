@@ -1,4 +1,4 @@
-"""From the first row of a sequence to its staged attempts: begin, attempts and T1.
+"""Building, from the first row of a sequence to its staged attempts: begin, attempts and T1.
 
 Each method is one transaction, so it succeeds for all of its arguments or for none. Values go as arrays, in
 one statement for all: the limit on idling does not act between the messages of a pipeline, and no time limit of the

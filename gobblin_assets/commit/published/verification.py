@@ -120,7 +120,10 @@ class _Stored:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """``destination`` is the job's; files of an earlier destination are checked where they are."""
+    """The verification of a job's datasets.
+
+    ``destination`` is the job's; files of an earlier destination are checked where they are.
+    """
 
     store: CommitLogReader
     published: PublishedFiles

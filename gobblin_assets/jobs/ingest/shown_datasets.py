@@ -8,9 +8,7 @@ from gobblin_assets.jobs.sink.sink_rules import has_sink
 from gobblin_assets.jobs.sink.table_names import split_table_name
 from gobblin_assets.model.path_names import path_of
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
-from gobblin_assets.run.dead_letter_check import DEAD_LETTER_CHECK
-from gobblin_assets.run.lag_check import LAG_CHECK
-from gobblin_assets.run.quarantine_check import QUARANTINE_CHECK
+from gobblin_assets.run.quality_checks import DEAD_LETTER_CHECK, LAG_CHECK, QUARANTINE_CHECK
 from gobblin_assets.sources.arrow_port import find_asked_of_spark
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 from gobblin_assets.spec.sink_spec import TopicsSpec

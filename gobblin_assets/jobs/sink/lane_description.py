@@ -1,4 +1,4 @@
-"""What a publication of a lane says of its dataset, and what Spark made of the lane's records."""
+"""Descriptions of a lane's publication: what it says of its dataset, and what Spark made of the lane's records."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

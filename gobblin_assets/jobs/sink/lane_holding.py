@@ -34,7 +34,7 @@ def decide_rest_s(failures: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class RestingLane:
-    """``until_s``: by the monotonic clock."""
+    """A lane that rests. ``until_s``: by the monotonic clock."""
 
     dataset_id: DatasetId
     until_s: float

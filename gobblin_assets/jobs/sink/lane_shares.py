@@ -14,7 +14,10 @@ from gobblin_assets.model.state import LaneId
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """``take``: free lanes, at most as many as are missing. ``give_back``: lanes above the worker's share."""
+    """A worker's steps to its share.
+
+    ``take``: free lanes, at most as many as are missing. ``give_back``: lanes above the worker's share.
+    """
 
     take: tuple[LaneId, ...] = ()
     give_back: tuple[LaneId, ...] = ()

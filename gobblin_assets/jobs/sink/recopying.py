@@ -76,7 +76,7 @@ def _find_held(lanes: LaneStore, datasets: Mapping[DatasetUrn, DatasetId]) -> tu
 
 @dataclass(frozen=True, slots=True)
 class Recopying:
-    """Of one job, whose destination and log the caller has checked."""
+    """The beginning of new copies, of one job, whose destination and log the caller has checked."""
 
     job: JobSpec
     specs: Mapping[DatasetUrn, DatasetSpec]

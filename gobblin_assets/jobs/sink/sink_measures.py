@@ -22,7 +22,7 @@ KEPT_EVERY_S: Final = 60.0
 
 @dataclass(slots=True)
 class SinkMeasures:
-    """``lags``: of the datasets that the worker reads."""
+    """The measures of one worker. ``lags``: of the datasets that the worker reads."""
 
     sinks: Mapping[DatasetId, DatasetSink]
     logs: SinkLogs

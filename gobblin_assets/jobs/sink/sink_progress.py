@@ -17,7 +17,7 @@ IDLE_LINE_EVERY_S: Final = 300.0
 
 @dataclass(slots=True)
 class SinkProgress:
-    """Counts what is read and published. ``lag_unit``: in what the lag is measured."""
+    """The counts of what is read and published. ``lag_unit``: in what the lag is measured."""
 
     clock: Clock
     say: Callable[[str], None]

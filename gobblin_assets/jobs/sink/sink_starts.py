@@ -12,7 +12,7 @@ from gobblin_assets.jobs.sink.sink_ports import SinkPorts
 from gobblin_assets.model.defects import find_family
 from gobblin_assets.model.state import DatasetState
 from gobblin_assets.model.urn import DatasetUrn, JobName
-from gobblin_assets.run.slow_answers import said_if_slow
+from gobblin_assets.run.progress import said_if_slow
 from gobblin_assets.sources.epoch_source import CopiedLog, EpochSource, LogStart
 
 DISCOVER_EVERY_S: Final = 30.0
@@ -50,7 +50,7 @@ def _find_start(source: EpochSource, said: Any, state: DatasetState) -> LogStart
 
 @dataclass(frozen=True, slots=True)
 class SinkStarts:
-    """Sets ``start`` of datasets."""
+    """The starts of a worker's datasets, which are asked for, and noted in them."""
 
     ports: SinkPorts
 
