@@ -42,8 +42,8 @@ _BUILT_IN: Final = {kind.name: kind for kind in (*KINDS, *NAMED_KINDS, *OBJECT_K
 _BUILT_IN_ELSEWHERE: Final = MappingProxyType(
     {
         "append_to_table": "gobblin_assets.destinations.iceberg.append_step:APPEND_TO_TABLE_KIND",
-        "load_table": "gobblin_assets.destinations.tables.load_step:LOAD_TABLE_KIND",
-        "load_topic": "gobblin_assets.destinations.topics.kind:LOAD_TOPIC_KIND",
+        "load_table": "gobblin_assets.destinations.postgres.load_step:LOAD_TABLE_KIND",
+        "load_topic": "gobblin_assets.destinations.kafka.kind:LOAD_TOPIC_KIND",
     }
 )
 _kinds: Final[dict[str, StepKind]] = dict(_BUILT_IN)

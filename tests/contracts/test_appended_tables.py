@@ -25,7 +25,7 @@ from gobblin_assets.destinations.iceberg.append_step import AppendToTable
 from gobblin_assets.destinations.iceberg.catalog_address import CatalogAddress, read_catalog_address
 from gobblin_assets.destinations.iceberg.iceberg_tables import IcebergTables
 from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace
-from gobblin_assets.destinations.tables.marks import LoadedTable, TableBatch
+from gobblin_assets.destinations.loaded_tables import LoadedTable, TableBatch
 from gobblin_assets.errors import CorruptionError, OutcomeUnknownError, RejectedError, RetryableError
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.files import DataFile

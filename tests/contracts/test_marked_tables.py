@@ -15,11 +15,11 @@ from gobblin_assets.commit.published.port import RowsElsewhere
 from gobblin_assets.commit.published.verification import Damage
 from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace
 from gobblin_assets.destinations.loaded_destination import find_load_faults
-from gobblin_assets.destinations.tables import postgres_tables
-from gobblin_assets.destinations.tables.database_address import read_address
-from gobblin_assets.destinations.tables.marks import LoadedTable, TableBatch
-from gobblin_assets.destinations.tables.postgres_tables import PostgresTables
-from gobblin_assets.destinations.tables.tables_place import TablesPlace
+from gobblin_assets.destinations.postgres import postgres_tables
+from gobblin_assets.destinations.postgres.database_address import read_address
+from gobblin_assets.destinations.loaded_tables import LoadedTable, TableBatch
+from gobblin_assets.destinations.postgres.postgres_tables import PostgresTables
+from gobblin_assets.destinations.postgres.tables_place import TablesPlace
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.failpoints import Failpoint, install
 from gobblin_assets.model.urn import DatasetUrn

@@ -18,7 +18,7 @@ from gobblin_assets.destinations.iceberg.iceberg_tables import IcebergTables
 from gobblin_assets.destinations.lane_marks import decide_load
 from gobblin_assets.destinations.loaded_destination import LoadedDestination
 from gobblin_assets.destinations.registry import DestinationRequest
-from gobblin_assets.destinations.tables import postgres_tables
+from gobblin_assets.destinations.postgres import postgres_tables
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.failpoints import Failpoint, install
 from gobblin_assets.fs.registry import open_file_system

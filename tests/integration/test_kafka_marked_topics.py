@@ -17,10 +17,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the vendor 
 
 from demo.kafka.broker import KafkaBroker
 from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace
-from gobblin_assets.destinations.topics import kafka_topics
-from gobblin_assets.destinations.topics.kafka_topics import KafkaTopics
-from gobblin_assets.destinations.topics.lane_producer import LaneProducer, choose_timeout_s
-from gobblin_assets.destinations.topics.topic_batches import LoadedTopic, TopicBatch
+from gobblin_assets.destinations.kafka import kafka_topics
+from gobblin_assets.destinations.kafka.kafka_topics import KafkaTopics
+from gobblin_assets.destinations.kafka.lane_producer import LaneProducer, choose_timeout_s
+from gobblin_assets.destinations.kafka.topic_batches import LoadedTopic, TopicBatch
 from gobblin_assets.errors import (
     ConflictError,
     CorruptionError,

@@ -14,9 +14,9 @@ from unittest import mock
 
 from gobblin_assets.commit.operations import LogOperations
 from gobblin_assets.destinations.registry import DestinationRequest, open_loaded_destination
-from gobblin_assets.destinations.tables import postgres_tables
-from gobblin_assets.destinations.tables.marks import LoadedTable
-from gobblin_assets.destinations.tables.tables_place import TablesPlace
+from gobblin_assets.destinations.postgres import postgres_tables
+from gobblin_assets.destinations.loaded_tables import LoadedTable
+from gobblin_assets.destinations.postgres.tables_place import TablesPlace
 from gobblin_assets.model.urn import Role
 from gobblin_assets.run.destination import Destination
 from tests.models.lane_traces import Transition

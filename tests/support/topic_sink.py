@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gobblin_assets.destinations.registry import DestinationRequest, open_loaded_destination
-from gobblin_assets.destinations.topics.topic_batches import LoadedTopic
-from gobblin_assets.destinations.topics.topics_place import TopicsPlace
+from gobblin_assets.destinations.kafka.topic_batches import LoadedTopic
+from gobblin_assets.destinations.kafka.topics_place import TopicsPlace
 from gobblin_assets.model.urn import Role
 from gobblin_assets.run.destination import Destination
 from tests.support.kafka import Found, open_admin, read_all

@@ -7,8 +7,8 @@ import pytest
 
 from gobblin_assets.destinations.iceberg.catalog_address import read_catalog_address
 from gobblin_assets.destinations.iceberg.iceberg_place import IcebergPlace
-from gobblin_assets.destinations.tables.marks import LoadedTable
-from gobblin_assets.destinations.tables.tables_place import TablesPlace
+from gobblin_assets.destinations.loaded_tables import LoadedTable
+from gobblin_assets.destinations.postgres.tables_place import TablesPlace
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.s3.settings import S3Settings
 from gobblin_assets.jobs.sink.running import read_sink_datasets

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from gobblin_assets.destinations.loaded_destination import RowsPlace
-from gobblin_assets.destinations.topics.topic_batches import LoadedTopic
-from gobblin_assets.destinations.topics.topics_place import TopicsPlace
+from gobblin_assets.destinations.kafka.topic_batches import LoadedTopic
+from gobblin_assets.destinations.kafka.topics_place import TopicsPlace
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.jobs.sink.running import read_sink_datasets
 from gobblin_assets.jobs.sink.sink_places import choose_rows_place

@@ -8,7 +8,7 @@ from typing import Any
 
 from gobblin_assets.commit.steps import CommitStep
 from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace
-from gobblin_assets.destinations.tables.marks import LoadedTable, TableBatch
+from gobblin_assets.destinations.loaded_tables import LoadedTable, TableBatch
 from gobblin_assets.model.files import DataFile
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.run.destination import Target

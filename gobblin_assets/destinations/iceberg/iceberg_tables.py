@@ -55,7 +55,7 @@ from gobblin_assets.destinations.iceberg.lane_properties import (
     refusing_mark,
 )
 from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace, PlaceGoneError, decide_batch, require_row_count
-from gobblin_assets.destinations.tables.marks import LoadedTable, TableBatch
+from gobblin_assets.destinations.loaded_tables import LoadedTable, TableBatch
 from gobblin_assets.errors import (
     ConflictError,
     GobblinError,

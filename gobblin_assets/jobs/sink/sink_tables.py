@@ -5,10 +5,10 @@ from typing import Final
 
 from gobblin_assets.destinations.iceberg.catalog_address import read_catalog_address
 from gobblin_assets.destinations.iceberg.iceberg_place import IcebergPlace
-from gobblin_assets.destinations.tables.column_types import NAME_BYTES_MAX
-from gobblin_assets.destinations.tables.database_address import read_address
-from gobblin_assets.destinations.tables.marks import LoadedTable
-from gobblin_assets.destinations.tables.tables_place import TablesPlace
+from gobblin_assets.destinations.postgres.column_types import NAME_BYTES_MAX
+from gobblin_assets.destinations.postgres.database_address import read_address
+from gobblin_assets.destinations.loaded_tables import LoadedTable
+from gobblin_assets.destinations.postgres.tables_place import TablesPlace
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.jobs.sink.table_names import split_table_name
 from gobblin_assets.model.file_formats import FileFormat

@@ -5,8 +5,8 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from gobblin_assets.destinations.topics.topic_batches import LoadedTopic
-from gobblin_assets.destinations.topics.topics_place import TopicsPlace
+from gobblin_assets.destinations.kafka.topic_batches import LoadedTopic
+from gobblin_assets.destinations.kafka.topics_place import TopicsPlace
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.jobs.sink.sink_tables import refuse_directories, require_staged_types
 from gobblin_assets.kafka.addresses import read_cluster, servers_variable

@@ -6,7 +6,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError
 
-from gobblin_assets.destinations.topics.topic_batches import TRANSACTIONAL_PREFIX
+from gobblin_assets.destinations.kafka.topic_batches import TRANSACTIONAL_PREFIX
 from gobblin_assets.errors import FencedError, GobblinError, OutcomeUnknownError, RejectedError
 from gobblin_assets.kafka.connection import KafkaConnection
 from gobblin_assets.kafka.failures import ClientFailure, judge_client

@@ -8,8 +8,8 @@ from gobblin_assets.commit.step_kinds import get_kind
 from gobblin_assets.commit.step_world import StepPorts
 from gobblin_assets.commit.steps import CommitStep
 from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace
-from gobblin_assets.destinations.topics.load_topic import LOAD_TOPIC, LoadTopic, MarkedTopics
-from gobblin_assets.destinations.topics.topic_batches import LoadedTopic, TopicBatch
+from gobblin_assets.destinations.kafka.load_topic import LOAD_TOPIC, LoadTopic, MarkedTopics
+from gobblin_assets.destinations.kafka.topic_batches import LoadedTopic, TopicBatch
 from gobblin_assets.model.files import DataFile
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.run.destination import Target

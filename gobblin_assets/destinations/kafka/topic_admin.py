@@ -18,8 +18,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the vendor 
 )
 from confluent_kafka.cimpl import NewTopic
 
-from gobblin_assets.destinations.topics.topic_batches import LoadedTopic
-from gobblin_assets.destinations.topics.write_failures import as_failure, judge_write
+from gobblin_assets.destinations.kafka.topic_batches import LoadedTopic
+from gobblin_assets.destinations.kafka.write_failures import as_failure, judge_write
 from gobblin_assets.errors import GobblinError, RejectedError
 from gobblin_assets.kafka.connection import KafkaConnection
 from gobblin_assets.kafka.failures import ClientFailure

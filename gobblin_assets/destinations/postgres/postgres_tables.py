@@ -27,15 +27,18 @@ from gobblin_assets.destinations.lane_marks import (
     decide_batch,
     require_row_count,
 )
-from gobblin_assets.destinations.tables.column_types import NAME_BYTES_MAX, column_type, holds
-from gobblin_assets.destinations.tables.copy_text import write_copy_text
-from gobblin_assets.destinations.tables.database_address import DatabaseAddress, Session, read_address, variable_of
-from gobblin_assets.destinations.tables.marks import MARKS, LoadedTable, TableBatch
+from gobblin_assets.destinations.postgres.column_types import NAME_BYTES_MAX, column_type, holds
+from gobblin_assets.destinations.postgres.copy_text import write_copy_text
+from gobblin_assets.destinations.postgres.database_address import DatabaseAddress, Session, read_address, variable_of
+from gobblin_assets.destinations.loaded_tables import LoadedTable, TableBatch
 from gobblin_assets.destinations.written_ahead import write_ahead
 from gobblin_assets.errors import ConflictError, OutcomeUnknownError, RejectedError, RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
 
 T = TypeVar("T")
+
+MARKS: Final = "gobblin_lane"
+"""The table of marks."""
 
 _MAKE_MARKS: Final = """
     CREATE TABLE IF NOT EXISTS {marks} (
