@@ -16,7 +16,8 @@ from gobblin_assets.destinations.lane_marks import MarkPlace
 from gobblin_assets.destinations.postgres.copy_text import write_copy_text
 from gobblin_assets.destinations.postgres.database_address import variable_of
 from gobblin_assets.destinations.postgres.load_step import LOAD_TABLE, LoadTable
-from gobblin_assets.destinations.loaded_tables import LoadedTable, TableBatch
+from gobblin_assets.destinations.table_loads import TableBatch
+from gobblin_assets.destinations.table_names import LoadedTable
 from gobblin_assets.model.files import DataFile
 
 ROWS, ROWS_QUICK = 2_000_000, 300_000

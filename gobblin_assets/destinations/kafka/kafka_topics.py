@@ -14,7 +14,6 @@ from typing import Final
 import pyarrow as pa
 
 from gobblin_assets.commit.steps import StepVerdict
-from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace, PlaceGoneError, decide_batch, require_row_count
 from gobblin_assets.destinations.kafka.json_rows import require_columns, write_keys, write_objects
 from gobblin_assets.destinations.kafka.lane_producer import (
     ALONE,
@@ -36,6 +35,7 @@ from gobblin_assets.destinations.kafka.shared_clients import CLIENTS, make_clien
 from gobblin_assets.destinations.kafka.topic_admin import PreparedTopic, TopicAdmin
 from gobblin_assets.destinations.kafka.topic_batches import LoadedTopic, TopicBatch
 from gobblin_assets.destinations.kafka.write_failures import TooLargeError
+from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace, PlaceGoneError, decide_batch, require_row_count
 from gobblin_assets.destinations.written_ahead import write_ahead
 from gobblin_assets.errors import ConflictError, GobblinError, OutcomeUnknownError, RetryableError
 from gobblin_assets.failpoints import Failpoint, reach

@@ -9,9 +9,9 @@ from gobblin_assets.commit.step_world import StepWorld
 from gobblin_assets.commit.steps import StepKind
 from gobblin_assets.destinations.lane_marks import MarkPlace
 from gobblin_assets.destinations.load_rows import LoadRows, MarkedRows
-from gobblin_assets.destinations.loaded_tables import read_table_load, write_table_load
-from gobblin_assets.destinations.loaded_tables import LoadedTable, TableBatch
 from gobblin_assets.destinations.postgres.postgres_tables import open_tables
+from gobblin_assets.destinations.table_loads import TableBatch, read_table_load, write_table_load
+from gobblin_assets.destinations.table_names import LoadedTable
 
 LOAD_TABLE: Final = "load_table"
 
