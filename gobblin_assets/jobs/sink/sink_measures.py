@@ -1,4 +1,4 @@
-"""What a worker measures of the logs that it reads: lags, and what is kept for datasets that rest."""
+"""Measures that a worker takes of the logs that it reads: lags, and what is kept for datasets that rest."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""What a worker says of itself: at most a line every few seconds, and every few minutes while nothing comes."""
+"""Lines that a worker says of itself: at most a line every few seconds, and every few minutes while nothing comes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

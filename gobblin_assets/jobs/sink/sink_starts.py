@@ -1,4 +1,4 @@
-"""Where the logs of a worker's datasets begin. The server of a stream is asked once for all of its datasets."""
+"""Places where the logs of a worker's datasets begin. The server of a stream is asked once for all of its datasets."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext

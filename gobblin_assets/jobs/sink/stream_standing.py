@@ -1,4 +1,4 @@
-"""How far the datasets of a stream are, beside what the stream's server says of it."""
+"""The standing of a stream's datasets: how far they are, beside what the stream's server says of it."""
 
 import datetime as dt
 import math
