@@ -27,7 +27,7 @@ from gobblin_assets.commit.postgres import (
 from gobblin_assets.commit.postgres import folding as log_folding
 from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.commit.steps import StepVerdict
-from gobblin_assets.destinations import posix as posix_destination
+from gobblin_assets.destinations import rooted as posix_destination
 from gobblin_assets.fs import posix
 from gobblin_assets.fs.port import RenameOutcome
 from gobblin_assets.model.interval import Interval
