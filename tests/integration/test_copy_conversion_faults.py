@@ -17,12 +17,11 @@ from gobblin_assets.jobs.copy.converters.port import ByteSource
 from gobblin_assets.jobs.copy.copyable import Attributes, Conversion, CopyableFile, CopyItem
 from gobblin_assets.jobs.copy.filters import Filters
 from gobblin_assets.jobs.copy.sameness import Sameness
-from gobblin_assets.jobs.copy.transfer.batches import RowBatch
 from gobblin_assets.jobs.copy.transfer.bins import plan_bins
 from gobblin_assets.jobs.copy.transfer.converting import convert_entries
 from gobblin_assets.jobs.copy.transfer.crews import ThreadCrew
 from gobblin_assets.jobs.copy.transfer.file_copy import CopyOptions, PlannedFile
-from gobblin_assets.jobs.copy.transfer.writing import BinWork, pack_item
+from gobblin_assets.jobs.copy.transfer.writing import BinWork, RowBatch, pack_item
 from tests.support.archives import put, zip_of
 from tests.support.copying import entry_of
 

@@ -21,15 +21,12 @@ from gobblin_assets.jobs.copy.copyable import Attributes, Conversion, CopyableFi
 from gobblin_assets.jobs.copy.difference import DifferenceRules, compare_trees
 from gobblin_assets.jobs.copy.filters import Filters
 from gobblin_assets.jobs.copy.sameness import Sameness
-from gobblin_assets.jobs.copy.transfer.batches import RowBatch
 from gobblin_assets.jobs.copy.transfer.bins import plan_bins
 from gobblin_assets.jobs.copy.transfer.converting import convert_entries
+from gobblin_assets.jobs.copy.transfer.crews import ProcessCrew, ProcessPool
 from gobblin_assets.jobs.copy.transfer.file_copy import CopyOptions, PlannedFile
-from gobblin_assets.jobs.copy.transfer.process_crew import ProcessCrew
-from gobblin_assets.jobs.copy.transfer.processes import ProcessPool
-from gobblin_assets.jobs.copy.transfer.results import list_results
-from gobblin_assets.jobs.copy.transfer.splits import SplitFiles
-from gobblin_assets.jobs.copy.transfer.writing import BinWork, pack_item
+from gobblin_assets.jobs.copy.transfer.results import SplitFiles, list_results
+from gobblin_assets.jobs.copy.transfer.writing import BinWork, RowBatch, pack_item
 from gobblin_assets.run.run_values import RunReport
 from tests.support import copy_lake
 from tests.support.archives import AT_S, put, tar_of, zip_of

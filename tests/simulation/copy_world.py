@@ -24,9 +24,8 @@ from gobblin_assets.jobs.copy.copyable import CopyableFile, CopyItem
 from gobblin_assets.jobs.copy.datasets import CopyableDataset, FileSet
 from gobblin_assets.jobs.copy.difference import Deletes
 from gobblin_assets.jobs.copy.kind import CopyKind
-from gobblin_assets.jobs.copy.known_files import KnownFiles
 from gobblin_assets.jobs.copy.parsing import CopyDataset
-from gobblin_assets.jobs.copy.running import find_published_by
+from gobblin_assets.jobs.copy.running import KnownFiles, find_published_by
 from gobblin_assets.jobs.copy.transfer.bins import Bin
 from gobblin_assets.jobs.copy.transfer.file_copy import PlannedFile
 from gobblin_assets.jobs.copy.transfer.journal import (

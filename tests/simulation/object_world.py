@@ -21,9 +21,8 @@ from gobblin_assets.fs.tree import Tree, TreeEntry
 from gobblin_assets.jobs.copy.copy_plan import CopyPlan
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec
 from gobblin_assets.jobs.copy.kind import CopyKind
-from gobblin_assets.jobs.copy.known_files import KnownFiles
-from gobblin_assets.jobs.copy.object_targets import FindPublished, ObjectTargets
-from gobblin_assets.jobs.copy.running import find_published_by
+from gobblin_assets.jobs.copy.running import KnownFiles, find_published_by
+from gobblin_assets.jobs.copy.targets import FindPublished, ObjectTargets
 from gobblin_assets.jobs.copy.upload_worker import UploadWorker
 from gobblin_assets.jobs.copy.uploading import OpenedFile
 from gobblin_assets.model.files import FileIdentity

@@ -7,7 +7,7 @@ import pytest
 
 from gobblin_assets.fs.tree import EntryKind, TreeEntry
 from gobblin_assets.jobs.copy.copyable import Attributes
-from gobblin_assets.jobs.copy.guid import compute_file_guid, compute_work_guid
+from gobblin_assets.jobs.copy.transfer.journal import compute_file_guid, compute_work_guid
 from gobblin_assets.model.files import FileIdentity
 
 ROOT = "file:///lake"

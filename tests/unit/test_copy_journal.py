@@ -8,7 +8,6 @@ import pytest
 
 from gobblin_assets.fs.posix_named import PosixNamedFiles
 from gobblin_assets.jobs.copy.copyable import Attributes
-from gobblin_assets.jobs.copy.reuse import find_finished
 from gobblin_assets.jobs.copy.transfer.file_copy import PlannedFile
 from gobblin_assets.jobs.copy.transfer.journal import (
     JOURNAL_NAME,
@@ -18,6 +17,7 @@ from gobblin_assets.jobs.copy.transfer.journal import (
     read_lines,
     work_guid_of,
 )
+from gobblin_assets.jobs.copy.worker import find_finished
 from gobblin_assets.model.files import FileIdentity
 
 ROOT = '/data/"in"\nside'

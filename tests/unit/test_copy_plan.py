@@ -10,17 +10,16 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.named_files import NameLimits
 from gobblin_assets.fs.tree import EntryKind, TreeEntry, sort_key
 from gobblin_assets.jobs.copy.budgets import CopyBudget, RunBudget, parse_tiers
-from gobblin_assets.jobs.copy.copy_plan import CopyPlan, CopyPlanner
+from gobblin_assets.jobs.copy.copy_plan import CopyPlan, CopyPlanner, describe_plan
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec
+from gobblin_assets.jobs.copy.copy_trees import place_of_origin
 from gobblin_assets.jobs.copy.copyable import Attributes, ConvertedEntry
 from gobblin_assets.jobs.copy.difference import Deletes, DifferenceRules, compare_trees
 from gobblin_assets.jobs.copy.globs import parse_glob
+from gobblin_assets.jobs.copy.kept_attributes import Ownership
 from gobblin_assets.jobs.copy.memory import MemoryRoom
-from gobblin_assets.jobs.copy.name_lengths import ANY_LENGTH, NameLengths
-from gobblin_assets.jobs.copy.ownership import Ownership
-from gobblin_assets.jobs.copy.plan_reports import describe_plan
+from gobblin_assets.jobs.copy.refusals import ANY_LENGTH, NameLengths
 from gobblin_assets.jobs.copy.removals import RemovalRules, StandingFiles
-from gobblin_assets.jobs.copy.source_directories import place_of_origin
 from gobblin_assets.jobs.copy.transfer.preserve import parse_preserve
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.urn import DatasetUrn

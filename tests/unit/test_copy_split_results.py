@@ -8,8 +8,7 @@ from gobblin_assets.jobs.copy.copyable import CopyableFile, CopyItem
 from gobblin_assets.jobs.copy.transfer.bins import Bin, SplitPart
 from gobblin_assets.jobs.copy.transfer.file_copy import CopyOptions
 from gobblin_assets.jobs.copy.transfer.port import CopyFailure, FileResult
-from gobblin_assets.jobs.copy.transfer.results import list_lost, list_results
-from gobblin_assets.jobs.copy.transfer.splits import SplitFiles
+from gobblin_assets.jobs.copy.transfer.results import SplitFiles, list_lost, list_results
 from gobblin_assets.jobs.copy.transfer.writing import ResultRow
 from gobblin_assets.jobs.copy.worker import failure_of_files
 from gobblin_assets.model.files import FileIdentity

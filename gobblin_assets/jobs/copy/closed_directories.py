@@ -19,7 +19,7 @@ from gobblin_assets.fs.named_files import ClosedDirectories, NamedFiles
 from gobblin_assets.fs.tree import EntryKind, TreeEntry
 from gobblin_assets.jobs.copy.copy_plan import CopyPlan
 from gobblin_assets.jobs.copy.copyable import Attributes
-from gobblin_assets.jobs.copy.target_places import list_paths
+from gobblin_assets.jobs.copy.targets import list_paths
 
 
 def find_closed(files: NamedFiles | None, place: str, plan: CopyPlan) -> tuple[TreeEntry, ...]:

@@ -1,5 +1,6 @@
 """Does the plans of copies: makes an attempt's places, lets the transfer write into them, and reports what is there."""
 
+import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -8,22 +9,26 @@ from typing import Final
 from gobblin_assets.commit.named_steps import DIRECTORIES, RETURNED, SLOTS
 from gobblin_assets.errors import CorruptionError, ErrorFamily, GobblinError, RejectedError, RetryableError
 from gobblin_assets.fs.named_files import ClosedDirectories, NamedFiles, SteppedTimes
+from gobblin_assets.fs.posix_errors import families
+from gobblin_assets.fs.posix_tree import entry_of
+from gobblin_assets.fs.source_trees import open_ranged
 from gobblin_assets.fs.staging import StagingFiles
+from gobblin_assets.fs.tree import EntryKind
 from gobblin_assets.jobs.copy.checksums import compute_checksum, compute_stream
 from gobblin_assets.jobs.copy.closed_directories import list_closed, open_closed
 from gobblin_assets.jobs.copy.copied_files import CopiedFiles
 from gobblin_assets.jobs.copy.copy_plan import CopyPlan
-from gobblin_assets.jobs.copy.copyable import Attributes
-from gobblin_assets.jobs.copy.origins import has_changed
-from gobblin_assets.jobs.copy.reuse import find_finished
+from gobblin_assets.jobs.copy.copyable import Attributes, CopyItem
 from gobblin_assets.jobs.copy.tick_waits import wait_for_tick, wait_for_ticks
 from gobblin_assets.jobs.copy.transfer.bins import plan_bins
-from gobblin_assets.jobs.copy.transfer.journal import FinishedFile
+from gobblin_assets.jobs.copy.transfer.journal import JOURNAL_NAME, FinishedFile, read_lines
 from gobblin_assets.jobs.copy.transfer.local import bins_max_of
 from gobblin_assets.jobs.copy.transfer.port import FileResult, Transfer, TransferOrder, TransferProgress
 from gobblin_assets.jobs.copy.transfer.rates import SharedCopyRate
+from gobblin_assets.jobs.copy.transfer.spark_orders import ORDERS
 from gobblin_assets.jobs.copy.transfer.writing import finish_directory
 from gobblin_assets.model.clock import Clock
+from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.passing_lines import PassingLine
 from gobblin_assets.model.urn import Role
 from gobblin_assets.model.wording import count_of
@@ -258,3 +263,50 @@ class CopyLines:
         files = f"{self._label}: {progress.files:,} of {self._file_count:,} files"
         moved = f"{progress.moved_bytes / MIB:,.1f} of {self._size_bytes / MIB:,.1f} MiB, {rate / MIB:,.1f} MiB/s"
         self._say(PassingLine(f"{files}, {moved}, {elapsed_s:.0f} s{left}"))
+
+
+def has_changed(plan: CopyPlan, item: CopyItem) -> bool:
+    """Whether the origin of an item of one file is gone, or another version now."""
+    (file,) = item.files
+    place = f"{plan.source_root}/{file.origin.path}"
+    if not place.startswith("/"):
+        files, path = open_ranged(place, "source", follow_links=plan.follows_links)
+        found = files.find_file(path)
+        return found is None or not found.matches(file.origin.identity)
+    try:
+        entry = entry_of(file.origin.path, os.stat(place, follow_symlinks=plan.follows_links))  # noqa: PTH116  one call
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    return entry.kind is not EntryKind.FILE or not entry.identity.matches(file.origin.identity)
+
+
+def find_finished(files: NamedFiles, directories: Sequence[str], say: Callable[[str], None]) -> dict[str, FinishedFile]:
+    """By work guid. ``directories``: the newest first; a newer attempt took what it could from those before it.
+
+    A directory that can't be read, or whose writes were lost, gives nothing.
+    """
+    found: dict[str, FinishedFile] = {}
+    for directory in reversed(directories):
+        try:
+            found.update(_read_attempt(files, directory))
+        except GobblinError as error:
+            say(f"what an earlier attempt wrote is copied again: {error}")
+    return found
+
+
+def _read_attempt(files: NamedFiles, directory: str) -> Iterator[tuple[str, FinishedFile]]:
+    standing = {each.path: each.identity for each in files.list_files(directory)}
+    # A writer that died had synced nothing. After this, whoever reads a file from the disk reads what stays there.
+    with files.durable_tree(directory, file_count=len(standing)):
+        pass
+    for journal in standing:
+        writer, _, name = journal.rpartition("/")
+        # Tries of Spark's tasks that the driver had not taken yet are writers too.
+        if name != JOURNAL_NAME or writer.rpartition("/")[0] not in {directory, f"{directory}/{ORDERS}"}:
+            continue
+        with families("read", journal), files.open_input(journal) as stream:
+            content = stream.read()
+        for guid, line in read_lines(content):
+            path = f"{writer}/{line.path}"
+            if standing.get(path) == FileIdentity(line.size_bytes, line.inode, line.mtime_ns):
+                yield guid, line._replace(path=path)

@@ -22,9 +22,9 @@ from pydantic import Field, field_validator
 
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.jobs.copy.converters.compression import rename_by
-from gobblin_assets.jobs.copy.converters.options import read_converter_options
 from gobblin_assets.jobs.copy.converters.port import ByteSource, look_for_stop, refuse_content
 from gobblin_assets.jobs.copy.converters.streams import CHUNK_BYTES, LimitedSource
+from gobblin_assets.spec.spec_errors import read_extension_options
 from gobblin_assets.spec.spec_model import SpecModel
 
 PROGRAM: Final = "gpg"
@@ -239,13 +239,13 @@ class _Running:
 
 
 def open_gpg_decrypt(options: Mapping[str, object]) -> Gpg:
-    read = read_converter_options(GpgOptions, options)
+    read = read_extension_options(GpgOptions, options)
     _check_variable(read)
     return Gpg(read, ("--decrypt",), decrypts=True)
 
 
 def open_gpg_encrypt(options: Mapping[str, object]) -> Gpg:
-    read = read_converter_options(GpgEncryptOptions, options)
+    read = read_extension_options(GpgEncryptOptions, options)
     _check_variable(read)
     if bool(read.recipients) == (read.passphrase_env is not None):
         raise RejectedError(

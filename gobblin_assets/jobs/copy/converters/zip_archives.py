@@ -20,7 +20,6 @@ from pydantic import Field
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.jobs.copy.converters.compression import rename_by
-from gobblin_assets.jobs.copy.converters.options import read_converter_options
 from gobblin_assets.jobs.copy.converters.port import (
     Archive,
     ArchiveLimits,
@@ -31,6 +30,7 @@ from gobblin_assets.jobs.copy.converters.port import (
     refuse_content,
 )
 from gobblin_assets.jobs.copy.converters.streams import CHUNK_BYTES
+from gobblin_assets.spec.spec_errors import read_extension_options
 from gobblin_assets.spec.spec_model import SpecModel
 
 DIRECTORY_BYTES_A_MEMBER_MAX: Final = 4_096
@@ -254,9 +254,9 @@ class _Sink:
 
 
 def open_unzip(options: Mapping[str, object]) -> Unzip:
-    return Unzip(read_converter_options(ArchiveLimits, options))
+    return Unzip(read_extension_options(ArchiveLimits, options))
 
 
 def open_zip(options: Mapping[str, object]) -> Zip:
-    read = read_converter_options(ZipOptions, options)
+    read = read_extension_options(ZipOptions, options)
     return Zip(read.name, read.level)

@@ -33,7 +33,7 @@ from gobblin_assets.jobs.copy.transfer.moving import (
 # Without O_NONBLOCK, opening a pipe that took the file's name would wait for a writer.
 _READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_RANGED: Final = "gobblin_assets.jobs.copy.transfer.ranged_copy"
+_RANGED: Final = "gobblin_assets.jobs.copy.transfer.remote_copy"
 _FILL: Final = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MODE_OF_NEW: Final = 0o666
 _MODE_OF_FILLED: Final = 0o600

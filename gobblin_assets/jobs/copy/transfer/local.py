@@ -7,18 +7,14 @@ from typing import Final, Self
 
 from gobblin_assets.errors import RetryableError
 from gobblin_assets.jobs.copy.copyable import CopyItem
-from gobblin_assets.jobs.copy.transfer.batches import RowBatch
 from gobblin_assets.jobs.copy.transfer.bins import Bin
-from gobblin_assets.jobs.copy.transfer.crews import Crew, LostBin, ThreadCrew
+from gobblin_assets.jobs.copy.transfer.crews import Crew, LostBin, ProcessCrew, ProcessPool, ThreadCrew
 from gobblin_assets.jobs.copy.transfer.file_copy import CopyOptions
 from gobblin_assets.jobs.copy.transfer.journal import FinishedFile, work_guid_of
 from gobblin_assets.jobs.copy.transfer.port import FileResult, TransferOrder, TransferProgress
 from gobblin_assets.jobs.copy.transfer.preserve import PreserveLetter
-from gobblin_assets.jobs.copy.transfer.process_crew import ProcessCrew
-from gobblin_assets.jobs.copy.transfer.processes import ProcessPool
-from gobblin_assets.jobs.copy.transfer.results import count_reported, list_lost, list_results
-from gobblin_assets.jobs.copy.transfer.splits import SplitFiles, staged_split
-from gobblin_assets.jobs.copy.transfer.writing import BinWork, pack_item, pack_part
+from gobblin_assets.jobs.copy.transfer.results import SplitFiles, count_reported, list_lost, list_results, staged_split
+from gobblin_assets.jobs.copy.transfer.writing import BinWork, RowBatch, pack_item, pack_part
 
 READY_FILES_MIN: Final = 2_000
 """From so many small files on, processes that are there already are faster than threads."""

@@ -1,12 +1,15 @@
 """One bin, by one writer: each file is copied or fails by itself, and each directory item is made and filled.
 
-Threads, copying processes and executors run the same code: packed work and rows are plain values, fit to be sent. This
-module imports little, since each copying process waits for it.
+Threads, copying processes and executors run the same code: packed work and rows are plain values, fit to be sent. Rows
+are handed on some at a time: one by one, the handing on would take longer than the copies. This module imports little,
+since each copying process waits for it.
 """
 
 import marshal
 import os
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -26,14 +29,13 @@ from gobblin_assets.jobs.copy.transfer.file_copy import (
     copy_part,
     missing_or_translated,
 )
-from gobblin_assets.jobs.copy.transfer.journal import FinishedFile, Journal, work_guid_of
-from gobblin_assets.jobs.copy.transfer.taking import take_file
+from gobblin_assets.jobs.copy.transfer.journal import FinishedFile, Journal, take_file, work_guid_of
 from gobblin_assets.model.files import FileIdentity
 
 ITEM_ITSELF: Final = -1
 """The entry of a row about a directory item; a row about its n-th subdirectory has the entry ``-2 - n``."""
 
-_REMOTE: Final = "gobblin_assets.jobs.copy.transfer.remote_writing"
+_REMOTE: Final = "gobblin_assets.jobs.copy.transfer.remote_copy"
 _OPEN_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NOTHING: Final = Attributes()
 _MODE_OF_NEW: Final = 0o777
@@ -339,3 +341,55 @@ def finish_directory(path: str, desired: Attributes) -> StagedFile:
 
 def text_of(error: GobblinError) -> FailureText:
     return family_of(error).value, str(error)
+
+
+BATCH_ROWS: Final = 256
+
+BATCH_EVERY_S: Final = 0.2
+"""Large files come slowly; so often, at least, a writer that gets on says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowBatch:
+    """Of the order's bin ``bin``: what was reported, and the bytes that were moved, since the batch before.
+
+    ``is_last``: the writer is done with the bin.
+    """
+
+    bin: int
+    moved_bytes: int
+    rows: tuple[ResultRow, ...]
+    is_last: bool
+
+    def pack(self) -> tuple[Any, ...]:
+        """As a value that ``marshal`` takes; ``RowBatch(*packed)`` is this batch again."""
+        return self.bin, self.moved_bytes, self.rows, self.is_last
+
+
+class BatchingSink:
+    """The RowSink of one bin's writer. ``send`` may raise, to end the work."""
+
+    def __init__(self, number: int, send: Callable[[RowBatch], None]) -> None:
+        self._number = number
+        self._send = send
+        self._moved_bytes = 0
+        self._rows: list[ResultRow] = []
+        self._sent_at = time.monotonic()
+
+    def moved(self, count: int) -> None:
+        self._moved_bytes += count
+        if time.monotonic() - self._sent_at > BATCH_EVERY_S:
+            self._flush()
+
+    def ended(self, row: ResultRow) -> None:
+        self._rows.append(row)
+        if len(self._rows) >= BATCH_ROWS:
+            self._flush()
+
+    def finish(self) -> None:
+        self._flush(is_last=True)
+
+    def _flush(self, *, is_last: bool = False) -> None:
+        self._send(RowBatch(self._number, self._moved_bytes, tuple(self._rows), is_last))
+        self._rows, self._moved_bytes = [], 0
+        self._sent_at = time.monotonic()

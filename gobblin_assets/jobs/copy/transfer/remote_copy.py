@@ -1,18 +1,18 @@
-"""One bin, written over a network: as ``writing`` does it by descriptors, on a file system that has none.
+"""Copies over a network: files that are read from a store by ranges, and bins that are written to another machine.
 
-A file waits for answers most of its time, so that several of a bin are copied at once. Rows keep the bin's order.
-
-Sources of every kind are read by ranges, and each file is proved to be the planned version when its last byte was read.
+All ranges of a file are of one version, and each file is proved to be the planned version when its last byte was read.
+Where the destination has no descriptors, a bin is written as ``writing`` writes it elsewhere. A file waits for answers
+most of its time, so that several of a bin are copied at once. Rows keep the bin's order.
 """
 
 import stat
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from functools import lru_cache
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 from typing import Final
 
 import google_crc32c
@@ -22,9 +22,10 @@ from gobblin_assets.fs.posix_ranged import open_posix_ranged
 from gobblin_assets.fs.ranged import RangedFile
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.fs.source_trees import open_ranged
-from gobblin_assets.fs.staging import StagedStream, StagingFiles
+from gobblin_assets.fs.staging import StagingFiles
 from gobblin_assets.jobs.copy.copyable import Attributes
-from gobblin_assets.jobs.copy.transfer.file_copy import CopyOptions, PlannedFile, StagedFile
+from gobblin_assets.jobs.copy.transfer.file_copy import CopyOptions, PlannedFile, StagedFile, make_file
+from gobblin_assets.jobs.copy.transfer.moving import Moved, write_all
 from gobblin_assets.jobs.copy.transfer.writing import (
     ITEM_ITSELF,
     BinWork,
@@ -37,8 +38,11 @@ from gobblin_assets.jobs.copy.transfer.writing import (
 )
 from gobblin_assets.model.files import FileIdentity
 
-RANGE_BYTES: Final = 4 << 20
-"""Held in memory for each file that is being copied."""
+READ_RANGE_BYTES: Final = 8 << 20
+"""Read by one request, and held in memory by each writer: a smaller file is one request."""
+
+WRITE_RANGE_BYTES: Final = 4 << 20
+"""Held in memory for each file that is being written over a network."""
 
 FILES_AT_ONCE: Final = 8
 """Of each bin. An HDFS client waits 0.4 s for most files: until the NameNode has heard of the last block."""
@@ -47,6 +51,25 @@ PLACES_KEPT_MAX: Final = 16
 
 _OWN_RIGHTS: Final = 0o700
 _NOTHING: Final = Attributes()
+
+
+def copy_ranged(source: str, file: PlannedFile, target: str, options: CopyOptions, moved: Moved) -> StagedFile:
+    """As ``copy_file``, from the URI ``source``. The first range is read before anything is made."""
+    files, path = open_ranged(source, "source", follow_links=options.follows_links)
+    identity = FileIdentity(file.size_bytes, file.inode, file.mtime_ns, file.tag)
+    with closing(files.open_ranged(path, identity)) as opened:
+        pieces = _read_ranges(opened, source, file.size_bytes, READ_RANGE_BYTES)
+        first = next(pieces)
+
+        def write(out: int) -> int | None:
+            crc = 0
+            for content in chain((first,), pieces):
+                write_all(out, content)
+                crc = google_crc32c.extend(crc, content) if options.checksum else crc
+                moved(len(content))
+            return crc if options.checksum else None
+
+        return make_file(source, file, target, (), write)
 
 
 def copy_remote_bin(work: BinWork, sink: RowSink) -> None:
@@ -163,12 +186,17 @@ class _RemoteWriter:
         """The first bytes are read before anything is made."""
         source, desired = f"{self._source_root}/{file.path}", file.desired
         with closing(_open_source(source, file, self._options)) as opened:
-            first = _read(opened, source, file.size_bytes, 0)
+            pieces = _read_ranges(opened, source, file.size_bytes, WRITE_RANGE_BYTES)
+            first = next(pieces)
             # Its time can be set only while its owner may write to it.
             made = None if desired.mode is None else desired.mode | stat.S_IWUSR
             stream = self._files.create_staged(target, made, desired.placement)
             try:
-                checksum = _move(opened, source, first, file.size_bytes, stream, self._move)
+                checksum = 0
+                for content in chain((first,), pieces):
+                    stream.write(content)
+                    checksum = int(google_crc32c.extend(checksum, content))
+                    self._move(len(content))
                 stream.finish()
             except BaseException:
                 stream.abandon()
@@ -182,29 +210,18 @@ class _RemoteWriter:
         return _staged_of(target, identity, checksum if self._options.checksum else None)
 
 
-def _move(
-    opened: RangedFile, source: str, first: bytes, size_bytes: int, stream: StagedStream, moved: Callable[[int], None]
-) -> int:
-    """All bytes; returns their CRC32C."""
-    content, position, crc = first, 0, 0
+def _read_ranges(opened: RangedFile, source: str, size_bytes: int, range_bytes: int) -> Iterator[bytes]:
+    """All bytes of the file, a range at a time; of an empty file, one empty range."""
+    position = 0
     while True:
-        stream.write(content)
-        crc = int(google_crc32c.extend(crc, content))
-        position += len(content)
-        moved(len(content))
+        count = min(range_bytes, size_bytes - position)
+        content = opened.read_at(position, count) if count else b""
+        if len(content) != count:
+            raise RetryableError(f"{source} changed while it was read", hint="The next plan sees it as it is then.")
+        yield content
+        position += count
         if position >= size_bytes:
-            return crc
-        content = _read(opened, source, size_bytes, position)
-
-
-def _read(opened: RangedFile, source: str, size_bytes: int, position: int) -> bytes:
-    count = min(RANGE_BYTES, size_bytes - position)
-    if not count:
-        return b""
-    content = opened.read_at(position, count)
-    if len(content) != count:
-        raise RetryableError(f"{source} changed while it was read", hint="The next plan sees it as it is then.")
-    return content
+            return
 
 
 def _open_source(source: str, file: PlannedFile, options: CopyOptions) -> RangedFile:
