@@ -20,6 +20,7 @@ from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.tree import Tree, TreeEntry
 from gobblin_assets.jobs.copy.copy_plan import CopyPlan
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec
+from gobblin_assets.jobs.copy.copyable import PlannedFile
 from gobblin_assets.jobs.copy.kind import CopyKind
 from gobblin_assets.jobs.copy.running import KnownFiles, find_published_by
 from gobblin_assets.jobs.copy.targets import FindPublished, ObjectTargets
@@ -147,7 +148,7 @@ class Uploader(Copier):
     def _open_planned(self, _plan: CopyPlan) -> Any:
         return self._open_file
 
-    def _open_file(self, path: str, planned: TreeEntry) -> OpenedFile:
+    def _open_file(self, path: str, planned: PlannedFile) -> OpenedFile:
         return _SimFile(self, path, planned.identity)
 
     def read_source(self, path: str, identity: FileIdentity) -> bytes:

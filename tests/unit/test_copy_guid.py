@@ -79,7 +79,7 @@ def test_every_field_of_the_work_makes_a_difference() -> None:
     def guid(
         of: str = "g", transforms: tuple[str, ...] = (), split: tuple[int, int] | None = None, **changes: object
     ) -> str:
-        desired = replace(DESIRED, **changes)  # type: ignore[arg-type]  # fields by name
+        desired = DESIRED._replace(**changes)  # type: ignore[arg-type]  # fields by name
         return compute_work_guid(of, transforms=transforms, desired=desired, split=split)
 
     found = [

@@ -127,7 +127,7 @@ def test_a_new_directory_without_files_is_made_with_those_inside() -> None:
 def test_paths_are_those_of_the_dataset_and_origins_those_of_the_file_set() -> None:
     found = plan([entry("f")], place="day=1", missing={"..": None, "day=1": directory("day=1")})
     assert [item.path for item in found.items] == ["day=1/f"]
-    assert found.items[0].files[0].origin.path == "f"
+    assert found.items[0].files[0].origin == "f"
     assert [(path, desired.mode) for _number, path, desired in found.directories] == [("..", None), ("day=1", 0o555)]
 
 

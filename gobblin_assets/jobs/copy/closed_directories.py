@@ -50,7 +50,7 @@ def open_closed(plan: CopyPlan, attempt: TreeEntry | None, can_change_closed: Ca
         plan,
         closed=closed,
         items=tuple(
-            replace(item, desired=opened[item.number]) if item.number in opened else item for item in plan.items
+            item._replace(desired=opened[item.number]) if item.number in opened else item for item in plan.items
         ),
         directories=tuple((number, path, opened.get(number, desired)) for number, path, desired in plan.directories),
     )
@@ -102,4 +102,4 @@ def _is_closed(desired: Attributes) -> bool:
 
 
 def _open(desired: Attributes) -> Attributes:
-    return replace(desired, mode=(desired.mode or 0) | stat.S_IWUSR)
+    return desired._replace(mode=(desired.mode or 0) | stat.S_IWUSR)

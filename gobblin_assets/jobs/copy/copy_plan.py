@@ -2,14 +2,14 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.fs.object_tree import UNTOLD
 from gobblin_assets.fs.tree import EntryKind, TreeEntry
 from gobblin_assets.jobs.copy.budgets import RunBudget, Tiers, Waiting
-from gobblin_assets.jobs.copy.copyable import Attributes, ConvertedEntry, CopyableFile, CopyItem
+from gobblin_assets.jobs.copy.copyable import NO_ATTRIBUTES, Attributes, ConvertedEntry, CopyItem, PlannedFile
 from gobblin_assets.jobs.copy.difference import Difference, DifferenceKind
 from gobblin_assets.jobs.copy.kept_attributes import ANY_OWNER, Ownership, ReadDirectory, read_nothing
 from gobblin_assets.jobs.copy.refusals import ANY_LENGTH, NameLengths, Refusals
@@ -77,7 +77,7 @@ class CopyPlan:
 
     @property
     def size_bytes(self) -> int:
-        return sum(file.size_bytes for item in self.items for file in item.files)
+        return sum(file.work_bytes for item in self.items for file in item.files)
 
 
 @dataclass(slots=True)
@@ -286,7 +286,7 @@ class CopyPlanner:
     def _need(self, path: str, origin: TreeEntry | None, why: str) -> None:
         if not self.has_directories:
             return
-        desired = Attributes() if origin is None else self._attributes(origin)
+        desired = NO_ATTRIBUTES if origin is None else self._attributes(origin)
         if origin is not None:
             self._check_length(path, origin)
         self._directories.append((self._next(), path, desired))
@@ -314,11 +314,11 @@ class CopyPlanner:
             self._removals.append((self._next(), path, found.destination.identity))
             self._tell(path, "remove", found.why, found.destination.identity.size_bytes)
 
-    def _file(self, entry: TreeEntry) -> CopyableFile:
-        desired = self._desired(entry)
+    def _file(self, entry: TreeEntry) -> PlannedFile:
+        desired, path = self._desired(entry), self._path(entry.path)
         if isinstance(entry, ConvertedEntry):
-            return CopyableFile(self._path(entry.path), entry.origin, desired, entry.conversion)
-        return CopyableFile(self._path(entry.path), entry, desired)
+            return PlannedFile.of(path, entry.origin, desired, entry.conversion)
+        return PlannedFile.of(path, entry, desired)
 
     def _desired(self, entry: TreeEntry) -> Attributes:
         desired = self.preserve.attributes_of(entry)
@@ -350,7 +350,7 @@ class CopyPlanner:
         desired = self._desired(directory)
         origin = directory.origin if isinstance(directory, ConvertedEntry) else directory
         xattrs = self.read_directory(origin.path) if origin.kind is EntryKind.DIRECTORY else ()
-        return replace(desired, xattrs=xattrs)
+        return desired._replace(xattrs=xattrs)
 
     def _tell(self, path: str, action: str, why: str, size_bytes: int) -> None:
         self._changes.append(PlannedChange(path, action, why, size_bytes))

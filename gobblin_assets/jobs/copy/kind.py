@@ -21,7 +21,7 @@ from gobblin_assets.jobs.copy.converters.listing import ConvertedListing
 from gobblin_assets.jobs.copy.copy_plan import CopyJudge, CopyPlan, CopyPlanner, describe_plan
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec
 from gobblin_assets.jobs.copy.copy_trees import CopyTrees, place_of_origin
-from gobblin_assets.jobs.copy.copyable import Attributes, ConvertedEntry
+from gobblin_assets.jobs.copy.copyable import NO_ATTRIBUTES, Attributes, ConvertedEntry
 from gobblin_assets.jobs.copy.datasets import FileSet
 from gobblin_assets.jobs.copy.difference import Deletes, DifferenceRules, GivingWay, LinkPolicy, compare_trees
 from gobblin_assets.jobs.copy.filters import Filters, choose_entries, list_chosen, list_within, parse_filters
@@ -394,7 +394,7 @@ def list_side(tree: Tree, root: str, file_set: FileSet, filters: Filters, *, is_
     wanted = {each.path: each.attributes for each in file_set.files if not (is_source and each.is_deleted)}
     for entry in list_named(tree, root, wanted, required=is_source):
         chosen = wanted.get(entry.path)
-        yield entry if not is_source or chosen in {None, Attributes()} else _with_attributes(entry, chosen)
+        yield entry if not is_source or chosen in {None, NO_ATTRIBUTES} else _with_attributes(entry, chosen)
 
 
 def _with_attributes(entry: TreeEntry, chosen: Attributes) -> ConvertedEntry:

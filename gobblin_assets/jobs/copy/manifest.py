@@ -16,7 +16,7 @@ from typing import Final
 
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.fs.tree import EntryKind, Tree, TreeEntry
-from gobblin_assets.jobs.copy.copyable import Attributes
+from gobblin_assets.jobs.copy.copyable import NO_ATTRIBUTES, Attributes
 from gobblin_assets.jobs.copy.datasets import CopyableDataset, FileSet, NamedFile
 from gobblin_assets.model.partition import HINT_OF_KEYS, find_wrong_in_key
 from gobblin_assets.spec.doubled_keys import each_key_once
@@ -84,7 +84,7 @@ def _parse_line(line: bytes, where: str) -> tuple[str, NamedFile]:
     if not isinstance(deletes, bool):
         raise _refuse(where, f"expected true or false under delete, found {deletes!r}", "Correct it.")
     attributes = _parse_attributes(found.get("attributes", {}), where)
-    if deletes and attributes != Attributes():
+    if deletes and attributes != NO_ATTRIBUTES:
         raise _refuse(where, "a file that is deleted has no attributes", "Remove delete or attributes.")
     return key, NamedFile(path, attributes, deletes)
 

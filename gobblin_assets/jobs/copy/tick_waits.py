@@ -4,9 +4,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gobblin_assets.fs.tree import TreeEntry
 from gobblin_assets.jobs.copy.copy_plan import CopyPlan
-from gobblin_assets.jobs.copy.copyable import CopyableFile
+from gobblin_assets.jobs.copy.copyable import PackedOrigin, PlannedFile
 from gobblin_assets.jobs.copy.ticks import (
     AHEAD_NS_MAX,
     PRECISION_NS_MAX,
@@ -36,24 +35,25 @@ class _Ticks:
     ahead: str = ""
     ahead_count: int = 0
 
-    def look(self, file: CopyableFile) -> None:
+    def look(self, file: PlannedFile) -> None:
         parts = file.conversion.parts if file.conversion is not None else ()
-        ends = [end for each in (file.origin, *parts) for end in self._ends_of(each)]
+        origins: tuple[PlannedFile | PackedOrigin, ...] = (file, *parts)
+        ends = [end for each in origins for end in self._ends_of(each)]
         if ends and max(ends) > self.now_ns:
             self.end_ns = max(self.end_ns, *ends)
             self.fresh_count += 1
-        if any(self._is_ahead(each) for each in parts or (file.origin,)):
+        if any(self._is_ahead(each) for each in parts or (file,)):
             self.ahead = self.ahead or file.path
             self.ahead_count += 1
 
-    def _is_ahead(self, origin: TreeEntry) -> bool:
+    def _is_ahead(self, origin: PlannedFile | PackedOrigin) -> bool:
         """A person may set a time, and nobody sets a ctime."""
-        clocked_ns = origin.identity.mtime_ns if origin.changed_ns is None else origin.changed_ns
+        clocked_ns = origin.mtime_ns if origin.changed_ns is None else origin.changed_ns
         return clocked_ns is not None and clocked_ns > self.now_ns + AHEAD_NS_MAX
 
-    def _ends_of(self, origin: TreeEntry) -> Iterator[int]:
+    def _ends_of(self, origin: PlannedFile | PackedOrigin) -> Iterator[int]:
         """Only the mtime is compared with that of a copy."""
-        for time_ns, precision_ns in ((origin.identity.mtime_ns, self.precision_ns), (origin.changed_ns, 1)):
+        for time_ns, precision_ns in ((origin.mtime_ns, self.precision_ns), (origin.changed_ns, 1)):
             if time_ns is not None and self.now_ns - TICK_NS_MAX < time_ns <= self.now_ns + AHEAD_NS_MAX:
                 yield tick_end(time_ns, precision_ns, is_far=self.is_far)
 
@@ -96,7 +96,7 @@ def _sleep_until(end_ns: int, now_ns: int, clock: Clock) -> None:
         clock.sleep((end_ns - now_ns + 1_000) / _S_NS)
 
 
-def _look_at_all(files: Sequence[CopyableFile], plan: CopyPlan, clock: Clock, precision_ns: int) -> _Ticks:
+def _look_at_all(files: Sequence[PlannedFile], plan: CopyPlan, clock: Clock, precision_ns: int) -> _Ticks:
     is_far = not plan.source_root.startswith("/")
     ticks = _Ticks(nanoseconds_of(clock.now()), precision_ns, is_far)
     for each in files:

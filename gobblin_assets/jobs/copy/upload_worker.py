@@ -15,9 +15,8 @@ from gobblin_assets.errors import ErrorFamily, GobblinError
 from gobblin_assets.fs.objects import ObjectFiles
 from gobblin_assets.fs.posix_ranged import open_posix_ranged
 from gobblin_assets.fs.source_trees import open_ranged
-from gobblin_assets.fs.tree import TreeEntry
 from gobblin_assets.jobs.copy.copy_plan import CopyPlan
-from gobblin_assets.jobs.copy.copyable import CopyItem
+from gobblin_assets.jobs.copy.copyable import CopyItem, PlannedFile
 from gobblin_assets.jobs.copy.tick_waits import wait_for_ticks
 from gobblin_assets.jobs.copy.transfer.pacing import ThreadPace
 from gobblin_assets.jobs.copy.transfer.port import CopyFailure, FileResult, TransferProgress
@@ -35,7 +34,7 @@ from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.urn import DatasetUrn, Role
 from gobblin_assets.run.job_kind import Output, Staged, UnitPlan, WorkOrder
 
-OpenPlanned = Callable[[str, TreeEntry], OpenedFile]
+OpenPlanned = Callable[[str, PlannedFile], OpenedFile]
 """The file at a full path of the source, as it was planned; links are followed if they were planned to be."""
 
 REQUESTS_PER_WORKER: Final = 4
@@ -49,11 +48,11 @@ def open_planned(plan: CopyPlan) -> OpenPlanned:
     return partial(_open_remote, plan.follows_links)
 
 
-def _open_local(follow_links: bool, path: str, planned: TreeEntry) -> OpenedFile:  # noqa: FBT001  bound by its caller
+def _open_local(follow_links: bool, path: str, planned: PlannedFile) -> OpenedFile:  # noqa: FBT001  bound by its caller
     return open_posix_ranged(path, planned.identity, planned.changed_ns, follow_links=follow_links)
 
 
-def _open_remote(follow_links: bool, uri: str, planned: TreeEntry) -> OpenedFile:  # noqa: FBT001  bound by its caller
+def _open_remote(follow_links: bool, uri: str, planned: PlannedFile) -> OpenedFile:  # noqa: FBT001  bound by its caller
     files, path = open_ranged(uri, "source", follow_links=follow_links)
     return files.open_ranged(path, planned.identity)
 
@@ -137,9 +136,9 @@ class UploadWorker:
             UploadOrder(
                 item.number,
                 f"{root}/{item.path}",
-                file.origin.identity.size_bytes,
+                file.size_bytes,
                 _metadata_of(order.directory, item),
-                partial(open_planned, f"{plan.source_root}/{file.origin.path}", file.origin),
+                partial(open_planned, f"{plan.source_root}/{file.origin}", file),
             )
             for item in plan.items
             for file in item.files
@@ -216,8 +215,7 @@ def _describe(plan: CopyPlan, results: Mapping[int, UploadResult], left_out: Map
             continue
         if isinstance(staged, StagedUpload):
             file = item.files[0]
-            size_bytes = file.origin.identity.size_bytes
-            identity = FileIdentity(size_bytes, None, file.desired.mtime_ns)
+            identity = FileIdentity(file.size_bytes, None, file.desired.mtime_ns)
             replaced, is_metadata = plan.replaced.get(item.number), item.number in plan.metadata
             outputs.append(ObjectAtName(item.path, staged, identity, replaced, is_metadata))
     for number, path, identity in () if left_out else plan.removals:

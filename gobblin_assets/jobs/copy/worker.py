@@ -18,7 +18,7 @@ from gobblin_assets.jobs.copy.checksums import compute_checksum, compute_stream
 from gobblin_assets.jobs.copy.closed_directories import list_closed, open_closed
 from gobblin_assets.jobs.copy.copied_files import CopiedFiles
 from gobblin_assets.jobs.copy.copy_plan import CopyPlan
-from gobblin_assets.jobs.copy.copyable import Attributes, CopyItem
+from gobblin_assets.jobs.copy.copyable import NO_ATTRIBUTES, Attributes, CopyItem
 from gobblin_assets.jobs.copy.tick_waits import wait_for_tick, wait_for_ticks
 from gobblin_assets.jobs.copy.transfer.bins import plan_bins
 from gobblin_assets.jobs.copy.transfer.journal import JOURNAL_NAME, FinishedFile, read_lines
@@ -203,8 +203,8 @@ def _make_directory(files: NamedFiles, path: str, desired: Attributes) -> None:
         files.set_attributes(path, desired.mode, None, desired.placement)
         return
     # What is published into it changes its time.
-    kept = replace(desired, mtime_ns=None)
-    if kept != Attributes():
+    kept = desired._replace(mtime_ns=None)
+    if kept != NO_ATTRIBUTES:
         finish_directory(path, kept)
 
 
@@ -268,16 +268,16 @@ class CopyLines:
 def has_changed(plan: CopyPlan, item: CopyItem) -> bool:
     """Whether the origin of an item of one file is gone, or another version now."""
     (file,) = item.files
-    place = f"{plan.source_root}/{file.origin.path}"
+    place = f"{plan.source_root}/{file.origin}"
     if not place.startswith("/"):
         files, path = open_ranged(place, "source", follow_links=plan.follows_links)
         found = files.find_file(path)
-        return found is None or not found.matches(file.origin.identity)
+        return found is None or not found.matches(file.identity)
     try:
-        entry = entry_of(file.origin.path, os.stat(place, follow_symlinks=plan.follows_links))  # noqa: PTH116  one call
+        entry = entry_of(file.origin, os.stat(place, follow_symlinks=plan.follows_links))  # noqa: PTH116  one call
     except (FileNotFoundError, NotADirectoryError):
         return True
-    return entry.kind is not EntryKind.FILE or not entry.identity.matches(file.origin.identity)
+    return entry.kind is not EntryKind.FILE or not entry.identity.matches(file.identity)
 
 
 def find_finished(files: NamedFiles, directories: Sequence[str], say: Callable[[str], None]) -> dict[str, FinishedFile]:

@@ -18,7 +18,7 @@ import google_crc32c
 from gobblin_assets.errors import ConflictError, GobblinError, RejectedError, RetryableError
 from gobblin_assets.fs.posix_errors import translate_error
 from gobblin_assets.fs.told_lengths import require_length, wrong_length
-from gobblin_assets.jobs.copy.copyable import Attributes
+from gobblin_assets.jobs.copy.copyable import PackedOrigin, PlannedFile
 from gobblin_assets.jobs.copy.transfer.attributes import ExtendedAttributes, apply_attributes, read_extended
 from gobblin_assets.jobs.copy.transfer.moving import (
     CHUNK_BYTES,
@@ -43,29 +43,6 @@ _FORBIDDEN: Final = frozenset({errno.EACCES, errno.EPERM})
 
 _SINCE_PLANNED: Final = "since it was planned"
 _WHILE_READ: Final = "while it was read"
-
-PackedPart = tuple[str, bool, int, int | None, int | None, int | None, int | None]
-"""Of a file or directory that is packed: path, whether it is a directory, size, inode, mtime, mode and ctime."""
-
-PackedConversion = tuple[tuple[int, ...], str, tuple[int, ...], tuple[PackedPart, ...]]
-"""A Conversion as plain values: its steps, member, member's steps and parts."""
-
-
-class PlannedFile(NamedTuple):
-    """A file to copy. ``place``: below the staged item, "" if it is the item. ``path``: below the source's root.
-
-    ``changed_ns``: its ctime; None where it is not known.
-    """
-
-    place: str
-    path: str
-    size_bytes: int
-    inode: int | None
-    mtime_ns: int | None
-    desired: Attributes
-    tag: str | None = None
-    conversion: PackedConversion | None = None
-    changed_ns: int | None = None
 
 
 class CopyOptions(NamedTuple):
@@ -258,7 +235,7 @@ def _read_to(stop: int, descriptor: int, file: PlannedFile, source: str) -> Iter
         require_length(descriptor, source, stop)
 
 
-def require_planned(found: os.stat_result, file: PlannedFile, source: str, when: str) -> None:
+def require_planned(found: os.stat_result, file: PlannedFile | PackedOrigin, source: str, when: str) -> None:
     if (
         found.st_size != file.size_bytes
         or (file.inode is not None and found.st_ino != file.inode)

@@ -26,8 +26,8 @@ from typing import Final, NamedTuple, Self
 
 import google_crc32c
 
-from gobblin_assets.jobs.copy.copyable import Attributes
-from gobblin_assets.jobs.copy.transfer.file_copy import PlannedFile, StagedFile
+from gobblin_assets.jobs.copy.copyable import Attributes, PlannedFile
+from gobblin_assets.jobs.copy.transfer.file_copy import StagedFile
 from gobblin_assets.jobs.copy.transfer.moving import CHUNK_BYTES
 from gobblin_assets.model.files import FileIdentity
 
@@ -139,7 +139,7 @@ def encode_line(file: PlannedFile, place: str, staged: StagedFile) -> bytes | No
     wanted = f"{desired.mode},{desired.owner},{desired.group},{desired.mtime_ns}".replace("None", "null")
     tag = "null" if file.tag is None else encode_basestring_ascii(file.tag)
     changed = "null" if file.changed_ns is None else file.changed_ns
-    origin = f"{encode_basestring_ascii(file.path)},{file.size_bytes},{file.mtime_ns},{tag},{changed}"
+    origin = f"{encode_basestring_ascii(file.origin)},{file.size_bytes},{file.mtime_ns},{tag},{changed}"
     size_bytes, inode, mtime_ns, checksum = staged
     found = f"{encode_basestring_ascii(place)},{size_bytes},{inode},{mtime_ns},{checksum}"
     return f"[{origin},{wanted},{found}]\n".encode()

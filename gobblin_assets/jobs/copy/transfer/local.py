@@ -40,7 +40,7 @@ def needs_processes(bins: Sequence[Bin], workers: int, files_min: int) -> bool:
         return False
     items = [item for found in bins for item in found.items]
     file_count = sum(len(item.files) for item in items)
-    size_bytes = sum(file.size_bytes for item in items for file in item.files)
+    size_bytes = sum(file.work_bytes for item in items for file in item.files)
     return file_count >= files_min and size_bytes < THREAD_FILE_BYTES_MIN * file_count
 
 
@@ -141,7 +141,7 @@ def _find_finished(order: TransferOrder, found: Bin) -> dict[str, FinishedFile]:
     if not order.finished:
         return {}
     guids = (
-        work_guid_of(order.source_root, file.origin.path, file.origin.identity, file.origin.changed_ns, file.desired)
+        work_guid_of(order.source_root, file.origin, file.identity, file.changed_ns, file.desired)
         for item in found.items
         for file in item.files
     )

@@ -23,14 +23,13 @@ from gobblin_assets.fs.ranged import RangedFile
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.fs.source_trees import open_ranged
 from gobblin_assets.fs.staging import StagingFiles
-from gobblin_assets.jobs.copy.copyable import Attributes
-from gobblin_assets.jobs.copy.transfer.file_copy import CopyOptions, PlannedFile, StagedFile, make_file
+from gobblin_assets.jobs.copy.copyable import NO_ATTRIBUTES, Attributes, CopyItem, PlannedFile
+from gobblin_assets.jobs.copy.transfer.file_copy import CopyOptions, StagedFile, make_file
 from gobblin_assets.jobs.copy.transfer.moving import Moved, write_all
 from gobblin_assets.jobs.copy.transfer.writing import (
     ITEM_ITSELF,
     BinWork,
     FailureText,
-    PlannedItem,
     ResultRow,
     RowSink,
     text_of,
@@ -50,14 +49,12 @@ FILES_AT_ONCE: Final = 8
 PLACES_KEPT_MAX: Final = 16
 
 _OWN_RIGHTS: Final = 0o700
-_NOTHING: Final = Attributes()
 
 
 def copy_ranged(source: str, file: PlannedFile, target: str, options: CopyOptions, moved: Moved) -> StagedFile:
     """As ``copy_file``, from the URI ``source``. The first range is read before anything is made."""
     files, path = open_ranged(source, "source", follow_links=options.follows_links)
-    identity = FileIdentity(file.size_bytes, file.inode, file.mtime_ns, file.tag)
-    with closing(files.open_ranged(path, identity)) as opened:
+    with closing(files.open_ranged(path, file.identity)) as opened:
         pieces = _read_ranges(opened, source, file.size_bytes, READ_RANGE_BYTES)
         first = next(pieces)
 
@@ -131,7 +128,7 @@ class _RemoteWriter:
         with self._lock:
             self._sink.moved(count)
 
-    def copy_directory(self, number: int, item: PlannedItem) -> None:
+    def copy_directory(self, number: int, item: CopyItem) -> None:
         top = f"{self._directory}/{item.number}"
         try:
             self._make_directory(top, item.desired)
@@ -143,7 +140,7 @@ class _RemoteWriter:
                 self._end((number, entry, None, reason))
             return
         failures = self.copy_files(
-            ((number, entry), file, f"{item.number}/{file.place}") for entry, file in enumerate(item.files)
+            ((number, entry), file, f"{item.number}/{item.place_of(file)}") for entry, file in enumerate(item.files)
         )
         failures += self._finish_subdirectories(top, number, item.directories)
         if failures:
@@ -164,7 +161,7 @@ class _RemoteWriter:
         """The deepest first: a mode without the right to write would close the way to those below."""
         failures = []
         for entry, (place, desired) in reversed(list(enumerate(directories))):
-            if desired == _NOTHING:
+            if desired == NO_ATTRIBUTES:
                 continue
             try:
                 self._finish_directory(f"{top}/{place}", desired)
@@ -184,7 +181,7 @@ class _RemoteWriter:
 
     def _copy_file(self, file: PlannedFile, target: str) -> StagedFile:
         """The first bytes are read before anything is made."""
-        source, desired = f"{self._source_root}/{file.path}", file.desired
+        source, desired = f"{self._source_root}/{file.origin}", file.desired
         with closing(_open_source(source, file, self._options)) as opened:
             pieces = _read_ranges(opened, source, file.size_bytes, WRITE_RANGE_BYTES)
             first = next(pieces)
@@ -225,11 +222,10 @@ def _read_ranges(opened: RangedFile, source: str, size_bytes: int, range_bytes: 
 
 
 def _open_source(source: str, file: PlannedFile, options: CopyOptions) -> RangedFile:
-    identity = FileIdentity(file.size_bytes, file.inode, file.mtime_ns, file.tag)
     if source[0] == "/":
-        return open_posix_ranged(source, identity, file.changed_ns, follow_links=options.follows_links)
+        return open_posix_ranged(source, file.identity, file.changed_ns, follow_links=options.follows_links)
     files, path = open_ranged(source, "source", follow_links=options.follows_links)
-    return files.open_ranged(path, identity)
+    return files.open_ranged(path, file.identity)
 
 
 def _staged_of(path: str, identity: FileIdentity, checksum: int | None) -> StagedFile:

@@ -11,20 +11,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from gobblin_assets.errors import ErrorFamily, GobblinError, RetryableError, family_of
+from gobblin_assets.errors import ErrorFamily, GobblinError, RetryableError
 from gobblin_assets.jobs.copy.checksums import combine_all
-from gobblin_assets.jobs.copy.copyable import CopyItem
+from gobblin_assets.jobs.copy.copyable import CopyItem, PlannedFile
 from gobblin_assets.jobs.copy.transfer.bins import Bin, SplitPart
 from gobblin_assets.jobs.copy.transfer.file_copy import (
     CopyOptions,
-    PlannedFile,
     StagedFile,
     finish_parts,
     make_sized,
     missing_or_translated,
 )
 from gobblin_assets.jobs.copy.transfer.port import CopyFailure, FileResult
-from gobblin_assets.jobs.copy.transfer.writing import ITEM_ITSELF, FailureText, ResultRow
+from gobblin_assets.jobs.copy.transfer.writing import ITEM_ITSELF, FailureText, ResultRow, text_of
 from gobblin_assets.model.files import FileIdentity
 
 SPLITS: Final = "splits"
@@ -38,6 +37,10 @@ class _SplitFile:
     reported: dict[int, StagedFile] = field(default_factory=dict)
     failure: FailureText | None = None
     left: int = 0
+
+    @property
+    def planned(self) -> PlannedFile:
+        return self.item.files[0]
 
 
 class SplitFiles:
@@ -64,9 +67,9 @@ class SplitFiles:
             raise missing_or_translated(error, "make", folder) from error
         for number, file in self._files.items():
             try:
-                make_sized(self._source_of(file.item), _planned(file.item), staged_split(self._attempt, number))
+                make_sized(self._source_of(file), file.planned, staged_split(self._attempt, number))
             except GobblinError as error:
-                file.failure = _text_of(error)
+                file.failure = text_of(error)
 
     def take(
         self, part: SplitPart, staged: StagedFile | None, failure: FailureText | None
@@ -84,7 +87,7 @@ class SplitFiles:
         try:
             return self._finish(file), None
         except GobblinError as error:
-            return None, _text_of(error)
+            return None, text_of(error)
 
     def _finish(self, file: _SplitFile) -> StagedFile:
         target = staged_split(self._attempt, file.item.number)
@@ -100,28 +103,15 @@ class SplitFiles:
         checksum = combine_all(sums) if self._options.checksum else None
         if self._options.checksum and len(sums) != len(found):
             raise RetryableError(f"a part of {target} was reported without its checksum", path=target)
-        return finish_parts(self._source_of(file.item), _planned(file.item), target, checksum, self._options)
+        return finish_parts(self._source_of(file), file.planned, target, checksum, self._options)
 
-    def _source_of(self, item: CopyItem) -> str:
-        return f"{self._source_root}/{item.files[0].origin.path}"
+    def _source_of(self, file: _SplitFile) -> str:
+        return f"{self._source_root}/{file.planned.origin}"
 
 
 def staged_split(attempt: str, number: int) -> str:
     """The staged file of the item ``number``."""
     return f"{attempt}/{SPLITS}/{number}"
-
-
-def _planned(item: CopyItem) -> PlannedFile:
-    file = item.files[0]
-    identity = file.origin.identity
-    return PlannedFile(
-        *("", file.origin.path, identity.size_bytes, identity.inode, identity.mtime_ns, file.desired),
-        changed_ns=file.origin.changed_ns,
-    )
-
-
-def _text_of(error: GobblinError) -> FailureText:
-    return family_of(error).value, str(error)
 
 
 def list_results(found: Bin, rows: Iterable[ResultRow], splits: SplitFiles) -> tuple[FileResult, ...]:
@@ -179,9 +169,8 @@ def _place_of(writer: str, item: CopyItem, entry: int) -> tuple[str, str, bool]:
         return item.path, top, False
     if entry == ITEM_ITSELF:
         return item.path, top, True
-    prefix = f"{item.path}/" if item.path else ""
     if entry < ITEM_ITSELF:
         place = item.directories[ITEM_ITSELF - 1 - entry][0]
-        return f"{prefix}{place}", f"{top}/{place}", True
-    path = item.files[entry].path
-    return path, f"{top}/{path[len(prefix) :]}", False
+        return f"{item.path}/{place}" if item.path else place, f"{top}/{place}", True
+    file = item.files[entry]
+    return file.path, f"{top}/{item.place_of(file)}", False

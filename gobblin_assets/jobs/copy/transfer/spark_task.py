@@ -141,7 +141,7 @@ def _number_parts(rows: list[ResultRow], work: BinWork, claimed: list[int], coun
 
 def _sync_parts(work: BinWork, order: BinOrder) -> None:
     """The files that others write too; what is in the try's own directory is durable already."""
-    for target in {unpack_part(part).target for part in work.parts}:
+    for target in {target for _part, target in map(unpack_part, work.parts)}:
         if name_file_system(str(Path(target).parent)) != order.file_system:
             sync_file(target)
 

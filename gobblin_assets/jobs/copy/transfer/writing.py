@@ -16,28 +16,23 @@ from typing import Any, Final, NamedTuple, Protocol
 from gobblin_assets.errors import GobblinError, family_of
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.fs.placement import make_placement
-from gobblin_assets.fs.tree import EntryKind
-from gobblin_assets.jobs.copy.copyable import Attributes, Conversion, CopyableFile, CopyItem
+from gobblin_assets.jobs.copy.copyable import NO_ATTRIBUTES, Attributes, Conversion, CopyItem, PackedOrigin, PlannedFile
 from gobblin_assets.jobs.copy.transfer.attributes import apply_attributes
 from gobblin_assets.jobs.copy.transfer.bins import SplitPart
 from gobblin_assets.jobs.copy.transfer.file_copy import (
     CopyOptions,
-    PackedConversion,
-    PlannedFile,
     StagedFile,
     copy_file,
     copy_part,
     missing_or_translated,
 )
 from gobblin_assets.jobs.copy.transfer.journal import FinishedFile, Journal, take_file, work_guid_of
-from gobblin_assets.model.files import FileIdentity
 
 ITEM_ITSELF: Final = -1
 """The entry of a row about a directory item; a row about its n-th subdirectory has the entry ``-2 - n``."""
 
 _REMOTE: Final = "gobblin_assets.jobs.copy.transfer.remote_copy"
 _OPEN_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_NOTHING: Final = Attributes()
 _MODE_OF_NEW: Final = 0o777
 _OWN_RIGHTS: Final = 0o700
 
@@ -53,25 +48,6 @@ ResultRow = tuple[int, int, StagedFile | None, FailureText | None]
 
 PlannedEntry = tuple[tuple[int, int], PlannedFile, str]
 """The first two of a file's row, the file, and the full path of what is staged."""
-
-
-class PlannedItem(NamedTuple):
-    """A CopyItem as its writer needs it. ``directories``: below the item, parents first."""
-
-    number: int
-    is_directory: bool
-    files: tuple[PlannedFile, ...]
-    directories: tuple[tuple[str, Attributes], ...]
-    desired: Attributes
-
-
-class PlannedPart(NamedTuple):
-    """Bytes of a file that several writers fill. ``target``: the staged file, as a full path."""
-
-    file: PlannedFile
-    target: str
-    offset: int
-    size_bytes: int
 
 
 class BinWork(NamedTuple):
@@ -106,72 +82,59 @@ class RowSink(Protocol):
 
 
 def pack_item(item: CopyItem) -> bytes:
-    """Pickling the dataclasses of a plan would take as long as copying small files."""
-    cut = len(item.path) + 1 if item.is_directory and item.path else 0
-    files = [_pack_file(file.path[cut:] if item.is_directory else "", file) for file in item.files]
+    """Plain values: pickling would take as long as copying small files. ``unpack_item`` gives an equal item."""
+    files = [_pack_file(file) for file in item.files]
     directories = [(place, _pack_attributes(desired)) for place, desired in item.directories]
-    return marshal.dumps((item.number, item.is_directory, files, directories, _pack_attributes(item.desired)))
+    desired = _pack_attributes(item.desired)
+    return marshal.dumps((item.number, item.path, files, item.is_directory, directories, desired))
 
 
-def pack_part(part: SplitPart, target: str) -> bytes:
-    return marshal.dumps((_pack_file("", part.item.files[0]), target, part.offset, part.size_bytes))
-
-
-def unpack_part(packed: bytes) -> PlannedPart:
-    file, target, offset, size_bytes = marshal.loads(packed)  # noqa: S302  our own process wrote it
-    return PlannedPart(_unpack_file(file), target, offset, size_bytes)
-
-
-def _pack_file(place: str, file: CopyableFile) -> tuple[Any, ...]:
-    identity = file.origin.identity
-    desired = _pack_attributes(file.desired)
-    conversion = None if file.conversion is None else _pack_conversion(file.conversion)
-    found = (identity.size_bytes, identity.inode, identity.mtime_ns)
-    return place, file.origin.path, *found, desired, identity.tag, conversion, file.origin.changed_ns
-
-
-def _unpack_file(packed: tuple[Any, ...]) -> PlannedFile:
-    place, path, size_bytes, inode, mtime_ns, wanted, *others = packed
-    return PlannedFile(place, path, size_bytes, inode, mtime_ns, _unpack_attributes(wanted), *others)
-
-
-def _pack_attributes(desired: Attributes) -> tuple[Any, ...]:
-    place = desired.placement
-    placement = None if place is None else (place.owner, place.group, place.replication, place.block_bytes)
-    return desired.mode, desired.owner, desired.group, desired.mtime_ns, desired.xattrs, placement
-
-
-def _unpack_attributes(packed: tuple[Any, ...]) -> Attributes:
-    mode, owner, group, mtime_ns, xattrs, placement = packed
-    placed = None if placement is None else make_placement(*placement)
-    return Attributes(mode, owner, group, mtime_ns, xattrs, placed)
-
-
-def _pack_conversion(conversion: Conversion) -> PackedConversion:
-    parts = tuple(
-        (
-            each.path,
-            each.kind is EntryKind.DIRECTORY,
-            each.identity.size_bytes,
-            each.identity.inode,
-            each.identity.mtime_ns,
-            each.mode,
-            each.changed_ns,
-        )
-        for each in conversion.parts
-    )
-    return conversion.steps, conversion.member, conversion.member_steps, parts
-
-
-def unpack_item(packed: bytes) -> PlannedItem:
-    number, is_directory, files, directories, desired = marshal.loads(packed)  # noqa: S302  our own process wrote it
-    return PlannedItem(
+def unpack_item(packed: bytes) -> CopyItem:
+    number, path, files, is_directory, directories, desired = marshal.loads(packed)  # noqa: S302  our own process wrote it
+    return CopyItem(
         number,
-        is_directory,
+        path,
         tuple(map(_unpack_file, files)),
+        is_directory,
         tuple((place, _unpack_attributes(wanted)) for place, wanted in directories),
         _unpack_attributes(desired),
     )
+
+
+def pack_part(part: SplitPart, target: str) -> bytes:
+    """``target``: the staged file, as a full path."""
+    return marshal.dumps((pack_item(part.item), part.number, part.offset, part.size_bytes, target))
+
+
+def unpack_part(packed: bytes) -> tuple[SplitPart, str]:
+    """What ``pack_part`` packed."""
+    item, number, offset, size_bytes, target = marshal.loads(packed)  # noqa: S302  our own process wrote it
+    return SplitPart(unpack_item(item), number, offset, size_bytes), target
+
+
+def _pack_file(file: PlannedFile) -> tuple[Any, ...]:
+    *origin, desired, conversion = file
+    packed = None if conversion is None else (*conversion[:-1], tuple(map(tuple, conversion.parts)))
+    return (*origin, _pack_attributes(desired), packed)
+
+
+def _unpack_file(packed: tuple[Any, ...]) -> PlannedFile:
+    *origin, desired, conversion = packed
+    if conversion is not None:
+        *how, parts = conversion
+        conversion = Conversion._make((*how, tuple(map(PackedOrigin._make, parts))))
+    return PlannedFile._make((*origin, _unpack_attributes(desired), conversion))
+
+
+def _pack_attributes(desired: Attributes) -> tuple[Any, ...]:
+    *others, place = desired
+    placement = None if place is None else (place.owner, place.group, place.replication, place.block_bytes)
+    return (*others, placement)
+
+
+def _unpack_attributes(packed: tuple[Any, ...]) -> Attributes:
+    *others, placement = packed
+    return Attributes._make((*others, None if placement is None else make_placement(*placement)))
 
 
 def copy_bin(work: BinWork, sink: RowSink) -> None:
@@ -199,14 +162,14 @@ def copy_bin(work: BinWork, sink: RowSink) -> None:
                 _copy_entry(writer, *entry)
         _copy_entries(writer, waiting)
     for number, packed in enumerate(work.parts, start=len(work.items)):
-        _copy_part(work, number, unpack_part(packed), sink)
+        _copy_part(work, number, *unpack_part(packed), sink)
 
 
-def _copy_part(work: BinWork, number: int, part: PlannedPart, sink: RowSink) -> None:
-    options = CopyOptions(*work.options)
+def _copy_part(work: BinWork, number: int, part: SplitPart, target: str, sink: RowSink) -> None:
+    options, file = CopyOptions(*work.options), part.item.files[0]
     bounds = (part.offset, part.offset + part.size_bytes)
     try:
-        staged = copy_part(f"{work.source_root}/{part.file.path}", part.file, part.target, bounds, options, sink.moved)
+        staged = copy_part(f"{work.source_root}/{file.origin}", file, target, bounds, options, sink.moved)
     except GobblinError as error:
         sink.ended((number, 0, None, text_of(error)))
     else:
@@ -253,7 +216,7 @@ def _stage_file(writer: _Writer, file: PlannedFile, target: str) -> StagedFile:
     finished = _find_finished(work, file) if work.finished else None
     staged = None if finished is None else take_file(finished, file.desired, target)
     if staged is None:
-        staged = copy_file(f"{work.source_root}/{file.path}", file, target, writer.options, sink.moved)
+        staged = copy_file(f"{work.source_root}/{file.origin}", file, target, writer.options, sink.moved)
     else:
         sink.moved(file.size_bytes)
     if journal.is_open:
@@ -264,13 +227,12 @@ def _stage_file(writer: _Writer, file: PlannedFile, target: str) -> StagedFile:
 
 
 def _find_finished(work: BinWork, file: PlannedFile) -> FinishedFile | None:
-    identity = FileIdentity(file.size_bytes, file.inode, file.mtime_ns, file.tag)
-    guid = work_guid_of(work.source_root, file.path, identity, file.changed_ns, file.desired)
+    guid = work_guid_of(work.source_root, file.origin, file.identity, file.changed_ns, file.desired)
     found = None if guid is None else work.finished.get(guid)
     return None if found is None else FinishedFile(*found)
 
 
-def _copy_directory(writer: _Writer, number: int, item: PlannedItem) -> None:
+def _copy_directory(writer: _Writer, number: int, item: CopyItem) -> None:
     sink = writer.sink
     top = f"{writer.work.directory}/{item.number}"
     try:
@@ -282,7 +244,7 @@ def _copy_directory(writer: _Writer, number: int, item: PlannedItem) -> None:
         for entry in (*range(len(item.files)), ITEM_ITSELF):
             sink.ended((number, entry, None, reason))
         return
-    entries = [((number, entry), file, f"{top}/{file.place}") for entry, file in enumerate(item.files)]
+    entries = [((number, entry), file, f"{top}/{item.place_of(file)}") for entry, file in enumerate(item.files)]
     failures = _copy_entries(writer, entries)
     failures += _finish_subdirectories(top, number, item.directories, sink)
     if failures:
@@ -304,7 +266,7 @@ def _finish_subdirectories(
     """The deepest first: a mode without the right to write would close the way to those below."""
     failures = []
     for entry, (place, desired) in reversed(list(enumerate(directories))):
-        if desired == _NOTHING:
+        if desired == NO_ATTRIBUTES:
             continue
         try:
             finish_directory(f"{top}/{place}", desired)
