@@ -1,9 +1,9 @@
 """The simulated world of copies: two trees on one disk, and processes that copy one to the other.
 
-``CopyKind``, ``CopyWorker``, ``NamedTree``, the engine and the operations of the log are the product's own. Only the
-transfer and the listing of trees are written for the simulated disk, since those of the product read real files. The
-source keeps whole seconds of the world's clock, which a process that sleeps moves: all versions of one second have one
-time.
+``CopyKind``, ``CopyWorker``, ``FileStaging``, ``NamedTree``, the engine and the operations of the log are the product's
+own. Only the transfer and the listing of trees are written for the simulated disk, since those of the product read real
+files. The source keeps whole seconds of the world's clock, which a process that sleeps moves: all versions of one
+second have one time.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +23,7 @@ from gobblin_assets.jobs.copy.copy_trees import CopyTrees
 from gobblin_assets.jobs.copy.copyable import CopyItem, PlannedFile
 from gobblin_assets.jobs.copy.datasets import CopyableDataset, FileSet
 from gobblin_assets.jobs.copy.difference import Deletes
+from gobblin_assets.jobs.copy.file_staging import FileStaging
 from gobblin_assets.jobs.copy.kind import CopyKind
 from gobblin_assets.jobs.copy.parsing import CopyDataset
 from gobblin_assets.jobs.copy.running import KnownFiles, find_published_by
@@ -221,7 +222,8 @@ class Copier(Runner):
 
     def _kind(self) -> JobKind:
         transfer = SimTransfer(self.process, self._disk)
-        worker = CopyWorker(self._fs, transfer, self._clock, self.lines.append, workers=1, rereads=False, journals=True)
+        staging = FileStaging(self._fs, transfer, workers=1, rereads=False, journals=True)
+        worker = CopyWorker(staging, self._clock, self.lines.append)
         trees = SimTrees(self.process, self._disk)
         is_ours = find_published_by(KnownFiles(self._stores.published, JobName(JOB)))
         clock = self._clock

@@ -8,6 +8,7 @@ import pytest
 
 from gobblin_assets.fs.posix_named import PosixNamedFiles
 from gobblin_assets.jobs.copy.copyable import Attributes, PlannedFile
+from gobblin_assets.jobs.copy.file_staging import find_finished
 from gobblin_assets.jobs.copy.transfer.journal import (
     JOURNAL_NAME,
     FinishedFile,
@@ -16,7 +17,6 @@ from gobblin_assets.jobs.copy.transfer.journal import (
     read_lines,
     work_guid_of,
 )
-from gobblin_assets.jobs.copy.worker import find_finished
 from gobblin_assets.model.files import FileIdentity
 
 ROOT = '/data/"in"\nside'

@@ -5,7 +5,7 @@ arrays, and outputs are made, some thousands of files at a time, when a destinat
 """
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from gobblin_assets.destinations.named_outputs import (
@@ -33,13 +33,11 @@ _NOBODY: Final = -1
 class CopiedFiles:
     """Of one plan. Iterating gives the outputs, the same ones each time.
 
-    ``notes``: sentences for the run's log. ``latest_ns``: the latest time of what was staged, in nanoseconds.
-    ``left_out``: items that changed while they were copied, by number with their paths. ``closed``: directories that
-    are opened before all else, and closed behind it.
+    ``latest_ns``: the latest time of what was staged, in nanoseconds. ``left_out``: items that changed while they were
+    copied, by number with their paths. ``closed``: directories that are opened before all else, and closed behind it.
     """
 
-    def __init__(self, plan: CopyPlan, notes: Iterable[str] = ()) -> None:
-        self.notes = list(notes)
+    def __init__(self, plan: CopyPlan) -> None:
         self.latest_ns = 0
         self.left_out: dict[int, str] = {}
         self.closed: tuple[ClosedDirectory, ...] = ()

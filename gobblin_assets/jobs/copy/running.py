@@ -21,6 +21,7 @@ from gobblin_assets.fs.staging import StagingFiles
 from gobblin_assets.jobs.copy.budgets import CopyBudget
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec, CopySpec
 from gobblin_assets.jobs.copy.copy_trees import CopyTreesByUri, require_source
+from gobblin_assets.jobs.copy.file_staging import FileStaging
 from gobblin_assets.jobs.copy.kind import CopyKind, IsOurs
 from gobblin_assets.jobs.copy.parsing import (
     CopyDataset,
@@ -34,7 +35,7 @@ from gobblin_assets.jobs.copy.transfer.choice import ChosenTransfer, SparkSessio
 from gobblin_assets.jobs.copy.transfer.local import LocalTransfer
 from gobblin_assets.jobs.copy.transfer.port import TransferWay
 from gobblin_assets.jobs.copy.transfer.rates import SharedCopyRate
-from gobblin_assets.jobs.copy.upload_worker import REQUESTS_PER_WORKER, UploadWorker, open_planned
+from gobblin_assets.jobs.copy.uploading import REQUESTS_PER_WORKER, ObjectStaging, open_planned
 from gobblin_assets.jobs.copy.worker import CopyWorker
 from gobblin_assets.model.clock import Clock, SystemClock
 from gobblin_assets.model.files import FileIdentity
@@ -112,15 +113,16 @@ def open_copy_run(
             is_far = is_object_store(job.source) or is_over_network(job.source) or is_over_network(job.destination)
             way = TransferWay.LOCAL if is_far else job.transfer
             transfer = ChosenTransfer(way, local, spark, say)
+            staging = FileStaging(
+                files,
+                transfer,
+                workers=job.workers,
+                rereads=job.verify == "reread",
+                journals=job.reuse_keep_s > 0,
+            )
             kind = CopyKind(
                 *(datasets, CopyTreesByUri(job), files, root, find_published_by(published)),
-                lambda: CopyWorker(
-                    *(files, transfer, clock, say),
-                    workers=job.workers,
-                    rereads=job.verify == "reread",
-                    rate=rate,
-                    journals=job.reuse_keep_s > 0,
-                ),
+                lambda: CopyWorker(staging, clock, say, rate),
                 clock.new_id,
                 CopyBudget(job.files_per_run_max, job.bytes_per_run_max),
             )
@@ -168,10 +170,11 @@ def _copy_to_objects(
         files=None,
         root=destination.root,
         is_ours=find_published_by(known),
-        make_worker=lambda: UploadWorker(
-            *(objects, destination.place_of, open_planned, clock, say),
-            requests=job.workers * REQUESTS_PER_WORKER,
-            rate=rate,
+        make_worker=lambda: CopyWorker(
+            ObjectStaging(objects, destination.place_of, open_planned, job.workers * REQUESTS_PER_WORKER),
+            clock,
+            say,
+            rate,
         ),
         new_id=clock.new_id,
         budget=CopyBudget(job.files_per_run_max, job.bytes_per_run_max),
