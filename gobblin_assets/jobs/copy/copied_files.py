@@ -1,4 +1,4 @@
-"""What a copy has staged: the identities of a plan's files, as they are reported, and the outputs that they make.
+"""The staged files of a copy: the identities of a plan's files, as they are reported, and the outputs that they make.
 
 A plan may have a million files. So what is known of a file that is published by itself takes a place in each of a few
 arrays, and outputs are made, some thousands of files at a time, when a destination asks for them.
@@ -31,7 +31,7 @@ _NOBODY: Final = -1
 
 
 class CopiedFiles:
-    """Of one plan. Iterating gives the outputs, the same ones each time.
+    """The staged files of one plan. Iterating gives the outputs, the same ones each time.
 
     ``latest_ns``: the latest time of what was staged, in nanoseconds. ``left_out``: items that changed while they were
     copied, by number with their paths. ``closed``: directories that are opened before all else, and closed behind it.

@@ -1,4 +1,4 @@
-"""What one copy of a file set does: differences become items to copy, files to remove and directories to have."""
+"""The plan of a file set: differences become items to copy, files to remove and directories to have."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ _ANYBODY_READS: Final = 0o444
 
 @dataclass(frozen=True, slots=True)
 class CopyPlan:
-    """All that one sequence of a file set does.
+    """The acts of one sequence of a file set.
 
     ``source_root``: path or URI of the file set's directory. ``replaced``: by item number, the identity of the file at
     the item's path. ``removals`` and ``directories`` have numbers of their own, unique with those of the
@@ -82,7 +82,8 @@ class CopyPlan:
 
 @dataclass(slots=True)
 class CopyPlanner:
-    """Turns differences into a plan. ``place``: the file set's directory below the dataset's; empty for all of it.
+    """The planner of one file set, which turns differences into a plan. ``place``: the file set's directory below the
+    dataset's; empty for all of it.
 
     ``is_metadata`` says of a path below the file set whether it is published after the others. Items are copied in the
     order of ``tiers`` until one of the ``budgets`` is used up; a new directory has the tier of its most urgent file.

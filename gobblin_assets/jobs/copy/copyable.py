@@ -12,7 +12,7 @@ from gobblin_assets.model.files import FileIdentity
 
 
 class Attributes(NamedTuple):
-    """What a staged file or directory gets before it is durable; None leaves what the system gives.
+    """The attributes that a staged file or directory gets before it is durable; None leaves what the system gives.
 
     ``mtime_ns`` in nanoseconds since 1970. ``xattrs``: extended attributes by name; access control lists are among
     them, as ``system.posix_acl_access``. ``placement``: of a destination that takes one.
@@ -65,7 +65,7 @@ class PackedOrigin(NamedTuple):
 
 
 class Conversion(NamedTuple):
-    """How the bytes of an origin become a file. ``size_bytes``: an estimate of the work.
+    """The way on which the bytes of an origin become a file. ``size_bytes``: an estimate of the work.
 
     ``steps``: the numbers of the converters in the dataset's chain. ``member``: the path in the archive that the last
     of them unpacks; empty if none does. ``member_steps``: those that take the member. ``parts``: the files and

@@ -132,7 +132,7 @@ NEW_TREE_ENTRIES_MAX: Final = 10_000
 
 
 class DifferenceKind(StrEnum):
-    """What becomes of a path.
+    """The fate of a path.
 
     CREATE: a new file. CREATE_TREE: a new directory with all that is below it. ENSURE_DIRECTORY: a new directory that
     is too large for that, and whose contents follow on their own. UPDATE: other bytes. ATTRIBUTES: only they differ.
@@ -153,7 +153,7 @@ class DifferenceKind(StrEnum):
 
 
 class Deletes(StrEnum):
-    """Which files that the source lacks are deleted. OURS: those that the job itself published."""
+    """The files to delete among those that the source lacks. OURS: those that the job itself published."""
 
     OFF = "off"
     OURS = "ours"
@@ -189,7 +189,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class DifferenceRules:
-    """How two trees are compared.
+    """The rules by which two trees are compared.
 
     ``is_ours`` says of a destination's entry whether the job published it; OURS needs it. ``stands_empty``: asked of a
     directory of which the source's listing gives nothing, whether the source has it all the same.
@@ -455,7 +455,9 @@ def _first(one: str | None, other: str | None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class GivingWay:
-    """``tree`` and ``root``: of the destination. ``is_ours``: whether the job published an entry below it."""
+    """The search for what may give way at the destination. ``tree`` and ``root``: of the destination. ``is_ours``:
+    whether the job published an entry below it.
+    """
 
     tree: Tree
     root: str

@@ -22,7 +22,9 @@ _HAS_MEANING: Final = frozenset("*?[]{}\\")
 
 @dataclass(frozen=True, slots=True)
 class NamePattern:
-    """``globs`` has one for each name. ``literal``: the leading names that match only themselves, joined by slashes."""
+    """A pattern of directories. ``globs`` has one for each name. ``literal``: the leading names that match only
+    themselves, joined by slashes.
+    """
 
     globs: tuple[Glob, ...]
     literal: str
@@ -94,7 +96,7 @@ def list_matches(tree: Tree, root: str, pattern: NamePattern) -> Iterator[str]:
 
 @dataclass(slots=True)
 class LiteralStart:
-    """Looks out, among the directories below ``root``, for that of a pattern's literal names.
+    """A lookout, among the directories below ``root``, for that of a pattern's literal names.
 
     Without it nothing can match: it was never there, or what is mounted in it is away.
     """
@@ -177,14 +179,14 @@ def open_finder(options: Mapping[str, object]) -> DatasetFinder:
 
 
 class GlobFinderOptions(SpecModel):
-    """``pattern``: globs of directories' names; empty for the root itself."""
+    """Options of the finder ``glob``. ``pattern``: globs of directories' names; empty for the root itself."""
 
     pattern: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class CopyableGlobDatasetFinder:
-    """A dataset for each directory that matches, with all that is below it.
+    """The finder ``glob``: a dataset for each directory that matches, with all that is below it.
 
     The destination is the part of the path behind the pattern's leading names without a glob: ``raw/*`` publishes
     ``raw/orders`` as ``orders``. Links to directories are found where the tree follows links.

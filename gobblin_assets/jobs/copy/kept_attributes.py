@@ -92,7 +92,8 @@ _LISTS_DIRECTORY: Final = stat.S_IRUSR | stat.S_IXUSR
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """``user``: the only one that may be given; None: any. ``groups``: those that may be given then.
+    """The owners and groups that this process may give. ``user``: the only one that may be given; None: any.
+    ``groups``: those that may be given then.
 
     ``reader``: the process's user, who opens what is written once more, by the rights of its mode; None: a user who may
     read everything.
@@ -199,7 +200,9 @@ def find_extended_changes(
 
 @dataclass(frozen=True, slots=True)
 class _Extended:
-    """Both roots are full paths. ``access_lists``, ``extended``: what is compared."""
+    """A comparison of files on this machine. Both roots are full paths. ``access_lists``, ``extended``: what is
+    compared.
+    """
 
     source_root: str
     target_root: str

@@ -183,8 +183,13 @@ class CopyKind:
         looked_at = self.now()
         rules = self._rules_of(request, spec, source, opened, source_root, root, file_set, shared, looked_at)
         losses = Losses(
-            *(request, dataset, file_set, source, source_root, shared.places),
-            self.trees.find_source_directory,
+            request=request,
+            dataset=dataset,
+            file_set=file_set,
+            tree=source,
+            root=source_root,
+            room=shared.places,
+            find_directory=self.trees.find_source_directory,
         )
         planner = self._open_planner(request, dataset, file_set, source, source_root, shared)
         planner.removal_rules = RemovalRules(spec.delete_max, standing, losses.split)
@@ -233,8 +238,10 @@ class CopyKind:
         spec = dataset.spec
         preserve = self._preserve_of(spec)
         return CopyPlanner(
-            source.to_uri(source_root) if isinstance(source, RangedFiles) else source_root,
-            *(file_set.directory, preserve, match_any(spec.metadata, field="metadata")),
+            source_root=source.to_uri(source_root) if isinstance(source, RangedFiles) else source_root,
+            place=file_set.directory,
+            preserve=preserve,
+            is_metadata=match_any(spec.metadata, field="metadata"),
             budgets=(RunBudget(CopyBudget(spec.files_per_run_max, spec.bytes_per_run_max)), shared.budget),
             tiers=parse_tiers(spec.go_first),
             follows_links=spec.links is LinkPolicy.FOLLOW,
@@ -401,7 +408,12 @@ def _with_attributes(entry: TreeEntry, chosen: Attributes) -> ConvertedEntry:
     found = entry.identity
     mtime_ns = found.mtime_ns if chosen.mtime_ns is None else chosen.mtime_ns
     return ConvertedEntry(
-        *(entry.path, entry.kind, replace(found, mtime_ns=mtime_ns), entry.mode, entry.owner, entry.group),
+        path=entry.path,
+        kind=entry.kind,
+        identity=replace(found, mtime_ns=mtime_ns),
+        mode=entry.mode,
+        owner=entry.owner,
+        group=entry.group,
         placement=entry.placement,
         origin=entry,
         has_length=True,

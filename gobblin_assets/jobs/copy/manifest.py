@@ -165,7 +165,7 @@ _SHOWN_MAX: Final = 5
 
 
 class ManifestFinderOptions(SpecModel):
-    """``path``: the manifest, an absolute path of the machine that plans; ``manifest_lines`` describes its lines.
+    """Options of the finder ``manifest``. ``path``: the manifest, an absolute path of the machine that plans.
 
     ``name``: the dataset's; without it, the manifest's without its ending.
     """
@@ -176,7 +176,9 @@ class ManifestFinderOptions(SpecModel):
 
 @dataclass(frozen=True, slots=True)
 class ManifestDatasetFinder:
-    """One dataset, whose file sets have the manifest's files alone. The manifest is read at each search."""
+    """The finder ``manifest``: one dataset, whose file sets have the manifest's files alone. The manifest is read at
+    each search.
+    """
 
     path: Path
     name: str

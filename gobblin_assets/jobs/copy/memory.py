@@ -11,8 +11,8 @@ changed at the destination.
 
 Mounts of a source: a file system that is not mounted, or another one in its place, looks as if somebody had removed all
 files of the one that was there. So removals of what a source lost at once are stopped until a person confirms them.
-Where nothing tells of mounts, a directory shows the loss that stands and has no entry any more; and in an object store,
-which has no directories, a prefix that had several objects and has none.
+Where nothing tells of mounts, a loss is a directory that stands and has no entry any more. In an object store, which
+has no directories, it is a prefix that had several objects and has none.
 """
 
 import datetime as dt
@@ -44,7 +44,7 @@ UNPACKED_SETS_MAX: Final = 10_000
 
 @dataclass(slots=True)
 class MemoryRoom:
-    """How much is remembered of each dataset, as far as one run has planned it."""
+    """The room for what is remembered of each dataset, as far as one run has planned it."""
 
     amount_max: int
     _amounts: dict[DatasetUrn, dict[str, int]] = field(default_factory=dict)
@@ -93,7 +93,7 @@ class UnloggedNames:
 
 @dataclass(frozen=True, slots=True)
 class UnpackedMemory:
-    """Whether archives that stand unpacked were unpacked by the options of now, for one plan of one file set.
+    """The memory of the options by which archives were unpacked, for one plan of one file set.
 
     What stands tells by its times that the archive has not changed; by which options it was chosen and converted, only
     the log knows.
@@ -246,7 +246,7 @@ def _is_as_known(found: TreeEntry, known: DirectoryTimes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class DirectoryMemory:
-    """What the log remembers of the source's directories, for one plan of one file set."""
+    """The memory of the source's directories, for one plan of one file set."""
 
     request: PlanRequest
     dataset: CopyDataset
@@ -299,7 +299,7 @@ PLACES_MAX: Final = 10_000
 
 @dataclass(slots=True)
 class Losses:
-    """For one plan of one file set, made before its source is listed.
+    """The losses of a source, for one plan of one file set; made before the source is listed.
 
     ``tree`` and ``root``: of the source. ``find_directory``: of the source, by full path.
     """

@@ -22,7 +22,9 @@ _LETTER_BYTES_MAX: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class NameLengths:
-    """Of paths below a dataset's directory, whose own path has ``base_bytes``. ``root_bytes``: of the destination's."""
+    """Limits for paths below a dataset's directory, whose own path has ``base_bytes``. ``root_bytes``: of the
+    destination's.
+    """
 
     limits: NameLimits
     base_bytes: int = 0
@@ -74,7 +76,7 @@ _TIMES_NS: Final = range(-(1 << 63), 1 << 63)
 
 @dataclass(slots=True)
 class Refusals:
-    """Collects what is found while a plan is made; nothing has been copied then."""
+    """The troubles that are found while a plan is made; nothing has been copied then."""
 
     _conflicts: list[str] = field(default_factory=list)
     _owners: list[str] = field(default_factory=list)

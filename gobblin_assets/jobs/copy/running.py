@@ -49,7 +49,9 @@ from gobblin_assets.state.rate_shares import SharedRate
 
 @dataclass(slots=True)
 class KnownFiles:
-    """Keeps the files of one dataset, whose file sets are planned one after another. Few of them are in memory."""
+    """The published files of one dataset, as the log says: read once for each version. Its file sets are planned one
+    after another. Few of them are in memory.
+    """
 
     published: PublishedFiles
     job: JobName
@@ -121,10 +123,14 @@ def open_copy_run(
                 journals=job.reuse_keep_s > 0,
             )
             kind = CopyKind(
-                *(datasets, CopyTreesByUri(job), files, root, find_published_by(published)),
-                lambda: CopyWorker(staging, clock, say, rate),
-                clock.new_id,
-                CopyBudget(job.files_per_run_max, job.bytes_per_run_max),
+                datasets=datasets,
+                trees=CopyTreesByUri(job),
+                files=files,
+                root=root,
+                is_ours=find_published_by(published),
+                make_worker=lambda: CopyWorker(staging, clock, say, rate),
+                new_id=clock.new_id,
+                budget=CopyBudget(job.files_per_run_max, job.bytes_per_run_max),
             )
         yield RunPorts(
             stores=stores,

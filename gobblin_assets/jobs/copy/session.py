@@ -15,7 +15,9 @@ from gobblin_assets.run.job_kind import PlanRequest, UnitPlan, Worker
 
 @dataclass(slots=True)
 class DestinationNames:
-    """``datasets``: all of the job's. They are compared when the first one asks."""
+    """Names that a destination which ignores case would take for one. ``datasets``: all of the job's. They are compared
+    when the first one asks.
+    """
 
     datasets: Mapping[DatasetUrn, CopyableDataset]
     _alike: dict[DatasetUrn, tuple[str, str]] | None = field(default=None, init=False)
@@ -58,8 +60,8 @@ def _list_paths(dataset: CopyableDataset) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class SharedPlanning:
-    """``budget``: for all file sets of the run. ``directories``, ``unpacked`` and ``places``: of each
-    dataset.
+    """The state that the plans of one run share. ``budget``: for all file sets of the run. ``directories``,
+    ``unpacked`` and ``places``: of each dataset.
 
     ``names``: those of all datasets. ``mtime_precision_ns``: the destination's.
     """

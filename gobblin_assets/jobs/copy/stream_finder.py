@@ -40,7 +40,7 @@ _MONTH: Final = dt.timedelta(days=32)
 
 @dataclass(frozen=True, slots=True)
 class DatePattern:
-    """One regular expression for each name of the path, with a group for each directive."""
+    """A pattern of dates: one regular expression for each name of the path, with a group for each directive."""
 
     names: tuple[re.Pattern[str], ...]
     zone: ZoneInfo
@@ -125,7 +125,8 @@ LOOKBACK_S_MAX: Final = 1_000 * 365 * 86_400
 
 
 class StreamFinderOptions(SpecModel):
-    """``pattern``: globs of directories' names, then directories with dates: ``topics/*/hourly/%Y/%m/%d/%H``.
+    """Options of the finder ``stream``. ``pattern``: globs of directories' names, then directories with dates:
+    ``topics/*/hourly/%Y/%m/%d/%H``.
 
     The dates begin with the first name that has ``%Y``; ``date_patterns`` describes them. ``zone`` is that of their
     wall clock. ``lookback_s``: windows that ended longer ago are left out; without it, none is. It is at most
@@ -139,7 +140,8 @@ class StreamFinderOptions(SpecModel):
 
 @dataclass(frozen=True, slots=True)
 class StreamDatasetFinder:
-    """A dataset for each match of ``datasets`` that has directories of ``dates``, and a file set for each of these.
+    """The finder ``stream``: a dataset for each match of ``datasets`` that has directories of ``dates``, and a file set
+    for each of these.
 
     Directories that stand for no date are left out, and windows that begin after now.
     """

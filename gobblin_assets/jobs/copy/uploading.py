@@ -248,7 +248,9 @@ class Uploading:
 
 @dataclass(frozen=True, slots=True)
 class _Failing:
-    """Turns the errors that concern one file into its result. A cancelled copy ends all, and a store out of reach."""
+    """A block whose errors, if they concern one file, become its result. A cancelled copy ends all, and a store out of
+    reach.
+    """
 
     uploading: Uploading
     order: UploadOrder
@@ -373,7 +375,7 @@ class _Bytes:
 
 @dataclass(slots=True)
 class _Moved:
-    """Counts the bytes of all threads, and tells them. A small file is one part."""
+    """The bytes that all threads have moved, which are told. A small file is one part."""
 
     lines: CopyLines
     _lock: threading.Lock = field(default_factory=threading.Lock)

@@ -1,4 +1,4 @@
-"""What a sensor sees of the file sets of a copy: which there are, their markers, and whether listings changed.
+"""File sets of a copy, as a sensor sees them: which there are, their markers, and whether listings changed.
 
 What was written just now may be written again within the tick of its time (``ticks``). So its mark says so, and a later
 look gives another one.

@@ -225,7 +225,8 @@ class CopyLines:
 
 @dataclass(slots=True)
 class _Ticks:
-    """Those of a plan's files, by the clock of one moment. ``end_ns``: when all are over that somebody may wait for.
+    """The ticks of a plan's files, by the clock of one moment. ``end_ns``: when all are over that somebody may wait
+    for.
 
     ``fresh_count``: the files that are waited for. ``ahead``: the path of one whose clock is far ahead, of so many.
     """

@@ -1,6 +1,4 @@
-"""The converters of one dataset, in the order in which they are written, the names that they give, and how much an
-archive may hold.
-"""
+"""The converters of one dataset, in their order, the names that they give, and how much an archive may hold."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,7 +34,9 @@ _SHOWN_LENGTH_MAX: Final = 200
 
 @dataclass(slots=True)
 class MemberRules:
-    """Judges the members of one archive in their order. ``archive``: its path, for errors; ``size_bytes``: its own."""
+    """Rules for the members of one archive, which are judged in their order. ``archive``: its path, for errors;
+    ``size_bytes``: its own.
+    """
 
     archive: str
     size_bytes: int
@@ -162,7 +162,9 @@ _CHOOSING: Final = ("include", "exclude")
 
 @dataclass(frozen=True, slots=True)
 class ChainStep:
-    """``filters``: which files the converter takes, by their paths before it, below the file set."""
+    """A converter of the chain, in its place. ``filters``: which files the converter takes, by their paths before it,
+    below the file set.
+    """
 
     converter: Converter
     filters: Filters
@@ -172,7 +174,7 @@ class ChainStep:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """What becomes of one file. ``path``: where it is published, below the file set.
+    """The way of one file through the chain. ``path``: where it is published, below the file set.
 
     ``steps``: the numbers of the converters that take it. ``is_archive``: the last of them unpacks it, into the
     directory ``path``.
@@ -185,7 +187,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """No converter at all is a chain too."""
+    """The converters of one dataset, in their order. No converter at all is a chain too."""
 
     steps: tuple[ChainStep, ...] = ()
 
@@ -274,7 +276,9 @@ class Chain:
 
 
 class _WholeSource:
-    """What a step gives, whose end counts only once the step before it has ended well, whoever had read enough."""
+    """The bytes that a step gives. Their end counts only once the step before it has ended well, whoever had read
+    enough.
+    """
 
     def __init__(self, converted: ByteSource, before: ByteSource) -> None:
         self._converted, self._before = converted, before

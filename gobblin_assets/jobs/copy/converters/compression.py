@@ -30,26 +30,28 @@ _GUNZIP_FAULTS: Final = (cast("type[Exception]", igzip_lib.error),)
 
 
 class DecompressionOptions(SpecModel):
-    """``bytes_max``: a file that becomes larger is refused; without it, it may fill the disk."""
+    """Options of decompression. ``bytes_max``: a larger file is refused; without it, it may fill the disk."""
 
     bytes_max: int | None = Field(None, ge=1)
 
 
 class GzipOptions(SpecModel):
-    """``level``: 1 is the fastest, 9 gives the smallest files."""
+    """Options of gzip. ``level``: 1 is the fastest, 9 gives the smallest files."""
 
     level: int = Field(6, ge=1, le=9)
 
 
 class ZstdOptions(SpecModel):
-    """``level``: 1 is the fastest, 19 gives the smallest files."""
+    """Options of zstd. ``level``: 1 is the fastest, 19 gives the smallest files."""
 
     level: int = Field(3, ge=1, le=19)
 
 
 @dataclass(frozen=True, slots=True)
 class Decompression:
-    """``endings``: a file whose name has the first of a pair is decompressed; the second takes the ending's place."""
+    """The StreamConverter of one format that decompresses. ``endings``: a file whose name has the first of a pair is
+    decompressed; the second takes the ending's place.
+    """
 
     format_name: str
     endings: tuple[tuple[str, str], ...]
@@ -74,7 +76,7 @@ class Decompression:
 
 @dataclass(frozen=True, slots=True)
 class Compression:
-    """Every file is compressed, whatever its name."""
+    """The StreamConverter of one format that compresses every file, whatever its name."""
 
     ending: str
     make: Callable[[], Compressor]

@@ -51,7 +51,8 @@ _ENVIRONMENT: Final = ("HOME", "PATH", "GNUPGHOME", "TMPDIR", "USER", "LOGNAME")
 
 
 class GpgOptions(SpecModel):
-    """``homedir``: the program's directory of keys. ``passphrase_env``: the variable that holds the passphrase.
+    """Options of decryption. ``homedir``: the program's directory of keys. ``passphrase_env``: the variable that holds
+    the passphrase.
 
     ``bytes_max``: a file that becomes larger is refused; without it, it may fill the disk.
     """
@@ -62,7 +63,9 @@ class GpgOptions(SpecModel):
 
 
 class GpgEncryptOptions(GpgOptions):
-    """``recipients``: fingerprints of keys that may decrypt. Without any, the passphrase alone encrypts."""
+    """Options of encryption. ``recipients``: fingerprints of keys that may decrypt. Without any, the passphrase alone
+    encrypts.
+    """
 
     recipients: tuple[str, ...] = ()
 
@@ -76,7 +79,9 @@ class GpgEncryptOptions(GpgOptions):
 
 @dataclass(frozen=True, slots=True)
 class Gpg:
-    """``arguments``: what the program is to do. ``decrypts``: it removes the ending, and says that it decrypted."""
+    """The StreamConverter by the program. ``arguments``: what the program is to do. ``decrypts``: it removes the
+    ending, and says that it decrypted.
+    """
 
     options: GpgOptions
     arguments: tuple[str, ...]

@@ -38,7 +38,7 @@ Standing = Callable[[str], Sequence[TreeEntry] | None]
 
 @dataclass(frozen=True, slots=True)
 class ConvertedListing:
-    """Turns the listing of ``root`` into one of what its files become, in the order that a listing has.
+    """The listing of what the files of ``root`` become, in the order that a listing has.
 
     The listing comes in the order of ``Chain.sort_key_of``. ``filters`` choose among names after conversion.
     ``follows_links``: files of the listing may be links. ``sameness``: how times of both sides are compared.

@@ -193,7 +193,7 @@ class _Content:
 
 
 class TarOptions(SpecModel):
-    """``name``: the archive's, in the file set's directory."""
+    """Options of tar. ``name``: the archive's, in the file set's directory."""
 
     name: str = Field(pattern=r"^[^/\x00]+\.tar$")
 

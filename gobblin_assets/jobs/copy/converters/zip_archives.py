@@ -37,8 +37,13 @@ DIRECTORY_BYTES_A_MEMBER_MAX: Final = 4_096
 """On average; names, and what programs add to them, take some hundred."""
 
 _FAULTS: Final = (
-    *(zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, struct.error),
-    *(ValueError, OverflowError),
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    NotImplementedError,
+    struct.error,
+    ValueError,
+    OverflowError,
 )
 _METHODS: Final = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
 _ENCRYPTED: Final = 0x1
@@ -191,7 +196,9 @@ def _member_of(archive: Archive, info: zipfile.ZipInfo) -> Member:
 
 
 class ZipOptions(SpecModel):
-    """``name``: the archive's, in the file set's directory. ``level``: 0 stores, 9 gives the smallest files."""
+    """Options of zip. ``name``: the archive's, in the file set's directory. ``level``: 0 stores, 9 gives the smallest
+    files.
+    """
 
     name: str = Field(pattern=r"^[^/\x00]+\.zip$")
     level: int = Field(6, ge=0, le=9)
@@ -232,7 +239,7 @@ class Zip:
 
 
 class _Sink:
-    """What was written, until it is taken."""
+    """The bytes that were written, until they are taken."""
 
     def __init__(self) -> None:
         self._content = bytearray()

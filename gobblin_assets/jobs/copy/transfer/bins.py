@@ -1,4 +1,4 @@
-"""Which items, and parts of large files, are copied together: bins of about equal weight, by worst-fit decreasing."""
+"""Bins: items, and parts of large files, that are copied together, of about equal weight, by worst-fit decreasing."""
 
 import heapq
 from collections.abc import Iterator, Sequence

@@ -23,7 +23,7 @@ HEADER: Final = struct.Struct("<I")
 
 
 class MessageBuffer:
-    """Takes bytes as they come, and gives whole messages."""
+    """A buffer that takes bytes as they come, and gives whole messages."""
 
     def __init__(self) -> None:
         self._bytes = bytearray()

@@ -30,7 +30,7 @@ _WAITING_BATCHES: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class LostBin:
-    """The writer of the order's bin ``bin`` is gone. What it has not reported failed."""
+    """The order's bin ``bin``, whose writer is gone. What it has not reported failed."""
 
     bin: int
     reason: str
@@ -57,7 +57,9 @@ class _StoppedError(Exception):
 
 
 class ThreadCrew:
-    """For few or large files: a thread starts in no time, and the kernel does the work without Python's lock."""
+    """A crew of threads, for few or large files: a thread starts in no time, and the kernel does the work without
+    Python's lock.
+    """
 
     def __init__(self, works: Sequence[Callable[[], BinWork]], workers: int) -> None:
         self._waiting = deque(enumerate(works))
@@ -118,7 +120,9 @@ _MODULE: Final = "gobblin_assets.jobs.copy.transfer.copy_process"
 
 
 class CopyingProcess:
-    """``bins``: those that it has not finished. ``buffer``: what it said. Used by one thread at a time."""
+    """A copying process, as the driver sees it. ``bins``: those that it has not finished. ``buffer``: what it said.
+    Used by one thread at a time.
+    """
 
     def __init__(self) -> None:
         program = _PROGRAM.format(path=sys.path, module=_MODULE)
@@ -212,7 +216,9 @@ _READ_BYTES: Final = 1 << 20
 
 
 class ProcessCrew:
-    """A process that dies loses the bins that it has; the others go on, with all that nobody began."""
+    """A crew of processes, for many small files. A process that dies loses the bins that it has; the others go on, with
+    all that nobody began.
+    """
 
     def __init__(self, pool: ProcessPool, works: Sequence[Callable[[], BinWork]], workers: int) -> None:
         self._pool = pool

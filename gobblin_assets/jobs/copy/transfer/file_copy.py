@@ -46,7 +46,9 @@ _WHILE_READ: Final = "while it was read"
 
 
 class CopyOptions(NamedTuple):
-    """What is wanted of each file besides its bytes. ``follows_links``: a link is as good as what it leads to."""
+    """Options of a copy: what is wanted of each file besides its bytes. ``follows_links``: a link is as good as what it
+    leads to.
+    """
 
     checksum: bool
     access_lists: bool

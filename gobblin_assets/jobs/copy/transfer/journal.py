@@ -59,9 +59,12 @@ def compute_work_guid(
     return _digest(
         _WORK_VERSION,
         (
-            *(file_guid, str(len(transforms)), *transforms),
+            file_guid,
+            str(len(transforms)),
+            *transforms,
             *map(_number, numbers),
-            *(str(len(desired.xattrs)), *extended),
+            str(len(desired.xattrs)),
+            *extended,
             *map(_number, (None, None) if split is None else split),
         ),
     )
@@ -181,7 +184,7 @@ def _decode(text: bytes) -> object:
 
 
 class Journal:
-    """Of one writer, whose directory is ``directory``. ``is_kept`` False: nothing is written."""
+    """The journal of one writer, whose directory is ``directory``. ``is_kept`` False: nothing is written."""
 
     def __init__(self, directory: str, source_root: str, *, is_kept: bool) -> None:
         self._cut = len(directory) + 1

@@ -44,7 +44,7 @@ class _SplitFile:
 
 
 class SplitFiles:
-    """Those of one order, by the driver's thread that takes its results."""
+    """The files of one order that several writers fill, kept by the driver's thread that takes its results."""
 
     def __init__(self, source_root: str, attempt: str, options: CopyOptions, bins: Iterable[Bin]) -> None:
         self._source_root = source_root

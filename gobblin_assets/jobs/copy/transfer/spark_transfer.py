@@ -53,7 +53,9 @@ _LOST: Final = "lost"
 
 @dataclass(frozen=True, slots=True)
 class Executors:
-    """What a probe found. ``slots``: the tasks that run at once. ``blind``: why hosts can't copy, one sentence each."""
+    """Executors as a probe found them. ``slots``: the tasks that run at once. ``blind``: why hosts can't copy, one
+    sentence each.
+    """
 
     count: int
     slots: int

@@ -72,7 +72,7 @@ class BinWork(NamedTuple):
 
 
 class RowSink(Protocol):
-    """Where a writer reports. What a method raises ends the writer's work."""
+    """The place to which a writer reports. What a method raises ends the writer's work."""
 
     def moved(self, count: int) -> None:
         """So many more bytes were moved."""
@@ -313,7 +313,7 @@ BATCH_EVERY_S: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class RowBatch:
-    """Of the order's bin ``bin``: what was reported, and the bytes that were moved, since the batch before.
+    """A report of the order's bin ``bin``: rows, and the bytes that were moved, since the batch before.
 
     ``is_last``: the writer is done with the bin.
     """
