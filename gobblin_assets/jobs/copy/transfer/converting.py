@@ -32,9 +32,9 @@ from gobblin_assets.jobs.copy.transfer.file_copy import (
     source_error,
 )
 from gobblin_assets.jobs.copy.transfer.moving import CHUNK_BYTES, Moved, write_all
+from gobblin_assets.jobs.copy.transfer.writing import PlannedEntry
 
 Place = tuple[int, int]
-PlannedEntry = tuple[Place, PlannedFile, str]
 Outcome = tuple[Place, StagedFile | None, GobblinError | None]
 
 _WHILE_READ: Final = "while it was read"

@@ -8,7 +8,7 @@ most of its time, so that several of a bin are copied at once. Rows keep the bin
 import stat
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from functools import lru_cache
@@ -23,15 +23,16 @@ from gobblin_assets.fs.ranged import RangedFile
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.fs.source_trees import open_ranged
 from gobblin_assets.fs.staging import StagingFiles
-from gobblin_assets.jobs.copy.copyable import NO_ATTRIBUTES, Attributes, CopyItem, PlannedFile
+from gobblin_assets.jobs.copy.copyable import Attributes, PlannedFile
 from gobblin_assets.jobs.copy.transfer.file_copy import CopyOptions, StagedFile, make_file
 from gobblin_assets.jobs.copy.transfer.moving import Moved, write_all
 from gobblin_assets.jobs.copy.transfer.writing import (
-    ITEM_ITSELF,
     BinWork,
     FailureText,
+    PlannedEntry,
     ResultRow,
     RowSink,
+    copy_directory,
     text_of,
     unpack_item,
 )
@@ -77,29 +78,32 @@ def copy_remote_bin(work: BinWork, sink: RowSink) -> None:
         for is_directory, found in groupby(items, key=lambda each: each[1].is_directory):
             if is_directory:
                 for number, item in found:
-                    writer.copy_directory(number, item)
+                    copy_directory(writer, number, item)
             else:
-                writer.copy_files(((number, 0), item.files[0], str(item.number)) for number, item in found)
+                writer.copy_entries(
+                    ((number, 0), item.files[0], f"{writer.directory}/{item.number}") for number, item in found
+                )
 
 
 class _RemoteWriter:
+    """``BinWriter`` over a network."""
+
     def __init__(self, work: BinWork, options: CopyOptions, sink: RowSink, pool: ThreadPoolExecutor) -> None:
-        self._files, self._directory = _open_staging(work.directory)
+        self._files, self.directory = _open_staging(work.directory)
         self._source_root = work.source_root
         self._options = options
         self._sink = sink
         self._pool = pool
         self._lock = threading.Lock()
 
-    def copy_files(self, files: Iterable[tuple[tuple[int, int], PlannedFile, str]]) -> list[FailureText]:
-        """The failures. Each file has a place in the bin, and one below the writer's directory."""
+    def copy_entries(self, entries: Iterable[PlannedEntry]) -> list[FailureText]:
         begun: deque[tuple[tuple[int, int], Future[StagedFile]]] = deque()
         failures: list[FailureText] = []
-        waiting = iter(files)
+        waiting = iter(entries)
         try:
             while True:
                 for place, file, target in islice(waiting, FILES_AT_ONCE - len(begun)):
-                    begun.append((place, self._pool.submit(self._copy_file, file, f"{self._directory}/{target}")))
+                    begun.append((place, self._pool.submit(self._copy_file, file, target)))
                 if not begun:
                     return failures
                 place, future = begun.popleft()
@@ -115,12 +119,12 @@ class _RemoteWriter:
             staged = future.result()
         except GobblinError as error:
             reason = text_of(error)
-            self._end((*place, None, reason))
+            self.end((*place, None, reason))
             return reason
-        self._end((*place, staged, None))
+        self.end((*place, staged, None))
         return None
 
-    def _end(self, row: ResultRow) -> None:
+    def end(self, row: ResultRow) -> None:
         with self._lock:
             self._sink.ended(row)
 
@@ -128,54 +132,11 @@ class _RemoteWriter:
         with self._lock:
             self._sink.moved(count)
 
-    def copy_directory(self, number: int, item: CopyItem) -> None:
-        top = f"{self._directory}/{item.number}"
-        try:
-            self._make_directory(top, item.desired)
-            for place, desired in item.directories:
-                self._make_directory(f"{top}/{place}", desired)
-        except GobblinError as error:
-            reason = text_of(error)
-            for entry in (*range(len(item.files)), ITEM_ITSELF):
-                self._end((number, entry, None, reason))
-            return
-        failures = self.copy_files(
-            ((number, entry), file, f"{item.number}/{item.place_of(file)}") for entry, file in enumerate(item.files)
-        )
-        failures += self._finish_subdirectories(top, number, item.directories)
-        if failures:
-            family, message = failures[0]
-            text = f"{len(failures):,} of its files and directories failed, the first: {message}"
-            self._end((number, ITEM_ITSELF, None, (family, text)))
-            return
-        try:
-            staged = self._finish_directory(top, item.desired)
-        except GobblinError as error:
-            self._end((number, ITEM_ITSELF, None, text_of(error)))
-        else:
-            self._end((number, ITEM_ITSELF, staged, None))
-
-    def _finish_subdirectories(
-        self, top: str, number: int, directories: Sequence[tuple[str, Attributes]]
-    ) -> list[FailureText]:
-        """The deepest first: a mode without the right to write would close the way to those below."""
-        failures = []
-        for entry, (place, desired) in reversed(list(enumerate(directories))):
-            if desired == NO_ATTRIBUTES:
-                continue
-            try:
-                self._finish_directory(f"{top}/{place}", desired)
-            except GobblinError as error:
-                failures.append(text_of(error))
-                self._end((number, ITEM_ITSELF - 1 - entry, None, failures[-1]))
-        return failures
-
-    def _make_directory(self, path: str, desired: Attributes) -> None:
-        """The writer needs all rights until the content is there."""
+    def make_directory(self, path: str, desired: Attributes) -> None:
         mode = None if desired.mode is None else desired.mode | _OWN_RIGHTS
         self._files.make_staged_directory(path, mode)
 
-    def _finish_directory(self, path: str, desired: Attributes) -> StagedFile:
+    def finish_directory(self, path: str, desired: Attributes) -> StagedFile:
         identity = self._files.set_attributes(path, desired.mode, desired.mtime_ns, desired.placement).identity
         return _staged_of(path, identity, None)
 

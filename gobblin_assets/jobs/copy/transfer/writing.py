@@ -8,7 +8,7 @@ since each copying process waits for it.
 import marshal
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final, NamedTuple, Protocol
@@ -146,21 +146,21 @@ def copy_bin(work: BinWork, sink: RowSink) -> None:
         import_module(_REMOTE).copy_remote_bin(work, sink)
         return
     with Journal(work.directory, work.source_root, is_kept=work.journals) as journal:
-        writer = _Writer(work, CopyOptions(*work.options), journal, sink)
+        writer = _LocalWriter(work, journal, sink)
         waiting: list[PlannedEntry] = []
         for number, packed in enumerate(work.items):
             item = unpack_item(packed)
             if item.is_directory:
-                _copy_entries(writer, waiting)
+                writer.copy_entries(waiting)
                 waiting.clear()
-                _copy_directory(writer, number, item)
+                copy_directory(writer, number, item)
                 continue
             entry = ((number, 0), item.files[0], f"{work.directory}/{item.number}")
             if work.converters:
                 waiting.append(entry)
             else:
-                _copy_entry(writer, *entry)
-        _copy_entries(writer, waiting)
+                writer.copy_entry(*entry)
+        writer.copy_entries(waiting)
     for number, packed in enumerate(work.parts, start=len(work.items)):
         _copy_part(work, number, *unpack_part(packed), sink)
 
@@ -176,92 +176,60 @@ def _copy_part(work: BinWork, number: int, part: SplitPart, target: str, sink: R
         sink.ended((number, 0, staged, None))
 
 
-class _Writer(NamedTuple):
-    work: BinWork
-    options: CopyOptions
-    journal: Journal
-    sink: RowSink
+class BinWriter(Protocol):
+    """The writer of one bin into its own directory: on this machine, or over a network."""
+
+    @property
+    def directory(self) -> str:
+        """A full path."""
+        ...
+
+    def copy_entries(self, entries: Iterable[PlannedEntry]) -> list[FailureText]:
+        """The failures. Each entry ends with a row."""
+        ...
+
+    def make_directory(self, path: str, desired: Attributes) -> None:
+        """The writer needs all rights until the content is there."""
+        ...
+
+    def finish_directory(self, path: str, desired: Attributes) -> StagedFile:
+        """Set the attributes, after the content, which sets the mtime."""
+        ...
+
+    def end(self, row: ResultRow) -> None: ...
 
 
-def _copy_entries(writer: _Writer, entries: Sequence[PlannedEntry]) -> list[FailureText]:
-    """The failures. Files of one archive, which come one behind the other, are read in one pass."""
-    work, options, _journal, sink = writer
-    if not work.converters:
-        return [failure for each in entries if (failure := _copy_entry(writer, *each)) is not None]
-    if not entries:
-        return []
-    failures = []
-    convert_entries = import_module(_CONVERTING).convert_entries
-    for place, staged, error in convert_entries(work.source_root, work.converters, options, entries, sink.moved):
-        if error is not None:
-            failures.append(text_of(error))
-        sink.ended((*place, staged, None if error is None else failures[-1]))
-    return failures
-
-
-def _copy_entry(writer: _Writer, place: tuple[int, int], file: PlannedFile, target: str) -> FailureText | None:
+def copy_directory(writer: BinWriter, number: int, item: CopyItem) -> None:
+    """Copy a directory item, the bin's item ``number``: a row for each of its files, and one for itself."""
+    top = f"{writer.directory}/{item.number}"
     try:
-        staged = _stage_file(writer, file, target)
-    except GobblinError as error:
-        reason = text_of(error)
-        writer.sink.ended((*place, None, reason))
-        return reason
-    writer.sink.ended((*place, staged, None))
-    return None
-
-
-def _stage_file(writer: _Writer, file: PlannedFile, target: str) -> StagedFile:
-    """Take the file from an earlier attempt, or copy it; then say in the journal that it is finished."""
-    work, _options, journal, sink = writer
-    finished = _find_finished(work, file) if work.finished else None
-    staged = None if finished is None else take_file(finished, file.desired, target)
-    if staged is None:
-        staged = copy_file(f"{work.source_root}/{file.origin}", file, target, writer.options, sink.moved)
-    else:
-        sink.moved(file.size_bytes)
-    if journal.is_open:
-        reach(Failpoint.FILE_STAGED)
-        journal.add(file, target, staged)
-        reach(Failpoint.FILE_JOURNALED)
-    return staged
-
-
-def _find_finished(work: BinWork, file: PlannedFile) -> FinishedFile | None:
-    guid = work_guid_of(work.source_root, file.origin, file.identity, file.changed_ns, file.desired)
-    found = None if guid is None else work.finished.get(guid)
-    return None if found is None else FinishedFile(*found)
-
-
-def _copy_directory(writer: _Writer, number: int, item: CopyItem) -> None:
-    sink = writer.sink
-    top = f"{writer.work.directory}/{item.number}"
-    try:
-        _make_directory(top, item.desired)
+        writer.make_directory(top, item.desired)
         for place, desired in item.directories:
-            _make_directory(f"{top}/{place}", desired)
+            writer.make_directory(f"{top}/{place}", desired)
     except GobblinError as error:
         reason = text_of(error)
         for entry in (*range(len(item.files)), ITEM_ITSELF):
-            sink.ended((number, entry, None, reason))
+            writer.end((number, entry, None, reason))
         return
-    entries = [((number, entry), file, f"{top}/{item.place_of(file)}") for entry, file in enumerate(item.files)]
-    failures = _copy_entries(writer, entries)
-    failures += _finish_subdirectories(top, number, item.directories, sink)
+    failures = writer.copy_entries(
+        ((number, entry), file, f"{top}/{item.place_of(file)}") for entry, file in enumerate(item.files)
+    )
+    failures += _finish_subdirectories(writer, top, number, item.directories)
     if failures:
         family, message = failures[0]
         text = f"{len(failures):,} of its files and directories failed, the first: {message}"
-        sink.ended((number, ITEM_ITSELF, None, (family, text)))
+        writer.end((number, ITEM_ITSELF, None, (family, text)))
         return
     try:
-        staged = finish_directory(top, item.desired)
+        staged = writer.finish_directory(top, item.desired)
     except GobblinError as error:
-        sink.ended((number, ITEM_ITSELF, None, text_of(error)))
+        writer.end((number, ITEM_ITSELF, None, text_of(error)))
     else:
-        sink.ended((number, ITEM_ITSELF, staged, None))
+        writer.end((number, ITEM_ITSELF, staged, None))
 
 
 def _finish_subdirectories(
-    top: str, number: int, directories: Sequence[tuple[str, Attributes]], sink: RowSink
+    writer: BinWriter, top: str, number: int, directories: Sequence[tuple[str, Attributes]]
 ) -> list[FailureText]:
     """The deepest first: a mode without the right to write would close the way to those below."""
     failures = []
@@ -269,20 +237,83 @@ def _finish_subdirectories(
         if desired == NO_ATTRIBUTES:
             continue
         try:
-            finish_directory(f"{top}/{place}", desired)
+            writer.finish_directory(f"{top}/{place}", desired)
         except GobblinError as error:
             failures.append(text_of(error))
-            sink.ended((number, ITEM_ITSELF - 1 - entry, None, failures[-1]))
+            writer.end((number, ITEM_ITSELF - 1 - entry, None, failures[-1]))
     return failures
 
 
-def _make_directory(path: str, desired: Attributes) -> None:
-    """Never its parents: one that is missing was captured. The writer needs all rights until the content is there."""
-    mode = _MODE_OF_NEW if desired.mode is None else desired.mode & _MODE_OF_NEW | _OWN_RIGHTS
-    try:
-        os.mkdir(path, mode)  # noqa: PTH102  no object for each of a million directories
-    except OSError as error:
-        raise missing_or_translated(error, "make", path) from error
+class _LocalWriter:
+    """``BinWriter`` on this machine, by descriptors."""
+
+    def __init__(self, work: BinWork, journal: Journal, sink: RowSink) -> None:
+        self.directory = work.directory
+        self._work = work
+        self._options = CopyOptions(*work.options)
+        self._journal = journal
+        self._sink = sink
+
+    def end(self, row: ResultRow) -> None:
+        self._sink.ended(row)
+
+    def copy_entries(self, entries: Iterable[PlannedEntry]) -> list[FailureText]:
+        """Files of one archive, which come one behind the other, are read in one pass."""
+        if not self._work.converters:
+            return [failure for each in entries if (failure := self.copy_entry(*each)) is not None]
+        if not (together := list(entries)):
+            return []
+        failures = []
+        outcomes = import_module(_CONVERTING).convert_entries(
+            self._work.source_root, self._work.converters, self._options, together, self._sink.moved
+        )
+        for place, staged, error in outcomes:
+            if error is not None:
+                failures.append(text_of(error))
+            self._sink.ended((*place, staged, None if error is None else failures[-1]))
+        return failures
+
+    def copy_entry(self, place: tuple[int, int], file: PlannedFile, target: str) -> FailureText | None:
+        try:
+            staged = self._stage_file(file, target)
+        except GobblinError as error:
+            reason = text_of(error)
+            self._sink.ended((*place, None, reason))
+            return reason
+        self._sink.ended((*place, staged, None))
+        return None
+
+    def _stage_file(self, file: PlannedFile, target: str) -> StagedFile:
+        """Take the file from an earlier attempt, or copy it; then say in the journal that it is finished."""
+        work, journal, sink = self._work, self._journal, self._sink
+        finished = _find_finished(work, file) if work.finished else None
+        staged = None if finished is None else take_file(finished, file.desired, target)
+        if staged is None:
+            staged = copy_file(f"{work.source_root}/{file.origin}", file, target, self._options, sink.moved)
+        else:
+            sink.moved(file.size_bytes)
+        if journal.is_open:
+            reach(Failpoint.FILE_STAGED)
+            journal.add(file, target, staged)
+            reach(Failpoint.FILE_JOURNALED)
+        return staged
+
+    def make_directory(self, path: str, desired: Attributes) -> None:
+        """Never its parents: one that is missing was captured."""
+        mode = _MODE_OF_NEW if desired.mode is None else desired.mode & _MODE_OF_NEW | _OWN_RIGHTS
+        try:
+            os.mkdir(path, mode)  # noqa: PTH102  no object for each of a million directories
+        except OSError as error:
+            raise missing_or_translated(error, "make", path) from error
+
+    def finish_directory(self, path: str, desired: Attributes) -> StagedFile:
+        return finish_directory(path, desired)
+
+
+def _find_finished(work: BinWork, file: PlannedFile) -> FinishedFile | None:
+    guid = work_guid_of(work.source_root, file.origin, file.identity, file.changed_ns, file.desired)
+    found = None if guid is None else work.finished.get(guid)
+    return None if found is None else FinishedFile(*found)
 
 
 def finish_directory(path: str, desired: Attributes) -> StagedFile:
