@@ -18,13 +18,13 @@ from gobblin_assets.jobs.copy.checksums import checksums_agree
 from gobblin_assets.jobs.copy.copyable import CopyItem, PlannedFile
 from gobblin_assets.jobs.copy.transfer import local
 from gobblin_assets.jobs.copy.transfer.port import FileResult, TransferOrder
-from gobblin_assets.jobs.copy.transfer.remote_copy import READ_RANGE_BYTES
+from gobblin_assets.jobs.copy.transfer.ranged_copy import RANGE_BYTES
 from tests.support.copying import copy_all, divide, entry_of, order_of, staged
 from tests.support.faulty_store import FaultyStore, Message, StoreFault, faulty_store
 from tests.support.s3_servers import S3Server
 
-SIZES = (0, 1, 4_096, READ_RANGE_BYTES, 2 * READ_RANGE_BYTES + 7)
-TWO_RANGES = READ_RANGE_BYTES + 1
+SIZES = (0, 1, 4_096, RANGE_BYTES, 2 * RANGE_BYTES + 7)
+TWO_RANGES = RANGE_BYTES + 1
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from gobblin_assets.jobs.copy.copyable import Conversion, PackedOrigin, PlannedF
 from gobblin_assets.jobs.copy.transfer.attributes import ExtendedAttributes, read_extended
 from gobblin_assets.jobs.copy.transfer.file_copy import (
     CopyOptions,
+    PlannedEntry,
     StagedFile,
     copy_file,
     make_file,
@@ -32,7 +33,6 @@ from gobblin_assets.jobs.copy.transfer.file_copy import (
     source_error,
 )
 from gobblin_assets.jobs.copy.transfer.moving import CHUNK_BYTES, Moved, write_all
-from gobblin_assets.jobs.copy.transfer.writing import PlannedEntry
 
 Place = tuple[int, int]
 Outcome = tuple[Place, StagedFile | None, GobblinError | None]

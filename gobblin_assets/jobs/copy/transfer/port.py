@@ -109,6 +109,17 @@ class TransferOrder:
     converters: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Executors:
+    """What a probe of Spark's found. ``slots``: the tasks that run at once. ``blind``: why hosts can't copy, one
+    sentence each.
+    """
+
+    count: int
+    slots: int
+    blind: tuple[str, ...] = ()
+
+
 class Transfer(Protocol):
     """A way to copy. It is called from several threads at once, with different tags."""
 

@@ -10,7 +10,6 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any, Final, NamedTuple, Protocol
 
 from gobblin_assets.errors import GobblinError, family_of
@@ -21,6 +20,7 @@ from gobblin_assets.jobs.copy.transfer.attributes import apply_attributes
 from gobblin_assets.jobs.copy.transfer.bins import SplitPart
 from gobblin_assets.jobs.copy.transfer.file_copy import (
     CopyOptions,
+    PlannedEntry,
     StagedFile,
     copy_file,
     copy_part,
@@ -31,13 +31,9 @@ from gobblin_assets.jobs.copy.transfer.journal import FinishedFile, Journal, tak
 ITEM_ITSELF: Final = -1
 """The entry of a row about a directory item; a row about its n-th subdirectory has the entry ``-2 - n``."""
 
-_REMOTE: Final = "gobblin_assets.jobs.copy.transfer.remote_copy"
 _OPEN_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MODE_OF_NEW: Final = 0o777
 _OWN_RIGHTS: Final = 0o700
-
-_CONVERTING: Final = "gobblin_assets.jobs.copy.transfer.converting"
-"""Imported once something is converted: with it come all that converters need."""
 
 FailureText = tuple[str, str]
 """The name of the error's family, and its message."""
@@ -46,8 +42,6 @@ ResultRow = tuple[int, int, StagedFile | None, FailureText | None]
 """The number of the item in its bin, the entry (a file's number in the item, or see above), and what became of it."""
 
 
-PlannedEntry = tuple[tuple[int, int], PlannedFile, str]
-"""The first two of a file's row, the file, and the full path of what is staged."""
 
 
 class BinWork(NamedTuple):
@@ -138,13 +132,11 @@ def _unpack_attributes(packed: tuple[Any, ...]) -> Attributes:
 
 
 def copy_bin(work: BinWork, sink: RowSink) -> None:
-    """Copy all items, then all parts. The sink gets a row for each file, then one for its directory item; and one for
-    each part, whose item's number goes on from those of the items. A failure is a row.
+    """Copy all items, then all parts, into a directory of this machine.
+
+    The sink gets a row for each file, then one for its directory item; and one for each part, whose item's number goes
+    on from those of the items. A failure is a row.
     """
-    if work.directory[0] != "/":
-        # What writes over a network is imported where it is needed: each copying process waits for its imports.
-        import_module(_REMOTE).copy_remote_bin(work, sink)
-        return
     with Journal(work.directory, work.source_root, is_kept=work.journals) as journal:
         writer = _LocalWriter(work, journal, sink)
         waiting: list[PlannedEntry] = []
@@ -263,8 +255,10 @@ class _LocalWriter:
             return [failure for each in entries if (failure := self.copy_entry(*each)) is not None]
         if not (together := list(entries)):
             return []
+        from gobblin_assets.jobs.copy.transfer.converting import convert_entries  # noqa: PLC0415  copying processes wait for imports
+
         failures = []
-        outcomes = import_module(_CONVERTING).convert_entries(
+        outcomes = convert_entries(
             self._work.source_root, self._work.converters, self._options, together, self._sink.moved
         )
         for place, staged, error in outcomes:

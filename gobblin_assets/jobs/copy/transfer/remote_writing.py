@@ -1,8 +1,8 @@
-"""Copies over a network: files that are read from a store by ranges, and bins that are written to another machine.
+"""One bin, written over a network: as ``writing`` does it by descriptors, on a file system that has none.
 
-All ranges of a file are of one version, and each file is proved to be the planned version when its last byte was read.
-Where the destination has no descriptors, a bin is written as ``writing`` writes it elsewhere. A file waits for answers
-most of its time, so that several of a bin are copied at once. Rows keep the bin's order.
+A file waits for answers most of its time, so that several of a bin are copied at once. Rows keep the bin's order.
+
+Sources of every kind are read by ranges, and each file is proved to be the planned version when its last byte was read.
 """
 
 import stat
@@ -24,12 +24,11 @@ from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.fs.source_trees import open_ranged
 from gobblin_assets.fs.staging import StagingFiles
 from gobblin_assets.jobs.copy.copyable import Attributes, PlannedFile
-from gobblin_assets.jobs.copy.transfer.file_copy import CopyOptions, StagedFile, make_file
-from gobblin_assets.jobs.copy.transfer.moving import Moved, write_all
+from gobblin_assets.jobs.copy.transfer.file_copy import CopyOptions, PlannedEntry, StagedFile
+from gobblin_assets.jobs.copy.transfer.ranged_copy import read_ranges
 from gobblin_assets.jobs.copy.transfer.writing import (
     BinWork,
     FailureText,
-    PlannedEntry,
     ResultRow,
     RowSink,
     copy_directory,
@@ -38,11 +37,8 @@ from gobblin_assets.jobs.copy.transfer.writing import (
 )
 from gobblin_assets.model.files import FileIdentity
 
-READ_RANGE_BYTES: Final = 8 << 20
-"""Read by one request, and held in memory by each writer: a smaller file is one request."""
-
-WRITE_RANGE_BYTES: Final = 4 << 20
-"""Held in memory for each file that is being written over a network."""
+RANGE_BYTES: Final = 4 << 20
+"""Held in memory for each file that is being copied."""
 
 FILES_AT_ONCE: Final = 8
 """Of each bin. An HDFS client waits 0.4 s for most files: until the NameNode has heard of the last block."""
@@ -50,24 +46,6 @@ FILES_AT_ONCE: Final = 8
 PLACES_KEPT_MAX: Final = 16
 
 _OWN_RIGHTS: Final = 0o700
-
-
-def copy_ranged(source: str, file: PlannedFile, target: str, options: CopyOptions, moved: Moved) -> StagedFile:
-    """As ``copy_file``, from the URI ``source``. The first range is read before anything is made."""
-    files, path = open_ranged(source, "source", follow_links=options.follows_links)
-    with closing(files.open_ranged(path, file.identity)) as opened:
-        pieces = _read_ranges(opened, source, file.size_bytes, READ_RANGE_BYTES)
-        first = next(pieces)
-
-        def write(out: int) -> int | None:
-            crc = 0
-            for content in chain((first,), pieces):
-                write_all(out, content)
-                crc = google_crc32c.extend(crc, content) if options.checksum else crc
-                moved(len(content))
-            return crc if options.checksum else None
-
-        return make_file(source, file, target, (), write)
 
 
 def copy_remote_bin(work: BinWork, sink: RowSink) -> None:
@@ -144,7 +122,7 @@ class _RemoteWriter:
         """The first bytes are read before anything is made."""
         source, desired = f"{self._source_root}/{file.origin}", file.desired
         with closing(_open_source(source, file, self._options)) as opened:
-            pieces = _read_ranges(opened, source, file.size_bytes, WRITE_RANGE_BYTES)
+            pieces = read_ranges(opened, source, file.size_bytes, RANGE_BYTES)
             first = next(pieces)
             # Its time can be set only while its owner may write to it.
             made = None if desired.mode is None else desired.mode | stat.S_IWUSR
@@ -166,20 +144,6 @@ class _RemoteWriter:
                 f"wrote {file.size_bytes:,} bytes to {target}, which has {identity.size_bytes:,}", path=target
             )
         return _staged_of(target, identity, checksum if self._options.checksum else None)
-
-
-def _read_ranges(opened: RangedFile, source: str, size_bytes: int, range_bytes: int) -> Iterator[bytes]:
-    """All bytes of the file, a range at a time; of an empty file, one empty range."""
-    position = 0
-    while True:
-        count = min(range_bytes, size_bytes - position)
-        content = opened.read_at(position, count) if count else b""
-        if len(content) != count:
-            raise RetryableError(f"{source} changed while it was read", hint="The next plan sees it as it is then.")
-        yield content
-        position += count
-        if position >= size_bytes:
-            return
 
 
 def _open_source(source: str, file: PlannedFile, options: CopyOptions) -> RangedFile:
