@@ -21,7 +21,7 @@ from gobblin_assets.spec.job_files import (
     AnyJob,
     describe_missing_files,
     list_job_files,
-    read_any_job,
+    load_job,
     read_job_files,
     require_distinct_jobs,
     say_refused,
@@ -46,7 +46,7 @@ def build_definitions(
     the environment. RejectedError names the job's field, what was expected and the fix.
     """
     variables = os.environ if environment is None else environment
-    specs = [read_any_job(job) for job in jobs]
+    specs = [load_job(job) for job in jobs]
     require_distinct_jobs(specs)
     return _share(resources_from_environment(specs, variables), spark, [_build_job(job, variables) for job in specs])
 

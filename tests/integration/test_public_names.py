@@ -45,7 +45,11 @@ def test_every_block_runs_after_those_before_it(server: EmbeddedServer, database
             "GOBBLIN_JDBC_SHOP_PASSWORD": source.password,
         }
         done = subprocess.run(
-            [sys.executable, str(program), str(tmp_path)], env=environment, capture_output=True, text=True, timeout=250
+            [sys.executable, "-W", "error::DeprecationWarning:__main__", str(program), str(tmp_path)],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=250,
         )
     assert done.returncode == 0, done.stderr[-4000:]
     assert "public.orders" in done.stdout
@@ -68,14 +72,48 @@ def test_every_name_is_there_and_has_an_example(module: object) -> None:
 def test_what_checkers_see_is_what_is_imported(module: object) -> None:
     tree = ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"))
     seen = {
-        alias.name: (node.module or "").removeprefix(f"{module.__name__}.")
+        alias.asname or alias.name: ((node.module or "").removeprefix(f"{module.__name__}."), alias.name)
         for branch in tree.body
         if isinstance(branch, ast.If)
         for node in branch.body
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
-    assert seen == module._MODULES
+    deprecated = getattr(module, "_DEPRECATED", {})
+    assert seen == {name: (place, name) for name, place in module._MODULES.items()} | deprecated
+
+
+@pytest.mark.parametrize("name", ["parse_job", "read_any_job", "read_job_file"])
+def test_an_earlier_name_warns_once_where_it_is_imported_and_names_load_job(name: str) -> None:
+    program = f"""import warnings
+warnings.simplefilter("always")
+with warnings.catch_warnings(record=True) as found:
+    from gobblin_assets import {name}
+    from gobblin_assets import {name}
+(warning,) = found
+assert warning.category is DeprecationWarning and warning.filename == "<string>", warning
+assert "use gobblin_assets.load_job" in str(warning.message)
+job = dict(job="a", kind="distcp", source="/in", destination="/out")
+if "{name}" == "read_any_job":
+    assert {name}(job).job == "a"
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_project_s_own_code_uses_no_earlier_name() -> None:
+    root = DOCUMENT.parents[1]
+    texts = [path for path in root.rglob("*.py") if ".venv" not in path.parts]
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in texts if path.is_file()]
+    assert len(trees) > 500
+    used = {
+        alias.name
+        for tree in trees
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module == "gobblin_assets"
+        for alias in node.names
+    }
+    assert not used & gobblin_assets._DEPRECATED.keys()
 
 
 def test_importing_the_package_imports_nothing_heavy() -> None:
