@@ -1,0 +1,68 @@
+"""The tables of a database into which the rows of a job's datasets go."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gobblin_assets.commit.steps import CommitStep
+from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace
+from gobblin_assets.destinations.postgres.database_address import read_address
+from gobblin_assets.destinations.postgres.kind import NAME_BYTES_MAX, TablesSpec, table_of
+from gobblin_assets.destinations.postgres.load_step import LoadTable
+from gobblin_assets.destinations.postgres.postgres_tables import open_tables
+from gobblin_assets.destinations.rows_place import PlaceRequest, PlannedLoad
+from gobblin_assets.destinations.table_loads import table_batch
+from gobblin_assets.destinations.table_names import LoadedTable, require_distinct_tables
+from gobblin_assets.model.urn import DatasetUrn
+
+
+def choose_tables(request: PlaceRequest) -> "TablesPlace":
+    """The table of each dataset. RejectedError names the field and the fix."""
+    into: TablesSpec = request.into
+    read_address(into.connection)
+    tables = {urn: table_of(urn, each) for urn, each in request.of_datasets.items()}
+    require_distinct_tables(tables, "tables_schema", NAME_BYTES_MAX)
+    return TablesPlace(into.connection, tables, into.marks_schema)
+
+
+@dataclass(frozen=True, slots=True)
+class TablesPlace:
+    """``connection``: the name of the database's. ``tables``: the table of each dataset. ``marks``: their schema."""
+
+    connection: str
+    tables: Mapping[DatasetUrn, LoadedTable]
+    marks: str
+
+    def require(self) -> None:
+        with open_tables(self.connection) as tables:
+            tables.require(self.tables.values())
+
+    def uri_of(self, urn: DatasetUrn) -> str:
+        return f"jdbc:{self.connection}/{self.tables[urn]}"
+
+    @property
+    def can_replace(self) -> bool:
+        return True
+
+    def make_step(self, urn: DatasetUrn, load: PlannedLoad) -> CommitStep:
+        return LoadTable(self.connection, table_batch(self.tables[urn], load), load.files)
+
+    def find_mark(self, urn: DatasetUrn, mark: MarkPlace) -> LaneMark | None:
+        del urn
+        with open_tables(self.connection) as tables:
+            return tables.find_mark(mark)
+
+    def find_gone(self, urn: DatasetUrn, mark: MarkPlace) -> str | None:
+        with open_tables(self.connection) as tables:
+            return tables.find_gone(self.tables[urn], mark)
+
+    def adopt(self, urn: DatasetUrn, marks: Mapping[MarkPlace, LaneMark], row_count: int) -> None:
+        with open_tables(self.connection) as tables:
+            tables.adopt(self.tables[urn], marks, row_count)
+
+    def count_loaded(self, marks: Mapping[DatasetUrn, MarkPlace]) -> Mapping[DatasetUrn, int]:
+        with open_tables(self.connection) as tables:
+            return {urn: tables.count_loaded(mark) for urn, mark in marks.items()}
+
+    def count_rows(self, urn: DatasetUrn) -> int | None:
+        with open_tables(self.connection) as tables:
+            return tables.count_rows(self.tables[urn])
