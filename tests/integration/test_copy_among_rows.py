@@ -130,8 +130,12 @@ def test_a_destination_of_rows_can_be_copied(lake: CopyLake, job: Open, datasets
 
 
 @pytest.mark.rotating
-def test_in_a_bucket_neither_lies_in_the_other(versitygw: S3Server, database_url: str, tmp_path: Path) -> None:
+def test_in_a_bucket_neither_lies_in_the_other(
+    versitygw: S3Server, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     environment, bucket = dict(versitygw.environment), versitygw.make_bucket()
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
     copies = ObjectLake(database_url, str(tmp_path), environment=environment)
     copies.make_source()
 

@@ -14,7 +14,7 @@ from gobblin_assets.failpoints import Failpoint, install
 from gobblin_assets.jobs.sink import roll_policy
 from gobblin_assets.sources.postgres_log import slot_reader
 from gobblin_assets.sources.postgres_log.log_starts import LOG_FACT
-from tests.support.changed_tables import ChangedTables, ShopWriting, log_variables
+from tests.support.changed_tables import ChangedTables, ShopWriting, set_log_variables
 from tests.support.command_lake import invoke
 from tests.support.postgres import Database
 
@@ -22,7 +22,7 @@ from tests.support.postgres import Database
 @pytest.fixture
 def tables(
     tmp_path: Path, source_database: Database, engine: Engine, database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[ChangedTables]:
+) -> ChangedTables:
     monkeypatch.setenv("GOBBLIN_DATABASE_URL", database_url)
     monkeypatch.setenv("GOBBLIN_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(roll_policy, "EMPTY_CUT_AGE_S", 0.3)
@@ -37,8 +37,8 @@ def tables(
         "INSERT INTO notes SELECT n, repeat('x', 3000), n FROM generate_series(1, 20) n",
     )
     made.do("ANALYZE orders", "ANALYZE notes")
-    with log_variables(made, monkeypatch):
-        yield made
+    set_log_variables(made, monkeypatch)
+    return made
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """Columns that come with a DEFAULT to tables of a real Postgres: earlier rows have it, and no change says so."""
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from sqlalchemy import Engine
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.rows.current_reader import read_current
 from gobblin_assets.spec.job_spec import DatasetSpec
-from tests.support.changed_tables import JOB, ChangedTables, log_variables
+from tests.support.changed_tables import JOB, ChangedTables, set_log_variables
 from tests.support.command_lake import invoke
 from tests.support.postgres import Database
 from tests.support.written_logs import write_bases
@@ -36,7 +35,7 @@ WRITTEN = {
 @pytest.fixture
 def tables(
     tmp_path: Path, source_database: Database, engine: Engine, database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[ChangedTables]:
+) -> ChangedTables:
     monkeypatch.setenv("GOBBLIN_DATABASE_URL", database_url)
     monkeypatch.setenv("GOBBLIN_HOME", str(tmp_path / "home"))
     made = ChangedTables(tmp_path, source_database, engine, ["keyed", "plain"])
@@ -48,8 +47,8 @@ def tables(
         "INSERT INTO keyed SELECT n, 'v' || n FROM generate_series(1, 9) n",
         "INSERT INTO plain SELECT n % 3, 'v' FROM generate_series(1, 9) n",
     )
-    with log_variables(made, monkeypatch):
-        yield made
+    set_log_variables(made, monkeypatch)
+    return made
 
 
 def require_current(spark: SparkSession, tables: ChangedTables) -> None:

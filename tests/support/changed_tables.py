@@ -304,11 +304,8 @@ class ShopWriting:
         connection.execute(sql, arguments)
 
 
-@contextmanager
-def log_variables(tables: ChangedTables, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The connection's variables, for this process."""
-    with monkeypatch.context() as context:
-        for name, value in tables.variables.items():
-            context.setenv(name, value)
-        assert read_connection(tables.job.source, tables.variables)
-        yield
+def set_log_variables(tables: ChangedTables, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection's variables, for this process, until the test ends. It may set them anew itself."""
+    for name, value in tables.variables.items():
+        monkeypatch.setenv(name, value)
+    assert read_connection(tables.job.source, tables.variables)
