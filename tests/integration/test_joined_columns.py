@@ -13,6 +13,7 @@ from gobblin_assets.spec.job_spec import DatasetSpec
 from tests.support.changed_tables import JOB, ChangedTables, set_log_variables
 from tests.support.command_lake import invoke
 from tests.support.postgres import Database
+from tests.support.shares import OFTEN_SHARES
 from tests.support.written_logs import write_bases
 
 DEFAULTS = {
@@ -110,6 +111,7 @@ RENAMED = "has a column 'n' that had another name before"
     ],
     ids=["computed", "identity", "serial", "domain", "renamed"],
 )
+@pytest.mark.rotating(of=OFTEN_SHARES)
 def test_a_column_whose_older_values_no_change_has_stops_the_table_and_a_copy_mends_it(
     tables: ChangedTables, act: str, why: str
 ) -> None:

@@ -53,6 +53,7 @@ def drop_slot(tables: ChangedTables) -> None:
     tables.ask("SELECT pg_drop_replication_slot('gobblin_shop')::text")
 
 
+@pytest.mark.turns("a new copy")
 def test_tables_go_on_from_a_new_copy_once_the_slot_was_dropped(tables: ChangedTables) -> None:
     with tables.working():
         tables.await_published()
@@ -104,6 +105,7 @@ def test_a_table_that_is_not_copied_again_stays_stopped(tables: ChangedTables) -
     tables.require_same("notes", "id")
 
 
+@pytest.mark.turns("a new copy")
 def test_a_new_copy_mends_what_a_stranger_has_read_and_another_key(tables: ChangedTables) -> None:
     with tables.working():
         tables.await_published()
