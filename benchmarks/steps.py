@@ -32,7 +32,7 @@ from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.files import DataFile, FileIdentity
 from gobblin_assets.model.state import AttemptId, DatasetId, RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
-from gobblin_assets.run.destination import Target
+from gobblin_assets.run.destination import DestinationRequest, Target
 from gobblin_assets.run.job_kind import Output
 from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.state.datasets import NewRun
@@ -272,7 +272,7 @@ def _open_tree(world: World, urn: DatasetUrn) -> NamedTree:
     fs.make_directories(path)
     stores = open_stores(world.engine)
     tree = NamedTree(
-        *(JobName(new_job()), root, fs, path, stores, open_file_system, uuid.uuid4),
+        DestinationRequest(JobName(new_job()), root, fs, path, stores, open_file_system, uuid.uuid4),
         keep_s=_LEASE_TTL_S,
         places={urn: str(urn)},
     )

@@ -15,11 +15,11 @@ from benchmarks.tables import Options, Samples, Table, in_turns
 from benchmarks.world import World
 from demo.kafka.broker import KafkaBroker
 from gobblin_assets.commit.step_kinds import get_kind
+from gobblin_assets.destinations.kafka.json_rows import write_objects
+from gobblin_assets.destinations.kafka.lane_producer import QUEUE_KIB, QUEUE_RECORDS
+from gobblin_assets.destinations.kafka.load_topic import LOAD_TOPIC, LoadTopic
+from gobblin_assets.destinations.kafka.topic_batches import LoadedTopic, TopicBatch
 from gobblin_assets.destinations.lane_marks import MarkPlace
-from gobblin_assets.destinations.topics.json_rows import write_objects
-from gobblin_assets.destinations.topics.lane_producer import QUEUE_KIB, QUEUE_RECORDS
-from gobblin_assets.destinations.topics.load_topic import LOAD_TOPIC, LoadTopic
-from gobblin_assets.destinations.topics.topic_batches import LoadedTopic, TopicBatch
 from gobblin_assets.model.files import DataFile
 
 ROWS, ROWS_QUICK = 2_000_000, 300_000

@@ -20,7 +20,7 @@ from sqlalchemy import Engine
 from gobblin_assets.db import embedded
 from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.db.engine import connect
-from gobblin_assets.destinations.registry import DestinationRequest, open_destination
+from gobblin_assets.destinations.registry import open_destination
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.registry import open_file_system
@@ -32,6 +32,7 @@ from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import WHOLE
 from gobblin_assets.model.urn import JobName
+from gobblin_assets.run.destination import DestinationRequest
 from gobblin_assets.run.job_kind import Worker
 from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.run_values import RunPorts, RunReport, RunRequest

@@ -10,16 +10,17 @@ from gobblin_assets.cli.examples import example
 from gobblin_assets.cli.exit_codes import EXIT_FAILED
 from gobblin_assets.cli.output import say
 from gobblin_assets.cli.selections import find_named
-from gobblin_assets.destinations.registry import DestinationRequest, open_loaded_destination
+from gobblin_assets.destinations.registry import open_loaded_destination
 from gobblin_assets.errors import GobblinError, RejectedError
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.ingest.running import read_job
+from gobblin_assets.jobs.rows_places import rows_place_of
 from gobblin_assets.jobs.sink.adopting import adopt_place
 from gobblin_assets.jobs.sink.recopying import await_free
 from gobblin_assets.jobs.sink.running import read_sink_datasets
-from gobblin_assets.jobs.sink.sink_places import choose_rows_place
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.urn import JobName
+from gobblin_assets.run.destination import DestinationRequest
 from gobblin_assets.run.log import open_log
 
 
@@ -44,11 +45,11 @@ def adopt(job_file: Path, datasets: Sequence[str], there: Sequence[str], missing
     """
     job, clock = read_job(job_file), SystemClock()
     specs, name = read_sink_datasets(job), JobName(job.job)
-    place = choose_rows_place(job, specs)
+    place = rows_place_of(job, specs)
     if place is None:
         raise RejectedError(
             "the job publishes files, which are not adopted",
-            field="sink.into",
+            field="into",
             hint="Files that moved are bound by: gobblin-assets destination move JOB ROOT.",
         )
     fs, root = open_file_system(job.destination, umask=job.umask)

@@ -15,13 +15,14 @@ from gobblin_assets.cli.selections import find_named
 from gobblin_assets.commit.driver import Driver
 from gobblin_assets.commit.markers import check_log
 from gobblin_assets.commit.sequence import Publication
-from gobblin_assets.destinations.registry import DestinationRequest, open_destination
+from gobblin_assets.destinations.registry import open_destination
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.ingest.running import read_job_datasets
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.state import RunId
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.run.compaction import Compaction
+from gobblin_assets.run.destination import DestinationRequest
 from gobblin_assets.run.log import open_log
 from gobblin_assets.spec.job_files import read_job_file
 from gobblin_assets.spec.job_spec import CompactionSpec

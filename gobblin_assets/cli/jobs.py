@@ -92,9 +92,8 @@ def run(
         )
     restart = _read_restart(job, request, asked, dict(starts))
     if restart is not None and isinstance(job, JobSpec) and job.sink.into is not None:
-        # Only workers load rows. They go on from where this run says.
-        job = job.model_copy(update={"sink": job.sink.model_copy(update={"into": None})})
-        request = replace(request, job=job, only_moves=True)
+        # The sink's workers go on from where this run says.
+        request = replace(request, only_moves=True)
     request = replace(request, restart=restart, confirm_deletes=confirm_deletes)
     _say_what_is_left_out(specs, datasets, request)
     if missing_only:

@@ -11,7 +11,7 @@ from gobblin_assets.cli.exit_codes import EXIT_FAILED
 from gobblin_assets.cli.output import say
 from gobblin_assets.cli.selections import find_named
 from gobblin_assets.commit.markers import check_log
-from gobblin_assets.destinations.registry import DestinationRequest, open_destination
+from gobblin_assets.destinations.registry import open_destination
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.ingest.running import read_job
@@ -19,6 +19,7 @@ from gobblin_assets.jobs.sink.recopying import Recopying, await_free, check_copi
 from gobblin_assets.jobs.sink.running import open_log_connection, read_sink_datasets
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.run.destination import DestinationRequest
 from gobblin_assets.run.log import open_log
 from gobblin_assets.run.maintenance_run import MaintenanceRun
 from gobblin_assets.state.leases import Lease

@@ -20,7 +20,7 @@ from gobblin_assets.commit.published.verification import (
 from gobblin_assets.destinations.lane_marks import MarkPlace
 from gobblin_assets.destinations.loaded_destination import find_load_faults
 from gobblin_assets.fs.registry import open_file_system
-from gobblin_assets.jobs.sink.sink_places import choose_rows_place
+from gobblin_assets.jobs.rows_places import rows_place_of
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.run.log import Log, open_log
@@ -76,7 +76,7 @@ def verify(
 def _find_load_faults(known: KnownJob, urn: DatasetUrn, log: Log, *, counts_rows: bool) -> Iterator[Fault]:
     """Where the job's file says that rows go into tables."""
     datasets = {name: each for name, each in (known.datasets or {}).items() if isinstance(each, DatasetSpec)}
-    if not isinstance(known.spec, JobSpec) or (place := choose_rows_place(known.spec, datasets)) is None:
+    if not isinstance(known.spec, JobSpec) or (place := rows_place_of(known.spec, datasets)) is None:
         return
     binding = log.stores.destinations.find(known.name)
     published = log.stores.published.find_rows_elsewhere(known.name, urn)

@@ -32,7 +32,7 @@ directory away from earlier owners (``attempt_capture``). In an object store not
 an upload that its first completion uses up (``object_steps``).
 
 Destinations that are no file systems. What can change a mark of the lane in one transaction with the rows is loaded
-from staged files by a step that looks at the mark (``destinations.tables``). Before such a sequence is abandoned, the
+from staged files by a step that looks at the mark (``destinations.postgres``). Before such a sequence is abandoned, the
 mark is told to refuse it, or says that its rows are there, and then it can only be completed.
 
 What each crash leaves, and who repairs it.

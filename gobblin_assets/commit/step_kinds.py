@@ -21,7 +21,6 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from itertools import chain
-from types import MappingProxyType
 from typing import Any, Final
 
 from gobblin_assets.commit.named_codecs import NAMED_KINDS
@@ -38,14 +37,9 @@ Provider = Mapping[str, str]
 
 # From a table, so that a source tree that is not installed knows them too.
 _BUILT_IN: Final = {kind.name: kind for kind in (*KINDS, *NAMED_KINDS, *OBJECT_KINDS, PUBLISH_OBJECT)}
-# Imported when the log first holds a step of theirs: what they need is above this package.
-_BUILT_IN_ELSEWHERE: Final = MappingProxyType(
-    {
-        "append_to_table": "gobblin_assets.destinations.iceberg.append_step:APPEND_TO_TABLE_KIND",
-        "load_table": "gobblin_assets.destinations.tables.load_step:LOAD_TABLE_KIND",
-        "load_topic": "gobblin_assets.destinations.topics.kind:LOAD_TOPIC_KIND",
-    }
-)
+_OF_DESTINATIONS: Final = "gobblin_assets.destinations.step_table"
+"""Finds the steps of destinations of rows, which are above this package."""
+
 _kinds: Final[dict[str, StepKind]] = dict(_BUILT_IN)
 
 
@@ -99,7 +93,7 @@ def get_kind(name: str, provider: Provider | None = None) -> StepKind:
 
 def is_built_in(name: str) -> bool:
     """Whether every process knows the kind, without any other package."""
-    return name in _BUILT_IN or name in _BUILT_IN_ELSEWHERE
+    return name in _BUILT_IN or _find_of_destinations(name) is not None
 
 
 def find_provider(name: str) -> Provider | None:
@@ -116,13 +110,19 @@ def _provider_of(name: str) -> Provider:
     return {"module": str(getattr(codec, "read", codec).__module__)}
 
 
+@cache
+def _find_of_destinations(name: str) -> str | None:
+    found: str | None = import_module(_OF_DESTINATIONS).STEPS.get(name)
+    return found
+
+
 def _find_offers(name: str) -> list[EntryPoint]:
     return list(entry_points(group=GROUP, name=name))
 
 
 def _load(name: str, provider: Provider) -> None:
-    if name in _BUILT_IN_ELSEWHERE:
-        module, _, attribute = _BUILT_IN_ELSEWHERE[name].partition(":")
+    if (place := _find_of_destinations(name)) is not None:
+        module, _, attribute = place.partition(":")
         register_step(getattr(import_module(module), attribute))
         return
     offers = _find_offers(name)

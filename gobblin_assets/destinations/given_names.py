@@ -4,50 +4,54 @@ The work directory ``<root>/.gobblin`` holds all that is not the tree's own: the
 attempts, and the claim (``tree_claim``). It is the root that the log knows.
 """
 
-import uuid
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
-from gobblin_assets.commit.step_world import OpenFileSystem
 from gobblin_assets.destinations.claims import sync_claim, work_root_of
-from gobblin_assets.destinations.posix import PosixDestination
+from gobblin_assets.destinations.rooted import RootedDestination
 from gobblin_assets.destinations.tree_claim import TreeClaim
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.model.state import AttemptId
-from gobblin_assets.model.urn import DatasetUrn, JobName, Role
-from gobblin_assets.run.destination import Target
+from gobblin_assets.model.urn import DatasetUrn, Role
+from gobblin_assets.run.destination import DestinationRequest, Target
 from gobblin_assets.run.output_names import OutputNames
-from gobblin_assets.run.stores import Stores
 from gobblin_assets.state.leases import Lease
 
 
 @dataclass(slots=True)
 class GivenNames:
-    """``places``: each dataset's place below ``root`` of ``fs``. ``keep_s``: for what is replaced or removed."""
+    """The common part of both kinds. ``request``: its root is the tree's.
 
-    job: JobName
-    tree_uri: str
-    fs: FileSystem
-    root: str
-    stores: Stores
-    open_file_system: OpenFileSystem
-    new_id: Callable[[], uuid.UUID]
+    ``places``: each dataset's place below the root. ``keep_s``: for what is replaced or removed.
+    """
+
+    request: DestinationRequest
     keep_s: float
     places: Mapping[DatasetUrn, str]
-    _work: PosixDestination = field(init=False)
+    _work: RootedDestination = field(init=False)
 
     def __post_init__(self) -> None:
-        self._work = PosixDestination(
-            self.job,
-            work_root_of(self.tree_uri),
-            self._open_work(),
-            work_root_of(self.root),
-            self.stores,
-            self.open_file_system,
-            self.new_id,
-            is_work=True,
+        request = self.request
+        work = replace(
+            request, root_uri=work_root_of(request.root_uri), fs=self._open_work(), root=work_root_of(request.root)
         )
+        self._work = RootedDestination(work, is_work=True)
+
+    @property
+    def fs(self) -> FileSystem:
+        return self.request.fs
+
+    @property
+    def root(self) -> str:
+        return self.request.root
+
+    @property
+    def loads_rows(self) -> bool:
+        return False
+
+    def refuse_replacement(self, urn: DatasetUrn, partition: str) -> None:
+        """What stands at a name is replaced by what is new there."""
 
     def _open_work(self) -> FileSystem:
         """The file system of the work directory."""
@@ -55,7 +59,7 @@ class GivenNames:
 
     def bind(self) -> None:
         """Nothing is written where another job's tree is found, nor where the store ignores a condition."""
-        claim = TreeClaim(self.fs, self.root, self.job, "" in self.places.values(), self.new_id)
+        claim = TreeClaim(self.fs, self.root, self.request.job, "" in self.places.values(), self.request.new_id)
         is_claimed = claim.look()
         self._work.bind()
         if is_claimed:

@@ -82,6 +82,8 @@ class LoadRows(CommitStep, Generic[B]):
         return (file.name for file in self.files)
 
     def prepare(self, world: StepWorld) -> None:
+        if not self.files:
+            self.open_marked(world).prepare(self.batch, pa.schema([]))
         seen: list[pa.Schema] = []
         for file in self.files:
             with world.fs.open_input(file.name) as stream:

@@ -2,86 +2,41 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from gobblin_assets.commit.destination import StorageMismatchError
 from gobblin_assets.commit.published.port import RowsElsewhere
 from gobblin_assets.commit.published.verification import Damage, Fault
 from gobblin_assets.commit.steps import CommitStep
+from gobblin_assets.destinations.directories import Directories
 from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace, PlaceGoneError
-from gobblin_assets.destinations.posix import PosixDestination
-from gobblin_assets.errors import GobblinError
-from gobblin_assets.model.files import DataFile
+from gobblin_assets.destinations.rows_place import PlannedLoad, RowsPlace
+from gobblin_assets.errors import GobblinError, RejectedError
 from gobblin_assets.model.urn import DatasetUrn, Role
 from gobblin_assets.run.destination import Target
 from gobblin_assets.run.job_kind import Output
 from gobblin_assets.state.leases import Lease
 
 
-class RowsPlace(Protocol):
-    """Where the rows of a job's datasets go. A value; it connects only where a method says so."""
-
-    @property
-    def marks(self) -> str:
-        """Where the marks of lanes are, by a name."""
-        ...
-
-    def require(self) -> None:
-        """Connect, and raise if rows can't be loaded."""
-        ...
-
-    def uri_of(self, urn: DatasetUrn) -> str:
-        """Where the dataset's rows go, without a secret."""
-        ...
-
-    def make_step(
-        self, urn: DatasetUrn, mark: MarkPlace, target: Target, files: Sequence[DataFile], *, is_marked: bool
-    ) -> CommitStep:
-        """The step that loads the files, whose names are full paths. ``is_marked``: as ``LoadBatch`` has it."""
-        ...
-
-    def find_mark(self, urn: DatasetUrn, mark: MarkPlace) -> LaneMark | None:
-        """Connect. The lane's mark; None: nothing of the lane was ever loaded or given up."""
-        ...
-
-    def find_gone(self, urn: DatasetUrn, mark: MarkPlace) -> str | None:
-        """Connect. Why rows, of which there are some, were loaded into another place than is there; None: it is the
-        same, as far as can be told. ``mark``: of any lane.
-        """
-        ...
-
-    def adopt(self, urn: DatasetUrn, marks: Mapping[MarkPlace, LaneMark], row_count: int) -> None:
-        """Connect. Let what is there now go on behind the marks, and make it if it is not there.
-
-        ``row_count``: of all rows that the log has; those of which no mark says anything count as loaded.
-        """
-        ...
-
-    def count_loaded(self, marks: Mapping[DatasetUrn, MarkPlace]) -> Mapping[DatasetUrn, int]:
-        """Connect. For each dataset, the rows that its lanes have loaded by their marks; ``marks``: of any lane."""
-        ...
-
-    def count_rows(self, urn: DatasetUrn) -> int | None:
-        """Connect. How many rows are there, whoever wrote them; None: that can't be said."""
-        ...
-
-
 @dataclass(slots=True)
-class LoadedDestination(PosixDestination):
+class LoadedDestination(Directories):
     """``Destination`` of rows elsewhere. Files of rows are only staged; dead letters are published as files."""
 
     place: RowsPlace = field(kw_only=True)
     _marked: set[MarkPlace] = field(default_factory=set, init=False)
     """Marks that were seen: from then on they are there."""
 
+    @property
+    def loads_rows(self) -> bool:
+        return True
+
     def bind(self) -> None:
         self.place.require()
         # Not by super(): a slotted dataclass is another class than the one that the compiler knows.
-        PosixDestination.bind(self)
+        Directories.bind(self)
 
     def check_logs(self, leases: Mapping[DatasetUrn, Lease]) -> Mapping[DatasetUrn, GobblinError]:
         """Also the errors of those of whose rows the destination has fewer than the log."""
-        errors = dict(PosixDestination.check_logs(self, leases))
+        errors = dict(Directories.check_logs(self, leases))
         sound = leases.keys() - errors.keys()
         try:
             errors.update(self._find_behind(sound))
@@ -91,7 +46,7 @@ class LoadedDestination(PosixDestination):
 
     def _find_behind(self, urns: set[DatasetUrn]) -> Mapping[DatasetUrn, GobblinError]:
         # The log first: a load is at the destination before the log has it.
-        found = {urn: self.stores.published.find_rows_elsewhere(self.job, urn) for urn in urns}
+        found = {urn: self.request.stores.published.find_rows_elsewhere(self.job, urn) for urn in urns}
         published = {urn: rows.row_count for urn, rows in found.items() if rows is not None}
         loaded = self.place.count_loaded({urn: self._mark_of(urn, 0) for urn in published}) if published else {}
         errors: dict[DatasetUrn, GobblinError] = {}
@@ -102,17 +57,35 @@ class LoadedDestination(PosixDestination):
                 errors[urn] = _behind(urn, self.place, loaded[urn], count)
         return errors
 
+    def refuse_replacement(self, urn: DatasetUrn, partition: str) -> None:
+        if partition or not self.place.can_replace:
+            what = f"the partition {partition!r} of {urn} was" if partition else f"{urn} was"
+            raise RejectedError(
+                f"{what} published before, and rows in {self.place.uri_of(urn)} are only added",
+                field="into",
+                hint="Append instead: extract: append_only with a watermark. To read it again as a whole, publish "
+                "files, or empty the place and adopt it: `gobblin-assets sink adopt`.",
+            )
+
     def uri_of(self, urn: DatasetUrn, role: Role) -> str:
-        return PosixDestination.uri_of(self, urn, role) if role is not Role.DATA else self.place.uri_of(urn)
+        return Directories.uri_of(self, urn, role) if role is not Role.DATA else self.place.uri_of(urn)
 
     def steps_for(self, outputs: Sequence[Output], target: Target) -> Sequence[CommitStep]:
+        """One step loads all rows of data together, so that a publication is there as a whole, or not at all."""
         data = [output for output in outputs if output.role is Role.DATA]
-        steps = list(PosixDestination.steps_for(self, [each for each in outputs if each not in data], target))
+        steps = list(Directories.steps_for(self, [each for each in outputs if each not in data], target))
         files = tuple(replace(file, name=f"{each.path}/{file.name}") for each in data for file in each.files)
-        if files:
+        if target.version is not None and (files or target.replaces):
             mark = self._mark_of(target.urn, target.lane_number)
-            is_marked = self._is_marked(target.urn, mark)
-            steps.append(self.place.make_step(target.urn, mark, target, files, is_marked=is_marked))
+            load = PlannedLoad(
+                mark,
+                target.version,
+                str(target.sequence_id),
+                files,
+                is_marked=self._is_marked(target.urn, mark),
+                replaces=target.replaces,
+            )
+            steps.append(self.place.make_step(target.urn, load))
         return steps
 
     def _is_marked(self, urn: DatasetUrn, mark: MarkPlace) -> bool:
@@ -131,7 +104,7 @@ class LoadedDestination(PosixDestination):
 
         ``open_rows``: that are there, of publications that are not complete.
         """
-        published = self.stores.published.find_rows_elsewhere(self.job, urn)
+        published = self.request.stores.published.find_rows_elsewhere(self.job, urn)
         row_count = open_rows + (published.row_count if published is not None else 0)
         self.place.adopt(urn, {self._mark_of(urn, number): mark for number, mark in marks.items()}, row_count)
 

@@ -21,6 +21,7 @@ from gobblin_assets.commit.named_mode_steps import NO_PLACE, CloseDirectory, Ope
 from gobblin_assets.commit.named_steps import SLOTS, Phase
 from gobblin_assets.commit.steps import StepBatch, StepColumns
 from gobblin_assets.destinations.claims import find_claim, refuse_rows, refuse_tree, work_root_of
+from gobblin_assets.destinations.directories import refuse_links
 from gobblin_assets.destinations.given_names import GivenNames
 from gobblin_assets.destinations.named_outputs import (
     ClosedDirectory,
@@ -64,7 +65,7 @@ class NamedTree(GivenNames):
         """No link may redirect what is published, on the way from the root to the dataset's directory, and no other
         job may publish below a directory on this way.
         """
-        self._work.refuse_strangers(urn)
+        refuse_links(self._work, urn)
         files = require_named_files(self.fs)
         for place in reversed(list_upwards([self.place_of(urn)], self.root)[:-1]):
             entry = files.find_entry(place)

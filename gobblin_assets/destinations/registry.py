@@ -6,67 +6,32 @@ readers of published files and recoveries open the URI by ``fs.registry``. A sch
 directories of that file system as destinations.
 """
 
-import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
-from gobblin_assets.commit.step_world import OpenFileSystem
-from gobblin_assets.destinations.loaded_destination import LoadedDestination, RowsPlace
-from gobblin_assets.destinations.posix import PosixDestination
+from gobblin_assets.destinations.directories import Directories
+from gobblin_assets.destinations.loaded_destination import LoadedDestination
 from gobblin_assets.destinations.row_files import RowFiles
+from gobblin_assets.destinations.rows_place import RowsPlace
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.extensions import Extensions
 from gobblin_assets.fs.objects import HoldsObjects
-from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.registry import scheme_of
 from gobblin_assets.fs.staging import StagingFiles
-from gobblin_assets.model.urn import JobName
-from gobblin_assets.run.destination import Destination
-from gobblin_assets.run.stores import Stores
-
-
-@dataclass(frozen=True, slots=True)
-class DestinationRequest:
-    """The destination of a run of ``job``: ``root_uri`` as its owner wrote it, which is ``root`` of ``fs``."""
-
-    job: JobName
-    root_uri: str
-    fs: FileSystem
-    root: str
-    stores: Stores
-    open_file_system: OpenFileSystem
-    new_id: Callable[[], uuid.UUID]
-
+from gobblin_assets.run.destination import Destination, DestinationRequest
 
 DestinationFactory = Callable[[DestinationRequest], Destination]
 """Connects to nothing. RejectedError names the field ``destination``."""
 
 
-def open_posix_destination(request: DestinationRequest) -> PosixDestination:
+def open_directories(request: DestinationRequest) -> Directories:
     """Directories of any file system that can rename them."""
-    return PosixDestination(
-        request.job,
-        request.root_uri,
-        request.fs,
-        request.root,
-        request.stores,
-        request.open_file_system,
-        request.new_id,
-    )
+    return Directories(request)
 
 
 def open_row_files(request: DestinationRequest) -> RowFiles:
     """Prefixes of an object store, and directories of HDFS."""
-    return RowFiles(
-        request.job,
-        request.root_uri,
-        request.fs,
-        request.root,
-        request.stores,
-        request.open_file_system,
-        request.new_id,
-    )
+    return RowFiles(request)
 
 
 def open_loaded_destination(request: DestinationRequest, place: RowsPlace) -> LoadedDestination:
@@ -77,16 +42,7 @@ def open_loaded_destination(request: DestinationRequest, place: RowsPlace) -> Lo
             field="destination",
             hint="Name a directory that all workers see; only staged files and dead letters stand there.",
         )
-    return LoadedDestination(
-        request.job,
-        request.root_uri,
-        request.fs,
-        request.root,
-        request.stores,
-        request.open_file_system,
-        request.new_id,
-        place=place,
-    )
+    return LoadedDestination(request, place=place)
 
 
 DESTINATIONS: Final = Extensions[DestinationFactory](
@@ -95,7 +51,7 @@ DESTINATIONS: Final = Extensions[DestinationFactory](
     option="destination",
     accepts=callable,
     built_in={
-        "file": "gobblin_assets.destinations.registry:open_posix_destination",
+        "file": "gobblin_assets.destinations.registry:open_directories",
         "hdfs": "gobblin_assets.destinations.registry:open_row_files",
         "s3": "gobblin_assets.destinations.registry:open_row_files",
     },
@@ -110,4 +66,4 @@ def register_destination(scheme: str, factory: DestinationFactory) -> None:
 def open_destination(request: DestinationRequest) -> Destination:
     """The destination of a run. Nothing is connected to or made yet."""
     scheme = scheme_of(request.root_uri)
-    return DESTINATIONS.get(scheme)(request) if DESTINATIONS.has(scheme) else open_posix_destination(request)
+    return DESTINATIONS.get(scheme)(request) if DESTINATIONS.has(scheme) else open_directories(request)

@@ -3,7 +3,7 @@
 Whoever writes a file makes the step that publishes it (``rows.new_files``). A store has no rename, so a file is an
 upload to the name under which it will stand, and is invisible until the step completes it. HDFS renames files; there
 only our own streams sync what they wrote, so that Spark's writer can't make the files. Names are those of directories
-on a disk (``posix``).
+on a disk (``directories``).
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from gobblin_assets.commit.attempts import final_name
 from gobblin_assets.commit.steps import CommitStep
-from gobblin_assets.destinations.posix import PosixDestination, target_directory
+from gobblin_assets.destinations.rooted import RootedDestination, target_directory
 from gobblin_assets.fs.objects import HoldsObjects
 from gobblin_assets.model.path_names import path_of
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
@@ -36,7 +36,7 @@ class FinalNames:
         return target_directory(role_path, target.partition, partition_path, name)
 
 
-class RowFiles(PosixDestination):
+class RowFiles(RootedDestination):
     """``Destination`` of rows in single files. The small files of the protocol are where a disk has them."""
 
     __slots__ = ()

@@ -1,27 +1,45 @@
 """The port of a destination: where a job stages its outputs, and the steps that publish them there.
 
-Directories of a POSIX file system are one (``destinations.posix``). Steps know how to undo themselves, and staging is
+Directories of a file system are one (``destinations.directories``). Steps know how to undo themselves, and staging is
 captured and removed by ``commit``, through what the steps' world opens.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from gobblin_assets.commit.step_world import OpenFileSystem
 from gobblin_assets.commit.steps import StepBatch
 from gobblin_assets.errors import GobblinError
+from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.model.state import AttemptId, SequenceId
-from gobblin_assets.model.urn import DatasetUrn, Role
+from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.job_kind import Output
 from gobblin_assets.run.output_names import OutputNames
+from gobblin_assets.run.stores import Stores
 from gobblin_assets.state.leases import Lease
+
+
+@dataclass(frozen=True, slots=True)
+class DestinationRequest:
+    """The destination of a run of ``job``: ``root_uri`` as its owner wrote it, which is ``root`` of ``fs``."""
+
+    job: JobName
+    root_uri: str
+    fs: FileSystem
+    root: str
+    stores: Stores
+    open_file_system: OpenFileSystem
+    new_id: Callable[[], uuid.UUID]
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
     """Where outputs belong: a partition of a dataset, as the log stores its name, and a task of a sequence.
 
-    ``lane_number`` and ``version``: of a sink, the lane, and its version that the sequence makes.
+    ``lane_number`` and ``version``: the lane, and its version that the sequence makes; None: that is decided later.
+    ``replaces``: the outputs take the place of all that was published there.
     """
 
     urn: DatasetUrn
@@ -29,7 +47,8 @@ class Target:
     sequence_id: SequenceId
     number: int
     lane_number: int = 0
-    version: int = 0
+    version: int | None = None
+    replaces: bool = False
 
 
 class Destination(Protocol):
@@ -48,6 +67,14 @@ class Destination(Protocol):
     @property
     def reuse_keep_s(self) -> float | None:
         """How long what failed attempts wrote is kept for later ones, in seconds; None: it is never used again."""
+        ...
+
+    @property
+    def loads_rows(self) -> bool:
+        """Whether rows of data are loaded by one step for each sequence, made when its version is known.
+
+        ``steps_for`` gives no step for such rows while the target has no version.
+        """
         ...
 
     def bind(self) -> None:
@@ -72,6 +99,10 @@ class Destination(Protocol):
 
     def refuse_strangers(self, urn: DatasetUrn) -> None:
         """RejectedError if somebody else redirected the dataset's files, for example by a symbolic link."""
+        ...
+
+    def refuse_replacement(self, urn: DatasetUrn, partition: str) -> None:
+        """RejectedError if what was published of the partition can't be replaced."""
         ...
 
     def uri_of(self, urn: DatasetUrn, role: Role) -> str:

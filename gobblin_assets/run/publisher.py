@@ -25,6 +25,7 @@ from gobblin_assets.model.state import DatasetId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.announcements import announce, report_of
 from gobblin_assets.run.progress import StepProgress
+from gobblin_assets.run.row_loads import RowLoad, RowLoads
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunRequest
 from gobblin_assets.run.seal_decision import SealForgottenError, check_failure, decide_slice, explain_unpublished
 from gobblin_assets.run.slices import Slice, failure_of
@@ -61,6 +62,7 @@ class Publisher:
         self._keep = keep
         self._behind = behind
         self._remember = remember
+        self._loads = RowLoads(ports.destination, self._store, ports.clock)
         self.versions: dict[DatasetId, int] = {}
         self._expected = 0
         self._progress: StepProgress | None = None
@@ -84,6 +86,8 @@ class Publisher:
     def _publish_wave(self, slices: Sequence[Slice], duration_s: float) -> int:
         """The number of rows that were published."""
         decided = [(slice_, order) for slice_ in slices if (order := self._decide(slice_, duration_s)) is not None]
+        if self._ports.destination.loads_rows:
+            decided = self._stage_loads(decided)
         sealed = []
         for (slice_, _order), error in zip(decided, do_together(decided, self._seal, _planned_rows), strict=True):
             if error is None:
@@ -98,6 +102,27 @@ class Publisher:
             if isinstance(outcome, GobblinError):
                 self._fail(slice_, self._explain(slice_, outcome))
         return sum(publication.row_count for _slice, publication in published)
+
+    def _stage_loads(self, decided: Sequence[tuple[Slice, SealOrder]]) -> list[tuple[Slice, SealOrder]]:
+        """What can be sealed, with the steps that load its rows. What can't be loaded has failed."""
+        sealable: list[tuple[Slice, SealOrder]] = []
+        planned: list[RowLoad] = []
+        for slice_, order in decided:
+            try:
+                load = self._loads.plan(slice_, order)
+            except Exception as error:  # noqa: BLE001  the failure of this slice; others go on
+                self._fail(slice_, explain_exception(slice_.label, error, self._ports.say))
+                continue
+            if load is None:
+                sealable.append((slice_, order))
+            else:
+                planned.append(load)
+        for load, failure in zip(planned, do_together(planned, self._loads.stage), strict=True):
+            if failure is None:
+                sealable.append((load.slice, self._loads.seal_of(load)))
+            else:
+                self._fail(load.slice, failure)
+        return sealable
 
     def _decide(self, slice_: Slice, duration_s: float) -> SealOrder | None:
         """The decision on a slice. None: the slice has failed, and its failure is recorded."""

@@ -238,6 +238,8 @@ class Round:
         self._keeper.require(lease)
         self._ports.destination.refuse_strangers(request.urn)
         plan = session.plan(request)
+        if plan.replaces and (partition := partition_text(request.partition)) in request.state.published:
+            self._ports.destination.refuse_replacement(request.urn, partition)
         slice_ = Slice(
             request.urn,
             request.partition,

@@ -269,7 +269,8 @@ class TaskRunner:
             self.require(order.slice.lease)
         segments = [self._segments(order, written) for order, written in zip(orders, extracted, strict=True)]
         for order, written, each in zip(orders, extracted, segments, strict=True):
-            require_whole(order.slice.label, rows_read=written.rows_read, segments=each)
+            loaded = written.row_count(Role.DATA) if self.destination.loads_rows else 0
+            require_whole(order.slice.label, rows_read=written.rows_read, segments=each, loaded_rows=loaded)
         staged = [
             StagedAttempt(
                 attempt_id=work.attempt_id,
@@ -301,7 +302,8 @@ class TaskRunner:
                 file_schema=extracted.file_schemas.get(role),
             )
         schema = extracted.file_schemas.get(Role.DATA)
-        if schema is not None and slice_.lacks_schema() and all(each.role is not Role.DATA for each in segments):
+        has_rows = extracted.row_count(Role.DATA) > 0 or any(each.role is Role.DATA for each in segments)
+        if schema is not None and slice_.lacks_schema() and not has_rows:
             segments.append(
                 encode_empty(role=Role.DATA, partition=partition_text(slice_.partition), file_schema=schema)
             )
@@ -317,12 +319,15 @@ class TaskRunner:
             self.say(f"the failure of an attempt could not be recorded: {second}")
 
 
-def require_whole(label: str, *, rows_read: int, segments: Sequence[Segment]) -> None:
+def require_whole(label: str, *, rows_read: int, segments: Sequence[Segment], loaded_rows: int = 0) -> None:
     """Refuse to stage an attempt whose files (data, quarantine, dead letters) hold fewer or more rows than were read.
+
+    ``loaded_rows``: of staged files that a step of the whole sequence loads.
 
     RetryableError: another attempt reads the rows again, whatever lost rows between the source and the log.
     """
     counts = {role: sum(each.row_count for each in segments if each.role is role) for role in Role}
+    counts[Role.DATA] += loaded_rows
     rows_written = sum(counts.values())
     if rows_written == rows_read:
         return

@@ -16,6 +16,7 @@ from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.fs.staging import StagingFiles
 from gobblin_assets.model.urn import DatasetUrn, Role, parse_job_name, parse_urn
 from gobblin_assets.spec.dataset_rules import check_dataset, check_distinct_urns
+from gobblin_assets.spec.destination_kind import into_of
 from gobblin_assets.spec.job_kinds import read_options
 from gobblin_assets.spec.job_options import DatasetOptions, JobOptions
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
@@ -136,6 +137,14 @@ def _check(spec: JobSpec, dataset: DatasetSpec, where: str) -> None:
     kind = kind_of(spec.source)
     kind.check_dataset(dataset, where)
     check_dataset(dataset, where, has_own_positions=kind.has_own_positions)
+    if dataset.into is not None:
+        if spec.rows_into is None:
+            raise RejectedError(
+                "says what differs from the job's `into`, and the job has none",
+                field=f"{where}.into",
+                hint="Write `into: {type: postgres, connection: NAME}` beside `source`.",
+            )
+        into_of(spec.rows_into, dataset.into, f"{where}.into")
 
 
 def _check_job(spec: JobSpec) -> None:
@@ -153,6 +162,8 @@ def _check_job(spec: JobSpec) -> None:
             field="compaction",
             hint="Leave it out. Fewer, larger files come from fewer publications, or larger `split.work_unit_rows`.",
         )
+    if spec.into is not None and spec.sink.into is not None:
+        raise RejectedError("is said twice", field="sink.into", hint="Leave it out: `into` beside `source` says it.")
     kind = kind_of(spec.source)
     check_words(spec.defaults, "defaults", kind)
     if not spec.datasets and not spec.source.include:

@@ -23,10 +23,12 @@ from gobblin_assets.model.extract import ExtractType, OnNull
 from gobblin_assets.model.policy import CommitPolicy
 from gobblin_assets.model.urn import Role
 from gobblin_assets.model.watermark import WatermarkType
+from gobblin_assets.spec.destination_kind import AnyInto, IntoSpec
 from gobblin_assets.spec.event_time_spec import EventTimeSpec
 from gobblin_assets.spec.job_options import DatasetOptions, JobOptions
+from gobblin_assets.spec.kind_options import keep_errors
 from gobblin_assets.spec.sink_spec import SinkSpec
-from gobblin_assets.spec.source_spec import AnySource, keep_errors, list_dataset_options, read_dataset_options
+from gobblin_assets.spec.source_spec import AnySource, list_dataset_options, read_dataset_options
 from gobblin_assets.spec.spec_model import MIB, SpecModel, refused
 
 RETIRE_GRACE_S: Final = 86_400.0
@@ -252,6 +254,9 @@ class DatasetSpec(DatasetOptions):
     writer: WriterSpec = WriterSpec()
     split: SplitSpec = SplitSpec()
     schema_change: SchemaChangeSpec = SchemaChangeSpec()
+    into: dict[str, Any] | None = Field(
+        None, description="What differs for this dataset from the job's `into`, such as its table or topic."
+    )
 
     @model_validator(mode="wrap")
     @classmethod
@@ -304,5 +309,20 @@ class JobSpec(JobOptions):
     umask: Annotated[int, BeforeValidator(_read_octal), Field(ge=0, le=_UMASK_MAX)] = Field(
         0o022, description="umask of published files and directories; a text is read as octal."
     )
+    into: AnyInto | None = Field(
+        None,
+        description="Where rows go instead of files, exactly once: a kind of destination, by its type. Staged files, "
+        "quarantine and dead letters stay in files below `destination`.",
+    )
     sink: SinkSpec = Field(SinkSpec(), description="Logs: how `gobblin-assets sink run` publishes them.")
     roles: tuple[Role, ...] = Field((Role.DATA,), description="Roles that get an asset of their own.")
+
+    @property
+    def rows_into(self) -> IntoSpec | None:
+        """Where rows go instead of files, wherever the job says so; ``sink.into`` is the older place."""
+        return self.into if self.into is not None else self.sink.into
+
+    @property
+    def into_option(self) -> str:
+        """The option that says where rows go."""
+        return "sink.into" if self.into is None and self.sink.into is not None else "into"

@@ -4,6 +4,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from gobblin_assets.spec.destination_kind import AnyInto
 from gobblin_assets.spec.spec_model import MIB, SpecModel, Whole
 
 
@@ -16,55 +17,6 @@ class RollSpec(SpecModel):
     )
     age_s: float | None = Field(
         10.0, ge=0, allow_inf_nan=False, description="The first row has waited so long; 0: at each barrier with rows."
-    )
-
-
-class TablesSpec(SpecModel):
-    """Tables of a database, into which the rows of the job's datasets go, instead of files below its destination."""
-
-    type: Literal["postgres"]
-    connection: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]{1,100}$")] = Field(
-        description="Of a JDBC connection: the variables GOBBLIN_JDBC_<CONNECTION>_URL, …_USER and …_PASSWORD."
-    )
-    tables_schema: Annotated[str, Field(min_length=1, max_length=63)] = Field(
-        "public", description="The schema of the tables. They are made, unless they exist."
-    )
-    marks_schema: Annotated[str, Field(min_length=1, max_length=63)] = Field(
-        "gobblin_marks", description="The schema of the table gobblin_lane, which says what was loaded."
-    )
-
-
-class IcebergSpec(SpecModel):
-    """Tables of Iceberg, into which the rows of the job's datasets go, instead of files below its destination."""
-
-    type: Literal["iceberg"]
-    connection: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]{1,100}$")] = Field(
-        description="Of a catalog: the variables GOBBLIN_ICEBERG_<CONNECTION>_URL, …_USER, …_PASSWORD, …_WAREHOUSE."
-    )
-    namespace: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*$", max_length=200)] = Field(
-        description="Of the tables. They and it are made, unless they exist."
-    )
-
-
-class TopicsSpec(SpecModel):
-    """Topics of Kafka, into which the rows of the job's datasets go, instead of files below its destination."""
-
-    type: Literal["kafka"]
-    connection: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]{1,100}$")] = Field(
-        description="Of a Kafka connection: the variables GOBBLIN_KAFKA_<CONNECTION>_BOOTSTRAP_SERVERS and so on."
-    )
-    topic: Annotated[str, Field(min_length=1, max_length=249)] = Field(
-        "{dataset}", description="The topic of each dataset; {dataset} is its urn. Topics are made, unless they exist."
-    )
-    key: tuple[str, ...] = Field(
-        (), description="Columns that make a record's key: one as its plain value, several as a JSON array."
-    )
-    partitions: int = Field(-1, ge=-1, le=100_000, description="Of a topic that is made; -1: the brokers' default.")
-    replication_factor: int = Field(
-        -1, ge=-1, le=1_000, description="Of a topic that is made, that of marks too; -1: the brokers' default."
-    )
-    marks_topic: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")] = Field(
-        "gobblin_lane", description="The compacted topic with one partition that says what was loaded."
     )
 
 
@@ -101,10 +53,7 @@ class SinkSpec(SpecModel):
     )
     roll: RollSpec = RollSpec()
     format: Literal["parquet", "json", "csv"] = "parquet"
-    into: Annotated[TablesSpec | IcebergSpec | TopicsSpec, Field(discriminator="type")] | None = Field(
-        None,
-        description="Rows go into tables or topics, exactly once; staged files and dead letters stay in files.",
-    )
+    into: AnyInto | None = Field(None, description="An older place of the job's own `into`.")
     bases: BasesSpec | None = Field(
         None,
         description="Change logs: when `gobblin-assets sink compact` writes the tables' current rows as a base.",

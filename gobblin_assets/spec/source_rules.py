@@ -3,7 +3,7 @@
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 from gobblin_assets.spec.source_kind import SourceKind
-from gobblin_assets.spec.source_spec import LogSourceSpec, list_kinds
+from gobblin_assets.spec.source_spec import SOURCE_OPTIONS, LogSourceSpec
 from gobblin_assets.spec.spec_model import list_differing
 
 
@@ -31,7 +31,7 @@ def check_words(written: DatasetSpec, where: str, kind: SourceKind) -> None:
 
 def _find_kind(option: str) -> str:
     """The kinds whose datasets have the option."""
-    models = [(kind.name, kind.dataset_options) for kind in list_kinds()]
+    models = [(kind.name, kind.dataset_options) for kind in SOURCE_OPTIONS.list_kinds()]
     return " or ".join(name for name, model in models if model is not None and option in model.model_fields) or "kafka"
 
 

@@ -4,36 +4,20 @@ The options of a kind (below ``source:``, and in datasets) are in the kind's own
 options of the kind that its ``source.type`` names.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Annotated, Any, Final, cast
+from typing import Annotated, Final
 
-from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, SerializeAsAny
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import (
-    ErrorDetails,
-    InitErrorDetails,
-    PydanticCustomError,
-    ValidationError,
-    core_schema,
-)
+from pydantic import Field, SerializeAsAny
+from pydantic_core import InitErrorDetails, ValidationError
 
-from gobblin_assets.errors import RejectedError
 from gobblin_assets.extensions import Extensions
-from gobblin_assets.spec.meant_words import OF_CONNECTIONS
+from gobblin_assets.spec.kind_options import KindOptions, keep_errors
 from gobblin_assets.spec.spec_model import SpecModel
 
 DEFAULT_TYPE: Final = "jdbc"
 """The kind of source of jobs without ``source.type``."""
-
-SOURCE_KIND_ERROR: Final = "source_kind"
-"""Pydantic's error for a kind that there is none of; its context has ``said`` and ``hint``."""
-
-
-UNKNOWN_OPTION: Final = "unknown_option"
-"""Pydantic's error for an option that the source's kind does not have; its context has ``known`` and ``hint``."""
 
 
 class SourceSpec(SpecModel):
@@ -91,6 +75,11 @@ class SourceOptions:
     refused: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
+    def variables(self) -> str:
+        """How the variables of its connections go on after GOBBLIN_."""
+        return self.name.upper()
+
+    @property
     def is_log(self) -> bool:
         return issubclass(self.spec, LogSourceSpec)
 
@@ -119,37 +108,7 @@ SOURCES: Final = Extensions[SourceOptions](
 )
 
 
-def read_source(written: object) -> object:
-    """The ``source`` of a job by the model of its kind. For pydantic, whose errors name places within it."""
-    if isinstance(written, SourceSpec) or not isinstance(written, Mapping):
-        return written
-    name = written.get("type", DEFAULT_TYPE)
-    try:
-        kind = SOURCES.get(name if isinstance(name, str) else "")
-    except RejectedError as error:
-        raise _refuse(("type",), name, error) from None
-    try:
-        return kind.spec.model_validate(written)
-    except ValidationError as error:
-        problems = [_know_options(each, kind, written) for each in keep_errors(error)]
-        raise ValidationError.from_exception_data("SourceSpec", problems) from None
-
-
-def _know_options(problem: InitErrorDetails, kind: SourceOptions, written: Mapping[str, object]) -> InitErrorDetails:
-    """The same; of an option that the kind does not have, with those that it has, or with the variable to set."""
-    location = problem.get("loc", ())
-    if problem["type"] != "extra_forbidden" or len(location) != 1:
-        return problem
-    name, connection = str(location[0]), written.get("connection")
-    hint = ""
-    if name in OF_CONNECTIONS:
-        shown = connection.upper() if isinstance(connection, str) and connection.isidentifier() else "<CONNECTION>"
-        variable = f"GOBBLIN_{kind.name.upper()}_{shown}_…"
-        hint = f"How a connection is reached is never in a job: it is in variables {variable} of the environment."
-    said = PydanticCustomError(
-        UNKNOWN_OPTION, "{said}", {"said": "is not an option", "known": sorted(kind.spec.model_fields), "hint": hint}
-    )
-    return InitErrorDetails(type=said, loc=location, input=problem["input"])
+SOURCE_OPTIONS: Final = KindOptions(SOURCES, SourceSpec, DEFAULT_TYPE)
 
 
 def read_dataset_options(given: Mapping[str, object]) -> tuple[dict[str, object], list[InitErrorDetails]]:
@@ -169,68 +128,14 @@ def read_dataset_options(given: Mapping[str, object]) -> tuple[dict[str, object]
     return read, problems
 
 
-def keep_errors(error: ValidationError) -> list[InitErrorDetails]:
-    """What pydantic found, to be raised again together with something else."""
-    return [
-        InitErrorDetails(type=_type_of(each), loc=each["loc"], input=each["input"], ctx=each.get("ctx", {}))
-        for each in error.errors()
-    ]
-
-
-def _type_of(found: ErrorDetails) -> Any:
-    """Pydantic makes errors of its own kinds by name, and takes those of others as objects."""
-    if "url" in found:
-        # Only pydantic's own have a page.
-        return found["type"]
-    # A template takes no text as it is; what is shown is made of the context.
-    return PydanticCustomError(cast("Any", found["type"]), "{said}", found.get("ctx", {}))
-
-
 def list_dataset_options() -> list[type[SpecModel]]:
     """The models of what datasets may say to some kind of source alone."""
-    return [kind.dataset_options for kind in list_kinds() if kind.dataset_options is not None]
+    return [kind.dataset_options for kind in SOURCE_OPTIONS.list_kinds() if kind.dataset_options is not None]
 
 
 def list_source_specs() -> list[type[SourceSpec]]:
     """The models of what a source may be."""
-    return [kind.spec for kind in list_kinds()]
+    return [kind.spec for kind in SOURCE_OPTIONS.list_kinds()]
 
 
-def list_kinds() -> Iterator[SourceOptions]:
-    for name in SOURCES.list_names():
-        # A package that can't be loaded is refused where a job names its kind.
-        with suppress(RejectedError):
-            yield SOURCES.get(name)
-
-
-def _refuse(location: tuple[str, ...], value: object, error: RejectedError) -> ValidationError:
-    said = PydanticCustomError(
-        SOURCE_KIND_ERROR, "{said}", {"said": error.message.removeprefix(f"{error.field}: "), "hint": error.hint or ""}
-    )
-    return ValidationError.from_exception_data("SourceSpec", [InitErrorDetails(type=said, loc=location, input=value)])
-
-
-class _OfItsKind:
-    """The annotation of a source: read by ``read_source``, and shown as any of the kinds that there are."""
-
-    @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
-        return core_schema.no_info_before_validator_function(read_source, handler(source))
-
-    @classmethod
-    def __get_pydantic_json_schema__(
-        cls, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        return {"anyOf": [_show_kind(handler(spec.__pydantic_core_schema__)) for spec in list_source_specs()]}
-
-
-def _show_kind(schema: JsonSchemaValue) -> JsonSchemaValue:
-    """Each kind's model has its ``type`` by default; of a job without one, only one kind is meant."""
-    written = schema.get("properties", {}).get("type", {})
-    if written.get("default") in (None, DEFAULT_TYPE):
-        return schema
-    kept = {name: value for name, value in written.items() if name != "default"}
-    return {**schema, "properties": {**schema["properties"], "type": kept}}
-
-
-AnySource = Annotated[SerializeAsAny[SourceSpec], _OfItsKind]
+AnySource = Annotated[SerializeAsAny[SourceSpec], SOURCE_OPTIONS]

@@ -10,11 +10,11 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.spec.destination_kind import IntoSpec, list_into_specs
 from gobblin_assets.spec.job_spec import DatasetSpec
+from gobblin_assets.spec.kind_options import UNKNOWN_KIND, UNKNOWN_OPTION
 from gobblin_assets.spec.meant_words import ELSEWHERE, MAIN_OPTIONS, MEANT_OPTIONS, MEANT_VALUES
 from gobblin_assets.spec.source_spec import (
-    SOURCE_KIND_ERROR,
-    UNKNOWN_OPTION,
     SourceSpec,
     list_dataset_options,
     list_source_specs,
@@ -111,7 +111,7 @@ def _explain(detail: ErrorDetails, location: Location, model: type[BaseModel]) -
         return "is not an option.", _find_place(model, parent, str(name))
     if detail["type"] == UNKNOWN_OPTION:
         return "is not an option.", detail["ctx"]["hint"] or suggest(str(location[-1]), detail["ctx"]["known"])
-    if detail["type"] in {SOURCE_KIND_ERROR, REFUSED}:
+    if detail["type"] in {UNKNOWN_KIND, REFUSED}:
         return f"{detail['ctx']['said']}.", detail["ctx"]["hint"]
     if detail["type"] == "union_tag_invalid":
         kinds, found = detail["ctx"]["expected_tags"], detail["ctx"]["tag"]
@@ -257,6 +257,8 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
         yield from _models_in(get_args(annotation)[0])
     elif annotation is SourceSpec:
         yield from list_source_specs()
+    elif annotation is IntoSpec:
+        yield from list_into_specs()
     elif annotation is DatasetSpec:
         yield DatasetSpec
         yield from list_dataset_options()

@@ -25,7 +25,8 @@ from gobblin_assets.destinations.iceberg.append_step import AppendToTable
 from gobblin_assets.destinations.iceberg.catalog_address import CatalogAddress, read_catalog_address
 from gobblin_assets.destinations.iceberg.iceberg_tables import IcebergTables
 from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace
-from gobblin_assets.destinations.tables.marks import LoadedTable, TableBatch
+from gobblin_assets.destinations.table_loads import TableBatch
+from gobblin_assets.destinations.table_names import LoadedTable
 from gobblin_assets.errors import CorruptionError, OutcomeUnknownError, RejectedError, RetryableError
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.files import DataFile
@@ -146,7 +147,7 @@ def test_an_existing_column_holds_each_value_or_becomes_wider(
         assert find(tables).schema().find_type("a") == becomes
         assert values_of(tables, "a") == [None]
         return
-    with pytest.raises(RejectedError, match=r"^sink\.into: lake\.shop\.Order_rows has the column 'a' as") as raised:
+    with pytest.raises(RejectedError, match=r"^into: lake\.shop\.Order_rows has the column 'a' as") as raised:
         load(tables, rows)
     assert raised.value.hint
 
@@ -171,7 +172,7 @@ def test_what_can_t_take_the_rows_is_refused(
     # pyiceberg takes the version out of the properties that it is given.
     make(tables, *columns, **copy.deepcopy(options))
 
-    with pytest.raises(RejectedError, match=rf"^sink\.into: lake\.shop\.Order_rows .*{said}") as raised:
+    with pytest.raises(RejectedError, match=rf"^into: lake\.shop\.Order_rows .*{said}") as raised:
         load(tables, numbered("a", pa.array(["x"])))
 
     assert raised.value.hint
@@ -179,7 +180,7 @@ def test_what_can_t_take_the_rows_is_refused(
 
 
 def test_a_type_that_iceberg_does_not_have_is_refused(tables: IcebergTables) -> None:
-    with pytest.raises(RejectedError, match=r"^sink\.into: rows have a column of Arrow's type timestamp\[ns\]"):
+    with pytest.raises(RejectedError, match=r"^into: rows have a column of Arrow's type timestamp\[ns\]"):
         load(tables, numbered("a", pa.array([None], pa.timestamp("ns"))))
 
 

@@ -12,14 +12,13 @@ from gobblin_assets.commit.attempts import STAGING_NAME
 from gobblin_assets.commit.segment import decode_segment, encode_segments
 from gobblin_assets.commit.step_world import StepPorts, StepWorld
 from gobblin_assets.commit.steps import CommitStep, StepVerdict
-from gobblin_assets.destinations.registry import DestinationRequest
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import WHOLE
 from gobblin_assets.model.state import AttemptId, DatasetId, DatasetState, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
-from gobblin_assets.run.destination import Destination, Target
+from gobblin_assets.run.destination import Destination, DestinationRequest, Target
 from gobblin_assets.run.job_kind import JobKind, Output, PlanRequest, Session, Staged, UnitPlan, WorkOrder
 from tests.support import numbered_rows
 from tests.support.kinds import COMBINATIONS, DESTINATIONS, DIRECTORIES, IN_A_STORE, OBJECTS

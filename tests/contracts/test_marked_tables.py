@@ -15,11 +15,12 @@ from gobblin_assets.commit.published.port import RowsElsewhere
 from gobblin_assets.commit.published.verification import Damage
 from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace
 from gobblin_assets.destinations.loaded_destination import find_load_faults
-from gobblin_assets.destinations.tables import postgres_tables
-from gobblin_assets.destinations.tables.database_address import read_address
-from gobblin_assets.destinations.tables.marks import LoadedTable, TableBatch
-from gobblin_assets.destinations.tables.postgres_tables import PostgresTables
-from gobblin_assets.destinations.tables.tables_place import TablesPlace
+from gobblin_assets.destinations.postgres import postgres_tables
+from gobblin_assets.destinations.postgres.database_address import read_address
+from gobblin_assets.destinations.postgres.postgres_tables import PostgresTables
+from gobblin_assets.destinations.postgres.tables_place import TablesPlace
+from gobblin_assets.destinations.table_loads import TableBatch
+from gobblin_assets.destinations.table_names import LoadedTable
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.failpoints import Failpoint, install
 from gobblin_assets.model.urn import DatasetUrn
@@ -168,7 +169,7 @@ def test_an_existing_column_must_hold_each_value(
         load(tables, rows)
         assert values_of(fresh_database, "a") == [None]
         return
-    with pytest.raises(RejectedError, match=r"sink\.into: shop\.Order rows has the column 'a' as") as raised:
+    with pytest.raises(RejectedError, match=r"into: shop\.Order rows has the column 'a' as") as raised:
         load(tables, rows)
     assert raised.value.hint
 
@@ -189,7 +190,7 @@ def test_what_can_t_take_the_rows_is_refused(
         for statement in ["CREATE SCHEMA shop", *statements]:
             session.execute(statement)
 
-    with pytest.raises(RejectedError, match=r"^sink\.into: ") as raised:
+    with pytest.raises(RejectedError, match=r"^into: ") as raised:
         load(tables, numbered("a", pa.array(["x"])))
     assert raised.value.hint
 
@@ -199,7 +200,7 @@ def test_rows_that_the_database_refuses_leave_nothing_behind(tables: PostgresTab
     batch = batch_of(rows)
     tables.prepare(batch, rows.schema)
 
-    with pytest.raises(RejectedError, match=r"^sink\.into: the database refused the rows: .* 0x00") as raised:
+    with pytest.raises(RejectedError, match=r"^into: the database refused the rows: .* 0x00") as raised:
         tables.load(batch, [rows])
 
     assert "here" not in str(raised.value)
@@ -234,7 +235,7 @@ def test_a_trigger_that_leaves_rows_out_is_named_and_nothing_is_loaded(
     with pytest.raises(RejectedError, match="took 0 of 2 rows: a trigger or a rule of it leaves rows out") as refused:
         load(tables, rows, version=2)
 
-    assert refused.value.field == "sink.into"
+    assert refused.value.field == "into"
     assert tables.find_mark(PLACE) is not None
     assert values_of(fresh_database, "a") == ["x", "y"]
 

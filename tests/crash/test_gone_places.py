@@ -17,14 +17,14 @@ from gobblin_assets.destinations.iceberg.catalog_address import read_catalog_add
 from gobblin_assets.destinations.iceberg.iceberg_tables import IcebergTables
 from gobblin_assets.destinations.lane_marks import decide_load
 from gobblin_assets.destinations.loaded_destination import LoadedDestination
-from gobblin_assets.destinations.registry import DestinationRequest
-from gobblin_assets.destinations.tables import postgres_tables
+from gobblin_assets.destinations.postgres import postgres_tables
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.failpoints import Failpoint, install
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.sink.adopting import adopt_place
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.urn import JobName, Role
+from gobblin_assets.run.destination import DestinationRequest
 from tests.crash.test_sinks import some_published
 from tests.support.iceberg_sink import CATALOG, IcebergSinkLake
 from tests.support.loaded_sink import LoadedSinkWorld

@@ -15,7 +15,7 @@ from gobblin_assets.commit.driver import PUBLISH_TRIES_MAX
 from gobblin_assets.commit.published.port import RowsElsewhere
 from gobblin_assets.commit.reconciliation import Way
 from gobblin_assets.db.embedded import EmbeddedServer
-from gobblin_assets.destinations.tables.database_address import variable_of
+from gobblin_assets.destinations.postgres.database_address import variable_of
 from gobblin_assets.errors import ConflictError, GobblinError, RejectedError
 from gobblin_assets.failpoints import ArmedFailpoints, Failpoint, install
 from gobblin_assets.model.urn import JobName, Role

@@ -17,7 +17,7 @@ from gobblin_assets.commit.driver import Driver
 from gobblin_assets.commit.postgres import PostgresCommitStepStore
 from gobblin_assets.commit.published.postgres import PostgresPublishedFiles
 from gobblin_assets.commit.sequence import Publication
-from gobblin_assets.destinations.posix import PosixDestination
+from gobblin_assets.destinations.directories import Directories
 from gobblin_assets.errors import CorruptionError
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.ingest.rewriter import SparkRewriter
@@ -26,6 +26,7 @@ from gobblin_assets.model.state import RunId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.rows.dataset_reader import read_dataset
 from gobblin_assets.run.compaction import Compaction
+from gobblin_assets.run.destination import DestinationRequest
 from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
 from gobblin_assets.spark.connect_server import ConnectServer
@@ -58,8 +59,10 @@ def compact(spark: SparkSession, publisher: Publisher, partition: str) -> Public
         run_id=run_id,
         driver=Driver(PostgresCommitStepStore(engine), open_file_system, lambda _lease: None),
         published=PostgresPublishedFiles(engine),
-        destination=PosixDestination(
-            JobName(JOB), job.destination, fs, root, open_stores(engine), open_file_system, clock.new_id
+        destination=Directories(
+            DestinationRequest(
+                JobName(JOB), job.destination, fs, root, open_stores(engine), open_file_system, clock.new_id
+            )
         ),
         clock=clock,
         say=lambda _line: None,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from gobblin_assets.destinations.topics import kafka_topics
+from gobblin_assets.destinations.kafka import kafka_topics
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.failpoints import Failpoint, install
 from tests.crash.test_gone_places import Stranger, adopt, resume_all, sequences_of, work_until_it_stops

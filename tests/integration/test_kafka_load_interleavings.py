@@ -15,9 +15,9 @@ import pytest
 
 from demo.kafka.broker import KafkaBroker
 from gobblin_assets.commit.steps import StepVerdict
+from gobblin_assets.destinations.kafka.kafka_topics import KafkaTopics
+from gobblin_assets.destinations.kafka.topic_batches import LoadedTopic, TopicBatch
 from gobblin_assets.destinations.lane_marks import MarkPlace, decide_load
-from gobblin_assets.destinations.topics.kafka_topics import KafkaTopics
-from gobblin_assets.destinations.topics.topic_batches import LoadedTopic, TopicBatch
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.failpoints import AcknowledgementLost, Failpoint, install, reach
 from gobblin_assets.kafka.addresses import read_cluster

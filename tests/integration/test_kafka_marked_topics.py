@@ -16,11 +16,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the vendor 
 )
 
 from demo.kafka.broker import KafkaBroker
+from gobblin_assets.destinations.kafka import kafka_topics
+from gobblin_assets.destinations.kafka.kafka_topics import KafkaTopics
+from gobblin_assets.destinations.kafka.lane_producer import LaneProducer, choose_timeout_s
+from gobblin_assets.destinations.kafka.topic_batches import LoadedTopic, TopicBatch
 from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace
-from gobblin_assets.destinations.topics import kafka_topics
-from gobblin_assets.destinations.topics.kafka_topics import KafkaTopics
-from gobblin_assets.destinations.topics.lane_producer import LaneProducer, choose_timeout_s
-from gobblin_assets.destinations.topics.topic_batches import LoadedTopic, TopicBatch
 from gobblin_assets.errors import (
     ConflictError,
     CorruptionError,
@@ -193,7 +193,7 @@ def test_a_record_that_is_too_large_is_named(
     text = uuid.uuid4().hex + "".join(uuid.uuid4().hex for _part in range(size // 32))
     rows = pa.record_batch([pa.array([1, 2, 3]), pa.array(["a", text, "c"])], names=["n", "text"])
 
-    with pytest.raises(RejectedError, match=rf"^sink\.into: a record is larger than .*{names[0]}") as raised:
+    with pytest.raises(RejectedError, match=rf"^into: a record is larger than .*{names[0]}") as raised:
         load(topics, batch_of(names), rows)
 
     assert "max.message.bytes" in raised.value.hint
@@ -232,11 +232,11 @@ def lower_record_bytes(bootstrap: str, topic: str, limit: int) -> None:
 @pytest.mark.parametrize(
     ("which", "partitions", "settings", "field"),
     [
-        (0, 1, {"cleanup.policy": "compact"}, r"sink\.into\.key"),
-        (0, 1, {"min.insync.replicas": "2"}, r"sink\.into\.topic"),
-        (1, 1, {}, r"sink\.into\.marks_topic"),
-        (1, 1, {"cleanup.policy": "compact,delete"}, r"sink\.into\.marks_topic"),
-        (1, 2, {"cleanup.policy": "compact", "min.insync.replicas": "2"}, r"sink\.into\.marks_topic"),
+        (0, 1, {"cleanup.policy": "compact"}, r"into\.key"),
+        (0, 1, {"min.insync.replicas": "2"}, r"into\.topic"),
+        (1, 1, {}, r"into\.marks_topic"),
+        (1, 1, {"cleanup.policy": "compact,delete"}, r"into\.marks_topic"),
+        (1, 2, {"cleanup.policy": "compact", "min.insync.replicas": "2"}, r"into\.marks_topic"),
     ],
     ids=str,
 )
@@ -264,8 +264,8 @@ def test_a_topic_that_can_t_keep_what_is_loaded_is_refused_before_anything_is_wr
 @pytest.mark.parametrize(
     ("options", "field"),
     [
-        ({"replication_factor": 9}, r"sink\.into\.replication_factor"),
-        ({"key": ("none",)}, r"sink\.into\.key"),
+        ({"replication_factor": 9}, r"into\.replication_factor"),
+        ({"key": ("none",)}, r"into\.key"),
     ],
     ids=str,
 )

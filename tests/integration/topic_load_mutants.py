@@ -7,13 +7,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from gobblin_assets.destinations.kafka.json_rows import write_objects
+from gobblin_assets.destinations.kafka.kafka_topics import KafkaTopics
+from gobblin_assets.destinations.kafka.lane_producer import LaneProducer
+from gobblin_assets.destinations.kafka.mark_reader import MarkReader
+from gobblin_assets.destinations.kafka.mark_records import NO_MARK, TopicMark
+from gobblin_assets.destinations.kafka.topic_batches import TopicBatch
 from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace
-from gobblin_assets.destinations.topics.json_rows import write_objects
-from gobblin_assets.destinations.topics.kafka_topics import KafkaTopics
-from gobblin_assets.destinations.topics.lane_producer import LaneProducer
-from gobblin_assets.destinations.topics.mark_reader import MarkReader
-from gobblin_assets.destinations.topics.mark_records import NO_MARK, TopicMark
-from gobblin_assets.destinations.topics.topic_batches import TopicBatch
 from gobblin_assets.failpoints import Failpoint, reach
 
 

@@ -14,7 +14,7 @@ import pytest
 from gobblin_assets.commit import abandonment
 from gobblin_assets.commit.rename_steps import RenameDirectory
 from gobblin_assets.commit.steps import StepVerdict
-from gobblin_assets.destinations.posix import PosixDestination
+from gobblin_assets.destinations.rooted import RootedDestination
 from gobblin_assets.errors import FencedError
 from gobblin_assets.jobs.sink import pending_cut
 from gobblin_assets.jobs.sink.cut_publishing import CutPublisher
@@ -131,7 +131,7 @@ def test_rows_end_before_their_files_are_visible(open_world: Opened, monkeypatch
 
 
 def test_files_are_visible_before_the_seal(open_world: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PosixDestination, "stage", lambda _self, attempt_id: f"{ROOT}/sink/records/{attempt_id}")
+    monkeypatch.setattr(RootedDestination, "stage", lambda _self, attempt_id: f"{ROOT}/sink/records/{attempt_id}")
     world = open_world()
     actor = world.start_worker()
     until(actor, lambda: bool(world.trace and world.trace[-1].visible))

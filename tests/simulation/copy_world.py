@@ -41,7 +41,7 @@ from gobblin_assets.jobs.copy.worker import CopyWorker
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.urn import DatasetUrn, JobName
-from gobblin_assets.run.destination import Destination
+from gobblin_assets.run.destination import Destination, DestinationRequest
 from gobblin_assets.run.job_kind import JobKind
 from gobblin_assets.run.run_values import RunReport
 from gobblin_assets.spec.job_options import LeaseSpec, RetrySpec
@@ -215,7 +215,9 @@ class Copier(Runner):
 
     def _destination(self) -> Destination:
         return NamedTree(
-            *(JobName(JOB), ROOT, self._fs, ROOT, self._stores, self._open_file_system, self._clock.new_id),
+            DestinationRequest(
+                JobName(JOB), ROOT, self._fs, ROOT, self._stores, self._open_file_system, self._clock.new_id
+            ),
             keep_s=KEEP_S,
             places={URN: str(URN)},
             reuse_s=REUSE_S,

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import psycopg
 
-from gobblin_assets.destinations.tables.database_address import DatabaseAddress
+from gobblin_assets.destinations.postgres.database_address import DatabaseAddress
 from tests.simulation.process import Process
 
 MarkKey = tuple[object, ...]

@@ -28,7 +28,7 @@ from gobblin_assets.jobs.copy.upload_worker import UploadWorker
 from gobblin_assets.jobs.copy.uploading import OpenedFile
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.urn import JobName
-from gobblin_assets.run.destination import Destination
+from gobblin_assets.run.destination import Destination, DestinationRequest
 from gobblin_assets.run.job_kind import JobKind
 from tests.simulation.copy_world import DATASET, KEEP_S, URN, Copier, CopyWorld, SimTrees
 from tests.simulation.process import Process, Watched
@@ -121,8 +121,10 @@ class Uploader(Copier):
 
     def _destination(self) -> Destination:
         return NamedObjects(
-            *(JobName(JOB), f"mem:/{BUCKET_ROOT}", self._fs, BUCKET_ROOT),
-            *(self._stores, self._open_file_system, self._clock.new_id),
+            DestinationRequest(
+                *(JobName(JOB), f"mem:/{BUCKET_ROOT}", self._fs, BUCKET_ROOT),
+                *(self._stores, self._open_file_system, self._clock.new_id),
+            ),
             keep_s=KEEP_S,
             places={URN: str(URN)},
         )

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from gobblin_assets.commit.operations import LogOperations
 from gobblin_assets.commit.segment import list_published
-from gobblin_assets.destinations.registry import DestinationRequest, open_posix_destination
+from gobblin_assets.destinations.registry import open_directories
 from gobblin_assets.jobs.sink.dataset_sink import DatasetSink
 from gobblin_assets.jobs.sink.lane_files import LaneFormat
 from gobblin_assets.jobs.sink.lane_shares import plan_moves
@@ -29,7 +29,7 @@ from gobblin_assets.model.state import DatasetId, LaneId, RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.model.watermark import Watermark
 from gobblin_assets.rows.arrow_types import arrow_schema
-from gobblin_assets.run.destination import Destination
+from gobblin_assets.run.destination import Destination, DestinationRequest
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
 from gobblin_assets.spec.job_options import LeaseSpec, LogSpec
@@ -359,7 +359,7 @@ class SinkHands:
         return ports
 
     def open_destination(self, request: DestinationRequest) -> Destination:
-        return open_posix_destination(request)
+        return open_directories(request)
 
     def operations(self) -> LogOperations:
         return LogOperations(

@@ -20,7 +20,6 @@ from unittest import mock
 from gobblin_assets.commit.operations import LogOperations
 from gobblin_assets.commit.steps import CommitStep
 from gobblin_assets.destinations import written_ahead
-from gobblin_assets.destinations.registry import DestinationRequest
 from gobblin_assets.errors import GobblinError, RetryableError
 from gobblin_assets.fs.port import RenameOutcome
 from gobblin_assets.model.extract import Mode
@@ -32,7 +31,7 @@ from gobblin_assets.model.state import DatasetState, RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.rows import uploads
 from gobblin_assets.run import round as run_round
-from gobblin_assets.run.destination import Destination
+from gobblin_assets.run.destination import Destination, DestinationRequest
 from gobblin_assets.run.job_kind import JobKind, PlanRequest, WorkOrder
 from gobblin_assets.run.job_rules import JobRules
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest

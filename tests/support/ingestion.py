@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from gobblin_assets.db.engine import open_external
-from gobblin_assets.destinations.registry import DestinationRequest, open_destination
+from gobblin_assets.destinations.registry import open_destination
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.ingest.extractor import SparkExtractor
 from gobblin_assets.jobs.ingest.kind import IngestKind
@@ -22,6 +22,7 @@ from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.rows.dataset_reader import read_dataset
+from gobblin_assets.run.destination import DestinationRequest
 from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest
 from gobblin_assets.run.runner import run_request

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from typing import Final
 
-from gobblin_assets.destinations.registry import DestinationFactory, open_posix_destination, open_row_files
+from gobblin_assets.destinations.registry import DestinationFactory, open_directories, open_row_files
 from gobblin_assets.model.clock import Clock
 from tests.support.numbered_rows import NumberedRows, Rows
 
@@ -27,7 +27,7 @@ DIRECTORIES: Final = "directories"
 OBJECTS: Final = "objects"
 HDFS: Final = "hdfs"
 DESTINATIONS: Mapping[str, DestinationFactory] = {
-    DIRECTORIES: open_posix_destination,
+    DIRECTORIES: open_directories,
     OBJECTS: open_row_files,
     HDFS: open_row_files,
 }

@@ -26,7 +26,6 @@ from gobblin_assets.commit.named_repair import Keep
 from gobblin_assets.commit.operations import LogOperations
 from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.db.engine import open_external
-from gobblin_assets.destinations.registry import DestinationRequest
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
@@ -34,7 +33,7 @@ from gobblin_assets.model.partition import WHOLE
 from gobblin_assets.model.policy import CommitPolicy
 from gobblin_assets.model.state import RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
-from gobblin_assets.run.destination import Destination
+from gobblin_assets.run.destination import Destination, DestinationRequest
 from gobblin_assets.run.job_kind import JobKind
 from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest

@@ -20,7 +20,7 @@ from sqlalchemy import text
 from gobblin_assets import failpoints
 from gobblin_assets.commit.attempts import STAGING_NAME
 from gobblin_assets.db.engine import open_external
-from gobblin_assets.destinations.registry import DestinationRequest, open_destination
+from gobblin_assets.destinations.registry import open_destination
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.sink.dataset_sink import DatasetSink
 from gobblin_assets.jobs.sink.lane_files import LaneFormat
@@ -34,7 +34,7 @@ from gobblin_assets.model.file_formats import FileFormat
 from gobblin_assets.model.state import DatasetId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.rows.arrow_types import arrow_schema
-from gobblin_assets.run.destination import Destination
+from gobblin_assets.run.destination import Destination, DestinationRequest
 from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
 from gobblin_assets.spec.job_options import LeaseSpec, LogSpec, PartitionsSpec

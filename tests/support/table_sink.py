@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gobblin_assets.destinations.registry import DestinationRequest, open_loaded_destination
-from gobblin_assets.destinations.tables.database_address import variable_of
-from gobblin_assets.destinations.tables.marks import LoadedTable
-from gobblin_assets.destinations.tables.tables_place import TablesPlace
+from gobblin_assets.destinations.postgres.database_address import variable_of
+from gobblin_assets.destinations.postgres.tables_place import TablesPlace
+from gobblin_assets.destinations.registry import open_loaded_destination
+from gobblin_assets.destinations.table_names import LoadedTable
 from gobblin_assets.model.urn import Role
-from gobblin_assets.run.destination import Destination
+from gobblin_assets.run.destination import Destination, DestinationRequest
 from tests.support.loaded_sink import LoadedSinkWorld
 from tests.support.postgres import Database
 from tests.support.random_logs import Records

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gobblin_assets.destinations.registry import DestinationRequest, open_loaded_destination
-from gobblin_assets.destinations.topics.topic_batches import LoadedTopic
-from gobblin_assets.destinations.topics.topics_place import TopicsPlace
+from gobblin_assets.destinations.kafka.topic_batches import LoadedTopic
+from gobblin_assets.destinations.kafka.topics_place import TopicsPlace
+from gobblin_assets.destinations.registry import open_loaded_destination
 from gobblin_assets.model.urn import Role
-from gobblin_assets.run.destination import Destination
+from gobblin_assets.run.destination import Destination, DestinationRequest
 from tests.support.kafka import Found, open_admin, read_all
 from tests.support.loaded_sink import LoadedSinkWorld
 from tests.support.random_logs import Records

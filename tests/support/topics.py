@@ -17,7 +17,7 @@ from sqlalchemy import text
 
 from demo.kafka.broker import KafkaBroker
 from gobblin_assets.db.engine import open_external
-from gobblin_assets.destinations.registry import DestinationRequest, open_destination
+from gobblin_assets.destinations.registry import open_destination
 from gobblin_assets.failpoints import Failpoint, arm, install
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.ingest.extractor import SparkExtractor
@@ -28,6 +28,7 @@ from gobblin_assets.model.clock import Clock, SystemClock
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.rows.dataset_reader import read_dataset
+from gobblin_assets.run.destination import DestinationRequest
 from gobblin_assets.run.job_kind import Restart, StartAt
 from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest

@@ -6,10 +6,10 @@ from typing import Any, Final
 from gobblin_assets.destinations import load_rows
 from gobblin_assets.destinations.iceberg import iceberg_tables
 from gobblin_assets.destinations.iceberg.iceberg_tables import IcebergTables
+from gobblin_assets.destinations.kafka import kafka_topics
 from gobblin_assets.destinations.lane_marks import LaneMark, LoadBatch, decide_load
 from gobblin_assets.destinations.loaded_destination import LoadedDestination
-from gobblin_assets.destinations.tables import postgres_tables
-from gobblin_assets.destinations.topics import kafka_topics
+from gobblin_assets.destinations.postgres import postgres_tables
 from tests.torture.schedule import Injection
 
 

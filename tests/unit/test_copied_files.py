@@ -23,7 +23,7 @@ from gobblin_assets.jobs.copy.transfer.preserve import NOTHING_PRESERVED
 from gobblin_assets.model.files import DataFile, FileIdentity
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
-from gobblin_assets.run.destination import Target
+from gobblin_assets.run.destination import DestinationRequest, Target
 from gobblin_assets.run.job_kind import Output
 
 URN: Final = DatasetUrn("photos")
@@ -63,7 +63,7 @@ def report(items: Sequence[CopyItem], copied: CopiedFiles, *, checksum: int | No
 
 def steps_of(copied: CopiedFiles, **options: Any) -> list[Segment]:
     tree = NamedTree(
-        *(JobName("mirror"), "/out", PosixFileSystem(), "/out", UNREACHED, UNREACHED, uuid.uuid4),
+        DestinationRequest(JobName("mirror"), "/out", PosixFileSystem(), "/out", UNREACHED, UNREACHED, uuid.uuid4),
         keep_s=1.0,
         places={URN: "photos"},
     )

@@ -7,12 +7,13 @@ import pytest
 
 from gobblin_assets.destinations.iceberg.catalog_address import read_catalog_address
 from gobblin_assets.destinations.iceberg.iceberg_place import IcebergPlace
-from gobblin_assets.destinations.tables.marks import LoadedTable
-from gobblin_assets.destinations.tables.tables_place import TablesPlace
+from gobblin_assets.destinations.postgres.tables_place import TablesPlace
+from gobblin_assets.destinations.rows_place import RowsPlace
+from gobblin_assets.destinations.table_names import LoadedTable
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.s3.settings import S3Settings
+from gobblin_assets.jobs.rows_places import rows_place_of
 from gobblin_assets.jobs.sink.running import read_sink_datasets
-from gobblin_assets.jobs.sink.sink_tables import choose_tables
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.spec.job_parsing import parse_job
 
@@ -23,7 +24,7 @@ ICEBERG = {"type": "iceberg", "connection": "lakehouse", "namespace": "lake.shop
 
 def choose(
     *urns: str, sink: Mapping[str, Any] | None = None, writer: Mapping[str, Any] | None = None
-) -> TablesPlace | IcebergPlace | None:
+) -> RowsPlace | None:
     job = parse_job({
         "job": "shop",
         "source": {"type": "kafka", "connection": "shop"},
@@ -31,7 +32,7 @@ def choose(
         "datasets": [{"topic": urn, "writer": writer or {}} for urn in urns],
         "sink": {"into": INTO, **(sink or {})},
     })  # fmt: skip
-    return choose_tables(job, read_sink_datasets(job))
+    return rows_place_of(job, read_sink_datasets(job))
 
 
 @pytest.fixture(autouse=True)

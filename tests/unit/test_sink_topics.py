@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from gobblin_assets.destinations.loaded_destination import RowsPlace
-from gobblin_assets.destinations.topics.topic_batches import LoadedTopic
-from gobblin_assets.destinations.topics.topics_place import TopicsPlace
+from gobblin_assets.destinations.kafka.topic_batches import LoadedTopic
+from gobblin_assets.destinations.kafka.topics_place import TopicsPlace
+from gobblin_assets.destinations.rows_place import RowsPlace
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.jobs.rows_places import rows_place_of
 from gobblin_assets.jobs.sink.running import read_sink_datasets
-from gobblin_assets.jobs.sink.sink_places import choose_rows_place
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.spec.job_parsing import parse_job
 
@@ -27,7 +27,7 @@ def choose(
         "datasets": [{"urn": urn, "topic": "orders", "writer": writer or {}} for urn in urns],
         "sink": {"into": INTO, **(sink or {})},
     })  # fmt: skip
-    return choose_rows_place(job, read_sink_datasets(job))
+    return rows_place_of(job, read_sink_datasets(job))
 
 
 @pytest.fixture(autouse=True)

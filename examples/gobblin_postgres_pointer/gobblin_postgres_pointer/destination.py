@@ -9,14 +9,13 @@ from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from gobblin_assets.commit.steps import CommitStep
-from gobblin_assets.destinations.posix import PosixDestination
-from gobblin_assets.destinations.registry import DestinationRequest
+from gobblin_assets.destinations.directories import Directories
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.path_names import path_of
 from gobblin_assets.model.urn import Role
-from gobblin_assets.run.destination import Target
+from gobblin_assets.run.destination import DestinationRequest, Target
 from gobblin_assets.run.job_kind import Output
 from gobblin_postgres_pointer.step import MovePointer
 
@@ -28,18 +27,10 @@ def open_pointed_files(uri: str, umask: int | None) -> tuple[FileSystem, str]:
 
 def open_pointed(request: DestinationRequest) -> "PointedDestination":
     """The ``DestinationFactory`` of the scheme."""
-    return PointedDestination(
-        request.job,
-        request.root_uri,
-        request.fs,
-        request.root,
-        request.stores,
-        request.open_file_system,
-        request.new_id,
-    )
+    return PointedDestination(request)
 
 
-class PointedDestination(PosixDestination):
+class PointedDestination(Directories):
     """Directories, and a pointer to the newest of each dataset or partition: its sequence's id, by which the
     directories of the publication begin.
     """

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import psycopg
 
-from gobblin_assets.destinations.tables.database_address import DatabaseAddress, Session
+from gobblin_assets.destinations.postgres.database_address import DatabaseAddress, Session
 from gobblin_assets.errors import GobblinError, RejectedError
 from gobblin_assets.fs.s3.settings import PREFIX, S3Settings, read_s3_settings
 

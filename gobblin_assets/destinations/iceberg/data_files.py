@@ -115,7 +115,7 @@ def _fit(name: str, rows: pa.Table, columns: pa.Schema) -> pa.Table:
             raise RejectedError(
                 f"{name} has the column {column.name!a} as {column.type}, which does not hold a value of the rows' "
                 f"{rows.schema.field(at).type}",
-                field="sink.into",
+                field="into",
                 hint="Give the column another name or type, or cast the rows by a converter.",
             ) from None
         fitted.append(values)

@@ -30,7 +30,7 @@ class DurableFiles(PyArrowFileIO):
         if scheme != home_scheme or not path.startswith(f"{home}/"):
             raise RejectedError(
                 f"the table has files at {scheme}:{path}, outside of the warehouse",
-                field="sink.into",
+                field="into",
                 hint="Name a namespace in which the table stands in the warehouse, or does not exist yet.",
             )
         if scheme != _FILE:

@@ -68,7 +68,7 @@ def _type(kind: pa.DataType, numbers: "count[int]") -> IcebergType:
         )
     if pa.types.is_struct(kind):
         return StructType(*(_field(each, numbers) for each in kind))
-    raise RejectedError(f"rows have a column of Arrow's type {kind}", field="sink.into", hint="Leave the column out.")
+    raise RejectedError(f"rows have a column of Arrow's type {kind}", field="into", hint="Leave the column out.")
 
 
 DECIMAL_DIGITS_MAX: Final = 38
@@ -88,7 +88,7 @@ def require_iceberg_columns(table: str, found: Schema, wanted: Schema) -> bool:
         if have.required and need.optional:
             raise RejectedError(
                 f"{table} has the column {name!a}, which may not be null, and rows may have none",
-                field="sink.into",
+                field="into",
                 hint="Let the column be null.",
             )
         if _holds(have.field_type, need.field_type):
@@ -96,7 +96,7 @@ def require_iceberg_columns(table: str, found: Schema, wanted: Schema) -> bool:
         if not _holds(need.field_type, have.field_type):
             raise RejectedError(
                 f"{table} has the column {name!a} as {have.field_type}, and rows have {need.field_type}",
-                field="sink.into",
+                field="into",
                 hint="Give the column another name or type, or cast the rows by a converter.",
             )
         changes = True
@@ -112,7 +112,7 @@ def _require_optional(table: str, found: Schema, wanted: Schema) -> None:
         if name not in wanted.column_names and is_asked and found.find_field(name).required:
             raise RejectedError(
                 f"{table} has the column {name!a}, which may not be null, and rows don't have it",
-                field="sink.into",
+                field="into",
                 hint="Let the column be null.",
             )
 

@@ -1,17 +1,31 @@
 """The tables of Iceberg into which the rows of a job's datasets go. What opens them is imported when it is needed."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import Any
+from typing import Any, Final
 
 from gobblin_assets.commit.steps import CommitStep
+from gobblin_assets.destinations.iceberg.catalog_address import read_catalog_address
+from gobblin_assets.destinations.iceberg.kind import IcebergSpec, table_of
 from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace
-from gobblin_assets.destinations.tables.marks import LoadedTable, TableBatch
-from gobblin_assets.model.files import DataFile
+from gobblin_assets.destinations.rows_place import PlaceRequest, PlannedLoad
+from gobblin_assets.destinations.table_loads import table_batch
+from gobblin_assets.destinations.table_names import LoadedTable, require_distinct_tables
 from gobblin_assets.model.urn import DatasetUrn
-from gobblin_assets.run.destination import Target
+
+_NAME_BYTES_MAX: Final = 255
+"""A catalog in a database has no longer ones, and neither has a directory."""
+
+
+def choose_iceberg(request: PlaceRequest) -> "IcebergPlace":
+    """The table of each dataset. RejectedError names the field and the fix."""
+    into: IcebergSpec = request.into
+    read_catalog_address(into.connection)
+    tables = {urn: table_of(urn, each) for urn, each in request.of_datasets.items()}
+    require_distinct_tables(tables, "namespace", _NAME_BYTES_MAX)
+    return IcebergPlace(into.connection, tables, into.namespace)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +46,15 @@ class IcebergPlace:
     def uri_of(self, urn: DatasetUrn) -> str:
         return f"iceberg:{self.connection}/{self.tables[urn]}"
 
-    def make_step(
-        self, urn: DatasetUrn, mark: MarkPlace, target: Target, files: Sequence[DataFile], *, is_marked: bool
-    ) -> CommitStep:
-        row_count, sequence_id = sum(file.row_count for file in files), str(target.sequence_id)
-        place = self._place(urn, mark)
-        batch = TableBatch(self.tables[urn], place, target.version, sequence_id, row_count, is_marked)
-        make: Callable[..., CommitStep] = _import("append_step").AppendToTable
-        return make(self.connection, batch, tuple(files))
+    @property
+    def can_replace(self) -> bool:
+        return False
+
+    def make_step(self, urn: DatasetUrn, load: PlannedLoad) -> CommitStep:
+        from gobblin_assets.destinations.iceberg.append_step import AppendToTable  # noqa: PLC0415  takes half a second
+
+        marked = replace(load, mark=self._place(urn, load.mark))
+        return AppendToTable(self.connection, table_batch(self.tables[urn], marked), load.files)
 
     def find_mark(self, urn: DatasetUrn, mark: MarkPlace) -> LaneMark | None:
         with self._open() as tables:

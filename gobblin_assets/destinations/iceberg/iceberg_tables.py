@@ -55,7 +55,8 @@ from gobblin_assets.destinations.iceberg.lane_properties import (
     refusing_mark,
 )
 from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace, PlaceGoneError, decide_batch, require_row_count
-from gobblin_assets.destinations.tables.marks import LoadedTable, TableBatch
+from gobblin_assets.destinations.table_loads import TableBatch
+from gobblin_assets.destinations.table_names import LoadedTable
 from gobblin_assets.errors import (
     ConflictError,
     GobblinError,
@@ -315,7 +316,7 @@ class IcebergTables:
         if TableProperties.WRITE_PY_LOCATION_PROVIDER_IMPL in found.properties:
             raise RejectedError(
                 f"{table} has the property {TableProperties.WRITE_PY_LOCATION_PROVIDER_IMPL}, which names code to run",
-                field="sink.into",
+                field="into",
                 hint="Remove the property.",
             )
         return found
@@ -339,7 +340,7 @@ class IcebergTables:
         found = self._find(table)
         if found is None:
             raise RejectedError(
-                f"{table} is a view", field="sink.into", hint="Name a namespace in which it is a table, or is not yet."
+                f"{table} is a view", field="into", hint="Name a namespace in which it is a table, or is not yet."
             )
         return found
 
@@ -412,12 +413,12 @@ def _require_kind(name: LoadedTable, table: Table) -> None:
     if table.format_version != _FORMAT_VERSION:
         raise RejectedError(
             f"{name} has the version {table.format_version} of Iceberg's format; expected {_FORMAT_VERSION}",
-            field="sink.into",
+            field="into",
             hint="Name a namespace in which it has that version, or where it does not exist yet.",
         )
     if not table.spec().is_unpartitioned():
         raise RejectedError(
             f"{name} has partitions, by {', '.join(each.name for each in table.spec().fields)}",
-            field="sink.into",
+            field="into",
             hint="Let the sink append to a table without partitions, and divide the rows from there.",
         )

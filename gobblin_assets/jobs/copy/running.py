@@ -41,7 +41,7 @@ from gobblin_assets.jobs.copy.worker import CopyWorker
 from gobblin_assets.model.clock import Clock, SystemClock
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.urn import DatasetUrn, JobName
-from gobblin_assets.run.destination import Destination
+from gobblin_assets.run.destination import Destination, DestinationRequest
 from gobblin_assets.run.garbage import look_for_garbage_seldom
 from gobblin_assets.run.run_values import DatasetReport, RunPorts
 from gobblin_assets.run.stores import Stores
@@ -124,18 +124,18 @@ def open_copy_run(
     datasets = {**gone, **found}
     if not found:
         say(f"the finder found no dataset below {job.source}")
-    place = (JobName(job.job), job.destination, fs, root, stores, open_file_system, clock.new_id)
+    request = DestinationRequest(JobName(job.job), job.destination, fs, root, stores, open_file_system, clock.new_id)
     places = {urn: each.found.destination for urn, each in datasets.items()}
     rate = _open_rate(job, stores, clock, say)
     destination: Destination
     with look_for_garbage_seldom(), LocalTransfer() as local:
         if isinstance(fs, HoldsObjects):
-            objects = NamedObjects(*place, keep_s=job.trash_keep_s, places=places)
+            objects = NamedObjects(request, keep_s=job.trash_keep_s, places=places)
             destination, kind = objects, _copy_to_objects(job, fs.objects, objects, stores, datasets, say, rate)
         else:
             files, published = require_named_files(fs), KnownFiles(stores.published, JobName(job.job))
             reuse_s = 0.0 if isinstance(files, StagingFiles) else job.reuse_keep_s
-            destination = NamedTree(*place, keep_s=job.trash_keep_s, places=places, reuse_s=reuse_s)
+            destination = NamedTree(request, keep_s=job.trash_keep_s, places=places, reuse_s=reuse_s)
             # Executors have no access to stores and clusters: what gives it stays in this process.
             is_far = is_object_store(job.source) or is_over_network(job.source) or is_over_network(job.destination)
             way = TransferWay.LOCAL if is_far else job.transfer

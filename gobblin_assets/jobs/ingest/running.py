@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from gobblin_assets.destinations.registry import DestinationRequest, open_destination
-from gobblin_assets.errors import RejectedError
 from gobblin_assets.events.outbox import open_events
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.ingest.arrow_worker import ArrowWorker
@@ -19,9 +17,11 @@ from gobblin_assets.jobs.ingest.kind import IngestKind
 from gobblin_assets.jobs.ingest.spark_engine import SparkEngine
 from gobblin_assets.jobs.ingest.stream_job import plan_stream_job
 from gobblin_assets.jobs.programs import OpenFiles
+from gobblin_assets.jobs.rows_places import open_job_destination
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.run.destination import DestinationRequest
 from gobblin_assets.run.garbage import look_for_garbage_seldom
 from gobblin_assets.run.log import open_log
 from gobblin_assets.run.progress import unheard
@@ -99,19 +99,14 @@ def open_run(
     connection: Connection | None = None,
 ) -> Iterator[RunPorts]:
     """What a run of ``job`` needs. ``connection`` None: that of the environment."""
-    if job.sink.into is not None:
-        raise RejectedError(
-            f"rows of {job.job} go into tables or topics, and only workers of its sink load them",
-            field="sink.into",
-            hint="Use `gobblin-assets sink run`, or put these datasets into a job without sink.into. Where a topic "
-            "goes on is said by `gobblin-assets run JOB_FILE` with --start-at, --start-over or --move-to-latest.",
-        )
     fs, root = open_files(job.destination, umask=job.umask)
     clock = SystemClock()
     ports = RunPorts(
         stores=stores,
-        destination=open_destination(
-            DestinationRequest(JobName(job.job), job.destination, fs, root, stores, open_files, clock.new_id)
+        destination=open_job_destination(
+            job,
+            datasets,
+            DestinationRequest(JobName(job.job), job.destination, fs, root, stores, open_files, clock.new_id),
         ),
         open_file_system=open_files,
         kind=IngestKind(

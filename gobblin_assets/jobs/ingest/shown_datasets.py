@@ -5,15 +5,14 @@ from collections.abc import Iterator
 from gobblin_assets.jobs.asset_view import DeclaredCheck, ShownAsset, ShownTable
 from gobblin_assets.jobs.ingest.quality import may_have_dead_letters
 from gobblin_assets.jobs.sink.sink_rules import has_sink
-from gobblin_assets.jobs.sink.table_names import split_table_name
 from gobblin_assets.model.path_names import path_of
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.dead_letter_check import DEAD_LETTER_CHECK
 from gobblin_assets.run.lag_check import LAG_CHECK
 from gobblin_assets.run.quarantine_check import QUARANTINE_CHECK
 from gobblin_assets.sources.arrow_port import find_asked_of_spark
+from gobblin_assets.spec.destination_kind import into_of, kind_of_rows
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
-from gobblin_assets.spec.sink_spec import TopicsSpec
 from gobblin_assets.spec.source_kind import kind_of
 
 
@@ -26,7 +25,7 @@ def show_dataset(job: JobSpec, dataset: DatasetSpec, role: Role) -> ShownAsset:
         kinds=frozenset(_list_kinds(job, dataset, role)),
         metadata={"gobblin/extract": dataset.extract.value},
         source_name=dataset.table or urn,
-        table=_find_table(job, urn, role),
+        table=_find_table(job, dataset, role),
     )
 
 
@@ -35,18 +34,18 @@ def _list_kinds(job: JobSpec, dataset: DatasetSpec, role: Role) -> Iterator[str]
     late = dataset.watermark is not None and dataset.watermark.late_window > 0
     if find_asked_of_spark(dataset, rereads=late) or (kind_of(job.source).demands_spark(job) and not has_sink(job)):
         yield "spark"
-    into = job.sink.into if role is Role.DATA else None
+    into = job.rows_into if role is Role.DATA else None
     if into is not None:
         yield into.type
     else:
         yield job.sink.format if has_sink(job) else "parquet"
 
 
-def _find_table(job: JobSpec, urn: DatasetUrn, role: Role) -> ShownTable | None:
-    into = job.sink.into
-    if into is None or isinstance(into, TopicsSpec) or role is not Role.DATA:
+def _find_table(job: JobSpec, dataset: DatasetSpec, role: Role) -> ShownTable | None:
+    into, urn = job.rows_into, DatasetUrn(str(dataset.urn))
+    if into is None or role is not Role.DATA or (name := kind_of_rows(into).names_table) is None:
         return None
-    return ShownTable(".".join(split_table_name(urn, into)), into.type)
+    return ShownTable(name(urn, into_of(into, dataset.into, f"datasets[{urn}].into")), into.type)
 
 
 def list_quality_checks(dataset: DatasetSpec, *, may_fail_rows: bool) -> Iterator[DeclaredCheck]:

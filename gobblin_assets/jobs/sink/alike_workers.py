@@ -25,6 +25,7 @@ def digest_configuration(job: JobSpec, specs: Mapping[DatasetUrn, DatasetSpec]) 
         "source": job.source.model_dump(mode="json"),
         "destination": job.destination,
         "sink": job.sink.model_dump(mode="json", exclude={"lanes", *DAGSTER_OPTIONS}),
+        "into": None if job.into is None else job.into.model_dump(mode="json"),
         "datasets": {urn: spec.model_dump(mode="json") for urn, spec in sorted(specs.items())},
     }
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from gobblin_assets.commit.markers import check_log
 from gobblin_assets.commit.sequence import Publication
-from gobblin_assets.destinations.registry import DestinationRequest, open_destination
+from gobblin_assets.destinations.registry import open_destination
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.registry import open_file_system
@@ -27,7 +27,7 @@ from gobblin_assets.rows.base_generations import name_base
 from gobblin_assets.rows.current_reader import CurrentView, find_current
 from gobblin_assets.rows.observation import observe_positions
 from gobblin_assets.rows.parquet_writer import collect_output, refuse_blind_writers, write_parquet
-from gobblin_assets.run.destination import Destination
+from gobblin_assets.run.destination import Destination, DestinationRequest
 from gobblin_assets.run.job_kind import Output
 from gobblin_assets.run.maintenance_run import HeldDataset, MaintenanceRun
 from gobblin_assets.run.replacement import Replacement, ReplacementOrder, WrittenAnew

@@ -6,16 +6,15 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from gobblin_assets.destinations.registry import DestinationRequest, open_destination, open_loaded_destination
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.events.outbox import open_events
 from gobblin_assets.jobs.programs import FROM_ENVIRONMENT, RunResources
+from gobblin_assets.jobs.rows_places import open_job_destination, rows_place_of
 from gobblin_assets.jobs.sink.alike_workers import await_alike, digest_configuration
 from gobblin_assets.jobs.sink.dataset_sink import DatasetSink
 from gobblin_assets.jobs.sink.event_directories import EventDirectories, find_need_of_times
 from gobblin_assets.jobs.sink.lane_files import LaneFormat
 from gobblin_assets.jobs.sink.roll_policy import RollPolicy
-from gobblin_assets.jobs.sink.sink_places import choose_rows_place
 from gobblin_assets.jobs.sink.sink_ports import SinkPorts, SinkSpark
 from gobblin_assets.jobs.sink.sink_rules import (
     check_sink_dataset,
@@ -31,7 +30,7 @@ from gobblin_assets.model.file_formats import FileFormat
 from gobblin_assets.model.state import DatasetId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.rows.arrow_types import arrow_schema
-from gobblin_assets.run.destination import Destination
+from gobblin_assets.run.destination import DestinationRequest
 from gobblin_assets.run.log import open_log
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.sources.connection import OpensEpochs
@@ -51,7 +50,7 @@ def read_sink_datasets(job: JobSpec, urns: Sequence[str] = ()) -> Mapping[Datase
     chosen = find_datasets(job.job, specs, urns) if urns else list(specs)
     for urn in chosen:
         check_sink_dataset(urn, specs[urn])
-    choose_rows_place(job, {urn: specs[urn] for urn in chosen})
+    rows_place_of(job, {urn: specs[urn] for urn in chosen})
     return {urn: specs[urn] for urn in chosen}
 
 
@@ -117,7 +116,7 @@ def open_worker(
     ports = SinkPorts(
         job=job,
         stores=stores,
-        destination=_open_destination(
+        destination=open_job_destination(
             job,
             specs,
             DestinationRequest(JobName(job.job), job.destination, fs, root, stores, open_file_system, clock.new_id),
@@ -150,13 +149,6 @@ def open_worker(
         make_first_lanes(job, stores, list(ids.values()))
     ports.events.begin(ids.values())
     yield SinkWorker(ports, {ids[urn]: opened(ids[urn]) for urn, opened in sinks.items()})
-
-
-def _open_destination(
-    job: JobSpec, specs: Mapping[DatasetUrn, DatasetSpec], request: DestinationRequest
-) -> Destination:
-    place = choose_rows_place(job, specs)
-    return open_destination(request) if place is None else open_loaded_destination(request, place)
 
 
 _Opened = Callable[[DatasetId], DatasetSink]

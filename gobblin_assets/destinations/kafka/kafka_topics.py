@@ -14,17 +14,16 @@ from typing import Final
 import pyarrow as pa
 
 from gobblin_assets.commit.steps import StepVerdict
-from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace, PlaceGoneError, decide_batch, require_row_count
-from gobblin_assets.destinations.topics.json_rows import require_columns, write_keys, write_objects
-from gobblin_assets.destinations.topics.lane_producer import (
+from gobblin_assets.destinations.kafka.json_rows import require_columns, write_keys, write_objects
+from gobblin_assets.destinations.kafka.lane_producer import (
     ALONE,
     RECORD_BYTES_MIN,
     LaneProducer,
     choose_batch_bytes,
     choose_timeout_s,
 )
-from gobblin_assets.destinations.topics.mark_reader import MarkReader
-from gobblin_assets.destinations.topics.mark_records import (
+from gobblin_assets.destinations.kafka.mark_reader import MarkReader
+from gobblin_assets.destinations.kafka.mark_records import (
     NO_MARK,
     TopicMark,
     encode_key,
@@ -32,10 +31,11 @@ from gobblin_assets.destinations.topics.mark_records import (
     find_gone,
     say_gone_marks,
 )
-from gobblin_assets.destinations.topics.shared_clients import CLIENTS, make_client_key
-from gobblin_assets.destinations.topics.topic_admin import PreparedTopic, TopicAdmin
-from gobblin_assets.destinations.topics.topic_batches import LoadedTopic, TopicBatch
-from gobblin_assets.destinations.topics.write_failures import TooLargeError
+from gobblin_assets.destinations.kafka.shared_clients import CLIENTS, make_client_key
+from gobblin_assets.destinations.kafka.topic_admin import PreparedTopic, TopicAdmin
+from gobblin_assets.destinations.kafka.topic_batches import LoadedTopic, TopicBatch
+from gobblin_assets.destinations.kafka.write_failures import TooLargeError
+from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace, PlaceGoneError, decide_batch, require_row_count
 from gobblin_assets.destinations.written_ahead import write_ahead
 from gobblin_assets.errors import ConflictError, GobblinError, OutcomeUnknownError, RetryableError
 from gobblin_assets.failpoints import Failpoint, reach

@@ -18,8 +18,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the vendor 
 )
 from confluent_kafka.cimpl import NewTopic
 
-from gobblin_assets.destinations.topics.topic_batches import LoadedTopic
-from gobblin_assets.destinations.topics.write_failures import as_failure, judge_write
+from gobblin_assets.destinations.kafka.topic_batches import LoadedTopic
+from gobblin_assets.destinations.kafka.write_failures import as_failure, judge_write
 from gobblin_assets.errors import GobblinError, RejectedError
 from gobblin_assets.kafka.connection import KafkaConnection
 from gobblin_assets.kafka.failures import ClientFailure
@@ -141,7 +141,7 @@ class TopicAdmin:
         if answer.name in _UNFIT:
             raise RejectedError(
                 f"the brokers do not make the topic {new.topic}: {answer.text}",
-                field=f"sink.into.{_UNFIT[answer.name]}",
+                field=f"into.{_UNFIT[answer.name]}",
                 hint="Correct it, or have the topic made by whoever may.",
             )
         raise self._judge(answer, f"make the topic {new.topic}")
@@ -227,7 +227,7 @@ def _require_fit(topic: LoadedTopic, found: _Topic) -> None:
     if "compact" in policy and not topic.key:
         raise RejectedError(
             f"the topic {topic.name} is compacted, and records of rows have no key",
-            field="sink.into.key",
+            field="into.key",
             hint="Name the columns that make a record's key, or let the topic's cleanup.policy be delete.",
         )
     _require_replicas(topic.name, found, "topic")
@@ -238,13 +238,13 @@ def _require_marks(name: str, found: _Topic) -> None:
     if policy is None:
         raise RejectedError(
             f"whether the topic of marks {name} keeps them can't be seen",
-            field="sink.into.marks_topic",
+            field="into.marks_topic",
             hint="Grant the user DescribeConfigs on it.",
         )
     if policy != "compact":
         raise RejectedError(
             f"the topic of marks {name} has the cleanup.policy {policy}, and loses marks; expected compact",
-            field="sink.into.marks_topic",
+            field="into.marks_topic",
             hint=f"`kafka-configs --alter --topic {name} --add-config cleanup.policy=compact`, or name another topic.",
         )
     _require_replicas(name, found, "marks_topic")
@@ -255,6 +255,6 @@ def _require_replicas(name: str, found: _Topic, option: str) -> None:
     if needed > found.replicas:
         raise RejectedError(
             f"the topic {name} asks for {needed} replicas in sync, and has {found.replicas}: it takes no record",
-            field=f"sink.into.{option}",
+            field=f"into.{option}",
             hint="Lower its min.insync.replicas, or give its partitions more replicas.",
         )

@@ -58,7 +58,7 @@ def column_type(kind: pa.DataType) -> str:
         return f"{column_type(kind.value_type)}[]"
     if pa.types.is_nested(kind):
         return "jsonb"
-    raise RejectedError(f"rows have a column of Arrow's type {kind}", field="sink.into", hint="Leave the column out.")
+    raise RejectedError(f"rows have a column of Arrow's type {kind}", field="into", hint="Leave the column out.")
 
 
 def is_array(kind: pa.DataType) -> bool:

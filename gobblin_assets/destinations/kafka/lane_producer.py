@@ -13,8 +13,8 @@ from typing import Any, Final, Self
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from gobblin_assets.destinations.topics.mark_records import PARTITION, TopicMark
-from gobblin_assets.destinations.topics.write_failures import QUIET, TooLargeError, as_failure, judge_write
+from gobblin_assets.destinations.kafka.mark_records import PARTITION, TopicMark
+from gobblin_assets.destinations.kafka.write_failures import QUIET, TooLargeError, as_failure, judge_write
 from gobblin_assets.errors import FencedError, GobblinError, OutcomeUnknownError
 from gobblin_assets.kafka.connection import KafkaConnection
 from gobblin_assets.kafka.failures import ClientFailure

@@ -8,10 +8,10 @@ from gobblin_assets.commit.step_kinds import JsonCodec
 from gobblin_assets.commit.step_world import StepWorld
 from gobblin_assets.commit.steps import StepKind
 from gobblin_assets.destinations.lane_marks import MarkPlace
-from gobblin_assets.destinations.load_rows import LoadRows, MarkedRows, read_files, read_is_marked, write_load
-from gobblin_assets.destinations.tables.marks import LoadedTable, TableBatch
-from gobblin_assets.destinations.tables.postgres_tables import open_tables
-from gobblin_assets.model.files import DataFile
+from gobblin_assets.destinations.load_rows import LoadRows, MarkedRows
+from gobblin_assets.destinations.postgres.postgres_tables import open_tables
+from gobblin_assets.destinations.table_loads import TableBatch, read_table_load, write_table_load
+from gobblin_assets.destinations.table_names import LoadedTable
 
 LOAD_TABLE: Final = "load_table"
 
@@ -41,26 +41,6 @@ class LoadTable(LoadRows[TableBatch]):
 
     def find_gone(self, world: StepWorld) -> str | None:
         return self.open_marked(world).find_gone(self.batch.table, self.batch.mark)
-
-
-def write_table_load(step: LoadRows[TableBatch]) -> Mapping[str, object]:
-    """A load of a table as plain values."""
-    table = step.batch.table
-    return {**write_load(step), "table": [table.schema, table.table]}
-
-
-def read_table_load(stored: Mapping[str, Any]) -> tuple[str, TableBatch, tuple[DataFile, ...]]:
-    """What ``write_table_load`` stored: the connection, the batch and the files."""
-    files = read_files(stored)
-    batch = TableBatch(
-        LoadedTable(*stored["table"]),
-        MarkPlace(*stored["mark"]),
-        stored["version"],
-        stored["sequence"],
-        sum(each.row_count for each in files),
-        read_is_marked(stored),
-    )
-    return stored["connection"], batch, files
 
 
 def _read(stored: Mapping[str, Any]) -> LoadTable:

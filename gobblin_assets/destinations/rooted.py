@@ -1,45 +1,52 @@
-"""Directories of a POSIX file system as a destination: always new names, each published by one rename."""
+"""A destination below a root of a file system: where attempts are staged, and the small files of the protocol lie.
 
-import uuid
-from collections.abc import Callable, Mapping, Sequence
+What is published there, and by which steps, the kinds below say: directories on a disk, single files in a store, rows
+that are loaded elsewhere.
+"""
+
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gobblin_assets.commit.attempts import final_name, staging_directory, staging_root
+from gobblin_assets.commit.attempts import staging_directory, staging_root
 from gobblin_assets.commit.destination import require_identity
 from gobblin_assets.commit.markers import check_logs, prune_markers
 from gobblin_assets.commit.relocation import Place
-from gobblin_assets.commit.rename_steps import RenameDirectory
-from gobblin_assets.commit.step_world import OpenFileSystem
-from gobblin_assets.commit.steps import CommitStep
 from gobblin_assets.destinations.claims import refuse_trees
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.fs.port import FileSystem
-from gobblin_assets.model.path_names import encode_segment, list_upwards, path_of
+from gobblin_assets.model.path_names import encode_segment, path_of
 from gobblin_assets.model.state import AttemptId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
-from gobblin_assets.run.destination import Target
-from gobblin_assets.run.job_kind import Output
-from gobblin_assets.run.output_names import OutputNames
-from gobblin_assets.run.stores import Stores
+from gobblin_assets.run.destination import DestinationRequest
 from gobblin_assets.state.leases import Lease
 
 
 @dataclass(slots=True)
-class PosixDestination:
-    """``Destination`` below ``root`` of ``fs``. ``root_uri`` is the root as the job's owner wrote it.
+class RootedDestination:
+    """The part of a ``Destination`` that lies below the root of its request.
 
     ``is_work``: the root is the work directory of a tree that a job copies to, and no destination of rows.
     """
 
-    job: JobName
-    root_uri: str
-    fs: FileSystem
-    root: str
-    stores: Stores
-    open_file_system: OpenFileSystem
-    new_id: Callable[[], uuid.UUID]
+    request: DestinationRequest
     is_work: bool = False
     _identity: str | None = field(default=None, init=False)
+
+    @property
+    def root_uri(self) -> str:
+        return self.request.root_uri
+
+    @property
+    def fs(self) -> FileSystem:
+        return self.request.fs
+
+    @property
+    def root(self) -> str:
+        return self.request.root
+
+    @property
+    def job(self) -> JobName:
+        return self.request.job
 
     @property
     def slots_keep_s(self) -> float | None:
@@ -49,16 +56,20 @@ class PosixDestination:
     def reuse_keep_s(self) -> float | None:
         return None
 
+    @property
+    def loads_rows(self) -> bool:
+        return False
+
     def bind(self) -> None:
-        stores = self.stores
+        request, stores = self.request, self.request.stores
         place = Place(
             stores.destinations,
             stores.commits,
             stores.datasets,
-            self.open_file_system,
-            self.fs,
-            self.root,
-            self.job,
+            request.open_file_system,
+            request.fs,
+            request.root,
+            request.job,
         )
         found = place.look()
         if isinstance(found, str):
@@ -67,7 +78,7 @@ class PosixDestination:
             return
         self._refuse_trees()
         self._prove()
-        self._identity = place.settle(found, self.new_id)
+        self._identity = place.settle(found, request.new_id)
         # Whoever claimed a tree meanwhile looks for this identity after that.
         self._refuse_trees()
 
@@ -88,14 +99,10 @@ class PosixDestination:
         require_identity(self.fs, self.root, self._identity)
 
     def check_logs(self, leases: Mapping[DatasetUrn, Lease]) -> Mapping[DatasetUrn, GobblinError]:
-        return check_logs(self.stores.commits, self.fs, self.root, self.job, leases)
+        return check_logs(self.request.stores.commits, self.fs, self.root, self.job, leases)
 
-    def refuse_strangers(self, urn: DatasetUrn) -> None:
-        for role in Role:
-            place = path_of(self.root, self.job, urn, role)
-            above = list_upwards([place], job_directory(self.root, self.job))
-            # From the job's directory down; each lookup refuses a link, and a missing directory has nothing below it.
-            all(self.fs.is_directory(each) for each in reversed(above[:-1]))
+    def refuse_replacement(self, urn: DatasetUrn, partition: str) -> None:
+        """Earlier files are retired, whatever they are."""
 
     def uri_of(self, urn: DatasetUrn, role: Role) -> str:
         return self.fs.to_uri(path_of(self.root, self.job, urn, role))
@@ -103,35 +110,8 @@ class PosixDestination:
     def stage(self, attempt_id: AttemptId) -> str:
         return staging_directory(job_directory(self.root, self.job), attempt_id)
 
-    def names_for(self, target: Target) -> OutputNames | None:
-        """Files are renamed once they are written."""
-        del target
-        return None
-
-    def make_durable(self, staged: Mapping[str, Sequence[Output]]) -> None:
-        written = [output for outputs in staged.values() for output in outputs]
-        for place, outputs in staged.items():
-            if outputs:
-                self.fs.apply_modes(place)
-        self.fs.make_durable(f"{each.path}/{file.name}" for each in written for file in each.files)
-        self.fs.sync_directories(list_upwards((*staged, *(each.path for each in written)), self.root))
-
-    def steps_for(self, outputs: Sequence[Output], target: Target) -> Sequence[CommitStep]:
-        name = final_name(target.sequence_id, target.number)
-        return [
-            RenameDirectory(
-                source=each.path,
-                target=target_directory(
-                    path_of(self.root, self.job, target.urn, each.role), target.partition, each.partition_path, name
-                ),
-                files=each.files,
-            )
-            for each in outputs
-            if each.files
-        ]
-
     def prune(self, urn: DatasetUrn) -> None:
-        prune_markers(self.stores.commits, self.fs, self.root, self.job, urn)
+        prune_markers(self.request.stores.commits, self.fs, self.root, self.job, urn)
 
 
 def job_directory(root: str, job: JobName) -> str:

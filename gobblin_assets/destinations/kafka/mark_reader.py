@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
+from gobblin_assets.destinations.kafka.mark_records import PARTITION, TopicMark, decode_mark, encode_key, find_lane
+from gobblin_assets.destinations.kafka.write_failures import as_failure, judge_write
 from gobblin_assets.destinations.lane_marks import MarkPlace
-from gobblin_assets.destinations.topics.mark_records import PARTITION, TopicMark, decode_mark, encode_key, find_lane
-from gobblin_assets.destinations.topics.write_failures import as_failure, judge_write
 from gobblin_assets.errors import GobblinError, OutcomeUnknownError
 from gobblin_assets.kafka.connection import KafkaConnection
 from gobblin_assets.kafka.failures import ClientFailure

@@ -6,7 +6,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError
 
-from gobblin_assets.destinations.topics.topic_batches import TRANSACTIONAL_PREFIX
+from gobblin_assets.destinations.kafka.topic_batches import TRANSACTIONAL_PREFIX
 from gobblin_assets.errors import FencedError, GobblinError, OutcomeUnknownError, RejectedError
 from gobblin_assets.kafka.connection import KafkaConnection
 from gobblin_assets.kafka.failures import ClientFailure, judge_client
@@ -55,7 +55,7 @@ def judge_write(
     if failure.name in _TOO_LARGE:
         return TooLargeError(
             f"a record is larger than its topic takes: {said}",
-            field="sink.into",
+            field="into",
             hint="Raise max.message.bytes of the topic, then resume the publication; or have a converter cut the "
             "values, and abandon it.",
         )
@@ -76,7 +76,7 @@ def judge_write(
     if failure.name == "INVALID_TRANSACTION_TIMEOUT":
         return RejectedError(
             "the publication needs a longer transaction than the brokers allow",
-            field="sink.into.connection",
+            field="into.connection",
             hint="Raise transaction.max.timeout.ms of the brokers (15 minutes by default), or let sink.roll cut the "
             "publications smaller.",
         )

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from gobblin_assets.commit.arrow_arrays import make_array
 from gobblin_assets.destinations.plain_json import write_json
-from gobblin_assets.destinations.tables.column_types import is_array
+from gobblin_assets.destinations.postgres.column_types import is_array
 
 _TEXT: Final = pa.large_string()
 # Not by `pa.scalar`, which imports pandas.

@@ -6,9 +6,9 @@ from typing import Any, Final, Protocol
 
 from gobblin_assets.commit.step_world import StepWorld
 from gobblin_assets.commit.steps import StepVerdict
+from gobblin_assets.destinations.kafka.topic_batches import LoadedTopic, TopicBatch
 from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace, decide_batch
 from gobblin_assets.destinations.load_rows import LoadRows, MarkedRows, read_files, read_is_marked, write_load
-from gobblin_assets.destinations.topics.topic_batches import LoadedTopic, TopicBatch
 
 LOAD_TOPIC: Final = "load_topic"
 

@@ -57,13 +57,13 @@ def require_columns(columns: pa.Schema, key: Sequence[str]) -> None:
     for name, kind in zip(columns.names, columns.types, strict=True):
         if not (pa.types.is_nested(kind) or _is_plain(kind) or _is_quoted(kind)):
             raise RejectedError(
-                f"rows have the column {name!a} of Arrow's type {kind}", field="sink.into", hint="Leave the column out."
+                f"rows have the column {name!a} of Arrow's type {kind}", field="into", hint="Leave the column out."
             )
     missing = [name for name in key if name not in columns.names]
     if missing:
         raise RejectedError(
             f"rows have no column {', '.join(missing)}; they have {', '.join(columns.names)}",
-            field="sink.into.key",
+            field="into.key",
             hint="Name columns of every dataset of the job, or put the dataset into a job of its own.",
         )
 

@@ -1,16 +1,27 @@
 """The tables of a database into which the rows of a job's datasets go."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gobblin_assets.commit.steps import CommitStep
 from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace
-from gobblin_assets.destinations.tables.load_step import LoadTable
-from gobblin_assets.destinations.tables.marks import LoadedTable, TableBatch
-from gobblin_assets.destinations.tables.postgres_tables import open_tables
-from gobblin_assets.model.files import DataFile
+from gobblin_assets.destinations.postgres.database_address import read_address
+from gobblin_assets.destinations.postgres.kind import NAME_BYTES_MAX, TablesSpec, table_of
+from gobblin_assets.destinations.postgres.load_step import LoadTable
+from gobblin_assets.destinations.postgres.postgres_tables import open_tables
+from gobblin_assets.destinations.rows_place import PlaceRequest, PlannedLoad
+from gobblin_assets.destinations.table_loads import table_batch
+from gobblin_assets.destinations.table_names import LoadedTable, require_distinct_tables
 from gobblin_assets.model.urn import DatasetUrn
-from gobblin_assets.run.destination import Target
+
+
+def choose_tables(request: PlaceRequest) -> "TablesPlace":
+    """The table of each dataset. RejectedError names the field and the fix."""
+    into: TablesSpec = request.into
+    read_address(into.connection)
+    tables = {urn: table_of(urn, each) for urn, each in request.of_datasets.items()}
+    require_distinct_tables(tables, "tables_schema", NAME_BYTES_MAX)
+    return TablesPlace(into.connection, tables, into.marks_schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +39,12 @@ class TablesPlace:
     def uri_of(self, urn: DatasetUrn) -> str:
         return f"jdbc:{self.connection}/{self.tables[urn]}"
 
-    def make_step(
-        self, urn: DatasetUrn, mark: MarkPlace, target: Target, files: Sequence[DataFile], *, is_marked: bool
-    ) -> CommitStep:
-        row_count = sum(file.row_count for file in files)
-        batch = TableBatch(self.tables[urn], mark, target.version, str(target.sequence_id), row_count, is_marked)
-        return LoadTable(self.connection, batch, tuple(files))
+    @property
+    def can_replace(self) -> bool:
+        return True
+
+    def make_step(self, urn: DatasetUrn, load: PlannedLoad) -> CommitStep:
+        return LoadTable(self.connection, table_batch(self.tables[urn], load), load.files)
 
     def find_mark(self, urn: DatasetUrn, mark: MarkPlace) -> LaneMark | None:
         del urn

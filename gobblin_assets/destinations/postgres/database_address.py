@@ -91,7 +91,7 @@ class DatabaseAddress:
             where = (error.diag.context or "").partition(":")[0].partition("\n")[0]
             return RejectedError(
                 f"the database refused the rows: {said}{f' ({where})' if where else ''}",
-                field="sink.into",
+                field="into",
                 hint="Correct the table or its constraints, then resume the publication; or have a converter change "
                 "such rows, and abandon it.",
                 sqlstate=state,

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
+from gobblin_assets.destinations.kafka.topic_batches import LoadedTopic, TopicBatch
 from gobblin_assets.destinations.lane_marks import RECENT_MAX, LaneMark, MarkPlace
-from gobblin_assets.destinations.topics.topic_batches import LoadedTopic, TopicBatch
 from gobblin_assets.errors import CorruptionError
 
 

@@ -27,15 +27,19 @@ from gobblin_assets.destinations.lane_marks import (
     decide_batch,
     require_row_count,
 )
-from gobblin_assets.destinations.tables.column_types import NAME_BYTES_MAX, column_type, holds
-from gobblin_assets.destinations.tables.copy_text import write_copy_text
-from gobblin_assets.destinations.tables.database_address import DatabaseAddress, Session, read_address, variable_of
-from gobblin_assets.destinations.tables.marks import MARKS, LoadedTable, TableBatch
+from gobblin_assets.destinations.postgres.column_types import NAME_BYTES_MAX, column_type, holds
+from gobblin_assets.destinations.postgres.copy_text import write_copy_text
+from gobblin_assets.destinations.postgres.database_address import DatabaseAddress, Session, read_address, variable_of
+from gobblin_assets.destinations.table_loads import TableBatch
+from gobblin_assets.destinations.table_names import LoadedTable
 from gobblin_assets.destinations.written_ahead import write_ahead
 from gobblin_assets.errors import ConflictError, OutcomeUnknownError, RejectedError, RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
 
 T = TypeVar("T")
+
+MARKS: Final = "gobblin_lane"
+"""The table of marks."""
 
 _MAKE_MARKS: Final = """
     CREATE TABLE IF NOT EXISTS {marks} (
@@ -54,6 +58,10 @@ _COUNT_LOADED: Final = """
     SELECT coalesce(sum(loaded_rows), 0) FROM {marks}
      WHERE destination = %(destination)s AND job = %(job)s AND dataset = %(dataset)s
 """
+_COUNT_PUBLICATIONS: Final = """
+    SELECT coalesce(sum(version), 0) FROM {marks}
+     WHERE destination = %(destination)s AND job = %(job)s AND dataset = %(dataset)s
+"""
 # The oid survives whatever keeps the table's rows (a rename, VACUUM FULL, TRUNCATE), and no table gets it again.
 _FIND_GONE: Final = """
     SELECT sum(loaded_rows), to_regclass(%(table)s) IS NOT NULL,
@@ -69,7 +77,7 @@ _ADD_MARK: Final = """
 _MOVE_MARK: Final = f"""
     UPDATE {{marks}}
        SET version = %(version)s, recent = (%(sequence)s::uuid || recent)[:{RECENT_MAX}], given_up = '{{{{}}}}',
-           loaded_rows = loaded_rows + %(rows)s, table_name = %(table_name)s,
+           loaded_rows = CASE WHEN %(replaces)s THEN 0 ELSE loaded_rows END + %(rows)s, table_name = %(table_name)s,
            table_oid = to_regclass(%(table)s)::oid, changed_at = clock_timestamp()
      WHERE {_OF_LANE} AND version < %(version)s AND %(sequence)s::uuid <> ALL (given_up)
 """
@@ -198,6 +206,8 @@ class PostgresTables:
 
     def _load(self, batch: TableBatch, rows: Iterable[pa.RecordBatch]) -> None:
         with self._judging(), self._transaction() as session:
+            if batch.replaces:
+                _remove_rows(session, batch)
             sent, added = _copy(session, batch.table, rows)
             require_row_count(batch, sent)
             _require_added(batch, added)
@@ -305,6 +315,7 @@ def _name_batch(batch: TableBatch) -> dict[str, object]:
         "version": batch.version,
         "sequence": batch.sequence_id,
         "rows": batch.row_count,
+        "replaces": batch.replaces,
         **_name_table(batch.table),
     }
 
@@ -322,6 +333,25 @@ def _find_gone(session: Session, table: LoadedTable, place: MarkPlace) -> str | 
         return None
     what = "is another table than the one" if is_there else "is gone, the table"
     return f"{table} {what} into which {loaded:,} rows of {place.dataset} were loaded"
+
+
+def _remove_rows(session: Session, batch: TableBatch) -> None:
+    """Remove all rows in the open transaction; whoever reads the table sees them to its end.
+
+    RejectedError if the table has rows and the dataset never loaded any: they are somebody else's.
+    """
+    name = sql.Identifier(batch.table.schema, batch.table.table)
+    row = session.execute(_on(_COUNT_PUBLICATIONS, batch.mark), _name_lane(batch.mark)).fetchone()
+    if row is None or not row[0]:
+        if session.execute(sql.SQL("SELECT FROM {} LIMIT 1").format(name)).fetchone() is not None:
+            raise RejectedError(
+                f"{batch.table} has rows that this dataset never loaded, and a snapshot would take their place",
+                field="into",
+                hint="Nothing was removed or loaded. Empty the table, name another one by the dataset's own "
+                "`into: {table: NAME}`, or append: extract: append_only with a watermark. Then resume the publication.",
+            )
+        return
+    session.execute(sql.SQL("DELETE FROM {}").format(name))
 
 
 def _copy(session: Session, table: LoadedTable, rows: Iterable[pa.RecordBatch]) -> tuple[int, int]:
@@ -358,7 +388,7 @@ def _require_added(batch: TableBatch, added: int) -> None:
     if added != batch.row_count:
         raise RejectedError(
             f"{batch.table} took {added:,} of {batch.row_count:,} rows: a trigger or a rule of it leaves rows out",
-            field="sink.into",
+            field="into",
             hint="Nothing was loaded. Drop or change the trigger, then resume the publication; or have a converter "
             "leave such rows out, and abandon it.",
         )
@@ -372,7 +402,7 @@ def _find_columns(session: Session, table: LoadedTable) -> dict[str, _Column] | 
     if not rows[0][0]:
         raise RejectedError(
             f"{table} is a view, an unlogged table or another relation that does not keep its rows itself",
-            field="sink.into",
+            field="into",
             hint="Name a schema in which it is an ordinary table, or where it does not exist yet.",
         )
     return {name: _Column(*column) for _is_table, name, *column in rows if name is not None}
@@ -436,7 +466,7 @@ def _require_names(table: LoadedTable, wanted: Mapping[str, str]) -> None:
         if len(name.encode()) > NAME_BYTES_MAX or not name or "\0" in name:
             raise RejectedError(
                 f"{table} can't have a column {name!a}: names have 1 to {NAME_BYTES_MAX} bytes",
-                field="sink.into",
+                field="into",
                 hint="Rename the column by a converter.",
             )
 
@@ -447,13 +477,13 @@ def _require_columns(table: LoadedTable, wanted: Mapping[str, str], found: Mappi
             raise RejectedError(
                 f"{table} has the column {name!a} as {found[name].kind}"
                 f"{', generated by the database' if found[name].is_generated else ''}, and rows have {kind}",
-                field="sink.into",
+                field="into",
                 hint=f"Change the column's type to {kind}, or cast the rows by a converter.",
             )
     for name, column in found.items():
         if column.is_required and name not in wanted:
             raise RejectedError(
                 f"{table} has the column {name!a}, which may not be NULL, and rows don't have it",
-                field="sink.into",
+                field="into",
                 hint="Give the column a default, or let it be NULL.",
             )

@@ -1,0 +1,110 @@
+"""A kind of destination of rows: one object with the options of a job, what the place can do, and how it is opened."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Annotated, Final
+
+from pydantic import Field, SerializeAsAny, ValidationError
+
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.extensions import Extensions
+from gobblin_assets.model.urn import DatasetUrn
+from gobblin_assets.spec.kind_options import KindOptions
+from gobblin_assets.spec.spec_model import SpecModel
+
+
+class IntoSpec(SpecModel):
+    """A destination of rows other than files. Each kind has a model of its own below this one, with its ``type``."""
+
+    type: str
+    connection: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]{1,100}$")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DestinationKind:
+    """A kind of destination, offered by an entry point of the group ``gobblin_assets.destination_kinds`` with its name.
+
+    It imports no client, because every process that reads a job file loads it. ``noun``: the word for what takes a
+    dataset's rows, such as table. ``variables``: how the variables of its connections go on after GOBBLIN_.
+    ``of_datasets``: options that a dataset may have otherwise than its job. ``place``: a function ``PlaceRequest ->
+    RowsPlace`` as ``module:function``, imported when a run or a worker begins. ``steps``: the kinds of commit steps
+    that load its rows, each as ``module:attribute``, imported when the log first holds such a step; a package offers
+    them by the group ``gobblin_assets.steps`` instead. ``replaces``: a publication may take the place of all rows.
+    ``names_table``: gives the name of a dataset's table, as Dagster shows it; None: rows go into no table.
+    """
+
+    name: str
+    noun: str
+    spec: type[IntoSpec]
+    variables: str
+    place: str
+    of_datasets: frozenset[str] = frozenset()
+    steps: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    replaces: bool = False
+    names_table: Callable[[DatasetUrn, IntoSpec], str] | None = None
+
+
+DESTINATION_KINDS: Final = Extensions[DestinationKind](
+    group="gobblin_assets.destination_kinds",
+    noun="kind of destination",
+    option="into.type",
+    accepts=lambda found: isinstance(found, DestinationKind),
+    built_in={
+        "iceberg": "gobblin_assets.destinations.iceberg.kind:ICEBERG",
+        "kafka": "gobblin_assets.destinations.kafka.kind:KAFKA",
+        "postgres": "gobblin_assets.destinations.postgres.kind:POSTGRES",
+    },
+    meant={
+        **dict.fromkeys(("jdbc", "postgresql", "table", "tables", "database"), "postgres"),
+        **dict.fromkeys(("topic", "topics", "redpanda"), "kafka"),
+        **dict.fromkeys(("lakehouse",), "iceberg"),
+        **dict.fromkeys(("file", "files", "parquet", "s3", "hdfs"), "no `into`: `destination` says where files go"),
+    },
+)
+
+INTO_OPTIONS: Final = KindOptions(DESTINATION_KINDS, IntoSpec)
+
+AnyInto = Annotated[SerializeAsAny[IntoSpec], INTO_OPTIONS]
+
+
+def list_into_specs() -> list[type[IntoSpec]]:
+    """The models of what ``into`` may be."""
+    return [kind.spec for kind in INTO_OPTIONS.list_kinds()]
+
+
+def into_of(job: IntoSpec, dataset: Mapping[str, object] | None, where: str) -> IntoSpec:
+    """Where a dataset's rows go: as its job says, and what the dataset says otherwise.
+
+    ``where``: the dataset's ``into`` in the job file. RejectedError names the option and the fix.
+    """
+    if not dataset:
+        return job
+    kind = kind_of_rows(job)
+    for name in dataset:
+        if name not in kind.of_datasets:
+            raise RejectedError(
+                f"expected an option of one dataset, found {name!a}",
+                field=f"{where}.{name}",
+                hint=f"A dataset may say {', '.join(sorted(kind.of_datasets))}; the rest is said by the job's `into`.",
+            )
+    try:
+        return kind.spec.model_validate({**job.model_dump(exclude_unset=True), **dataset})
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join((where, *map(str, first["loc"])))
+        raise RejectedError(
+            f"{first['msg'][:1].lower()}{first['msg'][1:]}, found {first['input']!a:.80}",
+            field=place,
+            hint="Correct it.",
+        ) from None
+
+
+def kind_of_rows(into: IntoSpec) -> DestinationKind:
+    """The kind of a destination that was read from a job. RejectedError if its package can't be loaded."""
+    return DESTINATION_KINDS.get(into.type)
+
+
+def register_destination_kind(kind: DestinationKind) -> None:
+    """Make a kind known to this process only. RejectedError if the name is known already."""
+    DESTINATION_KINDS.register(kind.name, kind)
