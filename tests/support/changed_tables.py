@@ -78,7 +78,7 @@ class ChangedTables:
             "source": {"type": "postgres_log", "connection": "shop", "publication": "lake", **self.source},
             "destination": str(self.folder / "lake"),
             "datasets": [{"urn": f"public.{table}"} for table in self.tables],
-            "lease": {"ttl_s": 3, "wait_s": 30},
+            "lease": {"ttl_s": 20, "wait_s": 30},
             "sink": {"every_s": 0.2, "roll": {"age_s": 0}},
             **self.options,
         }
