@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from gobblin_assets.rows.dataset_reader import read_dataset
     from gobblin_assets.run.log import Log, open_log
     from gobblin_assets.run.run_values import DatasetReport, RunReport
+    from gobblin_assets.spec.destination_kind import DestinationKind, register_destination_kind
     from gobblin_assets.spec.job_files import read_any_job, read_job_file
     from gobblin_assets.spec.job_kinds import register_job_kind
     from gobblin_assets.spec.job_options import JobOptions
@@ -45,6 +46,7 @@ __all__ = [
     "ConflictError",
     "CorruptionError",
     "DatasetReport",
+    "DestinationKind",
     "FencedError",
     "FunctionSink",
     "GobblinError",
@@ -67,6 +69,7 @@ __all__ = [
     "read_dataset",
     "read_job_file",
     "register_destination",
+    "register_destination_kind",
     "register_event_sink",
     "register_file_system",
     "register_job_kind",
@@ -81,6 +84,7 @@ _MODULES = {
     "ConflictError": "errors",
     "CorruptionError": "errors",
     "DatasetReport": "run.run_values",
+    "DestinationKind": "spec.destination_kind",
     "FencedError": "errors",
     "FunctionSink": "events.sinks",
     "GobblinError": "errors",
@@ -103,6 +107,7 @@ _MODULES = {
     "read_dataset": "rows.dataset_reader",
     "read_job_file": "spec.job_files",
     "register_destination": "destinations.registry",
+    "register_destination_kind": "spec.destination_kind",
     "register_event_sink": "events.sinks",
     "register_file_system": "fs.registry",
     "register_job_kind": "spec.job_kinds",

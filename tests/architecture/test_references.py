@@ -20,6 +20,7 @@ OTHERS = {
     "extract.table.type": "an option of Gobblin's",
     "gobblin_assets.copy_converters": "a group of entry points",
     "gobblin_assets.dataset_finders": "a group of entry points",
+    "gobblin_assets.destination_kinds": "the same",
     "gobblin_assets.event_sinks": "the same",
     "gobblin_assets.job_programs": "the same",
     "gobblin_assets.file_systems": "the same",

@@ -1,13 +1,16 @@
 """Runs that load rows into tables of a real Postgres, by the command line and without Spark."""
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import pytest
 import yaml
 
+from gobblin_assets.dagster import build_definitions
 from gobblin_assets.db.embedded import EmbeddedServer
 from tests.support.command_lake import ask, fail_job, invoke, run_job
 from tests.support.postgres import Database, describe_database, temporary_database
@@ -130,3 +133,17 @@ def test_partitions_are_added_and_no_partition_is_overwritten(shop: Shop) -> Non
     assert again.exit_code != 0
     assert "rows in jdbc:warehouse/lake.public_orders are only added" in " ".join(again.output.split())
     assert shop.rows().total() == 30
+
+
+def test_dagster_s_button_loads_rows_and_shows_the_table(shop: Shop) -> None:
+    shop.write(APPENDED)
+    with dg.DagsterInstance.ephemeral() as instance:
+        job = build_definitions([shop.job], os.environ).resolve_job_def("shop_whole")
+        assert job.execute_in_process(instance=instance).success
+        event = instance.get_latest_materialization_event(dg.AssetKey(["shop", "public.orders"]))
+    assert shop.rows().total() == 30
+    assert event is not None
+    assert event.asset_materialization is not None
+    shown = event.asset_materialization.metadata
+    texts = {str(each.value) for each in shown.values()}
+    assert {"jdbc:warehouse/lake.public_orders", "30"} <= texts

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tests.simulation.copy_scenarios import COPY_SCENARIOS
 from tests.simulation.exploring import list_calls
+from tests.simulation.loaded_rows import LOADED_ROWS_SCENARIOS
 from tests.simulation.object_scenarios import OBJECT_SCENARIOS
 from tests.simulation.scenarios import SCENARIOS
 from tests.simulation.sink_faults import SINK_SCENARIOS
@@ -23,7 +24,8 @@ def read_counts() -> Counts:
 
 
 def _write_counts() -> None:
-    scenarios = (*SCENARIOS, *COPY_SCENARIOS, *OBJECT_SCENARIOS, *STORED_ROWS_SCENARIOS)
+    of_rows = (*STORED_ROWS_SCENARIOS, *LOADED_ROWS_SCENARIOS)
+    scenarios = (*SCENARIOS, *COPY_SCENARIOS, *OBJECT_SCENARIOS, *of_rows)
     counts = {each.name: dict(sorted(Counter(list_calls(each, each.prepare())).items())) for each in scenarios}
     counts |= {each.name: dict(sorted(Counter(each.list_calls()).items())) for each in SINK_SCENARIOS}
     _FILE.write_text(json.dumps(counts, indent=2) + "\n", encoding="utf-8")

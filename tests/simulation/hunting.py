@@ -16,6 +16,7 @@ from tests.simulation.copy_machine import COPY_DEEDS_MAX, CopyHistories
 from tests.simulation.copy_scenarios import COPY_OVERLAPS, COPY_SCENARIOS, COPY_TAKEOVERS
 from tests.simulation.exploring import Tally, explore_singles
 from tests.simulation.guards import Guard
+from tests.simulation.loaded_rows import LOADED_ROWS_SCENARIOS
 from tests.simulation.marked_world import run_marked_history
 from tests.simulation.mutant import Mutant
 from tests.simulation.mutated import VARIABLE
@@ -134,6 +135,10 @@ def hunt_among_stored_rows(mutant: Mutant) -> Catch:
     return _hunt(mutant, _stored_rows_hunts())
 
 
+def hunt_among_loaded_rows(mutant: Mutant) -> Catch:
+    return _hunt(mutant, _loaded_rows_hunts())
+
+
 def hunt_in_an_adapter(mutant: Mutant) -> Catch:
     """Only exit code 1 of pytest means that a test failed; any other is a mistake here."""
     command = [
@@ -191,6 +196,12 @@ def _object_hunts() -> Iterator[Hunt]:
         yield explore_singles, scenario
         yield partial(explore_zombies, takeovers=OBJECT_TAKEOVERS), scenario
         yield partial(explore_overlaps, overlaps=OBJECT_OVERLAPS), scenario
+
+
+def _loaded_rows_hunts() -> Iterator[Hunt]:
+    for scenario in LOADED_ROWS_SCENARIOS:
+        yield explore_singles, scenario
+        yield explore_zombies, scenario
 
 
 def _stored_rows_hunts() -> Iterator[Hunt]:

@@ -27,7 +27,7 @@ from gobblin_assets.commit.postgres import (
 from gobblin_assets.commit.postgres import folding as log_folding
 from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.commit.steps import StepVerdict
-from gobblin_assets.destinations import posix as posix_destination
+from gobblin_assets.destinations import rooted
 from gobblin_assets.fs import posix
 from gobblin_assets.fs.port import RenameOutcome
 from gobblin_assets.model.interval import Interval
@@ -162,7 +162,7 @@ def _staging_of_the_try(directory: str, attempt_id: Any) -> str:
     return _STAGING_DIRECTORY(directory, uuid.UUID(int=attempt_id.int & (2**64 - 1)))  # type: ignore[arg-type]  # an id
 
 
-_STAGING_DIRECTORY = posix_destination.staging_directory
+_STAGING_DIRECTORY = rooted.staging_directory
 
 
 class _Late:
@@ -266,7 +266,7 @@ IN_THE_SIMULATED_WORLD = (
     Mutant("a refused rename counts as done", _steps_taken_as_done_when_refused),
     Mutant("abandon without capture", patched(abandonment, "capture_attempt", lambda *_arguments: False)),
     Mutant("staging that a paused writer made again is not looked at", _cleanup_removes_without_marking),
-    Mutant("staging is reused by a retry", patched(posix_destination, "staging_directory", _staging_of_the_try)),
+    Mutant("staging is reused by a retry", patched(rooted, "staging_directory", _staging_of_the_try)),
     Mutant("an attempt is recorded after it was written", _written_before_registered),
     Mutant("a suffix is published after a failed WorkUnit", patched(seal_decision, "decide_commit", _with_the_suffix)),
     Mutant("a refresh is sealed incomplete", patched(seal_decision, "decide_commit", _with_incomplete_refreshes)),

@@ -21,6 +21,7 @@ from tests.simulation.counts import read_counts
 from tests.simulation.exploring import FAULTS, Tally, explore_pairs, explore_singles
 from tests.simulation.hunting import (
     Catch,
+    hunt_among_loaded_rows,
     hunt_among_stored_rows,
     hunt_by_a_promise,
     hunt_in_an_adapter,
@@ -33,6 +34,7 @@ from tests.simulation.hunting import (
     hunt_in_the_object_world,
     hunt_in_the_simulated_world,
 )
+from tests.simulation.loaded_rows import IN_THE_WORLD_OF_LOADED_ROWS
 from tests.simulation.marked_mutants import IN_MARKED_HISTORIES
 from tests.simulation.mutants import BY_A_PROMISE, IN_AN_ADAPTER, IN_THE_SIMULATED_WORLD
 from tests.simulation.object_mutants import IN_OBJECT_HISTORIES, IN_THE_OBJECT_WORLD
@@ -146,6 +148,7 @@ def _list_parts(workers: int, random_histories: int) -> list[Part]:
     parts += [Part("mutants", m.name, lambda m=m: hunt_in_the_object_world(m)) for m in IN_THE_OBJECT_WORLD]
     parts += [Part("mutants", m.name, lambda m=m: hunt_in_object_histories(m)) for m in IN_OBJECT_HISTORIES]
     parts += [Part("mutants", m.name, lambda m=m: hunt_among_stored_rows(m)) for m in IN_THE_WORLD_OF_STORED_ROWS]
+    parts += [Part("mutants", m.name, lambda m=m: hunt_among_loaded_rows(m)) for m in IN_THE_WORLD_OF_LOADED_ROWS]
     parts += [Part("mutants", guard, lambda guard=guard: hunt_by_a_promise(guard)) for guard in BY_A_PROMISE]
     return parts
 

@@ -10,7 +10,7 @@ from unittest import mock
 from gobblin_assets.commit import execution, folding, markers, relocation
 from gobblin_assets.commit.destination import Verdict
 from gobblin_assets.commit.segment import decode_segment, encode_segments
-from gobblin_assets.destinations import posix
+from gobblin_assets.destinations import rooted
 from gobblin_assets.run import task
 from tests.support.numbered_rows import NumberedRows
 
@@ -53,7 +53,7 @@ def never_looked() -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(relocation, "decide", return_value=Verdict.IDENTIFY))
         stack.enter_context(mock.patch.object(markers, "_find_misplaced", _do_nothing))
-        for module in (execution, posix):
+        for module in (execution, rooted):
             stack.enter_context(mock.patch.object(module, "require_identity", _do_nothing))
         yield
 

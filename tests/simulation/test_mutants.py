@@ -3,6 +3,7 @@
 import pytest
 
 from tests.simulation.copy_mutants import IN_COPY_HISTORIES, IN_THE_COPY_WORLD
+from tests.simulation.loaded_rows import IN_THE_WORLD_OF_LOADED_ROWS
 from tests.simulation.marked_mutants import IN_MARKED_HISTORIES
 from tests.simulation.mutant import Mutant
 from tests.simulation.mutants import IN_AN_ADAPTER, IN_THE_SIMULATED_WORLD
@@ -18,6 +19,7 @@ MUTANTS = [
     *IN_THE_OBJECT_WORLD,
     *IN_OBJECT_HISTORIES,
     *IN_THE_WORLD_OF_STORED_ROWS,
+    *IN_THE_WORLD_OF_LOADED_ROWS,
     *IN_SINK_HISTORIES,
     *IN_SINK_MOVES,
     *IN_SLOT_HISTORIES,

@@ -10,7 +10,6 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from importlib import import_module
 from typing import Final, NamedTuple
 
 import google_crc32c
@@ -29,11 +28,11 @@ from gobblin_assets.jobs.copy.transfer.moving import (
     read_whole,
     write_all,
 )
+from gobblin_assets.model.files import FileIdentity
 
 # Without O_NONBLOCK, opening a pipe that took the file's name would wait for a writer.
 _READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_RANGED: Final = "gobblin_assets.jobs.copy.transfer.ranged_copy"
 _FILL: Final = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MODE_OF_NEW: Final = 0o666
 _MODE_OF_FILLED: Final = 0o600
@@ -93,12 +92,20 @@ def copy_file(source: str, file: PlannedFile, target: str, options: CopyOptions,
     ``target``. What an error leaves at ``target`` does not count. Errors of ``moved`` pass through.
     """
     if source[0] != "/":
-        # What reads stores is imported where a source is one: each copying process waits for its imports.
-        staged: StagedFile = import_module(_RANGED).copy_ranged(source, file, target, options, moved)
-        return staged
+        return _copy_ranged(source, file, target, options, moved)
     if file.size_bytes <= CHUNK_BYTES:
         return _copy_small(source, file, target, options, moved)
     return _copy_large(source, file, target, options, moved)
+
+
+def _copy_ranged(source: str, file: PlannedFile, target: str, options: CopyOptions, moved: Moved) -> StagedFile:
+    """The first bytes are read before anything is made."""
+    from gobblin_assets.jobs.copy.transfer.ranged_copy import opened_ranges  # noqa: PLC0415  copying processes wait for imports
+
+    identity = FileIdentity(file.size_bytes, file.inode, file.mtime_ns, file.tag)
+    checksum, follows_links = options.checksum, options.follows_links
+    with opened_ranges(source, identity, moved, checksum=checksum, follow_links=follows_links) as write:
+        return make_file(source, file, target, (), write)
 
 
 def _copy_small(source: str, file: PlannedFile, target: str, options: CopyOptions, moved: Moved) -> StagedFile:

@@ -34,10 +34,16 @@ class TokenBucket:
 
 
 def copy_at_rate(work: BinWork, sink: RowSink) -> None:
-    """``copy_bin``, below the rate that the work carries."""
+    """Copy the bin, below the rate that the work carries."""
     bytes_per_s, files_per_s = work.rate
     unlimited = bytes_per_s is None and files_per_s is None
-    copy_bin(work, sink if unlimited else PacedSink(sink, bytes_per_s, files_per_s))
+    paced = sink if unlimited else PacedSink(sink, bytes_per_s, files_per_s)
+    if work.directory[0] == "/":
+        copy_bin(work, paced)
+        return
+    from gobblin_assets.jobs.copy.transfer.remote_writing import copy_remote_bin  # noqa: PLC0415  copying processes wait for imports
+
+    copy_remote_bin(work, paced)
 
 
 class PacedSink:

@@ -107,6 +107,17 @@ class TransferOrder:
     converters: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Executors:
+    """What a probe of Spark's found. ``slots``: the tasks that run at once. ``blind``: why hosts can't copy, one
+    sentence each.
+    """
+
+    count: int
+    slots: int
+    blind: tuple[str, ...] = ()
+
+
 class Transfer(Protocol):
     """Called from several threads at once, with different tags."""
 

@@ -7,7 +7,6 @@ module imports little, since each copying process waits for it.
 import marshal
 import os
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from typing import Any, Final, NamedTuple, Protocol
 
 from gobblin_assets.errors import GobblinError, family_of
@@ -33,14 +32,10 @@ from gobblin_assets.model.files import FileIdentity
 ITEM_ITSELF: Final = -1
 """The entry of a row about a directory item; a row about its n-th subdirectory has the entry ``-2 - n``."""
 
-_REMOTE: Final = "gobblin_assets.jobs.copy.transfer.remote_writing"
 _OPEN_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NOTHING: Final = Attributes()
 _MODE_OF_NEW: Final = 0o777
 _OWN_RIGHTS: Final = 0o700
-
-_CONVERTING: Final = "gobblin_assets.jobs.copy.transfer.converting"
-"""Imported once something is converted: with it come all that converters need."""
 
 FailureText = tuple[str, str]
 """The name of the error's family, and its message."""
@@ -173,13 +168,11 @@ def unpack_item(packed: bytes) -> PlannedItem:
 
 
 def copy_bin(work: BinWork, sink: RowSink) -> None:
-    """Copy all items, then all parts. The sink gets a row for each file, then one for its directory item; and one for
-    each part, whose item's number goes on from those of the items. A failure is a row.
+    """Copy all items, then all parts, into a directory of this machine.
+
+    The sink gets a row for each file, then one for its directory item; and one for each part, whose item's number goes
+    on from those of the items. A failure is a row.
     """
-    if work.directory[0] != "/":
-        # What writes over a network is imported where it is needed: each copying process waits for its imports.
-        import_module(_REMOTE).copy_remote_bin(work, sink)
-        return
     with Journal(work.directory, work.source_root, is_kept=work.journals) as journal:
         writer = _Writer(work, CopyOptions(*work.options), journal, sink)
         waiting: list[PlannedEntry] = []
@@ -225,8 +218,9 @@ def _copy_entries(writer: _Writer, entries: Sequence[PlannedEntry]) -> list[Fail
         return [failure for each in entries if (failure := _copy_entry(writer, *each)) is not None]
     if not entries:
         return []
+    from gobblin_assets.jobs.copy.transfer.converting import convert_entries  # noqa: PLC0415  copying processes wait for imports
+
     failures = []
-    convert_entries = import_module(_CONVERTING).convert_entries
     for place, staged, error in convert_entries(work.source_root, work.converters, options, entries, sink.moved):
         if error is not None:
             failures.append(text_of(error))

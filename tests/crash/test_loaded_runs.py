@@ -1,0 +1,234 @@
+"""Runs whose rows are loaded into tables, killed, paused, not answered and given up: each row is there once.
+
+One suite for each place of rows: the example's SQLite, Postgres and Iceberg. Each dataset has two tasks, so that a load
+that only knows one of them is seen.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gobblin_assets.commit.steps import CommitStep
+from gobblin_assets.destinations.loaded_destination import LoadedDestination
+from gobblin_assets.failpoints import ArmedFailpoints, Failpoint, install
+from gobblin_assets.model.extract import Mode
+from gobblin_assets.run.destination import Target
+from gobblin_assets.run.job_kind import Output
+from tests.crash.points import OF_EXECUTION
+from tests.crash.test_kills import FOR_ALL_DATASETS, OF_A_RUN, OF_RECOVERY, SEALED, kill_at
+from tests.support.lake import start_worker
+from tests.support.loaded_lake import ICEBERG, PLACES, POSTGRES, SQLITE, LoadedLake, LoadedWorld, make_loaded_lake
+from tests.support.postgres import Database
+from tests.support.shares import rotating
+
+OF_A_LOADING_RUN = (*OF_A_RUN, Failpoint.LOAD_COPIED, Failpoint.LOAD_BEFORE_COMMIT, Failpoint.LOAD_COMMITTED)
+IN_A_LOAD = (Failpoint.LOAD_COPIED, Failpoint.LOAD_BEFORE_COMMIT, Failpoint.LOAD_COMMITTED)
+OF_A_STEP = (Failpoint.STEP_BEFORE, *IN_A_LOAD, Failpoint.STEP_AFTER)
+"""Of rows that are not loaded yet."""
+
+EVERYWHERE = pytest.mark.parametrize("lake", PLACES, indirect=True)
+
+
+@pytest.fixture
+def lake(
+    request: pytest.FixtureRequest,
+    database_url: str,
+    fresh_database: Database,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> LoadedLake:
+    made = make_loaded_lake(database_url, str(tmp_path), request.param, fresh_database)
+    for name, value in made.environment.items():
+        monkeypatch.setenv(name, value)
+    return made
+
+
+@pytest.fixture
+def world(lake: LoadedLake) -> Iterator[LoadedWorld]:
+    opened = lake.open_world()
+    yield opened
+    opened.close()
+
+
+def add_rows(lake: LoadedLake, count: int) -> None:
+    for urn in lake.urns:
+        lake.add_rows(urn, count)
+
+
+@EVERYWHERE
+def test_every_point_of_a_load_is_reached_and_later_rows_are_added(lake: LoadedLake, world: LoadedWorld) -> None:
+    seen: set[Failpoint] = set()
+    with install(seen.add):
+        assert not world.run().failed
+    world.check_exactly_once()
+    assert seen >= {*OF_EXECUTION, *IN_A_LOAD}
+
+    add_rows(lake, 7)
+    assert not world.run().failed
+    world.check_exactly_once()
+
+
+@pytest.mark.parametrize(
+    ("lake", "point", "count"),
+    [
+        *((POSTGRES, point, 1) for point in IN_A_LOAD),
+        *(rotating(POSTGRES, point, 1) for point in OF_A_RUN),
+        *(rotating(place, point, 1) for place in (SQLITE, ICEBERG) for point in OF_A_LOADING_RUN),
+        *(rotating(place, point, 2) for place in PLACES for point in OF_A_LOADING_RUN if point not in FOR_ALL_DATASETS),
+    ],
+    indirect=["lake"],
+    ids=str,
+)
+def test_a_run_killed_anywhere_is_completed_by_the_next(
+    lake: LoadedLake, world: LoadedWorld, point: Failpoint, count: int
+) -> None:
+    kill_at(lake, f"{point}=kill@{count}")
+    world.expire_leases()
+    add_rows(lake, 5)
+
+    assert not world.run().failed
+
+    world.check_exactly_once()
+
+
+@pytest.mark.parametrize(
+    ("lake", "point"),
+    [
+        (POSTGRES, Failpoint.LOAD_BEFORE_COMMIT),
+        *(rotating(place, point) for place in (SQLITE, POSTGRES) for point in OF_A_LOADING_RUN),
+    ],
+    indirect=["lake"],
+    ids=str,
+)
+def test_a_killed_refresh_ends_with_one_generation(lake: LoadedLake, world: LoadedWorld, point: Failpoint) -> None:
+    world.run()
+    kill_at(lake, f"{point}=kill", mode=Mode.REFRESH)
+    world.expire_leases()
+
+    assert not world.run(mode=Mode.REFRESH).failed
+
+    world.check_exactly_once()
+
+
+@pytest.mark.parametrize(
+    ("lake", "first", "second"),
+    [
+        (POSTGRES, Failpoint.SEAL_COMMITTED, Failpoint.LOAD_COMMITTED),
+        *(
+            rotating(place, first, second)
+            for place in PLACES
+            for first in SEALED
+            for second in (*OF_RECOVERY, *IN_A_LOAD)
+            # What is loaded is not loaded again.
+            if first is Failpoint.SEAL_COMMITTED
+            or second not in (*IN_A_LOAD, Failpoint.STEP_BEFORE, Failpoint.STEP_AFTER)
+        ),
+    ],
+    indirect=["lake"],
+    ids=str,
+)
+def test_a_recovery_killed_anywhere_is_completed_by_the_next(
+    lake: LoadedLake, world: LoadedWorld, first: Failpoint, second: Failpoint
+) -> None:
+    kill_at(lake, f"{first}=kill")
+    world.expire_leases()
+    kill_at(lake, f"{second}=kill", action="recover")
+    world.expire_leases()
+    world.make_due()
+
+    assert not world.run().failed
+
+    world.check_exactly_once()
+
+
+@pytest.mark.parametrize(
+    ("lake", "point"),
+    [
+        (POSTGRES, Failpoint.STAGED_BEFORE_SEAL),
+        *(rotating(place, point) for place in PLACES for point in (Failpoint.STAGE_COMMITTED, *SEALED)),
+    ],
+    indirect=["lake"],
+    ids=str,
+)
+def test_a_zombie_that_wakes_up_loads_nothing(lake: LoadedLake, world: LoadedWorld, point: Failpoint) -> None:
+    zombie = start_worker(lake, failpoint=f"{point}=stop")
+    zombie.wait_until_stopped()
+    world.expire_leases()
+    assert not world.run().failed
+    world.check_exactly_once()
+
+    zombie.wake_up()
+
+    zombie.wait()
+    world.run()
+    world.check_exactly_once()
+
+
+@pytest.mark.parametrize(
+    ("lake", "point", "count"),
+    [
+        (POSTGRES, Failpoint.LOAD_COMMITTED, 1),
+        *(
+            rotating(place, point, count)
+            for place in PLACES
+            for point in (Failpoint.ATTEMPT_REGISTERED, Failpoint.STAGE_COMMITTED, Failpoint.SEAL_COMMITTED)
+            for count in (1, 2, 3)
+        ),
+        rotating(SQLITE, Failpoint.LOAD_COMMITTED, 1),
+        rotating(ICEBERG, Failpoint.LOAD_COMMITTED, 2),
+    ],
+    indirect=["lake"],
+    ids=str,
+)
+def test_an_answer_that_is_lost_is_looked_up(
+    lake: LoadedLake, world: LoadedWorld, point: Failpoint, count: int
+) -> None:
+    with install(ArmedFailpoints(f"{point}=lose@{count}", str(Path(lake.directory, "failpoints.log")))):
+        world.run()
+    world.expire_leases()
+    world.make_due()
+
+    assert not world.run().failed
+
+    world.check_exactly_once()
+
+
+@EVERYWHERE
+def test_what_is_not_loaded_can_be_abandoned_and_is_read_again(lake: LoadedLake, world: LoadedWorld) -> None:
+    kill_at(lake, f"{Failpoint.SEAL_COMMITTED}=kill")
+    world.expire_leases()
+    for sequence in world.stores.commits.list_open(None, limit=10):
+        world.operations().abandon(sequence.sequence_id, reason="a test")
+
+    assert not world.run().failed
+
+    world.check_exactly_once()
+
+
+@EVERYWHERE
+def test_a_step_for_each_task_would_lose_rows_and_is_noticed(
+    lake: LoadedLake, world: LoadedWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mutant: a task gives the version that its sequence will have, and so gets a step of its own."""
+    steps_for = LoadedDestination.steps_for
+
+    def of_each_task(self: LoadedDestination, outputs: Sequence[Output], target: Target) -> Sequence[CommitStep]:
+        return steps_for(self, outputs, target if target.version is not None else replace(target, version=1))
+
+    monkeypatch.setattr(LoadedDestination, "steps_for", of_each_task)
+    monkeypatch.setattr(LoadedDestination, "loads_rows", property(lambda _self: False))
+    world.run()
+    assert any(world.published_rows(urn).total() < 13 for urn in lake.urns)
+    with pytest.raises(AssertionError):
+        world.check_exactly_once()
+
+
+@pytest.mark.parametrize("lake", [ICEBERG], indirect=True)
+def test_a_place_that_only_adds_refuses_a_second_generation(lake: LoadedLake, world: LoadedWorld) -> None:
+    world.run()
+    report = world.run(mode=Mode.REFRESH)
+    assert all("are only added" in str(each.error) for each in report.failed)
+    assert len(report.failed) == len(lake.urns)
+    world.check_exactly_once()
