@@ -10,7 +10,7 @@ from gobblin_assets.cli.examples import example
 from gobblin_assets.cli.exit_codes import EXIT_FAILED
 from gobblin_assets.cli.output import say
 from gobblin_assets.cli.selections import find_named
-from gobblin_assets.destinations.registry import open_loaded_destination
+from gobblin_assets.destinations.loaded_destination import open_loaded_destination
 from gobblin_assets.errors import GobblinError, RejectedError
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.ingest.running import read_job

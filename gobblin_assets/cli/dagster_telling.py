@@ -11,7 +11,6 @@ from contextlib import ExitStack, contextmanager
 from typing import Final
 
 from gobblin_assets.cli.output import say
-from gobblin_assets.cli.telling import NOBODY, Listener
 from gobblin_assets.dagster.dead_runs import report_ended_runs
 from gobblin_assets.dagster.factory import build_reported_job
 from gobblin_assets.dagster.instance import Instance, find_instance
@@ -36,8 +35,8 @@ _SILENCE_S: Final = 60.0
 """After Dagster did not take something: a storage that hangs must not be waited for at each publication."""
 
 
-class _Reports:
-    """``Listener`` that tells Dagster itself."""
+class DagsterReports:
+    """The ``telling.Listener`` that tells Dagster itself."""
 
     def __init__(self, job: JobOptions, datasets: Datasets, stores: Stores, instance: Instance) -> None:
         self._job = job
@@ -73,8 +72,8 @@ class _Reports:
 
 
 @contextmanager
-def open_reports(job: JobOptions, datasets: Datasets) -> Iterator[Listener]:
-    """As ``telling.listening``. An instance that can't be opened is said, and keeps nobody from the work.
+def open_reports(job: JobOptions, datasets: Datasets) -> Iterator[DagsterReports | None]:
+    """For ``telling.listening``. An instance that can't be opened is said, and keeps nobody from the work: None.
 
     RejectedError where there is none.
     """
@@ -83,9 +82,9 @@ def open_reports(job: JobOptions, datasets: Datasets) -> Iterator[Listener]:
             instance = stack.enter_context(require_instance())
         except RetryableError as error:
             say(f"{error} The work goes on; `gobblin-assets report` tells Dagster later.")
-            yield NOBODY
+            yield None
             return
-        reports = _Reports(job, datasets, stack.enter_context(open_log(say)).stores, instance)
+        reports = DagsterReports(job, datasets, stack.enter_context(open_log(say)).stores, instance)
         try:
             yield reports
         finally:

@@ -13,8 +13,7 @@ from gobblin_assets.cli.exit_codes import EXIT_FAILED
 from gobblin_assets.cli.known_jobs import KnownJob, name_of, read_known_job
 from gobblin_assets.cli.maintenance import open_maintenance
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
-from gobblin_assets.cli.sequences import sequence_argument
-from gobblin_assets.cli.views import find_job, job_option
+from gobblin_assets.cli.views import find_job, job_option, sequence_argument
 from gobblin_assets.commit.sequence import Publication
 from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import SequenceId

@@ -8,7 +8,14 @@ import click
 from gobblin_assets.cli.examples import example
 from gobblin_assets.cli.lazy_commands import LazyCommand, LazyGroup
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
-from gobblin_assets.cli.views import dataset_option, find_job, find_urn, job_option, require_known_job
+from gobblin_assets.cli.views import (
+    dataset_option,
+    find_job,
+    find_urn,
+    job_option,
+    require_known_job,
+    sequence_argument,
+)
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.run.log import open_log
 
@@ -40,9 +47,6 @@ _RECOVERING: Final = "gobblin_assets.cli.recovering"
 )
 def commit() -> None:
     """Commit sequences: publications, each published whole or not at all."""
-
-
-sequence_argument = click.argument("sequence_id", type=click.UUID)
 
 
 @commit.command("list", epilog=example("commit list --job shop --all"))

@@ -3,11 +3,10 @@
 Dagster takes seconds to import, so that what talks to it is imported only where the command itself is to tell it.
 """
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
-from importlib import import_module
-from typing import Any, Final, Protocol, TypeVar, cast
+from typing import Any, Final, Protocol, TypeVar
 
 import click
 
@@ -97,21 +96,13 @@ class _Nobody:
         pass
 
 
-NOBODY: Final[Listener] = _Nobody()
-
-
-class _DagsterTelling(Protocol):
-    """The module `dagster_telling`."""
-
-    def open_reports(self, job: JobOptions, datasets: Datasets) -> AbstractContextManager[Listener]: ...
-
-
-def _import_telling() -> _DagsterTelling:
-    return cast("_DagsterTelling", import_module("gobblin_assets.cli.dagster_telling"))
-
-
-def listening(told: DagsterTold, job: JobOptions, datasets: Datasets) -> AbstractContextManager[Listener]:
+@contextmanager
+def listening(told: DagsterTold, job: JobOptions, datasets: Datasets) -> Iterator[Listener]:
     """Tell Dagster during the block and at its end, however it ends, if the command has to wait for that."""
     if told is not DagsterTold.WAIT:
-        return nullcontext(NOBODY)
-    return _import_telling().open_reports(job, datasets)
+        yield _Nobody()
+        return
+    from gobblin_assets.cli.dagster_telling import open_reports  # noqa: PLC0415  Dagster takes seconds
+
+    with open_reports(job, datasets) as reports:
+        yield _Nobody() if reports is None else reports

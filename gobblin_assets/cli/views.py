@@ -20,6 +20,7 @@ from gobblin_assets.state.overview.port import DatasetLine, GapLine, LedgerLine,
 
 job_option = click.option("--job", help="Only this job's.")
 dataset_option = click.option("--dataset", "urn", metavar="URN", help="Only this dataset's.")
+sequence_argument = click.argument("sequence_id", type=click.UUID)
 
 
 @click.command(epilog=example("status --job shop"))

@@ -10,7 +10,7 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection
 
-from gobblin_assets.db.schema import VERSION_TABLE
+from gobblin_assets.db.table_metadata import VERSION_TABLE
 from gobblin_assets.db.tables import SCHEMA, metadata
 
 

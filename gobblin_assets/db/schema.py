@@ -6,18 +6,17 @@ An upgrade is one transaction under a transaction-level advisory lock, so that m
 once and a kill leaves the version that was there before. A role with CREATE on the database is enough.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from importlib import import_module
 from pathlib import Path
-from typing import Final, Protocol, cast
+from typing import Final
 
 import psycopg
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
-from gobblin_assets.db.tables import SCHEMA
+from gobblin_assets.db.table_metadata import SCHEMA, VERSION_TABLE
 from gobblin_assets.db.transactions import transact
 from gobblin_assets.errors import CorruptionError, RejectedError, RetryableError
 
@@ -26,7 +25,6 @@ UPGRADE_COMMAND: Final = "gobblin-assets db upgrade"
 
 # Any constant does, as long as nobody else in the database uses it: the first bytes of "gobblin".
 _UPGRADE_LOCK_KEY: Final = int.from_bytes(b"gobblin")
-VERSION_TABLE: Final = "alembic_version"
 
 # Each file of a migration begins with its version; versions follow each other in the order of their names.
 _MIGRATIONS: Final = Path(__file__).with_name("migrations") / "versions"
@@ -75,8 +73,10 @@ def upgrade(engine: Engine, say: Callable[[str], None] = lambda _line: None) -> 
         # IF NOT EXISTS would ask for CREATE on the database even where the schema is there.
         if connection.execute(text("SELECT to_regnamespace(:name)"), {"name": SCHEMA}).scalar() is None:
             connection.execute(text(f"CREATE SCHEMA {SCHEMA}"))
+        from gobblin_assets.db.alembic_runs import run_migrations  # noqa: PLC0415  Alembic takes 0.25 s; most need none
+
         say(f"Upgrading the schema {SCHEMA!r} from {status.current or 'nothing'} to {status.head}.")
-        _import_alembic().run_migrations(connection)
+        run_migrations(connection)
         return _read_version(connection)
 
     try:
@@ -110,7 +110,9 @@ def check(engine: Engine) -> SchemaStatus:
         status = _read_version(connection)
         if status.relation is not SchemaRelation.CURRENT:
             return status
-        differences = _import_alembic().list_differences(connection)
+        from gobblin_assets.db.alembic_runs import list_differences  # noqa: PLC0415  no start compares tables
+
+        differences = list_differences(connection)
         return SchemaStatus(status.relation, status.current, status.head, tuple(differences))
 
     return transact(engine, "schema check", body)
@@ -135,19 +137,6 @@ def refusal(status: SchemaStatus) -> RejectedError:
         field="schema",
         hint=f"Run: {UPGRADE_COMMAND}.",
     )
-
-
-class _Alembic(Protocol):
-    """The module ``alembic_runs``."""
-
-    def run_migrations(self, connection: Connection) -> None: ...
-
-    def list_differences(self, connection: Connection) -> Sequence[str]: ...
-
-
-def _import_alembic() -> _Alembic:
-    # Alembic takes a quarter of a second to import, and most processes find the schema as it should be.
-    return cast("_Alembic", import_module("gobblin_assets.db.alembic_runs"))
 
 
 def list_versions() -> list[str]:

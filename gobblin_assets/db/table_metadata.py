@@ -5,6 +5,7 @@ from typing import Final
 from sqlalchemy import DDL, Column, DateTime, MetaData, event, text
 
 SCHEMA: Final = "gobblin"
+VERSION_TABLE: Final = "alembic_version"
 
 metadata = MetaData(
     schema=SCHEMA,

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from gobblin_assets.commit.attempts import final_name
 from gobblin_assets.commit.rename_steps import RenameDirectory
 from gobblin_assets.commit.steps import CommitStep
-from gobblin_assets.destinations.rooted import RootedDestination, job_directory, target_directory
+from gobblin_assets.destinations.rooted import RootedDestination, refuse_links, target_directory
 from gobblin_assets.model.path_names import list_upwards, path_of
-from gobblin_assets.model.urn import DatasetUrn, Role
+from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.run.destination import Target
 from gobblin_assets.run.job_kind import Output
 from gobblin_assets.run.output_names import OutputNames
@@ -47,12 +47,3 @@ class Directories(RootedDestination):
             for each in outputs
             if each.files
         ]
-
-
-def refuse_links(destination: RootedDestination, urn: DatasetUrn) -> None:
-    """RejectedError if a symbolic link redirects a directory of the dataset."""
-    for role in Role:
-        place = path_of(destination.root, destination.job, urn, role)
-        above = list_upwards([place], job_directory(destination.root, destination.job))
-        # From the job's directory down; each lookup refuses a link, and a missing directory has nothing below it.
-        all(destination.fs.is_directory(each) for each in reversed(above[:-1]))

@@ -11,8 +11,10 @@ from gobblin_assets.destinations.directories import Directories
 from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace, PlaceGoneError
 from gobblin_assets.destinations.rows_place import PlannedLoad, RowsPlace
 from gobblin_assets.errors import GobblinError, RejectedError
+from gobblin_assets.fs.objects import HoldsObjects
+from gobblin_assets.fs.staging import StagingFiles
 from gobblin_assets.model.urn import DatasetUrn, Role
-from gobblin_assets.run.destination import Target
+from gobblin_assets.run.destination import DestinationRequest, Target
 from gobblin_assets.run.job_kind import Output
 from gobblin_assets.state.leases import Lease
 
@@ -117,6 +119,17 @@ class LoadedDestination(Directories):
         if self._identity is None:
             raise AssertionError("a destination is bound before anything else")
         return MarkPlace(self.place.marks, self._identity, self.job, urn, lane_number)
+
+
+def open_loaded_destination(request: DestinationRequest, place: RowsPlace) -> LoadedDestination:
+    """Rows go to ``place``; the root has the staged files. RejectedError where these could not be read again."""
+    if isinstance(request.fs, HoldsObjects | StagingFiles):
+        raise RejectedError(
+            f"rows that are loaded elsewhere are staged on a disk, found the scheme {request.fs.scheme!r}",
+            field="destination",
+            hint="Name a directory that all workers see; only staged files and dead letters stand there.",
+        )
+    return LoadedDestination(request, place=place)
 
 
 def _behind(urn: DatasetUrn, place: RowsPlace, loaded: int, published: int) -> StorageMismatchError:

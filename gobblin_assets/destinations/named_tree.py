@@ -21,7 +21,6 @@ from gobblin_assets.commit.named_mode_steps import NO_PLACE, CloseDirectory, Ope
 from gobblin_assets.commit.named_steps import SLOTS, Phase
 from gobblin_assets.commit.steps import StepBatch, StepColumns
 from gobblin_assets.destinations.claims import find_claim, refuse_rows, refuse_tree, work_root_of
-from gobblin_assets.destinations.directories import refuse_links
 from gobblin_assets.destinations.given_names import GivenNames
 from gobblin_assets.destinations.named_outputs import (
     ClosedDirectory,
@@ -33,6 +32,7 @@ from gobblin_assets.destinations.named_outputs import (
     ParentDirectory,
     published_place,
 )
+from gobblin_assets.destinations.rooted import refuse_links
 from gobblin_assets.errors import CorruptionError, RejectedError
 from gobblin_assets.fs.named_files import require_named_files
 from gobblin_assets.fs.tree import EntryKind

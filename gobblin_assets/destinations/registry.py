@@ -10,14 +10,9 @@ from collections.abc import Callable
 from typing import Final
 
 from gobblin_assets.destinations.directories import Directories
-from gobblin_assets.destinations.loaded_destination import LoadedDestination
 from gobblin_assets.destinations.row_files import RowFiles
-from gobblin_assets.destinations.rows_place import RowsPlace
-from gobblin_assets.errors import RejectedError
 from gobblin_assets.extensions import Extensions
-from gobblin_assets.fs.objects import HoldsObjects
 from gobblin_assets.fs.registry import scheme_of
-from gobblin_assets.fs.staging import StagingFiles
 from gobblin_assets.run.destination import Destination, DestinationRequest
 
 DestinationFactory = Callable[[DestinationRequest], Destination]
@@ -32,17 +27,6 @@ def open_directories(request: DestinationRequest) -> Directories:
 def open_row_files(request: DestinationRequest) -> RowFiles:
     """Prefixes of an object store, and directories of HDFS."""
     return RowFiles(request)
-
-
-def open_loaded_destination(request: DestinationRequest, place: RowsPlace) -> LoadedDestination:
-    """Rows go to ``place``; the root has the staged files. RejectedError where these could not be read again."""
-    if isinstance(request.fs, HoldsObjects | StagingFiles):
-        raise RejectedError(
-            f"rows that are loaded elsewhere are staged on a disk, found the scheme {request.fs.scheme!r}",
-            field="destination",
-            hint="Name a directory that all workers see; only staged files and dead letters stand there.",
-        )
-    return LoadedDestination(request, place=place)
 
 
 DESTINATIONS: Final = Extensions[DestinationFactory](

@@ -14,7 +14,7 @@ from gobblin_assets.commit.relocation import Place
 from gobblin_assets.destinations.claims import refuse_trees
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.fs.port import FileSystem
-from gobblin_assets.model.path_names import encode_segment, path_of
+from gobblin_assets.model.path_names import encode_segment, list_upwards, path_of
 from gobblin_assets.model.state import AttemptId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.destination import DestinationRequest
@@ -127,3 +127,12 @@ def target_directory(role_path: str, partition: str, partition_path: str, name: 
     if partition_path:
         parts.append(partition_path)
     return "/".join((*parts, name))
+
+
+def refuse_links(destination: RootedDestination, urn: DatasetUrn) -> None:
+    """RejectedError if a symbolic link redirects a directory of the dataset."""
+    for role in Role:
+        place = path_of(destination.root, destination.job, urn, role)
+        above = list_upwards([place], job_directory(destination.root, destination.job))
+        # From the job's directory down; each lookup refuses a link, and a missing directory has nothing below it.
+        all(destination.fs.is_directory(each) for each in reversed(above[:-1]))

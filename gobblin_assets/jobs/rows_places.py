@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from gobblin_assets.destinations.registry import open_destination, open_loaded_destination
+from gobblin_assets.destinations.registry import open_destination
 from gobblin_assets.destinations.rows_place import RowsPlace, choose_rows_place
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.run.destination import Destination, DestinationRequest
@@ -22,4 +22,10 @@ def open_job_destination(
 ) -> Destination:
     """Files below the job's root, or what the job loads rows into. Nothing is connected to or made yet."""
     place = rows_place_of(job, specs)
-    return open_destination(request) if place is None else open_loaded_destination(request, place)
+    if place is None:
+        return open_destination(request)
+    from gobblin_assets.destinations.loaded_destination import (  # noqa: PLC0415  most jobs publish files
+        open_loaded_destination,
+    )
+
+    return open_loaded_destination(request, place)

@@ -319,7 +319,7 @@ class JobSpec(JobOptions):
 
     @property
     def rows_into(self) -> IntoSpec | None:
-        """Where rows go instead of files, wherever the job says so; ``sink.into`` is the older place."""
+        """Where rows go instead of files, wherever the job says so; that of ``sink`` is the older place."""
         return self.into if self.into is not None else self.sink.into
 
     @property

@@ -40,19 +40,17 @@ class SourceKind(SourceOptions):
 
     It imports neither Spark nor a client, because every process that reads a job file loads it. ``connection`` names
     the ``SourceConnection`` class as ``module:class``, imported when something connects; None: a program hands
-    the rows over, and ``instead`` says how, since no run reads them. ``resource`` names the connection's Dagster
-    resource; None: one is made from the connection's fields. ``title``: the kind's name in sentences. ``shown_as``: the
-    kind that Dagster shows for the table or topic if its address does not say more; None: the noun. ``check_job`` and
-    ``check_dataset`` (with its place in the job) raise RejectedError for options that do not fit together.
-    ``has_dead_letters``: records may be undecodable, and then are no rows. ``scaffold`` None: `dg` writes no such job.
-    ``demands_spark``: whether only Spark reads the rows in a job's runs, whatever the datasets ask for.
+    the rows over, and ``instead`` says how, since no run reads them. ``title``: the kind's name in sentences.
+    ``shown_as``: the kind that Dagster shows for the table or topic if its address does not say more; None: the noun.
+    ``check_job`` and ``check_dataset`` (with its place in the job) raise RejectedError for options that do not fit
+    together. ``has_dead_letters``: records may be undecodable, and then are no rows. ``scaffold`` None: `dg` writes no
+    such job. ``demands_spark``: whether only Spark reads the rows in a job's runs, whatever the datasets ask for.
     """
 
     title: str
     connection: str | None
     scaffold: Scaffold | None = None
     instead: str = ""
-    resource: str | None = None
     shown_as: str | None = None
     check_job: Callable[[JobSpec], None] = field(default=_accept_job)
     check_dataset: Callable[[DatasetSpec, str], None] = field(default=_accept_dataset)

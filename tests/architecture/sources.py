@@ -40,6 +40,12 @@ def parse_package() -> Mapping[str, ast.Module]:
     return {name: ast.parse(text) for name, text in read_package().items()}
 
 
+@cache
+def list_packages() -> frozenset[str]:
+    """The modules that hold others."""
+    return frozenset(module_name(path.relative_to(ROOT)) for path in (ROOT / PACKAGE).rglob("__init__.py"))
+
+
 def read_tree(folder: Path) -> dict[str, str]:
     """What lies below ``folder``, by the names under which it is imported."""
     return {

@@ -4,15 +4,18 @@ One suite for each place of rows: the example's SQLite, Postgres and Iceberg. Ea
 that only knows one of them is seen.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from gobblin_assets.commit.steps import CommitStep
 from gobblin_assets.destinations.loaded_destination import LoadedDestination
 from gobblin_assets.failpoints import ArmedFailpoints, Failpoint, install
 from gobblin_assets.model.extract import Mode
+from gobblin_assets.run.destination import Target
+from gobblin_assets.run.job_kind import Output
 from tests.crash.points import OF_EXECUTION
 from tests.crash.test_kills import FOR_ALL_DATASETS, OF_A_RUN, OF_RECOVERY, SEALED, kill_at
 from tests.support.lake import start_worker
@@ -211,9 +214,8 @@ def test_a_step_for_each_task_would_lose_rows_and_is_noticed(
     """The mutant: a task gives the version that its sequence will have, and so gets a step of its own."""
     steps_for = LoadedDestination.steps_for
 
-    def of_each_task(self: LoadedDestination, outputs: object, target: object) -> object:
-        given = target if target.version is not None else replace(target, version=1)  # type: ignore[attr-defined, type-var]
-        return steps_for(self, outputs, given)  # type: ignore[arg-type]
+    def of_each_task(self: LoadedDestination, outputs: Sequence[Output], target: Target) -> Sequence[CommitStep]:
+        return steps_for(self, outputs, target if target.version is not None else replace(target, version=1))
 
     monkeypatch.setattr(LoadedDestination, "steps_for", of_each_task)
     monkeypatch.setattr(LoadedDestination, "loads_rows", property(lambda _self: False))

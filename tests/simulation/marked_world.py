@@ -13,9 +13,9 @@ from typing import Any, Final
 from unittest import mock
 
 from gobblin_assets.commit.operations import LogOperations
+from gobblin_assets.destinations.loaded_destination import open_loaded_destination
 from gobblin_assets.destinations.postgres import postgres_tables
 from gobblin_assets.destinations.postgres.tables_place import TablesPlace
-from gobblin_assets.destinations.registry import open_loaded_destination
 from gobblin_assets.destinations.table_names import LoadedTable
 from gobblin_assets.model.urn import Role
 from gobblin_assets.run.destination import Destination, DestinationRequest

@@ -11,7 +11,7 @@ from pyiceberg.table import Table
 from gobblin_assets.destinations.iceberg.catalog_address import catalog_variable, read_catalog_address
 from gobblin_assets.destinations.iceberg.iceberg_place import IcebergPlace
 from gobblin_assets.destinations.iceberg.iceberg_tables import IcebergTables
-from gobblin_assets.destinations.registry import open_loaded_destination
+from gobblin_assets.destinations.loaded_destination import open_loaded_destination
 from gobblin_assets.model.urn import Role
 from gobblin_assets.run.destination import Destination, DestinationRequest
 from tests.support.postgres import Database

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from gobblin_assets.destinations.iceberg.iceberg_place import IcebergPlace
+from gobblin_assets.destinations.loaded_destination import open_loaded_destination
 from gobblin_assets.destinations.postgres.tables_place import TablesPlace
-from gobblin_assets.destinations.registry import open_loaded_destination
 from gobblin_assets.destinations.rows_place import RowsPlace
 from gobblin_assets.destinations.table_names import LoadedTable
 from gobblin_assets.fs.registry import open_file_system

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from gobblin_assets.destinations.loaded_destination import open_loaded_destination
 from gobblin_assets.destinations.postgres.database_address import variable_of
 from gobblin_assets.destinations.postgres.tables_place import TablesPlace
-from gobblin_assets.destinations.registry import open_loaded_destination
 from gobblin_assets.destinations.table_names import LoadedTable
 from gobblin_assets.model.urn import Role
 from gobblin_assets.run.destination import Destination, DestinationRequest

@@ -9,7 +9,7 @@ from typing import Any
 
 from gobblin_assets.destinations.kafka.topic_batches import LoadedTopic
 from gobblin_assets.destinations.kafka.topics_place import TopicsPlace
-from gobblin_assets.destinations.registry import open_loaded_destination
+from gobblin_assets.destinations.loaded_destination import open_loaded_destination
 from gobblin_assets.model.urn import Role
 from gobblin_assets.run.destination import Destination, DestinationRequest
 from tests.support.kafka import Found, open_admin, read_all

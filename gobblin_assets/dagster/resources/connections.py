@@ -1,19 +1,19 @@
 """A job's connection, whatever its kind: the resource under its kind and its name.
 
-Each kind of source has a resource with the fields of its ``SourceConnection``. If a kind names no resource, one is made
-from these fields.
+Each kind of source has a resource with the fields of its ``SourceConnection``. A source knows nothing of Dagster: a
+resource that somebody wrote is found by its kind's name in ``SOURCE_RESOURCES``, others are made from the fields.
 """
 
 import os
 from collections.abc import Mapping
 from functools import cache
-from importlib import import_module
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Final, cast
 
 import dagster as dg
 from pydantic import Field
 
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.extensions import Extensions
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.sources.connection import LogConnection, SourceConnection
 from gobblin_assets.sources.environment import connection_class, list_text_fields, read_numbers, variable_prefix
@@ -80,17 +80,23 @@ class SourceConnectionResource(dg.ConfigurableResource["SourceConnectionResource
             )
 
 
+SOURCE_RESOURCES: Final = Extensions[type[SourceConnectionResource]](
+    group="gobblin_assets.source_resources",
+    noun="resource of a kind of source",
+    option="source.type",
+    accepts=lambda found: isinstance(found, type) and issubclass(found, SourceConnectionResource),
+    built_in={
+        "jdbc": "gobblin_assets.dagster.resources.jdbc:JdbcConnectionResource",
+        "kafka": "gobblin_assets.dagster.resources.kafka:KafkaConnectionResource",
+    },
+)
+
+
 def resource_class(kind: SourceKind) -> type[SourceConnectionResource]:
-    """Dagster's resource of a kind."""
-    if kind.resource is not None:
-        return _load_class(kind.resource)
+    """Dagster's resource of a kind. RejectedError if the package that offers one is broken."""
+    if SOURCE_RESOURCES.has(kind.name):
+        return SOURCE_RESOURCES.get(kind.name)
     return _make_class(connection_class(kind), kind.name)
-
-
-@cache
-def _load_class(place: str) -> type[SourceConnectionResource]:
-    module, _, name = place.partition(":")
-    return cast("type[SourceConnectionResource]", getattr(import_module(module), name))
 
 
 @cache

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from gobblin_assets.commit.steps import CommitStep
 from gobblin_assets.destinations.iceberg.catalog_address import read_catalog_address
-from gobblin_assets.destinations.iceberg.kind import IcebergSpec, table_of
+from gobblin_assets.destinations.iceberg.kind import IcebergSpec, iceberg_table
 from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace
 from gobblin_assets.destinations.rows_place import PlaceRequest, PlannedLoad
 from gobblin_assets.destinations.table_loads import table_batch
@@ -23,7 +23,7 @@ def choose_iceberg(request: PlaceRequest) -> "IcebergPlace":
     """The table of each dataset. RejectedError names the field and the fix."""
     into: IcebergSpec = request.into
     read_catalog_address(into.connection)
-    tables = {urn: table_of(urn, each) for urn, each in request.of_datasets.items()}
+    tables = {urn: iceberg_table(urn, each) for urn, each in request.of_datasets.items()}
     require_distinct_tables(tables, "namespace", _NAME_BYTES_MAX)
     return IcebergPlace(into.connection, tables, into.namespace)
 

@@ -24,14 +24,14 @@ class IcebergSpec(IntoSpec):
     )
 
 
-def table_of(urn: DatasetUrn, into: IcebergSpec) -> LoadedTable:
+def iceberg_table(urn: DatasetUrn, into: IcebergSpec) -> LoadedTable:
     """The table of a dataset, by the options that hold for it."""
     return LoadedTable(into.namespace, name_table(urn, into.table))
 
 
-def show_table(urn: DatasetUrn, into: IntoSpec) -> str:
+def show_iceberg_table(urn: DatasetUrn, into: IntoSpec) -> str:
     """The name of a dataset's table, for a person."""
-    return str(table_of(urn, cast("IcebergSpec", into)))
+    return str(iceberg_table(urn, cast("IcebergSpec", into)))
 
 
 ICEBERG: Final = DestinationKind(
@@ -42,5 +42,5 @@ ICEBERG: Final = DestinationKind(
     place="gobblin_assets.destinations.iceberg.iceberg_place:choose_iceberg",
     of_datasets=frozenset({"table"}),
     steps={"append_to_table": "gobblin_assets.destinations.iceberg.append_step:APPEND_TO_TABLE_KIND"},
-    names_table=show_table,
+    names_table=show_iceberg_table,
 )

@@ -30,14 +30,14 @@ class TablesSpec(IntoSpec):
     )
 
 
-def table_of(urn: DatasetUrn, into: TablesSpec) -> LoadedTable:
+def postgres_table(urn: DatasetUrn, into: TablesSpec) -> LoadedTable:
     """The table of a dataset, by the options that hold for it."""
     return LoadedTable(into.tables_schema, name_table(urn, into.table))
 
 
-def show_table(urn: DatasetUrn, into: IntoSpec) -> str:
+def show_postgres_table(urn: DatasetUrn, into: IntoSpec) -> str:
     """The name of a dataset's table, for a person."""
-    return str(table_of(urn, cast("TablesSpec", into)))
+    return str(postgres_table(urn, cast("TablesSpec", into)))
 
 
 POSTGRES: Final = DestinationKind(
@@ -49,5 +49,5 @@ POSTGRES: Final = DestinationKind(
     of_datasets=frozenset({"tables_schema", "table"}),
     steps={"load_table": "gobblin_assets.destinations.postgres.load_step:LOAD_TABLE_KIND"},
     replaces=True,
-    names_table=show_table,
+    names_table=show_postgres_table,
 )

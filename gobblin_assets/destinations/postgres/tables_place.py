@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from gobblin_assets.commit.steps import CommitStep
 from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace
 from gobblin_assets.destinations.postgres.database_address import read_address
-from gobblin_assets.destinations.postgres.kind import NAME_BYTES_MAX, TablesSpec, table_of
+from gobblin_assets.destinations.postgres.kind import NAME_BYTES_MAX, TablesSpec, postgres_table
 from gobblin_assets.destinations.postgres.load_step import LoadTable
 from gobblin_assets.destinations.postgres.postgres_tables import open_tables
 from gobblin_assets.destinations.rows_place import PlaceRequest, PlannedLoad
@@ -19,7 +19,7 @@ def choose_tables(request: PlaceRequest) -> "TablesPlace":
     """The table of each dataset. RejectedError names the field and the fix."""
     into: TablesSpec = request.into
     read_address(into.connection)
-    tables = {urn: table_of(urn, each) for urn, each in request.of_datasets.items()}
+    tables = {urn: postgres_table(urn, each) for urn, each in request.of_datasets.items()}
     require_distinct_tables(tables, "tables_schema", NAME_BYTES_MAX)
     return TablesPlace(into.connection, tables, into.marks_schema)
 

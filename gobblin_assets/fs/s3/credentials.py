@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import Any
 
 from gobblin_assets.errors import RejectedError, RetryableError
@@ -45,10 +44,12 @@ def find_region(settings: S3Settings) -> str:
         raise _unusable(error) from None
 
 
-def _open_aws() -> tuple[Any, Any]:
+def _open_aws() -> tuple[Any, type[Exception]]:
     """AWS's own chain, and the root of its errors."""
-    # Only here: its import takes longer than most commands.
-    return import_module("botocore.session").get_session(), import_module("botocore.exceptions").BotoCoreError
+    from botocore.exceptions import BotoCoreError  # noqa: PLC0415  its import takes longer than most commands
+    from botocore.session import get_session  # noqa: PLC0415  the same
+
+    return get_session(), BotoCoreError
 
 
 def _ask_aws(settings: S3Settings) -> StoreAccount:

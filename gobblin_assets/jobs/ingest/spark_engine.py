@@ -2,15 +2,12 @@
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING
 
-from gobblin_assets.commit.published.port import PublishedFiles
 from gobblin_assets.commit.sequence import AttemptRecord
-from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.run.job_kind import Rewriter, Worker
@@ -31,47 +28,6 @@ from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-class _SparkWork(Protocol):
-    """The module ``spark_work``."""
-
-    def SparkExtractor(  # noqa: N802  a class of the module
-        self, spark: "SparkSession", fs: FileSystem, published: PublishedFiles, *, umask: int | None = None
-    ) -> Worker: ...
-
-    def SparkRewriter(  # noqa: N802  the same
-        self, spark: "SparkSession", fs: FileSystem, datasets: Mapping[DatasetUrn, DatasetSpec]
-    ) -> Rewriter: ...
-
-    def find_warm(
-        self, needed: Iterable[str], say: Callable[[str], None], *, hdfs_user: str | None = None
-    ) -> str | None: ...
-
-    def interrupt_attempt(self, remote: str | None, attempt: AttemptRecord) -> None: ...
-
-    def open_session(self, settings: SparkSettings) -> "SparkSession": ...
-
-    def runs_spark_itself(self) -> bool: ...
-
-    def find_ui(self, session: "SparkSession") -> str | None: ...
-
-    def count_session_slots(self, session: "SparkSession") -> int | None: ...
-
-    def watch_executors(
-        self, session: "SparkSession", wait_s: float, say: Callable[[str], None]
-    ) -> "_Watch | None": ...
-
-
-class _Watch(Protocol):
-    """A watch of the module ``spark.starvation``."""
-
-    def close(self) -> None: ...
-
-
-def _import_spark() -> _SparkWork:
-    # This import takes half a second (gRPC, pandas); a run without Spark would spend most of its imports on it.
-    return cast("_SparkWork", import_module("gobblin_assets.jobs.ingest.spark_work"))
 
 
 @dataclass(slots=True)
@@ -101,7 +57,7 @@ class SparkEngine:
     say: Callable[[str], None] = unheard
     _session: "SparkSession | None" = field(default=None, init=False, repr=False)
     _url: str | None = field(default=None, init=False, repr=False)
-    _watch: _Watch | None = field(default=None, init=False, repr=False)
+    _end_watch: Callable[[], None] | None = field(default=None, init=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     @property
@@ -127,16 +83,19 @@ class SparkEngine:
 
     def get_session(self, job: JobSpec | None = None) -> "SparkSession":
         """The session, opened at the first call. RejectedError names what is missing of Java or Spark."""
+        from gobblin_assets.jobs.ingest.spark_work import find_ui, open_session, watch_executors  # noqa: PLC0415  Spark takes half a second
+
         with self._lock:
             if self._session is None:
                 if self.work_folder is None:
                     make_home(read_settings().home)
                 self._url = self.find_server(job)
                 wait_s = read_wait_s(os.environ) if self.wait_s is None else self.wait_s
-                self._session = _import_spark().open_session(replace(self.settings(job), remote=self._url))
-                if shown := _import_spark().find_ui(self._session):
+                self._session = open_session(replace(self.settings(job), remote=self._url))
+                if shown := find_ui(self._session):
                     self.say(f"Spark's UI: {shown}")
-                self._watch = _import_spark().watch_executors(self._session, wait_s, self.say)
+                watch = watch_executors(self._session, wait_s, self.say)
+                self._end_watch = None if watch is None else watch.close
             return self._session
 
     def count_slots(self) -> int | None:
@@ -145,30 +104,38 @@ class SparkEngine:
         Nothing is opened to learn it: before the session is, settings say it, or nobody.
         """
         if self._session is not None:
-            return _import_spark().count_session_slots(self._session)
+            from gobblin_assets.jobs.ingest.spark_work import count_session_slots  # noqa: PLC0415  Spark takes half a second
+
+            return count_session_slots(self._session)
         if self.remote or self.master is None:
             return None
         return count_conf_slots(self.master, {**read_site_conf(os.environ), **self.conf})
 
     def open_extractor(self, job: JobSpec, stores: Stores) -> Worker:
         """The worker that reads WorkUnits and writes them into the job's staging."""
+        from gobblin_assets.jobs.ingest.spark_work import SparkExtractor  # noqa: PLC0415  Spark takes half a second
+
         fs, _root = open_file_system(job.destination, umask=job.umask)
-        return _import_spark().SparkExtractor(self.get_session(job), fs, stores.published, umask=job.umask)
+        return SparkExtractor(self.get_session(job), fs, stores.published, umask=job.umask)
 
     def open_rewriter(self, job: JobSpec, datasets: Mapping[DatasetUrn, DatasetSpec]) -> Rewriter:
         """The rewriter of the job's published rows, for compaction."""
+        from gobblin_assets.jobs.ingest.spark_work import SparkRewriter  # noqa: PLC0415  Spark takes half a second
+
         fs, _root = open_file_system(job.destination, umask=job.umask)
-        return _import_spark().SparkRewriter(self.get_session(job), fs, datasets)
+        return SparkRewriter(self.get_session(job), fs, datasets)
 
     def interrupt(self, attempt: AttemptRecord) -> None:
         """End the writes of a dead attempt on the Connect server, if there is one."""
         if attempt.interruption is not None:
-            _import_spark().interrupt_attempt(self.remote or self._url, attempt)
+            from gobblin_assets.jobs.ingest.spark_work import interrupt_attempt  # noqa: PLC0415  Spark takes half a second
+
+            interrupt_attempt(self.remote or self._url, attempt)
 
     def close(self) -> None:
         """End a server's session. A session inside this process stays, because the process may need it again."""
-        if self._watch is not None:
-            self._watch.close()
+        if self._end_watch is not None:
+            self._end_watch()
         if self._session is not None and self._url is not None:
             self._session.stop()
         self._session = None
@@ -180,7 +147,11 @@ class SparkEngine:
         """
         if self.remote:
             return self.remote
-        if self.master or self.conf or self.coordinates or self.jars or _import_spark().runs_spark_itself():
+        if self.master or self.conf or self.coordinates or self.jars:
+            return None
+        from gobblin_assets.jobs.ingest.spark_work import find_warm, runs_spark_itself  # noqa: PLC0415  Spark takes half a second
+
+        if runs_spark_itself():
             return None
         settings = self.settings(job)
-        return _import_spark().find_warm(settings.capabilities, self.say, hdfs_user=settings.hdfs_user)
+        return find_warm(settings.capabilities, self.say, hdfs_user=settings.hdfs_user)

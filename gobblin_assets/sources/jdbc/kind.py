@@ -18,7 +18,6 @@ JDBC: Final = SourceKind(
     title="JDBC",
     spec=JdbcSourceSpec,
     connection="gobblin_assets.sources.jdbc.database_connection:DatabaseConnection",
-    resource="gobblin_assets.dagster.resources.jdbc:JdbcConnectionResource",
     demands_spark=_demands_spark,
     scaffold=Scaffold(
         dataset="public.customers",

@@ -4,9 +4,8 @@ import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from importlib import import_module
 from itertools import takewhile
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import TYPE_CHECKING, Final
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.clock import SystemClock
@@ -17,9 +16,8 @@ from gobblin_assets.sources.description import TableDescription
 from gobblin_assets.sources.discovery import Discovery, find_changes
 from gobblin_assets.sources.jdbc.catalog import Catalog
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
+from gobblin_assets.sources.jdbc.databases import dialect_of
 from gobblin_assets.sources.jdbc.description import describe_table
-from gobblin_assets.sources.jdbc.dialect import SparkDialect
-from gobblin_assets.sources.jdbc.dialects.choice import dialect_of
 from gobblin_assets.sources.jdbc.expressions import require_expressions
 from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
 from gobblin_assets.sources.jdbc.layout import Layout, list_table_names
@@ -36,23 +34,6 @@ if TYPE_CHECKING:
 
 TOGETHER_MAX: Final = 200
 """Partitions of one dataset whose plans ask the source together: a statement for all of them is not large."""
-
-
-class _Catalogs(Protocol):
-    """The module ``spark_catalog``."""
-
-    def SparkCatalog(  # noqa: N802  a class of the module
-        self,
-        spark: "Callable[[], SparkSession]",
-        connection: JdbcConnection,
-        dialect: SparkDialect,
-        read_timeout_s: int,
-    ) -> Catalog: ...
-
-
-def _import_catalog() -> _Catalogs:
-    # It imports Spark, which takes long; a run that Arrow reads does without.
-    return cast("_Catalogs", import_module("gobblin_assets.sources.jdbc.spark_catalog"))
 
 
 class JdbcPlanSession:
@@ -238,5 +219,7 @@ class JdbcSource:
             with open_postgres(self._connection, self._spec.read_timeout_s) as catalog:
                 yield catalog
         else:
+            from gobblin_assets.sources.jdbc.spark_catalog import SparkCatalog  # noqa: PLC0415  Postgres needs no Spark
+
             dialect = dialect_of(self._connection.subprotocol)
-            yield _import_catalog().SparkCatalog(spark, self._connection, dialect, self._spec.read_timeout_s)
+            yield SparkCatalog(spark, self._connection, dialect, self._spec.read_timeout_s)

@@ -1,13 +1,12 @@
-"""How the WorkUnits of one plan of a table are read: by queries that Spark's JDBC source sends, one for each."""
+"""A reader of the WorkUnits of one plan of a table: by queries that Spark's JDBC source sends, one for each."""
 
 from collections.abc import Sequence
-from importlib import import_module
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import TYPE_CHECKING, Final
 
 from gobblin_assets.errors import CorruptionError, RejectedError
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.model.work_unit import WorkUnit
-from gobblin_assets.sources.jdbc.catalog import Catalog, Selected
+from gobblin_assets.sources.jdbc.catalog import Catalog
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.failures import find_refused_value, judge_driver
 from gobblin_assets.sources.jdbc.layout import Layout, hidden_columns
@@ -22,21 +21,8 @@ if TYPE_CHECKING:
 _NOTHING: Final = "1 = 0"
 
 
-class _SparkValues(Protocol):
-    """The module ``spark_values``."""
-
-    def wire_schema(self, columns: Sequence[Selected]) -> str: ...
-
-    def read_values(self, frame: "DataFrame", columns: Sequence[Selected]) -> "DataFrame": ...
-
-
-def _import_values() -> _SparkValues:
-    # Spark is imported by whoever reads by it: a plan that Arrow reads does without.
-    return cast("_SparkValues", import_module("gobblin_assets.sources.jdbc.spark_values"))
-
-
 class ZoneCheck:
-    """Whether Spark's Java runs in UTC: asked once for all tables of a run."""
+    """A check whether Spark's Java runs in UTC: asked once for all tables of a run."""
 
     def __init__(self) -> None:
         self._is_known = False
@@ -76,6 +62,8 @@ class TableReader:
         self._zone = zone
 
     def read(self, spark: "SparkSession", units: Sequence[WorkUnit]) -> "DataFrame":
+        from gobblin_assets.sources.jdbc.spark_values import read_values, wire_schema  # noqa: PLC0415  Arrow needs no Spark
+
         layout, dialect = self._layout, self._catalog.dialect
         needed = [unit for unit in units if not unit.is_empty]
         split_by = next((unit.properties[SPLIT_BY] for unit in needed if SPLIT_BY in unit.properties), None)
@@ -87,9 +75,9 @@ class TableReader:
                 self._connection.spark_url,
                 f"({layout.source_query(dialect, hidden)}) gobblin_source",
                 predicates=conditions,
-                properties=self._properties(needed),
+                properties=self._properties(needed, wire_schema(layout.columns)),
             )
-            frame = _import_values().read_values(frame, layout.columns)
+            frame = read_values(frame, layout.columns)
         except Exception as error:  # noqa: BLE001  (py4j raises its own errors, which no family of pyspark's covers)
             raise self.explain(error) from None
         return frame.toDF(*[column.name for column in layout.columns])
@@ -110,8 +98,7 @@ class TableReader:
         found = find_refused_value(error, layout.columns, str(layout.table.name), self._urn, positions=positions)
         return found or judge_driver(error, self._connection)
 
-    def _properties(self, units: Sequence[WorkUnit]) -> dict[str, str]:
-        schema = _import_values().wire_schema(self._layout.columns)
+    def _properties(self, units: Sequence[WorkUnit], schema: str) -> dict[str, str]:
         fetch_size_rows = self._fetch_size_rows or decide_fetch_size(units, len(self._layout.columns))
         return {
             **self._connection.spark_properties(),

@@ -14,7 +14,6 @@ KAFKA: Final = SourceKind(
     dataset_options=TopicOptions,
     refused=REFUSED,
     connection="gobblin_assets.sources.kafka.cluster_connection:ClusterConnection",
-    resource="gobblin_assets.dagster.resources.kafka:KafkaConnectionResource",
     shown_as="kafka",
     scaffold=Scaffold(
         dataset="page_views",

@@ -5,14 +5,13 @@ Spark is imported and started only for an order that goes to it, or that is wort
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib import import_module
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Protocol
 
 from gobblin_assets.commit.sequence import AttemptRecord
 from gobblin_assets.errors import GobblinError, RejectedError
 from gobblin_assets.jobs.copy.copyable import CopyItem
 from gobblin_assets.jobs.copy.transfer.bins import list_items, weigh_item
-from gobblin_assets.jobs.copy.transfer.port import FileResult, Transfer, TransferOrder, TransferWay
+from gobblin_assets.jobs.copy.transfer.port import Executors, FileResult, Transfer, TransferOrder, TransferWay
 
 SPARK_WEIGHT_MIN: Final = 8 << 30
 """Less than this (``weigh_item``) is copied by this machine: looking at the executors and starting a job takes seconds.
@@ -20,7 +19,6 @@ SPARK_WEIGHT_MIN: Final = 8 << 30
 They are a fifth of the time in which one machine copies so much within its memory.
 """
 
-_MODULE: Final = "gobblin_assets.jobs.copy.transfer.spark_transfer"
 _ONE_EXECUTOR: Final = ("local", "local[")
 
 
@@ -42,23 +40,12 @@ class SparkSessions(Protocol):
         ...
 
 
-class _Executors(Protocol):
-    @property
-    def count(self) -> int: ...
-
-    @property
-    def slots(self) -> int: ...
-
-    @property
-    def blind(self) -> tuple[str, ...]: ...
-
-
 class _SparkTransfer(Transfer, Protocol):
-    """The class in the module that imports Spark."""
+    """A transfer that looks at the executors before it copies."""
 
-    def probe(self, order: TransferOrder) -> _Executors: ...
+    def probe(self, order: TransferOrder) -> Executors: ...
 
-    def copy_with(self, order: TransferOrder, executors: _Executors) -> Iterator[tuple[FileResult, ...]]: ...
+    def copy_with(self, order: TransferOrder, executors: Executors) -> Iterator[tuple[FileResult, ...]]: ...
 
 
 class ChosenTransfer:
@@ -148,8 +135,9 @@ class ChosenTransfer:
                 if self._spark is None:
                     raise ValueError("no Spark to open")
                 session = self._spark.get_session()
-                # This import takes half a second and more; a copy by this machine needs none of it.
-                self._opened = cast("_SparkTransfer", import_module(_MODULE).SparkTransfer(session))
+                from gobblin_assets.jobs.copy.transfer.spark_transfer import SparkTransfer  # noqa: PLC0415  Spark takes half a second
+
+                self._opened = SparkTransfer(session)
             return self._opened
 
     def _say_once(self, line: str) -> None:
@@ -161,11 +149,11 @@ class ChosenTransfer:
         self._say(line)
 
 
-def _judge(executors: _Executors) -> str:
+def _judge(executors: Executors) -> str:
     if executors.blind:
         return "; ".join(executors.blind)
     return "" if executors.count > 1 else "Spark has one executor"
 
 
-def _describe(executors: _Executors) -> str:
+def _describe(executors: Executors) -> str:
     return f"{executors.count} executors, {executors.slots} tasks at once"

@@ -1,4 +1,4 @@
-"""Keeps one writer, or the threads of one, below its part of a rate: a bucket of tokens for bytes, and one for files.
+"""The pace of a writer below its part of a rate: a bucket of tokens for bytes, and one for files.
 
 What was moved is paid for afterwards: a writer that moved more than its bucket holds waits until the bucket is even
 again. So a file as large as the kernel moves at once goes through, and the rate holds over the seconds around it.
@@ -22,7 +22,7 @@ SLICE_S: Final = 0.2
 
 @dataclass(slots=True)
 class TokenBucket:
-    """``per_s`` tokens flow in; full at ``BURST_S``. Times are of one steady clock, in seconds."""
+    """A bucket of tokens. ``per_s`` of them flow in; full at ``BURST_S``. Times are of one steady clock, in seconds."""
 
     per_s: float
     even_at_s: float
@@ -34,10 +34,16 @@ class TokenBucket:
 
 
 def copy_at_rate(work: BinWork, sink: RowSink) -> None:
-    """``copy_bin``, below the rate that the work carries."""
+    """Copy the bin, below the rate that the work carries."""
     bytes_per_s, files_per_s = work.rate
     unlimited = bytes_per_s is None and files_per_s is None
-    copy_bin(work, sink if unlimited else PacedSink(sink, bytes_per_s, files_per_s))
+    paced = sink if unlimited else PacedSink(sink, bytes_per_s, files_per_s)
+    if work.directory[0] == "/":
+        copy_bin(work, paced)
+        return
+    from gobblin_assets.jobs.copy.transfer.remote_writing import copy_remote_bin  # noqa: PLC0415  copying processes wait for imports
+
+    copy_remote_bin(work, paced)
 
 
 class PacedSink:

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -25,8 +25,8 @@ from gobblin_assets.jobs.copy.copyable import CopyItem
 from gobblin_assets.jobs.copy.transfer.bins import Bin, list_items, plan_bins
 from gobblin_assets.jobs.copy.transfer.file_copy import missing_or_translated, source_error
 from gobblin_assets.jobs.copy.transfer.local import BINS_A_WORKER, options_of, plan_work
-from gobblin_assets.jobs.copy.transfer.port import FileResult, TransferOrder, TransferProgress
-from gobblin_assets.jobs.copy.transfer.results import list_lost, list_results
+from gobblin_assets.jobs.copy.transfer.port import Executors, FileResult, TransferOrder, TransferProgress
+from gobblin_assets.jobs.copy.transfer.results import SplitFiles, list_lost, list_results
 from gobblin_assets.jobs.copy.transfer.spark_orders import (
     ORDERS,
     TOKEN,
@@ -36,7 +36,6 @@ from gobblin_assets.jobs.copy.transfer.spark_orders import (
     write_plan,
 )
 from gobblin_assets.jobs.copy.transfer.spark_task import ANSWER, SIGHT, copy_bins, find_version, probe_executor
-from gobblin_assets.jobs.copy.transfer.splits import SplitFiles
 from gobblin_assets.jobs.copy.transfer.writing import ResultRow
 from gobblin_assets.spark.cancellation import describe_interruption, find_session_identity, open_cancellation
 from gobblin_assets.spark.errors import spark_families
@@ -50,15 +49,6 @@ PART_UNIT_BYTES: Final = 1 << 20
 
 _PROBED_ROWS: Final = 100_000
 _LOST: Final = "lost"
-
-
-@dataclass(frozen=True, slots=True)
-class Executors:
-    """What a probe found. ``slots``: the tasks that run at once. ``blind``: why hosts can't copy, one sentence each."""
-
-    count: int
-    slots: int
-    blind: tuple[str, ...] = ()
 
 
 class SparkTransfer:
