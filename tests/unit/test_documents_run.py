@@ -104,7 +104,7 @@ def test_a_translation_is_written_as_shown(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_the_definitions_in_python_load(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SALES_PASSWORD", "not one")
-    (program,) = find_blocks(DAGSTER, "python")
+    program, *_functions = find_blocks(DAGSTER, "python")
     names: dict[str, Any] = {}
     exec(program, names)
     assert isinstance(names["defs"], dg.Definitions)
