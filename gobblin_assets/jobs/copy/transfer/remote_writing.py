@@ -8,7 +8,7 @@ Sources of every kind are read by ranges, and each file is proved to be the plan
 import stat
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from functools import lru_cache
