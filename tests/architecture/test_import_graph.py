@@ -34,7 +34,7 @@ REGISTRIES = {
     "fs.registry": _KINDS,
     "jobs.copy.converters.chain": _KINDS,
     "jobs.copy.finders": _KINDS,
-    "jobs.copy.transfer.processes": _PROCESS,
+    "jobs.copy.transfer.crews": _PROCESS,
     "jobs.programs": _KINDS,
     "sources.jdbc.kind": _KIND,
     "sources.kafka.kind": _KIND,
