@@ -12,11 +12,7 @@ from gobblin_assets.jobs.ingest.spark_engine import SparkEngine
 from gobblin_assets.settings import read_settings
 from gobblin_assets.spark import connect_server
 from gobblin_assets.spark.class_archive import make_archive
-from gobblin_assets.spark.settings import COORDINATES, EXPERIMENTAL
-
-
-def _say_which(capability: str) -> str:
-    return f"{capability} (experimental)" if capability in EXPERIMENTAL else capability
+from gobblin_assets.spark.settings import COORDINATES
 
 
 @click.group(cls=LazyGroup)
@@ -32,7 +28,7 @@ def spark() -> None:
     multiple=True,
     default=("postgres",),
     show_default=True,
-    help=f"A connector that its jobs need, of {', '.join(map(_say_which, COORDINATES))}; may be repeated.",
+    help=f"A connector that its jobs need, of {', '.join(COORDINATES)}, or by Maven coordinate; may be repeated.",
 )
 @session_options
 def start_spark(master: str, capabilities: Sequence[str]) -> None:

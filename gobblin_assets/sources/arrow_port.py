@@ -14,7 +14,9 @@ from gobblin_assets.spec.job_spec import DatasetSpec
 
 @dataclass(frozen=True, slots=True)
 class ArrowRows:
-    """``batches`` have the columns of the reader, in its order and of its types; each batch is small.
+    """Rows of WorkUnits on their way to this process.
+
+    ``batches`` have the columns of the reader, in its order and of its types; each batch is small.
 
     ``interrupt`` ends the reading from another thread: the batches then end in an error. ``interrupt`` may be called at
     any time before the reading is closed, and raises nothing.
@@ -38,7 +40,7 @@ def find_asked_of_spark(spec: DatasetSpec, *, rereads: bool) -> str | None:
 
 
 class ArrowReader(Protocol):
-    """Reads what one plan planned. Called from several threads at once."""
+    """A reader of what one plan planned. Called from several threads at once."""
 
     @property
     def columns(self) -> Sequence[tuple[str, str]]:

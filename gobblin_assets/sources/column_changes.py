@@ -1,4 +1,4 @@
-"""What changed in a source's columns since a dataset's schema was last accepted."""
+"""Changes of a source's columns since a dataset's schema was last accepted."""
 
 from collections.abc import Collection, Mapping
 

@@ -1,4 +1,4 @@
-"""How one source of a kind is reached: the fields that variables of the environment and Dagster's resource give.
+"""Connections to sources: the fields that variables of the environment and Dagster's resource give.
 
 A kind's class names its fields once. ``sources.environment`` reads them from variables; Dagster's resource of the kind
 has the same fields.
@@ -19,7 +19,9 @@ from gobblin_assets.spec.source_spec import SourceSpec
 
 
 class SourceConnection(BaseModel):
-    """Subclasses add the fields. Fields that are texts or numbers can be given by variables.
+    """One source, as it is reached.
+
+    Subclasses add the fields. Fields that are texts or numbers can be given by variables.
 
     ``ADDRESS`` is the field with the place that the connection leads to; ``ADDRESS_IS`` names it in sentences, and
     ``ADDRESS_HINT`` says what to set it to. ``SECRETS`` are never shown, nor taken from code.
@@ -38,7 +40,7 @@ class SourceConnection(BaseModel):
 
     @classmethod
     def list_capabilities(cls, address: str | None, name: str) -> Sequence[str]:  # noqa: ARG003  for those who need them
-        """Spark's connectors (``spark.settings.COORDINATES``) that the connection ``name`` needs.
+        """Spark's connectors that the connection ``name`` needs, by ``spark.settings.COORDINATES`` or as Maven's own.
 
         ``address``: the place that the connection leads to; None where it is not known yet.
         """

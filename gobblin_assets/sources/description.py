@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ColumnDescription:
-    """``spark_type``: Spark's type in the dataset, before converters; None where Spark can't hold the column.
+    """A column as the source has it and as the dataset would.
+
+    ``spark_type``: Spark's type in the dataset, before converters; None where Spark can't hold the column.
 
     Then ``problem`` says why, and ``cast`` is the text to write under ``casts``. ``key_place``: the place in the
     primary key, from 1, or None. ``watermark_type``: how the values compare as positions; None: they can't be used so.
@@ -33,7 +35,9 @@ class ColumnDescription:
 
 @dataclass(frozen=True, slots=True)
 class TableDescription:
-    """``table``: its full name at the source. ``watermark``: a column that may be one, judged by type and name alone.
+    """A table, topic or folder as the author of a job needs to know it.
+
+    ``table``: its full name at the source. ``watermark``: a column that may be one, judged by type and name alone.
 
     ``error``: why the source could not describe the table, which then has no columns here.
     """

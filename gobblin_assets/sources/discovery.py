@@ -1,4 +1,4 @@
-"""Which tables or topics a connection has: asked once by ``gobblin-assets discover``, then read from a file.
+"""The tables or topics of a connection: asked for once by ``gobblin-assets discover``, then read from a file.
 
 Nothing connects while definitions load, so definitions read this file. Patterns are applied when the file is read, and
 not when it is written: changing a pattern needs no new discovery.

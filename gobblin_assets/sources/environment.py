@@ -93,9 +93,9 @@ def require_address(source: SourceSpec, environment: Mapping[str, str]) -> None:
 
 
 def list_capabilities(jobs: Iterable[JobSpec], environment: Mapping[str, str]) -> list[str]:
-    """The connectors that Spark needs for these jobs, by the names of ``spark.settings.COORDINATES``.
+    """The connectors that Spark needs for these jobs, by ``spark.settings.COORDINATES`` or as Maven's own.
 
-    RejectedError if the address of a connection is none.
+    RejectedError if the address of a connection is none, or if the package that reads it is not installed.
     """
     needed: set[str] = set()
     for job, fields in _list_connections(jobs):

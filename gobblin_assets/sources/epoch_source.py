@@ -25,7 +25,7 @@ class DecodedRows:
 
 
 class RowDecoder(Protocol):
-    """Makes rows of a log's records, in this process. Columns are (name, type as Spark writes it).
+    """A decoder of a log's records to rows, in this process. Columns are (name, type as Spark writes it).
 
     ``may_change``: rows may have other columns than those before, and ``columns`` are those of the last ones; empty
     before the first.
@@ -52,7 +52,9 @@ class RowDecoder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class VnodeStart:
-    """``watermark``: that of the vnode before, None for a new vnode. Another position than it is a reset by a rule.
+    """The place where a reader begins with one vnode.
+
+    ``watermark``: that of the vnode before, None for a new vnode. Another position than it is a reset by a rule.
 
     ``lost`` and ``repeated`` count positions that the reset leaves out for good, and that may come twice.
     ``history``: that of the position, as of a ``Watermark``.

@@ -65,7 +65,7 @@ LogItem = StreamChunk | Barrier | UpdateVnodeBitmap | VnodeFailure
 
 
 class LogReader(Protocol):
-    """Reads some vnodes of one log, in one thread."""
+    """A reader of some vnodes of one log, for one thread."""
 
     def assign(self, positions: Mapping[str, int], *, epochs: Mapping[str, int] = NEVER_CUT) -> None:
         """Read exactly these vnodes from now on, each from its position; the next item is an UpdateVnodeBitmap.

@@ -1,4 +1,4 @@
-"""What is new in logs, and which logs there are, without reading records. The port, for sensors."""
+"""The port of watches over logs, for sensors: what is new in them, and which there are, without reading records."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class LogNews:
 
 
 class LogWatch(Protocol):
-    """Over one connection, which is opened by the first question."""
+    """A watch over the logs of one connection, which is opened by the first question."""
 
     def find_news(self, requests: Sequence[SourceRequest]) -> dict[DatasetUrn, LogNews | GobblinError]:
         """By URN, what is new, or the error that planning would end with. One question to the source.

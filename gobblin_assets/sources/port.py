@@ -36,7 +36,9 @@ class SourceRequest(PlanRequest):
 
 @dataclass(frozen=True, slots=True)
 class SharedRows:
-    """``frame`` is lazy; every row has the name of its plan's ``sharing`` in ``hidden_columns.SHARE_COLUMN``.
+    """The rows of several plans, read at once.
+
+    ``frame`` is lazy; every row has the name of its plan's ``sharing`` in ``hidden_columns.SHARE_COLUMN``.
 
     ``row_counts`` are the rows of each name, as the source gave them; a name without rows may be left out. None: the
     source has not counted, and rows are counted while they are written.
@@ -47,7 +49,7 @@ class SharedRows:
 
 
 class Reader(Protocol):
-    """Reads what one plan planned. Called from several threads at once."""
+    """A reader of what one plan planned. Called from several threads at once."""
 
     def read(self, spark: "SparkSession", units: Sequence[WorkUnit]) -> "DataFrame":
         """A lazy DataFrame of exactly the rows of ``units``, which all belong to the plan."""

@@ -25,11 +25,9 @@ COORDINATES: Final[Mapping[str, str]] = MappingProxyType(
         "kafka": "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",
         "mariadb": "org.mariadb.jdbc:mariadb-java-client:3.5.11",
         "mysql": "com.mysql:mysql-connector-j:9.7.0",
-        "oracle": "com.oracle.database.jdbc:ojdbc11:23.26.4.0.0",
         "postgres": "org.postgresql:postgresql:42.7.8",
         S3_CAPABILITY: ",".join(S3_COORDINATES),
         "sqlite": "org.xerial:sqlite-jdbc:3.54.1.0",
-        "sqlserver": "com.microsoft.sqlserver:mssql-jdbc:13.6.2.jre11",
     }
 )
 """Maven coordinates by capability, with commas between several. A session's ``coordinates`` override them and add more.
@@ -40,9 +38,6 @@ EXCLUSIONS: Final[Mapping[str, str]] = MappingProxyType({S3_CAPABILITY: S3_UNNEE
 
 CAPABILITY_BY_SCHEME: Final[Mapping[str, str]] = MappingProxyType({"s3": S3_CAPABILITY})
 """What Spark needs to read files at URIs of a scheme."""
-
-EXPERIMENTAL: Final = frozenset({"oracle", "sqlserver"})
-"""Coordinates for databases that were never tested: they are read by their documentation."""
 
 CONF_VARIABLE: Final = "GOBBLIN_SPARK_CONF"
 CONF_SEPARATOR: Final = "\n"
@@ -92,9 +87,9 @@ class SparkSettings:
 
     ``remote`` is a Spark Connect URL (``sc://host:port/;token=…``). Then the server's starter decides on ``master``,
     ``capabilities``, ``jars`` and settings in ``conf`` outside ``spark.sql.``.
-    ``capabilities`` name entries of ``COORDINATES`` or ``coordinates``, resolved from Maven when the JVM
-    starts; a folder of ``jars`` is used instead of the resolver. ``hdfs_user``: as whom files of HDFS have to be read;
-    None where there are none.
+    ``capabilities`` name entries of ``COORDINATES`` or ``coordinates``, or are Maven coordinates themselves. They are
+    resolved from Maven when the JVM starts; a folder of ``jars`` is used instead of the resolver. ``hdfs_user``: as
+    whom files of HDFS have to be read; None where there are none.
     """
 
     work_folder: Path
@@ -287,19 +282,20 @@ def _plan_jars(settings: SparkSettings, given: Mapping[str, str]) -> dict[str, s
 
 def _get_coordinates(settings: SparkSettings, capability: str) -> str:
     known = {**COORDINATES, **settings.coordinates}
+    found = known.get(capability, capability)
+    if all(_COORDINATE.fullmatch(each) for each in found.split(",")):
+        return found
     if capability not in known:
         raise RejectedError(
-            f"expected one of {', '.join(sorted(known))}, found {capability!r}",
+            f"expected one of {', '.join(sorted(known))}, or Maven's group:artifact:version; found {capability!r}",
             field="spark.capabilities",
             hint="Correct it, or give its Maven coordinate under spark.coordinates.",
         )
-    if not all(_COORDINATE.fullmatch(each) for each in known[capability].split(",")):
-        raise RejectedError(
-            f"expected group:artifact:version, found {known[capability]!r}",
-            field=f"spark.coordinates.{capability}",
-            hint=f"Write it like {COORDINATES['postgres']}.",
-        )
-    return known[capability]
+    raise RejectedError(
+        f"expected group:artifact:version, found {found!r}",
+        field=f"spark.coordinates.{capability}",
+        hint=f"Write it like {COORDINATES['postgres']}.",
+    )
 
 
 def _join(separator: str, *parts: str | None) -> str:

@@ -24,6 +24,7 @@ OTHERS = {
     "gobblin_assets.event_sinks": "the same",
     "gobblin_assets.job_programs": "the same",
     "gobblin_assets.file_systems": "the same",
+    "gobblin_assets.jdbc_databases": "the same",
     "gobblin_assets.job_kinds": "the same",
     "gobblin_assets.object_stores": "the same",
     "gobblin_assets.source_trees": "the same",

@@ -14,7 +14,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
-from gobblin_assets.sources.jdbc.drivers import find_driver
+from gobblin_assets.sources.jdbc.databases import find_jdbc_database
 from tests.support import mariadb, mysql
 
 _numbers = itertools.count(1)
@@ -135,5 +135,5 @@ def _open(spark: SparkSession, driver_class: str, url: str, properties: Mapping[
 
 def driver_names() -> tuple[str, ...]:
     """The capabilities that a Spark session needs for all of them."""
-    names = (find_driver(name) for name in ("postgresql", "mariadb", "mysql", "sqlite", "duckdb"))
+    names = (find_jdbc_database(name) for name in ("postgresql", "mariadb", "mysql", "sqlite", "duckdb"))
     return tuple(driver.capability for driver in names if driver is not None and driver.capability)

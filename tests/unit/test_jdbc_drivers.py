@@ -1,15 +1,12 @@
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from gobblin_assets.cli import main
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.sources.environment import find_shown_kind, list_capabilities, plan_driver_jars
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
-from gobblin_assets.sources.jdbc.dialects.choice import dialect_of
-from gobblin_assets.sources.jdbc.drivers import DRIVERS
-from gobblin_assets.spark.settings import COORDINATES, EXPERIMENTAL, plan_jars
+from gobblin_assets.sources.jdbc.databases import JDBC_DATABASES
+from gobblin_assets.spark.settings import COORDINATES, plan_jars
 from gobblin_assets.spec.job_parsing import parse_job
 
 
@@ -23,7 +20,8 @@ def job(**source: object) -> object:
 
 
 def test_every_known_driver_comes_by_name() -> None:
-    assert {driver.capability for driver in DRIVERS.values()} - {None} <= set(COORDINATES)
+    ours = [JDBC_DATABASES.get(name) for name in JDBC_DATABASES.built_in]
+    assert {database.capability for database in ours} - {None} <= set(COORDINATES)
 
 
 @pytest.mark.parametrize(
@@ -87,13 +85,7 @@ def test_spark_quotes_for_mariadb_as_for_mysql(url: str, driver: str | None, exp
 
 
 def test_a_driver_that_is_not_known_has_to_be_given() -> None:
-    with pytest.raises(RejectedError, match=r"connections\[c\]\.driver.*duckdb.*source\.packages"):
+    with pytest.raises(
+        RejectedError, match=r"connections\[c\]\.driver.*duckdb.*source\.packages.*gobblin_assets\.jdbc_databases"
+    ):
         JdbcConnection("jdbc:somebody://h/db", name="c")
-
-
-def test_help_marks_the_databases_whose_dialects_are_experimental() -> None:
-    drivers = {name: driver.capability for name, driver in DRIVERS.items() if driver.capability is not None}
-    assert {drivers[name] for name in drivers if dialect_of(name).is_experimental} == EXPERIMENTAL
-    shown = CliRunner().invoke(main, ["spark", "start", "--help"]).output
-    assert "oracle (experimental)" in shown
-    assert "postgres (experimental)" not in shown

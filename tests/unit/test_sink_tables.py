@@ -101,7 +101,7 @@ def test_what_can_t_be_loaded_is_refused(urns: list[str], options: Mapping[str, 
     assert raised.value.hint
 
 
-@pytest.mark.parametrize("url", ["jdbc:mariadb://u:secret@db/x", "postgresql://u:secret@db/x", "secret"])
+@pytest.mark.parametrize("url", ["jdbc:mariadb://u:secret@db/x", "mysql://u:secret@db/x", "secret"])
 def test_a_database_that_can_t_say_what_it_has_is_refused(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     monkeypatch.setenv("GOBBLIN_JDBC_WAREHOUSE_URL", url)
 

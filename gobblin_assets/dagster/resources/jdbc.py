@@ -19,7 +19,7 @@ class JdbcConnectionResource(SourceConnectionResource):
     FIELDS: ClassVar[type[SourceConnection]] = DatabaseConnection
     KIND: ClassVar[str] = "jdbc"
 
-    url: str = Field(description="Such as jdbc:postgresql://host:5432/database, without user and password.", repr=False)
+    url: str = Field(description="Such as postgresql://host:5432/database, without user and password.", repr=False)
     user: str | None = None
     password: str | None = Field(default=None, repr=False, description='Always as EnvVar: dg.EnvVar("SALES_PASSWORD").')
     driver: str | None = Field(default=None, description="The driver's class, where the URL does not tell.")

@@ -9,13 +9,12 @@ from urllib.parse import urlsplit
 
 import psycopg
 
+from gobblin_assets.db.jdbc_url import read_postgres_url
 from gobblin_assets.destinations.postgres.database_address import DatabaseAddress, Session
 from gobblin_assets.errors import GobblinError, RejectedError
 from gobblin_assets.fs.s3.settings import PREFIX, S3Settings, read_s3_settings
 
 _BUCKET: Final = re.compile(r"[A-Za-z0-9._-]{3,255}")
-
-_SCHEMES: Final = ("postgresql", "postgresql+psycopg", "jdbc:postgresql")
 
 # Off and local lose a COMMIT that was answered; a stronger setting of the server stays.
 _DURABLE: Final = """
@@ -85,21 +84,16 @@ def _read_url(name: str, found: Mapping[str, str]) -> str:
             field=variable,
             hint="Set it to postgresql://host:5432/database, and beside it …_USER, …_PASSWORD and …_WAREHOUSE.",
         )
-    scheme, _, rest = given.partition("://")
-    if scheme not in _SCHEMES:
+    beside = f"{catalog_variable(name, 'USER')} and {catalog_variable(name, 'PASSWORD')}"
+    read = read_postgres_url(given, field=variable, beside=beside)
+    if read is None:
         raise RejectedError(
             "expected a catalog in a database of Postgres, found another URL",
             field=variable,
             hint="Write it like postgresql://host:5432/database. Other catalogs (REST, Glue, Hive, SQLite) are not "
             "loaded: it was not proved that a commit there is refused when somebody else came first.",
         )
-    if "@" in rest.partition("/")[0]:
-        raise RejectedError(
-            "expected a URL without a user and a password",
-            field=variable,
-            hint=f"Give them as {catalog_variable(name, 'USER')} and {catalog_variable(name, 'PASSWORD')}.",
-        )
-    return f"jdbc:postgresql://{rest}"
+    return read
 
 
 def _read_warehouse(name: str, found: Mapping[str, str]) -> str:

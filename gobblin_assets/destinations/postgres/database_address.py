@@ -7,11 +7,9 @@ from typing import Any, Final
 
 import psycopg
 
-from gobblin_assets.db.jdbc_url import plan_libpq
+from gobblin_assets.db.jdbc_url import plan_libpq, read_postgres_url
 from gobblin_assets.db.passing_states import is_passing_state
 from gobblin_assets.errors import GobblinError, OutcomeUnknownError, RejectedError, RetryableError
-
-_POSTGRES: Final = "jdbc:postgresql:"
 
 _LOCK_S: Final = 30
 _IDLE_S: Final = 20
@@ -122,17 +120,17 @@ def read_address(name: str, environment: Mapping[str, str] | None = None) -> Dat
         raise RejectedError(
             f"expected the URL of the connection {name!r} in the environment, found none",
             field=variable,
-            hint="Set it to jdbc:postgresql://host:5432/database, and beside it …_USER and …_PASSWORD.",
+            hint="Set it to postgresql://host:5432/database, and beside it …_USER and …_PASSWORD.",
         )
-    if not url.startswith(_POSTGRES):
+    user, password = variable_of(name, "USER"), variable_of(name, "PASSWORD")
+    read = read_postgres_url(url, field=variable, beside=f"{user} and {password}")
+    if read is None:
         raise RejectedError(
             "expected a database that can say whether a publication is there, found no URL of Postgres",
             field=variable,
-            hint="Write it like jdbc:postgresql://host:5432/database. Other databases are not loaded.",
+            hint="Write it like postgresql://host:5432/database. Other databases are not loaded.",
         )
-    return DatabaseAddress(
-        name, url, found.get(variable_of(name, "USER")) or None, found.get(variable_of(name, "PASSWORD")) or None
-    )
+    return DatabaseAddress(name, read, found.get(user) or None, found.get(password) or None)
 
 
 def variable_of(name: str, part: str) -> str:

@@ -1,4 +1,4 @@
-"""From where to where a dataset partition is read: pure decisions over positions and clocks."""
+"""The bounds of what is read of a dataset partition: pure decisions over positions and clocks."""
 
 import datetime as dt
 from dataclasses import dataclass
@@ -25,7 +25,9 @@ Window = tuple[Watermark | None, Watermark | None]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """``floor``: where the partition itself begins. ``low``: where this reading begins. ``ceiling``: exclusive;
+    """The bounds of one reading of a partition.
+
+    ``floor``: where the partition itself begins. ``low``: where this reading begins. ``ceiling``: exclusive;
     rows at or above it are too young, or belong to a later partition. None: no limit.
     """
 

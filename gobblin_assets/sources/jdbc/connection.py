@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import quote, quote_plus
 
+from gobblin_assets.db.jdbc_url import holds_password
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.sources.jdbc.drivers import DRIVERS, find_driver
+from gobblin_assets.sources.jdbc.databases import JDBC_DATABASES, find_jdbc_database
+from gobblin_assets.sources.jdbc.dialect import JdbcDatabase
 
 _SUBPROTOCOL: Final = re.compile(r"jdbc:([A-Za-z0-9]+):")
 _MARIADB_DRIVER: Final = "org.mariadb.jdbc.Driver"
-_SECRET_PARAMETER: Final = re.compile(r"(?i)(?:^|[?&;,(\s])[\w.-]*(?:password|passwd|pwd|secret|token)\s*=")
-_SECRET_AUTHORITY: Final = re.compile(r"//[^/@?;]*:(?!\d+(?:[/?;,]|$))[^?;]*@|^jdbc:oracle:[a-z]+:[^/@:]+/[^@]*@")
 _SECRET_NAME: Final = re.compile(r"(?i)password|passwd|pwd|secret|token|credential")
 # Spark's own options: as properties they would change what is read, and not how the driver connects.
 _RESERVED: Final = frozenset({
@@ -24,9 +24,10 @@ _RESERVED: Final = frozenset({
 
 @dataclass(frozen=True, slots=True)
 class JdbcConnection:
-    """How to reach one database. ``properties`` go to the driver as they are; none of them may name Spark's options.
+    """A connection to one database. ``properties`` go to the driver as they are; none of them may name Spark's options.
 
-    Raises RejectedError for a URL that is not JDBC's or that holds a password, and for an unknown driver.
+    Raises RejectedError for a URL that is not JDBC's or that holds a password, for a database whose package is not
+    installed, and for an unknown driver.
     """
 
     url: str
@@ -39,19 +40,21 @@ class JdbcConnection:
     def __post_init__(self) -> None:
         # These errors never show the URL, because it may hold a secret.
         where = f"connections[{self.name}]"
-        find_subprotocol(self.url, name=self.name)
-        if _SECRET_PARAMETER.search(self.url) or _SECRET_AUTHORITY.search(self.url):
+        known = self.database
+        own_form = None if known is None else known.password_form
+        if holds_password(self.url) or (own_form is not None and own_form.search(self.url)):
             raise RejectedError(
                 "the URL holds a password",
                 field=f"{where}.url",
                 hint="Take it out and give it as `password`, from an environment variable: URLs end up in logs.",
             )
-        if self.driver is None and find_driver(self.subprotocol) is None:
+        if self.driver is None and known is None:
             raise RejectedError(
                 f"no driver class is known for jdbc:{self.subprotocol}",
                 field=f"{where}.driver",
-                hint=f"Known by name: {', '.join(sorted(DRIVERS))}. For another database give the driver's class, "
-                "and its jar by the job's source.packages or source.jars.",
+                hint=f"Known by name: {', '.join(JDBC_DATABASES.list_names())}. For another database give the driver's "
+                "class, and its jar by the job's source.packages or source.jars; or install a package with its dialect "
+                f"(entry point of the group {JDBC_DATABASES.group}).",
             )
         reserved = sorted(key for key in self.properties if key.lower() in _RESERVED)
         if reserved:
@@ -67,9 +70,13 @@ class JdbcConnection:
         return find_subprotocol(self.url, name=self.name)
 
     @property
+    def database(self) -> JdbcDatabase | None:
+        """What is known of the URL's database by its name."""
+        return find_jdbc_database(self.subprotocol, name=self.name)
+
+    @property
     def driver_class(self) -> str:
-        known = find_driver(self.subprotocol)
-        return self.driver or ("" if known is None else known.driver_class)
+        return self.driver or ("" if self.database is None else self.database.driver_class)
 
     @property
     def spark_url(self) -> str:
@@ -84,10 +91,9 @@ class JdbcConnection:
 
     def spark_properties(self) -> dict[str, str]:
         """What Spark's JDBC reader needs to connect, secrets included: pass it on, never print it."""
-        known = find_driver(self.subprotocol)
         given = {"user": self.user, "password": self.password, "driver": self.driver_class}
         return {
-            **({} if known is None else known.properties),
+            **({} if self.database is None else self.database.properties),
             **self.properties,
             **{key: value for key, value in given.items() if value is not None},
         }

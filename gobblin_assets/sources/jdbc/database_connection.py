@@ -1,27 +1,28 @@
 """The fields of a JDBC connection to a database."""
 
 from collections.abc import Sequence
-from types import MappingProxyType
-from typing import ClassVar, Final
+from typing import ClassVar
 
 from pydantic import Field
 
+from gobblin_assets.db.jdbc_url import is_postgres_url, read_postgres_url
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.sources.connection import SourceConnection
 from gobblin_assets.sources.discovery import discovery_of
 from gobblin_assets.sources.jdbc.connection import JdbcConnection, find_subprotocol
-from gobblin_assets.sources.jdbc.drivers import DRIVERS, find_driver
+from gobblin_assets.sources.jdbc.databases import JDBC_DATABASES, find_jdbc_database
 from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
 from gobblin_assets.sources.jdbc.source import JdbcSource
 from gobblin_assets.sources.port import Source
 from gobblin_assets.spec.job_spec import JobSpec
 from gobblin_assets.spec.source_spec import SourceSpec
 
-_DAGSTERS_NAMES: Final = MappingProxyType({"postgresql": "postgres"})
-
 
 class DatabaseConnection(SourceConnection):
-    """``url`` is without user and password; a password inside the URL is refused."""
+    """A database over JDBC: its address, its user, its driver.
+
+    ``url`` is without user and password; a password inside the URL is refused.
+    """
 
     ADDRESS: ClassVar[str] = "url"
     ADDRESS_IS: ClassVar[str] = "the URL"
@@ -36,8 +37,11 @@ class DatabaseConnection(SourceConnection):
 
     def connection(self, name: str) -> JdbcConnection:
         """The connection as a value; ``name`` is what errors call it. RejectedError names the field and the fix."""
+        read = read_postgres_url(
+            self.url, field=f"connections[{name}].url", beside="`user` and `password`, from variables"
+        )
         return JdbcConnection(
-            url=self.url,
+            url=read or self.url,
             user=self.user,
             password=self.password,
             driver=self.driver,
@@ -54,9 +58,9 @@ class DatabaseConnection(SourceConnection):
     @classmethod
     def list_capabilities(cls, address: str | None, name: str) -> Sequence[str]:
         """The connector of the URL's database; Postgres if there is no URL yet. None if Spark has it, or if unknown."""
-        if not address:
+        if not address or is_postgres_url(address):
             return ["postgres"]
-        known = find_driver(find_subprotocol(address, name=name))
+        known = find_jdbc_database(find_subprotocol(address, name=name), name=name)
         return [known.capability] if known is not None and known.capability is not None else []
 
     @classmethod
@@ -66,5 +70,7 @@ class DatabaseConnection(SourceConnection):
     @classmethod
     def find_shown_kind(cls, address: str | None) -> str | None:
         """The database that the URL names, as Dagster calls it; None: it is not known."""
+        if is_postgres_url(address or ""):
+            return "postgres"
         named = (address or "").removeprefix("jdbc:").partition(":")[0]
-        return _DAGSTERS_NAMES.get(named, named) if named in DRIVERS else None
+        return named if JDBC_DATABASES.has(named) else None

@@ -1,4 +1,4 @@
-"""What a person must know about a table to write its dataset: columns, types, key, a watermark, needed casts."""
+"""A table as a person must know it to write its dataset: columns, types, key, a watermark, needed casts."""
 
 import re
 from collections.abc import Collection

@@ -1,12 +1,13 @@
-"""What differs between databases in the SQL that planning and reading write, and in how values travel.
+"""The differences between databases in the SQL that planning and reading write, and in how values travel.
 
 Identifiers and values come from people: all of them pass through ``quote`` and ``literal``. What a driver or Spark
 would change on the way (times, above all) travels as the database's own text, and becomes a value in Spark.
 """
 
 import datetime as dt
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from gobblin_assets.model.watermark import Scalar, WatermarkType
@@ -18,7 +19,7 @@ ROW_ADDRESS = "row_address"
 
 @dataclass(frozen=True, slots=True)
 class ColumnReading:
-    """How one column is read: ``expression`` in the source's SQL.
+    """The reading of one column: ``expression`` in the source's SQL.
 
     ``wire`` is the Spark type in which the driver returns the expression (empty: Spark chooses it), and
     ``spark_type`` the type in the dataset (empty: the same). ``guard`` is SQL that gives the text of a value which the
@@ -44,7 +45,7 @@ class DescribedColumn:
 
 
 class Dialect(Protocol):
-    """Pure: text in, text out."""
+    """The SQL of one database, for conditions and values. Pure: text in, text out."""
 
     @property
     def has_binary_text(self) -> bool:
@@ -154,6 +155,24 @@ class SparkDialect(Dialect, Protocol):
     def read_options(self, driver_class: str, fetch_size_rows: int) -> dict[str, str]:
         """Options of Spark's reader that make the driver fetch rows piece by piece."""
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JdbcDatabase:
+    """A database that is known by the subprotocol of its URLs: its SQL and its driver.
+
+    A package offers it by an entry point of the group ``gobblin_assets.jdbc_databases``, whose name is the subprotocol.
+    ``dialect`` makes its dialect. ``capability`` is what Spark needs for the driver: a name of
+    ``spark.settings.COORDINATES``, or Maven coordinates with commas between several; None: Spark has it.
+    ``properties`` are given to the driver unless the connection gives others. ``password_form``: how a password can
+    stand in its URLs besides the ways that are refused for every database.
+    """
+
+    dialect: Callable[[], SparkDialect]
+    driver_class: str
+    capability: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    password_form: re.Pattern[str] | None = None
 
 
 def write_table(dialect: Dialect, name: TableName) -> str:

@@ -1,4 +1,4 @@
-"""How one dataset partition is laid out for reading: columns, axis of positions, conditions that always hold."""
+"""The layout of one dataset partition for reading: columns, axis of positions, conditions that always hold."""
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +21,10 @@ from gobblin_assets.sources.port import SourceRequest
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """``filters`` bound the dataset partition, in the source's SQL, beside the interval of a WorkUnit."""
+    """One dataset partition as it is read: its columns, its axis of positions, its conditions.
+
+    ``filters`` bound the dataset partition, in the source's SQL, beside the interval of a WorkUnit.
+    """
 
     table: Table
     columns: tuple[Selected, ...]

@@ -12,7 +12,7 @@ _PART: Final = re.compile(r'"((?:[^"]|"")*)"|([^".]+)')
 
 @dataclass(frozen=True, slots=True, order=True)
 class TableName:
-    """Exact names, in the case the database keeps. ``schema`` None: the connection's default schema."""
+    """A table's exact name, in the case the database keeps. ``schema`` None: the connection's default schema."""
 
     schema: str | None
     table: str

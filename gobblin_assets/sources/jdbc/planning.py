@@ -62,7 +62,7 @@ _NO_CLOCK: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 @dataclass(frozen=True, slots=True)
 class Planner:
-    """Plans within one view of the source.
+    """A planner within one view of the source.
 
     ``processors``: of this machine. ``needs_spark`` tells whether Spark reads a layout of so many rows (None: nobody
     knows how many), whatever the dataset itself asks of Spark.

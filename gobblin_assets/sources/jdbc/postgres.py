@@ -90,7 +90,10 @@ _STATISTIC_TYPES: Final = MappingProxyType(
 
 
 class PostgresCatalog:
-    """One open session, with its snapshot. Only one thread may use it; what readers ask needs no session."""
+    """A catalogue over one open session, with its snapshot.
+
+    Only one thread may use it; what readers ask needs no session.
+    """
 
     shares_snapshot = True
 

@@ -129,7 +129,10 @@ With whole rows in its changes (FULL) these are the primary key, too.
 
 @dataclass(frozen=True, slots=True)
 class TableKeys:
-    """``primary``: of the constraint. ``identity``: what tells rows apart in changes; empty: nothing but whole rows."""
+    """The names of the columns that tell a table's rows apart.
+
+    ``primary``: of the constraint. ``identity``: what tells rows apart in changes; empty: nothing but whole rows.
+    """
 
     primary: tuple[str, ...]
     identity: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Which Postgres types reach Spark unchanged, and how each column is read. Pure.
+"""Types of Postgres: which reach Spark unchanged, and how each column is read. Pure.
 
 Values that Spark would change without a word (infinite dates, times outside the years 1 to 9999 or in the
 ten days that the calendar reform left out) or that it can't hold (NaN numerics, arrays of arrays) make the

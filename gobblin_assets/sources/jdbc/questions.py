@@ -1,4 +1,4 @@
-"""What planning asks a database, as values: plans of many partitions ask together, in few round trips.
+"""Questions of planning to a database, as values: plans of many partitions ask together, in few round trips.
 
 A plan is a generator that yields its questions and is sent the answers. Plans that run together go on in step: each
 step asks one question of each.

@@ -50,7 +50,10 @@ class _Declared:
 
 
 class SparkCatalog:
-    """The driver opens a connection for each query. All answers are texts, because drivers do not change texts."""
+    """A catalogue over Spark's JDBC, whose driver opens a connection for each query.
+
+    All answers are texts, because drivers do not change texts.
+    """
 
     shares_snapshot = False
 

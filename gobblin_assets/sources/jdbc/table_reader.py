@@ -1,4 +1,4 @@
-"""How the WorkUnits of one plan of a table are read: by queries that Spark's JDBC source sends, one for each."""
+"""A reader of the WorkUnits of one plan of a table: by queries that Spark's JDBC source sends, one for each."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
@@ -22,7 +22,7 @@ _NOTHING: Final = "1 = 0"
 
 
 class ZoneCheck:
-    """Whether Spark's Java runs in UTC: asked once for all tables of a run."""
+    """A check whether Spark's Java runs in UTC: asked once for all tables of a run."""
 
     def __init__(self) -> None:
         self._is_known = False

@@ -1,4 +1,4 @@
-"""Which rows of a layout one WorkUnit reads, in the source's SQL."""
+"""The rows of a layout that one WorkUnit reads, in the source's SQL."""
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.interval import Interval

@@ -55,8 +55,9 @@ _NO_TIME: Final = pa.scalar(-1_000, pa.timestamp("us", "UTC"))
 
 
 class ArrowDecoder:
-    """Made once for a topic, for one thread. ``columns`` are those of ``schema``, with the names of Spark's types.
+    """A decoder by Arrow, made once for a topic, for one thread.
 
+    ``columns`` are those of ``schema``, with the names of Spark's types.
     RejectedError for two columns of one name, and for what only Spark decodes, with its field.
     """
 

@@ -65,7 +65,10 @@ _Numbers = np.ndarray[Any, np.dtype[np.signedinteger[Any]]]
 
 
 class ArrowJson:
-    """Made once for a schema of a record. Not for several threads: it remembers what it met in a topic's records."""
+    """A reader of JSON by Arrow, made once for a schema of a record.
+
+    Not for several threads: it remembers what it met in a topic's records.
+    """
 
     def __init__(self, names: Sequence[str], types: Sequence[pa.DataType]) -> None:
         self._names = list(names)

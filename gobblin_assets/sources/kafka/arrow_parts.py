@@ -1,4 +1,4 @@
-"""How a key or a value becomes Arrow's columns, one class for each format that needs no Spark."""
+"""Decoders of keys and values into Arrow's columns, one class for each format that needs no Spark."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,10 @@ from gobblin_assets.sources.kafka.kafka_spec import Decoder, DecoderSpec
 
 
 class ArrowPart(Protocol):
-    """``columns``: names, and Spark's types. ``can_fail``: whether a record may be wrong."""
+    """A decoder of keys or values of one format, by Arrow.
+
+    ``columns``: names, and Spark's types. ``can_fail``: whether a record may be wrong.
+    """
 
     @property
     def columns(self) -> Sequence[tuple[str, str]]: ...

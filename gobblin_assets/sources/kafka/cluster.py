@@ -1,4 +1,4 @@
-"""What planning asks of a Kafka cluster: which topics there are, and where their partitions' logs begin and end."""
+"""A Kafka cluster as planning asks it: which topics there are, and where their partitions' logs begin and end."""
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,10 @@ class TopicPartition:
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """``topic_id`` is a UUID as text; a topic that was deleted and made again has another one."""
+    """A topic as the brokers describe it.
+
+    ``topic_id`` is a UUID as text; a topic that was deleted and made again has another one.
+    """
 
     name: str
     topic_id: str
@@ -31,7 +34,9 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True)
 class PartitionOffsets:
-    """``earliest`` is the first offset that the broker still has; ``end`` is one behind the last that may be read.
+    """The offsets of one partition that can be read now.
+
+    ``earliest`` is the first offset that the broker still has; ``end`` is one behind the last that may be read.
 
     For read_committed the end is the last stable offset: every open transaction begins at it or behind it.
     """
@@ -51,7 +56,9 @@ class TopicOffsets:
 
 @dataclass(frozen=True, slots=True)
 class MarkAnswers:
-    """``lost``: why a partition's record is not in its log any more. ``silent``: partitions whose leaders did not say.
+    """The brokers' answers to a question for the records before positions.
+
+    ``lost``: why a partition's record is not in its log any more. ``silent``: partitions whose leaders did not say.
 
     Of all others the record is there, or was removed as topics remove records, and nothing speaks against it.
     """

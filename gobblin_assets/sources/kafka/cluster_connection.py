@@ -1,4 +1,4 @@
-"""How a Kafka cluster, and its schema registry, are reached: the fields of the connection."""
+"""Connections to a Kafka cluster and its schema registry: their fields."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,7 +25,10 @@ from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 
 
 class ClusterConnection(LogConnection):
-    """``bootstrap_servers`` is host:port,host:port; certificates are PEM files."""
+    """A Kafka cluster and its schema registry: their addresses, users and certificates.
+
+    ``bootstrap_servers`` is host:port,host:port; certificates are PEM files.
+    """
 
     ADDRESS: ClassVar[str] = "bootstrap_servers"
     ADDRESS_IS: ClassVar[str] = "the brokers"

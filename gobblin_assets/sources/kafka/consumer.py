@@ -131,7 +131,7 @@ class _Columns:
 
 
 class _Read:
-    """Runs once."""
+    """One read, which runs once."""
 
     def __init__(
         self, connection: KafkaConnection, ranges: Ranges, isolation: Isolation, bytes_max: int, kept: _Kept

@@ -27,7 +27,10 @@ _DIGITS_MAX: Final = 38
 
 @dataclass(frozen=True, slots=True)
 class DdlColumns:
-    """``columns``: name and type as ``simpleString`` writes it. Without ``is_record``, the one column ``value``."""
+    """The columns that a DDL names.
+
+    ``columns``: name and type as ``simpleString`` writes it. Without ``is_record``, the one column ``value``.
+    """
 
     columns: tuple[tuple[str, str], ...]
     is_record: bool
@@ -66,7 +69,10 @@ def _split(ddl: str) -> list[str] | None:
 
 
 class _Reader:
-    """``_next`` is the next one, ``_END`` behind the last."""
+    """A cursor over the words of a DDL.
+
+    ``_next`` is the next one, ``_END`` behind the last.
+    """
 
     def __init__(self, tokens: Iterator[str]) -> None:
         self._tokens = tokens

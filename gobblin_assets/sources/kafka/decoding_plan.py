@@ -1,4 +1,4 @@
-"""How one topic's records are decoded in one run: decided when the run is planned, so that all its reads agree.
+"""The decoding of one topic's records in one run: decided when the run is planned, so that all its reads agree.
 
 Make this plan after the end of the interval is pinned: a producer registers a schema before its first record, so the
 subject's versions are then the schemas of all records. A record by any other schema (another subject's, or a deleted
@@ -55,7 +55,10 @@ DESCRIPTOR_BYTES_MAX: Final = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class DecodingPlan:
-    """``key`` is None where it is not kept, so that no key is undecodable. ``field`` is its place in the job."""
+    """The decoders of one topic in one run, and the schemas that they read by.
+
+    ``key`` is None where it is not kept, so that no key is undecodable. ``field`` is its place in the job.
+    """
 
     topic: str
     value: PartDecoder

@@ -1,4 +1,4 @@
-"""When vnodes of a log that carries its own barriers have all reached one epoch. Pure.
+"""The alignment of vnodes by the barriers that their log carries: whether all have reached one epoch. Pure.
 
 A marker with the number of an epoch lies in every vnode, behind the last record of the epoch. A vnode that reached the
 marker of an epoch waits until all others are as far. If one of them comes to a higher marker instead, it has no marker
@@ -25,7 +25,7 @@ class Reached(Enum):
 
 @dataclass(frozen=True, slots=True)
 class AlignedEpoch:
-    """All vnodes are at the markers of ``epoch``. ``positions`` lie just behind the markers.
+    """An epoch whose markers all vnodes are at. ``positions`` lie just behind the markers.
 
     ``at_ms`` is the latest time of the markers, in milliseconds since 1970.
     """

@@ -55,7 +55,9 @@ class TimeBarriers:
 
 @dataclass(slots=True)
 class _Vnode:
-    """``position``: behind the last record that was given. ``cut``: the position of the last barrier.
+    """One partition that is followed.
+
+    ``position``: behind the last record that was given. ``cut``: the position of the last barrier.
 
     ``held`` are records behind a marker at which the vnode waits. ``mark``: the last record before the position, which
     is ``last`` if it was read here.

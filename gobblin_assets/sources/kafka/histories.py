@@ -1,4 +1,4 @@
-"""Whether positions are places of the logs that the topics have now: the record before each is looked at again.
+"""A check that positions are places of the logs that the topics have now: the record before each is looked at again.
 
 What was detected is kept with the position: it stands until a person says where to go on. A position of which nothing
 is known, or whose record was removed as topics remove records, is taken as it is.

@@ -73,7 +73,9 @@ _EMPTY: Final = r"\A[ \t\r\n]*+\{[ \t\r\n]*+\}[ \t\r\n]*+\z"
 
 @dataclass(frozen=True, slots=True)
 class JsonDecoder:
-    """``data_type`` is the schema's. Fields that it does not have are ignored.
+    """A decoder of JSON by one of Spark's expressions.
+
+    ``data_type`` is the schema's. Fields that it does not have are ignored.
 
     Alone, Spark would stop at the end of the first value and ignore the text behind it. So a key of ours is put before
     the record's last brace: an object that has this key is the first value, and ends where the text ends. A value that

@@ -1,4 +1,4 @@
-"""What Spark's reading of JSON can lose: found and mended by Spark's own expressions over the schema's type.
+"""Losses of Spark's reading of JSON: found and mended by Spark's own expressions over the schema's type.
 
 ``from_json`` takes 128 to 255 for negative bytes: a byte is read as a wider number. It rounds a decimal to the column's
 scale, reads a number beyond a double as infinity, cuts a time to microseconds, takes ``10:30`` for today, silently

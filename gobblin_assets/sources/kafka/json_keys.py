@@ -1,4 +1,4 @@
-"""Whether a JSON object has a field of the schema twice, or a key that differs from a field's name by case alone.
+"""A search for fields of the schema that a JSON object has twice, and for keys that differ from one by case alone.
 
 Spark keeps the last of two equal keys, and ignores a key in another case. Names are compared by the rule of
 ``column_names``. Listing a record's keys costs half as much as reading the record, so keys are listed only where the

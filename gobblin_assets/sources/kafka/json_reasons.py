@@ -1,4 +1,4 @@
-"""Why a JSON record is a dead letter, in the order in which the reasons are looked for. None shows its content."""
+"""Reasons of JSON records that are dead letters, in the order in which they are looked for. None shows any content."""
 
 from typing import Final
 

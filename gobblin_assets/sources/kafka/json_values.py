@@ -78,14 +78,20 @@ _Fit = Callable[[Any, _Lossy], Any]
 
 @dataclass(frozen=True, slots=True)
 class JsonColumns:
-    """``columns`` are as long as what was read, NULL where ``reasons`` is not. Without ``reasons`` all are good."""
+    """Columns of JSON values, and the reasons of those that have none.
+
+    ``columns`` are as long as what was read, NULL where ``reasons`` is not. Without ``reasons`` all are good.
+    """
 
     columns: list[pa.Array]
     reasons: pa.Array | None
 
 
 class JsonValues:
-    """Made once for a schema. ``names`` None: the value is no record, and ``types`` has one type."""
+    """An exact reader of JSON, made once for a schema.
+
+    ``names`` None: the value is no record, and ``types`` has one type.
+    """
 
     def __init__(self, names: Sequence[str] | None, types: Sequence[pa.DataType]) -> None:
         self._types = list(types)

@@ -19,7 +19,10 @@ _KEY: Final = re.compile(r"(?P<topic>.+):(?P<partition>\d+)(#(?P<generation>\d+)
 
 @dataclass(frozen=True, slots=True)
 class PartitionKey:
-    """``generation`` counts how often the partition's offsets have begun anew."""
+    """A partition in one generation of its offsets.
+
+    ``generation`` counts how often the partition's offsets have begun anew.
+    """
 
     partition: TopicPartition
     generation: int = 0

@@ -62,7 +62,9 @@ class PolledPartition:
 
 
 class LogConsumer:
-    """``topic_ids``: the topics that may be read, with their ids.
+    """A consumer of partitions that have no end, for one thread.
+
+    ``topic_ids``: the topics that may be read, with their ids.
 
     Every method may raise RejectedError (login, rights, TLS, a topic that is gone or another one) and RetryableError
     (silence of all brokers for longer than the connection's ``default.api.timeout.ms``).

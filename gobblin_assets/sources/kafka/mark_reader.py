@@ -103,7 +103,10 @@ def _place_of(name: TopicPartition, mark: RecordMark) -> ClientPartition:
 
 @dataclass(slots=True)
 class _Asked:
-    """``before``: the offset behind what is sought. ``truncation``: what the client said of the log."""
+    """One partition whose record is sought.
+
+    ``before``: the offset behind what is sought. ``truncation``: what the client said of the log.
+    """
 
     place: ClientPartition
     before: int
@@ -120,7 +123,7 @@ def _ask(connection: KafkaConnection, asked: Mapping[TopicPartition, _Asked]) ->
 
 @dataclass(slots=True)
 class _Question:
-    """Asked once."""
+    """One question, asked once."""
 
     connection: KafkaConnection
     asked: Mapping[TopicPartition, _Asked]

@@ -1,4 +1,4 @@
-"""Where a topic partition's next interval begins and ends: decided from its watermark and what the broker has. Pure.
+"""The ends of a topic partition's next interval: decided from its watermark and what the broker has. Pure.
 
 A watermark is the next offset to read. The end is pinned when the run is planned. With read_committed it is the last
 stable offset, so that a later run reads an open transaction as a whole.
@@ -17,7 +17,7 @@ from gobblin_assets.sources.kafka.keys import Position
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """``[low, high)`` of one partition, with notes for people on how it was chosen.
+    """The next interval of one partition, ``[low, high)``, with notes for people on how it was chosen.
 
     ``restarts``: the previous offsets don't continue here, so the positions belong to a new key generation.
     ``lost``: offsets that are left out for good. ``repeated``: offsets of which some records were read before. Both are

@@ -1,4 +1,4 @@
-"""How the bytes of a key or a value become columns: one decoder for each format, as expressions.
+"""Decoders of the bytes of keys and values into columns: one for each format, as expressions.
 
 Each works in steps. ``prepare`` decodes once. ``complete`` adds the results of a second look, where the first one asks
 for it. ``reason`` and ``value`` use what both gave. A reason is a sentence without any of the record's content; it is
@@ -73,7 +73,7 @@ class BytesDecoder:
 
 @dataclass(frozen=True, slots=True)
 class StringDecoder:
-    """UTF-8. Bytes that are not UTF-8 are never replaced by other characters."""
+    """A decoder of texts in UTF-8. Bytes that are not UTF-8 are never replaced by other characters."""
 
     is_record: bool = False
 
@@ -92,7 +92,9 @@ class StringDecoder:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class AvroDecoder:
-    """``reader`` and ``writers`` are schemas in their envelope, as ``avro_schemas.wrap`` makes it.
+    """A decoder of Avro by one schema to read with, and those by which records were written.
+
+    ``reader`` and ``writers`` are schemas in their envelope, as ``avro_schemas.wrap`` makes it.
 
     ``subject`` None: bytes without framing, written by the only schema of ``writers``. ``absent`` are ids that the
     registry does not have.

@@ -1,4 +1,4 @@
-"""From a topic's previous state and the broker's offsets to its ranges, and from ranges to WorkUnits. Pure.
+"""Plans of topics: from previous states and the broker's offsets to ranges, and from ranges to WorkUnits. Pure.
 
 The broker was asked before. A run's limit is shared out among its topics before their ranges are cut.
 """
@@ -7,7 +7,7 @@ import itertools
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, TypeVar
 
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.model.interval import Interval, subtract_intervals
@@ -27,7 +27,6 @@ from gobblin_assets.sources.kafka.offsets import (
     given_range,
     skip_range,
 )
-from gobblin_assets.sources.kafka.shares import share_out
 from gobblin_assets.sources.kafka.sizes import STATISTICS_FACTS, Sizes
 from gobblin_assets.sources.port import SourceRequest
 from gobblin_assets.spec.job_spec import WORK_UNIT_ROWS
@@ -35,6 +34,8 @@ from gobblin_assets.spec.job_spec import WORK_UNIT_ROWS
 TOPIC_ID_FACT: Final = "topic_id"
 PARTITIONS_FACT: Final = "partitions_at_bootstrap"
 GENERATION_FACT: Final = "generation"
+
+_Name = TypeVar("_Name")
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,3 +363,30 @@ def _without_statistics(facts: Mapping[str, object]) -> dict[str, object]:
 
 def _as_numbers(found: object) -> list[int]:
     return [number for number in found if isinstance(number, int)] if isinstance(found, list) else []
+
+
+def share_out(backlogs: Mapping[_Name, int], offsets_max: int, *, turn: int) -> dict[_Name, int]:
+    """Shares of at most ``offsets_max`` in all, none larger than its backlog.
+
+    Small backlogs are served in full first: all shares are equal, and each is cut at its backlog. The remainder of
+    the equal division is given out one by one in the order of ``backlogs``, beginning at the place ``turn``. If
+    ``turn`` counts the offsets that were read so far, each partition has its turn even where there are fewer offsets
+    than partitions.
+    """
+    level, left = _find_level(sorted(backlogs.values()), offsets_max)
+    shares = {name: min(backlog, level) for name, backlog in backlogs.items()}
+    unserved = [name for name, backlog in backlogs.items() if backlog > level]
+    for number in range(min(left, len(unserved))):
+        shares[unserved[(turn + number) % len(unserved)]] += 1
+    return shares
+
+
+def _find_level(ascending: list[int], offsets_max: int) -> tuple[int, int]:
+    """The highest equal share, and the remainder, which is smaller than the number of backlogs above that share."""
+    left = offsets_max
+    for place, backlog in enumerate(ascending):
+        others = len(ascending) - place
+        if backlog * others > left:
+            return left // others, left % others
+        left -= backlog
+    return (ascending[-1] if ascending else 0), 0

@@ -11,7 +11,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RecordMark:
-    """``leader_epoch`` None: the brokers do not say it. ``time_ms``: since 1970, below 0 without a time."""
+    """The identity of one record.
+
+    ``leader_epoch`` None: the brokers do not say it. ``time_ms``: since 1970, below 0 without a time.
+    """
 
     offset: int
     leader_epoch: int | None

@@ -42,7 +42,7 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True, slots=True)
 class RegistryConnection:
-    """How to reach a registry: basic authentication by ``user`` and ``password``, or a bearer ``token``.
+    """A connection to a registry: basic authentication by ``user`` and ``password``, or a bearer ``token``.
 
     ``ca_file`` holds the certificates to trust, if the machine does not know the registry's own. Each of the
     ``TRIES_MAX`` tries waits ``answer_wait_s`` at most.
@@ -93,7 +93,10 @@ class RegistryConnection:
 
 @dataclass(frozen=True, slots=True)
 class SchemaReference:
-    """``name`` is what the referring schema calls it: for Avro, the full name of a type."""
+    """A schema that another one needs.
+
+    ``name`` is what the referring schema calls it: for Avro, the full name of a type.
+    """
 
     name: str
     subject: str
@@ -102,7 +105,10 @@ class SchemaReference:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredSchema:
-    """``type`` is AVRO, PROTOBUF or JSON; ``text`` the schema as it was registered."""
+    """A schema of the registry.
+
+    ``type`` is AVRO, PROTOBUF or JSON; ``text`` the schema as it was registered.
+    """
 
     type: str
     text: str

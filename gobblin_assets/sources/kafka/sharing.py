@@ -1,4 +1,4 @@
-"""Which topics are read together: those whose records become rows and files in the same way. Pure.
+"""Groups of topics that are read together: those whose records become rows and files in the same way. Pure.
 
 Many small topics then need only a few Spark jobs. A hidden column names each row's topic. The records are read in this
 process (``consumer``), so they must be few.

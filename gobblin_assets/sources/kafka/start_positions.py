@@ -1,4 +1,4 @@
-"""Where a reader of epochs begins in each partition of a topic: by the rules of the runs that read topics.
+"""The positions at which a reader of epochs begins in a topic: by the rules of the runs that read topics.
 
 So a topic's dataset may go over from runs to a reader of epochs and back: its watermarks are positions of both.
 """

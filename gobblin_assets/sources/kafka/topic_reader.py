@@ -1,4 +1,4 @@
-"""How the records of one topic are read in one run: the same for all its windows."""
+"""A reader of the records of one topic in one run: the same for all its windows."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence

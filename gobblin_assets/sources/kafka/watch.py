@@ -1,4 +1,4 @@
-"""What is new in topics, and which topics there are, without reading records."""
+"""A watch over topics: what is new in them, and which there are, without reading records."""
 
 import hashlib
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What one materialization of a topic's partition reads, where partitions are windows of ingestion. Pure.
+"""The reading of one materialization of a topic's partition, where partitions are windows of ingestion. Pure.
 
 The open window goes on from the watermarks to the pinned ends. A past window that is published reads its own intervals
 again and replaces their rows. Any other past window reads the offsets that the brokers give for its times, without
@@ -28,7 +28,10 @@ _MOMENT: Final = "%Y-%m-%d %H:%M %Z"
 
 
 class WindowReading(StrEnum):
-    """``CONTINUE``: on from the watermarks. ``REREAD``: its own intervals again. ``FILL``: what no window holds."""
+    """A way to read a window.
+
+    ``CONTINUE``: on from the watermarks. ``REREAD``: its own intervals again. ``FILL``: what no window holds.
+    """
 
     CONTINUE = "continue"
     REREAD = "reread"

@@ -60,7 +60,7 @@ _EPOCH_START: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 @dataclass(slots=True)
 class _Changes:
-    """Of one table: what was gathered and not given. Of the transaction that is read now: ``is_left_out``, and
+    """Changes of one table that were gathered and not given. Of the transaction that is read now: ``is_left_out``, and
     ``verdicts`` if only some ranges of the copy have it. ``key_at``: the place of their column. ``lost``: what has
     happened to the table, if no more of it can be told. ``relation``: what the next change that is not left out comes
     with, unless that is known already.
@@ -133,7 +133,7 @@ class _Changes:
 
 @dataclass(slots=True)
 class _Messages:
-    """Of one prefix: what was gathered and not given."""
+    """Messages of one prefix that were gathered and not given."""
 
     vnode: str
     begins_at: int

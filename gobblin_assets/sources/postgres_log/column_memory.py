@@ -1,4 +1,4 @@
-"""What a reader of a slot remembers of a table: its terms, which columns came later, what older rows have in them."""
+"""The memory of one table in a reader of a slot: its terms, which columns came later, what older rows have in them."""
 
 import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
@@ -34,8 +34,10 @@ _COLUMNS: Final = """
 
 @dataclass(slots=True)
 class ColumnMemory:
-    """Of one vnode. ``known`` None: no table is known yet. ``is_told``: a barrier has had what is in ``joined``, and
-    the terms, which ``are_new`` if the log has told more of the table than they had.
+    """The columns of one vnode's table.
+
+    ``known`` None: no table is known yet. ``is_told``: a barrier has had what is in ``joined``, and the terms, which
+    ``are_new`` if the log has told more of the table than they had.
     """
 
     known: frozenset[str] | None

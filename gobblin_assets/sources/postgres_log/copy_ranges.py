@@ -28,7 +28,9 @@ class KeyRange:
 
 @dataclass(frozen=True, slots=True)
 class SeenRanges:
-    """``bounds``: where each range but the first begins, by the values of ``column``, which is None for a single range.
+    """The transactions that each copied range of a table has.
+
+    ``bounds``: where each range but the first begins, by the values of ``column``, which is None for a single range.
 
     ``seen``: of the ranges that are copied, in order.
     """
@@ -76,7 +78,9 @@ class SeenRanges:
 
 @dataclass(frozen=True, slots=True)
 class PartialCopy:
-    """``place``: from which the log is followed behind the last range. ``shape``: tells the table from what it becomes
+    """A copy of which some ranges are done.
+
+    ``place``: from which the log is followed behind the last range. ``shape``: tells the table from what it becomes
     by another definition, or once it was emptied or written anew; then ranges of both do not fit together. ``terms``:
     of the first range; None: not known.
     """

@@ -7,6 +7,7 @@ from typing import ClassVar
 from pydantic import Field
 from pyspark.sql import SparkSession
 
+from gobblin_assets.db.jdbc_url import read_postgres_url
 from gobblin_assets.errors import GobblinError, RejectedError
 from gobblin_assets.model.state import DatasetState
 from gobblin_assets.model.urn import DatasetUrn
@@ -24,11 +25,14 @@ from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 
 
 class LogDatabase(LogConnection):
-    """``url`` is without user and password; a password inside the URL is refused. The user may replicate."""
+    """A Postgres whose change log is followed: its address, its user.
+
+    ``url`` is without user and password; a password inside the URL is refused. The user may replicate.
+    """
 
     ADDRESS: ClassVar[str] = "url"
     ADDRESS_IS: ClassVar[str] = "the URL"
-    ADDRESS_HINT: ClassVar[str] = "Set it to jdbc:postgresql://host:5432/database, and beside it …_USER and …_PASSWORD."
+    ADDRESS_HINT: ClassVar[str] = "Set it to postgresql://host:5432/database, and beside it …_USER and …_PASSWORD."
     SECRETS: ClassVar[frozenset[str]] = frozenset({"password"})
 
     url: str = Field(repr=False)
@@ -38,8 +42,11 @@ class LogDatabase(LogConnection):
 
     def connection(self, name: str) -> JdbcConnection:
         """The connection as a value; ``name`` is what errors call it. RejectedError names the field and the fix."""
+        url = read_postgres_url(
+            self.url, field=f"connections[{name}].url", beside="`user` and `password`, from variables"
+        )
         found = JdbcConnection(
-            url=self.url, user=self.user, password=self.password, properties=dict(self.properties), name=name
+            url=url or self.url, user=self.user, password=self.password, properties=dict(self.properties), name=name
         )
         if found.subprotocol != "postgresql":
             raise RejectedError(

@@ -1,4 +1,4 @@
-"""What a server, a publication and a table must be for a change log to be followed: RejectedError says what to run."""
+"""Requirements on a server, a publication and a table whose log is followed: RejectedError says what to run."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Whether, and from where on, the change log of a table can be followed: a pure decision from what the server says.
+"""The decision whether, and from where on, a table's change log can be followed: pure, from what the server says.
 
 A table's first vnode is ``public.orders:1``; the number is that of its copy. At position 0 a vnode has no copy yet. At
 positions below any place of a log it has a part of one: the position counts the publications of ranges. The dataset's
@@ -51,7 +51,7 @@ _PARTIAL: Final = "copying"
 
 @dataclass(frozen=True, slots=True)
 class LogPlace:
-    """Which log it is. ``field``: of the job's source."""
+    """The place of a log: server, slot and publication. ``field``: of the job's source."""
 
     slot: str
     publication: str
@@ -189,7 +189,9 @@ def find_row_key(table: PublishedTable) -> tuple[str, ...] | None:
 
 @dataclass(frozen=True, slots=True)
 class StartDecision:
-    """``watermark`` None: nothing of the copy is recorded. ``key`` as ``find_row_key`` has it.
+    """The place where a reader of the slot begins with one table, and what the dataset records of it.
+
+    ``watermark`` None: nothing of the copy is recorded. ``key`` as ``find_row_key`` has it.
 
     ``kept``, ``whole``, ``partial``, ``terms``: as a ``TableStart`` has them. ``is_adopted``: the dataset did not know
     its terms yet.

@@ -58,7 +58,10 @@ _WHOLE_NUMBERS: Final = frozenset({"int2", "int4", "int8"})
 
 @dataclass(frozen=True, slots=True)
 class LoggedColumn:
-    """``in_key``: the column is one of those that tell rows apart. With whole rows, these are the primary key."""
+    """A column of a logged table.
+
+    ``in_key``: the column is one of those that tell rows apart. With whole rows, these are the primary key.
+    """
 
     name: str
     type: PgType
@@ -67,7 +70,10 @@ class LoggedColumn:
 
 @dataclass(frozen=True, slots=True)
 class LoggedTable:
-    """``identity``: ``d`` (primary key), ``n`` (none), ``f`` (whole rows) or ``i`` (an index)."""
+    """A table by its latest Relation message.
+
+    ``identity``: ``d`` (primary key), ``n`` (none), ``f`` (whole rows) or ``i`` (an index).
+    """
 
     oid: int
     schema: str

@@ -23,7 +23,10 @@ _CATALOG: Final = "pg_catalog"
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """``final_lsn``: where the transaction's commit record begins."""
+    """The message that begins a transaction.
+
+    ``final_lsn``: where the transaction's commit record begins.
+    """
 
     final_lsn: int
     commit_at: dt.datetime
@@ -32,7 +35,10 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """``commit_lsn``: where the commit record begins, ``end_lsn``: where the transaction ends."""
+    """The message that ends a transaction.
+
+    ``commit_lsn``: where the commit record begins, ``end_lsn``: where the transaction ends.
+    """
 
     commit_lsn: int
     end_lsn: int
@@ -41,7 +47,10 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class RelationColumn:
-    """``type_oid`` may be that of a domain; ``modifier`` is pg_attribute.atttypmod."""
+    """A column of a Relation message.
+
+    ``type_oid`` may be that of a domain; ``modifier`` is pg_attribute.atttypmod.
+    """
 
     name: str
     type_oid: int

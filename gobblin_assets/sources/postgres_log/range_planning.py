@@ -1,4 +1,4 @@
-"""Whether a table is copied in ranges, and where they begin; and what tells that it is another table than before."""
+"""The ranges in which a table is copied, if it is; and what tells that it is another table than before."""
 
 import hashlib
 import json
@@ -28,7 +28,10 @@ _STEPS: Final = """
 
 @dataclass(frozen=True, slots=True)
 class TablePlan:
-    """``shape`` as a ``PartialCopy`` has it, ``column`` and ``bounds`` as ``SeenRanges``."""
+    """The ranges in which a table is copied.
+
+    ``shape`` as a ``PartialCopy`` has it, ``column`` and ``bounds`` as ``SeenRanges``.
+    """
 
     shape: str
     column: str | None = None

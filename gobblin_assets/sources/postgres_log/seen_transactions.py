@@ -1,4 +1,4 @@
-"""Which transactions a copy of a table has: those that its snapshot saw. The stream behind it leaves them out.
+"""The transactions that a copy of a table has: those that its snapshot saw. The stream behind it leaves them out.
 
 A snapshot is (xmin, xmax, running): it saw every transaction below xmin that committed, and those from xmin up to xmax
 that were not running (https://www.postgresql.org/docs/current/functions-info.html, pg_snapshot). Its numbers have 64
@@ -16,7 +16,10 @@ _WRAP = 1 << 32
 
 @dataclass(frozen=True)
 class SeenTransactions:
-    """``until``: the end of the log when the snapshot was there."""
+    """The transactions that one snapshot saw.
+
+    ``until``: the end of the log when the snapshot was there.
+    """
 
     xmin: int
     xmax: int

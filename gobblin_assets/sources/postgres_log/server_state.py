@@ -1,4 +1,4 @@
-"""What a Postgres server says of itself, of a replication slot, and of the tables of a publication."""
+"""The state of a Postgres server, of a replication slot and of a publication's tables, as the server says it."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -112,7 +112,9 @@ _BRIEF_LOCKS: Final = "set_config('lock_timeout', '2s', false)"
 
 @dataclass(frozen=True, slots=True)
 class LogServerState:
-    """``version``: such as 180001. ``end``: of the log that is written out, None of a standby, as is ``timeline``.
+    """A server and its log, as it says now.
+
+    ``version``: such as 180001. ``end``: of the log that is written out, None of a standby, as is ``timeline``.
 
     What is not written out yet is given to no reader, and may stay so until the next transaction.
     """
@@ -128,7 +130,9 @@ class LogServerState:
 
 @dataclass(frozen=True, slots=True)
 class SlotState:
-    """``confirmed``: what lies before it is needed no more. ``retained_bytes``: of the log, kept for the slot.
+    """A replication slot, as the server says now.
+
+    ``confirmed``: what lies before it is needed no more. ``retained_bytes``: of the log, kept for the slot.
     ``safe_bytes``: that may be written before it is given up; None: without a bound.
 
     ``is_here``: it is of the session's database. ``wal_status``: reserved, extended, unreserved or lost.
@@ -187,7 +191,10 @@ class PublishedTable:
 
 @dataclass(frozen=True, slots=True)
 class PublicationState:
-    """``publishes``: insert, update, delete, truncate."""
+    """A publication with its tables, as the server says now.
+
+    ``publishes``: insert, update, delete, truncate.
+    """
 
     publishes: frozenset[str]
     tables: Mapping[TableName, PublishedTable]

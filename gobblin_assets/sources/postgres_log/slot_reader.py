@@ -12,6 +12,7 @@ The slot is confirmed up to what is published of all tables that were ever begun
 """
 
 import datetime as dt
+import json
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -29,7 +30,6 @@ from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.log_port import NEVER_CUT, Barrier, LogItem, StreamChunk, UpdateVnodeBitmap, VnodeFailure
 from gobblin_assets.sources.postgres_log.change_gathering import ChangeGathering
 from gobblin_assets.sources.postgres_log.column_memory import ColumnMemory
-from gobblin_assets.sources.postgres_log.copied_rows import begin_copied_rows, describe_copied_rows
 from gobblin_assets.sources.postgres_log.copy_ranges import PartialCopy, SeenRanges
 from gobblin_assets.sources.postgres_log.log_starts import (
     PLACE_MIN,
@@ -39,9 +39,10 @@ from gobblin_assets.sources.postgres_log.log_starts import (
     write_facts,
     write_partial_facts,
 )
+from gobblin_assets.sources.postgres_log.logged_table import table_to_json
 from gobblin_assets.sources.postgres_log.pgoutput import write_lsn
 from gobblin_assets.sources.postgres_log.server_state import find_kept_end, find_slot, log_families, open_log_session
-from gobblin_assets.sources.postgres_log.table_copy import TableCopy
+from gobblin_assets.sources.postgres_log.table_copy import CopiedFrom, TableCopy
 from gobblin_assets.sources.postgres_log.table_terms import write_terms
 from gobblin_assets.sources.postgres_log.walsender import Walsender, end_other_reader, require_slot
 
@@ -58,7 +59,10 @@ _EPOCH_START: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 @dataclass(slots=True)
 class _TableVnode:
-    """``cut``: the place of the last barrier. ``seen``: what its copy has, ``partial``: what there is of it."""
+    """One table that is followed, or copied first.
+
+    ``cut``: the place of the last barrier. ``seen``: what its copy has, ``partial``: what there is of it.
+    """
 
     start: TableStart
     cut: int
@@ -234,14 +238,14 @@ class SlotReader:
             if is_anew:
                 self._say(f"{start.urn}: the copy begins anew: since its last range the table was changed as a whole")
             if is_anew or (start.copy > 1 and copy.source.is_first):
-                yield self._chunk(vnode, begin_copied_rows(copy.source, start.copy))
+                yield self._chunk(vnode, _begin_copy(copy.source, start.copy))
                 if self._copy is None:
                     # Whoever was given it did without the vnode.
                     return False
         if found is None:
             yield self._end_epoch_of_copy(vnode, start)
         else:
-            yield self._chunk(vnode, describe_copied_rows(found, copy.source, start.copy))
+            yield self._chunk(vnode, _describe_copied(found, copy.source, start.copy))
         return False
 
     def _chunk(self, vnode: str, records: pa.RecordBatch) -> StreamChunk:
@@ -415,3 +419,20 @@ class SlotReader:
                 self._walsender.confirm(self._released)
             self._walsender.close()
         self._walsender = self._gathering = None
+
+
+def _describe_copied(rows: pa.RecordBatch, source: CopiedFrom, copy: int) -> pa.RecordBatch:
+    """The batch, with the metadata that the decoder reads."""
+    return _with_source(rows, source, copy, begins=False)
+
+
+def _begin_copy(source: CopiedFrom, copy: int) -> pa.RecordBatch:
+    """A record that begins a copy behind another one, or behind a part of one: the rows before it do not count."""
+    return _with_source(pa.RecordBatch.from_pylist([], schema=source.schema), source, copy, begins=True)
+
+
+def _with_source(rows: pa.RecordBatch, source: CopiedFrom, copy: int, *, begins: bool) -> pa.RecordBatch:
+    said = {"lsn": source.partial.place, "at": (source.at - _EPOCH_START) // _MICROS, "begins": begins}
+    return rows.replace_schema_metadata(
+        {b"table": table_to_json(source.table), b"copy": str(copy), b"copied": json.dumps(said)}
+    )

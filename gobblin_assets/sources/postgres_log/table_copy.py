@@ -71,7 +71,9 @@ _FLUSHED: Final = "SELECT pg_current_wal_flush_lsn() >= %s::pg_lsn"
 
 @dataclass(frozen=True, slots=True)
 class CopiedFrom:
-    """``partial``: what there is with these rows. ``table``: as the copy has it, ``schema`` its rows.
+    """The origin of copied rows.
+
+    ``partial``: what there is with these rows. ``table``: as the copy has it, ``schema`` its rows.
 
     ``is_first``: the rows of no range before them belong to the copy.
     """
@@ -85,7 +87,7 @@ class CopiedFrom:
 
 @dataclass(frozen=True, slots=True)
 class _Snapshot:
-    """What is read: under a snapshot by its exported name, until the server's log ends there."""
+    """A read under a snapshot by its exported name, until the server's log ends there."""
 
     name: str
     until: str

@@ -1,4 +1,4 @@
-"""What must stay so for the log of a table to have all of its changes: which table it is, and how it is published.
+"""The terms under which a table's log has all of its changes: which table it is, and how it is published.
 
 A name tells neither: another table may take it, and a table may leave a publication and come back, while rows come that
 no log has. So the dataset keeps what the server's catalogue had: numbers that are given once, and versions of its rows.
@@ -84,7 +84,9 @@ TERMS_QUERY: Final = """
 
 @dataclass(frozen=True, slots=True)
 class TableTerms:
-    """``oid``: the table's. ``publication``: its oid and the version of its row, which has its options.
+    """The terms of one table: what must stay so for its log to go on.
+
+    ``oid``: the table's. ``publication``: its oid and the version of its row, which has its options.
 
     ``members``: by which entries the publication has the table. ``row_filter``: a condition in SQL. ``parts``: what a
     table is partitioned into that is published as a whole; a partition that is emptied or written anew becomes another

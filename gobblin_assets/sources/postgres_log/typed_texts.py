@@ -40,7 +40,7 @@ for _digits in (b"0123456789abcdef", b"0123456789ABCDEF"):
 
 @dataclass(frozen=True, slots=True)
 class TextPlace:
-    """Whose texts they are, for messages."""
+    """The owner of texts, for messages."""
 
     urn: str
     table: str

@@ -1,4 +1,4 @@
-"""Whether a batch of a query is the dataset's next one, was published before, or must be refused. Pure.
+"""The decision whether a batch is the dataset's next one, was published before, or must be refused. Pure.
 
 Spark numbers the batches of a checkpoint from 0, writes down what a batch reads before it hands it over, and hands the
 last one over again, with the same rows, if it did not learn that it was done. So a batch's number is its position, and

@@ -1,11 +1,14 @@
 """Apache Derby, whose driver comes with Spark. Its databases live inside the JVM that reads them."""
 
+from typing import Final
+
+from gobblin_assets.sources.jdbc.dialect import JdbcDatabase
 from gobblin_assets.sources.jdbc.dialects.ansi import KnownDialect
 from gobblin_assets.sources.jdbc.names import TableName
 
 
 class DerbyDialect(KnownDialect):
-    """Texts are not positions: Derby treats texts as equal that differ only in spaces at the end."""
+    """Derby's SQL. Texts are not positions: Derby treats texts as equal that differ only in spaces at the end."""
 
     title = "Derby"
     # The wall clock of the JVM, which is in UTC.
@@ -34,3 +37,6 @@ class DerbyDialect(KnownDialect):
             f" WHERE s.SCHEMANAME = {self.text_literal(name.schema or '')}"
             f" AND t.TABLENAME = {self.text_literal(name.table)}"
         )
+
+
+DERBY: Final = JdbcDatabase(dialect=DerbyDialect, driver_class="org.apache.derby.iapi.jdbc.AutoloadedDriver")

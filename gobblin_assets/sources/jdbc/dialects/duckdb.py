@@ -8,7 +8,7 @@ import re
 from typing import Final
 
 from gobblin_assets.model.watermark import Scalar, WatermarkType
-from gobblin_assets.sources.jdbc.dialect import ColumnReading, write_moment
+from gobblin_assets.sources.jdbc.dialect import ColumnReading, JdbcDatabase, write_moment
 from gobblin_assets.sources.jdbc.dialects.ansi import LONG_DIGITS_MAX, KnownDialect
 from gobblin_assets.sources.jdbc.names import TableName
 
@@ -23,7 +23,7 @@ _LONG_MAX: Final = 2**63 - 1
 
 
 class DuckDbDialect(KnownDialect):
-    """Texts compare by their bytes. Instants are compared and read as microseconds, whatever the session's zone."""
+    """DuckDB's SQL. Texts compare by their bytes; instants are compared and read as microseconds, in any zone."""
 
     title = "DuckDB"
     has_binary_text = True
@@ -133,3 +133,11 @@ class DuckDbDialect(KnownDialect):
 def _instant(expression: str) -> str:
     """An instant as a wall clock in UTC; a wall clock in UTC stays the same."""
     return f"make_timestamp(epoch_us({expression}))"
+
+
+DUCKDB: Final = JdbcDatabase(
+    dialect=DuckDbDialect,
+    driver_class="org.duckdb.DuckDBDriver",
+    capability="duckdb",
+    properties={"duckdb.read_only": "true"},  # so that a wrong name creates no file
+)

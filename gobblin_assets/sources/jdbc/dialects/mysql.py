@@ -9,8 +9,9 @@ import datetime as dt
 import re
 from typing import Final
 
+from gobblin_assets.db.jdbc_url import CONNECT_TIMEOUT_S
 from gobblin_assets.model.watermark import Scalar, WatermarkType
-from gobblin_assets.sources.jdbc.dialect import ColumnReading, write_moment
+from gobblin_assets.sources.jdbc.dialect import ColumnReading, JdbcDatabase, write_moment
 from gobblin_assets.sources.jdbc.dialects.ansi import DECIMAL_DIGITS_MAX, LONG_DIGITS_MAX, KnownDialect
 from gobblin_assets.sources.jdbc.names import TableName
 
@@ -191,3 +192,14 @@ def _read_bits(column: str, count: int) -> ColumnReading:
     if count == 1:
         return ColumnReading(number, "BIGINT", "BOOLEAN")
     return ColumnReading(number, "BIGINT" if count <= _BITS_MAX else "DECIMAL(20,0)")
+
+
+_TIMEOUT: Final = {"connectTimeout": str(CONNECT_TIMEOUT_S * 1000)}
+
+MARIADB: Final = JdbcDatabase(
+    dialect=MySqlDialect, driver_class="org.mariadb.jdbc.Driver", capability="mariadb", properties=_TIMEOUT
+)
+
+MYSQL: Final = JdbcDatabase(
+    dialect=MySqlDialect, driver_class="com.mysql.cj.jdbc.Driver", capability="mysql", properties=_TIMEOUT
+)

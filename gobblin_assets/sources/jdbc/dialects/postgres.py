@@ -1,13 +1,16 @@
 """Postgres. ``PostgresCatalog`` decides how columns are read, so this dialect only writes conditions."""
 
 import datetime as dt
+from typing import Final
 
+from gobblin_assets.db.jdbc_url import CONNECT_TIMEOUT_S
 from gobblin_assets.model.watermark import Scalar, WatermarkType
-from gobblin_assets.sources.jdbc.dialect import write_moment
+from gobblin_assets.sources.jdbc.dialect import JdbcDatabase, write_moment
+from gobblin_assets.sources.jdbc.dialects.ansi import AnsiDialect
 
 
 class PostgresDialect:
-    """Texts compare by ``COLLATE "C"``, which is the order of their UTF-8 bytes."""
+    """Postgres' SQL. Texts compare by ``COLLATE "C"``, which is the order of their UTF-8 bytes."""
 
     has_binary_text = True
     row_address: str | None = "ctid"
@@ -47,3 +50,11 @@ class PostgresDialect:
 
     def equals_key(self, column: str, text: str, type_text: str) -> str | None:
         return f"{column} = CAST({self.text_literal(text)} AS {type_text})"
+
+
+POSTGRES: Final = JdbcDatabase(
+    dialect=AnsiDialect,  # for Spark's catalogue, by which Postgres is not read
+    driver_class="org.postgresql.Driver",
+    capability="postgres",
+    properties={"connectTimeout": str(CONNECT_TIMEOUT_S), "tcpKeepAlive": "true"},
+)

@@ -9,8 +9,9 @@ import datetime as dt
 import re
 from typing import Final
 
+from gobblin_assets.db.jdbc_url import CONNECT_TIMEOUT_S
 from gobblin_assets.model.watermark import Scalar, WatermarkType
-from gobblin_assets.sources.jdbc.dialect import ColumnReading, write_moment
+from gobblin_assets.sources.jdbc.dialect import ColumnReading, JdbcDatabase, write_moment
 from gobblin_assets.sources.jdbc.dialects.ansi import KnownDialect
 from gobblin_assets.sources.jdbc.names import TableName
 
@@ -20,7 +21,7 @@ _CLOCK_NAMES: Final = frozenset({"datetime", "timestamp"})
 
 
 class SqliteDialect(KnownDialect):
-    """Types follow SQLite's rules of affinity (https://sqlite.org/datatype3.html) and the usual names of times."""
+    """SQLite's SQL. Types follow its affinities (https://sqlite.org/datatype3.html) and the usual names of times."""
 
     title = "SQLite"
     has_binary_text = True
@@ -144,3 +145,12 @@ def find_affinity(type_text: str) -> str:
 def _write_guard(column: str, fits: str) -> str:
     shown = f"typeof({column}) || ' ' || substr(CAST({column} AS TEXT), 1, 80)"
     return f"CASE WHEN {fits} THEN NULL ELSE {shown} END"
+
+
+SQLITE: Final = JdbcDatabase(
+    dialect=SqliteDialect,
+    driver_class="org.sqlite.JDBC",
+    capability="sqlite",
+    # Read-only, so that a wrong name creates no file: a flag of sqlite3_open_v2.
+    properties={"open_mode": "1", "busy_timeout": str(CONNECT_TIMEOUT_S * 1000)},
+)

@@ -7,8 +7,9 @@ import datetime as dt
 import re
 from typing import Final
 
+from gobblin_assets.db.jdbc_url import CONNECT_TIMEOUT_S
 from gobblin_assets.model.watermark import Scalar, WatermarkType
-from gobblin_assets.sources.jdbc.dialect import ColumnReading, write_moment
+from gobblin_assets.sources.jdbc.dialect import ColumnReading, JdbcDatabase, write_moment
 from gobblin_assets.sources.jdbc.dialects.ansi import LONG_DIGITS_MAX, KnownDialect
 from gobblin_assets.sources.jdbc.names import TableName
 
@@ -28,7 +29,7 @@ _TYPE: Final = re.compile(r"(\w+)(?:\(([^)]*)\))?")
 
 
 class SqlServerDialect(KnownDialect):
-    """Texts are not positions, because a collation does not order them by their bytes."""
+    """SQL Server's SQL. Texts are not positions, because a collation does not order them by their bytes."""
 
     title = "SQL Server"
     is_experimental = True
@@ -136,3 +137,11 @@ def _iso(moment: dt.datetime) -> str:
 
 def _in_utc(expression: str) -> str:
     return f"CONVERT(varchar(27), CAST(SWITCHOFFSET({expression}, '+00:00') AS datetime2(6)), 121)"
+
+
+SQL_SERVER: Final = JdbcDatabase(
+    dialect=SqlServerDialect,
+    driver_class="com.microsoft.sqlserver.jdbc.SQLServerDriver",
+    capability="com.microsoft.sqlserver:mssql-jdbc:13.6.2.jre11",
+    properties={"loginTimeout": str(CONNECT_TIMEOUT_S)},
+)

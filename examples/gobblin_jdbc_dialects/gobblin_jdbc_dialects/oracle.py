@@ -8,8 +8,9 @@ import datetime as dt
 import re
 from typing import Final
 
+from gobblin_assets.db.jdbc_url import CONNECT_TIMEOUT_S
 from gobblin_assets.model.watermark import Scalar, WatermarkType
-from gobblin_assets.sources.jdbc.dialect import ColumnReading, write_moment
+from gobblin_assets.sources.jdbc.dialect import ColumnReading, JdbcDatabase, write_moment
 from gobblin_assets.sources.jdbc.dialects.ansi import DECIMAL_DIGITS_MAX, LONG_DIGITS_MAX, KnownDialect
 from gobblin_assets.sources.jdbc.names import TableName
 
@@ -22,7 +23,7 @@ _FRACTION_MAX: Final = 6
 
 
 class OracleDialect(KnownDialect):
-    """Texts are not positions, because a setting decides how sessions sort them."""
+    """Oracle's SQL. Texts are not positions, because a setting decides how sessions sort them."""
 
     title = "Oracle"
     is_experimental = True
@@ -125,3 +126,13 @@ def _read_number(column: str, digits: int, places: int) -> ColumnReading:
 
 def _in_utc(expression: str) -> str:
     return f"LTRIM(TO_CHAR(SYS_EXTRACT_UTC({expression}), '{_SECONDS}.FF6'))"
+
+
+ORACLE: Final = JdbcDatabase(
+    dialect=OracleDialect,
+    driver_class="oracle.jdbc.OracleDriver",
+    capability="com.oracle.database.jdbc:ojdbc11:23.26.4.0.0",
+    properties={"oracle.net.CONNECT_TIMEOUT": str(CONNECT_TIMEOUT_S * 1000)},
+    # jdbc:oracle:thin:scott/tiger@//host:1521/service
+    password_form=re.compile(r"^jdbc:oracle:[a-z]+:[^/@:]+/[^@]*@"),
+)

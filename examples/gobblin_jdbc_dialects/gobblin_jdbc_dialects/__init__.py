@@ -1,0 +1,1 @@
+"""Oracle and SQL Server for the JDBC source of gobblin_assets."""
