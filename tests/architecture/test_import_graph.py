@@ -36,6 +36,7 @@ REGISTRIES = {
     "jobs.copy.finders": _KINDS,
     "jobs.copy.transfer.processes": _PROCESS,
     "jobs.programs": _KINDS,
+    "sources.jdbc.databases": _KINDS,
     "sources.jdbc.kind": _KIND,
     "sources.kafka.kind": _KIND,
     "sources.postgres_log.kind": _KIND,
