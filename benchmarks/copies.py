@@ -31,7 +31,7 @@ from benchmarks.peers.copy_tools import CP, DISTCP, RCLONE, RCLONE_FAST, CopyToo
 from benchmarks.tables import Options, Samples, Table, in_turns, seconds, verdict_at_least
 from benchmarks.world import World
 from gobblin_assets.fs.tree import EntryKind, TreeEntry
-from gobblin_assets.jobs.copy.copyable import CopyableFile, CopyItem
+from gobblin_assets.jobs.copy.copyable import CopyItem, PlannedFile
 from gobblin_assets.jobs.copy.transfer.bins import plan_bins
 from gobblin_assets.jobs.copy.transfer.local import LocalTransfer, bins_max_of
 from gobblin_assets.jobs.copy.transfer.port import Transfer, TransferOrder
@@ -120,11 +120,11 @@ def _plan_files(root: Path) -> Iterator[CopyItem]:
         yield CopyItem(number, file.path, (file,))
 
 
-def _list_files(directory: Path) -> Iterator[CopyableFile]:
+def _list_files(directory: Path) -> Iterator[PlannedFile]:
     with os.scandir(directory) as entries:
         for each in entries:
             origin = _entry(f"{directory.name}/{each.name}", each.stat(follow_symlinks=False))
-            yield CopyableFile(origin.path, origin, _PRESERVE.attributes_of(origin))
+            yield PlannedFile.of(origin.path, origin, _PRESERVE.attributes_of(origin))
 
 
 def _entry(path: str, found: os.stat_result) -> TreeEntry:

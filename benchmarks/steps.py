@@ -25,7 +25,7 @@ from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.fs.tree import EntryKind, TreeEntry
 from gobblin_assets.jobs.copy.copied_files import CopiedFiles
 from gobblin_assets.jobs.copy.copy_plan import CopyPlan
-from gobblin_assets.jobs.copy.copyable import Attributes, CopyableFile, CopyItem
+from gobblin_assets.jobs.copy.copyable import Attributes, CopyItem, PlannedFile
 from gobblin_assets.jobs.copy.transfer.port import FileResult
 from gobblin_assets.jobs.copy.transfer.preserve import NOTHING_PRESERVED
 from gobblin_assets.model.extract import Mode
@@ -290,7 +290,7 @@ def _imagine_copy(count: int) -> CopiedFiles:
     )
     desired = Attributes(mode=0o644)
     items = tuple(
-        CopyItem(number, path, (CopyableFile(path, entry, desired),))
+        CopyItem(number, path, (PlannedFile.of(path, entry, desired),))
         for number, path, entry in zip(numbers, paths, entries, strict=True)
     )
     replaced = {

@@ -73,6 +73,7 @@ def compact(
             return Compaction(
                 job,
                 run_id,
+                stores.commits,
                 driver,
                 stores.published,
                 destination,

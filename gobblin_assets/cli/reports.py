@@ -9,7 +9,7 @@ from gobblin_assets.cli.output import print_json, print_table
 from gobblin_assets.model.state import DatasetOutcome
 from gobblin_assets.model.urn import Role
 from gobblin_assets.run.job_kind import OPTIONAL_ROWS, CheckResult
-from gobblin_assets.run.quarantine_check import SAMPLES
+from gobblin_assets.run.quality_checks import SAMPLES
 from gobblin_assets.run.run_values import DatasetReport, RunReport
 
 _COLUMNS: Final = ("dataset", "partition", "mode", "outcome", "rows", "files", "watermark before", "after", "note")

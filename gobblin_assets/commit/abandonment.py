@@ -23,7 +23,7 @@ from gobblin_assets.commit.sequence import AttemptRecord, SequenceRecord
 from gobblin_assets.commit.step_calls import directories_to_sync, forbid_steps, undo_steps
 from gobblin_assets.commit.step_world import OpenFileSystem, StepPorts, StepWorld
 from gobblin_assets.commit.steps import CapturedStaging, StepKind
-from gobblin_assets.commit.store import CommitStepStore, StoredSegment
+from gobblin_assets.commit.store import SequenceFinisher, StoredSegment
 from gobblin_assets.errors import FencedError, RejectedError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.model.sequence_state import SequenceState
@@ -33,9 +33,12 @@ from gobblin_assets.state.leases import Lease
 
 @dataclass(frozen=True, slots=True)
 class Abandonment:
-    """``interrupt`` ends any work that still writes into an attempt's staging, as far as that is possible."""
+    """The abandonment of sequences that a person gave up.
 
-    store: CommitStepStore
+    ``interrupt`` ends any work that still writes into an attempt's staging, as far as that is possible.
+    """
+
+    store: SequenceFinisher
     open_file_system: OpenFileSystem
     interrupt: Callable[[AttemptRecord], None]
 

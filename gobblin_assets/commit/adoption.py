@@ -23,9 +23,10 @@ from gobblin_assets.state.leases import Lease, LeaseKeeper
 
 @dataclass(frozen=True, slots=True)
 class Adoption:
-    """Of one dataset. ``leases``: by the numbers of its lanes; a lease of lane 0 alone holds the dataset as a whole.
+    """The adoption of a dataset's lost history.
 
-    Adopted sequences belong to the run of ``operations.holder``.
+    ``leases``: by the numbers of its lanes; a lease of lane 0 alone holds the dataset as a whole. Adopted sequences
+    belong to the run of ``operations.holder``.
     """
 
     operations: LogOperations

@@ -1,4 +1,4 @@
-"""Where an attempt writes: a directory of its own beside the destination, derived from the attempt's id."""
+"""The place where an attempt writes: a directory of its own beside the destination, derived from the attempt's id."""
 
 import re
 import uuid

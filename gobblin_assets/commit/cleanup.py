@@ -22,7 +22,7 @@ from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.commit.sequence import AttemptRecord
 from gobblin_assets.commit.step_kinds import StepKindMissingError
 from gobblin_assets.commit.step_world import OpenFileSystem
-from gobblin_assets.commit.store import CommitStepStore, StoredSegment
+from gobblin_assets.commit.store import SequenceFolder, StoredSegment
 from gobblin_assets.errors import CorruptionError, GobblinError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.fs.objects import HoldsObjects, UploadId
@@ -64,9 +64,12 @@ class Cleaned:
 
 @dataclass(frozen=True, slots=True)
 class Cleanup:
-    """``interrupt`` ends any work that still writes into an attempt's staging, as far as that is possible."""
+    """The cleanup of leased datasets.
 
-    store: CommitStepStore
+    ``interrupt`` ends any work that still writes into an attempt's staging, as far as that is possible.
+    """
+
+    store: SequenceFolder
     open_file_system: OpenFileSystem
     interrupt: Callable[[AttemptRecord], None]
     require: Callable[[Lease], None]

@@ -13,7 +13,7 @@ from gobblin_assets.commit.batches import do_together
 from gobblin_assets.commit.execution import Execution, Executor
 from gobblin_assets.commit.sequence import Publication, SealedSequence, SequenceRecord
 from gobblin_assets.commit.step_world import OpenFileSystem
-from gobblin_assets.commit.store import CommitStepStore
+from gobblin_assets.commit.store import SequenceFinisher
 from gobblin_assets.errors import ConflictError, FencedError, GobblinError, OutcomeUnknownError, RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.model.sequence_state import SequenceState
@@ -29,12 +29,13 @@ PASSING_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Driver:
-    """``require`` raises FencedError when the lease is too old to start another piece of work.
+    """The driver of one process.
 
-    A sequence that failed ``tries_max`` times is BLOCKED. What passes by itself is no failed try.
+    ``require`` raises FencedError when the lease is too old to start another piece of work. A sequence that failed
+    ``tries_max`` times is BLOCKED. What passes by itself is no failed try.
     """
 
-    store: CommitStepStore
+    store: SequenceFinisher
     open_file_system: OpenFileSystem
     require: Callable[[Lease], None]
     tries_max: int = PUBLISH_TRIES_MAX

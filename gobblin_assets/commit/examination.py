@@ -22,7 +22,7 @@ from gobblin_assets.commit.sequence import KeyMove, KnownSequence, SealedSequenc
 from gobblin_assets.commit.step_calls import verify_steps
 from gobblin_assets.commit.step_world import StepPorts, StepWorld
 from gobblin_assets.commit.steps import CommitStep, StepVerdict
-from gobblin_assets.commit.store import CommitStepStore
+from gobblin_assets.commit.store import CommitLogReader
 from gobblin_assets.errors import CorruptionError, GobblinError
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.model.path_names import path_of
@@ -97,9 +97,9 @@ class LogFinding:
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """Looks at one job's destination and at the log."""
+    """An examination of one job's destination and of the log."""
 
-    store: CommitStepStore
+    store: CommitLogReader
     datasets: DatasetStore
     published: PublishedFiles
     fs: FileSystem
@@ -245,7 +245,10 @@ class Examination:
 
 @dataclass(frozen=True, slots=True)
 class LanesInLog:
-    """Where the log stands. ``versions``: of its lanes, by their numbers. ``watermarks``: by key and partition."""
+    """The lanes of a dataset as the log has them.
+
+    ``versions``: of its lanes, by their numbers. ``watermarks``: by key and partition.
+    """
 
     versions: Mapping[int, int]
     watermarks: Mapping[tuple[str, str], Watermark | None]

@@ -32,7 +32,7 @@ from gobblin_assets.commit.sequence import SealedSequence
 from gobblin_assets.commit.step_calls import directories_to_sync, execute_steps, find_fault, verify_steps
 from gobblin_assets.commit.step_world import OpenFileSystem, StepPorts, StepWorld
 from gobblin_assets.commit.steps import CommitStep, StepVerdict
-from gobblin_assets.commit.store import CommitStepStore
+from gobblin_assets.commit.store import SequenceFinisher
 from gobblin_assets.errors import (
     ConflictError,
     CorruptionError,
@@ -103,9 +103,12 @@ class _Place:
 
 @dataclass(frozen=True, slots=True)
 class Executor:
-    """``require`` raises FencedError when the lease is too old to start another piece of work."""
+    """The executor of sealed sequences.
 
-    store: CommitStepStore
+    ``require`` raises FencedError when the lease is too old to start another piece of work.
+    """
+
+    store: SequenceFinisher
     open_file_system: OpenFileSystem
     require: Callable[[Lease], None]
     sleep: Callable[[float], None]

@@ -27,10 +27,12 @@ from typing import Final
 
 from gobblin_assets.commit.attempts import MARKERS_KEPT, published_directories
 from gobblin_assets.commit.segment import Segment, encode_empty, join_segments_of_done, list_published
-from gobblin_assets.commit.sequence import SLOTS_KEEP_DETAIL, PublishedInterval
+from gobblin_assets.commit.sequence import SLOTS_KEEP_DETAIL, KeyMove, PublishedInterval
+from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import Role
+from gobblin_assets.model.watermark import Watermark
 
 FILES_PER_SEGMENT_MAX: Final = 10_000
 
@@ -46,9 +48,11 @@ TIDY_S: Final = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class FoldBounds:
-    """``keep``: number of a dataset's newest publications that stay unfolded. ``count_min``: the others are folded when
-    this many were published since the last look, or when that look was ``TIDY_S`` ago. ``age_s``: younger publications
-    stay. Publications older than ``history_s`` are forgotten, except the newest ``keep_marked``, which have markers.
+    """The bounds of folds. ``keep``: number of a dataset's newest publications that stay unfolded.
+
+    ``count_min``: the others are folded when this many were published since the last look, or when that look was
+    ``TIDY_S`` ago. ``age_s``: younger publications stay. Publications older than ``history_s`` are forgotten, except
+    the newest ``keep_marked``, which have markers.
     """
 
     keep: int = 300
@@ -88,7 +92,7 @@ class FoldMember:
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """``survivor`` takes the segments and intervals of the others, and stays."""
+    """A fold as it is planned: ``survivor`` takes the segments and intervals of the others, and stays."""
 
     survivor: SequenceId
     others: tuple[SequenceId, ...]
@@ -168,6 +172,28 @@ def join_intervals(published: Iterable[PublishedInterval]) -> list[PublishedInte
         else:
             joined.append(each)
     return joined
+
+
+def stand(
+    key: str,
+    partition: str,
+    watermark: Watermark | None,
+    intervals: Iterable[PublishedInterval],
+    *,
+    is_generation: bool,
+) -> KeyMove:
+    """The move of one key that leaves ledger and watermark as they are, to publish the same rows once more.
+
+    RejectedError for a key that a snapshot and intervals share.
+    """
+    joined = tuple(join_intervals(intervals))
+    if joined and is_generation:
+        raise RejectedError(
+            f"the key {key!r} was published by a snapshot and by intervals",
+            field="partition",
+            hint="Materialize it with --mode refresh.",
+        )
+    return KeyMove(key, partition, old=watermark, new=None, intervals=joined)
 
 
 def list_named_sequences(segments: Iterable[tuple[bytes, bytes]]) -> set[SequenceId]:

@@ -20,7 +20,10 @@ from gobblin_assets.state.leases import Lease
 
 @dataclass(frozen=True, slots=True)
 class LaneState:
-    """``vnodes``: where the vnodes of the lane are published up to; None: nothing of the vnode is published yet."""
+    """A lane in the log.
+
+    ``vnodes``: where those of the lane are published up to; None: nothing of the vnode is published yet.
+    """
 
     lane_id: LaneId
     number: int

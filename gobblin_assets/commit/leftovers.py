@@ -1,4 +1,4 @@
-"""What failed attempts left, captured for an attempt that can use it.
+"""Leftovers of failed attempts, captured for an attempt that can use them.
 
 A later attempt takes what is finished out of the directories of earlier ones, instead of writing it again. First it
 captures them, as cleanup and abandonment do: its fence is written to the log, and then each directory is renamed to a
@@ -15,7 +15,7 @@ from gobblin_assets.commit.attempt_capture import capture_chain
 from gobblin_assets.commit.attempts import captured_directory
 from gobblin_assets.commit.sequence import AttemptRecord, LeftoverRequest
 from gobblin_assets.commit.step_world import OpenFileSystem
-from gobblin_assets.commit.store import CommitStepStore
+from gobblin_assets.commit.store import CommitLogCleaner
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.failpoints import Failpoint, reach
 
@@ -25,9 +25,12 @@ LEFTOVERS_MAX: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Leftovers:
-    """``interrupt`` ends any work that still writes into an attempt's staging, as far as that is possible."""
+    """The leftovers of failed attempts at a partition.
 
-    store: CommitStepStore
+    ``interrupt`` ends any work that still writes into an attempt's staging, as far as that is possible.
+    """
+
+    store: CommitLogCleaner
     open_file_system: OpenFileSystem
     interrupt: Callable[[AttemptRecord], None]
     say: Callable[[str], None]

@@ -43,7 +43,7 @@ from gobblin_assets.commit.destination import (
 )
 from gobblin_assets.commit.marker_text import encode_marker
 from gobblin_assets.commit.sequence import KnownSequence, SealedSequence, SequenceRecord
-from gobblin_assets.commit.store import CommitStepStore, LaneView
+from gobblin_assets.commit.store import CommitLogReader, LaneView
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.model.files import FileIdentity
@@ -127,7 +127,7 @@ def find_forgotten(
     ]
 
 
-def check_log(store: CommitStepStore, fs: FileSystem, root: str, job: JobName, urn: DatasetUrn, lease: Lease) -> None:
+def check_log(store: CommitLogReader, fs: FileSystem, root: str, job: JobName, urn: DatasetUrn, lease: Lease) -> None:
     """Return if log and storage belong together for the leased dataset. Changes nothing.
 
     Raises:
@@ -141,7 +141,7 @@ def check_log(store: CommitStepStore, fs: FileSystem, root: str, job: JobName, u
 
 
 def check_logs(
-    store: CommitStepStore, fs: FileSystem, root: str, job: JobName, leases: Mapping[DatasetUrn, Lease]
+    store: CommitLogReader, fs: FileSystem, root: str, job: JobName, leases: Mapping[DatasetUrn, Lease]
 ) -> dict[DatasetUrn, GobblinError]:
     """The same for several datasets: the errors of ``check_log``, by dataset."""
     errors: dict[DatasetUrn, GobblinError] = {}
@@ -151,7 +151,7 @@ def check_logs(
 
 
 def _check_some(
-    store: CommitStepStore, fs: FileSystem, root: str, job: JobName, leases: Mapping[DatasetUrn, Lease]
+    store: CommitLogReader, fs: FileSystem, root: str, job: JobName, leases: Mapping[DatasetUrn, Lease]
 ) -> dict[DatasetUrn, GobblinError]:
     markers: dict[DatasetUrn, list[Marker]] = {}
     errors: dict[DatasetUrn, GobblinError] = {}
@@ -197,7 +197,7 @@ def _find_misplaced(binding: Binding | None, fs: FileSystem, root: str, identity
     return None
 
 
-def _is_visible(store: CommitStepStore, fs: FileSystem, dataset_id: DatasetId) -> bool:
+def _is_visible(store: CommitLogReader, fs: FileSystem, dataset_id: DatasetId) -> bool:
     """Whether a file of the newest publication is there, for publications without markers of an earlier release."""
     segment = store.find_newest_segment(dataset_id)
     if segment is None:
@@ -206,7 +206,7 @@ def _is_visible(store: CommitStepStore, fs: FileSystem, dataset_id: DatasetId) -
     return fs.find_identity(path) is not None
 
 
-def is_any_visible(store: CommitStepStore, fs: FileSystem, root: str, state: DatasetState) -> bool:
+def is_any_visible(store: CommitLogReader, fs: FileSystem, root: str, state: DatasetState) -> bool:
     """Whether storage has a trace of the dataset's publications."""
     if list_markers(fs, root, state.job, state.urn):
         return True
@@ -221,7 +221,7 @@ def remove_markers(fs: FileSystem, root: str, sequence: SequenceRecord) -> None:
     fs.sync_directories([marker_directory(root, sequence.job, sequence.urn, sequence.lane_number)])
 
 
-def prune_markers(store: CommitStepStore, fs: FileSystem, root: str, job: JobName, urn: DatasetUrn) -> int:
+def prune_markers(store: CommitLogReader, fs: FileSystem, root: str, job: JobName, urn: DatasetUrn) -> int:
     """Remove the oldest markers of each lane beyond ``MARKERS_KEPT`` whose sequences are over; returns how many."""
     by_lane = groupby(list_markers(fs, root, job, urn), key=lambda marker: marker.lane_number)
     old = [marker for _lane, markers in by_lane for marker in list(markers)[:-MARKERS_KEPT]]

@@ -1,4 +1,4 @@
-"""What names hold after the steps of a segment, and folds of such changes.
+"""Changes of names: what each holds after the steps of a segment, and folds of such changes.
 
 A fold of publications at given names says so in the stream's metadata. Its rows are in order of the path, and have the
 publishing sequence in the place of the source.

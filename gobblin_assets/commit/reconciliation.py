@@ -60,7 +60,10 @@ class Reconciled:
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """``root_uri`` is the job's destination; adopted sequences belong to the run of ``operations.holder``."""
+    """The reconciliation of a job's datasets.
+
+    ``root_uri`` is its destination; adopted sequences belong to the run of ``operations.holder``.
+    """
 
     operations: LogOperations
     examination: Examination

@@ -33,7 +33,7 @@ class RecoveryAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """``blocked`` is set when the dataset must be left alone until a person has looked."""
+    """What a recovery ended. ``blocked`` is set when the dataset must be left alone until a person has looked."""
 
     published: tuple[Publication, ...] = ()
     aborted: int = 0

@@ -24,7 +24,7 @@ from gobblin_assets.commit.markers import is_any_visible, list_markers, put_mark
 from gobblin_assets.commit.operations import LogOperations
 from gobblin_assets.commit.published.port import PublishedFiles, PublishedSegment
 from gobblin_assets.commit.step_world import OpenFileSystem
-from gobblin_assets.commit.store import CommitStepStore
+from gobblin_assets.commit.store import CommitLogReader
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.fs.port import FileSystem
@@ -39,10 +39,10 @@ FAULTS_NAMED_MAX: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a job is about to be run: ``fs`` and ``root`` are the destination that its file names."""
+    """The place where a job is about to be run: ``fs`` and ``root`` are the destination that its file names."""
 
     destinations: DestinationStore
-    commits: CommitStepStore
+    commits: CommitLogReader
     datasets: DatasetStore
     open_file_system: OpenFileSystem
     fs: FileSystem

@@ -20,7 +20,7 @@ _GIVES_IDENTITY: Final = 0o6000
 
 @dataclass(frozen=True, slots=True)
 class KeptAttributes:
-    """None where the file system has none. ``owner`` and ``group`` are numbers."""
+    """The attributes of a kept version; None where the file system has none. ``owner`` and ``group`` are numbers."""
 
     mode: int | None = None
     owner: int | None = None

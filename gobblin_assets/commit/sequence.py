@@ -251,10 +251,10 @@ class SequenceRecord:
 
 @dataclass(frozen=True, slots=True)
 class LeftoverRequest:
-    """Which failed attempts at a partition may be used again by ``sequence_id``, which ``fence`` builds.
+    """A request for failed attempts at a partition that ``sequence_id``, which ``fence`` builds, may use again.
 
-    Those of sequences that were aborted before they were sealed, at most ``keep_s`` ago; and those of the sequence
-    itself that have ended. ``limit``: so many, the newest.
+    They are those of sequences that were aborted before they were sealed, at most ``keep_s`` ago; and those of the
+    sequence itself that have ended. ``limit``: so many, the newest.
     """
 
     sequence_id: SequenceId

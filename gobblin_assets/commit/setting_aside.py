@@ -38,7 +38,7 @@ ENDED: Final = "ended in the history that was lost"
 
 @dataclass(frozen=True, slots=True)
 class SettingAside:
-    """Of one dataset, under ``fence``. ``require`` raises FencedError when its lease is too old.
+    """The setting aside of one dataset, under ``fence``. ``require`` raises FencedError when its lease is too old.
 
     ``job_directory``: what is below it keeps its path below ``aside``, which is new with each fence. ``moved``: the
     names that were moved; ``ended``: what the log had open.

@@ -1,4 +1,7 @@
-"""The commit step store: every transaction of the protocol, as a port.
+"""The commit step store: every transaction of the protocol, as a port in roles.
+
+A caller asks for the role that it needs: to look at the log, to build sequences, to seal them, to bring them to their
+end, to clean storage, or to fold the log. ``CommitStepStore`` has all of them.
 
 Each method is one transaction, unless its docstring says otherwise. A method that takes several sequences succeeds for
 all of them or for none: the error is that of one sequence, and nothing has changed. A repetition with the same
@@ -74,53 +77,8 @@ class LogView:
     binding: Binding | None
 
 
-class CommitStepStore(Protocol):
-    """Implemented by ``commit.postgres``; fakes pass the same contract suite."""
-
-    # Building -------------------------------------------------------------------------------------------
-
-    def begin(self, *sequences: NewSequence) -> None:
-        """Write the BUILDING rows with their WorkUnits, under the leases' fences.
-
-        ConflictError for a run that the log does not have.
-        """
-        ...
-
-    def continue_building(self, sequence_id: SequenceId, *, fence: int) -> None:
-        """A BUILDING sequence of an earlier owner becomes ours, to be staged and sealed under ``fence``.
-
-        Only for publications that are known to be on storage: a run that reads a source begins its own sequence.
-        """
-        ...
-
-    def register_attempt(self, *attempts: NewAttempt) -> None:
-        """Write the RUNNING rows. Each is written before the attempt's first byte, so that no staging is unknown."""
-        ...
-
-    def fail_attempt(self, *attempt_ids: AttemptId, error: str, cancelled: bool) -> None:
-        """RUNNING becomes FAILED or CANCELLED.
-
-        So does an attempt that another process ended without its report (``abort``, ``mark_for_cleanup``). A STAGED
-        attempt stays: its acknowledgement was lost.
-        """
-        ...
-
-    def stage(self, *staged: StagedAttempt) -> None:
-        """T1: attempts are STAGED and their segments are stored, while their sequences are BUILDING and ours."""
-        ...
-
-    def seal(self, *orders: SealOrder) -> None:
-        """T2, the decision: BUILDING becomes PREPARED under fence, version, winners, counts and digests.
-
-        At most one for each lane. ConflictError also if a key is another lane's, or is not where its move starts.
-        """
-        ...
-
-    def abort(self, sequence_id: SequenceId, *, fence: int, error: str | None) -> None:
-        """BUILDING becomes ABORTED, its RUNNING attempts CANCELLED. ConflictError if it is no longer BUILDING."""
-        ...
-
-    # Executing and finishing ----------------------------------------------------------------------------
+class CommitLogReader(Protocol):
+    """The role that looks at sequences, segments and publications, and changes nothing."""
 
     def get(self, sequence_id: SequenceId) -> SequenceRecord:
         """RejectedError if there is no such sequence."""
@@ -138,45 +96,9 @@ class CommitStepStore(Protocol):
         """Whether the sequence is open and ``fence`` is still its lane's; LOST and CONFLICT count only then."""
         ...
 
-    def claim(self, sequence_id: SequenceId, *, fence: int) -> Sequence[AttemptRecord]:
-        """Record, before its directories are captured, that ``fence`` executes a PREPARED sequence; its attempts."""
-        ...
-
-    def finish(self, sequence_id: SequenceId, *, fence: int) -> int:
-        """T3: PREPARED becomes DONE, watermarks and version move; returns the dataset's new version."""
-        ...
-
-    def finish_all(self, fences: Mapping[SequenceId, int]) -> Mapping[SequenceId, int]:
-        """T3 of several, at most one for each lane, each under its fence; returns the datasets' new versions."""
-        ...
-
-    def record_failure(
-        self, sequence_id: SequenceId, *, fence: int, error: str, tries_max: int, retry_in_s: float, block: bool
-    ) -> SequenceRecord:
-        """Count a failed try; BLOCKED after ``tries_max`` of them, or at once when ``block``."""
-        ...
-
-    def defer(self, sequence_id: SequenceId, *, fence: int, error: str, retry_in_s: float) -> None:
-        """Put off a due PREPARED or ABANDONING sequence without counting a try; any other stays as it is."""
-        ...
-
-    def resume(self, sequence_id: SequenceId, *, fence: int) -> None:
-        """BLOCKED becomes PREPARED, and its tries are counted from zero."""
-        ...
-
-    def begin_abandon(self, sequence_id: SequenceId, *, fence: int, reason: str) -> None:
-        """PREPARED or BLOCKED becomes ABANDONING, and its attempts are marked with ``fence`` for capture."""
-        ...
-
     def list_attempts(self, sequence_id: SequenceId) -> Sequence[AttemptRecord]:
         """All attempts of a sequence, whatever their state."""
         ...
-
-    def end_abandon(self, sequence_id: SequenceId, *, fence: int, unlogged: Sequence[str] = ()) -> None:
-        """ABANDONING becomes ABORTED. ``unlogged``: names for the dataset's facts (``named_repair``)."""
-        ...
-
-    # Looking --------------------------------------------------------------------------------------------
 
     def find_unfinished(self, *dataset_ids: DatasetId) -> Sequence[SequenceRecord]:
         """BUILDING, PREPARED, BLOCKED and ABANDONING sequences of all lanes of these datasets, oldest first."""
@@ -230,9 +152,105 @@ class CommitStepStore(Protocol):
         """The last sequence to be DONE of each partition of the job's datasets, without compactions."""
         ...
 
+    def list_removable(self, *lane_ids: LaneId, grace_s: float, limit: int) -> Sequence[StoredSegment]:
+        """Segments that a DONE sequence retired more than ``grace_s`` ago; of each dataset the ``limit`` oldest.
+
+        They are lane 0's to remove, whichever lane published them.
+        """
+        ...
+
+
+class SequenceBuilder(Protocol):
+    """The role that begins sequences, and stages their attempts while they are BUILDING."""
+
+    def begin(self, *sequences: NewSequence) -> None:
+        """Write the BUILDING rows with their WorkUnits, under the leases' fences.
+
+        ConflictError for a run that the log does not have.
+        """
+        ...
+
+    def continue_building(self, sequence_id: SequenceId, *, fence: int) -> None:
+        """A BUILDING sequence of an earlier owner becomes ours, to be staged and sealed under ``fence``.
+
+        Only for publications that are known to be on storage: a run that reads a source begins its own sequence.
+        """
+        ...
+
+    def register_attempt(self, *attempts: NewAttempt) -> None:
+        """Write the RUNNING rows. Each is written before the attempt's first byte, so that no staging is unknown."""
+        ...
+
+    def fail_attempt(self, *attempt_ids: AttemptId, error: str, cancelled: bool) -> None:
+        """RUNNING becomes FAILED or CANCELLED.
+
+        So does an attempt that another process ended without its report (``abort``, ``mark_for_cleanup``). A STAGED
+        attempt stays: its acknowledgement was lost.
+        """
+        ...
+
+    def stage(self, *staged: StagedAttempt) -> None:
+        """T1: attempts are STAGED and their segments are stored, while their sequences are BUILDING and ours."""
+        ...
+
+
+class SequenceSealer(SequenceBuilder, Protocol):
+    """The role of whoever decides: builds sequences, and seals them."""
+
+    def seal(self, *orders: SealOrder) -> None:
+        """T2, the decision: BUILDING becomes PREPARED under fence, version, winners, counts and digests.
+
+        At most one for each lane. ConflictError also if a key is another lane's, or is not where its move starts.
+        """
+        ...
+
+
+class SequenceFinisher(CommitLogReader, Protocol):
+    """The role that brings sequences to their end, DONE or ABORTED, and reads what it needs for that."""
+
+    def claim(self, sequence_id: SequenceId, *, fence: int) -> Sequence[AttemptRecord]:
+        """Record, before its directories are captured, that ``fence`` executes a PREPARED sequence; its attempts."""
+        ...
+
+    def finish(self, sequence_id: SequenceId, *, fence: int) -> int:
+        """T3: PREPARED becomes DONE, watermarks and version move; returns the dataset's new version."""
+        ...
+
+    def finish_all(self, fences: Mapping[SequenceId, int]) -> Mapping[SequenceId, int]:
+        """T3 of several, at most one for each lane, each under its fence; returns the datasets' new versions."""
+        ...
+
+    def record_failure(
+        self, sequence_id: SequenceId, *, fence: int, error: str, tries_max: int, retry_in_s: float, block: bool
+    ) -> SequenceRecord:
+        """Count a failed try; BLOCKED after ``tries_max`` of them, or at once when ``block``."""
+        ...
+
+    def defer(self, sequence_id: SequenceId, *, fence: int, error: str, retry_in_s: float) -> None:
+        """Put off a due PREPARED or ABANDONING sequence without counting a try; any other stays as it is."""
+        ...
+
+    def resume(self, sequence_id: SequenceId, *, fence: int) -> None:
+        """BLOCKED becomes PREPARED, and its tries are counted from zero."""
+        ...
+
+    def begin_abandon(self, sequence_id: SequenceId, *, fence: int, reason: str) -> None:
+        """PREPARED or BLOCKED becomes ABANDONING, and its attempts are marked with ``fence`` for capture."""
+        ...
+
+    def end_abandon(self, sequence_id: SequenceId, *, fence: int, unlogged: Sequence[str] = ()) -> None:
+        """ABANDONING becomes ABORTED. ``unlogged``: names for the dataset's facts (``named_repair``)."""
+        ...
+
+    def abort(self, sequence_id: SequenceId, *, fence: int, error: str | None) -> None:
+        """BUILDING becomes ABORTED, its RUNNING attempts CANCELLED. ConflictError if it is no longer BUILDING."""
+        ...
+
     def mark_announced(self, *sequence_ids: SequenceId) -> None: ...
 
-    # Cleaning -------------------------------------------------------------------------------------------
+
+class CommitLogCleaner(CommitLogReader, Protocol):
+    """The role that marks what may be removed from storage, and what was removed."""
 
     def mark_for_cleanup(self, fences: Mapping[LaneId, int], *, limit: int) -> Sequence[AttemptRecord]:
         """Mark, each with our fence of its lane, attempts whose sequence is over, and return them.
@@ -254,16 +272,11 @@ class CommitStepStore(Protocol):
         """
         ...
 
-    def list_removable(self, *lane_ids: LaneId, grace_s: float, limit: int) -> Sequence[StoredSegment]:
-        """Segments that a DONE sequence retired more than ``grace_s`` ago; of each dataset the ``limit`` oldest.
-
-        They are lane 0's to remove, whichever lane published them.
-        """
-        ...
-
     def mark_removed(self, segment_ids: Sequence[uuid.UUID]) -> None: ...
 
-    # Folding --------------------------------------------------------------------------------------------
+
+class SequenceFolder(CommitLogCleaner, Protocol):
+    """The role that makes the log shorter: it folds publications into one, and forgets what is old."""
 
     def find_foldable(self, *lane_ids: LaneId, bounds: FoldBounds) -> Sequence[LaneId]:
         """The lanes among these whose dataset published enough since their last fold, or that were folded long ago."""
@@ -280,3 +293,7 @@ class CommitStepStore(Protocol):
     def mark_folded(self, lane_id: LaneId, *, fence: int, bounds: FoldBounds) -> None:
         """Record that everything of the lane that can be folded now is folded."""
         ...
+
+
+class CommitStepStore(SequenceSealer, SequenceFinisher, SequenceFolder, Protocol):
+    """The whole store, all roles over one log: of ``commit.postgres``, and fakes that pass the same contract suite."""

@@ -13,7 +13,7 @@ from typing import Final
 
 from gobblin_assets.commit.recovery import Recovered
 from gobblin_assets.commit.sequence import Publication, SequenceRecord
-from gobblin_assets.commit.store import CommitStepStore
+from gobblin_assets.commit.store import CommitLogReader
 from gobblin_assets.errors import ConflictError, GobblinError
 from gobblin_assets.model.clock import Clock
 from gobblin_assets.model.defects import explain_exception
@@ -39,7 +39,10 @@ class DatasetBusyError(ConflictError):
 
 @dataclass(frozen=True, slots=True)
 class SweepBounds:
-    """None: no bound. A sweep finishes the dataset that it has begun, so it may take longer by one dataset."""
+    """The bounds of a sweep; None: no bound.
+
+    A sweep finishes the dataset that it has begun, so it may take longer by one dataset.
+    """
 
     sequences_max: int | None = None
     work_s_max: float | None = None
@@ -70,11 +73,11 @@ class SweepReport:
 
 
 class Sweep:
-    """Runs once, by ``run``. ``recover`` ends the open sequences of one sequence's dataset."""
+    """A sweep, which runs once, by ``run``. ``recover`` ends the open sequences of one sequence's dataset."""
 
     def __init__(
         self,
-        store: CommitStepStore,
+        store: CommitLogReader,
         clock: Clock,
         say: Callable[[str], None],
         recover: Callable[[SequenceRecord], Recovered],

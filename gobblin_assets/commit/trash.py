@@ -13,7 +13,7 @@ from gobblin_assets.commit.published.port import PublishedFiles
 from gobblin_assets.commit.restored_file import KeptAttributes, write_restored
 from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.commit.step_world import OpenFileSystem
-from gobblin_assets.commit.store import CommitStepStore
+from gobblin_assets.commit.store import CommitLogReader
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.objects import HoldsObjects
 from gobblin_assets.fs.port import FileSystem
@@ -47,7 +47,7 @@ class TrashedFile:
 class Trash:
     """The trash of one job."""
 
-    store: CommitStepStore
+    store: CommitLogReader
     published: PublishedFiles
     open_file_system: OpenFileSystem
     job: JobName

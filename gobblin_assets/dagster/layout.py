@@ -29,9 +29,7 @@ from gobblin_assets.jobs.sink.sink_checks import LANES_CHECK, SINK_LAG_CHECK
 from gobblin_assets.jobs.sink.sink_rules import is_one_stream
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
-from gobblin_assets.run.dead_letter_check import DEAD_LETTER_CHECK
-from gobblin_assets.run.lag_check import LAG_CHECK
-from gobblin_assets.run.quarantine_check import QUARANTINE_CHECK
+from gobblin_assets.run.quality_checks import DEAD_LETTER_CHECK, LAG_CHECK, QUARANTINE_CHECK
 from gobblin_assets.spec.job_options import DatasetOptions, JobOptions
 from gobblin_assets.spec.job_spec import JobSpec
 from gobblin_assets.spec.partition_keys import asset_partition

@@ -35,7 +35,7 @@ from gobblin_assets.model.partition import WHOLE
 from gobblin_assets.model.state import DatasetId, DatasetState, LaneId
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.run.job_kind import CheckResult
-from gobblin_assets.run.lag_check import LAG_CHECK, check_lag
+from gobblin_assets.run.quality_checks import LAG_CHECK, check_lag
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.sources.discovery import describe_changes, select_tables, write_discovery
 from gobblin_assets.sources.log_watch import LogNews, LogWatch

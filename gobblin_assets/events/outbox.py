@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from gobblin_assets.commit.name_changes import list_removed
 from gobblin_assets.commit.sequence import Publication
-from gobblin_assets.commit.store import CommitStepStore
+from gobblin_assets.commit.store import CommitLogReader
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.events.sinks import Event, EventSink, open_sink
 from gobblin_assets.failpoints import Failpoint, reach
@@ -66,7 +66,7 @@ class Outbox:
     job: JobName
     sinks: Sequence[EventSinkSpec]
     store: EventStore
-    commits: CommitStepStore
+    commits: CommitLogReader
     clock: Clock
     say: Callable[[str], None]
     work_s_max: float | None = RUN_DELIVERS_S_MAX

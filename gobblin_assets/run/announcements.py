@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from gobblin_assets.commit.sequence import COMPACTION, Publication
-from gobblin_assets.commit.store import CommitStepStore
+from gobblin_assets.commit.store import SequenceFinisher
 from gobblin_assets.errors import RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.model.partition import AssetPartition
@@ -74,7 +74,7 @@ def is_compaction(publication: Publication) -> bool:
 
 
 def announce(
-    store: CommitStepStore,
+    store: SequenceFinisher,
     reports: Sequence[DatasetReport],
     send: Callable[[DatasetReport], None],
     *,
@@ -103,7 +103,7 @@ def announce(
 
 
 def announce_left_over(
-    store: CommitStepStore, job: JobName, send: Callable[[DatasetReport], None]
+    store: SequenceFinisher, job: JobName, send: Callable[[DatasetReport], None]
 ) -> Sequence[DatasetReport]:
     """Send the events that earlier runs of the job could not send."""
     found = store.list_unannounced(job=job, limit=ANNOUNCED_PER_RUN_MAX)

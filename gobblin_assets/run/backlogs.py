@@ -1,4 +1,4 @@
-"""What is said of commands that Dagster does not know of yet: by `status`, and by the check of a publication."""
+"""Words about commands that Dagster does not know of yet: by `status`, and by the check of a publication."""
 
 from typing import Final
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from gobblin_assets.commit.driver import Driver
 from gobblin_assets.commit.published.port import PublishedFiles, PublishedPartition, PublishedSegment
 from gobblin_assets.commit.sequence import Publication
+from gobblin_assets.commit.store import SequenceSealer
 from gobblin_assets.errors import ConflictError, CorruptionError, GobblinError
 from gobblin_assets.model.clock import Clock
 from gobblin_assets.model.state import RunId
@@ -63,13 +64,14 @@ def plan_compaction(partitions: Sequence[PublishedPartition], spec: CompactionRu
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """Compacts partitions of datasets that the caller holds; ``driver`` and ``require`` are those of its leases.
+    """The compaction of datasets that the caller holds; ``driver`` and ``require`` are those of its leases.
 
     ``open_rewriter`` is called only if there is something to write. ``run_id``: the run of the compaction.
     """
 
     job: JobRules
     run_id: RunId
+    store: SequenceSealer
     driver: Driver
     published: PublishedFiles
     destination: Destination
@@ -134,6 +136,7 @@ class Compaction:
         return Replacement(
             job=self.job,
             run_id=self.run_id,
+            store=self.store,
             driver=self.driver,
             destination=self.destination,
             clock=self.clock,
@@ -208,6 +211,7 @@ def open_compaction(
     return Compaction(
         job=request.job,
         run_id=run_id,
+        store=ports.stores.commits,
         driver=driver,
         published=ports.stores.published,
         destination=ports.destination,

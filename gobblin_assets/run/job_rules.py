@@ -10,7 +10,7 @@ from gobblin_assets.model.policy import CommitPolicy
 
 
 class RetryRules(Protocol):
-    """How often a task is tried, and how long is waited between two tries: doubled each time, up to a bound."""
+    """The tries of a task: how many, and how long is waited between two tries: doubled each time, up to a bound."""
 
     @property
     def task_tries_max(self) -> int: ...
@@ -21,7 +21,7 @@ class RetryRules(Protocol):
 
 
 class LeaseRules(Protocol):
-    """How long a lease lives without a heartbeat, and how long a run by hand waits for a busy dataset."""
+    """The times of leases: how long one lives without a heartbeat, how long a run by hand waits for a busy dataset."""
 
     @property
     def ttl_s(self) -> float: ...
@@ -39,7 +39,7 @@ class StreamRules(Protocol):
 
 
 class PackerRules(Protocol):
-    """How WorkUnits become MultiWorkUnits; loads and capacities are in what ``WorkUnit.weight`` counts."""
+    """The packing of WorkUnits into MultiWorkUnits; loads and capacities are in what ``WorkUnit.weight`` counts."""
 
     @property
     def type(self) -> Literal["single_level", "bi_level", "topic_grouping"]: ...
@@ -61,14 +61,14 @@ class SplitRules(Protocol):
 
 
 class LogRules(Protocol):
-    """What the commit log keeps."""
+    """The rules of what the commit log keeps."""
 
     @property
     def bounds(self) -> FoldBounds: ...
 
 
 class CompactionRules(Protocol):
-    """Which partitions are rewritten with fewer, larger files."""
+    """The rules of which partitions are rewritten with fewer, larger files."""
 
     @property
     def files_min(self) -> int: ...

@@ -1,4 +1,4 @@
-"""Where outputs will stand, for workers that are told before they write."""
+"""The names at which outputs will stand, for workers that are told before they write."""
 
 from typing import Protocol
 
@@ -6,7 +6,7 @@ from gobblin_assets.model.urn import Role
 
 
 class OutputNames(Protocol):
-    """A value that can be pickled, for workers that write in other processes."""
+    """The directories of outputs: a value that can be pickled, for workers that write in other processes."""
 
     @property
     def foresees_etags(self) -> bool:

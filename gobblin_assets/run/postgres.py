@@ -2,9 +2,8 @@
 
 from sqlalchemy import Engine
 
-from gobblin_assets.commit.postgres.destinations import PostgresDestinationStore
+from gobblin_assets.commit.postgres import PostgresCommitStepStore, PostgresDestinationStore
 from gobblin_assets.commit.postgres.lanes import PostgresLaneStore
-from gobblin_assets.commit.postgres.store import PostgresCommitStepStore
 from gobblin_assets.commit.published.postgres import PostgresPublishedFiles
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.state.postgres import (

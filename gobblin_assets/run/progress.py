@@ -1,7 +1,8 @@
-"""Progress of long work, at most a line every few seconds; seldom where nothing moves."""
+"""Lines for whoever waits: the progress of long work, at most one every few seconds; or that there is no answer."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from gobblin_assets.model.clock import Clock
@@ -18,8 +19,20 @@ def unheard(_said: object) -> None:
     """A report that goes nowhere: what functions take where nobody listens."""
 
 
+@contextmanager
+def said_if_slow(say: Callable[[str], None], line: str, *, after_s: float) -> Iterator[None]:
+    """Say the line once if the block takes longer than ``after_s``. ``say`` is then called by another thread."""
+    timer = threading.Timer(after_s, say, (line,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
 class StepProgress:
-    """Says how many of ``count`` equal steps are done, how fast, and how long the rest may take.
+    """The progress of ``count`` equal steps: how many are done, how fast, and how long the rest may take.
 
     For steps each of which is too short to be told of.
     """

@@ -38,7 +38,7 @@ Remember = Callable[[Slice, Publication], None]
 
 
 class Publisher:
-    """``versions``: the versions on which slices were planned; the publisher updates them.
+    """The publisher of one round. ``versions``: the versions on which slices were planned; the publisher updates them.
 
     ``behind``: datasets whose log is older than their storage, which must not be cleaned. ``remember`` is called with
     each published slice.

@@ -26,7 +26,7 @@ _Name = tuple[DatasetUrn, AssetPartition]
 
 @dataclass(slots=True)
 class _Failures:
-    """Says what is published, and what is not: once for each reason, again after a while, and when it is over."""
+    """The failures of repeated runs, as they are said: once for each reason, again after a while, and their end."""
 
     say: Callable[[str], None]
     tell: Callable[[DatasetReport], None]

@@ -21,6 +21,7 @@ from gobblin_assets.commit.sequence import (
     SealOrder,
     StagedAttempt,
 )
+from gobblin_assets.commit.store import SequenceSealer
 from gobblin_assets.errors import (
     ConflictError,
     FencedError,
@@ -91,10 +92,11 @@ class _Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """``driver`` and ``require`` are those of the caller's leases; ``run_id``: the run that does it."""
+    """A replacement of partitions by one run. ``driver`` and ``require`` are those of the caller's leases."""
 
     job: JobRules
     run_id: RunId
+    store: SequenceSealer
     driver: Driver
     destination: Destination
     clock: Clock
@@ -131,12 +133,12 @@ class Replacement:
             root_uri=self.destination.root_uri,
             lease_ttl_s=self.job.lease.ttl_s,
         )
-        self.driver.store.begin(new)
+        self.store.begin(new)
         with self._aborting(new.sequence_id, lease):
             seal = self._order_seal(order, self._stage(new, order))
             reach(Failpoint.STAGED_BEFORE_SEAL)
             self.require(lease)
-            self.driver.store.seal(seal)
+            self.store.seal(seal)
         publication = self.driver.publish(new.sequence_id, lease)
         self.driver.store.mark_announced(new.sequence_id)
         return publication
@@ -186,7 +188,7 @@ class Replacement:
             segment_ids=tuple(self.clock.new_id() for _segment in segments),
         )
         self.require(order.lease)
-        self.driver.store.stage(staged)
+        self.store.stage(staged)
         return staged
 
     def _register(self, new: NewSequence, work: WritesAnew, lease: Lease) -> _Attempt:
@@ -195,7 +197,7 @@ class Replacement:
         directory = self.destination.stage(attempt_id)
         tag = f"gobblin-{attempt_id.hex}"
         self.require(lease)
-        self.driver.store.register_attempt(
+        self.store.register_attempt(
             NewAttempt(
                 attempt_id=attempt_id,
                 sequence_id=new.sequence_id,
@@ -242,6 +244,6 @@ class Replacement:
     def _fail(self, attempt_id: AttemptId, error: GobblinError) -> None:
         text = f"{type(error).__name__}: {error}"[:_ERROR_TEXT_MAX]
         try:
-            self.driver.store.fail_attempt(attempt_id, error=text, cancelled=isinstance(error, FencedError))
+            self.store.fail_attempt(attempt_id, error=text, cancelled=isinstance(error, FencedError))
         except GobblinError as second:
             self.say(f"the failure of an attempt could not be recorded: {second}")

@@ -29,7 +29,6 @@ from gobblin_assets.model.policy import UnitResult
 from gobblin_assets.model.state import DatasetId, DatasetOutcome, RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.model.work_unit import WorkUnitId, sum_rows
-from gobblin_assets.run.active_schemas import ActiveSchemas
 from gobblin_assets.run.announcements import announce, report_of
 from gobblin_assets.run.compaction import open_compaction
 from gobblin_assets.run.job_kind import PlanRequest, Session, SessionLostError
@@ -38,7 +37,7 @@ from gobblin_assets.run.progress import Progress, StepProgress
 from gobblin_assets.run.publisher import Keep, Publisher
 from gobblin_assets.run.rate_limit import RateLimit
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunRequest
-from gobblin_assets.run.slices import Slice, failure_of, label_of, partition_text
+from gobblin_assets.run.slices import ActiveSchemas, Slice, failure_of, label_of, partition_text
 from gobblin_assets.run.task import TaskOrder, TaskResult, TaskRunner
 from gobblin_assets.run.task_groups import group_orders, make_orders
 from gobblin_assets.run.tidying import Tidying
@@ -56,9 +55,10 @@ Select = Callable[[DatasetUrn], Sequence[AssetPartition]]
 
 
 class Round:
-    """Call ``run``, or its parts in order. ``keep`` gets the report of each slice as soon as there is one.
+    """One round of a run: call ``run``, or its parts in order.
 
-    ``select`` returns the partitions of a dataset that are meant now; None: those of the request.
+    ``keep`` gets the report of each slice as soon as there is one. ``select`` returns the partitions of a dataset that
+    are meant now; None: those of the request.
     """
 
     def __init__(

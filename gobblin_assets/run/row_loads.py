@@ -11,7 +11,7 @@ from typing import Final
 
 from gobblin_assets.commit.segment import Segment, combine_digests, encode_segments
 from gobblin_assets.commit.sequence import NewAttempt, SealOrder, StagedAttempt
-from gobblin_assets.commit.store import CommitStepStore
+from gobblin_assets.commit.store import SequenceBuilder
 from gobblin_assets.errors import CorruptionError
 from gobblin_assets.model.clock import Clock
 from gobblin_assets.model.state import AttemptId
@@ -38,7 +38,7 @@ class RowLoads:
     """The loads of a run's slices. The destination is one that ``loads_rows``."""
 
     destination: Destination
-    store: CommitStepStore
+    store: SequenceBuilder
     clock: Clock
 
     def plan(self, slice_: Slice, order: SealOrder) -> RowLoad | None:

@@ -91,7 +91,7 @@ class RunPorts:
 
 @dataclass(frozen=True, slots=True)
 class DatasetReport:
-    """How one dataset partition left the run. ``publication`` is set when a sequence was finished.
+    """The report of how one dataset partition left the run. ``publication`` is set when a sequence was finished.
 
     ``columns``: the published schema, name to Spark type text. ``error`` is a sentence fit for a person,
     without secrets; ``error_family`` its family. ``lag``: for a log, how much this run left unread of its records at

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 from gobblin_assets.commit.segment import combine_digests
 from gobblin_assets.commit.sequence import KeyMove, PublishedInterval, SealOrder
-from gobblin_assets.commit.store import CommitStepStore
+from gobblin_assets.commit.store import CommitLogReader
 from gobblin_assets.errors import ConflictError, FencedError, GobblinError, RejectedError
 from gobblin_assets.model.policy import CommitPolicy, Decision, decide_commit
 from gobblin_assets.model.state import AttemptId, SequenceId
 from gobblin_assets.run.job_kind import CheckResult, TaskFigures
 from gobblin_assets.run.lag import Lag, lag_to_json, measure_lag
-from gobblin_assets.run.lag_check import check_lag
+from gobblin_assets.run.quality_checks import check_lag
 from gobblin_assets.run.slices import Slice, StagedTask, partition_text
 
 
@@ -71,7 +71,7 @@ def decide_slice(
     return replace(_seal_order(slice_, decision, winners, base_version), details=details)
 
 
-def explain_unpublished(slice_: Slice, error: GobblinError, store: CommitStepStore) -> GobblinError:
+def explain_unpublished(slice_: Slice, error: GobblinError, store: CommitLogReader) -> GobblinError:
     """The error that prevented the publication of a sealed slice."""
     if not isinstance(error, ConflictError | FencedError | RejectedError):
         return error

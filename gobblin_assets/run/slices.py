@@ -1,16 +1,17 @@
-"""A slice: one partition of one dataset in one run. It is planned, read, decided and published by itself."""
+"""Slices: one partition of one dataset in one run each. A slice is planned, read, decided and published by itself."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gobblin_assets.commit.destination import StorageMismatchError
-from gobblin_assets.commit.published.port import ActiveSchema
+from gobblin_assets.commit.published.port import ActiveSchema, PublishedFiles
 from gobblin_assets.commit.segment import Segment
+from gobblin_assets.commit.sequence import Publication
 from gobblin_assets.errors import FencedError, GobblinError, family_of
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.policy import UnitResult
 from gobblin_assets.model.state import AttemptId, DatasetOutcome, DatasetState, SequenceId
-from gobblin_assets.model.urn import DatasetUrn
+from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.model.work_unit import WorkUnit
 from gobblin_assets.run.job_kind import Staged, UnitPlan
 from gobblin_assets.run.run_values import DatasetReport
@@ -29,7 +30,7 @@ class StagedTask:
 
 @dataclass(slots=True)
 class Slice:
-    """Filled while the run goes on, by the run's own thread only.
+    """A partition of a dataset in a run. Filled while the run goes on, by the run's own thread only.
 
     ``active_schemas`` are those of the dataset's active files when this was planned, in all partitions.
     """
@@ -94,6 +95,38 @@ class Slice:
 
     def units_to_read(self) -> tuple[WorkUnit, ...]:
         return tuple(unit for unit in self.plan.work_units if not unit.is_empty)
+
+
+class ActiveSchemas:
+    """The schemas of datasets' active files, over all partitions; new files must be readable together with them.
+
+    The log is asked once for a dataset, and again if its version is not the one that this run made. A stream publishes
+    often, nearly always with the same schema, and the log reads every active segment to answer.
+    """
+
+    def __init__(self, published: PublishedFiles, job: JobName) -> None:
+        self._published = published
+        self._job = job
+        self._known: dict[DatasetUrn, tuple[int, tuple[ActiveSchema, ...]]] = {}
+
+    def look_up(self, slices: Sequence[Slice]) -> None:
+        """Fill ``active_schemas`` of each slice, by one query for all unknown datasets, under leases of this run."""
+        versions = {slice_.urn: slice_.state.version for slice_ in slices}
+        unknown = [urn for urn, version in versions.items() if self._known.get(urn, (None, ()))[0] != version]
+        if unknown:
+            found = self._published.find_active_schemas(self._job, unknown)
+            self._known |= {urn: (versions[urn], tuple(found.get(urn, ()))) for urn in unknown}
+        for slice_ in slices:
+            slice_.active_schemas = self._known[slice_.urn][1]
+
+    def remember(self, slice_: Slice, publication: Publication) -> None:
+        """After a publication, keep a dataset's schemas if the publication did not change them, else forget them."""
+        version, known = self._known.pop(slice_.urn, (-1, ()))
+        own = [each.file_schema for each in known if each.only_partition in {None, partition_text(slice_.partition)}]
+        written = [schema for task in slice_.staged for schema in task.extracted.file_schemas.values()]
+        is_same = not slice_.plan.replaces and all(schema in own for schema in written)
+        if is_same and publication.version == version + 1:
+            self._known[slice_.urn] = (publication.version, known)
 
 
 def partition_text(partition: AssetPartition) -> str:

@@ -12,7 +12,7 @@ _STOPPING_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class StopRequest:
-    """Whether a signal has come.
+    """A request to stop, once a signal has come.
 
     A signal handler makes the request, perhaps while this thread waits. An Event would then wait for its own lock; a
     SimpleQueue can be used from a handler.

@@ -60,7 +60,7 @@ class _Follower:
 
 @dataclass(slots=True)
 class SeldomAgain:
-    """Repeats a line only after a while, since every look finds the same again."""
+    """A line that is repeated only after a while, since every look finds the same again."""
 
     say: Callable[[str], None]
     monotonic: Callable[[], float]

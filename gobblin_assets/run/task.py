@@ -17,7 +17,7 @@ from gobblin_assets.commit.batches import in_bounds
 from gobblin_assets.commit.leftovers import LEFTOVERS_MAX, Leftovers
 from gobblin_assets.commit.segment import Segment, encode_empty, encode_segments
 from gobblin_assets.commit.sequence import LeftoverRequest, NewAttempt, StagedAttempt
-from gobblin_assets.commit.store import CommitStepStore
+from gobblin_assets.commit.store import SequenceBuilder
 from gobblin_assets.errors import FencedError, GobblinError, RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.model.clock import Clock
@@ -40,9 +40,10 @@ _NAMED_MAX: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class TaskOrder:
-    """``number`` is the MultiWorkUnit's; it also names the directory that a winning attempt publishes.
+    """The order of one task.
 
-    Without ``units`` nothing is read: the attempt determines which columns rows would have.
+    ``number`` is the MultiWorkUnit's; it also names the directory that a winning attempt publishes. Without ``units``
+    nothing is read: the attempt determines which columns rows would have.
     """
 
     slice: Slice
@@ -58,7 +59,7 @@ class TaskRunner:
     """Runs tasks, from the threads of the run's pool."""
 
     job: JobName
-    store: CommitStepStore
+    store: SequenceBuilder
     destination: Destination
     leftovers: Leftovers
     worker: Worker

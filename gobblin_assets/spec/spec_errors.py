@@ -4,7 +4,7 @@ import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType, UnionType
-from typing import Annotated, Any, Final, Union, get_args, get_origin
+from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -63,6 +63,8 @@ _UNITS: Final = MappingProxyType(
     }
 )
 
+_Model = TypeVar("_Model", bound=BaseModel)
+
 Location = Sequence[int | str]
 
 
@@ -86,6 +88,19 @@ def refuse(error: ValidationError, model: type[BaseModel]) -> RejectedError:
         shown.append(f"{len(others) - PROBLEMS_SHOWN_MAX} more")
     hint = "\nAlso ".join((hint, *shown))
     return RejectedError(message, field=field, hint=hint)
+
+
+def read_extension_options(model: type[_Model], options: Mapping[str, object], *, within: str = "") -> _Model:
+    """The options of a part that packages may offer, as a model's values.
+
+    RejectedError names the option, behind ``within``, such as ``finder.pattern``; without it, the option alone.
+    """
+    try:
+        return model.model_validate(options)
+    except ValidationError as error:
+        refused = refuse(error, model)
+        message = refused.message.removeprefix(f"{refused.field}: ")
+        raise RejectedError(message, field=f"{within}{refused.field}", hint=refused.hint) from None
 
 
 def show_path(location: Location) -> str:

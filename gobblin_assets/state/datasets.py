@@ -68,7 +68,7 @@ class NewRun:
 
 @dataclass(frozen=True, slots=True)
 class RunDatasetRecord:
-    """How one dataset partition left a run. ``figures`` and ``checks`` are plain JSON values.
+    """The record of how one dataset partition left a run. ``figures`` and ``checks`` are plain JSON values.
 
     ``checks``: of a partition without a publication.
     """

@@ -1,4 +1,4 @@
-"""What sinks of events were told, as a port.
+"""The store of what sinks of events were told, as a port.
 
 Nothing is written for an event when a sequence is finished: the sequences themselves say what is to be told. The
 publications of a dataset have versions without gaps, each visible before the next. So one number for each dataset and

@@ -1,4 +1,4 @@
-"""What Dagster was not told of the log, as a port.
+"""The reports that Dagster was not given yet, as a port.
 
 Nothing is written for Dagster when a sequence is finished: the log itself says what is to be told. A publication waits
 until ``announced_at`` is set, and the run of a command until ``reported_at`` is. Both are set after Dagster has taken
@@ -55,7 +55,7 @@ class UnreportedPublication:
 
 @dataclass(frozen=True, slots=True)
 class UnpublishedPartition:
-    """How a partition without a publication left a run, where Dagster must learn of it: it failed, or it had failed.
+    """A partition without a publication of which Dagster must learn how it left a run: it failed, or it had failed.
 
     ``checks``: as the run kept them, in plain JSON.
     """

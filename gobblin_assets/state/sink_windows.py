@@ -1,4 +1,4 @@
-"""What an orchestrator is to be told of a sink: which partitions have news, what they hold, who works on them.
+"""News of a sink for an orchestrator: which partitions have news, what they hold, who works on them.
 
 A sink publishes many times a minute, so nobody is told of each publication. The log remembers up to which version of
 the dataset, and of how many rows, each partition was told. Counts are those of the files that the partition has, so

@@ -23,7 +23,7 @@ class SinkRest:
 
 @dataclass(frozen=True, slots=True)
 class SinkWorkerRow:
-    """``configuration``: a digest of what the worker does to records; workers of one sink agree.
+    """A live worker. ``configuration``: a digest of what the worker does to records; workers of one sink agree.
 
     ``is_drained``: somebody asked the worker to end behind a cut. ``looked_at``: by the worker's own clock, and aware;
     what it begins later belongs to a window that is open then, or to a later one. ``lags``: records that are not

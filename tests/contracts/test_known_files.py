@@ -5,7 +5,7 @@ from typing import Any
 
 from gobblin_assets.commit.published.current import list_current
 from gobblin_assets.commit.published.port import PublishedFiles
-from gobblin_assets.jobs.copy.known_files import KnownFiles
+from gobblin_assets.jobs.copy.running import KnownFiles
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.urn import DatasetUrn, Role
 from tests.support.commit_log import JOB, LogWorld

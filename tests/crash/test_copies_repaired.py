@@ -10,8 +10,7 @@ from gobblin_assets.commit.named_repair import Keep
 from gobblin_assets.errors import ConflictError
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.fs.posix_named import PosixNamedFiles
-from gobblin_assets.jobs.copy.known_files import KnownFiles
-from gobblin_assets.jobs.copy.running import find_published_by
+from gobblin_assets.jobs.copy.running import KnownFiles, find_published_by
 from gobblin_assets.model.state import DatasetOutcome
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from tests.crash.test_copies import check_complete, kill

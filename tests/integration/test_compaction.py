@@ -57,6 +57,7 @@ def compact(spark: SparkSession, publisher: Publisher, partition: str) -> Public
     compaction = Compaction(
         job=job,
         run_id=run_id,
+        store=PostgresCommitStepStore(engine),
         driver=Driver(PostgresCommitStepStore(engine), open_file_system, lambda _lease: None),
         published=PostgresPublishedFiles(engine),
         destination=Directories(

@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.jobs.copy.worker import CopyWorker
+from gobblin_assets.jobs.copy.file_staging import FileStaging
 from gobblin_assets.model.state import DatasetOutcome
 from tests.support import copy_lake
 from tests.support.copy_lake import CopyLake, CopyWorld, Open, files_of
@@ -31,9 +31,9 @@ def changing(
     monkeypatch: pytest.MonkeyPatch, *, lake: CopyLake, paths: tuple[str, ...], gone: tuple[str, ...] = ()
 ) -> Iterator[None]:
     """Somebody writes these files whenever they were planned, before they are copied."""
-    copy = CopyWorker._copy
+    copy = FileStaging._copy
 
-    def write_and_copy(self: CopyWorker, *arguments: Any) -> Any:
+    def write_and_copy(self: FileStaging, *arguments: Any) -> Any:
         for path in paths:
             with (lake.source / path).open("ab") as stream:
                 stream.write(b"more\n")
@@ -42,7 +42,7 @@ def changing(
         return copy(self, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(CopyWorker, "_copy", write_and_copy)
+        patch.setattr(FileStaging, "_copy", write_and_copy)
         yield
 
 
@@ -122,7 +122,7 @@ def test_a_file_that_fails_for_another_reason_is_not_left_out(
     lake: CopyLake, job: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = job(deletes="ours", on_change="leave_out")
-    monkeypatch.setattr(CopyWorker, "_checksum_of", lambda _self, _path: 0)
+    monkeypatch.setattr(FileStaging, "_checksum_of", lambda _self, _path: 0)
     world = job({"verify": "reread"}, deletes="ours", on_change="leave_out")
     (report,) = world.run().datasets
     assert "reads differently" in str(report.error)

@@ -14,15 +14,14 @@ from gobblin_assets.jobs.copy.converters import gpg
 from gobblin_assets.jobs.copy.converters.chain import open_chain, read_chain, write_chain
 from gobblin_assets.jobs.copy.converters.listing import ConvertedListing
 from gobblin_assets.jobs.copy.converters.port import ByteSource
-from gobblin_assets.jobs.copy.copyable import Attributes, Conversion, CopyableFile, CopyItem
+from gobblin_assets.jobs.copy.copyable import Conversion, CopyItem, PlannedFile
 from gobblin_assets.jobs.copy.filters import Filters
 from gobblin_assets.jobs.copy.sameness import Sameness
-from gobblin_assets.jobs.copy.transfer.batches import RowBatch
 from gobblin_assets.jobs.copy.transfer.bins import plan_bins
 from gobblin_assets.jobs.copy.transfer.converting import convert_entries
 from gobblin_assets.jobs.copy.transfer.crews import ThreadCrew
-from gobblin_assets.jobs.copy.transfer.file_copy import CopyOptions, PlannedFile
-from gobblin_assets.jobs.copy.transfer.writing import BinWork, pack_item
+from gobblin_assets.jobs.copy.transfer.file_copy import CopyOptions
+from gobblin_assets.jobs.copy.transfer.writing import BinWork, RowBatch, pack_item
 from tests.support.archives import put, zip_of
 from tests.support.copying import entry_of
 
@@ -33,7 +32,7 @@ def silent_work(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> B
     put(program, f"#!/bin/sh\n{script}\n".encode()).chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     put(folder / "in/a.gpg", os.urandom(1_000_000))
-    file = CopyableFile("a", entry_of(folder / "in", "a.gpg"), conversion=Conversion(1, (0,)))
+    file = PlannedFile.of("a", entry_of(folder / "in", "a.gpg"), conversion=Conversion(1, (0,)))
     (found,) = plan_bins([CopyItem(0, "a", (file,))], 1)
     (folder / "attempt" / found.writer).mkdir(parents=True)
     return BinWork(
@@ -108,10 +107,7 @@ def test_a_source_whose_server_is_gone_fails_its_file_alone(
 ) -> None:
     put(tmp_path / "in/a.gz", gzip.compress(b"a"))
     os.setxattr(tmp_path / "in/a.gz", "user.x", b"1")
-    identity = entry_of(tmp_path / "in", "a.gz").identity
-    file = PlannedFile(
-        *("", "a.gz", identity.size_bytes, identity.inode, identity.mtime_ns, Attributes()), None, ((0,), "", (), ())
-    )
+    file = PlannedFile.of("a", entry_of(tmp_path / "in", "a.gz"), conversion=Conversion(1, (0,)))
     options = CopyOptions(checksum=True, access_lists=False, extended=True)
     called, calls = getattr(os, function), []
 

@@ -17,19 +17,16 @@ from gobblin_assets.errors import ErrorFamily, RejectedError, RetryableError
 from gobblin_assets.fs.posix_tree import PosixTree
 from gobblin_assets.jobs.copy.converters.chain import open_chain, write_chain
 from gobblin_assets.jobs.copy.converters.listing import ConvertedListing
-from gobblin_assets.jobs.copy.copyable import Attributes, Conversion, CopyableFile, CopyItem
+from gobblin_assets.jobs.copy.copyable import Conversion, CopyItem, PlannedFile
 from gobblin_assets.jobs.copy.difference import DifferenceRules, compare_trees
 from gobblin_assets.jobs.copy.filters import Filters
 from gobblin_assets.jobs.copy.sameness import Sameness
-from gobblin_assets.jobs.copy.transfer.batches import RowBatch
 from gobblin_assets.jobs.copy.transfer.bins import plan_bins
 from gobblin_assets.jobs.copy.transfer.converting import convert_entries
-from gobblin_assets.jobs.copy.transfer.file_copy import CopyOptions, PlannedFile
-from gobblin_assets.jobs.copy.transfer.process_crew import ProcessCrew
-from gobblin_assets.jobs.copy.transfer.processes import ProcessPool
-from gobblin_assets.jobs.copy.transfer.results import list_results
-from gobblin_assets.jobs.copy.transfer.splits import SplitFiles
-from gobblin_assets.jobs.copy.transfer.writing import BinWork, pack_item
+from gobblin_assets.jobs.copy.transfer.crews import ProcessCrew, ProcessPool
+from gobblin_assets.jobs.copy.transfer.file_copy import CopyOptions
+from gobblin_assets.jobs.copy.transfer.results import SplitFiles, list_results
+from gobblin_assets.jobs.copy.transfer.writing import BinWork, RowBatch, pack_item
 from gobblin_assets.run.run_values import RunReport
 from tests.support import copy_lake
 from tests.support.archives import AT_S, put, tar_of, zip_of
@@ -141,9 +138,7 @@ def test_a_source_that_changes_while_it_is_converted_fails(tmp_path: Path, name:
     noise = os.urandom(3_000_000)
     source = put(tmp_path / name, gzip.compress(noise, 1) if name.endswith("gz") else tar_of([("m", noise)]))
     origin = entry_of(tmp_path, name)
-    conversion = ((0,), "" if name.endswith("gz") else "m", (), ())
-    identity = origin.identity
-    file = PlannedFile("", name, identity.size_bytes, identity.inode, identity.mtime_ns, Attributes(), None, conversion)
+    file = PlannedFile.of(name, origin, conversion=Conversion(1, (0,), "" if name.endswith("gz") else "m"))
 
     def grow(_count: int) -> None:
         with source.open("ab") as out:
@@ -165,9 +160,9 @@ def test_copying_processes_convert_as_threads_do(tmp_path: Path) -> None:
     put(root / "a.tar.gz", gzip.compress(tar_of([(f"m{n}", b"%d" % n) for n in range(6)])))
     put(root / "b.gz", gzip.compress(b"b"))
     archive, single = entry_of(root, "a.tar.gz"), entry_of(root, "b.gz")
-    members = [CopyableFile(f"a/m{n}", archive, conversion=Conversion(1, (0, 1), f"m{n}")) for n in range(6)]
+    members = [PlannedFile.of(f"a/m{n}", archive, conversion=Conversion(1, (0, 1), f"m{n}")) for n in range(6)]
     items = [CopyItem(n, file.path, (file,)) for n, file in enumerate(members)]
-    items.insert(3, CopyItem(7, "b", (CopyableFile("b", single, conversion=Conversion(1, (0,))),)))
+    items.insert(3, CopyItem(7, "b", (PlannedFile.of("b", single, conversion=Conversion(1, (0,))),)))
     (found,) = plan_bins(items, 1)
     (attempt / found.writer).mkdir(parents=True)
     options = (True, False, False, False)

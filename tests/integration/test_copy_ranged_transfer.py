@@ -15,7 +15,7 @@ from gobblin_assets.fs.s3.settings import PREFIX
 from gobblin_assets.fs.source_trees import open_tree
 from gobblin_assets.fs.tree import EntryKind
 from gobblin_assets.jobs.copy.checksums import checksums_agree
-from gobblin_assets.jobs.copy.copyable import CopyableFile, CopyItem
+from gobblin_assets.jobs.copy.copyable import CopyItem, PlannedFile
 from gobblin_assets.jobs.copy.transfer import local
 from gobblin_assets.jobs.copy.transfer.port import FileResult, TransferOrder
 from gobblin_assets.jobs.copy.transfer.ranged_copy import RANGE_BYTES
@@ -52,7 +52,8 @@ class Source:
         tree, root = open_tree(f"s3:/{self.root}", "source", hidden=frozenset(), follow_links=False)
         entries = [entry for entry in tree.list_tree(root) if entry.kind is EntryKind.FILE]
         items = [
-            CopyItem(number, entry.path, (CopyableFile(entry.path, entry),)) for number, entry in enumerate(entries, 1)
+            CopyItem(number, entry.path, (PlannedFile.of(entry.path, entry),))
+            for number, entry in enumerate(entries, 1)
         ]
         return replace(order_of(Path(), self.attempt, divide(items, bins)), source_root=f"s3:/{self.root}")
 

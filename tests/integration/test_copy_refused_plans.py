@@ -7,7 +7,7 @@ import pytest
 
 from gobblin_assets.errors import ErrorFamily
 from gobblin_assets.fs.posix_named import PosixNamedFiles
-from gobblin_assets.jobs.copy.name_lengths import find_name_lengths
+from gobblin_assets.jobs.copy.refusals import find_name_lengths
 from gobblin_assets.run.run_values import RunReport
 from tests.support import copy_lake
 from tests.support.copy_lake import CopyLake, Open, files_of

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine, inspect, text
 
-from gobblin_assets.jobs.copy.copyable import CopyableFile, CopyItem
+from gobblin_assets.jobs.copy.copyable import CopyItem, PlannedFile
 from gobblin_assets.jobs.copy.transfer.local import READY_FILES_MIN, LocalTransfer
 from gobblin_assets.jobs.copy.transfer.port import FileResult
 from tests.support.command_lake import ask, fail_job, run_job
@@ -132,7 +132,7 @@ def test_many_small_files_are_copied_by_processes(mirror: Mirror, tmp_path: Path
     for number in range(READY_FILES_MIN):
         (mirror.docs / f"{number}").write_bytes(b"%d" % number)
     tree, docs = mirror.server.tree(), str(mirror.docs)
-    files = [CopyableFile(each.path, each, ALL_OF_TREE.attributes_of(each)) for each in tree.list_tree(docs)]
+    files = [PlannedFile.of(each.path, each, ALL_OF_TREE.attributes_of(each)) for each in tree.list_tree(docs)]
     items = [CopyItem(number, each.path, (each,)) for number, each in enumerate(files, start=1)]
     order = order_of(mirror.docs, tmp_path / "attempt", divide(items, 8))
     found: dict[str, FileResult] = {}

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from gobblin_assets.fs.posix_named import PosixNamedFiles
-from gobblin_assets.jobs.copy.reuse import find_finished
+from gobblin_assets.jobs.copy.file_staging import find_finished
 from gobblin_assets.jobs.copy.transfer.bins import Bin, plan_bins
 from gobblin_assets.jobs.copy.transfer.local import plan_work
 from gobblin_assets.jobs.copy.transfer.port import TransferProgress

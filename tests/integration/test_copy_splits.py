@@ -92,7 +92,7 @@ def test_a_source_that_changes_behind_the_last_part_fails_the_file(
     root = tmp_path / "source"
     fill(root / "changes", os.urandom(12))
     order = order_of(root, tmp_path / "attempt", split(root, 4))
-    finish = "gobblin_assets.jobs.copy.transfer.splits.combine_all"
+    finish = "gobblin_assets.jobs.copy.transfer.results.combine_all"
 
     mtime_ns = (root / "changes").stat().st_mtime_ns
 

@@ -8,8 +8,8 @@ import google_crc32c
 import pytest
 
 from gobblin_assets.errors import ConflictError, ErrorFamily, RetryableError
-from gobblin_assets.jobs.copy.copyable import Attributes, CopyableFile, CopyItem
-from gobblin_assets.jobs.copy.transfer.file_copy import CopyOptions, PlannedFile, copy_file
+from gobblin_assets.jobs.copy.copyable import Attributes, CopyItem, PlannedFile
+from gobblin_assets.jobs.copy.transfer.file_copy import CopyOptions, copy_file
 from gobblin_assets.jobs.copy.transfer.moving import CHUNK_BYTES, KERNEL_CHUNK_BYTES
 from gobblin_assets.jobs.copy.transfer.preserve import NOTHING_PRESERVED, parse_preserve
 from tests.support.copying import (
@@ -35,10 +35,7 @@ SIZES = [0, 1, 4_096, CHUNK_BYTES - 1, CHUNK_BYTES, CHUNK_BYTES + 1, 3 * CHUNK_B
 
 
 def planned(root: Path, path: str) -> PlannedFile:
-    origin = entry_of(root, path)
-    identity = origin.identity
-    found = (identity.size_bytes, identity.inode, identity.mtime_ns)
-    return PlannedFile("", path, *found, Attributes(), changed_ns=origin.changed_ns)
+    return PlannedFile.of(path, entry_of(root, path))
 
 
 def unheard(_count: int) -> None:
@@ -334,6 +331,6 @@ def test_the_destination_itself_can_be_an_item(tmp_path: Path) -> None:
 def test_a_file_can_have_another_place_than_its_source(tmp_path: Path) -> None:
     root = tmp_path / "source"
     origin = entry_of(root, str(fill(root / "here/it", b"bytes").relative_to(root)))
-    item = CopyItem(1, "there", (CopyableFile("there/that", origin),), True)
+    item = CopyItem(1, "there", (PlannedFile.of("there/that", origin),), True)
     order = order_of(root, tmp_path / "attempt", divide([item], 1))
     assert staged(order, copy_all(order)["there/that"]).read_bytes() == b"bytes"

@@ -22,13 +22,12 @@ from gobblin_assets.fs.posix_named import PosixNamedFiles
 from gobblin_assets.jobs.copy.closed_directories import list_closed, open_closed
 from gobblin_assets.jobs.copy.copy_plan import CopyPlan
 from gobblin_assets.jobs.copy.copyable import Attributes, CopyItem
-from gobblin_assets.jobs.copy.reuse import find_finished
-from gobblin_assets.jobs.copy.transfer.journal import FinishedFile
+from gobblin_assets.jobs.copy.file_staging import find_finished
+from gobblin_assets.jobs.copy.transfer.journal import FinishedFile, take_file
 from gobblin_assets.jobs.copy.transfer.local import COLD_FILES_MIN, LocalTransfer, needs_processes, plan_work
 from gobblin_assets.jobs.copy.transfer.moving import CHUNK_BYTES
 from gobblin_assets.jobs.copy.transfer.port import FileResult, TransferOrder, TransferProgress
 from gobblin_assets.jobs.copy.transfer.preserve import parse_preserve
-from gobblin_assets.jobs.copy.transfer.taking import take_file
 from gobblin_assets.jobs.copy.transfer.writing import copy_bin
 from tests.support.copying import (
     TAG,

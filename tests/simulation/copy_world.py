@@ -1,9 +1,9 @@
 """The simulated world of copies: two trees on one disk, and processes that copy one to the other.
 
-``CopyKind``, ``CopyWorker``, ``NamedTree``, the engine and the operations of the log are the product's own. Only the
-transfer and the listing of trees are written for the simulated disk, since those of the product read real files. The
-source keeps whole seconds of the world's clock, which a process that sleeps moves: all versions of one second have one
-time.
+``CopyKind``, ``CopyWorker``, ``FileStaging``, ``NamedTree``, the engine and the operations of the log are the product's
+own. Only the transfer and the listing of trees are written for the simulated disk, since those of the product read real
+files. The source keeps whole seconds of the world's clock, which a process that sleeps moves: all versions of one
+second have one time.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,15 +20,14 @@ from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.tree import Descend, EntryKind, Tree, TreeEntry, sort_key
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec, CopySpec
 from gobblin_assets.jobs.copy.copy_trees import CopyTrees
-from gobblin_assets.jobs.copy.copyable import CopyableFile, CopyItem
+from gobblin_assets.jobs.copy.copyable import CopyItem, PlannedFile
 from gobblin_assets.jobs.copy.datasets import CopyableDataset, FileSet
 from gobblin_assets.jobs.copy.difference import Deletes
+from gobblin_assets.jobs.copy.file_staging import FileStaging
 from gobblin_assets.jobs.copy.kind import CopyKind
-from gobblin_assets.jobs.copy.known_files import KnownFiles
 from gobblin_assets.jobs.copy.parsing import CopyDataset
-from gobblin_assets.jobs.copy.running import find_published_by
+from gobblin_assets.jobs.copy.running import KnownFiles, find_published_by
 from gobblin_assets.jobs.copy.transfer.bins import Bin
-from gobblin_assets.jobs.copy.transfer.file_copy import PlannedFile
 from gobblin_assets.jobs.copy.transfer.journal import (
     JOURNAL_NAME,
     FinishedFile,
@@ -225,7 +224,8 @@ class Copier(Runner):
 
     def _kind(self) -> JobKind:
         transfer = SimTransfer(self.process, self._disk)
-        worker = CopyWorker(self._fs, transfer, self._clock, self.lines.append, workers=1, rereads=False, journals=True)
+        staging = FileStaging(self._fs, transfer, workers=1, rereads=False, journals=True)
+        worker = CopyWorker(staging, self._clock, self.lines.append)
         trees = SimTrees(self.process, self._disk)
         is_ours = find_published_by(KnownFiles(self._stores.published, JobName(JOB)))
         clock = self._clock
@@ -346,11 +346,11 @@ class SimTransfer:
         if self.disk.is_directory(path.rpartition("/")[0]):
             self.disk.mkdir(path)
 
-    def _copy_file(self, order: TransferOrder, item: CopyItem, file: CopyableFile, staged: str) -> FileResult:
-        source, target = f"{order.source_root}/{file.origin.path}", f"{order.attempt}/{staged}"
+    def _copy_file(self, order: TransferOrder, item: CopyItem, file: PlannedFile, staged: str) -> FileResult:
+        source, target = f"{order.source_root}/{file.origin}", f"{order.attempt}/{staged}"
 
         def read() -> bytes | None:
-            is_planned = self.disk.find_identity(source) == file.origin.identity
+            is_planned = self.disk.find_identity(source) == file.identity
             return self.disk.read(source) if is_planned else None
 
         def write(content: bytes) -> FileIdentity | None:
@@ -359,8 +359,7 @@ class SimTransfer:
             self.disk.write_file(target, content, mtime_ns=file.desired.mtime_ns)
             return self.disk.find_identity(target)
 
-        origin = file.origin
-        guid = work_guid_of(order.source_root, origin.path, origin.identity, origin.changed_ns, file.desired)
+        guid = work_guid_of(order.source_root, file.origin, file.identity, file.changed_ns, file.desired)
         assert guid is not None
         finished = order.finished.get(guid)
         if finished is not None and self.process.call("transfer.take", lambda: self._take(finished, target)):
@@ -387,7 +386,7 @@ class SimTransfer:
         self.disk.rename(finished.path, target)
         return True
 
-    def _note(self, order: TransferOrder, file: CopyableFile, staged: str, checksum: int) -> None:
+    def _note(self, order: TransferOrder, file: PlannedFile, staged: str, checksum: int) -> None:
         """The whole journal is one content that is written again: of a line, a power cut leaves nothing or garbage."""
         writer, _, place = staged.partition("/")
         path, journal = f"{order.attempt}/{staged}", f"{order.attempt}/{writer}/{JOURNAL_NAME}"
@@ -396,11 +395,7 @@ class SimTransfer:
             identity = self.disk.find_identity(path)
             if identity is None or identity.inode is None or identity.mtime_ns is None:
                 return
-            origin = file.origin.identity
-            planned = PlannedFile(
-                *("", file.origin.path, origin.size_bytes, origin.inode, origin.mtime_ns), desired=file.desired
-            )
-            line = encode_line(planned, place, (identity.size_bytes, identity.inode, identity.mtime_ns, checksum))
+            line = encode_line(file, place, (identity.size_bytes, identity.inode, identity.mtime_ns, checksum))
             assert line is not None
             before = self.disk.read(journal) if self.disk.exists(journal) else encode_header(order.source_root)
             self.disk.write_file(journal, before + line)

@@ -1,4 +1,4 @@
-"""From the first row of a sequence to its seal, like ``commit.postgres.building``: begin, attempts, T1, T2."""
+"""From the first row of a sequence to its seal, like ``building`` and ``sealing`` of ``commit.postgres``."""
 
 import json
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from gobblin_assets.commit.segment import combine_digests
 from gobblin_assets.commit.sequence import KeyMove, NewAttempt, NewSequence, SealOrder, StagedAttempt
 from gobblin_assets.errors import ConflictError, CorruptionError
 from gobblin_assets.model.extract import Mode
-from gobblin_assets.model.sequence_state import SequenceEvent, SequenceState
+from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import AttemptId, DatasetId, KeyId, SequenceId, WorkingState
 from gobblin_assets.model.work_unit import WorkUnit
 from tests.simulation.database import ConstraintError, Guard, SimDatabase, json_text
@@ -17,14 +17,57 @@ from tests.simulation.log_guards import (
     encoded,
     get_sequence,
     require_building,
-    require_event,
     require_fence,
     unexpected_state,
 )
 from tests.simulation.rows import AttemptRow, KeyRow, MoveRow, SegmentRow, SequenceRow, WorkUnitRow
 
 
-def begin(db: SimDatabase, new: NewSequence) -> None:
+class SimSequenceBuilder:
+    """``SequenceBuilder`` over a ``SimDatabase``."""
+
+    def __init__(self, db: SimDatabase) -> None:
+        self._db = db
+
+    def begin(self, *sequences: NewSequence) -> None:
+        with self._db.transaction() as db:
+            for sequence in sequences:
+                _begin(db, sequence)
+
+    def continue_building(self, sequence_id: SequenceId, *, fence: int) -> None:
+        with self._db.transaction() as db:
+            row = get_sequence(db, sequence_id)
+            require_fence(db, row.lane_id, fence, Guard.CONTINUE_CHECKS_FENCE)
+            if row.state is not SequenceState.BUILDING and db.holds(Guard.CONTINUE_CHECKS_BUILDING):
+                raise unexpected_state(sequence_id, row.state, "be built on")
+            db.sequences.put(sequence_id, replace(row, fence=fence))
+
+    def register_attempt(self, *attempts: NewAttempt) -> None:
+        with self._db.transaction() as db:
+            for attempt in attempts:
+                _register_attempt(db, attempt)
+
+    def fail_attempt(self, *attempt_ids: AttemptId, error: str, cancelled: bool) -> None:
+        with self._db.transaction() as db:
+            for attempt_id in attempt_ids:
+                _fail_attempt(db, attempt_id, error, cancelled=cancelled)
+
+    def stage(self, *staged: StagedAttempt) -> None:
+        with self._db.transaction() as db:
+            for each in staged:
+                _stage(db, each)
+
+
+class SimSequenceSealer(SimSequenceBuilder):
+    """``SequenceSealer`` over a ``SimDatabase``."""
+
+    def seal(self, *orders: SealOrder) -> None:
+        with self._db.transaction() as db:
+            for order in orders:
+                _seal(db, order)
+
+
+def _begin(db: SimDatabase, new: NewSequence) -> None:
     require_fence(db, new.lane_id, new.fence, Guard.BEGIN_CHECKS_FENCE)
     if new.mode is Mode.AUTO:
         raise ConstraintError(f"the mode of {new.sequence_id} is undecided")
@@ -49,15 +92,7 @@ def begin(db: SimDatabase, new: NewSequence) -> None:
             db.work_units.put(unit.id, _work_unit_row(new.sequence_id, multi_work_unit, unit))
 
 
-def continue_building(db: SimDatabase, sequence_id: SequenceId, fence: int) -> None:
-    row = get_sequence(db, sequence_id)
-    require_fence(db, row.lane_id, fence, Guard.CONTINUE_CHECKS_FENCE)
-    if row.state is not SequenceState.BUILDING and db.holds(Guard.CONTINUE_CHECKS_BUILDING):
-        raise unexpected_state(sequence_id, row.state, "be built on")
-    db.sequences.put(sequence_id, replace(row, fence=fence))
-
-
-def register_attempt(db: SimDatabase, new: NewAttempt) -> None:
+def _register_attempt(db: SimDatabase, new: NewAttempt) -> None:
     guard = Guard.REGISTER_CHECKS_SEQUENCE
     require_building(db, new.sequence_id, new.fence, state_guard=guard, fence_guard=guard)
     if new.attempt_id in db.attempts:
@@ -80,7 +115,7 @@ def register_attempt(db: SimDatabase, new: NewAttempt) -> None:
     db.attempts.put(new.attempt_id, row)
 
 
-def fail_attempt(db: SimDatabase, attempt_id: AttemptId, error: str, *, cancelled: bool) -> None:
+def _fail_attempt(db: SimDatabase, attempt_id: AttemptId, error: str, *, cancelled: bool) -> None:
     attempt = db.attempts.get(attempt_id)
     if attempt is None or attempt.state == "STAGED":
         return
@@ -92,7 +127,7 @@ def fail_attempt(db: SimDatabase, attempt_id: AttemptId, error: str, *, cancelle
             db.work_units.put(unit.work_unit_id, replace(unit, state=state))
 
 
-def stage(db: SimDatabase, staged: StagedAttempt) -> None:
+def _stage(db: SimDatabase, staged: StagedAttempt) -> None:
     require_building(
         db,
         staged.sequence_id,
@@ -149,7 +184,7 @@ def _add_segments(db: SimDatabase, staged: StagedAttempt, dataset_id: DatasetId)
         db.segments.put(segment_id, row)
 
 
-def seal(db: SimDatabase, order: SealOrder) -> None:
+def _seal(db: SimDatabase, order: SealOrder) -> None:
     require_fence(db, order.lane_id, order.fence, Guard.SEAL_CHECKS_FENCE)
     row = get_sequence(db, order.sequence_id)
     own_work = row.state is SequenceState.PREPARED and row.digest == order.digest
@@ -251,24 +286,6 @@ def _require_closed_elsewhere(db: SimDatabase, row: SequenceRow) -> None:
 
 def _merged(stored: str, added: Mapping[str, object]) -> dict[str, object]:
     return {**json.loads(stored), **added}
-
-
-def abort(db: SimDatabase, sequence_id: SequenceId, fence: int, error: str | None) -> None:
-    row = require_event(
-        db,
-        sequence_id,
-        fence,
-        SequenceEvent.ABORT,
-        fence_guard=Guard.ABORT_CHECKS_FENCE,
-        state_guard=Guard.ABORT_CHECKS_BUILDING,
-    )
-    if row.state is SequenceState.ABORTED:
-        return
-    said = row.last_error if error is None else error
-    db.sequences.put(sequence_id, replace(row, state=SequenceState.ABORTED, last_error=said, aborted_at=db.now_s))
-    for attempt in list(db.attempts.values()):
-        if attempt.sequence_id == sequence_id and attempt.state == "RUNNING":
-            db.attempts.put(attempt.attempt_id, replace(attempt, state="CANCELLED", error=attempt.error or error))
 
 
 def _work_unit_row(sequence_id: SequenceId, multi_work_unit: int | None, unit: WorkUnit) -> WorkUnitRow:

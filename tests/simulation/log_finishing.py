@@ -1,22 +1,131 @@
-"""The log after the seal, like ``commit.postgres.finishing``: T3, failures, blocking, resuming and abandoning."""
+"""The ends of sequences in the simulated log, like ``commit.postgres.finishing``."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from gobblin_assets.commit.named_repair import UNLOGGED_FACT
-from gobblin_assets.commit.sequence import PublishedInterval
+from gobblin_assets.commit.sequence import AttemptRecord, PublishedInterval, SequenceRecord
 from gobblin_assets.errors import ConflictError
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.sequence_state import SequenceEvent, SequenceState
 from gobblin_assets.model.state import KeyId, SequenceId, WorkingState
 from tests.simulation.database import Guard, SimDatabase
 from tests.simulation.log_guards import encoded, get_sequence, require_event, require_fence
+from tests.simulation.log_reading import SimCommitLogReader
 from tests.simulation.rows import LedgerRow, MoveRow, SequenceRow
 
 
-def finish(db: SimDatabase, sequence_id: SequenceId, fence: int) -> int:
+class SimSequenceFinisher(SimCommitLogReader):
+    """``SequenceFinisher`` over a ``SimDatabase``."""
+
+    def claim(self, sequence_id: SequenceId, *, fence: int) -> Sequence[AttemptRecord]:
+        with self._db.transaction() as db:
+            require_event(db, sequence_id, fence, SequenceEvent.FINISH, fence_guard=Guard.CLAIM_CHECKS_FENCE)
+            if db.holds(Guard.CLAIM_MARKS_FOR_CAPTURE):
+                _mark_for_capture(db, sequence_id, fence)
+        return self.list_attempts(sequence_id)
+
+    def finish(self, sequence_id: SequenceId, *, fence: int) -> int:
+        return self.finish_all({sequence_id: fence})[sequence_id]
+
+    def finish_all(self, fences: Mapping[SequenceId, int]) -> Mapping[SequenceId, int]:
+        with self._db.transaction() as db:
+            return {sequence_id: _finish(db, sequence_id, fence) for sequence_id, fence in fences.items()}
+
+    def record_failure(
+        self, sequence_id: SequenceId, *, fence: int, error: str, tries_max: int, retry_in_s: float, block: bool
+    ) -> SequenceRecord:
+        with self._db.transaction() as db:
+            row = require_event(db, sequence_id, fence, SequenceEvent.BLOCK, fence_guard=Guard.FAILURE_CHECKS_FENCE)
+            if row.state is not SequenceState.BLOCKED:
+                failed_tries = row.failed_tries + 1
+                given_up = failed_tries >= tries_max and db.holds(Guard.FAILURE_BLOCKS_AFTER_TRIES_MAX)
+                counted = replace(
+                    row,
+                    state=SequenceState.BLOCKED if block or given_up else row.state,
+                    failed_tries=failed_tries,
+                    last_error=error,
+                    next_try_at=db.now_s + retry_in_s,
+                )
+                db.sequences.put(sequence_id, counted)
+        return self.get(sequence_id)
+
+    def defer(self, sequence_id: SequenceId, *, fence: int, error: str, retry_in_s: float) -> None:
+        with self._db.transaction() as db:
+            row = get_sequence(db, sequence_id)
+            require_fence(db, row.lane_id, fence, Guard.DEFERRAL_CHECKS_FENCE)
+            if row.state not in (SequenceState.PREPARED, SequenceState.ABANDONING):
+                return
+            if row.next_try_at is not None and row.next_try_at > db.now_s:
+                return
+            last_error = error if row.state is SequenceState.PREPARED else row.last_error
+            db.sequences.put(sequence_id, replace(row, next_try_at=db.now_s + retry_in_s, last_error=last_error))
+
+    def resume(self, sequence_id: SequenceId, *, fence: int) -> None:
+        with self._db.transaction() as db:
+            row = require_event(db, sequence_id, fence, SequenceEvent.RESUME, fence_guard=Guard.RESUME_CHECKS_FENCE)
+            if row.state is SequenceState.PREPARED:
+                return
+            db.sequences.put(sequence_id, replace(row, state=SequenceState.PREPARED, failed_tries=0, next_try_at=None))
+
+    def begin_abandon(self, sequence_id: SequenceId, *, fence: int, reason: str) -> None:
+        with self._db.transaction() as db:
+            row = require_event(db, sequence_id, fence, SequenceEvent.ABANDON, fence_guard=Guard.ABANDON_CHECKS_FENCE)
+            if row.state is not SequenceState.ABANDONING:
+                given_up = replace(row, state=SequenceState.ABANDONING, last_error=reason, next_try_at=None)
+                db.sequences.put(sequence_id, given_up)
+            if db.holds(Guard.ABANDON_MARKS_FOR_CAPTURE):
+                _mark_for_capture(db, sequence_id, fence)
+
+    def end_abandon(self, sequence_id: SequenceId, *, fence: int, unlogged: Sequence[str] = ()) -> None:
+        with self._db.transaction() as db:
+            row = require_event(db, sequence_id, fence, SequenceEvent.GIVE_UP, fence_guard=Guard.ABANDON_CHECKS_FENCE)
+            if row.state is SequenceState.ABORTED:
+                return
+            for segment in list(db.segments.values()):
+                if segment.sequence_id == sequence_id and segment.sealed:
+                    db.segments.put(segment.segment_id, replace(segment, sealed=False))
+            db.sequences.put(sequence_id, replace(row, state=SequenceState.ABORTED, aborted_at=db.now_s))
+            if unlogged:
+                dataset = db.datasets[row.dataset_id]
+                facts = json.loads(dataset.source_facts or "{}")
+                known = facts.setdefault(UNLOGGED_FACT, {})
+                known[row.partition] = [*known.get(row.partition, []), *sorted(unlogged)]
+                db.datasets.put(row.dataset_id, replace(dataset, source_facts=json.dumps(facts)))
+
+    def abort(self, sequence_id: SequenceId, *, fence: int, error: str | None) -> None:
+        with self._db.transaction() as db:
+            row = require_event(
+                db,
+                sequence_id,
+                fence,
+                SequenceEvent.ABORT,
+                fence_guard=Guard.ABORT_CHECKS_FENCE,
+                state_guard=Guard.ABORT_CHECKS_BUILDING,
+            )
+            if row.state is SequenceState.ABORTED:
+                return
+            said = row.last_error if error is None else error
+            db.sequences.put(
+                sequence_id, replace(row, state=SequenceState.ABORTED, last_error=said, aborted_at=db.now_s)
+            )
+            for attempt in list(db.attempts.values()):
+                if attempt.sequence_id == sequence_id and attempt.state == "RUNNING":
+                    db.attempts.put(
+                        attempt.attempt_id, replace(attempt, state="CANCELLED", error=attempt.error or error)
+                    )
+
+    def mark_announced(self, *sequence_ids: SequenceId) -> None:
+        with self._db.transaction() as db:
+            for sequence_id in sequence_ids:
+                row = db.sequences.get(sequence_id)
+                if row is not None and row.state is SequenceState.DONE and row.announced_at is None:
+                    db.sequences.put(sequence_id, replace(row, announced_at=db.now_s))
+
+
+def _finish(db: SimDatabase, sequence_id: SequenceId, fence: int) -> int:
     row = require_event(
         db,
         sequence_id,
@@ -160,82 +269,8 @@ def _commit_work_units(db: SimDatabase, sequence_id: SequenceId) -> None:
             db.work_units.put(unit.work_unit_id, replace(unit, state=WorkingState.COMMITTED))
 
 
-def record_failure(
-    db: SimDatabase,
-    sequence_id: SequenceId,
-    fence: int,
-    *,
-    error: str,
-    tries_max: int,
-    retry_in_s: float,
-    block: bool,
-) -> None:
-    row = require_event(db, sequence_id, fence, SequenceEvent.BLOCK, fence_guard=Guard.FAILURE_CHECKS_FENCE)
-    if row.state is SequenceState.BLOCKED:
-        return
-    failed_tries = row.failed_tries + 1
-    given_up = failed_tries >= tries_max and db.holds(Guard.FAILURE_BLOCKS_AFTER_TRIES_MAX)
-    counted = replace(
-        row,
-        state=SequenceState.BLOCKED if block or given_up else row.state,
-        failed_tries=failed_tries,
-        last_error=error,
-        next_try_at=db.now_s + retry_in_s,
-    )
-    db.sequences.put(sequence_id, counted)
-
-
-def defer(db: SimDatabase, sequence_id: SequenceId, fence: int, *, error: str, retry_in_s: float) -> None:
-    row = get_sequence(db, sequence_id)
-    require_fence(db, row.lane_id, fence, Guard.DEFERRAL_CHECKS_FENCE)
-    if row.state not in (SequenceState.PREPARED, SequenceState.ABANDONING):
-        return
-    if row.next_try_at is not None and row.next_try_at > db.now_s:
-        return
-    last_error = error if row.state is SequenceState.PREPARED else row.last_error
-    db.sequences.put(sequence_id, replace(row, next_try_at=db.now_s + retry_in_s, last_error=last_error))
-
-
-def resume(db: SimDatabase, sequence_id: SequenceId, fence: int) -> None:
-    row = require_event(db, sequence_id, fence, SequenceEvent.RESUME, fence_guard=Guard.RESUME_CHECKS_FENCE)
-    if row.state is SequenceState.PREPARED:
-        return
-    db.sequences.put(sequence_id, replace(row, state=SequenceState.PREPARED, failed_tries=0, next_try_at=None))
-
-
-def begin_abandon(db: SimDatabase, sequence_id: SequenceId, fence: int, reason: str) -> None:
-    row = require_event(db, sequence_id, fence, SequenceEvent.ABANDON, fence_guard=Guard.ABANDON_CHECKS_FENCE)
-    if row.state is not SequenceState.ABANDONING:
-        given_up = replace(row, state=SequenceState.ABANDONING, last_error=reason, next_try_at=None)
-        db.sequences.put(sequence_id, given_up)
-    if db.holds(Guard.ABANDON_MARKS_FOR_CAPTURE):
-        _mark_for_capture(db, sequence_id, fence)
-
-
-def claim(db: SimDatabase, sequence_id: SequenceId, fence: int) -> None:
-    require_event(db, sequence_id, fence, SequenceEvent.FINISH, fence_guard=Guard.CLAIM_CHECKS_FENCE)
-    if db.holds(Guard.CLAIM_MARKS_FOR_CAPTURE):
-        _mark_for_capture(db, sequence_id, fence)
-
-
 def _mark_for_capture(db: SimDatabase, sequence_id: SequenceId, fence: int) -> None:
     for attempt in list(db.attempts.values()):
         if attempt.sequence_id == sequence_id and fence not in attempt.cleanup_fences:
             marked = replace(attempt, cleanup_fences=(*attempt.cleanup_fences, fence))
             db.attempts.put(attempt.attempt_id, marked)
-
-
-def end_abandon(db: SimDatabase, sequence_id: SequenceId, fence: int, unlogged: Sequence[str] = ()) -> None:
-    row = require_event(db, sequence_id, fence, SequenceEvent.GIVE_UP, fence_guard=Guard.ABANDON_CHECKS_FENCE)
-    if row.state is SequenceState.ABORTED:
-        return
-    for segment in list(db.segments.values()):
-        if segment.sequence_id == sequence_id and segment.sealed:
-            db.segments.put(segment.segment_id, replace(segment, sealed=False))
-    db.sequences.put(sequence_id, replace(row, state=SequenceState.ABORTED, aborted_at=db.now_s))
-    if unlogged:
-        dataset = db.datasets[row.dataset_id]
-        facts = json.loads(dataset.source_facts or "{}")
-        known = facts.setdefault(UNLOGGED_FACT, {})
-        known[row.partition] = [*known.get(row.partition, []), *sorted(unlogged)]
-        db.datasets.put(row.dataset_id, replace(dataset, source_facts=json.dumps(facts)))

@@ -36,31 +36,44 @@ from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import DatasetId, KeyId, LaneId, SequenceId
 from tests.simulation.database import Guard, SimDatabase, json_text
+from tests.simulation.log_cleaning import SimCommitLogCleaner
 from tests.simulation.log_guards import require_fence
-from tests.simulation.log_sealed import segment_of
+from tests.simulation.log_reading import segment_of
 from tests.simulation.rows import LedgerRow, PastSequenceRow, SegmentRow, SequenceRow
 
 
-def find_due(db: SimDatabase, lane_ids: Sequence[LaneId], bounds: FoldBounds) -> list[LaneId]:
-    return sorted(
-        row.lane_id
-        for row in db.lanes.values()
-        if row.lane_id in lane_ids
-        and (
-            db.datasets[row.dataset_id].version - row.folded_version >= bounds.keep + bounds.count_min
-            or row.tidied_at <= db.now_s - TIDY_S
+class SimSequenceFolder(SimCommitLogCleaner):
+    """``SequenceFolder`` over a ``SimDatabase``."""
+
+    def find_foldable(self, *lane_ids: LaneId, bounds: FoldBounds) -> Sequence[LaneId]:
+        db = self._db
+        return sorted(
+            row.lane_id
+            for row in db.lanes.values()
+            if row.lane_id in lane_ids
+            and (
+                db.datasets[row.dataset_id].version - row.folded_version >= bounds.keep + bounds.count_min
+                or row.tidied_at <= db.now_s - TIDY_S
+            )
         )
-    )
+
+    def fold(self, lane_id: LaneId, *, fence: int, bounds: FoldBounds, limit: int) -> int:
+        with self._db.transaction() as db:
+            return _fold(db, lane_id, fence, bounds, limit)
+
+    def forget(self, lane_id: LaneId, *, fence: int, bounds: FoldBounds, limit: int) -> int:
+        with self._db.transaction() as db:
+            return _forget(db, lane_id, fence, bounds, limit)
+
+    def mark_folded(self, lane_id: LaneId, *, fence: int, bounds: FoldBounds) -> None:
+        with self._db.transaction() as db:
+            require_fence(db, lane_id, fence, Guard.FOLD_CHECKS_FENCE)
+            row = db.lanes[lane_id]
+            folded_version = max(row.folded_version, db.datasets[row.dataset_id].version - bounds.keep)
+            db.lanes.put(lane_id, replace(row, folded_version=folded_version, tidied_at=db.now_s))
 
 
-def mark_folded(db: SimDatabase, lane_id: LaneId, fence: int, bounds: FoldBounds) -> None:
-    require_fence(db, lane_id, fence, Guard.FOLD_CHECKS_FENCE)
-    row = db.lanes[lane_id]
-    folded_version = max(row.folded_version, db.datasets[row.dataset_id].version - bounds.keep)
-    db.lanes.put(lane_id, replace(row, folded_version=folded_version, tidied_at=db.now_s))
-
-
-def fold(db: SimDatabase, lane_id: LaneId, fence: int, bounds: FoldBounds, limit: int) -> int:
+def _fold(db: SimDatabase, lane_id: LaneId, fence: int, bounds: FoldBounds, limit: int) -> int:
     require_fence(db, lane_id, fence, Guard.FOLD_CHECKS_FENCE)
     dataset_id = db.lanes[lane_id].dataset_id
     mine = [row for row in db.sequences.values() if row.lane_id == lane_id]
@@ -100,7 +113,7 @@ def _is_told(db: SimDatabase, row: SequenceRow) -> bool:
     return row.announced_at is not None or (row.done_at or 0.0) <= db.now_s - UNTOLD_S
 
 
-def forget(db: SimDatabase, lane_id: LaneId, fence: int, bounds: FoldBounds, limit: int) -> int:
+def _forget(db: SimDatabase, lane_id: LaneId, fence: int, bounds: FoldBounds, limit: int) -> int:
     require_fence(db, lane_id, fence, Guard.FOLD_CHECKS_FENCE)
     old_at = db.now_s - bounds.history_s
     dataset_id = db.lanes[lane_id].dataset_id

@@ -1,8 +1,9 @@
 """The simulated world of copies to an object store: a tree on a disk, and a store in memory that all processes share.
 
-``CopyKind``, ``UploadWorker``, ``NamedObjects``, ``ObjectTargets``, the engine and the operations of the log are the
-product's own. Each request is a call that can fail. A file of the source has one of two contents in turn, so that each
-second version has the bytes, and the ETag, of the one before the last: what only compares ETags is then deceived.
+``CopyKind``, ``CopyWorker``, ``ObjectStaging``, ``NamedObjects``, ``ObjectTargets``, the engine and the operations of
+the log are the product's own. Each request is a call that can fail. A file of the source has one of two contents in
+turn, so that each second version has the bytes, and the ETag, of the one before the last: what only compares ETags is
+then deceived.
 """
 
 import hashlib
@@ -20,12 +21,12 @@ from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.tree import Tree, TreeEntry
 from gobblin_assets.jobs.copy.copy_plan import CopyPlan
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec
+from gobblin_assets.jobs.copy.copyable import PlannedFile
 from gobblin_assets.jobs.copy.kind import CopyKind
-from gobblin_assets.jobs.copy.known_files import KnownFiles
-from gobblin_assets.jobs.copy.object_targets import FindPublished, ObjectTargets
-from gobblin_assets.jobs.copy.running import find_published_by
-from gobblin_assets.jobs.copy.upload_worker import UploadWorker
-from gobblin_assets.jobs.copy.uploading import OpenedFile
+from gobblin_assets.jobs.copy.running import KnownFiles, find_published_by
+from gobblin_assets.jobs.copy.targets import FindPublished, ObjectTargets
+from gobblin_assets.jobs.copy.uploading import ObjectStaging, OpenedFile
+from gobblin_assets.jobs.copy.worker import CopyWorker
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.run.destination import Destination, DestinationRequest
@@ -137,8 +138,10 @@ class Uploader(Copier):
             files=None,
             root=BUCKET_ROOT,
             is_ours=find_published_by(KnownFiles(published, name)),
-            make_worker=lambda: UploadWorker(
-                self._objects, lambda _urn: BUCKET_PLACE, self._open_planned, self._clock, self.lines.append, requests=1
+            make_worker=lambda: CopyWorker(
+                ObjectStaging(self._objects, lambda _urn: BUCKET_PLACE, self._open_planned, requests=1),
+                self._clock,
+                self.lines.append,
             ),
             new_id=self._clock.new_id,
             now=self._clock.now,
@@ -150,7 +153,7 @@ class Uploader(Copier):
     def _open_planned(self, _plan: CopyPlan) -> Any:
         return self._open_file
 
-    def _open_file(self, path: str, planned: TreeEntry) -> OpenedFile:
+    def _open_file(self, path: str, planned: PlannedFile) -> OpenedFile:
         return _SimFile(self, path, planned.identity)
 
     def read_source(self, path: str, identity: FileIdentity) -> bytes:

@@ -16,7 +16,7 @@ from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.errors import GobblinError, OutcomeUnknownError, RetryableError
 from gobblin_assets.jobs.sink import lane_holding
 from gobblin_assets.jobs.sink.cut_publishing import CutPublisher
-from gobblin_assets.jobs.sink.held_lane import LaneCut
+from gobblin_assets.jobs.sink.dataset_sink import LaneCut
 from gobblin_assets.jobs.sink.sink_lanes import SinkLanes
 from gobblin_assets.jobs.sink.sink_worker import SinkWorker
 from gobblin_assets.model.sequence_state import SequenceState
@@ -104,10 +104,9 @@ _PUBLISH_CUTS: Final = CutPublisher.publish
 def _cuts_after_a_chunk(self: SinkWorker, log: Any, item: Any) -> None:
     """A cut whose position counts the records that came, in whatever order they came."""
     _TAKE(self, log, item)
-    found = log.owner_of(item.vnode)
-    if found is None or found[1].attempt is None:
+    lane = log.owner_of(item.vnode)
+    if lane is None or lane.attempt is None:
         return
-    lane = found[1]
     for each in lane.writer._vnodes.values():
         each.end, each.rows_past_end = each.seen + each.rows_in_epoch, 0
     lane.writer._checkpoint = lane.writer._checkpoint or Barrier(0, {}, is_checkpoint=True, at=STARTED_AT)
@@ -137,8 +136,8 @@ class _TruncatesFirst:
         _truncate(self.log, self.cuts)
         return self.driver.publish_all(prepared)
 
-    def require(self, lease: Any) -> None:
-        self.driver.require(lease)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.driver, name)
 
 
 def _truncate(log: Any, cuts: Any) -> None:
@@ -200,17 +199,17 @@ def _reads_before_recovery(driver: Any, abandonment: Any, leases: Any) -> list[R
     return found
 
 
-def _reads_again(self: SinkLanes, sink: Any, lane: Any, error: Any) -> None:
+def _reads_again(self: SinkLanes, lane: Any, error: Any) -> None:
     """A seal without an answer is taken for not done: its epochs are read, cut and sealed once more."""
     if not isinstance(error, OutcomeUnknownError) or None in lane.positions.values():
-        _REST(self, sink, lane, error)
+        _REST(self, lane, error)
         return
     lane.writer.discard()
     lane.read_to = dict(lane.positions)
     lane.writer.assign(lane.read_to)
 
 
-_REST: Final = SinkLanes.rest
+_REST: Final = SinkLanes._rest
 
 
 # A library's exceptions ------------------------------------------------------------------------------------
@@ -273,7 +272,7 @@ IN_SINK_HISTORIES = (
     ),
     Mutant(
         "two open rows a lane, and a seal without an answer is not done",
-        _all(patched(SinkLanes, "rest", _reads_again), without(Guard.ONE_OPEN_SEQUENCE)),
+        _all(patched(SinkLanes, "_rest", _reads_again), without(Guard.ONE_OPEN_SEQUENCE)),
     ),
     Mutant("a library's exception in the read loop", patched(SinkLanes, "explain", _knows_families_only)),
 )

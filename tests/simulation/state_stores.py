@@ -36,7 +36,7 @@ from gobblin_assets.state.datasets import LapsedRun, NewRun, RunDatasetRecord
 from tests.simulation.database import ConstraintError, SimDatabase, json_text
 from tests.simulation.lane_store import next_lane_id
 from tests.simulation.log_guards import is_live
-from tests.simulation.log_queries import where
+from tests.simulation.log_reading import where
 from tests.simulation.rows import DatasetRow, LaneRow, LeaseRow, RunDatasetRow, RunRow, SegmentRow
 
 _LAPSED_WITHIN_S: Final = dt.timedelta(days=30).total_seconds()

@@ -71,6 +71,7 @@ def compact(world: World, urn: str, *, loses: int = 0) -> Publication | None:
         compaction = Compaction(
             job=lake.job(),
             run_id=run_id,
+            store=world.stores.commits,
             driver=operations.driver(keeper),
             published=world.stores.published,
             destination=world.open_destination(),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from gobblin_assets.fs.tree import EntryKind, TreeEntry
-from gobblin_assets.jobs.copy.copyable import Attributes, CopyableFile, CopyItem
+from gobblin_assets.jobs.copy.copyable import Attributes, CopyItem, PlannedFile
 from gobblin_assets.jobs.copy.transfer.bins import Bin, weigh_item
 from gobblin_assets.jobs.copy.transfer.local import LocalTransfer
 from gobblin_assets.jobs.copy.transfer.port import FileResult, TransferOrder, TransferProgress, unheard_progress
@@ -33,9 +33,9 @@ def entry_of(root: Path, path: str) -> TreeEntry:
     return TreeEntry(path, kind, identity, mode, found.st_uid, found.st_gid, changed_ns=found.st_ctime_ns)
 
 
-def plan_file(root: Path, path: str, preserve: Preserve = ALL_OF_TREE) -> CopyableFile:
+def plan_file(root: Path, path: str, preserve: Preserve = ALL_OF_TREE) -> PlannedFile:
     origin = entry_of(root, path)
-    return CopyableFile(path, origin, preserve.attributes_of(origin))
+    return PlannedFile.of(path, origin, preserve.attributes_of(origin))
 
 
 def file_items(root: Path, preserve: Preserve = ALL_OF_TREE) -> list[CopyItem]:

@@ -17,7 +17,7 @@ from gobblin_assets.fs.tree import EntryKind, TreeEntry
 from gobblin_assets.jobs.copy import copied_files
 from gobblin_assets.jobs.copy.copied_files import CopiedFiles
 from gobblin_assets.jobs.copy.copy_plan import CopyPlan
-from gobblin_assets.jobs.copy.copyable import Attributes, CopyableFile, CopyItem
+from gobblin_assets.jobs.copy.copyable import Attributes, CopyItem, PlannedFile
 from gobblin_assets.jobs.copy.transfer.port import FileResult
 from gobblin_assets.jobs.copy.transfer.preserve import NOTHING_PRESERVED
 from gobblin_assets.model.files import DataFile, FileIdentity
@@ -31,8 +31,8 @@ ATTEMPT: Final = "/out/.gobblin/mirror/.staging/1"
 UNREACHED: Final[Any] = None
 
 
-def file(path: str) -> CopyableFile:
-    return CopyableFile(path, TreeEntry(path, EntryKind.FILE, FileIdentity(3, 1, 1)))
+def file(path: str) -> PlannedFile:
+    return PlannedFile.of(path, TreeEntry(path, EntryKind.FILE, FileIdentity(3, 1, 1)))
 
 
 def item(number: int, path: str) -> CopyItem:

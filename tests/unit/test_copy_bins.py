@@ -6,15 +6,15 @@ from hypothesis import strategies as st
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.tree import EntryKind, TreeEntry
-from gobblin_assets.jobs.copy.copyable import Attributes, CopyableFile, CopyItem
+from gobblin_assets.jobs.copy.copyable import Attributes, CopyItem, PlannedFile
 from gobblin_assets.jobs.copy.transfer.bins import FILE_COST_BYTES, list_items, plan_bins, weigh_item
 from gobblin_assets.model.files import FileIdentity
 
 MIB = 1 << 20
 
 
-def file(path: str, size_bytes: int) -> CopyableFile:
-    return CopyableFile(path, TreeEntry(path, EntryKind.FILE, FileIdentity(size_bytes)))
+def file(path: str, size_bytes: int) -> PlannedFile:
+    return PlannedFile.of(path, TreeEntry(path, EntryKind.FILE, FileIdentity(size_bytes)))
 
 
 def item(number: int, size_bytes: int) -> CopyItem:

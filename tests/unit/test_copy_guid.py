@@ -7,7 +7,7 @@ import pytest
 
 from gobblin_assets.fs.tree import EntryKind, TreeEntry
 from gobblin_assets.jobs.copy.copyable import Attributes
-from gobblin_assets.jobs.copy.guid import compute_file_guid, compute_work_guid
+from gobblin_assets.jobs.copy.transfer.journal import compute_file_guid, compute_work_guid
 from gobblin_assets.model.files import FileIdentity
 
 ROOT = "file:///lake"
@@ -79,7 +79,7 @@ def test_every_field_of_the_work_makes_a_difference() -> None:
     def guid(
         of: str = "g", transforms: tuple[str, ...] = (), split: tuple[int, int] | None = None, **changes: object
     ) -> str:
-        desired = replace(DESIRED, **changes)  # type: ignore[arg-type]  # fields by name
+        desired = DESIRED._replace(**changes)  # type: ignore[arg-type]  # fields by name
         return compute_work_guid(of, transforms=transforms, desired=desired, split=split)
 
     found = [

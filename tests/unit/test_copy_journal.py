@@ -7,9 +7,8 @@ from typing import BinaryIO
 import pytest
 
 from gobblin_assets.fs.posix_named import PosixNamedFiles
-from gobblin_assets.jobs.copy.copyable import Attributes
-from gobblin_assets.jobs.copy.reuse import find_finished
-from gobblin_assets.jobs.copy.transfer.file_copy import PlannedFile
+from gobblin_assets.jobs.copy.copyable import Attributes, PlannedFile
+from gobblin_assets.jobs.copy.file_staging import find_finished
 from gobblin_assets.jobs.copy.transfer.journal import (
     JOURNAL_NAME,
     FinishedFile,
@@ -26,7 +25,7 @@ DESIRED = (Attributes(), Attributes(0o640, 1, 2, 5), Attributes(mode=0, mtime_ns
 
 
 def planned(path: str, desired: Attributes, *, mtime_ns: int | None = 9) -> PlannedFile:
-    return PlannedFile("", path, 12, 3, mtime_ns, desired)
+    return PlannedFile(path, path, 12, 3, mtime_ns, desired=desired)
 
 
 @pytest.mark.parametrize(("path", "desired"), list(itertools.product(NAMES, DESIRED)))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.jobs.copy.audit import plan_audit
+from gobblin_assets.jobs.copy.copy_assets import plan_audit
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec, CopySpec
 from gobblin_assets.jobs.copy.difference import Deletes
 from gobblin_assets.jobs.copy.parsing import find_copy_datasets, read_copy

@@ -7,11 +7,9 @@ import pytest
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.tree import Descend, EntryKind, TreeEntry
-from gobblin_assets.jobs.copy.audit import judge_sides
-from gobblin_assets.jobs.copy.bounded_tree import BoundedTree
-from gobblin_assets.jobs.copy.copy_spec import CopySpec
-from gobblin_assets.jobs.copy.declaring import as_assets
-from gobblin_assets.jobs.copy.found_options import dataset_of
+from gobblin_assets.jobs.copy.copy_assets import as_assets, judge_sides
+from gobblin_assets.jobs.copy.copy_spec import CopySpec, dataset_of
+from gobblin_assets.jobs.copy.finders import BoundedTree
 from gobblin_assets.jobs.copy.parsing import read_copy
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.files import FileIdentity

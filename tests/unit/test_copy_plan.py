@@ -10,17 +10,16 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.named_files import NameLimits
 from gobblin_assets.fs.tree import EntryKind, TreeEntry, sort_key
 from gobblin_assets.jobs.copy.budgets import CopyBudget, RunBudget, parse_tiers
-from gobblin_assets.jobs.copy.copy_plan import CopyPlan, CopyPlanner
+from gobblin_assets.jobs.copy.copy_plan import CopyPlan, CopyPlanner, describe_plan
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec
+from gobblin_assets.jobs.copy.copy_trees import place_of_origin
 from gobblin_assets.jobs.copy.copyable import Attributes, ConvertedEntry
 from gobblin_assets.jobs.copy.difference import Deletes, DifferenceRules, compare_trees
 from gobblin_assets.jobs.copy.globs import parse_glob
+from gobblin_assets.jobs.copy.kept_attributes import Ownership
 from gobblin_assets.jobs.copy.memory import MemoryRoom
-from gobblin_assets.jobs.copy.name_lengths import ANY_LENGTH, NameLengths
-from gobblin_assets.jobs.copy.ownership import Ownership
-from gobblin_assets.jobs.copy.plan_reports import describe_plan
+from gobblin_assets.jobs.copy.refusals import ANY_LENGTH, NameLengths
 from gobblin_assets.jobs.copy.removals import RemovalRules, StandingFiles
-from gobblin_assets.jobs.copy.source_directories import place_of_origin
 from gobblin_assets.jobs.copy.transfer.preserve import parse_preserve
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.urn import DatasetUrn
@@ -128,7 +127,7 @@ def test_a_new_directory_without_files_is_made_with_those_inside() -> None:
 def test_paths_are_those_of_the_dataset_and_origins_those_of_the_file_set() -> None:
     found = plan([entry("f")], place="day=1", missing={"..": None, "day=1": directory("day=1")})
     assert [item.path for item in found.items] == ["day=1/f"]
-    assert found.items[0].files[0].origin.path == "f"
+    assert found.items[0].files[0].origin == "f"
     assert [(path, desired.mode) for _number, path, desired in found.directories] == [("..", None), ("day=1", 0o555)]
 
 

@@ -4,12 +4,11 @@ import pytest
 
 from gobblin_assets.errors import CorruptionError, ErrorFamily, GobblinError, RejectedError, RetryableError
 from gobblin_assets.fs.tree import EntryKind, TreeEntry
-from gobblin_assets.jobs.copy.copyable import CopyableFile, CopyItem
+from gobblin_assets.jobs.copy.copyable import CopyItem, PlannedFile
 from gobblin_assets.jobs.copy.transfer.bins import Bin, SplitPart
 from gobblin_assets.jobs.copy.transfer.file_copy import CopyOptions
 from gobblin_assets.jobs.copy.transfer.port import CopyFailure, FileResult
-from gobblin_assets.jobs.copy.transfer.results import list_lost, list_results
-from gobblin_assets.jobs.copy.transfer.splits import SplitFiles
+from gobblin_assets.jobs.copy.transfer.results import SplitFiles, list_lost, list_results
 from gobblin_assets.jobs.copy.transfer.writing import ResultRow
 from gobblin_assets.jobs.copy.worker import failure_of_files
 from gobblin_assets.model.files import FileIdentity
@@ -19,7 +18,7 @@ OPTIONS = CopyOptions(checksum=True, access_lists=False, extended=False)
 
 def item(number: int, size_bytes: int = 1) -> CopyItem:
     entry = TreeEntry(f"f{number}", EntryKind.FILE, FileIdentity(size_bytes, number, 1))
-    return CopyItem(number, f"f{number}", (CopyableFile(f"f{number}", entry),))
+    return CopyItem(number, f"f{number}", (PlannedFile.of(f"f{number}", entry),))
 
 
 LARGE = item(9, 8)

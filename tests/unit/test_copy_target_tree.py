@@ -3,7 +3,7 @@
 import pytest
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.jobs.copy.target_tree import TargetTree
+from gobblin_assets.jobs.copy.targets import TargetTree
 from tests.support.tree_entries import ListedTree, listing
 
 

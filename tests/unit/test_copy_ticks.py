@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from gobblin_assets.fs.tree import EntryKind, TreeEntry
 from gobblin_assets.jobs.copy.copy_plan import CopyPlan
-from gobblin_assets.jobs.copy.copyable import Conversion, CopyableFile, CopyItem
+from gobblin_assets.jobs.copy.copyable import Conversion, CopyItem, PackedOrigin, PlannedFile
 from gobblin_assets.jobs.copy.sameness import Likeness, Sameness, compare_files
-from gobblin_assets.jobs.copy.tick_waits import wait_for_tick, wait_for_ticks
 from gobblin_assets.jobs.copy.ticks import AHEAD_NS_MAX, TICK_NS_MAX, is_tick_over, tick_end
 from gobblin_assets.jobs.copy.transfer.preserve import NOTHING_PRESERVED
+from gobblin_assets.jobs.copy.worker import wait_for_tick, wait_for_ticks
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.files import FileIdentity
 from tests.support.tree_entries import file_entry
@@ -97,7 +97,7 @@ def origin(mtime_ns: int, changed_ns: int | None = None) -> TreeEntry:
     return TreeEntry("a", EntryKind.FILE, FileIdentity(1, 2, mtime_ns), changed_ns=changed_ns)
 
 
-def wait_of(*files: CopyableFile, step_ns: int = 1, **options: Any) -> tuple[float, tuple[str, ...], list[str]]:
+def wait_of(*files: PlannedFile, step_ns: int = 1, **options: Any) -> tuple[float, tuple[str, ...], list[str]]:
     items = tuple(CopyItem(number, each.path, (each,)) for number, each in enumerate(files, start=1))
     plan = CopyPlan(**{"source_root": "/in", "preserve": NOTHING_PRESERVED, "items": items, **options})
     clock, said = StandingClock(), list[str]()
@@ -124,7 +124,7 @@ LONG_AGO = origin(NOW_NS - 60 * S_NS - 1, NOW_NS - 60 * S_NS - 1)
     ],
 )
 def test_a_run_waits_until_what_it_reads_has_settled(file: TreeEntry, options: dict[str, Any], wait_s: float) -> None:
-    waited, notes, said = wait_of(CopyableFile("a", LONG_AGO), CopyableFile("b", file), **options)
+    waited, notes, said = wait_of(PlannedFile.of("a", LONG_AGO), PlannedFile.of("b", file), **options)
     assert (waited, notes) == (wait_s, ())
     assert said == (
         []
@@ -134,17 +134,17 @@ def test_a_run_waits_until_what_it_reads_has_settled(file: TreeEntry, options: d
 
 
 def test_files_that_are_packed_count_one_by_one() -> None:
-    conversion = Conversion(2, parts=(LONG_AGO, origin(NOW_NS)))
-    assert wait_of(CopyableFile("all.tar", LONG_AGO, conversion=conversion))[0] == 2.1
-    set_ahead = Conversion(2, parts=(origin(NOW_NS + 60 * S_NS, 1),))
-    assert wait_of(CopyableFile("all.tar", origin(NOW_NS + 60 * S_NS), conversion=set_ahead)) == (0, (), [])
+    conversion = Conversion(2, parts=(PackedOrigin.of(LONG_AGO), PackedOrigin.of(origin(NOW_NS))))
+    assert wait_of(PlannedFile.of("all.tar", LONG_AGO, conversion=conversion))[0] == 2.1
+    set_ahead = Conversion(2, parts=(PackedOrigin.of(origin(NOW_NS + 60 * S_NS, 1)),))
+    assert wait_of(PlannedFile.of("all.tar", origin(NOW_NS + 60 * S_NS), conversion=set_ahead)) == (0, (), [])
 
 
 def test_nobody_waits_for_a_clock_that_is_far_ahead_which_is_said() -> None:
     ahead_ns = NOW_NS + 3_600 * S_NS
-    assert wait_of(CopyableFile("a", origin(ahead_ns, 1))) == (0, (), []), "a person may set a time"
+    assert wait_of(PlannedFile.of("a", origin(ahead_ns, 1))) == (0, (), []), "a person may set a time"
     for found in (origin(ahead_ns), origin(1, ahead_ns)):
-        waited, notes, said = wait_of(CopyableFile("a", found), CopyableFile("b", LONG_AGO))
+        waited, notes, said = wait_of(PlannedFile.of("a", found), PlannedFile.of("b", LONG_AGO))
         note = "1 file has a time ahead of this machine's clock, such as 'a'"
         assert (waited, [*notes], said) == (0, [f"{note}: set the clocks, or changes may stay unseen"], [*notes])
 

@@ -4,7 +4,7 @@ import google_crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gobblin_assets.jobs.copy.transfer.crc32c import combine, combine_all
+from gobblin_assets.jobs.copy.checksums import combine, combine_all
 
 
 @given(st.lists(st.binary(max_size=300), max_size=6))

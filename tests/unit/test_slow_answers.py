@@ -2,7 +2,7 @@
 
 import threading
 
-from gobblin_assets.run.slow_answers import said_if_slow
+from gobblin_assets.run.progress import said_if_slow
 
 
 def test_what_does_not_answer_is_said_once_while_it_is_waited_for() -> None:

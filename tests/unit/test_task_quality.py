@@ -3,8 +3,7 @@
 import pytest
 
 from gobblin_assets.jobs.ingest.quality import check_rows, check_tasks
-from gobblin_assets.run.dead_letter_check import check_dead_letters
-from gobblin_assets.run.quarantine_check import check_quarantine
+from gobblin_assets.run.quality_checks import check_dead_letters, check_quarantine
 from gobblin_assets.spec.job_spec import RowPolicySpec, TaskPolicySpec
 
 COLUMNS = {"id": "int", "note": "string"}

@@ -4,7 +4,7 @@ import pytest
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.tree import EntryKind, TreeEntry
-from gobblin_assets.jobs.copy.copyable import CopyableFile, CopyItem
+from gobblin_assets.jobs.copy.copyable import CopyItem, PlannedFile
 from gobblin_assets.jobs.copy.parsing import read_copy
 from gobblin_assets.jobs.copy.transfer.choice import SPARK_WEIGHT_MIN, ChosenTransfer
 from gobblin_assets.jobs.copy.transfer.local import LocalTransfer
@@ -13,7 +13,7 @@ from gobblin_assets.jobs.ingest.spark_engine import SparkEngine
 from gobblin_assets.model.files import FileIdentity
 
 REMOTE = "sc://localhost:1"
-LARGE = CopyItem(1, "f", (CopyableFile("f", TreeEntry("f", EntryKind.FILE, FileIdentity(SPARK_WEIGHT_MIN, 1, 1))),))
+LARGE = CopyItem(1, "f", (PlannedFile.of("f", TreeEntry("f", EntryKind.FILE, FileIdentity(SPARK_WEIGHT_MIN, 1, 1))),))
 NOTHING = TransferOrder("/source", "/attempt", (), 1, "a tag")
 
 

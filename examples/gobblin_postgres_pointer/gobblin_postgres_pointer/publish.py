@@ -25,7 +25,7 @@ from gobblin_assets.commit.rename_steps import RenameDirectory
 from gobblin_assets.commit.segment import combine_digests, encode_segments
 from gobblin_assets.commit.sequence import NewAttempt, NewSequence, Publication, SealOrder, StagedAttempt
 from gobblin_assets.commit.steps import CommitStep
-from gobblin_assets.commit.store import CommitStepStore
+from gobblin_assets.commit.store import SequenceSealer
 from gobblin_assets.db.engine import connect
 from gobblin_assets.errors import ConflictError, RejectedError
 from gobblin_assets.fs.port import FileSystem
@@ -104,7 +104,7 @@ def publish(engine: Engine, job: JobName, urn: DatasetUrn, *, lake: str, files: 
 
 
 def _stage(
-    commits: CommitStepStore,
+    commits: SequenceSealer,
     new: NewSequence,
     job: JobName,
     urn: DatasetUrn,
@@ -154,7 +154,7 @@ def _copy(fs: FileSystem, root: str, files: Path, source: str) -> tuple[DataFile
     return tuple(copied)
 
 
-def _seal(commits: CommitStepStore, new: NewSequence, staged: StagedAttempt, base_version: int) -> None:
+def _seal(commits: SequenceSealer, new: NewSequence, staged: StagedAttempt, base_version: int) -> None:
     commits.seal(
         SealOrder(
             sequence_id=new.sequence_id,

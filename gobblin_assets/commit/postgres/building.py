@@ -1,6 +1,6 @@
-"""From the first row of a sequence to its staged attempts: begin, attempts and T1.
+"""Building, from the first row of a sequence to its staged attempts: begin, attempts and T1.
 
-Each function is part of one transaction, so it succeeds for all of its arguments or for none. Values go as arrays, in
+Each method is one transaction, so it succeeds for all of its arguments or for none. Values go as arrays, in
 one statement for all: the limit on idling does not act between the messages of a pipeline, and no time limit of the
 server ends a COPY that waits for its client's data. A process paused there would hold the locks that the next owner
 needs for as long as it sleeps.
@@ -10,14 +10,14 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any, Final
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Engine, text
+from sqlalchemy.exc import IntegrityError
 
 from gobblin_assets.commit.batches import in_weight
 from gobblin_assets.commit.postgres.arguments import in_columns, segment_columns, watermark_to_jsonb
 from gobblin_assets.commit.postgres.guards import (
     hold_fences,
     hold_fences_of,
-    lock_for,
     lock_sequences,
     require_one,
     share_building,
@@ -25,9 +25,10 @@ from gobblin_assets.commit.postgres.guards import (
 )
 from gobblin_assets.commit.sequence import NewAttempt, NewSequence, StagedAttempt
 from gobblin_assets.db.json_column import to_jsonb
-from gobblin_assets.db.sequence_states import result, starts
+from gobblin_assets.db.transactions import transact
 from gobblin_assets.errors import ConflictError, CorruptionError
-from gobblin_assets.model.sequence_state import INITIAL_STATE, SequenceEvent, SequenceState
+from gobblin_assets.failpoints import Failpoint
+from gobblin_assets.model.sequence_state import INITIAL_STATE, SequenceState
 from gobblin_assets.model.state import AttemptId, DatasetId, SequenceId, WorkingState
 from gobblin_assets.model.work_unit import WorkUnit
 
@@ -137,26 +138,62 @@ _STAGE_WORK_UNITS = text(f"""
      WHERE w.work_unit_id = given.work_unit_id
 """)
 
-_ABORT = text(f"""
-    UPDATE gobblin.commit_sequence
-       SET state = {result(SequenceEvent.ABORT)}, aborted_at = clock_timestamp(),
-           last_error = coalesce(:error, last_error)
-     WHERE sequence_id = :sequence_id AND state {starts(SequenceEvent.ABORT)}
-""")
+
+class PostgresSequenceBuilder:
+    """``SequenceBuilder`` over one engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def begin(self, *sequences: NewSequence) -> None:
+        try:
+            transact(
+                self._engine,
+                "begin sequence",
+                lambda c: _begin(c, sequences),
+                committed=Failpoint.SEQUENCE_BEGUN,
+            )
+        except IntegrityError as error:
+            raise ConflictError(
+                f"the log does not know run {sequences[0].run_id}: it is older than the run",
+                hint="Postgres failed over to a standby that lagged, or was restored. Nothing was read; the next run "
+                "finds what is missing.",
+                run_id=str(sequences[0].run_id),
+            ) from error
+
+    def continue_building(self, sequence_id: SequenceId, *, fence: int) -> None:
+        transact(self._engine, "continue building", lambda c: _continue_building(c, sequence_id, fence))
+
+    def register_attempt(self, *attempts: NewAttempt) -> None:
+        transact(
+            self._engine,
+            "register attempt",
+            lambda c: _register_attempts(c, attempts),
+            committed=Failpoint.ATTEMPT_REGISTERED,
+        )
+
+    def fail_attempt(self, *attempt_ids: AttemptId, error: str, cancelled: bool) -> None:
+        asked = {"attempt_ids": list(attempt_ids), "state": "CANCELLED" if cancelled else "FAILED"}
+
+        def body(connection: Connection) -> None:
+            connection.execute(_FAIL_ATTEMPTS, {**asked, "error": error})
+            connection.execute(_FAIL_WORK_UNITS, asked)
+
+        transact(self._engine, "fail attempt", body)
+
+    def stage(self, *staged: StagedAttempt) -> None:
+        try:
+            transact(self._engine, "stage attempt", lambda c: _stage(c, staged), committed=Failpoint.STAGE_COMMITTED)
+        except IntegrityError as error:
+            # The partial unique index: one winner for each MultiWorkUnit of a sequence.
+            raise ConflictError(
+                "another attempt at the same work is staged already",
+                attempt_id=", ".join(str(each.attempt_id) for each in staged),
+                sequence_id=", ".join(str(each.sequence_id) for each in staged),
+            ) from error
 
 
-# In the order in which T1 locks them. Their end stays NULL, since no writer reported it: cleanup looks longer for them.
-_END_ATTEMPTS = text("""
-    UPDATE gobblin.attempt
-       SET state = 'CANCELLED', error = coalesce(error, :error)
-     WHERE attempt_id IN (
-           SELECT attempt_id FROM gobblin.attempt
-            WHERE sequence_id = :sequence_id AND state = 'RUNNING' ORDER BY attempt_id FOR UPDATE
-       )
-""")
-
-
-def begin(connection: Connection, sequences: Sequence[NewSequence]) -> None:
+def _begin(connection: Connection, sequences: Sequence[NewSequence]) -> None:
     hold_fences(connection, [(each.lane_id, each.fence) for each in sequences])
     rows = [
         {
@@ -178,7 +215,7 @@ def begin(connection: Connection, sequences: Sequence[NewSequence]) -> None:
         connection.execute(_PLAN_WORK_UNITS, in_columns(units))
 
 
-def continue_building(connection: Connection, sequence_id: SequenceId, fence: int) -> None:
+def _continue_building(connection: Connection, sequence_id: SequenceId, fence: int) -> None:
     hold_fences_of(connection, {sequence_id: fence})
     state = SequenceState(lock_sequences(connection, [sequence_id])[sequence_id].state)
     if state is not SequenceState.BUILDING:
@@ -187,7 +224,7 @@ def continue_building(connection: Connection, sequence_id: SequenceId, fence: in
     require_one(changed, "taking a sequence over", sequence_id)
 
 
-def register_attempts(connection: Connection, attempts: Sequence[NewAttempt]) -> None:
+def _register_attempts(connection: Connection, attempts: Sequence[NewAttempt]) -> None:
     share_building(connection, [(each.sequence_id, each.fence) for each in attempts])
     rows = [
         {
@@ -207,13 +244,7 @@ def register_attempts(connection: Connection, attempts: Sequence[NewAttempt]) ->
     connection.execute(_REGISTER_ATTEMPTS, in_columns(rows))
 
 
-def fail_attempts(connection: Connection, attempt_ids: Sequence[AttemptId], error: str, *, cancelled: bool) -> None:
-    ids, state = list(attempt_ids), "CANCELLED" if cancelled else "FAILED"
-    connection.execute(_FAIL_ATTEMPTS, {"attempt_ids": ids, "state": state, "error": error})
-    connection.execute(_FAIL_WORK_UNITS, {"attempt_ids": ids, "state": state})
-
-
-def stage(connection: Connection, all_staged: Sequence[StagedAttempt]) -> None:
+def _stage(connection: Connection, all_staged: Sequence[StagedAttempt]) -> None:
     share_building(connection, [(each.sequence_id, each.fence) for each in all_staged])
     ids = {"attempt_ids": [each.attempt_id for each in all_staged]}
     states = {row.attempt_id: row.state for row in connection.execute(_ATTEMPT_STATES, ids)}
@@ -254,15 +285,6 @@ def _stage_running(connection: Connection, all_staged: Sequence[StagedAttempt]) 
     ]
     if highs:
         connection.execute(_STAGE_WORK_UNITS, in_columns(highs))
-
-
-def abort(connection: Connection, sequence_id: SequenceId, fence: int, error: str | None) -> None:
-    _row, state = lock_for(connection, sequence_id, fence, SequenceEvent.ABORT)
-    if state is SequenceState.ABORTED:
-        return
-    changed = connection.execute(_ABORT, {"sequence_id": sequence_id, "error": error}).rowcount
-    require_one(changed, "the abort", sequence_id)
-    connection.execute(_END_ATTEMPTS, {"sequence_id": sequence_id, "error": error})
 
 
 def _segment_rows(staged: StagedAttempt, dataset_id: DatasetId) -> Iterator[dict[str, Any]]:

@@ -1,17 +1,21 @@
-"""Lists files that may be removed: staging of attempts whose sequence is over, and files of retired generations."""
+"""Marks of files that may be removed, and of those that were: staging of attempts whose sequence is over, and files of
+retired generations.
+"""
 
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Final
 
-from sqlalchemy import Connection, Row, text
+from sqlalchemy import Connection, text
 
 from gobblin_assets.commit.postgres.guards import hold_fences
+from gobblin_assets.commit.postgres.reading import ATTEMPT_COLUMNS, PostgresCommitLogReader, attempt_of
 from gobblin_assets.commit.sequence import AttemptRecord, LeftoverRequest
 from gobblin_assets.db.sequence_states import IS_OVER
-from gobblin_assets.model.sequence_state import SequenceState
-from gobblin_assets.model.state import AttemptId, LaneId, SequenceId
+from gobblin_assets.db.transactions import transact
+from gobblin_assets.failpoints import Failpoint
+from gobblin_assets.model.state import AttemptId, LaneId
 
 # How long an attempt's name is looked at again after nothing was found there.
 FAILED_GRACE_S: Final = 600.0
@@ -20,11 +24,6 @@ SILENT_GRACE_S: Final = 86_400.0
 # there is one place, and its fence may be old.
 FENCES_KEPT_MAX: Final = 8
 LEFT_OPEN: Final = "its writer never reported its end; the sequence is over"
-
-_ATTEMPT_COLUMNS = """
-    a.attempt_id, a.sequence_id, a.lane_id, a.staging_path, a.cleanup_fences, a.interruption,
-    s.state AS sequence_state, s.details ? 'slots_keep_s' AS is_at_given_names
-"""
 
 # What was sealed and then given up is never used again: a person may have found it wrong.
 _IS_REUSABLE: Final = """{0}.state = 'ABORTED' AND {0}.prepared_at IS NULL AND {0}.details ? 'reuse_keep_s'
@@ -61,7 +60,7 @@ _MARK = text(f"""
                    LIMIT :limit
                   ) AS mine
        )
- RETURNING {_ATTEMPT_COLUMNS}
+ RETURNING {ATTEMPT_COLUMNS}
 """)
 
 # An attempt of the sequence itself that has ended is used by its next try.
@@ -82,14 +81,7 @@ _MARK_FOR_REUSE = text(f"""
             ORDER BY o.started_at DESC, o.attempt_id DESC
             LIMIT :limit
        )
- RETURNING {_ATTEMPT_COLUMNS}, a.started_at
-""")
-
-_LIST_ATTEMPTS = text(f"""
-    SELECT {_ATTEMPT_COLUMNS}
-      FROM gobblin.attempt a JOIN gobblin.commit_sequence s USING (sequence_id)
-     WHERE a.sequence_id = :sequence_id
-     ORDER BY a.started_at, a.attempt_id
+ RETURNING {ATTEMPT_COLUMNS}, a.started_at
 """)
 
 # Without a lock on the lease: removed files are removed for every owner. But a newer owner that has marked the attempt
@@ -105,23 +97,6 @@ _MARK_CLEANED = text("""
             OR started_at < clock_timestamp() - make_interval(secs => :silent_grace_s))
 """)
 
-# A limit for each dataset: files of one dataset that can't be removed must not hold up the others. Only who holds a
-# dataset as a whole replaces files, so the holder of its lane 0 removes those that were replaced.
-_LIST_REMOVABLE = text("""
-    SELECT mine.segment_id
-      FROM unnest(CAST(:lane_ids AS bigint[])) AS each (dataset_id)
-     CROSS JOIN LATERAL (
-           SELECT g.segment_id, g.retired_at
-             FROM gobblin.segment g
-             JOIN gobblin.commit_sequence r ON r.sequence_id = g.retired_by
-            WHERE g.dataset_id = each.dataset_id AND g.removed_at IS NULL AND r.state = 'DONE'
-              AND g.retired_at <= clock_timestamp() - make_interval(secs => :grace_s)
-            ORDER BY g.retired_at, g.segment_id
-            LIMIT :limit
-           ) AS mine
-     ORDER BY mine.retired_at, mine.segment_id
-""")
-
 # Without a fence, as above: nobody brings the files of a retired segment back.
 _MARK_REMOVED = text("""
     UPDATE gobblin.segment SET removed_at = clock_timestamp()
@@ -129,51 +104,37 @@ _MARK_REMOVED = text("""
 """)
 
 
-def mark_for_cleanup(connection: Connection, fences: Mapping[LaneId, int], limit: int) -> list[AttemptRecord]:
-    hold_fences(connection, fences.items())
-    owners = {"lane_id": list(fences), "fence": list(fences.values())}
-    arguments = {**owners, "limit": limit, "fences_kept_max": FENCES_KEPT_MAX, "left": LEFT_OPEN}
-    return [_attempt_of(row) for row in connection.execute(_MARK, arguments)]
+class PostgresCommitLogCleaner(PostgresCommitLogReader):
+    """``CommitLogCleaner`` over one engine."""
 
+    def mark_for_cleanup(self, fences: Mapping[LaneId, int], *, limit: int) -> Sequence[AttemptRecord]:
+        owners = {"lane_id": list(fences), "fence": list(fences.values())}
+        arguments = {**owners, "limit": limit, "fences_kept_max": FENCES_KEPT_MAX, "left": LEFT_OPEN}
 
-def mark_for_reuse(connection: Connection, request: LeftoverRequest) -> list[AttemptRecord]:
-    hold_fences(connection, [(request.dataset_id, request.fence)])
-    rows = connection.execute(_MARK_FOR_REUSE, {**asdict(request), "left": LEFT_OPEN}).all()
-    newest_first = sorted(rows, key=lambda row: (row.started_at, row.attempt_id), reverse=True)
-    return [_attempt_of(row) for row in newest_first]
+        def body(connection: Connection) -> list[AttemptRecord]:
+            hold_fences(connection, fences.items())
+            return [attempt_of(row) for row in connection.execute(_MARK, arguments)]
 
+        return transact(self._engine, "mark for cleanup", body, committed=Failpoint.CLEANUP_MARKED)
 
-def list_attempts(connection: Connection, sequence_id: SequenceId) -> list[AttemptRecord]:
-    return [_attempt_of(row) for row in connection.execute(_LIST_ATTEMPTS, {"sequence_id": sequence_id})]
+    def mark_for_reuse(self, request: LeftoverRequest) -> Sequence[AttemptRecord]:
+        def body(connection: Connection) -> list[AttemptRecord]:
+            hold_fences(connection, [(request.dataset_id, request.fence)])
+            rows = connection.execute(_MARK_FOR_REUSE, {**asdict(request), "left": LEFT_OPEN}).all()
+            newest_first = sorted(rows, key=lambda row: (row.started_at, row.attempt_id), reverse=True)
+            return [attempt_of(row) for row in newest_first]
 
+        return transact(self._engine, "mark for reuse", body, committed=Failpoint.REUSE_MARKED)
 
-def mark_cleaned(connection: Connection, fences: Mapping[AttemptId, int]) -> None:
-    arguments = {
-        "attempt_ids": list(fences),
-        "fences": list(fences.values()),
-        "failed_grace_s": FAILED_GRACE_S,
-        "silent_grace_s": SILENT_GRACE_S,
-    }
-    connection.execute(_MARK_CLEANED, arguments)
+    def mark_cleaned(self, fences: Mapping[AttemptId, int]) -> None:
+        arguments = {
+            "attempt_ids": list(fences),
+            "fences": list(fences.values()),
+            "failed_grace_s": FAILED_GRACE_S,
+            "silent_grace_s": SILENT_GRACE_S,
+        }
+        transact(self._engine, "mark cleaned", lambda c: c.execute(_MARK_CLEANED, arguments).rowcount)
 
-
-def list_removable(connection: Connection, lane_ids: Sequence[LaneId], grace_s: float, limit: int) -> list[uuid.UUID]:
-    arguments = {"lane_ids": list(lane_ids), "grace_s": grace_s, "limit": limit}
-    return list(connection.execute(_LIST_REMOVABLE, arguments).scalars())
-
-
-def mark_removed(connection: Connection, segment_ids: Sequence[uuid.UUID]) -> None:
-    connection.execute(_MARK_REMOVED, {"segment_ids": list(segment_ids)})
-
-
-def _attempt_of(row: Row[Any]) -> AttemptRecord:
-    return AttemptRecord(
-        attempt_id=AttemptId(row.attempt_id),
-        sequence_id=SequenceId(row.sequence_id),
-        lane_id=LaneId(row.lane_id),
-        staging_path=row.staging_path,
-        sequence_state=SequenceState(row.sequence_state),
-        cleanup_fences=tuple(row.cleanup_fences),
-        interruption=row.interruption,
-        is_at_given_names=row.is_at_given_names,
-    )
+    def mark_removed(self, segment_ids: Sequence[uuid.UUID]) -> None:
+        arguments = {"segment_ids": list(segment_ids)}
+        transact(self._engine, "mark removed", lambda c: c.execute(_MARK_REMOVED, arguments).rowcount)

@@ -1,4 +1,4 @@
-"""After the seal: T3, failures, blocking, resuming and abandoning.
+"""The ends of sequences: T3, failures, blocking, resuming and abandoning of what is sealed, aborting of what is not.
 
 After the locks of ``guards``, T3 works in this order. First the version: a sequence that was planned on another version
 of its lane is refused. The dataset's own row is locked before, so that its versions follow each other. Then replaced
@@ -12,13 +12,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from sqlalchemy import Connection, Row, text
+from sqlalchemy.exc import IntegrityError
 
 from gobblin_assets.commit.named_repair import UNLOGGED_FACT
-from gobblin_assets.commit.postgres.cleaning import list_attempts
 from gobblin_assets.commit.postgres.guards import hold_fences_of, lock_for, lock_for_all, require_each, require_one
-from gobblin_assets.commit.sequence import AttemptRecord
+from gobblin_assets.commit.postgres.reading import TOUCHES_KEY, PostgresCommitLogReader, attempts_of
+from gobblin_assets.commit.sequence import AttemptRecord, SequenceRecord
 from gobblin_assets.db.sequence_states import IS_RECOVERABLE, result, starts
+from gobblin_assets.db.transactions import transact
 from gobblin_assets.errors import ConflictError
+from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.sequence_state import SequenceEvent, SequenceState
 from gobblin_assets.model.state import SequenceId, WorkingState
 
@@ -139,12 +142,6 @@ _RETIRE_LEDGER = text("""
        AND before.partition = s.partition AND before.state = 'DONE' AND l.sequence_id = before.sequence_id AND l.active
 """)
 
-# Intervals that leave the watermark where it is concern only the ledger.
-TOUCHES_KEY: Final = """
-    (m.new_bytes IS NOT NULL OR NOT EXISTS (
-        SELECT FROM gobblin.planned_interval i WHERE i.sequence_id = m.sequence_id AND i.key_id = m.key_id))
-"""
-
 # The number of watermarks that _MOVE_WATERMARKS must move: it does not find those that are not where this sequence
 # started from.
 _COUNT_MOVES = text(f"""
@@ -241,8 +238,129 @@ _GIVE_UP = text(f"""
 # Undone segments are not published: readers and retirements ask for sealed segments only.
 _UNSEAL_SEGMENTS = text("UPDATE gobblin.segment SET sealed = false WHERE sequence_id = :sequence_id")
 
+_ABORT = text(f"""
+    UPDATE gobblin.commit_sequence
+       SET state = {result(SequenceEvent.ABORT)}, aborted_at = clock_timestamp(),
+           last_error = coalesce(:error, last_error)
+     WHERE sequence_id = :sequence_id AND state {starts(SequenceEvent.ABORT)}
+""")
 
-def finish(connection: Connection, fences: Mapping[SequenceId, int]) -> dict[SequenceId, int]:
+# In the order in which T1 locks them. Their end stays NULL, since no writer reported it: cleanup looks longer for them.
+_END_ATTEMPTS = text("""
+    UPDATE gobblin.attempt
+       SET state = 'CANCELLED', error = coalesce(error, :error)
+     WHERE attempt_id IN (
+           SELECT attempt_id FROM gobblin.attempt
+            WHERE sequence_id = :sequence_id AND state = 'RUNNING' ORDER BY attempt_id FOR UPDATE
+       )
+""")
+
+_MARK_ANNOUNCED = text("""
+    UPDATE gobblin.commit_sequence SET announced_at = clock_timestamp()
+     WHERE sequence_id = ANY (CAST(:sequence_ids AS uuid[])) AND state = 'DONE' AND announced_at IS NULL
+""")
+
+
+class PostgresSequenceFinisher(PostgresCommitLogReader):
+    """``SequenceFinisher`` over one engine."""
+
+    def claim(self, sequence_id: SequenceId, *, fence: int) -> Sequence[AttemptRecord]:
+        def body(connection: Connection) -> list[AttemptRecord]:
+            lock_for(connection, sequence_id, fence, SequenceEvent.FINISH)
+            connection.execute(_MARK_FOR_CAPTURE, {"sequence_id": sequence_id, "fence": fence})
+            return attempts_of(connection, sequence_id)
+
+        return transact(self._engine, "claim sequence", body)
+
+    def finish(self, sequence_id: SequenceId, *, fence: int) -> int:
+        return self.finish_all({sequence_id: fence})[sequence_id]
+
+    def finish_all(self, fences: Mapping[SequenceId, int]) -> Mapping[SequenceId, int]:
+        try:
+            return transact(
+                self._engine,
+                "finish sequence",
+                lambda c: _finish(c, fences),
+                committed=Failpoint.FINISH_COMMITTED,
+            )
+        except IntegrityError as error:
+            # The exclusion constraint or the one-generation index of the ledger.
+            raise ConflictError(
+                "the ledger already holds a part of what this sequence would publish",
+                hint="Compare `gobblin-assets ledger` with `gobblin-assets commit show`.",
+                sequence_id=", ".join(map(str, fences)),
+            ) from error
+
+    def record_failure(
+        self, sequence_id: SequenceId, *, fence: int, error: str, tries_max: int, retry_in_s: float, block: bool
+    ) -> SequenceRecord:
+        arguments = {
+            "sequence_id": sequence_id,
+            "error": error,
+            "tries_max": tries_max,
+            "retry_in_s": retry_in_s,
+            "block": block,
+        }
+
+        def body(connection: Connection) -> None:
+            _row, state = lock_for(connection, sequence_id, fence, SequenceEvent.BLOCK)
+            if state is not SequenceState.BLOCKED:
+                changed = connection.execute(_RECORD_FAILURE, arguments).rowcount
+                require_one(changed, "recording a failure", sequence_id)
+
+        transact(self._engine, "record failure", body)
+        return self.get(sequence_id)
+
+    def defer(self, sequence_id: SequenceId, *, fence: int, error: str, retry_in_s: float) -> None:
+        def body(connection: Connection) -> None:
+            hold_fences_of(connection, {sequence_id: fence})
+            connection.execute(_DEFER, {"sequence_id": sequence_id, "error": error, "retry_in_s": retry_in_s})
+
+        transact(self._engine, "defer sequence", body)
+
+    def resume(self, sequence_id: SequenceId, *, fence: int) -> None:
+        def body(connection: Connection) -> None:
+            _row, state = lock_for(connection, sequence_id, fence, SequenceEvent.RESUME)
+            if state is not SequenceState.PREPARED:
+                changed = connection.execute(_RESUME, {"sequence_id": sequence_id}).rowcount
+                require_one(changed, "the resume", sequence_id)
+
+        transact(self._engine, "resume sequence", body)
+
+    def begin_abandon(self, sequence_id: SequenceId, *, fence: int, reason: str) -> None:
+        def body(connection: Connection) -> None:
+            _row, state = lock_for(connection, sequence_id, fence, SequenceEvent.ABANDON)
+            if state is not SequenceState.ABANDONING:
+                changed = connection.execute(_ABANDON, {"sequence_id": sequence_id, "reason": reason}).rowcount
+                require_one(changed, "the abandonment", sequence_id)
+            connection.execute(_MARK_FOR_CAPTURE, {"sequence_id": sequence_id, "fence": fence})
+
+        transact(self._engine, "abandon sequence", body, committed=Failpoint.ABANDON_RECORDED)
+
+    def end_abandon(self, sequence_id: SequenceId, *, fence: int, unlogged: Sequence[str] = ()) -> None:
+        transact(
+            self._engine,
+            "give up sequence",
+            lambda c: _end_abandon(c, sequence_id, fence, unlogged),
+            committed=Failpoint.ABANDON_COMMITTED,
+        )
+
+    def abort(self, sequence_id: SequenceId, *, fence: int, error: str | None) -> None:
+        def body(connection: Connection) -> None:
+            _row, state = lock_for(connection, sequence_id, fence, SequenceEvent.ABORT)
+            if state is not SequenceState.ABORTED:
+                changed = connection.execute(_ABORT, {"sequence_id": sequence_id, "error": error}).rowcount
+                require_one(changed, "the abort", sequence_id)
+                connection.execute(_END_ATTEMPTS, {"sequence_id": sequence_id, "error": error})
+
+        transact(self._engine, "abort sequence", body)
+
+    def mark_announced(self, *sequence_ids: SequenceId) -> None:
+        arguments = {"sequence_ids": list(sequence_ids)}
+        transact(self._engine, "mark announced", lambda c: c.execute(_MARK_ANNOUNCED, arguments).rowcount)
+
+
+def _finish(connection: Connection, fences: Mapping[SequenceId, int]) -> dict[SequenceId, int]:
     """T3 for sequences of different lanes, all of them or none. Returns the versions of their datasets."""
     locked = lock_for_all(connection, fences, SequenceEvent.FINISH)
     versions = {
@@ -282,58 +400,7 @@ def _finish_prepared(connection: Connection, rows: Mapping[SequenceId, Row[Any]]
     return versions
 
 
-def record_failure(
-    connection: Connection,
-    sequence_id: SequenceId,
-    fence: int,
-    *,
-    error: str,
-    tries_max: int,
-    retry_in_s: float,
-    block: bool,
-) -> None:
-    _row, state = lock_for(connection, sequence_id, fence, SequenceEvent.BLOCK)
-    if state is SequenceState.BLOCKED:
-        return
-    arguments = {
-        "sequence_id": sequence_id,
-        "error": error,
-        "tries_max": tries_max,
-        "retry_in_s": retry_in_s,
-        "block": block,
-    }
-    changed = connection.execute(_RECORD_FAILURE, arguments).rowcount
-    require_one(changed, "recording a failure", sequence_id)
-
-
-def defer(connection: Connection, sequence_id: SequenceId, fence: int, *, error: str, retry_in_s: float) -> None:
-    hold_fences_of(connection, {sequence_id: fence})
-    connection.execute(_DEFER, {"sequence_id": sequence_id, "error": error, "retry_in_s": retry_in_s})
-
-
-def resume_blocked(connection: Connection, sequence_id: SequenceId, fence: int) -> None:
-    _row, state = lock_for(connection, sequence_id, fence, SequenceEvent.RESUME)
-    if state is SequenceState.PREPARED:
-        return
-    require_one(connection.execute(_RESUME, {"sequence_id": sequence_id}).rowcount, "the resume", sequence_id)
-
-
-def begin_abandon(connection: Connection, sequence_id: SequenceId, fence: int, reason: str) -> None:
-    _row, state = lock_for(connection, sequence_id, fence, SequenceEvent.ABANDON)
-    if state is not SequenceState.ABANDONING:
-        changed = connection.execute(_ABANDON, {"sequence_id": sequence_id, "reason": reason}).rowcount
-        require_one(changed, "the abandonment", sequence_id)
-    connection.execute(_MARK_FOR_CAPTURE, {"sequence_id": sequence_id, "fence": fence})
-
-
-def claim(connection: Connection, sequence_id: SequenceId, fence: int) -> list[AttemptRecord]:
-    """Record that ``fence`` is about to capture the attempts of a PREPARED sequence. They are returned with it."""
-    lock_for(connection, sequence_id, fence, SequenceEvent.FINISH)
-    connection.execute(_MARK_FOR_CAPTURE, {"sequence_id": sequence_id, "fence": fence})
-    return list_attempts(connection, sequence_id)
-
-
-def end_abandon(connection: Connection, sequence_id: SequenceId, fence: int, unlogged: Sequence[str] = ()) -> None:
+def _end_abandon(connection: Connection, sequence_id: SequenceId, fence: int, unlogged: Sequence[str]) -> None:
     if unlogged:
         connection.execute(_LOCK_DATASETS, {"sequence_ids": [sequence_id]})
     _row, state = lock_for(connection, sequence_id, fence, SequenceEvent.GIVE_UP)

@@ -1,4 +1,4 @@
-"""Which sequences may be folded, as the log in Postgres has them."""
+"""The sequences that may be folded, as the log in Postgres has them."""
 
 from collections.abc import Iterable
 from typing import Any, Final

@@ -3,9 +3,8 @@
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Any
 
-from sqlalchemy import Connection, Row, text
+from sqlalchemy import Connection, text
 
 from gobblin_assets.commit.folding import (
     FILES_JOINED_MAX,
@@ -21,19 +20,20 @@ from gobblin_assets.commit.folding import (
 )
 from gobblin_assets.commit.named_folding import bound_named_fold
 from gobblin_assets.commit.postgres.arguments import in_columns, segment_columns, watermark_to_jsonb
+from gobblin_assets.commit.postgres.cleaning import PostgresCommitLogCleaner
 from gobblin_assets.commit.postgres.fold_members import find_earlier_folds, find_members, find_named_members
+from gobblin_assets.commit.postgres.forgetting import forget
 from gobblin_assets.commit.postgres.guards import hold_fences, lock_sequences, require_each
 from gobblin_assets.commit.postgres.named_folding import ADD_SEGMENTS, DROP_SEGMENTS, GIVEN, join_names
-from gobblin_assets.commit.postgres.sealed import segment_of
+from gobblin_assets.commit.postgres.reading import published_interval_of, segment_of
 from gobblin_assets.commit.segment import combine_digests
 from gobblin_assets.commit.sequence import PublishedInterval
 from gobblin_assets.db.json_column import to_jsonb
 from gobblin_assets.db.sequence_states import IS_OPEN
+from gobblin_assets.db.transactions import transact
 from gobblin_assets.errors import CorruptionError
 from gobblin_assets.failpoints import Failpoint, reach
-from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.state import DatasetId, LaneId, SequenceId
-from gobblin_assets.model.watermark import parse_watermark
 
 _JoinNames = Callable[[Connection, DatasetId, Mapping[str, object]], Collection[SequenceId]]
 
@@ -185,17 +185,42 @@ _MARK_FOLDED = text("""
 """)
 
 
-def find_due(connection: Connection, lane_ids: Sequence[LaneId], bounds: FoldBounds) -> list[LaneId]:
-    arguments = {
-        "lane_ids": list(lane_ids),
-        "keep": bounds.keep,
-        "count_min": bounds.count_min,
-        "tidy_s": TIDY_S,
-    }
-    return [LaneId(lane_id) for lane_id in connection.execute(_FIND_DUE, arguments).scalars()]
+class PostgresSequenceFolder(PostgresCommitLogCleaner):
+    """``SequenceFolder`` over one engine."""
+
+    def find_foldable(self, *lane_ids: LaneId, bounds: FoldBounds) -> Sequence[LaneId]:
+        asked = {
+            "lane_ids": list(lane_ids),
+            "keep": bounds.keep,
+            "count_min": bounds.count_min,
+            "tidy_s": TIDY_S,
+        }
+        return transact(
+            self._engine,
+            "find foldable",
+            lambda c: [LaneId(lane_id) for lane_id in c.execute(_FIND_DUE, asked).scalars()],
+        )
+
+    def fold(self, lane_id: LaneId, *, fence: int, bounds: FoldBounds, limit: int) -> int:
+        return transact(
+            self._engine,
+            "fold sequences",
+            lambda c: _fold(c, lane_id, fence, bounds, limit),
+            committed=Failpoint.FOLD_COMMITTED,
+        )
+
+    def forget(self, lane_id: LaneId, *, fence: int, bounds: FoldBounds, limit: int) -> int:
+        return transact(self._engine, "forget sequences", lambda c: forget(c, lane_id, fence, bounds, limit))
+
+    def mark_folded(self, lane_id: LaneId, *, fence: int, bounds: FoldBounds) -> None:
+        def body(connection: Connection) -> None:
+            hold_fences(connection, [(lane_id, fence)])
+            connection.execute(_MARK_FOLDED, {"lane_id": lane_id, "keep": bounds.keep})
+
+        transact(self._engine, "mark folded", body)
 
 
-def fold(connection: Connection, lane_id: LaneId, fence: int, bounds: FoldBounds, limit: int) -> int:
+def _fold(connection: Connection, lane_id: LaneId, fence: int, bounds: FoldBounds, limit: int) -> int:
     """Fold publications of one lane, and return their number; 0 if nothing is left to fold."""
     hold_fences(connection, [(lane_id, fence)])
     if connection.execute(_IS_OPEN, {"lane_id": lane_id}).scalar_one():
@@ -212,11 +237,6 @@ def fold(connection: Connection, lane_id: LaneId, fence: int, bounds: FoldBounds
         join = partial(join_names, version=version, step_count=step_count)
         _carry_out(connection, (dataset_id, lane_id), plan_folds(new, earlier), join)
     return len(named)
-
-
-def mark_folded(connection: Connection, lane_id: LaneId, fence: int, bounds: FoldBounds) -> None:
-    hold_fences(connection, [(lane_id, fence)])
-    connection.execute(_MARK_FOLDED, {"lane_id": lane_id, "keep": bounds.keep})
 
 
 def _carry_out(
@@ -289,7 +309,7 @@ def _join_entries(connection: Connection, given: Mapping[str, Sequence[SequenceI
     ids: dict[tuple[SequenceId, int], list[int]] = defaultdict(list)
     for row in connection.execute(_ENTRIES, {"survivors": list(set(given["survivors"]))}):
         place = SequenceId(row.sequence_id), row.key_id
-        found[place].append(_interval_of(row))
+        found[place].append(published_interval_of(row))
         ids[place].append(row.ledger_id)
     joined = {place: join_intervals(entries) for place, entries in found.items()}
     changed = {place: entries for place, entries in joined.items() if len(entries) < len(found[place])}
@@ -328,9 +348,3 @@ def _seal_again(connection: Connection, survivors: Mapping[SequenceId, Mapping[s
         for survivor, details in survivors.items()
     ]
     connection.execute(_SEAL_AGAIN, in_columns(rows))
-
-
-def _interval_of(row: Row[Any]) -> PublishedInterval:
-    low = None if row.low is None else parse_watermark(row.low)
-    again = None if row.reread_from is None else parse_watermark(row.reread_from)
-    return PublishedInterval(Interval(low, parse_watermark(row.high)), again)

@@ -2,8 +2,8 @@
 
 The leases are locked first, then the sequences. From then on nothing that is read below can change: no attempt is
 staged while its sequence is locked, and a lane's version moves only under its lease. The keys are locked as well: only
-their lane publishes them, each from where it stands. ``_SEAL`` checks state, fence
-and version once more, in the statement that writes.
+their lane publishes them, each from where it stands. ``_SEAL`` checks state, fence and version once more, in the
+statement that writes.
 """
 
 import uuid
@@ -12,14 +12,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Row, text
+from sqlalchemy.exc import IntegrityError
 
 from gobblin_assets.commit.postgres.arguments import in_columns, watermark_to_bytes, watermark_to_jsonb
+from gobblin_assets.commit.postgres.building import PostgresSequenceBuilder
 from gobblin_assets.commit.postgres.guards import hold_fences, lock_sequences, require_each, require_edge
 from gobblin_assets.commit.segment import combine_digests
 from gobblin_assets.commit.sequence import KeyMove, SealOrder
 from gobblin_assets.db.json_column import to_jsonb
 from gobblin_assets.db.sequence_states import IS_OPEN, result, starts
+from gobblin_assets.db.transactions import transact
 from gobblin_assets.errors import ConflictError, CorruptionError
+from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.sequence_state import SequenceEvent, SequenceState, target_of
 from gobblin_assets.model.state import SequenceId
 
@@ -128,7 +132,22 @@ _SEAL = text(f"""
 """)
 
 
-def seal(connection: Connection, orders: Sequence[SealOrder]) -> None:
+class PostgresSequenceSealer(PostgresSequenceBuilder):
+    """``SequenceSealer`` over one engine."""
+
+    def seal(self, *orders: SealOrder) -> None:
+        try:
+            transact(self._engine, "seal sequence", lambda c: _seal(c, orders), committed=Failpoint.SEAL_COMMITTED)
+        except IntegrityError as error:
+            # The partial unique index: one open sequence for a dataset.
+            raise ConflictError(
+                "another sequence of this dataset is still open",
+                hint="It is completed first; see `gobblin-assets commit list`.",
+                sequence_id=", ".join(str(order.sequence_id) for order in orders),
+            ) from error
+
+
+def _seal(connection: Connection, orders: Sequence[SealOrder]) -> None:
     hold_fences(connection, [(order.lane_id, order.fence) for order in orders])
     rows = lock_sequences(connection, [order.sequence_id for order in orders])
     left = [order for order in orders if _is_to_seal(order, rows[order.sequence_id])]

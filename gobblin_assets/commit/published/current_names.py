@@ -1,4 +1,4 @@
-"""What each given name of a dataset holds now, sorted by name, in memory that does not grow with the dataset.
+"""The content of each given name of a dataset now, sorted by name, in memory that does not grow with the dataset.
 
 A look-up reads the one block in which its name would be: whoever asks in order reads each block once.
 """

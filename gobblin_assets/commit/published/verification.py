@@ -23,7 +23,7 @@ from gobblin_assets.commit.published.current import list_current
 from gobblin_assets.commit.published.port import PublishedFile, PublishedFiles
 from gobblin_assets.commit.published.text_damage import find_text_damage
 from gobblin_assets.commit.step_world import OpenFileSystem
-from gobblin_assets.commit.store import CommitStepStore
+from gobblin_assets.commit.store import CommitLogReader
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.model.clock import Clock
@@ -120,9 +120,12 @@ class _Stored:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """``destination`` is the job's; files of an earlier destination are checked where they are."""
+    """The verification of a job's datasets.
 
-    store: CommitStepStore
+    ``destination`` is the job's; files of an earlier destination are checked where they are.
+    """
+
+    store: CommitLogReader
     published: PublishedFiles
     open_file_system: OpenFileSystem
     destination: str

@@ -1,4 +1,4 @@
-"""What one run may copy, and what goes first where that is not everything."""
+"""Budgets: how much one run may copy, and the order in which files go first where that is not everything."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,7 +13,7 @@ PERCENT: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class CopyBudget:
-    """What one run may copy; None: everything."""
+    """A limit of what one run may copy; None: everything."""
 
     files_max: int | None = None
     bytes_max: int | None = None

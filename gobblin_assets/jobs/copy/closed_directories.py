@@ -19,7 +19,7 @@ from gobblin_assets.fs.named_files import ClosedDirectories, NamedFiles
 from gobblin_assets.fs.tree import EntryKind, TreeEntry
 from gobblin_assets.jobs.copy.copy_plan import CopyPlan
 from gobblin_assets.jobs.copy.copyable import Attributes
-from gobblin_assets.jobs.copy.target_places import list_paths
+from gobblin_assets.jobs.copy.targets import list_paths
 
 
 def find_closed(files: NamedFiles | None, place: str, plan: CopyPlan) -> tuple[TreeEntry, ...]:
@@ -50,7 +50,7 @@ def open_closed(plan: CopyPlan, attempt: TreeEntry | None, can_change_closed: Ca
         plan,
         closed=closed,
         items=tuple(
-            replace(item, desired=opened[item.number]) if item.number in opened else item for item in plan.items
+            item._replace(desired=opened[item.number]) if item.number in opened else item for item in plan.items
         ),
         directories=tuple((number, path, opened.get(number, desired)) for number, path, desired in plan.directories),
     )
@@ -102,4 +102,4 @@ def _is_closed(desired: Attributes) -> bool:
 
 
 def _open(desired: Attributes) -> Attributes:
-    return replace(desired, mode=(desired.mode or 0) | stat.S_IWUSR)
+    return desired._replace(mode=(desired.mode or 0) | stat.S_IWUSR)

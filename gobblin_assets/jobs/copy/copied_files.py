@@ -1,11 +1,11 @@
-"""What a copy has staged: the identities of a plan's files, as they are reported, and the outputs that they make.
+"""The staged files of a copy: the identities of a plan's files, as they are reported, and the outputs that they make.
 
 A plan may have a million files. So what is known of a file that is published by itself takes a place in each of a few
 arrays, and outputs are made, some thousands of files at a time, when a destination asks for them.
 """
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from gobblin_assets.destinations.named_outputs import (
@@ -31,15 +31,13 @@ _NOBODY: Final = -1
 
 
 class CopiedFiles:
-    """Of one plan. Iterating gives the outputs, the same ones each time.
+    """The staged files of one plan. Iterating gives the outputs, the same ones each time.
 
-    ``notes``: sentences for the run's log. ``latest_ns``: the latest time of what was staged, in nanoseconds.
-    ``left_out``: items that changed while they were copied, by number with their paths. ``closed``: directories that
-    are opened before all else, and closed behind it.
+    ``latest_ns``: the latest time of what was staged, in nanoseconds. ``left_out``: items that changed while they were
+    copied, by number with their paths. ``closed``: directories that are opened before all else, and closed behind it.
     """
 
-    def __init__(self, plan: CopyPlan, notes: Iterable[str] = ()) -> None:
-        self.notes = list(notes)
+    def __init__(self, plan: CopyPlan) -> None:
         self.latest_ns = 0
         self.left_out: dict[int, str] = {}
         self.closed: tuple[ClosedDirectory, ...] = ()

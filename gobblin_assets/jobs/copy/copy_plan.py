@@ -1,30 +1,31 @@
-"""What one copy of a file set does: differences become items to copy, files to remove and directories to have."""
+"""The plan of a file set: differences become items to copy, files to remove and directories to have."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
+from gobblin_assets.errors import GobblinError
 from gobblin_assets.fs.object_tree import UNTOLD
 from gobblin_assets.fs.tree import EntryKind, TreeEntry
 from gobblin_assets.jobs.copy.budgets import RunBudget, Tiers, Waiting
-from gobblin_assets.jobs.copy.copyable import Attributes, ConvertedEntry, CopyableFile, CopyItem
+from gobblin_assets.jobs.copy.copyable import NO_ATTRIBUTES, Attributes, ConvertedEntry, CopyItem, PlannedFile
 from gobblin_assets.jobs.copy.difference import Difference, DifferenceKind
-from gobblin_assets.jobs.copy.directory_attributes import ReadDirectory, read_nothing
-from gobblin_assets.jobs.copy.name_lengths import ANY_LENGTH, NameLengths
-from gobblin_assets.jobs.copy.ownership import ANY_OWNER, Ownership
-from gobblin_assets.jobs.copy.refusals import Refusals
+from gobblin_assets.jobs.copy.kept_attributes import ANY_OWNER, Ownership, ReadDirectory, read_nothing
+from gobblin_assets.jobs.copy.refusals import ANY_LENGTH, NameLengths, Refusals
 from gobblin_assets.jobs.copy.removals import RemovalRules, StoppedRemovals
 from gobblin_assets.jobs.copy.transfer.preserve import Preserve
 from gobblin_assets.model.files import FileIdentity
-from gobblin_assets.run.job_kind import PlannedChange
+from gobblin_assets.model.state import DatasetState
+from gobblin_assets.model.wording import count_of
+from gobblin_assets.run.job_kind import FIGURES, HAS_ROWS, CheckResult, PlannedChange, Staged
 
 _ANYBODY_READS: Final = 0o444
 
 
 @dataclass(frozen=True, slots=True)
 class CopyPlan:
-    """All that one sequence of a file set does.
+    """The acts of one sequence of a file set.
 
     ``source_root``: path or URI of the file set's directory. ``replaced``: by item number, the identity of the file at
     the item's path. ``removals`` and ``directories`` have numbers of their own, unique with those of the
@@ -76,12 +77,13 @@ class CopyPlan:
 
     @property
     def size_bytes(self) -> int:
-        return sum(file.size_bytes for item in self.items for file in item.files)
+        return sum(file.work_bytes for item in self.items for file in item.files)
 
 
 @dataclass(slots=True)
 class CopyPlanner:
-    """Turns differences into a plan. ``place``: the file set's directory below the dataset's; empty for all of it.
+    """The planner of one file set, which turns differences into a plan. ``place``: the file set's directory below the
+    dataset's; empty for all of it.
 
     ``is_metadata`` says of a path below the file set whether it is published after the others. Items are copied in the
     order of ``tiers`` until one of the ``budgets`` is used up; a new directory has the tier of its most urgent file.
@@ -285,7 +287,7 @@ class CopyPlanner:
     def _need(self, path: str, origin: TreeEntry | None, why: str) -> None:
         if not self.has_directories:
             return
-        desired = Attributes() if origin is None else self._attributes(origin)
+        desired = NO_ATTRIBUTES if origin is None else self._attributes(origin)
         if origin is not None:
             self._check_length(path, origin)
         self._directories.append((self._next(), path, desired))
@@ -313,11 +315,11 @@ class CopyPlanner:
             self._removals.append((self._next(), path, found.destination.identity))
             self._tell(path, "remove", found.why, found.destination.identity.size_bytes)
 
-    def _file(self, entry: TreeEntry) -> CopyableFile:
-        desired = self._desired(entry)
+    def _file(self, entry: TreeEntry) -> PlannedFile:
+        desired, path = self._desired(entry), self._path(entry.path)
         if isinstance(entry, ConvertedEntry):
-            return CopyableFile(self._path(entry.path), entry.origin, desired, entry.conversion)
-        return CopyableFile(self._path(entry.path), entry, desired)
+            return PlannedFile.of(path, entry.origin, desired, entry.conversion)
+        return PlannedFile.of(path, entry, desired)
 
     def _desired(self, entry: TreeEntry) -> Attributes:
         desired = self.preserve.attributes_of(entry)
@@ -349,7 +351,7 @@ class CopyPlanner:
         desired = self._desired(directory)
         origin = directory.origin if isinstance(directory, ConvertedEntry) else directory
         xattrs = self.read_directory(origin.path) if origin.kind is EntryKind.DIRECTORY else ()
-        return replace(desired, xattrs=xattrs)
+        return desired._replace(xattrs=xattrs)
 
     def _tell(self, path: str, action: str, why: str, size_bytes: int) -> None:
         self._changes.append(PlannedChange(path, action, why, size_bytes))
@@ -360,3 +362,54 @@ class CopyPlanner:
     def _next(self) -> int:
         self._number += 1
         return self._number
+
+
+@dataclass(frozen=True, slots=True)
+class CopyJudge:
+    """``Judge`` of a copy: nothing of it fails a publication, and its figures are told."""
+
+    plan: CopyPlan
+
+    def gate(self, staged: Sequence[Staged], state: DatasetState) -> tuple[CheckResult, ...]:
+        del staged, state
+        return ()
+
+    def tell(self, staged: Sequence[Staged] | None, error: GobblinError | None) -> tuple[CheckResult, ...]:
+        del staged, error
+        return ()
+
+    def describe(self, staged: Sequence[Staged]) -> Mapping[str, object]:
+        del staged
+        waiting = self.plan.waiting
+        figures = {
+            "replaced": len(self.plan.replaced),
+            "removed": len(self.plan.removals) + len(self.plan.cleared_files),
+            "waiting": waiting.files.total(),
+            "waiting_bytes": waiting.size_bytes.total(),
+        }
+        return {FIGURES: figures, HAS_ROWS: False}
+
+
+def describe_plan(plan: CopyPlan) -> Iterator[str]:
+    """Sentences for the run's log."""
+    replaced, same = len(plan.replaced), plan.counts[DifferenceKind.SAME]
+    if plan.is_empty:
+        begin = "what differs waits" if plan.waiting.files else "nothing differs"
+        yield f"{begin}: {count_of(same, 'entry is', 'entries are')} the same"
+    else:
+        new = plan.file_count - replaced
+        yield (
+            f"{count_of(new, 'new file', 'new files')}, {replaced:,} replaced, "
+            f"{len(plan.removals) + len(plan.cleared_files):,} removed, "
+            f"{count_of(same, 'entry', 'entries')} the same; {count_of(plan.size_bytes, 'byte', 'bytes')} in all"
+        )
+    if plan.skipped_count:
+        directories = count_of(plan.skipped_count, "directory", "directories")
+        yield f"{directories} of the source did not change, and were not listed again"
+    if letters := plan.preserve.without_effect:
+        yield f"preserve: {', '.join(letters)} mean nothing to this file system"
+    if skipped := plan.counts[DifferenceKind.SKIP]:
+        links = count_of(skipped, "link or special file", "links and special files")
+        yield f"{links} of the source left out (links: skip)"
+    if left := plan.counts[DifferenceKind.ATTRIBUTES]:
+        yield f"attributes alone differ of {count_of(left, 'file', 'files')}, copied again (attributes: sync)"

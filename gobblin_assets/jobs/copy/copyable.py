@@ -1,14 +1,18 @@
-"""What a copy moves: Gobblin's CopyableFile, and the items that one rename publishes."""
+"""Files to copy (Gobblin's CopyableFile), and the items that one rename publishes, from the plan to the writers.
+
+A plan may have a million of them. They are named tuples, which are small, quickly made, and quickly sent to writers.
+"""
 
 from dataclasses import dataclass
+from typing import Final, NamedTuple, Self
 
 from gobblin_assets.fs.placement import Placement
-from gobblin_assets.fs.tree import TreeEntry
+from gobblin_assets.fs.tree import EntryKind, TreeEntry
+from gobblin_assets.model.files import FileIdentity
 
 
-@dataclass(frozen=True, slots=True)
-class Attributes:
-    """What a staged file or directory gets before it is durable; None leaves what the system gives.
+class Attributes(NamedTuple):
+    """The attributes that a staged file or directory gets before it is durable; None leaves what the system gives.
 
     ``mtime_ns`` in nanoseconds since 1970. ``xattrs``: extended attributes by name; access control lists are among
     them, as ``system.posix_acl_access``. ``placement``: of a destination that takes one.
@@ -33,9 +37,35 @@ class Attributes:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Conversion:
-    """How the bytes of an origin become a file. ``size_bytes``: an estimate of the work.
+NO_ATTRIBUTES: Final = Attributes()
+"""All as the system gives it."""
+
+
+class PackedOrigin(NamedTuple):
+    """A file or directory of the source that is packed into an archive, as it was planned.
+
+    ``path``: below the source's root. ``changed_ns``: its ctime; None where it is not known.
+    """
+
+    path: str
+    is_directory: bool
+    size_bytes: int
+    inode: int | None = None
+    mtime_ns: int | None = None
+    changed_ns: int | None = None
+    mode: int | None = None
+
+    @classmethod
+    def of(cls, entry: TreeEntry) -> Self:
+        found = entry.identity
+        is_directory = entry.kind is EntryKind.DIRECTORY
+        return cls(
+            entry.path, is_directory, found.size_bytes, found.inode, found.mtime_ns, entry.changed_ns, entry.mode
+        )
+
+
+class Conversion(NamedTuple):
+    """The way on which the bytes of an origin become a file. ``size_bytes``: an estimate of the work.
 
     ``steps``: the numbers of the converters in the dataset's chain. ``member``: the path in the archive that the last
     of them unpacks; empty if none does. ``member_steps``: those that take the member. ``parts``: the files and
@@ -46,7 +76,7 @@ class Conversion:
     steps: tuple[int, ...] = ()
     member: str = ""
     member_steps: tuple[int, ...] = ()
-    parts: tuple[TreeEntry, ...] = ()
+    parts: tuple[PackedOrigin, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,36 +92,67 @@ class ConvertedEntry(TreeEntry):
     conversion: Conversion | None = None
     has_length: bool = False
     is_archive: bool = False
-    chosen: Attributes = Attributes()
+    chosen: Attributes = NO_ATTRIBUTES
 
 
-@dataclass(frozen=True, slots=True)
-class CopyableFile:
-    """One file to copy. ``path``: its place below the dataset's destination. ``origin.path``: below the source's root.
+class PlannedFile(NamedTuple):
+    """A file to copy. ``path``: its place below the dataset's destination. ``origin``: its path below the source.
 
-    ``origin`` is the file as it was planned: one that differs when it is read has changed, and fails. ``conversion``:
-    what becomes of its bytes; None if they stay.
+    ``size_bytes`` to ``changed_ns``, which is the ctime: the origin as it was planned, None where something is not
+    known. An origin that differs when it is read has changed, and fails. ``conversion``: what becomes of its bytes;
+    None if they stay.
     """
 
     path: str
-    origin: TreeEntry
-    desired: Attributes = Attributes()
+    origin: str
+    size_bytes: int
+    inode: int | None = None
+    mtime_ns: int | None = None
+    tag: str | None = None
+    changed_ns: int | None = None
+    desired: Attributes = NO_ATTRIBUTES
     conversion: Conversion | None = None
 
+    @classmethod
+    def of(
+        cls,
+        path: str,
+        origin: TreeEntry,
+        desired: Attributes = NO_ATTRIBUTES,
+        conversion: Conversion | None = None,
+    ) -> Self:
+        """``origin``: what the source has."""
+        found = origin.identity
+        return cls(
+            path,
+            origin.path,
+            found.size_bytes,
+            found.inode,
+            found.mtime_ns,
+            found.tag,
+            origin.changed_ns,
+            desired,
+            conversion,
+        )
+
     @property
-    def size_bytes(self) -> int:
+    def identity(self) -> FileIdentity:
+        """The origin's."""
+        return FileIdentity(self.size_bytes, self.inode, self.mtime_ns, self.tag)
+
+    @property
+    def work_bytes(self) -> int:
         """The bytes to copy; of a file that is converted, about."""
-        return self.origin.identity.size_bytes if self.conversion is None else self.conversion.size_bytes
+        return self.size_bytes if self.conversion is None else self.conversion.size_bytes
 
     @property
     def archive(self) -> str | None:
         """The path of the archive from which it is unpacked."""
-        return self.origin.path if self.conversion is not None and self.conversion.member else None
+        return self.origin if self.conversion is not None and self.conversion.member else None
 
 
-@dataclass(frozen=True, slots=True)
-class CopyItem:
-    """What one rename publishes: a file, or a directory that is new as a whole.
+class CopyItem(NamedTuple):
+    """One name that is published by one rename: a file, or a directory that is new as a whole.
 
     ``number`` is unique within the attempt and names the staged item. Of a file, ``files`` has that one. Of a
     directory, ``path`` is the directory's place, ``files`` are all files below it, and ``directories`` its
@@ -100,7 +161,11 @@ class CopyItem:
 
     number: int
     path: str
-    files: tuple[CopyableFile, ...]
+    files: tuple[PlannedFile, ...]
     is_directory: bool = False
     directories: tuple[tuple[str, Attributes], ...] = ()
-    desired: Attributes = Attributes()
+    desired: Attributes = NO_ATTRIBUTES
+
+    def place_of(self, file: PlannedFile) -> str:
+        """The path of a file of this directory, relative to it."""
+        return file.path[len(self.path) + 1 :] if self.path else file.path

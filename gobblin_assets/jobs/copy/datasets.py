@@ -1,4 +1,4 @@
-"""What finders find: datasets of a source file system, and the sets of files that are published together."""
+"""Datasets of a source file system, as finders find them, and the sets of files that are published together."""
 
 import datetime as dt
 from collections.abc import Sequence
@@ -50,7 +50,7 @@ class CopyableDataset:
 
 
 class DatasetFinder(Protocol):
-    """Finds the datasets of a job; a package may offer more kinds of finders, see ``finders``."""
+    """A finder of a job's datasets; a package may offer more kinds of finders, see ``finders``."""
 
     def find_datasets(self, tree: Tree, root: str, now: dt.datetime) -> Sequence[CopyableDataset]:
         """The datasets below ``root``, ascending by name; their sources do not lie inside one another.

@@ -1,10 +1,14 @@
-"""What must change at a destination: two sorted listings become a stream of differences, each with its reason.
+"""Differences of two sorted listings: each path that must change at a destination, with the reason.
 
 Nothing of the stream may be acted on before its end. A listing that fails ends the stream by its error, so that no file
 is removed because the source's listing broke off, and some refusals are only known behind the last entry.
 
 Memory does not grow with the trees: it holds the two entries at hand, files whose directory of the same name may still
 come (never more than a path has letters), and at most ``new_tree_entries_max`` entries of a new directory.
+
+A name may be a file's at one side and a directory's at the other. A directory without a file gives way to a file,
+whoever made it: it says nothing. Files give way as they are deleted: of the job's own all, where ``deletes`` says so.
+If anything else stands there, all of it stays.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -12,18 +16,123 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
-from gobblin_assets.errors import RejectedError
-from gobblin_assets.fs.tree import EntryKind, TreeEntry
+from gobblin_assets.destinations.claims import WORK_NAME
+from gobblin_assets.errors import ConflictError, RejectedError
+from gobblin_assets.fs.tree import EntryKind, Tree, TreeEntry, sort_key
 from gobblin_assets.jobs.copy.copyable import ConvertedEntry
 from gobblin_assets.jobs.copy.sameness import Likeness, Sameness, compare_files
-from gobblin_assets.jobs.copy.sorted_entries import CaseNames, SortedEntries
+
+
+class SortedEntries:
+    """A cursor over a listing. ``key`` is the sort key of ``entry``; both are None behind the last.
+
+    ``has_file``: whether a file was met so far. Links and special files are none: they may be left out.
+
+    ConflictError: the listing is not ascending, and what is missing from it can't be told. RejectedError: one name is a
+    file's and a directory's. Object stores may hold both; no directory can.
+    """
+
+    def __init__(self, entries: Iterable[TreeEntry], side: str) -> None:
+        self._entries: Iterator[TreeEntry] = iter(entries)
+        self._side = side
+        self._again: list[TreeEntry] = []
+        self._last_key = ""
+        # Keys that directories would have beside the files at hand. Each begins with the one below it, so that they are
+        # never more than a path has letters.
+        self._taken: list[str] = []
+        self.entry: TreeEntry | None = None
+        self.key: str | None = None
+        self.has_file = False
+        self.advance()
+
+    def advance(self) -> None:
+        """Go to the next entry."""
+        if self._again:
+            self.entry = self._again.pop()
+            self.key = sort_key(self.entry)
+            return
+        found = next(self._entries, None)
+        if found is None:
+            self.entry = self.key = None
+            return
+        path, key = found.path, sort_key(found)
+        if key <= self._last_key:
+            raise ConflictError(
+                f"the listing of the {self._side} gives {key!a} behind {self._last_key!a}",
+                hint="Its file system does not list in byte order; compare nothing by it.",
+                path=path,
+            )
+        taken = self._taken
+        while taken and taken[-1] < key:
+            taken.pop()
+        if found.kind is not EntryKind.DIRECTORY:
+            taken.append(f"{path}/")
+            self.has_file = self.has_file or found.kind is EntryKind.FILE
+        elif taken and taken[-1] == key:
+            raise RejectedError(
+                f"{path!a} is the name of a file, and of a directory with other files",
+                field=self._side,
+                hint="Rename one of them, or exclude it: no directory can hold both.",
+                path=path,
+            )
+        self.entry, self.key, self._last_key = found, key, key
+
+    def go_back(self, entries: Iterable[TreeEntry]) -> None:
+        """Give these entries, which came directly before the present one, once more."""
+        if self.entry is not None:
+            self._again.append(self.entry)
+        self._again += reversed(list(entries))
+        self.advance()
+
+    def skip_below(self, prefix: str) -> None:
+        """Go on to the first entry whose key does not begin with ``prefix``."""
+        while self.key is not None and self.key.startswith(prefix):
+            self.advance()
+
+
+@dataclass(slots=True)
+class CaseNames:
+    """The names of the directories on the way to the last path, for destinations that ignore case.
+
+    Memory is bounded by the largest directory and the depth.
+    """
+
+    _levels: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+
+    def add(self, path: str) -> None:
+        """Paths of both sides, in byte order. RejectedError: another name of its directory differs by case only, or it
+        is that of work directories.
+        """
+        directory, slash, name = path.rpartition("/")
+        if name.casefold() == WORK_NAME:
+            raise RejectedError(
+                f"the destination ignores case, and would take {path!a} for a work directory {WORK_NAME}",
+                field="source",
+                hint="Rename it, or exclude it.",
+                path=path,
+            )
+        prefix = directory + slash
+        levels = self._levels
+        while levels and not prefix.startswith(levels[-1][0]):
+            levels.pop()
+        if not levels or levels[-1][0] != prefix:
+            levels.append((prefix, {}))
+        known = levels[-1][1].setdefault(name.casefold(), name)
+        if known != name:
+            raise RejectedError(
+                f"the names {prefix + known!a} and {path!a} differ by case only, and the destination ignores case",
+                field="source",
+                hint="Rename one of them on both sides, or exclude it.",
+                path=path,
+            )
+
 
 NEW_TREE_ENTRIES_MAX: Final = 10_000
 """One rename publishes a new directory; a larger one is given in parts, unless one archive fills it."""
 
 
 class DifferenceKind(StrEnum):
-    """What becomes of a path.
+    """The fate of a path.
 
     CREATE: a new file. CREATE_TREE: a new directory with all that is below it. ENSURE_DIRECTORY: a new directory that
     is too large for that, and whose contents follow on their own. UPDATE: other bytes. ATTRIBUTES: only they differ.
@@ -44,7 +153,7 @@ class DifferenceKind(StrEnum):
 
 
 class Deletes(StrEnum):
-    """Which files that the source lacks are deleted. OURS: those that the job itself published."""
+    """The files to delete among those that the source lacks. OURS: those that the job itself published."""
 
     OFF = "off"
     OURS = "ours"
@@ -80,7 +189,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class DifferenceRules:
-    """How two trees are compared.
+    """The rules by which two trees are compared.
 
     ``is_ours`` says of a destination's entry whether the job published it; OURS needs it. ``stands_empty``: asked of a
     directory of which the source's listing gives nothing, whether the source has it all the same.
@@ -342,3 +451,32 @@ def _first(one: str | None, other: str | None) -> str | None:
     if one is None or other is None:
         return other if one is None else one
     return min(one, other)
+
+
+@dataclass(frozen=True, slots=True)
+class GivingWay:
+    """The search for what may give way at the destination. ``tree`` and ``root``: of the destination. ``is_ours``:
+    whether the job published an entry below it.
+    """
+
+    tree: Tree
+    root: str
+    deletes: Deletes
+    is_ours: Callable[[TreeEntry], bool] | None
+
+    def find(self, standing: TreeEntry) -> tuple[TreeEntry, ...] | None:
+        """``standing`` with all that is below it, if all of this may give way; filters do not count."""
+        if standing.kind is not EntryKind.DIRECTORY:
+            return (standing,) if self._may_go(standing) else None
+        found = [standing]
+        for entry in self.tree.list_tree(f"{self.root}/{standing.path}"):
+            below = replace(entry, path=f"{standing.path}/{entry.path}")
+            if entry.kind is not EntryKind.DIRECTORY and not self._may_go(below):
+                return None
+            found.append(below)
+        return tuple(found)
+
+    def _may_go(self, entry: TreeEntry) -> bool:
+        if entry.kind is not EntryKind.FILE or self.deletes is Deletes.OFF:
+            return False
+        return self.deletes is Deletes.ALL or (self.is_ours is not None and self.is_ours(entry))

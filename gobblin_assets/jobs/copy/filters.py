@@ -1,4 +1,4 @@
-"""Which entries of a tree are copied: includes and excludes, or rules in order, as rclone takes them.
+"""Filters of a tree's entries: includes and excludes, or rules in order, as rclone takes them.
 
 The first rule that matches a file's path decides; without a match, the file is copied, unless includes were written:
 then it is not. A glob that ends with a slash is for directories: excluded, it leaves out all that is below; included,

@@ -1,24 +1,153 @@
-"""Kinds of dataset finders, by the word under ``finder`` in a copy: each opens a finder from its options.
+"""Dataset finders, by the word under ``finder`` in a copy, and the patterns of directories that they look for.
 
 A package offers a kind by an entry point of the group ``gobblin_assets.dataset_finders``.
 """
 
 import datetime as dt
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
 
-from pydantic import ValidationError
-
+from gobblin_assets.destinations.claims import WORK_NAME
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.extensions import Extensions
-from gobblin_assets.fs.tree import Tree
+from gobblin_assets.fs.tree import Descend, EntryKind, Tree, TreeEntry, list_without_files
 from gobblin_assets.jobs.copy.datasets import WHOLE_TREE, CopyableDataset, DatasetFinder, FileSet
-from gobblin_assets.jobs.copy.name_patterns import NamePattern, list_matches, parse_name_pattern
-from gobblin_assets.spec.spec_errors import refuse
+from gobblin_assets.jobs.copy.globs import Glob, parse_glob
+from gobblin_assets.spec.spec_errors import read_extension_options
 from gobblin_assets.spec.spec_model import SpecModel
 
-_Model = TypeVar("_Model", bound=SpecModel)
+_HAS_MEANING: Final = frozenset("*?[]{}\\")
+
+
+@dataclass(frozen=True, slots=True)
+class NamePattern:
+    """A pattern of directories. ``globs`` has one for each name. ``literal``: the leading names that match only
+    themselves, joined by slashes.
+    """
+
+    globs: tuple[Glob, ...]
+    literal: str
+
+    def matches_start(self, names: Sequence[str]) -> bool:
+        """Whether these names, from the root on, match the first globs; there may be fewer names than globs."""
+        return len(names) <= len(self.globs) and all(
+            glob.matches(name) for glob, name in zip(self.globs, names, strict=False)
+        )
+
+    def below_literal(self, path: str) -> str:
+        """The path of a match, relative to the directory of the literal names."""
+        return path[len(self.literal) :].lstrip("/")
+
+
+def parse_name_pattern(text: str, *, field: str) -> NamePattern:
+    """A pattern such as ``databases/*/tables/*``; empty for the root. RejectedError names ``field``."""
+    names = text.split("/") if text else []
+    for name in names:
+        if name in ("", ".", "..") or "**" in name:
+            raise RejectedError(
+                f"expected directories' names and globs between single slashes, found {text!a}",
+                field=field,
+                hint="Write it relative to the root, as in `databases/*/tables/*`; ** would find datasets in datasets.",
+            )
+    globs = tuple(parse_glob(f"/{name}", field=field) for name in names)
+    literal = []
+    for name in names:
+        if _HAS_MEANING.intersection(name):
+            break
+        literal.append(name)
+    return NamePattern(globs, "/".join(literal))
+
+
+def list_directories(tree: Tree, root: str, descend: Descend) -> Iterator[TreeEntry]:
+    """The directories of a listing. Work directories are left out at any depth: nothing is copied from them."""
+
+    def is_work(path: str) -> bool:
+        return path.rpartition("/")[2] == WORK_NAME
+
+    for entry in list_without_files(tree, root, lambda path: not is_work(path) and descend(path)):
+        if entry.kind is EntryKind.DIRECTORY and not is_work(entry.path):
+            yield entry
+
+
+def list_matches(tree: Tree, root: str, pattern: NamePattern) -> Iterator[str]:
+    """The paths of the directories that match; only directories on the way to them are listed.
+
+    RejectedError where the directory of the literal names is missing.
+    """
+    depth = len(pattern.globs)
+    if depth == 0:
+        yield ""
+        return
+    start = LiteralStart(root, pattern)
+
+    def descend(path: str) -> bool:
+        names = path.split("/")
+        return len(names) < depth and pattern.matches_start(names)
+
+    for entry in list_directories(tree, root, descend):
+        start.meet(entry)
+        if entry.path.count("/") == depth - 1:
+            names = entry.path.split("/")
+            if pattern.matches_start(names):
+                yield entry.path
+    start.require()
+
+
+@dataclass(slots=True)
+class LiteralStart:
+    """A lookout, among the directories below ``root``, for that of a pattern's literal names.
+
+    Without it nothing can match: it was never there, or what is mounted in it is away.
+    """
+
+    root: str
+    pattern: NamePattern
+    is_met: bool = False
+
+    def meet(self, directory: TreeEntry) -> None:
+        if directory.path == self.pattern.literal:
+            self.is_met = True
+
+    def require(self) -> None:
+        """RejectedError if the listing has ended without it."""
+        if self.pattern.literal and not self.is_met:
+            raise RejectedError(
+                f"{self.root.rstrip('/')}/{self.pattern.literal} is missing, and every dataset would be below it",
+                field="finder.pattern",
+                hint="Look whether it is mounted, or correct the pattern.",
+            )
+
+
+@dataclass(slots=True)
+class BoundedTree:
+    """``Tree`` that gives at most ``entries_max`` entries in all of its listings together; then a RejectedError."""
+
+    tree: Tree
+    entries_max: int
+    _given: int = field(default=0, init=False)
+
+    @property
+    def mtime_precision_ns(self) -> int:
+        return self.tree.mtime_precision_ns
+
+    def list_tree(self, root: str, descend: Descend | None = None) -> Iterator[TreeEntry]:
+        return self._count(root, self.tree.list_tree(root, descend))
+
+    def list_without_files(self, root: str, descend: Descend | None = None) -> Iterator[TreeEntry]:
+        return self._count(root, list_without_files(self.tree, root, descend))
+
+    def _count(self, root: str, entries: Iterator[TreeEntry]) -> Iterator[TreeEntry]:
+        for entry in entries:
+            self._given += 1
+            if self._given > self.entries_max:
+                raise RejectedError(
+                    f"the search for datasets has looked at {self.entries_max:,} entries of {root}, and is not over",
+                    field="finder",
+                    hint="Let the pattern begin with names that have no globs, or leave old dates out: lookback_s.",
+                )
+            yield entry
+
 
 OpenFinder = Callable[[Mapping[str, object]], DatasetFinder]
 """Options as they were written, without the kind's name, to a finder; RejectedError names the option."""
@@ -49,25 +178,15 @@ def open_finder(options: Mapping[str, object]) -> DatasetFinder:
     return DATASET_FINDERS.get(kind)({name: value for name, value in options.items() if name != "kind"})
 
 
-def read_finder_options(model: type[_Model], options: Mapping[str, object]) -> _Model:
-    """The options as a model's values. RejectedError names the option, such as ``finder.pattern``."""
-    try:
-        return model.model_validate(options)
-    except ValidationError as error:
-        refused = refuse(error, model)
-        message = refused.message.removeprefix(f"{refused.field}: ")
-        raise RejectedError(message, field=f"finder.{refused.field}", hint=refused.hint) from None
-
-
 class GlobFinderOptions(SpecModel):
-    """``pattern``: globs of directories' names; empty for the root itself."""
+    """Options of the finder ``glob``. ``pattern``: globs of directories' names; empty for the root itself."""
 
     pattern: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class CopyableGlobDatasetFinder:
-    """A dataset for each directory that matches, with all that is below it.
+    """The finder ``glob``: a dataset for each directory that matches, with all that is below it.
 
     The destination is the part of the path behind the pattern's leading names without a glob: ``raw/*`` publishes
     ``raw/orders`` as ``orders``. Links to directories are found where the tree follows links.
@@ -83,5 +202,5 @@ class CopyableGlobDatasetFinder:
 
 
 def open_glob_finder(options: Mapping[str, object]) -> CopyableGlobDatasetFinder:
-    read = read_finder_options(GlobFinderOptions, options)
+    read = read_extension_options(GlobFinderOptions, options, within="finder.")
     return CopyableGlobDatasetFinder(parse_name_pattern(read.pattern, field="finder.pattern"))

@@ -104,7 +104,7 @@ class _Part:
 
 @dataclass(slots=True)
 class _Parser:
-    """Reads a glob from the character ``at`` on."""
+    """A reader of a glob from the character ``at`` on."""
 
     text: str
     field: str

@@ -18,40 +18,39 @@ from gobblin_assets.jobs.copy.checksums import checksums_agree
 from gobblin_assets.jobs.copy.closed_directories import find_closed
 from gobblin_assets.jobs.copy.converters.chain import Chain, open_chain, write_chain
 from gobblin_assets.jobs.copy.converters.listing import ConvertedListing
-from gobblin_assets.jobs.copy.copy_plan import CopyPlan, CopyPlanner
+from gobblin_assets.jobs.copy.copy_plan import CopyJudge, CopyPlan, CopyPlanner, describe_plan
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec
-from gobblin_assets.jobs.copy.copy_trees import CopyTrees
+from gobblin_assets.jobs.copy.copy_trees import CopyTrees, place_of_origin
+from gobblin_assets.jobs.copy.copyable import NO_ATTRIBUTES, Attributes, ConvertedEntry
 from gobblin_assets.jobs.copy.datasets import FileSet
-from gobblin_assets.jobs.copy.destination_names import DestinationNames
-from gobblin_assets.jobs.copy.difference import Deletes, DifferenceRules, LinkPolicy, compare_trees
-from gobblin_assets.jobs.copy.directory_attributes import ReadDirectory, directory_reader, read_nothing
-from gobblin_assets.jobs.copy.extended_sameness import find_extended_changes
-from gobblin_assets.jobs.copy.filters import Filters, parse_filters
-from gobblin_assets.jobs.copy.giving_way import GivingWay
+from gobblin_assets.jobs.copy.difference import Deletes, DifferenceRules, GivingWay, LinkPolicy, compare_trees
+from gobblin_assets.jobs.copy.filters import Filters, choose_entries, list_chosen, list_within, parse_filters
 from gobblin_assets.jobs.copy.globs import match_any
-from gobblin_assets.jobs.copy.kept_attributes import describe_kept, find_kept
-from gobblin_assets.jobs.copy.listings import list_converted, list_side
-from gobblin_assets.jobs.copy.losses import Losses
-from gobblin_assets.jobs.copy.memory import UnloggedNames, UnpackedMemory
-from gobblin_assets.jobs.copy.name_lengths import find_name_lengths
-from gobblin_assets.jobs.copy.ownership import find_ownership
+from gobblin_assets.jobs.copy.kept_attributes import (
+    ReadDirectory,
+    describe_kept,
+    directory_reader,
+    find_extended_changes,
+    find_kept,
+    find_ownership,
+    read_nothing,
+)
+from gobblin_assets.jobs.copy.manifest import list_named
+from gobblin_assets.jobs.copy.memory import DirectoryMemory, Losses, UnchangedDirectories, UnloggedNames, UnpackedMemory
 from gobblin_assets.jobs.copy.parsing import CopyDataset
-from gobblin_assets.jobs.copy.plan_reports import CopyJudge, describe_plan
+from gobblin_assets.jobs.copy.refusals import find_name_lengths
 from gobblin_assets.jobs.copy.removals import RemovalRules, StandingFiles
 from gobblin_assets.jobs.copy.sameness import Sameness, SameRule
-from gobblin_assets.jobs.copy.session import CopySession
-from gobblin_assets.jobs.copy.shared_planning import SharedPlanning
-from gobblin_assets.jobs.copy.source_directories import place_of_origin
-from gobblin_assets.jobs.copy.target_places import (
+from gobblin_assets.jobs.copy.session import CopySession, DestinationNames, SharedPlanning
+from gobblin_assets.jobs.copy.targets import (
+    TargetTree,
     find_missing_directories,
     find_time_step,
     finds_any_case,
     require_one_mount,
 )
-from gobblin_assets.jobs.copy.target_tree import TargetTree
 from gobblin_assets.jobs.copy.ticks import nanoseconds_of
 from gobblin_assets.jobs.copy.transfer.preserve import Preserve, PreserveLetter, parse_preserve
-from gobblin_assets.jobs.copy.unchanged import DirectoryMemory, UnchangedDirectories
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.interval import Interval
@@ -184,8 +183,13 @@ class CopyKind:
         looked_at = self.now()
         rules = self._rules_of(request, spec, source, opened, source_root, root, file_set, shared, looked_at)
         losses = Losses(
-            *(request, dataset, file_set, source, source_root, shared.places),
-            self.trees.find_source_directory,
+            request=request,
+            dataset=dataset,
+            file_set=file_set,
+            tree=source,
+            root=source_root,
+            room=shared.places,
+            find_directory=self.trees.find_source_directory,
         )
         planner = self._open_planner(request, dataset, file_set, source, source_root, shared)
         planner.removal_rules = RemovalRules(spec.delete_max, standing, losses.split)
@@ -234,8 +238,10 @@ class CopyKind:
         spec = dataset.spec
         preserve = self._preserve_of(spec)
         return CopyPlanner(
-            source.to_uri(source_root) if isinstance(source, RangedFiles) else source_root,
-            *(file_set.directory, preserve, match_any(spec.metadata, field="metadata")),
+            source_root=source.to_uri(source_root) if isinstance(source, RangedFiles) else source_root,
+            place=file_set.directory,
+            preserve=preserve,
+            is_metadata=match_any(spec.metadata, field="metadata"),
             budgets=(RunBudget(CopyBudget(spec.files_per_run_max, spec.bytes_per_run_max)), shared.budget),
             tiers=parse_tiers(spec.go_first),
             follows_links=spec.links is LinkPolicy.FOLLOW,
@@ -385,3 +391,41 @@ def _is_published(published: Callable[[str, FileIdentity], bool], root: str, ent
 
 def _join(*parts: str) -> str:
     return "/".join(part for part in parts if part)
+
+
+def list_side(tree: Tree, root: str, file_set: FileSet, filters: Filters, *, is_source: bool) -> Iterator[TreeEntry]:
+    """The file set's entries of one side, as they are."""
+    if not file_set.files:
+        yield from list_chosen(tree, root, filters, bare_directories=not (is_source and filters.has_includes))
+        return
+    wanted = {each.path: each.attributes for each in file_set.files if not (is_source and each.is_deleted)}
+    for entry in list_named(tree, root, wanted, required=is_source):
+        chosen = wanted.get(entry.path)
+        yield entry if not is_source or chosen in {None, NO_ATTRIBUTES} else _with_attributes(entry, chosen)
+
+
+def _with_attributes(entry: TreeEntry, chosen: Attributes) -> ConvertedEntry:
+    found = entry.identity
+    mtime_ns = found.mtime_ns if chosen.mtime_ns is None else chosen.mtime_ns
+    return ConvertedEntry(
+        path=entry.path,
+        kind=entry.kind,
+        identity=replace(found, mtime_ns=mtime_ns),
+        mode=entry.mode,
+        owner=entry.owner,
+        group=entry.group,
+        placement=entry.placement,
+        origin=entry,
+        has_length=True,
+        chosen=chosen,
+    )
+
+
+def list_converted(listing: ConvertedListing, source: Tree) -> Iterator[TreeEntry]:
+    """What is packed is chosen by its names before that; everything else by its names after conversion."""
+    filters = listing.filters
+    entries = list_within(source, listing.root, filters)
+    if listing.chain.packer is not None:
+        chosen = choose_entries(entries, filters, bare_directories=not filters.has_includes)
+        return listing.list_entries(chosen)
+    return choose_entries(listing.list_entries(entries), filters, bare_directories=not filters.has_includes)

@@ -6,11 +6,17 @@ from typing import Final
 
 from gobblin_assets.destinations.claims import work_root_of
 from gobblin_assets.jobs.asset_view import DeclaredCheck, ShownAsset
-from gobblin_assets.jobs.copy.audit import SIDES_AGREE, judge_sides, plan_audit
+from gobblin_assets.jobs.copy.copy_assets import (
+    SIDES_AGREE,
+    as_assets,
+    declare_copies,
+    find_within_bound,
+    judge_sides,
+    plan_audit,
+    show_copy,
+)
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec, CopySpec
-from gobblin_assets.jobs.copy.declaring import as_assets, declare_copies, find_within_bound
 from gobblin_assets.jobs.copy.running import list_copy_datasets, open_copy_run
-from gobblin_assets.jobs.copy.shown_datasets import show_copy
 from gobblin_assets.jobs.copy.transfer.choice import SparkSessions
 from gobblin_assets.jobs.copy.watched_sets import CopySets
 from gobblin_assets.jobs.file_sets import WatchRules

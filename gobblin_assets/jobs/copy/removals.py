@@ -1,4 +1,4 @@
-"""Which of the files that the source lacks one run removes, and how many are too many."""
+"""Removals of files that the source lacks: which of them one run removes, and how many are too many."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ _SHOWN_MAX: Final = 5
 
 
 class Loss(StrEnum):
-    """Why removals of a place are stopped: the rest of a sentence about it."""
+    """The reason why removals of a place are stopped, as the rest of a sentence about it."""
 
     MOUNT = "is not on the file system that was published"
     ENTRIES = "lost all its entries at once"
@@ -24,7 +24,9 @@ class Loss(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StoppedRemovals:
-    """``places``: below the file set, "" for all of it; each with the reason. ``files``: how many, by place."""
+    """Removals that wait for a person. ``places``: below the file set, "" for all of it; each with the reason.
+    ``files``: how many, by place.
+    """
 
     places: Mapping[str, Loss] = field(default_factory=dict)
     files: Counter[str] = field(default_factory=Counter)
@@ -68,7 +70,9 @@ def _stop_none(extras: Sequence[Difference]) -> tuple[Sequence[Difference], Stop
 
 @dataclass(frozen=True, slots=True)
 class RemovalRules:
-    """``delete_max``: a number, or a share of the ``standing`` files such as "20%"; None: any. ``split``: first."""
+    """The rules by which removals are chosen. ``delete_max``: a number, or a share of the ``standing`` files such as
+    "20%"; None: any. ``split``: first.
+    """
 
     delete_max: int | str | None = None
     standing: StandingFiles = field(default_factory=lambda: StandingFiles(()))

@@ -3,9 +3,11 @@
 import datetime as dt
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from gobblin_assets.commit.published.current_names import NO_NAMES, CurrentNames, sort_current
+from gobblin_assets.commit.published.port import PublishedFiles, PublishedSegment
 from gobblin_assets.commit.sequence import AttemptRecord
 from gobblin_assets.destinations.claims import claim_path
 from gobblin_assets.destinations.named_objects import NamedObjects
@@ -15,14 +17,12 @@ from gobblin_assets.fs.named_files import require_named_files
 from gobblin_assets.fs.objects import HoldsObjects, ObjectFiles
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.registry import is_object_store, open_file_system
-from gobblin_assets.fs.source_trees import open_tree
 from gobblin_assets.fs.staging import StagingFiles
-from gobblin_assets.fs.tree import Tree, TreeEntry
 from gobblin_assets.jobs.copy.budgets import CopyBudget
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec, CopySpec
+from gobblin_assets.jobs.copy.copy_trees import CopyTreesByUri, require_source
+from gobblin_assets.jobs.copy.file_staging import FileStaging
 from gobblin_assets.jobs.copy.kind import CopyKind, IsOurs
-from gobblin_assets.jobs.copy.known_files import KnownFiles
-from gobblin_assets.jobs.copy.object_targets import FindKnown, FindPublished, ObjectTargets
 from gobblin_assets.jobs.copy.parsing import (
     CopyDataset,
     find_copy_datasets,
@@ -30,17 +30,16 @@ from gobblin_assets.jobs.copy.parsing import (
     open_source_tree,
     without_sets,
 )
-from gobblin_assets.jobs.copy.source_directories import find_source_directory
-from gobblin_assets.jobs.copy.source_places import require_inside, require_source
+from gobblin_assets.jobs.copy.targets import FindPublished, ObjectTargets
 from gobblin_assets.jobs.copy.transfer.choice import ChosenTransfer, SparkSessions
 from gobblin_assets.jobs.copy.transfer.local import LocalTransfer
 from gobblin_assets.jobs.copy.transfer.port import TransferWay
 from gobblin_assets.jobs.copy.transfer.rates import SharedCopyRate
-from gobblin_assets.jobs.copy.upload_worker import REQUESTS_PER_WORKER, UploadWorker, open_planned
+from gobblin_assets.jobs.copy.uploading import REQUESTS_PER_WORKER, ObjectStaging, open_planned
 from gobblin_assets.jobs.copy.worker import CopyWorker
 from gobblin_assets.model.clock import Clock, SystemClock
 from gobblin_assets.model.files import FileIdentity
-from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.destination import Destination, DestinationRequest
 from gobblin_assets.run.garbage import look_for_garbage_seldom
 from gobblin_assets.run.run_values import DatasetReport, RunPorts
@@ -48,58 +47,34 @@ from gobblin_assets.run.stores import Stores
 from gobblin_assets.state.rate_shares import SharedRate
 
 
-@dataclass(frozen=True, slots=True)
-class CopyTreesByUri:
-    """``CopyTrees``, as the job names both sides."""
+@dataclass(slots=True)
+class KnownFiles:
+    """The published files of one dataset, as the log says: read once for each version. Its file sets are planned one
+    after another. Few of them are in memory.
+    """
 
-    job: CopySpec
+    published: PublishedFiles
+    job: JobName
+    _kept: tuple[DatasetUrn, int, CurrentNames] | None = field(default=None, init=False)
 
-    def open_source(self, spec: CopyDatasetSpec) -> tuple[Tree, str]:
-        return open_source_tree(self.job.source, spec)
-
-    def require_inside(self, spec: CopyDatasetSpec, place: str) -> None:
-        require_dataset_inside(self.job, spec, place)
-
-    def find_source_entry(self, place: str) -> TreeEntry | None:
-        fs, _root = open_file_system(self.job.source)
-        return require_named_files(fs).find_entry(place)
-
-    def find_source_directory(self, place: str) -> TreeEntry | None:
-        return find_source_directory(self.job.source, place)
-
-    def open_destination(self) -> Tree:
-        return open_tree(self.job.destination, "destination", hidden=frozenset(), follow_links=False)[0]
-
-    def open_destination_files(self) -> FileSystem:
-        return open_file_system(self.job.destination)[0]
+    def find(self, urn: DatasetUrn) -> CurrentNames:
+        """What is returned does not change later."""
+        kept = self._kept
+        if kept is not None and kept[0] == urn:
+            # Of no partition: the version alone.
+            now = self.published.find(self.job, urn, role=Role.DATA, partitions=())
+            if now is not None and now.version == kept[1]:
+                return kept[2]
+        self._kept = None
+        found = self.published.scan(self.job, urn, role=Role.DATA, read=_read)
+        if found is None:
+            return NO_NAMES
+        self._kept = urn, *found
+        return found[1]
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectCopyTrees:
-    """``CopyTrees`` with the destination in an object store."""
-
-    job: CopySpec
-    objects: ObjectFiles
-    find_known: FindKnown
-
-    def open_source(self, spec: CopyDatasetSpec) -> tuple[Tree, str]:
-        return open_source_tree(self.job.source, spec)
-
-    def require_inside(self, spec: CopyDatasetSpec, place: str) -> None:
-        require_dataset_inside(self.job, spec, place)
-
-    def open_destination(self) -> Tree:
-        return ObjectTargets(self.objects, self.find_known)
-
-    def open_destination_files(self) -> FileSystem:
-        return open_file_system(self.job.destination)[0]
-
-    def find_source_entry(self, place: str) -> TreeEntry | None:
-        fs, _root = open_file_system(self.job.source)
-        return require_named_files(fs).find_entry(place)
-
-    def find_source_directory(self, place: str) -> TreeEntry | None:
-        return find_source_directory(self.job.source, place)
+def _read(version: int, segments: Iterator[PublishedSegment]) -> tuple[int, CurrentNames]:
+    return version, sort_current(segments)
 
 
 @contextmanager
@@ -140,17 +115,22 @@ def open_copy_run(
             is_far = is_object_store(job.source) or is_over_network(job.source) or is_over_network(job.destination)
             way = TransferWay.LOCAL if is_far else job.transfer
             transfer = ChosenTransfer(way, local, spark, say)
+            staging = FileStaging(
+                files,
+                transfer,
+                workers=job.workers,
+                rereads=job.verify == "reread",
+                journals=job.reuse_keep_s > 0,
+            )
             kind = CopyKind(
-                *(datasets, CopyTreesByUri(job), files, root, find_published_by(published)),
-                lambda: CopyWorker(
-                    *(files, transfer, clock, say),
-                    workers=job.workers,
-                    rereads=job.verify == "reread",
-                    rate=rate,
-                    journals=job.reuse_keep_s > 0,
-                ),
-                clock.new_id,
-                CopyBudget(job.files_per_run_max, job.bytes_per_run_max),
+                datasets=datasets,
+                trees=CopyTreesByUri(job),
+                files=files,
+                root=root,
+                is_ours=find_published_by(published),
+                make_worker=lambda: CopyWorker(staging, clock, say, rate),
+                new_id=clock.new_id,
+                budget=CopyBudget(job.files_per_run_max, job.bytes_per_run_max),
             )
         yield RunPorts(
             stores=stores,
@@ -192,14 +172,15 @@ def _copy_to_objects(
 
     return CopyKind(
         datasets=datasets,
-        trees=ObjectCopyTrees(job, objects, find_known),
+        trees=CopyTreesByUri(job, ObjectTargets(objects, find_known)),
         files=None,
         root=destination.root,
         is_ours=find_published_by(known),
-        make_worker=lambda: UploadWorker(
-            *(objects, destination.place_of, open_planned, clock, say),
-            requests=job.workers * REQUESTS_PER_WORKER,
-            rate=rate,
+        make_worker=lambda: CopyWorker(
+            ObjectStaging(objects, destination.place_of, open_planned, job.workers * REQUESTS_PER_WORKER),
+            clock,
+            say,
+            rate,
         ),
         new_id=clock.new_id,
         budget=CopyBudget(job.files_per_run_max, job.bytes_per_run_max),
@@ -220,12 +201,6 @@ def _interrupt_nothing(_attempt: AttemptRecord) -> None:
 def list_copy_datasets(job: CopySpec) -> Mapping[DatasetUrn, CopyDataset]:
     """Every dataset of the job, as written or as its finder finds them now."""
     return find_copy_datasets(job, dt.datetime.now(dt.UTC))
-
-
-def require_dataset_inside(job: CopySpec, spec: CopyDatasetSpec, place: str) -> None:
-    """RejectedError if a link on the way from the source to ``place`` may not be followed."""
-    tree, root = open_source_tree(job.source, spec)
-    require_inside(tree, root, place, spec.links)
 
 
 def find_published_by(known: KnownFiles) -> IsOurs:

@@ -1,4 +1,4 @@
-"""When the destination's file is the source's: by length and time, or by checksum, and by its attributes. Pure."""
+"""Sameness of a file at both sides: by length and time, or by checksum, and by its attributes. Pure."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ _UNITS: Final = (
 
 
 class SameRule(StrEnum):
-    """What tells whether a file needs no copy. NEVER: every file is copied each time."""
+    """The rule that tells whether a file needs no copy. NEVER: every file is copied each time."""
 
     MTIME = "mtime"
     CHECKSUM = "checksum"
@@ -32,7 +32,7 @@ class SameRule(StrEnum):
 
 
 class Likeness(StrEnum):
-    """What two files of one path are to each other."""
+    """The likeness of two files of one path."""
 
     SAME = "same"
     CONTENT_DIFFERS = "content_differs"
@@ -41,7 +41,7 @@ class Likeness(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Sameness:
-    """How two files are compared.
+    """The way in which two files are compared.
 
     ``mtime_precision_ns``: the coarser one of both sides. Times that differ by less are the same, whether a file system
     rounds or cuts off. ``checksums_agree`` is asked by the rule CHECKSUM, for files of one length. ``desired`` gives

@@ -1,4 +1,4 @@
-"""When a file's time tells its version: once the tick is over in which it was written. Git calls the others racy.
+"""Ticks of clocks: once a tick is over, the times of files tell their versions. Git calls younger files racy.
 
 A clock keeps times in steps, and so does a file system. Who writes a file again within the step of its time leaves the
 time as it was. A version is known by its time only if it was read after that step: whoever writes later than that gives

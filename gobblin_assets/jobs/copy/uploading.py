@@ -1,4 +1,4 @@
-"""How files become uploads to an object store: begun, written down, and filled, by several threads.
+"""Uploads: files that are staged in an object store by several threads, each begun, written down, and filled.
 
 A small file takes two requests, its upload and one part; its completion, which publishes it, is the third. Uploads are
 written down in the attempt before their parts are written, some hundred by one request, so that whoever cleans up after
@@ -9,9 +9,11 @@ A file that fails because of the store is uploaded once more after the others. I
 ends. Memory is bounded by one part for each thread, and by ``BYTES_WAITING_MAX`` for parts of large files.
 """
 
+import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Lock
@@ -19,11 +21,30 @@ from typing import Final, Protocol, TypeVar
 
 import google_crc32c
 
-from gobblin_assets.commit.object_attempts import BegunUpload, aborted_on_error, plan_parts, write_uploads
-from gobblin_assets.destinations.object_outputs import StagedUpload
-from gobblin_assets.errors import GobblinError, RejectedError, RetryableError, family_of
+from gobblin_assets.commit.object_attempts import (
+    ID_KEY,
+    MTIME_KEY,
+    BegunUpload,
+    aborted_on_error,
+    discard_attempt,
+    plan_parts,
+    write_uploads,
+)
+from gobblin_assets.commit.object_steps import object_id
+from gobblin_assets.commit.object_undo import make_mark
+from gobblin_assets.destinations.object_outputs import NamedObject, ObjectAtName, ObjectToRemove, StagedUpload
+from gobblin_assets.errors import ErrorFamily, GobblinError, RejectedError, RetryableError, family_of
 from gobblin_assets.fs.objects import ObjectFiles, UploadId, UploadPart
-from gobblin_assets.jobs.copy.transfer.port import CopyFailure
+from gobblin_assets.fs.posix_ranged import open_posix_ranged
+from gobblin_assets.fs.source_trees import open_ranged
+from gobblin_assets.jobs.copy.copy_plan import CopyPlan
+from gobblin_assets.jobs.copy.copyable import CopyItem, PlannedFile
+from gobblin_assets.jobs.copy.transfer.pacing import ThreadPace
+from gobblin_assets.jobs.copy.transfer.port import CopyFailure, FileResult, TransferProgress
+from gobblin_assets.jobs.copy.worker import CopyLines, CopyTask
+from gobblin_assets.model.files import FileIdentity
+from gobblin_assets.model.urn import DatasetUrn
+from gobblin_assets.run.job_kind import WorkOrder
 
 T = TypeVar("T")
 
@@ -227,7 +248,9 @@ class Uploading:
 
 @dataclass(frozen=True, slots=True)
 class _Failing:
-    """Turns the errors that concern one file into its result. A cancelled copy ends all, and a store out of reach."""
+    """A block whose errors, if they concern one file, become its result. A cancelled copy ends all, and a store out of
+    reach.
+    """
 
     uploading: Uploading
     order: UploadOrder
@@ -246,3 +269,154 @@ def _share_out(orders: Sequence[UploadOrder], workers: int) -> list[Sequence[Upl
     """Batches that are written down together, and at least one for each thread."""
     size = max(1, min(WRITTEN_DOWN_TOGETHER_MAX, -(-len(orders) // workers)))
     return [orders[start : start + size] for start in range(0, len(orders), size)]
+
+
+OpenPlanned = Callable[[str, PlannedFile], OpenedFile]
+"""The file at a full path of the source, as it was planned; links are followed if they were planned to be."""
+
+REQUESTS_PER_WORKER: Final = 4
+"""Requests that are under way at once, for each worker of the job: most of the time they wait for the store."""
+
+
+def open_planned(plan: CopyPlan) -> OpenPlanned:
+    """How the files of a plan are read: by ranges, from a local disk or from a store."""
+    if plan.source_root.startswith("/"):
+        return partial(_open_local, plan.follows_links)
+    return partial(_open_remote, plan.follows_links)
+
+
+def _open_local(follow_links: bool, path: str, planned: PlannedFile) -> OpenedFile:  # noqa: FBT001  bound by its caller
+    return open_posix_ranged(path, planned.identity, planned.changed_ns, follow_links=follow_links)
+
+
+def _open_remote(follow_links: bool, uri: str, planned: PlannedFile) -> OpenedFile:  # noqa: FBT001  bound by its caller
+    files, path = open_ranged(uri, "source", follow_links=follow_links)
+    return files.open_ranged(path, planned.identity)
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectStaging:
+    """``CopyStaging`` as uploads that have all of their parts. ``place_of``: a dataset's place in the store.
+
+    ``open_planned`` makes the way to read a plan's files. ``requests``: how many are under way at once.
+    """
+
+    files: ObjectFiles
+    place_of: Callable[[DatasetUrn], str]
+    open_planned: Callable[[CopyPlan], OpenPlanned]
+    requests: int
+    _cancelled: set[str] = field(default_factory=set)
+
+    def describe_interruption(self, tag: str, items: Sequence[CopyItem]) -> None:
+        """The threads end with this process."""
+
+    def cancel(self, tag: str) -> None:
+        self._cancelled.add(tag)
+
+    def stage(self, task: CopyTask) -> Sequence[NamedObject] | None:
+        order, tag = task.order, task.order.tag
+        task.wait_for_ticks(lambda: 1)
+        is_cancelled = partial(self._cancelled.__contains__, tag)
+        with task.share_rate(partial(self._cancelled.add, tag)) as rate:
+            uploading = Uploading(
+                self.files,
+                order.directory,
+                self.requests,
+                _Moved(task.show_progress()).add,
+                is_cancelled,
+                ThreadPace(rate, is_cancelled).spend,
+            )
+            try:
+                results = uploading.run([*self._list_files(order, task.plan), *self._list_marks(order, task.plan)])
+                task.settle(_list_failed(task.plan, results))
+            except GobblinError:
+                # The store keeps the bytes of uploads until somebody aborts them; cleanup does, should this fail.
+                with suppress(GobblinError):
+                    discard_attempt(self.files, order.directory, self.requests)
+                raise
+        return tuple(_describe(task.plan, results, task.left_out)) or None
+
+    def _list_files(self, order: WorkOrder, plan: CopyPlan) -> list[UploadOrder]:
+        root, open_planned = self.place_of(order.plan.urn), self.open_planned(plan)
+        return [
+            UploadOrder(
+                item.number,
+                f"{root}/{item.path}",
+                file.size_bytes,
+                _metadata_of(order.directory, item),
+                partial(open_planned, f"{plan.source_root}/{file.origin}", file),
+            )
+            for item in plan.items
+            for file in item.files
+        ]
+
+    def _list_marks(self, order: WorkOrder, plan: CopyPlan) -> list[UploadOrder]:
+        root = self.place_of(order.plan.urn)
+        orders = []
+        for number, path, _identity in plan.removals:
+            mark = make_mark(f"{root}/{path}")
+            metadata = {ID_KEY: object_id(order.directory, str(number))}
+            orders.append(UploadOrder(number, f"{root}/{path}", len(mark), metadata, partial(_Bytes, mark)))
+        return orders
+
+
+@dataclass(frozen=True, slots=True)
+class _Bytes:
+    """``OpenedFile`` of bytes in memory."""
+
+    content: bytes
+
+    def read_at(self, offset: int, size_bytes: int) -> bytes:
+        return self.content[offset : offset + size_bytes]
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+@dataclass(slots=True)
+class _Moved:
+    """The bytes that all threads have moved, which are told. A small file is one part."""
+
+    lines: CopyLines
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _moved_bytes: int = 0
+    _parts: int = 0
+
+    def add(self, size_bytes: int) -> None:
+        with self._lock:
+            self._moved_bytes += size_bytes
+            self._parts += 1
+            self.lines.tell(TransferProgress(self._parts, 0, self._moved_bytes))
+
+
+def _metadata_of(staging: str, item: CopyItem) -> dict[str, str]:
+    metadata = {ID_KEY: object_id(staging, str(item.number))}
+    mtime_ns = item.files[0].desired.mtime_ns
+    if mtime_ns is not None:
+        metadata[MTIME_KEY] = str(mtime_ns)
+    return metadata
+
+
+def _list_failed(plan: CopyPlan, results: Mapping[int, UploadResult]) -> list[FileResult]:
+    paths = {item.number: item.path for item in plan.items} | {number: path for number, path, _ in plan.removals}
+    missing = CopyFailure(ErrorFamily.RETRYABLE, "it was not reported")
+    found = ((number, path, results.get(number, missing)) for number, path in paths.items())
+    return [FileResult(number, path, "", failure=each) for number, path, each in found if isinstance(each, CopyFailure)]
+
+
+def _describe(plan: CopyPlan, results: Mapping[int, UploadResult], left_out: Mapping[int, str]) -> list[NamedObject]:
+    outputs: list[NamedObject] = []
+    for item in plan.items:
+        staged = results[item.number]
+        if left_out and item.number in plan.metadata:
+            continue
+        if isinstance(staged, StagedUpload):
+            file = item.files[0]
+            identity = FileIdentity(file.size_bytes, None, file.desired.mtime_ns)
+            replaced, is_metadata = plan.replaced.get(item.number), item.number in plan.metadata
+            outputs.append(ObjectAtName(item.path, staged, identity, replaced, is_metadata))
+    for number, path, identity in () if left_out else plan.removals:
+        staged = results[number]
+        if isinstance(staged, StagedUpload):
+            outputs.append(ObjectToRemove(path, staged, identity))
+    return outputs

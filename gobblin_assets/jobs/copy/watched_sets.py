@@ -1,4 +1,4 @@
-"""What a sensor sees of the file sets of a copy: which there are, their markers, and whether listings changed.
+"""File sets of a copy, as a sensor sees them: which there are, their markers, and whether listings changed.
 
 What was written just now may be written again within the tick of its time (``ticks``). So its mark says so, and a later
 look gives another one.
@@ -13,9 +13,9 @@ from typing import Final
 
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.fs.ranged import RangedFiles
+from gobblin_assets.jobs.copy.copy_assets import as_assets
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec, CopySpec
 from gobblin_assets.jobs.copy.datasets import FileSet
-from gobblin_assets.jobs.copy.declaring import as_assets
 from gobblin_assets.jobs.copy.parsing import CopyDataset, open_source_tree
 from gobblin_assets.jobs.copy.ticks import is_tick_over
 from gobblin_assets.jobs.file_sets import SetId

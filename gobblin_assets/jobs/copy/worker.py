@@ -1,28 +1,31 @@
-"""Does the plans of copies: makes an attempt's places, lets the transfer write into them, and reports what is there."""
+"""The worker of copies: it waits for ticks, has a plan's files staged at a rate, and tells what became of them.
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
-from typing import Final
+Where they are staged is behind the port ``CopyStaging``: in directories by a transfer (``file_staging``), or in an
+object store as uploads (``uploading``).
+"""
 
-from gobblin_assets.commit.named_steps import DIRECTORIES, RETURNED, SLOTS
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final, Protocol
+
 from gobblin_assets.errors import CorruptionError, ErrorFamily, GobblinError, RejectedError, RetryableError
-from gobblin_assets.fs.named_files import ClosedDirectories, NamedFiles, SteppedTimes
-from gobblin_assets.fs.staging import StagingFiles
-from gobblin_assets.jobs.copy.checksums import compute_checksum, compute_stream
-from gobblin_assets.jobs.copy.closed_directories import list_closed, open_closed
-from gobblin_assets.jobs.copy.copied_files import CopiedFiles
+from gobblin_assets.fs.posix_tree import entry_of
+from gobblin_assets.fs.source_trees import open_ranged
+from gobblin_assets.fs.tree import EntryKind
 from gobblin_assets.jobs.copy.copy_plan import CopyPlan
-from gobblin_assets.jobs.copy.copyable import Attributes
-from gobblin_assets.jobs.copy.origins import has_changed
-from gobblin_assets.jobs.copy.reuse import find_finished
-from gobblin_assets.jobs.copy.tick_waits import wait_for_tick, wait_for_ticks
-from gobblin_assets.jobs.copy.transfer.bins import plan_bins
-from gobblin_assets.jobs.copy.transfer.journal import FinishedFile
-from gobblin_assets.jobs.copy.transfer.local import bins_max_of
-from gobblin_assets.jobs.copy.transfer.port import FileResult, Transfer, TransferOrder, TransferProgress
+from gobblin_assets.jobs.copy.copyable import CopyItem, PackedOrigin, PlannedFile
+from gobblin_assets.jobs.copy.ticks import (
+    AHEAD_NS_MAX,
+    PRECISION_NS_MAX,
+    TICK_NS_MAX,
+    is_tick_over,
+    nanoseconds_of,
+    tick_end,
+)
+from gobblin_assets.jobs.copy.transfer.port import UNLIMITED, FileResult, Rate, TransferProgress
 from gobblin_assets.jobs.copy.transfer.rates import SharedCopyRate
-from gobblin_assets.jobs.copy.transfer.writing import finish_directory
 from gobblin_assets.model.clock import Clock
 from gobblin_assets.model.passing_lines import PassingLine
 from gobblin_assets.model.urn import Role
@@ -33,155 +36,113 @@ from gobblin_assets.run.progress import LINE_EVERY_S, MIB
 FAILURES_NAMED_MAX: Final = 5
 
 _MAY_BE_TRIED_AGAIN: Final = frozenset({ErrorFamily.RETRYABLE, ErrorFamily.OUTCOME_UNKNOWN})
+_S_NS: Final = 1_000_000_000
 
 
-class CopyWorker:
-    """``Worker`` with any transfer.
+class CopyTask:
+    """One copy that is under way: its order and plan, and what is to be told of it.
 
-    ``rereads``: whether each copy is read again and compared by its CRC32C. ``journals``: whether writers leave what a
-    later attempt needs to use their files. ``rate``: of which each copy takes a share; None: no limit.
+    ``notes``: sentences for the run's log. ``left_out``: items that changed while they were copied, by number with
+    their paths.
     """
 
     def __init__(
-        self,
-        files: NamedFiles,
-        transfer: Transfer,
-        clock: Clock,
-        say: Callable[[str], None],
-        *,
-        workers: int,
-        rereads: bool,
-        rate: SharedCopyRate | None = None,
-        journals: bool = False,
+        self, order: WorkOrder, plan: CopyPlan, clock: Clock, say: Callable[[str], None], rate: SharedCopyRate | None
     ) -> None:
-        self._files = files
-        self._transfer = transfer
+        self.order = order
+        self.plan = plan
+        self.notes: list[str] = []
+        self.left_out: dict[int, str] = {}
+        self.say = say
+        self._clock = clock
+        self._rate = rate
+
+    @property
+    def degraded(self) -> tuple[str, ...]:
+        return _describe_changed_files(self.left_out.values())
+
+    def say_named(self, line: str) -> None:
+        """A line for people, behind the dataset's name."""
+        self.say(f"{self.order.plan.urn}: {line}")
+
+    def show_progress(self) -> "CopyLines":
+        return CopyLines(self.order.plan.urn, self.plan, self._clock, self.say)
+
+    def wait_for_ticks(self, find_step: Callable[[], int]) -> None:
+        """``find_step``: as of the function of this name."""
+        self.notes += wait_for_ticks(self.plan, self._clock, self.say, find_step)
+
+    def wait_for_tick(self, time_ns: int) -> None:
+        wait_for_tick(time_ns, self._clock)
+
+    @contextmanager
+    def share_rate(self, stop: Callable[[], None]) -> Iterator[Rate]:
+        """The rate of this copy for the block. ``stop`` is called from another thread if the share is lost."""
+        if self._rate is None:
+            yield UNLIMITED
+            return
+        with self._rate.share(self.order.tag, stop) as rate:
+            yield rate
+
+    def settle(self, failed: Sequence[FileResult]) -> None:
+        """Leave out what changed meanwhile, if the plan allows it, and say so. Raises for all others that failed."""
+        self.left_out = _find_changed(self.plan, failed)
+        others = [each for each in failed if each.item not in self.left_out]
+        if others:
+            raise failure_of_files(others)
+        for line in self.degraded:
+            self.say_named(line)
+
+
+class CopyStaging(Protocol):
+    """The place where copies are staged: directories of a file system, or uploads to an object store."""
+
+    def stage(self, task: CopyTask) -> Iterable[object] | None:
+        """Stage all that the task's plan publishes, and settle what failed; returns what the destination publishes.
+
+        None: there is nothing to publish.
+        """
+        ...
+
+    def describe_interruption(self, tag: str, items: Sequence[CopyItem]) -> Mapping[str, object] | None:
+        """As of a ``Transfer``."""
+        ...
+
+    def cancel(self, tag: str) -> None:
+        """As of a ``Transfer``."""
+        ...
+
+
+class CopyWorker:
+    """``Worker`` of copies. ``rate``: of which each copy takes a share; None: no limit."""
+
+    def __init__(
+        self, staging: CopyStaging, clock: Clock, say: Callable[[str], None], rate: SharedCopyRate | None = None
+    ) -> None:
+        self._staging = staging
         self._clock = clock
         self._say = say
-        self._workers = workers
-        self._rereads = rereads
         self._rate = rate
-        self._journals = journals
 
     def describe_interruption(self, tag: str, plans: Sequence[UnitPlan]) -> Mapping[str, object] | None:
         items = [item for plan in plans for item in copy_plan_of(plan).items]
-        return self._transfer.describe_interruption(tag, items)
+        return self._staging.describe_interruption(tag, items)
 
     def cancel(self, tag: str) -> None:
         if self._rate is not None:
             self._rate.cancel(tag)
-        self._transfer.cancel(tag)
+        self._staging.cancel(tag)
 
     def do_together(self, orders: Sequence[WorkOrder]) -> Sequence[Staged]:
         return [self.do(order) for order in orders]
 
     def do(self, order: WorkOrder) -> Staged:
-        plan = copy_plan_of(order.plan)
         if not order.units:
             return Staged((), rows_read=0)
-        files, attempt = self._files, order.directory
-        files.make_directories(attempt)
-        made = files.find_entry(attempt) if plan.closed else None
-        planned, plan = plan, open_closed(plan, made, partial(self._can_change_closed, attempt))
-        file_count = plan.file_count + len(plan.directories)
-        with files.durable_tree(attempt, file_count=file_count):
-            for name in (SLOTS, RETURNED, DIRECTORIES):
-                files.make_directory(f"{attempt}/{name}")
-            for number, _path, desired in plan.directories:
-                _make_directory(files, f"{attempt}/{DIRECTORIES}/{number}", desired)
-            copied = self._copy(order, plan)
-        if isinstance(files, ClosedDirectories):
-            staged = {number: f"{attempt}/{DIRECTORIES}/{number}" for number, _path, _desired in plan.directories}
-            staged |= {number: f"{attempt}/{place}" for number, place in copied.list_directories()}
-            copied.closed = tuple(list_closed(planned, plan, files, staged))
-        if self._rereads:
-            # Only what was synced can be read from the disk.
-            self._read_again(attempt, copied)
-        outputs = () if plan.is_empty else (Output(Role.DATA, attempt, "", (), copied),)
-        degraded = describe_changed_files(copied.left_out.values())
-        return Staged(outputs, rows_read=0, notes=tuple(copied.notes), degraded=degraded)
-
-    def _copy(self, order: WorkOrder, plan: CopyPlan) -> CopiedFiles:
-        """All files and directories. Raises if one of them failed, or was not reported."""
-        bins = plan_bins(plan.items, bins_max_of(self._workers), plan.split_bytes) if plan.items else ()
-        for found in bins:
-            self._files.make_directory(f"{order.directory}/{found.writer}")
-        journals = self._journals and plan.may_be_reused
-        finished = find_finished(self._files, order.leftovers, self._say) if plan.may_be_reused else {}
-        transfer_order = TransferOrder(
-            source_root=plan.source_root,
-            attempt=self._files.to_uri(order.directory) if isinstance(self._files, StagingFiles) else order.directory,
-            bins=bins,
-            workers=self._workers,
-            tag=order.tag,
-            checksum=self._rereads or journals,
-            preserve=plan.preserve,
-            on_progress=CopyLines(order.plan.urn, plan, self._clock, self._say).tell,
-            follows_links=plan.follows_links,
-            split_bytes=plan.split_bytes,
-            journals=journals,
-            finished=finished,
-            converters=plan.converters,
-        )
-        ahead = wait_for_ticks(plan, self._clock, self._say, partial(self._find_time_step, order.directory))
-        copied = CopiedFiles(plan, ahead)
-        failed: list[FileResult] = []
-        for batch in self._transfer_at_rate(transfer_order) if bins else ():
-            for each in batch:
-                if each.failure is None:
-                    copied.add(each)
-                else:
-                    failed.append(each)
-        self._settle_taken(order, plan, finished, copied)
-        copied.left_out = find_changed(plan, failed)
-        failed = [each for each in failed if each.item not in copied.left_out]
-        if failed:
-            raise failure_of_files(failed)
-        for line in describe_changed_files(copied.left_out.values()):
-            self._say(f"{order.plan.urn}: {line}")
-        copied.require_all()
-        wait_for_tick(copied.latest_ns, self._clock)
-        return copied
-
-    def _find_time_step(self, directory: str) -> int:
-        return self._files.find_time_step(directory) if isinstance(self._files, SteppedTimes) else 1
-
-    def _can_change_closed(self, directory: str) -> bool:
-        return isinstance(self._files, ClosedDirectories) and self._files.can_change_closed(directory)
-
-    def _transfer_at_rate(self, order: TransferOrder) -> Iterator[tuple[FileResult, ...]]:
-        if self._rate is None:
-            yield from self._transfer.copy(order)
-            return
-        with self._rate.share(order.tag, lambda: self._transfer.cancel(order.tag)) as rate:
-            yield from self._transfer.copy(replace(order, rate=rate))
-
-    def _settle_taken(
-        self,
-        order: WorkOrder,
-        plan: CopyPlan,
-        finished: Mapping[str, FinishedFile],
-        copied: CopiedFiles,
-    ) -> None:
-        """Say what was taken from earlier attempts, and make it durable that it is no longer there."""
-        by_inode = {each.inode: each for each in finished.values()}
-        taken = [by_inode[inode] for inode in copied.list_inodes() if inode in by_inode] if by_inode else []
-        if taken:
-            self._files.sync_directories({each.path.rpartition("/")[0] for each in taken})
-            reused = f"{len(taken):,} of {plan.file_count:,} files were there from an earlier attempt"
-            copied.notes.append(reused)
-            self._say(f"{order.plan.urn}: {reused}")
-
-    def _read_again(self, attempt: str, copied: CopiedFiles) -> None:
-        for path, staged_path, checksum in copied.list_checksums():
-            if self._checksum_of(f"{attempt}/{staged_path}") != checksum:
-                raise RetryableError(f"{path} was written, and reads differently", hint="Look at the disk.", path=path)
-
-    def _checksum_of(self, path: str) -> int:
-        if isinstance(self._files, StagingFiles):
-            with self._files.open_input(path) as stream:
-                return compute_stream(stream)
-        return compute_checksum(path, from_disk=True)
+        task = CopyTask(order, copy_plan_of(order.plan), self._clock, self._say, self._rate)
+        outputs = self._staging.stage(task)
+        staged = () if outputs is None else (Output(Role.DATA, order.directory, "", (), outputs),)
+        return Staged(staged, rows_read=0, notes=tuple(task.notes), degraded=task.degraded)
 
 
 def copy_plan_of(plan: UnitPlan) -> CopyPlan:
@@ -190,27 +151,14 @@ def copy_plan_of(plan: UnitPlan) -> CopyPlan:
     return found
 
 
-def _make_directory(files: NamedFiles, path: str, desired: Attributes) -> None:
-    """Nobody sees it before it is published, so its owner and mode may be set after it was made."""
-    if not files.make_directory(path):
-        raise RetryableError(f"{path} is there already, and only this attempt makes it", path=path)
-    if isinstance(files, StagingFiles):
-        files.set_attributes(path, desired.mode, None, desired.placement)
-        return
-    # What is published into it changes its time.
-    kept = replace(desired, mtime_ns=None)
-    if kept != Attributes():
-        finish_directory(path, kept)
-
-
-def find_changed(plan: CopyPlan, failed: Sequence[FileResult]) -> dict[int, str]:
+def _find_changed(plan: CopyPlan, failed: Sequence[FileResult]) -> dict[int, str]:
     """The failed items, by number with their paths, that are left out because their origins changed meanwhile."""
     numbers = {each.item for each in failed} if plan.leaves_out_changed else set()
     items = [item for item in plan.items if item.number in numbers] if numbers else []
-    return {item.number: item.path for item in items if not item.is_directory and has_changed(plan, item)}
+    return {item.number: item.path for item in items if not item.is_directory and _has_changed(plan, item)}
 
 
-def describe_changed_files(paths: Collection[str]) -> tuple[str, ...]:
+def _describe_changed_files(paths: Collection[str]) -> tuple[str, ...]:
     """A sentence for people, if there are any."""
     if not paths:
         return ()
@@ -237,6 +185,21 @@ def failure_of_files(failed: Sequence[FileResult]) -> GobblinError:
     return RejectedError(message, field="source", hint="Nothing of this file set was published. Correct these files.")
 
 
+def _has_changed(plan: CopyPlan, item: CopyItem) -> bool:
+    """Whether the origin of an item of one file is gone, or another version now."""
+    (file,) = item.files
+    place = f"{plan.source_root}/{file.origin}"
+    if not place.startswith("/"):
+        files, path = open_ranged(place, "source", follow_links=plan.follows_links)
+        found = files.find_file(path)
+        return found is None or not found.matches(file.identity)
+    try:
+        entry = entry_of(file.origin, os.stat(place, follow_symlinks=plan.follows_links))  # noqa: PTH116  one call
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    return entry.kind is not EntryKind.FILE or not entry.identity.matches(file.identity)
+
+
 class CopyLines:
     """Progress of one copy, at most a line every few seconds."""
 
@@ -258,3 +221,88 @@ class CopyLines:
         files = f"{self._label}: {progress.files:,} of {self._file_count:,} files"
         moved = f"{progress.moved_bytes / MIB:,.1f} of {self._size_bytes / MIB:,.1f} MiB, {rate / MIB:,.1f} MiB/s"
         self._say(PassingLine(f"{files}, {moved}, {elapsed_s:.0f} s{left}"))
+
+
+@dataclass(slots=True)
+class _Ticks:
+    """The ticks of a plan's files, by the clock of one moment. ``end_ns``: when all are over that somebody may wait
+    for.
+
+    ``fresh_count``: the files that are waited for. ``ahead``: the path of one whose clock is far ahead, of so many.
+    """
+
+    now_ns: int
+    precision_ns: int
+    is_far: bool
+    end_ns: int = 0
+    fresh_count: int = 0
+    ahead: str = ""
+    ahead_count: int = 0
+
+    def look(self, file: PlannedFile) -> None:
+        parts = file.conversion.parts if file.conversion is not None else ()
+        origins: tuple[PlannedFile | PackedOrigin, ...] = (file, *parts)
+        ends = [end for each in origins for end in self._ends_of(each)]
+        if ends and max(ends) > self.now_ns:
+            self.end_ns = max(self.end_ns, *ends)
+            self.fresh_count += 1
+        if any(self._is_ahead(each) for each in parts or (file,)):
+            self.ahead = self.ahead or file.path
+            self.ahead_count += 1
+
+    def _is_ahead(self, origin: PlannedFile | PackedOrigin) -> bool:
+        """A person may set a time, and nobody sets a ctime."""
+        clocked_ns = origin.mtime_ns if origin.changed_ns is None else origin.changed_ns
+        return clocked_ns is not None and clocked_ns > self.now_ns + AHEAD_NS_MAX
+
+    def _ends_of(self, origin: PlannedFile | PackedOrigin) -> Iterator[int]:
+        """Only the mtime is compared with that of a copy."""
+        for time_ns, precision_ns in ((origin.mtime_ns, self.precision_ns), (origin.changed_ns, 1)):
+            if time_ns is not None and self.now_ns - TICK_NS_MAX < time_ns <= self.now_ns + AHEAD_NS_MAX:
+                yield tick_end(time_ns, precision_ns, is_far=self.is_far)
+
+
+def wait_for_ticks(
+    plan: CopyPlan, clock: Clock, say: Callable[[str], None], find_step: Callable[[], int]
+) -> tuple[str, ...]:
+    """Sleep until the times of the plan's files are over: some seconds at most, where files were written just now.
+
+    ``find_step`` gives the destination's steps, in nanoseconds, and is asked only then. Returns what is to be noted of
+    files whose clock is far ahead.
+    """
+    files = [file for item in plan.items for file in item.files]
+    found = _look_at_all(files, plan, clock, PRECISION_NS_MAX)
+    if found.fresh_count:
+        found = _look_at_all(files, plan, clock, max(plan.mtime_precision_ns, find_step()))
+        if found.end_ns - found.now_ns >= _S_NS:
+            wait_s = (found.end_ns - found.now_ns) / _S_NS
+            count = count_of(found.fresh_count, "file was", "files were")
+            say(f"{count} written just now: waiting {wait_s:.1f} s, until a later version has another time")
+        _sleep_until(found.end_ns, nanoseconds_of(clock.now()), clock)
+    if not found.ahead_count:
+        return ()
+    have = count_of(found.ahead_count, "file has a time", "files have times")
+    note = f"{have} ahead of this machine's clock, such as {found.ahead!a}: set the clocks, or changes may stay unseen"
+    say(note)
+    return (note,)
+
+
+def wait_for_tick(time_ns: int, clock: Clock) -> None:
+    """The same of one time that this machine's destination gave."""
+    now_ns = nanoseconds_of(clock.now())
+    if not is_tick_over(time_ns, now_ns, 1, is_far=False):
+        _sleep_until(tick_end(time_ns), now_ns, clock)
+
+
+def _sleep_until(end_ns: int, now_ns: int, clock: Clock) -> None:
+    """Clocks tell microseconds: the next look shall not see the one before the end."""
+    if end_ns > now_ns:
+        clock.sleep((end_ns - now_ns + 1_000) / _S_NS)
+
+
+def _look_at_all(files: Sequence[PlannedFile], plan: CopyPlan, clock: Clock, precision_ns: int) -> _Ticks:
+    is_far = not plan.source_root.startswith("/")
+    ticks = _Ticks(nanoseconds_of(clock.now()), precision_ns, is_far)
+    for each in files:
+        ticks.look(each)
+    return ticks

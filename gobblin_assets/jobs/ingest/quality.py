@@ -18,9 +18,8 @@ from gobblin_assets.model.urn import Role
 from gobblin_assets.rows.column_comments import carry_comments
 from gobblin_assets.rows.column_constraints import carry_constraints
 from gobblin_assets.rows.row_samples import SAMPLES_MAX, RowFailures
-from gobblin_assets.run.dead_letter_check import check_dead_letters
 from gobblin_assets.run.job_kind import CheckResult, Staged
-from gobblin_assets.run.quarantine_check import check_quarantine, show_samples
+from gobblin_assets.run.quality_checks import check_dead_letters, check_quarantine, show_samples
 from gobblin_assets.spec.job_spec import DatasetSpec, RowPolicySpec, TaskPolicySpec
 
 COLUMNS_SHOWN_MAX: Final = 10

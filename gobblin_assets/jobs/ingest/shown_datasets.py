@@ -7,9 +7,7 @@ from gobblin_assets.jobs.ingest.quality import may_have_dead_letters
 from gobblin_assets.jobs.sink.sink_rules import has_sink
 from gobblin_assets.model.path_names import path_of
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
-from gobblin_assets.run.dead_letter_check import DEAD_LETTER_CHECK
-from gobblin_assets.run.lag_check import LAG_CHECK
-from gobblin_assets.run.quarantine_check import QUARANTINE_CHECK
+from gobblin_assets.run.quality_checks import DEAD_LETTER_CHECK, LAG_CHECK, QUARANTINE_CHECK
 from gobblin_assets.sources.arrow_port import find_asked_of_spark
 from gobblin_assets.spec.destination_kind import into_of, kind_of_rows
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec

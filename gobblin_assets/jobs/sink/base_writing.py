@@ -43,7 +43,7 @@ _COMPRESSION: Final = "zstd"
 
 @dataclass(frozen=True, slots=True)
 class BaseWriting:
-    """Of one job, whose datasets are change logs; ``fs`` and ``root`` are its destination's.
+    """The writing of bases of one job, whose datasets are change logs; ``fs`` and ``root`` are its destination's.
 
     ``spark`` is used only if there is something to write.
     """
@@ -128,6 +128,7 @@ class BaseWriting:
         replacement = Replacement(
             job=self.job,
             run_id=held.run_id,
+            store=self.stores.commits,
             driver=held.driver,
             destination=self.destination,
             clock=self.clock,

@@ -32,7 +32,9 @@ _PASSING: Final = (RetryableError, OutcomeUnknownError, FencedError)
 
 @dataclass(slots=True)
 class CatchingUp:
-    """``wait`` is the worker's: it ends when every dataset has come up to ``end``, a place in the stream's log, or has
+    """A worker's end, once it has caught up.
+
+    ``wait`` is the worker's: it ends when every dataset has come up to ``end``, a place in the stream's log, or has
     stopped for good. ``errors``: of those that have, as of the last look.
 
     What this worker has read counts, since it publishes it when it ends; of other workers, what they have published.

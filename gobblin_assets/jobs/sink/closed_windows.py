@@ -1,4 +1,4 @@
-"""Which windows of a sink are closed, so that nothing more comes into them: a pure decision.
+"""Closed windows of a sink, into which nothing more comes: a pure decision.
 
 A lane's file belongs to the window that was open, by its worker's clock, when the lane began it. The rule: a window is
 closed once

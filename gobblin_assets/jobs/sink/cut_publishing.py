@@ -21,16 +21,16 @@ from gobblin_assets.commit.sequence import (
     SealOrder,
     StagedAttempt,
 )
-from gobblin_assets.commit.store import CommitStepStore
+from gobblin_assets.commit.store import SequenceSealer
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.fs.port import FileSystem
-from gobblin_assets.jobs.sink.held_lane import HeldLane, LaneAttempt, LaneCut, LaneDescription
-from gobblin_assets.jobs.sink.pending_cut import PendingCut, RereadRows
+from gobblin_assets.jobs.sink.dataset_sink import HeldLane, LaneAttempt, LaneCut
+from gobblin_assets.jobs.sink.lane_description import LaneDescription, RereadRows
+from gobblin_assets.jobs.sink.pending_cut import PendingCut
 from gobblin_assets.model.clock import Clock
 from gobblin_assets.model.defects import find_family
 from gobblin_assets.model.extract import Mode
-from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.state import AttemptId, LaneId, RunId, SequenceId
 from gobblin_assets.model.urn import Role
 from gobblin_assets.rows.attempt_files import open_role_files
@@ -45,23 +45,19 @@ _NUMBER: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class CutPublisher:
-    """``fs``: the destination's file system, with the job's umask. ``partition_of``: the window that is open now.
+    """The publisher of a worker's cuts. ``fs``: the destination's file system, with the job's umask.
 
-    ``describe`` and ``judge`` know the lane's dataset; ``judge`` raises RejectedError for rows, counted by role, that
-    its rules refuse. ``reread`` has Spark make the rows of cuts whose records were only counted, in new attempts of
-    their lanes; a lane's error is in the place of its rows.
+    ``reread`` has Spark make the rows of cuts whose records were only counted, in new attempts of their lanes; a lane's
+    error is in the place of its rows.
     """
 
     run_id: RunId
-    store: CommitStepStore
+    store: SequenceSealer
     destination: Destination
     fs: FileSystem
     driver: Driver
     clock: Clock
     lease_ttl_s: float
-    partition_of: Callable[[HeldLane], AssetPartition]
-    describe: Callable[[HeldLane, RereadRows | None], LaneDescription]
-    judge: Callable[[HeldLane, Mapping[Role, int]], None]
     reread: Callable[[Sequence[LaneCut]], Mapping[LaneId, RereadRows | GobblinError]]
 
     def open_attempts(self, lanes: Sequence[HeldLane]) -> Mapping[LaneId, GobblinError]:
@@ -76,7 +72,7 @@ class CutPublisher:
         failed: dict[LaneId, GobblinError] = {}
         for (lane, attempt), refused in zip(pairs, do_together(pairs, self._begin), strict=True):
             if refused is None:
-                lane.attempt = attempt
+                lane.build(attempt)
             else:
                 failed[lane.lane_id] = refused
         return failed
@@ -84,15 +80,15 @@ class CutPublisher:
     def _begin(self, pairs: Sequence[tuple[HeldLane, LaneAttempt]]) -> None:
         self.store.begin(*(self._new_sequence(lane, each.sequence_id, each.partition) for lane, each in pairs))
         # Attempts of Spark's are registered at the cut, before it writes.
-        written = [new_attempt(lane, each, tag=task_tag(each.attempt_id)) for lane, each in pairs if not lane.is_reread]
+        written = [
+            new_attempt(lane, each, tag=task_tag(each.attempt_id)) for lane, each in pairs if not lane.sink.is_reread
+        ]
         if written:
             self.store.register_attempt(*written)
 
     def open_files(self, lane: HeldLane, role: Role) -> NewFiles:
         """New files of the lane's attempt, which is open."""
-        attempt = lane.attempt
-        if attempt is None:
-            raise AssertionError(f"{lane.label} has no attempt")
+        attempt = lane.require_attempt()
         if role not in attempt.files:
             if attempt.names is not None:
                 self.fs.make_directories(attempt.staging)
@@ -109,10 +105,10 @@ class CutPublisher:
         Without an error nothing has failed: the lane changes hands, or has no rows.
         """
         for lane in lanes:
-            if lane.attempt is not None:
+            attempt = lane.end_building()
+            if attempt is not None:
                 with suppress(Exception):
-                    self.store.abort(lane.attempt.sequence_id, fence=lane.lease.fence, error=error)
-            lane.attempt = None
+                    self.driver.store.abort(attempt.sequence_id, fence=lane.lease.fence, error=error)
 
     def publish(self, cuts: Sequence[LaneCut]) -> list[Publication | GobblinError]:
         """Publish each cut, or say why it is not published. Its lane must then be given up, and recovered.
@@ -122,7 +118,7 @@ class CutPublisher:
         outcomes: dict[SequenceId, Publication | GobblinError] = {}
         pending = [self._pend(each) for each in cuts]
         self._reread(pending, outcomes)
-        self._try_each(pending, outcomes, lambda each: self.judge(each.lane, each.row_counts))
+        self._try_each(pending, outcomes, lambda each: each.lane.sink.judge(each.row_counts))
         self._do(pending, outcomes, self._begin_empty)
         self._make_durable(pending, outcomes)
         self._do(pending, outcomes, self._stage)
@@ -133,14 +129,14 @@ class CutPublisher:
         published = self.driver.publish_all([(each.sequence_id, each.lane.lease) for each in sealed])
         outcomes |= {each.sequence_id: outcome for each, outcome in zip(sealed, published, strict=True)}
         for each in pending:
-            each.lane.attempt = None
-            if not isinstance(outcomes[each.sequence_id], GobblinError) and _is_news(each):
-                each.lane.described = each.description
+            each.lane.end_building()
+            if not isinstance(outcomes[each.sequence_id], GobblinError):
+                each.lane.note_described(each.description)
         return [outcomes[each.sequence_id] for each in pending]
 
     def _reread(self, pending: Sequence[PendingCut], outcomes: dict[SequenceId, Publication | GobblinError]) -> None:
         """Positions that moved without a record are not read again."""
-        wanted = {each.lane.lane_id: each for each in pending if each.lane.is_reread and each.rows_read}
+        wanted = {each.lane.lane_id: each for each in pending if each.lane.sink.is_reread and each.rows_read}
         if not wanted:
             return
         for lane_id, found in self.reread([LaneCut(each.lane, each.cut) for each in wanted.values()]).items():
@@ -153,13 +149,13 @@ class CutPublisher:
 
     def _new_attempt(self, lane: HeldLane) -> LaneAttempt:
         sequence_id, attempt_id = SequenceId(self.clock.new_id()), AttemptId(self.clock.new_id())
-        found = self.partition_of(lane)
+        found = lane.sink.open_window(self.clock.now())
         partition = found.key or ""
         names = self.destination.names_for(Target(lane.urn, partition, sequence_id, _NUMBER))
         ends_at: dt.datetime | None = None if found.window is None else found.window.end
         staging = self.destination.stage(attempt_id)
         return LaneAttempt(
-            sequence_id, attempt_id, partition, ends_at, staging, names, is_registered=not lane.is_reread
+            sequence_id, attempt_id, partition, ends_at, staging, names, is_registered=not lane.sink.is_reread
         )
 
     def _new_sequence(self, lane: HeldLane, sequence_id: SequenceId, partition: str) -> NewSequence:
@@ -179,7 +175,7 @@ class CutPublisher:
     def _pend(self, given: LaneCut) -> PendingCut:
         attempt = given.lane.attempt
         if attempt is None:
-            partition = self.partition_of(given.lane).key or ""
+            partition = given.lane.sink.open_window(self.clock.now()).key or ""
             return PendingCut(given.lane, given.cut, SequenceId(self.clock.new_id()), partition, None)
         return PendingCut(given.lane, given.cut, attempt.sequence_id, attempt.partition, attempt)
 
@@ -227,7 +223,7 @@ class CutPublisher:
         self._try_each(left, outcomes, lambda each: self._list_segments(each, outputs[each.sequence_id]))
 
     def _list_segments(self, each: PendingCut, outputs: Sequence[Output]) -> None:
-        each.description = self.describe(each.lane, each.reread)
+        each.description = each.lane.sink.describe(each.reread)
         each.segments = self._segments(each, each.description, outputs)
         require_whole(each.lane.label, rows_read=each.rows_read, segments=each.segments)
         each.segment_ids = tuple(self.clock.new_id() for _segment in each.segments)
@@ -252,7 +248,7 @@ class CutPublisher:
     def _order(self, each: PendingCut) -> SealOrder:
         lane, cut = each.lane, each.cut
         winners = (each.attempt.attempt_id,) if each.attempt is not None and each.segments else ()
-        details = dict(each.description.details) if each.description is not None and _is_news(each) else {}
+        details = dict(each.description.details) if each.description is not None and each.is_news else {}
         return SealOrder(
             sequence_id=each.sequence_id,
             dataset_id=lane.dataset_id,
@@ -304,14 +300,6 @@ class CutPublisher:
         pending: Sequence[PendingCut], outcomes: Mapping[SequenceId, Publication | GobblinError]
     ) -> list[PendingCut]:
         return [each for each in pending if each.sequence_id not in outcomes]
-
-
-def _is_news(each: PendingCut) -> bool:
-    """Whether the lane has published nothing yet under this worker, or other columns or facts."""
-    said, before = each.description, each.lane.described
-    return said is not None and (
-        before is None or said.columns not in (None, before.columns) or said.facts != before.facts
-    )
 
 
 def new_attempt(

@@ -15,15 +15,14 @@ from pyspark.sql import SparkSession
 from gobblin_assets.commit.batches import in_bounds
 from gobblin_assets.errors import CorruptionError, GobblinError, RetryableError
 from gobblin_assets.jobs.sink.cut_publishing import new_attempt
-from gobblin_assets.jobs.sink.dataset_sink import DatasetSink
-from gobblin_assets.jobs.sink.held_lane import HeldLane, LaneAttempt, LaneCut
-from gobblin_assets.jobs.sink.pending_cut import RereadRows
+from gobblin_assets.jobs.sink.dataset_sink import DatasetSink, HeldLane, LaneAttempt, LaneCut
+from gobblin_assets.jobs.sink.lane_description import RereadRows
 from gobblin_assets.jobs.sink.sink_ports import SinkPorts, SinkSpark
 from gobblin_assets.model.defects import explain_exception
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.partition import AssetPartition
-from gobblin_assets.model.state import AttemptId, DatasetId, LaneId
+from gobblin_assets.model.state import AttemptId, LaneId
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.model.watermark import long_watermark
 from gobblin_assets.model.work_unit import WorkUnit, WorkUnitId
@@ -60,10 +59,12 @@ class _Reading:
 
 @dataclass(slots=True)
 class CutRereading:
-    """``require`` raises FencedError for a lease that is lost. Nothing of Spark is opened before the first cut."""
+    """Spark's part of a worker, which opens nothing of Spark before the first cut that needs it.
+
+    ``require`` raises FencedError for a lease that is lost.
+    """
 
     ports: SinkPorts
-    sinks: Mapping[DatasetId, DatasetSink]
     require: Callable[[Lease], None]
     _worker: Worker | None = None
     _lost: SessionLostError | None = field(default=None, init=False)
@@ -75,12 +76,12 @@ class CutRereading:
 
     def reread(self, cuts: Sequence[LaneCut]) -> Mapping[LaneId, RereadRows | GobblinError]:
         """The rows of each cut, complete and not yet durable, in its lane's attempt; or why there are none."""
-        by_dataset: dict[DatasetId, list[LaneCut]] = {}
+        of_sink: dict[DatasetSink, list[LaneCut]] = {}
         for each in cuts:
-            by_dataset.setdefault(each.lane.dataset_id, []).append(each)
+            of_sink.setdefault(each.lane.sink, []).append(each)
         found: dict[LaneId, RereadRows | GobblinError] = {}
-        for dataset_id, some in by_dataset.items():
-            found |= self._reread_dataset(self.sinks[dataset_id], some)
+        for sink, some in of_sink.items():
+            found |= self._reread_dataset(sink, some)
         return found
 
     def _reread_dataset(self, sink: DatasetSink, cuts: Sequence[LaneCut]) -> Mapping[LaneId, RereadRows | GobblinError]:
@@ -168,7 +169,7 @@ class CutRereading:
         ports.destination.require()
         for each in cuts:
             self.require(each.lane.lease)
-        pairs = [(each, self._renew(_attempt_of(each.lane))) for each in cuts]
+        pairs = [(each, self._renew(each.lane.require_attempt())) for each in cuts]
         tag = task_tag(pairs[0][1].attempt_id)
         plans = [_plan_of(reading, each.lane) for each in cuts]
         interruption = self._open_worker().describe_interruption(tag, plans)
@@ -180,7 +181,7 @@ class CutRereading:
             ports.stores.commits.register_attempt(*some)
             ids += [row.attempt_id for row in some]
         for each, attempt in pairs:
-            each.lane.attempt = attempt
+            each.lane.build(attempt)
         started_at = ports.clock.now()
         return [
             WorkOrder(
@@ -265,10 +266,4 @@ def _share_of(lane: HeldLane) -> str:
 
 
 def _partition_of(lane: HeldLane) -> AssetPartition:
-    return AssetPartition(_attempt_of(lane).partition or None)
-
-
-def _attempt_of(lane: HeldLane) -> LaneAttempt:
-    if lane.attempt is None:
-        raise CorruptionError(f"{lane.label} has counted records, and has no sequence for them")
-    return lane.attempt
+    return AssetPartition(lane.require_attempt().partition or None)

@@ -59,9 +59,10 @@ class CutFile:
 
 
 class LaneFiles:
-    """``open_files`` is asked at each new file, for the files of the attempt that the next cut seals.
+    """The open files of a lane.
 
-    RejectedError names a column that the format can't hold.
+    ``open_files`` is asked at each new file, for the files of the attempt that the next cut seals. RejectedError names
+    a column that the format can't hold.
     """
 
     def __init__(self, lane_format: LaneFormat, open_files: Callable[[Role], NewFiles]) -> None:

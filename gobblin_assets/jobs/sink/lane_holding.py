@@ -9,8 +9,7 @@ from gobblin_assets.commit.driver import Driver
 from gobblin_assets.commit.lanes import DatasetLanes
 from gobblin_assets.commit.recovery import Recovered, recover_lanes
 from gobblin_assets.errors import ConflictError, GobblinError
-from gobblin_assets.jobs.sink.dataset_sink import DatasetSink
-from gobblin_assets.jobs.sink.held_lane import HeldLane
+from gobblin_assets.jobs.sink.dataset_sink import DatasetSink, HeldLane
 from gobblin_assets.jobs.sink.sink_ports import SinkPorts
 from gobblin_assets.model.defects import explain_exception, find_family
 from gobblin_assets.model.state import DatasetId, LaneId
@@ -35,7 +34,7 @@ def decide_rest_s(failures: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class RestingLane:
-    """``until_s``: by the monotonic clock."""
+    """A lane that rests. ``until_s``: by the monotonic clock."""
 
     dataset_id: DatasetId
     until_s: float
@@ -44,7 +43,7 @@ class RestingLane:
 
 @dataclass(slots=True)
 class LaneHolding:
-    """``resting``: lanes that failed here, and are left to others for a while."""
+    """The leases of a worker's lanes. ``resting``: lanes that failed here, and are left to others for a while."""
 
     ports: SinkPorts
     keeper: LeaseKeeper
@@ -132,13 +131,11 @@ class LaneHolding:
             return self.open_files(lane, role)
 
         lane = HeldLane(
+            sink=sink,
             lease=lease,
             number=state.number,
-            urn=sink.urn,
-            dataset_id=sink.dataset_id,
             version=state.version,
             writer=sink.open_writer(open_files),
-            is_reread=sink.is_reread,
         )
         return lane
 

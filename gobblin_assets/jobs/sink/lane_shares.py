@@ -1,4 +1,4 @@
-"""How lanes are shared among workers, and vnodes among lanes: pure decisions, each of one worker about itself.
+"""Shares of lanes among workers, and of vnodes among lanes: pure decisions, each of one worker about itself.
 
 Nobody assigns. Workers see the same log, so that their decisions fit together; where two of them have seen different
 moments, a lease or a fence refuses one, and the next look mends it.
@@ -14,7 +14,10 @@ from gobblin_assets.model.state import LaneId
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """``take``: free lanes, at most as many as are missing. ``give_back``: lanes above the worker's share."""
+    """A worker's steps to its share.
+
+    ``take``: free lanes, at most as many as are missing. ``give_back``: lanes above the worker's share.
+    """
 
     take: tuple[LaneId, ...] = ()
     give_back: tuple[LaneId, ...] = ()

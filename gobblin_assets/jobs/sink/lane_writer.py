@@ -94,8 +94,9 @@ class Gathering(Protocol):
 
 @dataclass(slots=True)
 class _Vnode:
-    """``start``: where its first uncut epoch begins. ``end`` and ``seen``: its last checkpoint and last barrier.
+    """A vnode of the lane.
 
+    ``start``: where its first uncut epoch begins. ``end`` and ``seen``: its last checkpoint and last barrier.
     ``history``: that of ``end``.
     """
 

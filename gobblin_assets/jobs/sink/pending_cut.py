@@ -1,4 +1,4 @@
-"""A cut on its way into the log, and what its lane wrote for it."""
+"""Cuts on their way into the log."""
 
 import uuid
 from collections.abc import Mapping
@@ -7,27 +7,23 @@ from itertools import groupby
 
 from gobblin_assets.commit.segment import Segment
 from gobblin_assets.commit.sequence import KeyMove, PublishedInterval
-from gobblin_assets.jobs.sink.held_lane import HeldLane, LaneAttempt, LaneDescription
+from gobblin_assets.jobs.sink.dataset_sink import HeldLane, LaneAttempt
+from gobblin_assets.jobs.sink.lane_description import LaneDescription, RereadRows
 from gobblin_assets.jobs.sink.lane_files import CutFile
 from gobblin_assets.jobs.sink.lane_writer import Cut, VnodeSpan
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import Role
 from gobblin_assets.model.watermark import long_watermark
-from gobblin_assets.run.job_kind import Output, Staged
-
-
-@dataclass(frozen=True, slots=True)
-class RereadRows:
-    """What Spark made of the records of a cut. ``columns``: the log's own, name to Spark's type, in order."""
-
-    staged: Staged
-    columns: Mapping[str, str]
+from gobblin_assets.run.job_kind import Output
 
 
 @dataclass(slots=True, eq=False)
 class PendingCut:
-    """``attempt`` None: its lane never opened a file. ``reread``: what Spark made of the records, if it did."""
+    """A cut on its way into the log, and what its lane wrote for it.
+
+    ``attempt`` None: the lane never opened a file. ``reread``: what Spark made of the records, if it did.
+    """
 
     lane: HeldLane
     cut: Cut
@@ -49,6 +45,11 @@ class PendingCut:
     def rows_read(self) -> int:
         """How many rows the files must have; never counted in the files."""
         return sum(self.cut.row_counts.values()) if self.reread is None else self.reread.staged.rows_read
+
+    @property
+    def is_news(self) -> bool:
+        """Whether it says more of the dataset than the lane's last publication."""
+        return self.description is not None and self.description.has_news(self.lane.described)
 
     def list_outputs(self) -> list[Output]:
         if self.attempt is None:

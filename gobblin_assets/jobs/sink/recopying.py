@@ -76,7 +76,7 @@ def _find_held(lanes: LaneStore, datasets: Mapping[DatasetUrn, DatasetId]) -> tu
 
 @dataclass(frozen=True, slots=True)
 class Recopying:
-    """Of one job, whose destination and log the caller has checked."""
+    """The beginning of new copies, of one job, whose destination and log the caller has checked."""
 
     job: JobSpec
     specs: Mapping[DatasetUrn, DatasetSpec]
@@ -99,7 +99,7 @@ class Recopying:
         return [self._publish(held, new)] if new else []
 
     def _publish(self, held: HeldDataset, positions: Mapping[str, int]) -> Publication:
-        store, lease, now = held.driver.store, held.lease, self.clock.now()
+        store, lease, now = self.stores.commits, held.lease, self.clock.now()
         sequence = NewSequence(
             sequence_id=SequenceId(self.clock.new_id()),
             dataset_id=lease.dataset_id,

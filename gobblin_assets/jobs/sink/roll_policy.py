@@ -1,4 +1,4 @@
-"""When the open files of a lane are due to be cut: a pure decision.
+"""Bounds at which the open files of a lane are due to be cut: a pure decision.
 
 Small epochs gather in open, invisible files. A cut costs a transaction and makes at least one file, so that a policy
 weighs the size of files against the time that rows wait for readers.

@@ -13,8 +13,7 @@ from gobblin_assets.commit.sequence import Publication
 from gobblin_assets.errors import FencedError, GobblinError, OutcomeUnknownError, RetryableError
 from gobblin_assets.jobs.sink.alike_workers import refuse_other
 from gobblin_assets.jobs.sink.cut_publishing import CutPublisher
-from gobblin_assets.jobs.sink.dataset_sink import DatasetSink
-from gobblin_assets.jobs.sink.held_lane import HeldLane, LaneCut
+from gobblin_assets.jobs.sink.dataset_sink import DatasetSink, HeldLane, LaneCut
 from gobblin_assets.jobs.sink.lane_holding import LaneHolding, decide_rest_s, list_rests
 from gobblin_assets.jobs.sink.lane_shares import (
     decide_quota,
@@ -40,7 +39,7 @@ from gobblin_assets.state.sink_workers import SinkRest, SinkWorkerRow
 
 @dataclass(slots=True)
 class SinkLanes:
-    """``is_drained``: somebody asked the worker to end.
+    """The lanes of a worker, of all its datasets. ``is_drained``: somebody asked the worker to end.
 
     ``looked_at``: the worker's clock when it last looked at the log. What it begins from then on is of windows that are
     open then, or later; what it began before is in the log. ``rests``: what rested when the last look ended.
@@ -98,9 +97,9 @@ class SinkLanes:
         self.progress.note_share(held, quota, len(workers), len(units))
         by_lane = {lane.lane_id: sink for sink in ready for lane in found[sink.dataset_id].lanes}
         for lane in self.holding.take({lane_id: by_lane[lane_id] for lane_id in shares.take}):
-            by_lane[lane.lane_id].lanes[lane.lane_id] = lane
+            lane.hold()
         for lane_id in shares.give_back:
-            by_lane[lane_id].lanes[lane_id].is_leaving = True
+            by_lane[lane_id].lanes[lane_id].leave()
         if shares.take:
             found = ports.stores.lanes.load(*self.sinks)
         for log in self.logs.logs:
@@ -116,7 +115,7 @@ class SinkLanes:
                 started, failures = self._starts.find_ready(log, now_s)
                 ready += started
                 failed += failures
-        self.fail(failed)
+        self.fail_datasets(failed)
         return ready
 
     def _note_log(self, log: SinkLog, ready: Sequence[DatasetSink], found: Mapping[DatasetId, DatasetLanes]) -> None:
@@ -130,7 +129,7 @@ class SinkLanes:
                 raise
             except Exception as error:  # noqa: BLE001  the failure of this dataset; others go on
                 self.fail_dataset(sink, self.explain(sink.urn, error))
-        if log.reader is None and not log.is_contested and any(lane.wants_change for _sink, lane in log.lanes):
+        if log.reader is None and not log.is_contested and any(lane.wants_change for lane in log.lanes):
             self.change(log)
 
     def take_unused(self) -> list[HeldLane]:
@@ -160,71 +159,49 @@ class SinkLanes:
             try:
                 placed = self.ports.stores.lanes.place(lane.lease, new) if new else frozenset()
             except FencedError as error:
-                self.rest(sink, lane, error)
-                self.assign(self.logs.of(sink))
+                self.fail(lane, error)
                 continue
-            lane.moves = {
-                v: to for v, to in moves.get(lane.number, {}).items() if v in lane.read_to or v in state.vnodes
-            }
-            lane.joining = (
-                frozenset((set(state.vnodes) | placed) & sink.vnodes) - lane.read_to.keys() - lane.moves.keys()
-            )
+            lane.plan_change(moves.get(lane.number, {}), state.vnodes.keys() | placed)
 
     def change(self, log: SinkLog) -> None:
         """Carry out what lanes are to do. All vnodes of the log are at a barrier, or none is read yet."""
-        changing = [(sink, lane) for sink, lane in log.lanes if lane.wants_change and lane.writer.can_commit]
-        cuts = [found for sink, lane in changing if (found := self.cut(sink, lane)) is not None]
+        changing = [lane for lane in log.lanes if lane.wants_change and lane.writer.can_commit]
+        cuts = [found for lane in changing if (found := self.cut(lane)) is not None]
         failed = self.publish(log, cuts)
-        changing = [
-            (sink, lane) for sink, lane in changing if lane.lane_id not in failed and lane.lane_id in sink.lanes
-        ]
+        changing = [lane for lane in changing if lane.lane_id not in failed and lane.is_held]
         for sink in log.sinks:
-            leaving = [lane for owner, lane in changing if owner is sink and lane.is_leaving]
+            leaving = [lane for lane in changing if lane.sink is sink and lane.is_leaving]
             for lane in leaving:
                 self.ports.say(f"{lane.label}: given back")
             self.drop(sink, leaving)
-        staying = [(sink, lane) for sink, lane in changing if not lane.is_leaving]
+        staying = [lane for lane in changing if not lane.is_leaving]
         # The log is asked once for all of them: what joins a lane was the lane's before.
-        failures = self._starts.renew([sink for sink in log.sinks if any(s is sink and x.joining for s, x in staying)])
-        self.fail(failures)
-        for sink, lane in staying:
-            if lane.lane_id in sink.lanes:
-                self._change_lane(sink, lane)
+        joined = [sink for sink in log.sinks if any(lane.sink is sink and lane.joining for lane in staying)]
+        self.fail_datasets(self._starts.renew(joined))
+        for lane in staying:
+            if lane.is_held:
+                self._change_lane(lane)
         self.assign(log, is_at_barrier=True)
 
-    def _change_lane(self, sink: DatasetSink, lane: HeldLane) -> None:
+    def _change_lane(self, lane: HeldLane) -> None:
         try:
             self._move_vnodes(lane)
-            self._join_vnodes(sink, lane, sink.start)
+            self._join_vnodes(lane, lane.sink.start)
         except Exception as error:  # noqa: BLE001  the failure of this lane; others go on
-            self.rest(sink, lane, self.explain(lane.label, error))
+            self._rest(lane, self.explain(lane.label, error))
 
     def _move_vnodes(self, lane: HeldLane) -> None:
         by_target: dict[int, list[str]] = {}
         for vnode, target in lane.moves.items():
             by_target.setdefault(target, []).append(vnode)
-        for target, vnodes in by_target.items():
-            moved = self.ports.stores.lanes.move(lane.lease, target, vnodes)
-            for vnode in moved:
-                lane.read_to.pop(vnode, None)
-                lane.positions.pop(vnode, None)
-        lane.moves = {}
+        lanes = self.ports.stores.lanes
+        lane.give([v for target, vnodes in by_target.items() for v in lanes.move(lane.lease, target, vnodes)])
 
-    def _join_vnodes(self, sink: DatasetSink, lane: HeldLane, start: LogStart | None) -> None:
+    def _join_vnodes(self, lane: HeldLane, start: LogStart | None) -> None:
         """Read the lane's vnodes from where they are published up to. The log learns where a new one begins first."""
         if start is None:
-            raise AssertionError(f"{sink.urn} was not started")
-        unsaid: dict[str, int] = {}
-        for vnode in sorted(lane.joining & start.vnodes.keys()):
-            begin = start.vnodes[vnode]
-            lane.positions[vnode] = begin.watermark
-            lane.read_to[vnode] = begin.position
-            if begin.watermark != begin.position:
-                unsaid[vnode] = begin.position
-        lane.joining = frozenset()
-        # The others may have passed barriers at which nothing may be cut: their next cuts start where the last ended.
-        said = {vnode: at for vnode, at in lane.positions.items() if at is not None and vnode not in unsaid}
-        lane.writer.assign(lane.read_to, starts=said)
+            raise AssertionError(f"{lane.urn} was not started")
+        unsaid = lane.join(start)
         if unsaid:
             now = self.ports.clock.now()
             spans = {
@@ -247,8 +224,8 @@ class SinkLanes:
             if not log.is_reading:
                 self._close_reader(log)
                 return
-            positions = {vnode: at for _sink, lane in log.lanes for vnode, at in lane.read_to.items()}
-            epochs = {vnode: lane.epoch for _s, lane in log.lanes if lane.epoch is not None for vnode in lane.read_to}
+            positions = {vnode: at for lane in log.lanes for vnode, at in lane.read_to.items()}
+            epochs = {vnode: lane.epoch for lane in log.lanes if lane.epoch is not None for vnode in lane.read_to}
             starts = [sink.start for sink in log.sinks if sink.start is not None]
             if log.reader is None and starts:
                 log.opened_for = log.memories
@@ -260,14 +237,16 @@ class SinkLanes:
 
     def _renew_starts(self, log: SinkLog) -> None:
         """A new reader must know what the last one learnt: what a copy has, for instance."""
-        self.fail(self._starts.renew([sink for sink in log.sinks if sink.start is not None and sink.is_start_old]))
+        self.fail_datasets(
+            self._starts.renew([sink for sink in log.sinks if sink.start is not None and sink.is_start_old])
+        )
 
-    def cut(self, sink: DatasetSink, lane: HeldLane) -> LaneCut | None:
+    def cut(self, lane: HeldLane) -> LaneCut | None:
         """A cut of the lane at its last barrier; None: no position moved, or the lane has failed, and rests."""
         try:
             cut = lane.writer.commit()
         except Exception as error:  # noqa: BLE001  the failure of this lane; others go on
-            self.fail_lane(sink, lane, error)
+            self.fail(lane, error)
             return None
         return None if cut is None else LaneCut(lane, cut)
 
@@ -277,13 +256,11 @@ class SinkLanes:
         outcomes = self._publish(log, cuts) if cuts else []
         self._announce(outcomes)
         for each, outcome in zip(cuts, outcomes, strict=True):
-            sink = self.sinks[each.lane.dataset_id]
             if isinstance(outcome, GobblinError):
                 failed.add(each.lane.lane_id)
-                self.rest(sink, each.lane, outcome)
+                self._rest(each.lane, outcome)
                 continue
-            sink.failures, sink.error = 0, None
-            sink.settle_facts()
+            each.lane.sink.note_success()
             self._note_published(each.lane, outcome, {vnode: span.end for vnode, span in each.cut.spans.items()})
         if log.reader is not None and len(failed) < len(cuts):
             try:
@@ -311,8 +288,7 @@ class SinkLanes:
             self.ports.say(f"publications are marked later: {error}")
 
     def _note_published(self, lane: HeldLane, publication: Publication, positions: Mapping[str, int]) -> None:
-        lane.version = publication.lane_version
-        lane.positions |= positions
+        lane.note_published(publication, positions)
         self.holding.failures.pop(lane.lane_id, None)
         self.progress.publish(publication)
 
@@ -329,18 +305,23 @@ class SinkLanes:
         """The failure of a lane, or of datasets, by whatever a library has raised."""
         return explain_exception(label, error, self.ports.say)
 
-    def rest(self, sink: DatasetSink, lane: HeldLane, error: GobblinError) -> None:
-        sink.learnt, sink.error = {}, error
+    def fail(self, lane: HeldLane, error: Exception) -> None:
+        """The lane rests; the others of its log go on."""
+        self._rest(lane, self.explain(lane.label, error))
+        self.assign(self.logs.of(lane.sink))
+
+    def _rest(self, lane: HeldLane, error: GobblinError) -> None:
+        lane.sink.note_failure(error)
         self._discard(lane)
         self.publisher.close_attempts([lane], str(error))
-        sink.lanes.pop(lane.lane_id, None)
+        lane.let_go()
         if isinstance(error, FencedError):
             self.ports.say(f"{lane.label}: taken over: {error}")
             self.holding.release([lane.lease])
         else:
             self.holding.rest(lane.lease, lane.label, error)
 
-    def fail(self, failures: Failures) -> None:
+    def fail_datasets(self, failures: Failures) -> None:
         """The log does not go on for these datasets: their lanes are given up, and all of them rest.
 
         What has hit several at once is said once.
@@ -354,32 +335,24 @@ class SinkLanes:
 
     def fail_log(self, log: SinkLog, error: GobblinError) -> None:
         """The log fails, and all of its datasets rest."""
-        self.fail([(sink, error) for sink in log.sinks])
+        self.fail_datasets([(sink, error) for sink in log.sinks])
 
     def fail_dataset(self, sink: DatasetSink, error: GobblinError) -> None:
         """The dataset rests; those that come together with it go on."""
-        self.fail([(sink, error)])
-        self.assign(self.logs.of(sink))
-
-    def fail_lane(self, sink: DatasetSink, lane: HeldLane, error: Exception) -> None:
-        """The lane rests; the others of its log go on."""
-        self.rest(sink, lane, self.explain(lane.label, error))
+        self.fail_datasets([(sink, error)])
         self.assign(self.logs.of(sink))
 
     def _give_up(self, sink: DatasetSink, error: GobblinError) -> float:
-        sink.failures += 1
-        sink.error = error
         keep_loss(self.ports.stores.datasets, sink.dataset_id, error)
-        rest_s = decide_rest_s(sink.failures)
-        sink.not_before_s = self.ports.clock.monotonic() + rest_s
-        sink.start, sink.learnt = None, {}
+        rest_s = decide_rest_s(sink.failures + 1)
+        sink.rest(error, self.ports.clock.monotonic() + rest_s)
         self.drop(sink, list(sink.lanes.values()))
         return rest_s
 
     def drop(self, sink: DatasetSink, lanes: Sequence[HeldLane]) -> None:
         for lane in lanes:
             self._discard(lane)
-            sink.lanes.pop(lane.lane_id, None)
+            lane.let_go()
         self.publisher.close_attempts(lanes)
         if lanes:
             self.holding.release([lane.lease for lane in lanes])

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gobblin_assets.commit.lanes import DatasetLanes, LaneState
-from gobblin_assets.jobs.sink.dataset_sink import DatasetSink
-from gobblin_assets.jobs.sink.held_lane import HeldLane
+from gobblin_assets.jobs.sink.dataset_sink import DatasetSink, HeldLane
 from gobblin_assets.jobs.sink.lane_shares import lanes_in_use
 from gobblin_assets.model.state import DatasetId, LaneId
 from gobblin_assets.model.wording import join_some
@@ -18,10 +17,10 @@ from gobblin_assets.sources.log_port import LogReader
 
 @dataclass(slots=True, eq=False)
 class SinkLog:
-    """``reader`` is open while lanes are held; ``opened_for``: what it was told of the starts of the datasets.
+    """A stream of records that this worker may read. ``reader`` is open while lanes are held.
 
-    ``is_shared``: its datasets come together. ``is_contested``: another worker holds lanes of them as well, and gives
-    them back at its next look.
+    ``opened_for``: what the reader was told of the starts of the datasets. ``is_shared``: its datasets come together.
+    ``is_contested``: another worker holds lanes of them as well, and gives them back at its next look.
     """
 
     sinks: tuple[DatasetSink, ...]
@@ -31,9 +30,9 @@ class SinkLog:
     is_contested: bool = False
 
     @property
-    def lanes(self) -> list[tuple[DatasetSink, HeldLane]]:
+    def lanes(self) -> list[HeldLane]:
         """Those that this worker holds."""
-        return [(sink, lane) for sink in self.sinks for lane in sink.lanes.values()]
+        return [lane for sink in self.sinks for lane in sink.lanes.values()]
 
     @property
     def label(self) -> str:
@@ -43,14 +42,14 @@ class SinkLog:
     @property
     def is_reading(self) -> bool:
         """Whether the lanes that this worker holds have vnodes to read."""
-        return any(lane.read_to for _sink, lane in self.lanes)
+        return any(lane.read_to for lane in self.lanes)
 
     @property
     def memories(self) -> tuple[object, ...]:
         return tuple(sink.start.memory for sink in self.sinks if sink.start is not None)
 
-    def owner_of(self, vnode: str) -> tuple[DatasetSink, HeldLane] | None:
-        return next(((sink, lane) for sink, lane in self.lanes if vnode in lane.read_to), None)
+    def owner_of(self, vnode: str) -> HeldLane | None:
+        return next((lane for lane in self.lanes if vnode in lane.read_to), None)
 
     def list_units(
         self, ready: Sequence[DatasetSink], found: Mapping[DatasetId, DatasetLanes]
@@ -74,12 +73,12 @@ class SinkLog:
         published: dict[str, int] = {}
         for sink in self.sinks:
             published |= sink.published
-        for _sink, lane in self.lanes:
+        for lane in self.lanes:
             published |= {vnode: at for vnode, at in lane.positions.items() if at is not None}
         return published
 
     def _list_foreign(self, found: Mapping[DatasetId, DatasetLanes]) -> list[LaneId]:
-        mine = {lane.lane_id for _sink, lane in self.lanes}
+        mine = {lane.lane_id for lane in self.lanes}
         return [
             lane.lane_id
             for sink in self.sinks

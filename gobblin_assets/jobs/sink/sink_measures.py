@@ -1,4 +1,4 @@
-"""What a worker measures of the logs that it reads: lags, and what is kept for datasets that rest."""
+"""Measures that a worker takes of the logs that it reads: lags, and what is kept for datasets that rest."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -22,7 +22,7 @@ KEPT_EVERY_S: Final = 60.0
 
 @dataclass(slots=True)
 class SinkMeasures:
-    """``lags``: of the datasets that the worker reads."""
+    """The measures of one worker. ``lags``: of the datasets that the worker reads."""
 
     sinks: Mapping[DatasetId, DatasetSink]
     logs: SinkLogs

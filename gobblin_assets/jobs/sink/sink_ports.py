@@ -35,10 +35,11 @@ class SinkSpark(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SinkPorts:
-    """``fs`` is the destination's file system. ``wait(seconds)`` waits at most so long, and says whether to stop.
+    """The ports of one worker. ``fs`` is the destination's file system.
 
-    ``configuration``: a digest of what the worker does to records. ``spark`` None: no dataset needs it.
-    ``dagster_run_id``: of the Dagster run that the worker is, if it is one.
+    ``wait(seconds)`` waits at most so long, and says whether to stop. ``configuration``: a digest of what the worker
+    does to records. ``spark`` None: no dataset needs it. ``dagster_run_id``: of the Dagster run that the worker is, if
+    it is one.
     """
 
     job: JobSpec

@@ -1,4 +1,4 @@
-"""What a worker says of itself: at most a line every few seconds, and every few minutes while nothing comes."""
+"""Lines that a worker says of itself: at most a line every few seconds, and every few minutes while nothing comes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ IDLE_LINE_EVERY_S: Final = 300.0
 
 @dataclass(slots=True)
 class SinkProgress:
-    """Counts what is read and published. ``lag_unit``: in what the lag is measured."""
+    """The counts of what is read and published. ``lag_unit``: in what the lag is measured."""
 
     clock: Clock
     say: Callable[[str], None]

@@ -1,4 +1,4 @@
-"""What a sink asks of a job and its datasets, beyond what every job keeps. Checked before anything is written."""
+"""Rules of a sink for a job and its datasets, beyond what every job keeps. Checked before anything is written."""
 
 from typing import Final
 

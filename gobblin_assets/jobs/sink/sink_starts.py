@@ -1,4 +1,4 @@
-"""Where the logs of a worker's datasets begin. The server of a stream is asked once for all of its datasets."""
+"""Places where the logs of a worker's datasets begin. The server of a stream is asked once for all of its datasets."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -12,7 +12,7 @@ from gobblin_assets.jobs.sink.sink_ports import SinkPorts
 from gobblin_assets.model.defects import find_family
 from gobblin_assets.model.state import DatasetState
 from gobblin_assets.model.urn import DatasetUrn, JobName
-from gobblin_assets.run.slow_answers import said_if_slow
+from gobblin_assets.run.progress import said_if_slow
 from gobblin_assets.sources.epoch_source import CopiedLog, EpochSource, LogStart
 
 DISCOVER_EVERY_S: Final = 30.0
@@ -50,7 +50,7 @@ def _find_start(source: EpochSource, said: Any, state: DatasetState) -> LogStart
 
 @dataclass(frozen=True, slots=True)
 class SinkStarts:
-    """Sets ``start`` of datasets."""
+    """The starts of a worker's datasets, which are asked for, and noted in them."""
 
     ports: SinkPorts
 
@@ -91,7 +91,7 @@ class SinkStarts:
             if isinstance(start, GobblinError):
                 failed.append((sink, start))
             else:
-                sink.start, sink.is_start_old = start, False
+                sink.note_start(start)
         return failed
 
     def _said_if_slow(self, sinks: Sequence[DatasetSink]) -> AbstractContextManager[None]:
@@ -107,7 +107,7 @@ class SinkStarts:
         if sink.start is None:
             for note in (*start.notes, *start.degraded):
                 self.ports.say(f"{sink.urn}: {note}")
-        sink.start, sink.started_s, sink.is_start_old = start, now_s, False
+        sink.note_start(start, now_s)
 
     def _load_states(self, sinks: Sequence[DatasetSink]) -> Mapping[DatasetUrn, DatasetState]:
         return self.ports.stores.datasets.load(JobName(self.ports.job.job), [sink.urn for sink in sinks])

@@ -15,8 +15,7 @@ from gobblin_assets.commit.driver import Driver
 from gobblin_assets.errors import GobblinError, RejectedError
 from gobblin_assets.jobs.sink.cut_publishing import CutPublisher
 from gobblin_assets.jobs.sink.cut_rereading import CutRereading
-from gobblin_assets.jobs.sink.dataset_sink import DatasetSink
-from gobblin_assets.jobs.sink.held_lane import HeldLane, LaneCut
+from gobblin_assets.jobs.sink.dataset_sink import DatasetSink, HeldLane, LaneCut
 from gobblin_assets.jobs.sink.lane_holding import LaneHolding
 from gobblin_assets.jobs.sink.sink_lanes import SinkLanes
 from gobblin_assets.jobs.sink.sink_log import SinkLog, SinkLogs, gather_logs
@@ -24,12 +23,10 @@ from gobblin_assets.jobs.sink.sink_ports import SinkPorts
 from gobblin_assets.jobs.sink.sink_progress import SinkProgress
 from gobblin_assets.jobs.sink.sink_rules import lag_unit_of
 from gobblin_assets.model.defects import find_family, traceback_of
-from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.state import DatasetId, RunId, WorkingState
-from gobblin_assets.model.urn import JobName, Role
+from gobblin_assets.model.urn import JobName
 from gobblin_assets.run.runner import owner_text
 from gobblin_assets.sources.log_port import Barrier, StreamChunk, VnodeFailure
-from gobblin_assets.spec.partition_keys import open_partition
 from gobblin_assets.state.datasets import NewRun
 from gobblin_assets.state.leases import Holder, Lease, LeaseKeeper
 
@@ -51,7 +48,7 @@ _READ_S: Final = 0.1
 
 @dataclass(slots=True)
 class SinkWorker:
-    """Call ``run`` once."""
+    """A worker of a sink, for the life of its process. Call ``run`` once."""
 
     ports: SinkPorts
     sinks: Mapping[DatasetId, DatasetSink]
@@ -83,7 +80,7 @@ class SinkWorker:
             ports.job.publish_tries_max,
             ports.clock.sleep,
         )
-        self._rereading = CutRereading(ports, self.sinks, keeper.require)
+        self._rereading = CutRereading(ports, keeper.require)
         self._publisher = CutPublisher(
             run_id=run_id,
             store=ports.stores.commits,
@@ -92,9 +89,6 @@ class SinkWorker:
             driver=driver,
             clock=ports.clock,
             lease_ttl_s=ports.job.lease.ttl_s,
-            partition_of=self._partition_of,
-            describe=lambda lane, reread: self.sinks[lane.dataset_id].describe(reread),
-            judge=lambda lane, row_counts: self.sinks[lane.dataset_id].judge(row_counts),
             reread=self._rereading.reread,
         )
         holding = LaneHolding(
@@ -182,6 +176,9 @@ class SinkWorker:
                     self.ports.say(traceback_of(failure))
             self._is_out_of_reach = True
 
+    def _list_held(self) -> list[HeldLane]:
+        return [lane for sink in self.sinks.values() for lane in sink.lanes.values()]
+
     # Reading --------------------------------------------------------------------------------------------
 
     def _list_reading(self) -> list[SinkLog]:
@@ -210,82 +207,63 @@ class SinkWorker:
             self._lanes.fail_log(log, self._lanes.explain(log.label, error))
 
     def _take(self, log: SinkLog, item: StreamChunk) -> None:
-        found = log.owner_of(item.vnode)
-        if found is None:
+        lane = log.owner_of(item.vnode)
+        if lane is None:
             return
-        sink, lane = found
         if lane.attempt is None and not self._open_attempts(lane):
             return
         try:
-            self._write(sink, lane, item)
+            lane.write(item.vnode, item.chunk)
+            self._progress.read(item.chunk.num_rows)
         except Exception as error:  # noqa: BLE001  the failure of this lane; others of its log go on
-            self._lanes.fail_lane(sink, lane, error)
+            self._lanes.fail(lane, error)
         self._bound_memory()
 
     def _give_up(self, log: SinkLog, item: VnodeFailure) -> None:
         """One dataset of those that come together; where it goes on is asked anew."""
-        found = log.owner_of(item.vnode)
-        if found is not None:
-            sink, _lane = found
+        lane = log.owner_of(item.vnode)
+        if lane is not None:
             if traceback_of(item.error):
                 self.ports.say(traceback_of(item.error))
-            self._lanes.fail_dataset(sink, item.error)
-
-    def _write(self, sink: DatasetSink, lane: HeldLane, item: StreamChunk) -> None:
-        if sink.is_reread:
-            lane.writer.write_batch(item.vnode, item.chunk)
-        else:
-            decoded = sink.decode(lane, item.chunk)
-            lane.writer.write_batch(item.vnode, decoded.rows)
-            if decoded.dead_letters.num_rows:
-                lane.writer.write_batch(item.vnode, decoded.dead_letters, Role.DEAD_LETTER)
-        lane.writer.try_commit()
-        self._progress.read(item.chunk.num_rows)
+            self._lanes.fail_dataset(lane.sink, item.error)
 
     def _bound_memory(self) -> None:
         """Whatever the number of lanes: beyond the bound, rows of the lane that holds most are encoded."""
-        held = [(sink, lane) for sink in self.sinks.values() for lane in sink.lanes.values()]
-        while sum(lane.writer.held_bytes for _sink, lane in held) > WORKER_BYTES_MAX:
-            sink, lane = max(held, key=lambda each: each[1].writer.held_bytes)
+        held = self._list_held()
+        while sum(lane.writer.held_bytes for lane in held) > WORKER_BYTES_MAX:
+            lane = max(held, key=lambda each: each.writer.held_bytes)
             try:
                 lane.writer.encode_held()
             except Exception as error:  # noqa: BLE001  the failure of the lane whose rows they are
-                held.remove((sink, lane))
-                self._lanes.fail_lane(sink, lane, error)
+                held.remove(lane)
+                self._lanes.fail(lane, error)
 
     def _open_attempts(self, wanted: HeldLane) -> bool:
         """Those of all lanes together; lanes that fail rest. Whether the wanted one is open."""
-        held = [(sink, lane) for sink in self.sinks.values() for lane in sink.lanes.values()]
-        errors = self._publisher.open_attempts([lane for _sink, lane in held])
-        for sink, lane in held:
+        held = self._list_held()
+        errors = self._publisher.open_attempts(held)
+        for lane in held:
             if lane.lane_id in errors:
-                self._lanes.rest(sink, lane, errors[lane.lane_id])
-                self._lanes.assign(self._logs.of(sink))
+                self._lanes.fail(lane, errors[lane.lane_id])
         return wanted.attempt is not None
 
     def _pass(self, log: SinkLog, barrier: Barrier) -> None:
         cuts = []
-        for sink, lane in log.lanes:
-            mine = {vnode: at for vnode, at in barrier.positions.items() if vnode in lane.read_to}
-            if not mine or lane.lane_id not in sink.lanes:
+        for lane in log.lanes:
+            if not (barrier.positions.keys() & lane.read_to.keys()) or not lane.is_held:
                 continue
             try:
-                cut = lane.writer.barrier(
-                    Barrier(barrier.epoch, mine, barrier.is_checkpoint, barrier.at, histories=barrier.histories)
-                )
+                cut = lane.pass_barrier(barrier)
             except Exception as error:  # noqa: BLE001  the failure of this lane; others of its log go on
-                self._lanes.fail_lane(sink, lane, error)
+                self._lanes.fail(lane, error)
                 continue
-            lane.read_to |= mine
-            lane.epoch = barrier.epoch
-            is_over = (
-                lane.attempt is not None and lane.attempt.ends_at is not None and barrier.at >= lane.attempt.ends_at
-            )
-            learnt = [facts for vnode, facts in barrier.facts.items() if vnode in mine]
+            learnt = [
+                facts for vnode, facts in barrier.facts.items() if vnode in barrier.positions and vnode in lane.read_to
+            ]
             for facts in learnt:
-                sink.learnt = {**sink.learnt, **facts}
-            if cut is None and (is_over or learnt) and lane.writer.can_commit:
-                given = self._lanes.cut(sink, lane)
+                lane.sink.learn(facts)
+            if cut is None and (lane.is_window_over(barrier.at) or learnt) and lane.writer.can_commit:
+                given = self._lanes.cut(lane)
                 if given is None:
                     # Without rows: those that come belong to the window that is open then, and this one can close.
                     self._publisher.close_attempts([lane])
@@ -297,24 +275,23 @@ class SinkWorker:
         if log.is_shared and any(each.cut.row_counts for each in cuts):
             cuts += self._cut_beside(log, cuts)
         # A failure may have stopped the whole log meanwhile.
-        held = {lane.lane_id for _sink, lane in log.lanes}
+        held = {lane.lane_id for lane in log.lanes}
         self._lanes.publish(log, [each for each in cuts if each.lane.lane_id in held])
-        if log.reader is not None and any(lane.wants_change for _sink, lane in log.lanes):
+        if log.reader is not None and any(lane.wants_change for lane in log.lanes):
             self._lanes.change(log)
 
     def _cut_beside(self, log: SinkLog, cuts: Sequence[LaneCut]) -> list[LaneCut]:
         """What else has rows is cut at the same barrier: what is published of the datasets fits together."""
         due = {each.lane.lane_id for each in cuts}
-        beside = [each for each in log.lanes if each[1].lane_id not in due and each[1].writer.has_rows]
-        return [cut for sink, lane in beside if lane.writer.can_commit and (cut := self._lanes.cut(sink, lane))]
+        beside = [lane for lane in log.lanes if lane.lane_id not in due and lane.writer.has_rows]
+        return [cut for lane in beside if lane.writer.can_commit and (cut := self._lanes.cut(lane))]
 
     def _drain(self) -> None:
         """Wait for the next barrier of each log, and give its lanes back behind a cut."""
         waiting_s = 2 * self.ports.job.sink.every_s + 5.0
         deadline = self.ports.clock.monotonic() + waiting_s
-        for sink in self.sinks.values():
-            for lane in sink.lanes.values():
-                lane.is_leaving = True
+        for lane in self._list_held():
+            lane.leave()
         while reading := self._list_reading():
             if self.ports.clock.monotonic() > deadline:
                 self.ports.say(f"no barrier came in {waiting_s:.0f} s: what was read since the last cut is read again")
@@ -327,7 +304,7 @@ class SinkWorker:
     def _clean(self) -> None:
         """A failure here never fails a lane: the next cleanup does it."""
         ports = self.ports
-        leases = [lane.lease for sink in self.sinks.values() for lane in sink.lanes.values()]
+        leases = [lane.lease for lane in self._list_held()]
         if not leases:
             return
         holding = self._lanes.holding
@@ -357,7 +334,7 @@ class SinkWorker:
     def _mark_left_over(self) -> None:
         """Mark publications of the lanes held here of which nobody did so: their holder died behind their end."""
         store = self.ports.stores.commits
-        held = {(lane.dataset_id, lane.number) for sink in self.sinks.values() for lane in sink.lanes.values()}
+        held = {(lane.dataset_id, lane.number) for lane in self._list_held()}
         found = store.list_unannounced(job=JobName(self.ports.job.job), limit=LEFT_OVER_MAX)
         # A run's own is told by the next run, or by a recovery.
         mine = [each for each in found if (each.dataset_id, each.lane_number) in held and "epoch" in each.details]
@@ -382,6 +359,3 @@ class SinkWorker:
             return sum(max(behind, default=0) if log.is_shared else sum(behind) for log, behind in lags)
         except Exception:  # noqa: BLE001  a figure for people
             return None
-
-    def _partition_of(self, lane: HeldLane) -> AssetPartition:
-        return open_partition(self.sinks[lane.dataset_id].spec, self.ports.clock.now())

@@ -1,4 +1,4 @@
-"""How far the datasets of a stream are, beside what the stream's server says of it."""
+"""The standing of a stream's datasets: how far they are, beside what the stream's server says of it."""
 
 import datetime as dt
 import math
@@ -20,8 +20,10 @@ _MICROS: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class DatasetStanding:
-    """``copy``: of the newest one that was begun. ``position``: as the server writes places; None: it is to be copied.
-    ``progress``: how far a copy is of which a part is published.
+    """How far a dataset of a stream is. ``copy``: of the newest one that was begun.
+
+    ``position``: as the server writes places; None: it is to be copied. ``progress``: how far a copy is of which a part
+    is published.
 
     ``lag_bytes``: of the server's log behind the position, also of what is of other tables. ``lag_s``: everything that
     was committed before is published. None: not known. ``key``: the columns by which the source tells rows apart.

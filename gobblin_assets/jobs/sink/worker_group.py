@@ -17,7 +17,7 @@ REFUSED: Final = 2
 
 @dataclass(slots=True)
 class WorkerGroup:
-    """``start`` starts one process."""
+    """A group of worker processes. ``start`` starts one."""
 
     start: Callable[[], "subprocess.Popen[bytes]"]
     count: int

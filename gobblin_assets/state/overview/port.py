@@ -113,7 +113,7 @@ class RunLine:
 
 @dataclass(frozen=True, slots=True)
 class RunDatasetLine:
-    """How one dataset partition left a run."""
+    """A line about how one dataset partition left a run."""
 
     urn: DatasetUrn
     partition: str

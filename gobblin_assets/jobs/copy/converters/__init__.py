@@ -1,11 +1,10 @@
 """Converters of copies: what becomes of a file's bytes and of its name on the way, step by step.
 
     port          the three shapes of converters: streams, unpackers and packers
-    chain         the converters of one dataset, in order, and the names that they give
+    chain         the converters of one dataset, in order, the names that they give, and what an archive may hold
     streams       bytes that are decoded or encoded as they are read
     compression   gunzip, bunzip2, unzstd, unlz4, gzip and zstd
     gpg           decryption and encryption by the program ``gpg``
-    members       what a member of an archive may be called, and how much an archive may hold
     tar_archives  reading and writing tar; ``zip_archives``: zip
     listing       a source's listing as it is after conversion, which is what plans compare
 

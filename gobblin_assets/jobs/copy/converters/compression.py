@@ -12,7 +12,6 @@ from isal import igzip_lib
 from lz4 import frame as lz4_frame
 from pydantic import Field
 
-from gobblin_assets.jobs.copy.converters.options import read_converter_options
 from gobblin_assets.jobs.copy.converters.port import ByteSource
 from gobblin_assets.jobs.copy.converters.streams import (
     Compressor,
@@ -22,6 +21,7 @@ from gobblin_assets.jobs.copy.converters.streams import (
     PulledSource,
     compress_pieces,
 )
+from gobblin_assets.spec.spec_errors import read_extension_options
 from gobblin_assets.spec.spec_model import SpecModel
 
 _GZIP_WINDOW_BITS: Final = 31
@@ -30,26 +30,28 @@ _GUNZIP_FAULTS: Final = (cast("type[Exception]", igzip_lib.error),)
 
 
 class DecompressionOptions(SpecModel):
-    """``bytes_max``: a file that becomes larger is refused; without it, it may fill the disk."""
+    """Options of decompression. ``bytes_max``: a larger file is refused; without it, it may fill the disk."""
 
     bytes_max: int | None = Field(None, ge=1)
 
 
 class GzipOptions(SpecModel):
-    """``level``: 1 is the fastest, 9 gives the smallest files."""
+    """Options of gzip. ``level``: 1 is the fastest, 9 gives the smallest files."""
 
     level: int = Field(6, ge=1, le=9)
 
 
 class ZstdOptions(SpecModel):
-    """``level``: 1 is the fastest, 19 gives the smallest files."""
+    """Options of zstd. ``level``: 1 is the fastest, 19 gives the smallest files."""
 
     level: int = Field(3, ge=1, le=19)
 
 
 @dataclass(frozen=True, slots=True)
 class Decompression:
-    """``endings``: a file whose name has the first of a pair is decompressed; the second takes the ending's place."""
+    """The StreamConverter of one format that decompresses. ``endings``: a file whose name has the first of a pair is
+    decompressed; the second takes the ending's place.
+    """
 
     format_name: str
     endings: tuple[tuple[str, str], ...]
@@ -74,7 +76,7 @@ class Decompression:
 
 @dataclass(frozen=True, slots=True)
 class Compression:
-    """Every file is compressed, whatever its name."""
+    """The StreamConverter of one format that compresses every file, whatever its name."""
 
     ending: str
     make: Callable[[], Compressor]
@@ -100,7 +102,7 @@ def rename_by(endings: tuple[tuple[str, str], ...], name: str) -> str | None:
 
 
 def open_gunzip(options: Mapping[str, object]) -> Decompression:
-    bytes_max = read_converter_options(DecompressionOptions, options).bytes_max
+    bytes_max = read_extension_options(DecompressionOptions, options).bytes_max
     return Decompression(
         "gzip",
         ((".gz", ""), (".tgz", ".tar")),
@@ -112,29 +114,29 @@ def open_gunzip(options: Mapping[str, object]) -> Decompression:
 
 
 def open_bunzip2(options: Mapping[str, object]) -> Decompression:
-    bytes_max = read_converter_options(DecompressionOptions, options).bytes_max
+    bytes_max = read_extension_options(DecompressionOptions, options).bytes_max
     return Decompression(
         "bzip2", ((".bz2", ""), (".tbz2", ".tar")), bz2.BZ2Decompressor, (OSError, ValueError), bytes_max
     )
 
 
 def open_unzstd(options: Mapping[str, object]) -> Decompression:
-    bytes_max = read_converter_options(DecompressionOptions, options).bytes_max
+    bytes_max = read_extension_options(DecompressionOptions, options).bytes_max
     return Decompression("zstd", ((".zst", ""), (".tzst", ".tar")), zstd.ZstdDecompressor, (zstd.ZstdError,), bytes_max)
 
 
 def open_unlz4(options: Mapping[str, object]) -> Decompression:
-    bytes_max = read_converter_options(DecompressionOptions, options).bytes_max
+    bytes_max = read_extension_options(DecompressionOptions, options).bytes_max
     return Decompression("lz4", ((".lz4", ""),), lz4_frame.LZ4FrameDecompressor, (RuntimeError, ValueError), bytes_max)
 
 
 def open_gzip(options: Mapping[str, object]) -> Compression:
-    level = read_converter_options(GzipOptions, options).level
+    level = read_extension_options(GzipOptions, options).level
     return Compression(".gz", lambda: zlib.compressobj(level, zlib.DEFLATED, _GZIP_WINDOW_BITS))
 
 
 def open_zstd(options: Mapping[str, object]) -> Compression:
-    level = read_converter_options(ZstdOptions, options).level
+    level = read_extension_options(ZstdOptions, options).level
     checked: dict[int, int] = {
         zstd.CompressionParameter.compression_level: level,
         zstd.CompressionParameter.checksum_flag: 1,

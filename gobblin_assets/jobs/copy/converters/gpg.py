@@ -22,9 +22,9 @@ from pydantic import Field, field_validator
 
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.jobs.copy.converters.compression import rename_by
-from gobblin_assets.jobs.copy.converters.options import read_converter_options
 from gobblin_assets.jobs.copy.converters.port import ByteSource, look_for_stop, refuse_content
 from gobblin_assets.jobs.copy.converters.streams import CHUNK_BYTES, LimitedSource
+from gobblin_assets.spec.spec_errors import read_extension_options
 from gobblin_assets.spec.spec_model import SpecModel
 
 PROGRAM: Final = "gpg"
@@ -51,7 +51,8 @@ _ENVIRONMENT: Final = ("HOME", "PATH", "GNUPGHOME", "TMPDIR", "USER", "LOGNAME")
 
 
 class GpgOptions(SpecModel):
-    """``homedir``: the program's directory of keys. ``passphrase_env``: the variable that holds the passphrase.
+    """Options of decryption. ``homedir``: the program's directory of keys. ``passphrase_env``: the variable that holds
+    the passphrase.
 
     ``bytes_max``: a file that becomes larger is refused; without it, it may fill the disk.
     """
@@ -62,7 +63,9 @@ class GpgOptions(SpecModel):
 
 
 class GpgEncryptOptions(GpgOptions):
-    """``recipients``: fingerprints of keys that may decrypt. Without any, the passphrase alone encrypts."""
+    """Options of encryption. ``recipients``: fingerprints of keys that may decrypt. Without any, the passphrase alone
+    encrypts.
+    """
 
     recipients: tuple[str, ...] = ()
 
@@ -76,7 +79,9 @@ class GpgEncryptOptions(GpgOptions):
 
 @dataclass(frozen=True, slots=True)
 class Gpg:
-    """``arguments``: what the program is to do. ``decrypts``: it removes the ending, and says that it decrypted."""
+    """The StreamConverter by the program. ``arguments``: what the program is to do. ``decrypts``: it removes the
+    ending, and says that it decrypted.
+    """
 
     options: GpgOptions
     arguments: tuple[str, ...]
@@ -239,13 +244,13 @@ class _Running:
 
 
 def open_gpg_decrypt(options: Mapping[str, object]) -> Gpg:
-    read = read_converter_options(GpgOptions, options)
+    read = read_extension_options(GpgOptions, options)
     _check_variable(read)
     return Gpg(read, ("--decrypt",), decrypts=True)
 
 
 def open_gpg_encrypt(options: Mapping[str, object]) -> Gpg:
-    read = read_converter_options(GpgEncryptOptions, options)
+    read = read_extension_options(GpgEncryptOptions, options)
     _check_variable(read)
     if bool(read.recipients) == (read.passphrase_env is not None):
         raise RejectedError(

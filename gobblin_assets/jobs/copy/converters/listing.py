@@ -18,7 +18,7 @@ from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.fs.posix_errors import families, translate_error
 from gobblin_assets.fs.tree import EntryKind, TreeEntry, sort_key
 from gobblin_assets.jobs.copy.converters.chain import Chain, Route
-from gobblin_assets.jobs.copy.copyable import Conversion, ConvertedEntry
+from gobblin_assets.jobs.copy.copyable import Conversion, ConvertedEntry, PackedOrigin
 from gobblin_assets.jobs.copy.filters import Filters
 from gobblin_assets.jobs.copy.refusals import Refusals
 from gobblin_assets.jobs.copy.sameness import Sameness
@@ -38,7 +38,7 @@ Standing = Callable[[str], Sequence[TreeEntry] | None]
 
 @dataclass(frozen=True, slots=True)
 class ConvertedListing:
-    """Turns the listing of ``root`` into one of what its files become, in the order that a listing has.
+    """The listing of what the files of ``root`` become, in the order that a listing has.
 
     The listing comes in the order of ``Chain.sort_key_of``. ``filters`` choose among names after conversion.
     ``follows_links``: files of the listing may be links. ``sameness``: how times of both sides are compared.
@@ -155,7 +155,8 @@ class ConvertedListing:
                     hint="The archive's time tells what changed: name a file system that keeps nanoseconds.",
                 )
             route = self.chain.find_route(packer.name, 1)
-            conversion = Conversion(sum(each.identity.size_bytes for each in files), route.steps, parts=parts)
+            size_bytes = sum(each.identity.size_bytes for each in files)
+            conversion = Conversion(size_bytes, route.steps, parts=tuple(map(PackedOrigin.of, parts)))
             made = _converted(_packed_origin(packer.name, files, parts), route.path, conversion.size_bytes, conversion)
             others.append(made)
         yield from sorted(others, key=sort_key)

@@ -41,7 +41,7 @@ class ByteSource(Protocol):
 
 @runtime_checkable
 class StreamConverter(Protocol):
-    """Makes one file of one file. Its state is its options: it is used by many writers at once."""
+    """A converter that makes one file of one file. Its state is its options: it is used by many writers at once."""
 
     def rename(self, name: str) -> str | None:
         """The file's name after conversion, from its name without directories; None: the file stays as it is."""
@@ -74,7 +74,8 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """``file``: the archive itself, where no step changed its bytes: it may be read at any place. ``path``: for errors.
+    """The archive that is read. ``file``: the archive itself, where no step changed its bytes: it may be read at any
+    place. ``path``: for errors.
 
     ``members_max``: more members are refused, so that an unpacker need hold no more.
     """
@@ -86,7 +87,7 @@ class Archive:
 
 
 class ArchiveLimits(SpecModel):
-    """What one archive may hold: more is refused.
+    """Limits of what one archive may hold: more is refused.
 
     ``members_max``: files and directories. ``bytes_max``: of all members. ``ratio_max``: the members' bytes for each
     byte of the archive. ``depth_max``: names of a member's path.
@@ -100,7 +101,9 @@ class ArchiveLimits(SpecModel):
 
 @runtime_checkable
 class Unpacker(Protocol):
-    """Makes a directory of one file. ``needs_places``: it reads the file at many places, so that it comes first."""
+    """A converter that makes a directory of one file. ``needs_places``: it reads the file at many places, so that it
+    comes first.
+    """
 
     @property
     def needs_places(self) -> bool: ...
@@ -136,7 +139,7 @@ OpenEntry = Callable[[PackedEntry], AbstractContextManager[ByteSource]]
 
 @runtime_checkable
 class Packer(Protocol):
-    """Makes one file of all files of a file set. The same entries and bytes give the same archive."""
+    """A converter that makes one file of all files of a file set. The same entries and bytes give the same archive."""
 
     @property
     def name(self) -> str:

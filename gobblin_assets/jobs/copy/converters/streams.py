@@ -88,7 +88,7 @@ class DecodedSource:
 
 
 class LimitedSource:
-    """RejectedError once there are more bytes than ``bytes_max``; None: there may be any number."""
+    """Bytes up to a limit: RejectedError once there are more than ``bytes_max``; None: there may be any number."""
 
     def __init__(self, source: ByteSource, path: str, bytes_max: int | None) -> None:
         self._source, self._path, self._bytes_max = source, path, bytes_max

@@ -16,7 +16,6 @@ from pydantic import Field
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.jobs.copy.converters.compression import rename_by
-from gobblin_assets.jobs.copy.converters.options import read_converter_options
 from gobblin_assets.jobs.copy.converters.port import (
     Archive,
     ArchiveLimits,
@@ -27,6 +26,7 @@ from gobblin_assets.jobs.copy.converters.port import (
     refuse_content,
 )
 from gobblin_assets.jobs.copy.converters.streams import CHUNK_BYTES, read_up_to
+from gobblin_assets.spec.spec_errors import read_extension_options
 from gobblin_assets.spec.spec_model import SpecModel
 
 BLOCK_BYTES: Final = tarfile.BLOCKSIZE
@@ -193,7 +193,7 @@ class _Content:
 
 
 class TarOptions(SpecModel):
-    """``name``: the archive's, in the file set's directory."""
+    """Options of tar. ``name``: the archive's, in the file set's directory."""
 
     name: str = Field(pattern=r"^[^/\x00]+\.tar$")
 
@@ -230,8 +230,8 @@ def _padded(size_bytes: int) -> int:
 
 
 def open_untar(options: Mapping[str, object]) -> Untar:
-    return Untar(read_converter_options(ArchiveLimits, options))
+    return Untar(read_extension_options(ArchiveLimits, options))
 
 
 def open_tar(options: Mapping[str, object]) -> Tar:
-    return Tar(read_converter_options(TarOptions, options).name)
+    return Tar(read_extension_options(TarOptions, options).name)

@@ -20,7 +20,6 @@ from pydantic import Field
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.jobs.copy.converters.compression import rename_by
-from gobblin_assets.jobs.copy.converters.options import read_converter_options
 from gobblin_assets.jobs.copy.converters.port import (
     Archive,
     ArchiveLimits,
@@ -31,14 +30,20 @@ from gobblin_assets.jobs.copy.converters.port import (
     refuse_content,
 )
 from gobblin_assets.jobs.copy.converters.streams import CHUNK_BYTES
+from gobblin_assets.spec.spec_errors import read_extension_options
 from gobblin_assets.spec.spec_model import SpecModel
 
 DIRECTORY_BYTES_A_MEMBER_MAX: Final = 4_096
 """On average; names, and what programs add to them, take some hundred."""
 
 _FAULTS: Final = (
-    *(zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, struct.error),
-    *(ValueError, OverflowError),
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    NotImplementedError,
+    struct.error,
+    ValueError,
+    OverflowError,
 )
 _METHODS: Final = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
 _ENCRYPTED: Final = 0x1
@@ -191,7 +196,9 @@ def _member_of(archive: Archive, info: zipfile.ZipInfo) -> Member:
 
 
 class ZipOptions(SpecModel):
-    """``name``: the archive's, in the file set's directory. ``level``: 0 stores, 9 gives the smallest files."""
+    """Options of zip. ``name``: the archive's, in the file set's directory. ``level``: 0 stores, 9 gives the smallest
+    files.
+    """
 
     name: str = Field(pattern=r"^[^/\x00]+\.zip$")
     level: int = Field(6, ge=0, le=9)
@@ -232,7 +239,7 @@ class Zip:
 
 
 class _Sink:
-    """What was written, until it is taken."""
+    """The bytes that were written, until they are taken."""
 
     def __init__(self) -> None:
         self._content = bytearray()
@@ -254,9 +261,9 @@ class _Sink:
 
 
 def open_unzip(options: Mapping[str, object]) -> Unzip:
-    return Unzip(read_converter_options(ArchiveLimits, options))
+    return Unzip(read_extension_options(ArchiveLimits, options))
 
 
 def open_zip(options: Mapping[str, object]) -> Zip:
-    read = read_converter_options(ZipOptions, options)
+    read = read_extension_options(ZipOptions, options)
     return Zip(read.name, read.level)

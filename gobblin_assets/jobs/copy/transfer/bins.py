@@ -1,4 +1,4 @@
-"""Which items, and parts of large files, are copied together: bins of about equal weight, by worst-fit decreasing."""
+"""Bins: items, and parts of large files, that are copied together, of about equal weight, by worst-fit decreasing."""
 
 import heapq
 from collections.abc import Iterator, Sequence
@@ -97,11 +97,11 @@ def is_split(item: CopyItem, split_bytes: int | None) -> bool:
     """Whether several writers fill the item's file."""
     if split_bytes is None or item.is_directory:
         return False
-    return item.files[0].origin.identity.size_bytes > split_bytes
+    return item.files[0].size_bytes > split_bytes
 
 
 def _divide(item: CopyItem, part_bytes: int) -> Iterator[SplitPart]:
-    size_bytes = item.files[0].origin.identity.size_bytes
+    size_bytes = item.files[0].size_bytes
     for number, offset in enumerate(range(0, size_bytes, part_bytes)):
         yield SplitPart(item, number, offset, min(part_bytes, size_bytes - offset))
 
@@ -109,7 +109,7 @@ def _divide(item: CopyItem, part_bytes: int) -> Iterator[SplitPart]:
 def weigh_item(item: CopyItem) -> int:
     """The item's bytes, and ``FILE_COST_BYTES`` for each of its files and directories."""
     entries = len(item.files) + len(item.directories) + item.is_directory
-    return entries * FILE_COST_BYTES + sum(file.size_bytes for file in item.files)
+    return entries * FILE_COST_BYTES + sum(file.work_bytes for file in item.files)
 
 
 def list_items(bins: Sequence[Bin]) -> list[CopyItem]:

@@ -21,13 +21,11 @@ from gobblin_assets.fs.told_lengths import require_length
 from gobblin_assets.jobs.copy.converters.chain import Chain, read_chain
 from gobblin_assets.jobs.copy.converters.port import ByteSource, PackedEntry, looking_for_stop
 from gobblin_assets.jobs.copy.converters.streams import PulledSource
-from gobblin_assets.jobs.copy.copyable import Attributes
+from gobblin_assets.jobs.copy.copyable import Conversion, PackedOrigin, PlannedFile
 from gobblin_assets.jobs.copy.transfer.attributes import ExtendedAttributes, read_extended
 from gobblin_assets.jobs.copy.transfer.file_copy import (
     CopyOptions,
-    PackedConversion,
-    PackedPart,
-    PlannedFile,
+    PlannedEntry,
     StagedFile,
     copy_file,
     make_file,
@@ -37,7 +35,6 @@ from gobblin_assets.jobs.copy.transfer.file_copy import (
 from gobblin_assets.jobs.copy.transfer.moving import CHUNK_BYTES, Moved, write_all
 
 Place = tuple[int, int]
-PlannedEntry = tuple[Place, PlannedFile, str]
 Outcome = tuple[Place, StagedFile | None, GobblinError | None]
 
 _WHILE_READ: Final = "while it was read"
@@ -55,7 +52,7 @@ def convert_entries(
     """
     chain = read_chain(converters)
     moved = _one_at_a_time(moved)
-    for (source, _archive), group in groupby(entries, key=lambda entry: (entry[1].path, _archive_of(entry))):
+    for (source, _archive), group in groupby(entries, key=lambda entry: (entry[1].origin, _archive_of(entry))):
         together = list(group)
         try:
             with looking_for_stop(partial(moved, 0)):
@@ -80,7 +77,7 @@ def _one_at_a_time(moved: Moved) -> Moved:
 def _archive_of(entry: PlannedEntry) -> Place | None:
     """What keeps entries apart that are of no archive."""
     place, file, _target = entry
-    return None if file.conversion is not None and file.conversion[1] else place
+    return None if file.archive is not None else place
 
 
 def _convert(
@@ -89,10 +86,9 @@ def _convert(
     _place, file, target = entries[0]
     if file.conversion is None:
         return [copy_file(source, file, target, options, moved)]
-    _steps, member, _member_steps, parts = file.conversion
-    if parts:
+    if file.conversion.parts:
         return [_pack(source_root, file, target, chain, options, moved)]
-    if not member:
+    if not file.conversion.member:
         return [_convert_file(source, file, target, chain, options, moved)]
     return _unpack(source, entries, chain, options, moved)
 
@@ -100,7 +96,7 @@ def _convert(
 def _convert_file(
     source: str, file: PlannedFile, target: str, chain: Chain, options: CopyOptions, moved: Moved
 ) -> StagedFile:
-    steps = _conversion_of(file)[0]
+    steps = _conversion_of(file).steps
     with _opened(source, file, options) as descriptor:
         extended: ExtendedAttributes = ()
         if options.access_lists or options.extended:
@@ -120,8 +116,8 @@ def _unpack(
 ) -> list[StagedFile]:
     """All of them or none: the end of an archive proves its beginning."""
     first = entries[0][1]
-    steps = _conversion_of(first)[0]
-    wanted = {_conversion_of(file)[1]: number for number, (_place, file, _target) in enumerate(entries)}
+    steps = _conversion_of(first).steps
+    wanted = {_conversion_of(file).member: number for number, (_place, file, _target) in enumerate(entries)}
     staged: dict[int, StagedFile] = {}
     with _opened(source, first, options) as descriptor, _proved(descriptor, first, source):
         raw = _FileSource(descriptor, source, _unheard)
@@ -145,10 +141,10 @@ def _write_member(
     options: CopyOptions,
     moved: Moved,
 ) -> StagedFile:
-    _steps, member, member_steps, _parts = _conversion_of(file)
+    conversion = _conversion_of(file)
 
     def write(out: int) -> int | None:
-        with chain.convert(content, member_steps, f"{source}: {member}") as converted:
+        with chain.convert(content, conversion.member_steps, f"{source}: {conversion.member}") as converted:
             return _write(converted, out, checksum=options.checksum, moved=moved)
 
     return make_file(source, file, target, (), write)
@@ -157,38 +153,37 @@ def _write_member(
 def _pack(
     source_root: str, file: PlannedFile, target: str, chain: Chain, options: CopyOptions, moved: Moved
 ) -> StagedFile:
-    steps, _member, _member_steps, parts = _conversion_of(file)
+    conversion = _conversion_of(file)
     if chain.packer is None:
-        raise CorruptionError(f"{file.path} was planned as an archive, and no converter packs")
-    planned = {each[0]: each for each in parts}
+        raise CorruptionError(f"{file.origin} was planned as an archive, and no converter packs")
+    planned = {each.path: each for each in conversion.parts}
 
     @contextmanager
     def open_part(entry: PackedEntry) -> Iterator[ByteSource]:
-        path, _is_directory, size_bytes, inode, mtime_ns, _mode, changed_ns = planned[entry.path]
-        part = PlannedFile("", path, size_bytes, inode, mtime_ns, Attributes(), changed_ns=changed_ns)
-        full = f"{source_root}/{path}"
+        part = planned[entry.path]
+        full = f"{source_root}/{part.path}"
         with _opened(full, part, options) as descriptor, _proved(descriptor, part, full):
-            yield _FileSource(descriptor, full, moved, size_bytes)
+            yield _FileSource(descriptor, full, moved, part.size_bytes)
 
-    entries = [_entry_of(each) for each in parts]
+    entries = [_entry_of(each) for each in conversion.parts]
     pieces = chain.packer.pack(entries, open_part)
 
     def write(out: int) -> int | None:
-        with chain.convert(PulledSource(pieces), steps, file.path) as content:
+        with chain.convert(PulledSource(pieces), conversion.steps, file.origin) as content:
             return _write(content, out, checksum=options.checksum)
 
     return make_file(source_root, file, target, (), write)
 
 
-def _entry_of(part: PackedPart) -> PackedEntry:
-    path, is_directory, size_bytes, _inode, mtime_ns, mode, _changed_ns = part
-    usual = _MODE_OF_DIRECTORY if is_directory else _MODE_OF_FILE
-    return PackedEntry(path, is_directory, size_bytes, usual if mode is None else mode & 0o777, mtime_ns or 0)
+def _entry_of(part: PackedOrigin) -> PackedEntry:
+    usual = _MODE_OF_DIRECTORY if part.is_directory else _MODE_OF_FILE
+    mode = usual if part.mode is None else part.mode & 0o777
+    return PackedEntry(part.path, part.is_directory, part.size_bytes, mode, part.mtime_ns or 0)
 
 
-def _conversion_of(file: PlannedFile) -> PackedConversion:
+def _conversion_of(file: PlannedFile) -> Conversion:
     if file.conversion is None:
-        raise CorruptionError(f"{file.path} was planned without a conversion")
+        raise CorruptionError(f"{file.origin} was planned without a conversion")
     return file.conversion
 
 
@@ -235,7 +230,7 @@ def _unheard(_count: int) -> None:
 
 
 @contextmanager
-def _opened(source: str, file: PlannedFile, options: CopyOptions) -> Iterator[int]:
+def _opened(source: str, file: PlannedFile | PackedOrigin, options: CopyOptions) -> Iterator[int]:
     """The source, which is the planned file. What the block raises passes."""
     with _reading(source):
         descriptor = os.open(source, options.read_flags)
@@ -248,7 +243,7 @@ def _opened(source: str, file: PlannedFile, options: CopyOptions) -> Iterator[in
 
 
 @contextmanager
-def _proved(descriptor: int, file: PlannedFile, source: str) -> Iterator[None]:
+def _proved(descriptor: int, file: PlannedFile | PackedOrigin, source: str) -> Iterator[None]:
     """The block read the planned file, and no other. If that changed meanwhile, the change explains any error; so does
     a file that ends elsewhere than it says.
     """
@@ -263,7 +258,7 @@ def _proved(descriptor: int, file: PlannedFile, source: str) -> Iterator[None]:
         _require_whole(descriptor, file, source)
 
 
-def _require_whole(descriptor: int, file: PlannedFile, source: str) -> None:
+def _require_whole(descriptor: int, file: PlannedFile | PackedOrigin, source: str) -> None:
     require_planned(os.fstat(descriptor), file, source, _WHILE_READ)
     require_length(descriptor, source, file.size_bytes)
 

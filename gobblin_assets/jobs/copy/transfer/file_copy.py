@@ -17,7 +17,7 @@ import google_crc32c
 from gobblin_assets.errors import ConflictError, GobblinError, RejectedError, RetryableError
 from gobblin_assets.fs.posix_errors import translate_error
 from gobblin_assets.fs.told_lengths import require_length, wrong_length
-from gobblin_assets.jobs.copy.copyable import Attributes
+from gobblin_assets.jobs.copy.copyable import PackedOrigin, PlannedFile
 from gobblin_assets.jobs.copy.transfer.attributes import ExtendedAttributes, apply_attributes, read_extended
 from gobblin_assets.jobs.copy.transfer.moving import (
     CHUNK_BYTES,
@@ -28,7 +28,6 @@ from gobblin_assets.jobs.copy.transfer.moving import (
     read_whole,
     write_all,
 )
-from gobblin_assets.model.files import FileIdentity
 
 # Without O_NONBLOCK, opening a pipe that took the file's name would wait for a writer.
 _READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -43,32 +42,11 @@ _FORBIDDEN: Final = frozenset({errno.EACCES, errno.EPERM})
 _SINCE_PLANNED: Final = "since it was planned"
 _WHILE_READ: Final = "while it was read"
 
-PackedPart = tuple[str, bool, int, int | None, int | None, int | None, int | None]
-"""Of a file or directory that is packed: path, whether it is a directory, size, inode, mtime, mode and ctime."""
-
-PackedConversion = tuple[tuple[int, ...], str, tuple[int, ...], tuple[PackedPart, ...]]
-"""A Conversion as plain values: its steps, member, member's steps and parts."""
-
-
-class PlannedFile(NamedTuple):
-    """A file to copy. ``place``: below the staged item, "" if it is the item. ``path``: below the source's root.
-
-    ``changed_ns``: its ctime; None where it is not known.
-    """
-
-    place: str
-    path: str
-    size_bytes: int
-    inode: int | None
-    mtime_ns: int | None
-    desired: Attributes
-    tag: str | None = None
-    conversion: PackedConversion | None = None
-    changed_ns: int | None = None
-
 
 class CopyOptions(NamedTuple):
-    """What is wanted of each file besides its bytes. ``follows_links``: a link is as good as what it leads to."""
+    """Options of a copy: what is wanted of each file besides its bytes. ``follows_links``: a link is as good as what it
+    leads to.
+    """
 
     checksum: bool
     access_lists: bool
@@ -79,6 +57,9 @@ class CopyOptions(NamedTuple):
     def read_flags(self) -> int:
         return _READ if self.follows_links else _READ | os.O_NOFOLLOW
 
+
+PlannedEntry = tuple[tuple[int, int], PlannedFile, str]
+"""Numbers that its row will have, the file, and the full path of what is staged."""
 
 StagedFile = tuple[int, int, int, int | None]
 """Size in bytes, inode, mtime in nanoseconds of what is staged, after its attributes; the CRC32C, if it is wanted."""
@@ -102,9 +83,8 @@ def _copy_ranged(source: str, file: PlannedFile, target: str, options: CopyOptio
     """The first bytes are read before anything is made."""
     from gobblin_assets.jobs.copy.transfer.ranged_copy import opened_ranges  # noqa: PLC0415  copying processes wait for imports
 
-    identity = FileIdentity(file.size_bytes, file.inode, file.mtime_ns, file.tag)
     checksum, follows_links = options.checksum, options.follows_links
-    with opened_ranges(source, identity, moved, checksum=checksum, follow_links=follows_links) as write:
+    with opened_ranges(source, file.identity, moved, checksum=checksum, follow_links=follows_links) as write:
         return make_file(source, file, target, (), write)
 
 
@@ -265,7 +245,7 @@ def _read_to(stop: int, descriptor: int, file: PlannedFile, source: str) -> Iter
         require_length(descriptor, source, stop)
 
 
-def require_planned(found: os.stat_result, file: PlannedFile, source: str, when: str) -> None:
+def require_planned(found: os.stat_result, file: PlannedFile | PackedOrigin, source: str, when: str) -> None:
     if (
         found.st_size != file.size_bytes
         or (file.inode is not None and found.st_ino != file.inode)

@@ -7,18 +7,14 @@ from typing import Final, Self
 
 from gobblin_assets.errors import RetryableError
 from gobblin_assets.jobs.copy.copyable import CopyItem
-from gobblin_assets.jobs.copy.transfer.batches import RowBatch
 from gobblin_assets.jobs.copy.transfer.bins import Bin
-from gobblin_assets.jobs.copy.transfer.crews import Crew, LostBin, ThreadCrew
+from gobblin_assets.jobs.copy.transfer.crews import Crew, LostBin, ProcessCrew, ProcessPool, ThreadCrew
 from gobblin_assets.jobs.copy.transfer.file_copy import CopyOptions
 from gobblin_assets.jobs.copy.transfer.journal import FinishedFile, work_guid_of
 from gobblin_assets.jobs.copy.transfer.port import FileResult, TransferOrder, TransferProgress
 from gobblin_assets.jobs.copy.transfer.preserve import PreserveLetter
-from gobblin_assets.jobs.copy.transfer.process_crew import ProcessCrew
-from gobblin_assets.jobs.copy.transfer.processes import ProcessPool
-from gobblin_assets.jobs.copy.transfer.results import count_reported, list_lost, list_results
-from gobblin_assets.jobs.copy.transfer.splits import SplitFiles, staged_split
-from gobblin_assets.jobs.copy.transfer.writing import BinWork, pack_item, pack_part
+from gobblin_assets.jobs.copy.transfer.results import SplitFiles, count_reported, list_lost, list_results, staged_split
+from gobblin_assets.jobs.copy.transfer.writing import BinWork, RowBatch, pack_item, pack_part
 
 READY_FILES_MIN: Final = 2_000
 """From so many small files on, processes that are there already are faster than threads."""
@@ -44,7 +40,7 @@ def needs_processes(bins: Sequence[Bin], workers: int, files_min: int) -> bool:
         return False
     items = [item for found in bins for item in found.items]
     file_count = sum(len(item.files) for item in items)
-    size_bytes = sum(file.size_bytes for item in items for file in item.files)
+    size_bytes = sum(file.work_bytes for item in items for file in item.files)
     return file_count >= files_min and size_bytes < THREAD_FILE_BYTES_MIN * file_count
 
 
@@ -145,7 +141,7 @@ def _find_finished(order: TransferOrder, found: Bin) -> dict[str, FinishedFile]:
     if not order.finished:
         return {}
     guids = (
-        work_guid_of(order.source_root, file.origin.path, file.origin.identity, file.origin.changed_ns, file.desired)
+        work_guid_of(order.source_root, file.origin, file.identity, file.changed_ns, file.desired)
         for item in found.items
         for file in item.files
     )

@@ -1,4 +1,4 @@
-"""Keeps one writer, or the threads of one, below its part of a rate: a bucket of tokens for bytes, and one for files.
+"""The pace of a writer below its part of a rate: a bucket of tokens for bytes, and one for files.
 
 What was moved is paid for afterwards: a writer that moved more than its bucket holds waits until the bucket is even
 again. So a file as large as the kernel moves at once goes through, and the rate holds over the seconds around it.
@@ -22,7 +22,7 @@ SLICE_S: Final = 0.2
 
 @dataclass(slots=True)
 class TokenBucket:
-    """``per_s`` tokens flow in; full at ``BURST_S``. Times are of one steady clock, in seconds."""
+    """A bucket of tokens. ``per_s`` of them flow in; full at ``BURST_S``. Times are of one steady clock, in seconds."""
 
     per_s: float
     even_at_s: float

@@ -14,7 +14,7 @@ from gobblin_assets.model.files import FileIdentity
 
 
 class TransferWay(StrEnum):
-    """Where files are copied: by this machine, by Spark's executors, or by whichever the run has reason for."""
+    """The machine that copies files: this one, Spark's executors, or whichever the run has reason for."""
 
     AUTO = "auto"
     LOCAL = "local"
@@ -23,7 +23,7 @@ class TransferWay(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CopyFailure:
-    """Why one file or directory was not copied. RETRYABLE: another attempt may succeed, after a new plan."""
+    """The reason why a file or directory was not copied. RETRYABLE: another attempt may succeed, after a new plan."""
 
     family: ErrorFamily
     message: str
@@ -52,7 +52,9 @@ class FileResult:
 
 @dataclass(frozen=True, slots=True)
 class TransferProgress:
-    """So far: ``files`` that were copied, ``failed`` files and directories, and ``moved_bytes`` of begun files too."""
+    """The state of a transfer: ``files`` that were copied, ``failed`` files and directories, and ``moved_bytes`` of
+    begun files too.
+    """
 
     files: int = 0
     failed: int = 0
@@ -76,8 +78,8 @@ UNLIMITED: Final = Rate()
 
 @dataclass(frozen=True, slots=True)
 class TransferOrder:
-    """Copy the bins' items from below ``source_root``, a full path or a store's URI, into ``attempt``, a full path
-    or the URI of one.
+    """An order to copy the bins' items from below ``source_root``, a full path or a store's URI, into ``attempt``, a
+    full path or the URI of one.
 
     ``<attempt>/<bin.writer>`` is there for each bin, and empty. The file item ``n`` becomes ``<bin.writer>/<n>``, and a
     file of the directory item ``n`` lies below ``<bin.writer>/<n>/``. ``workers``: how many bins are copied at a time.
@@ -119,7 +121,7 @@ class Executors:
 
 
 class Transfer(Protocol):
-    """Called from several threads at once, with different tags."""
+    """A way to copy. It is called from several threads at once, with different tags."""
 
     def copy(self, order: TransferOrder) -> Iterator[tuple[FileResult, ...]]:
         """Batches of results, as they come; each file and each directory item of the order has exactly one.

@@ -1,4 +1,4 @@
-"""Which attributes of a source a copy keeps: Gobblin's PreserveAttributes, as the letters ``rbugpvatx``."""
+"""Preserved attributes of a source: Gobblin's PreserveAttributes, as the letters ``rbugpvatx``."""
 
 from dataclasses import dataclass
 from enum import StrEnum

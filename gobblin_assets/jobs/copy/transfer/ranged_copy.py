@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from itertools import chain
 from typing import Final
 
 import google_crc32c
@@ -24,30 +25,31 @@ def opened_ranges(
 
     The first range is read before the block begins.
     """
-    size_bytes = identity.size_bytes
     files, path = open_ranged(source, "source", follow_links=follow_links)
     with closing(files.open_ranged(path, identity)) as opened:
-        first = _read(opened, source, size_bytes, 0)
+        ranges = read_ranges(opened, source, identity.size_bytes, RANGE_BYTES)
+        first = next(ranges)
 
         def write(out: int) -> int | None:
-            content, position, crc = first, 0, 0
-            while True:
+            crc = 0
+            for content in chain((first,), ranges):
                 write_all(out, content)
                 crc = google_crc32c.extend(crc, content) if checksum else crc
-                position += len(content)
                 moved(len(content))
-                if position == size_bytes:
-                    return crc if checksum else None
-                content = _read(opened, source, size_bytes, position)
+            return crc if checksum else None
 
         yield write
 
 
-def _read(opened: RangedFile, source: str, size_bytes: int, position: int) -> bytes:
-    count = min(RANGE_BYTES, size_bytes - position)
-    if not count:
-        return b""
-    content = opened.read_at(position, count)
-    if len(content) != count:
-        raise RetryableError(f"{source} changed while it was read", hint="The next plan sees it as it is then.")
-    return content
+def read_ranges(opened: RangedFile, source: str, size_bytes: int, range_bytes: int) -> Iterator[bytes]:
+    """All bytes of the file, a range at a time; of an empty file, one empty range."""
+    position = 0
+    while True:
+        count = min(range_bytes, size_bytes - position)
+        content = opened.read_at(position, count) if count else b""
+        if len(content) != count:
+            raise RetryableError(f"{source} changed while it was read", hint="The next plan sees it as it is then.")
+        yield content
+        position += count
+        if position >= size_bytes:
+            return

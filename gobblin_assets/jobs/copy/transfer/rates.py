@@ -19,7 +19,7 @@ LOCAL_LIMIT_FRACTION: Final = 2 / 3
 
 
 class SharedCopyRate:
-    """Each copy of a run leases a share of its own. Safe to share between threads."""
+    """A rate of which each copy of a run leases a share of its own. Safe to share between threads."""
 
     def __init__(
         self, store: RateShareStore, rate: SharedRate, clock: Clock, say: Callable[[str], None], *, ttl_s: float
@@ -92,7 +92,7 @@ class SharedCopyRate:
 
 
 class _Renewal:
-    """Renews one share from a thread of its own."""
+    """The renewal of one share, by a thread of its own."""
 
     def __init__(
         self,

@@ -8,11 +8,11 @@ Sources of every kind are read by ranges, and each file is proved to be the plan
 import stat
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from functools import lru_cache
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 from typing import Final
 
 import google_crc32c
@@ -22,16 +22,16 @@ from gobblin_assets.fs.posix_ranged import open_posix_ranged
 from gobblin_assets.fs.ranged import RangedFile
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.fs.source_trees import open_ranged
-from gobblin_assets.fs.staging import StagedStream, StagingFiles
-from gobblin_assets.jobs.copy.copyable import Attributes
-from gobblin_assets.jobs.copy.transfer.file_copy import CopyOptions, PlannedFile, StagedFile
+from gobblin_assets.fs.staging import StagingFiles
+from gobblin_assets.jobs.copy.copyable import Attributes, PlannedFile
+from gobblin_assets.jobs.copy.transfer.file_copy import CopyOptions, PlannedEntry, StagedFile
+from gobblin_assets.jobs.copy.transfer.ranged_copy import read_ranges
 from gobblin_assets.jobs.copy.transfer.writing import (
-    ITEM_ITSELF,
     BinWork,
     FailureText,
-    PlannedItem,
     ResultRow,
     RowSink,
+    copy_directory,
     text_of,
     unpack_item,
 )
@@ -46,7 +46,6 @@ FILES_AT_ONCE: Final = 8
 PLACES_KEPT_MAX: Final = 16
 
 _OWN_RIGHTS: Final = 0o700
-_NOTHING: Final = Attributes()
 
 
 def copy_remote_bin(work: BinWork, sink: RowSink) -> None:
@@ -57,29 +56,32 @@ def copy_remote_bin(work: BinWork, sink: RowSink) -> None:
         for is_directory, found in groupby(items, key=lambda each: each[1].is_directory):
             if is_directory:
                 for number, item in found:
-                    writer.copy_directory(number, item)
+                    copy_directory(writer, number, item)
             else:
-                writer.copy_files(((number, 0), item.files[0], str(item.number)) for number, item in found)
+                writer.copy_entries(
+                    ((number, 0), item.files[0], f"{writer.directory}/{item.number}") for number, item in found
+                )
 
 
 class _RemoteWriter:
+    """``BinWriter`` over a network."""
+
     def __init__(self, work: BinWork, options: CopyOptions, sink: RowSink, pool: ThreadPoolExecutor) -> None:
-        self._files, self._directory = _open_staging(work.directory)
+        self._files, self.directory = _open_staging(work.directory)
         self._source_root = work.source_root
         self._options = options
         self._sink = sink
         self._pool = pool
         self._lock = threading.Lock()
 
-    def copy_files(self, files: Iterable[tuple[tuple[int, int], PlannedFile, str]]) -> list[FailureText]:
-        """The failures. Each file has a place in the bin, and one below the writer's directory."""
+    def copy_entries(self, entries: Iterable[PlannedEntry]) -> list[FailureText]:
         begun: deque[tuple[tuple[int, int], Future[StagedFile]]] = deque()
         failures: list[FailureText] = []
-        waiting = iter(files)
+        waiting = iter(entries)
         try:
             while True:
                 for place, file, target in islice(waiting, FILES_AT_ONCE - len(begun)):
-                    begun.append((place, self._pool.submit(self._copy_file, file, f"{self._directory}/{target}")))
+                    begun.append((place, self._pool.submit(self._copy_file, file, target)))
                 if not begun:
                     return failures
                 place, future = begun.popleft()
@@ -95,12 +97,12 @@ class _RemoteWriter:
             staged = future.result()
         except GobblinError as error:
             reason = text_of(error)
-            self._end((*place, None, reason))
+            self.end((*place, None, reason))
             return reason
-        self._end((*place, staged, None))
+        self.end((*place, staged, None))
         return None
 
-    def _end(self, row: ResultRow) -> None:
+    def end(self, row: ResultRow) -> None:
         with self._lock:
             self._sink.ended(row)
 
@@ -108,67 +110,29 @@ class _RemoteWriter:
         with self._lock:
             self._sink.moved(count)
 
-    def copy_directory(self, number: int, item: PlannedItem) -> None:
-        top = f"{self._directory}/{item.number}"
-        try:
-            self._make_directory(top, item.desired)
-            for place, desired in item.directories:
-                self._make_directory(f"{top}/{place}", desired)
-        except GobblinError as error:
-            reason = text_of(error)
-            for entry in (*range(len(item.files)), ITEM_ITSELF):
-                self._end((number, entry, None, reason))
-            return
-        failures = self.copy_files(
-            ((number, entry), file, f"{item.number}/{file.place}") for entry, file in enumerate(item.files)
-        )
-        failures += self._finish_subdirectories(top, number, item.directories)
-        if failures:
-            family, message = failures[0]
-            text = f"{len(failures):,} of its files and directories failed, the first: {message}"
-            self._end((number, ITEM_ITSELF, None, (family, text)))
-            return
-        try:
-            staged = self._finish_directory(top, item.desired)
-        except GobblinError as error:
-            self._end((number, ITEM_ITSELF, None, text_of(error)))
-        else:
-            self._end((number, ITEM_ITSELF, staged, None))
-
-    def _finish_subdirectories(
-        self, top: str, number: int, directories: Sequence[tuple[str, Attributes]]
-    ) -> list[FailureText]:
-        """The deepest first: a mode without the right to write would close the way to those below."""
-        failures = []
-        for entry, (place, desired) in reversed(list(enumerate(directories))):
-            if desired == _NOTHING:
-                continue
-            try:
-                self._finish_directory(f"{top}/{place}", desired)
-            except GobblinError as error:
-                failures.append(text_of(error))
-                self._end((number, ITEM_ITSELF - 1 - entry, None, failures[-1]))
-        return failures
-
-    def _make_directory(self, path: str, desired: Attributes) -> None:
-        """The writer needs all rights until the content is there."""
+    def make_directory(self, path: str, desired: Attributes) -> None:
         mode = None if desired.mode is None else desired.mode | _OWN_RIGHTS
         self._files.make_staged_directory(path, mode)
 
-    def _finish_directory(self, path: str, desired: Attributes) -> StagedFile:
+    def finish_directory(self, path: str, desired: Attributes) -> StagedFile:
         identity = self._files.set_attributes(path, desired.mode, desired.mtime_ns, desired.placement).identity
         return _staged_of(path, identity, None)
 
     def _copy_file(self, file: PlannedFile, target: str) -> StagedFile:
         """The first bytes are read before anything is made."""
-        source, desired = f"{self._source_root}/{file.path}", file.desired
+        source, desired = f"{self._source_root}/{file.origin}", file.desired
         with closing(_open_source(source, file, self._options)) as opened:
-            first = _read(opened, source, file.size_bytes, 0)
+            pieces = read_ranges(opened, source, file.size_bytes, RANGE_BYTES)
+            first = next(pieces)
             # Its time can be set only while its owner may write to it.
             made = None if desired.mode is None else desired.mode | stat.S_IWUSR
             stream = self._files.create_staged(target, made, desired.placement)
             try:
-                checksum = _move(opened, source, first, file.size_bytes, stream, self._move)
+                checksum = 0
+                for content in chain((first,), pieces):
+                    stream.write(content)
+                    checksum = int(google_crc32c.extend(checksum, content))
+                    self._move(len(content))
                 stream.finish()
             except BaseException:
                 stream.abandon()
@@ -182,37 +146,11 @@ class _RemoteWriter:
         return _staged_of(target, identity, checksum if self._options.checksum else None)
 
 
-def _move(
-    opened: RangedFile, source: str, first: bytes, size_bytes: int, stream: StagedStream, moved: Callable[[int], None]
-) -> int:
-    """All bytes; returns their CRC32C."""
-    content, position, crc = first, 0, 0
-    while True:
-        stream.write(content)
-        crc = int(google_crc32c.extend(crc, content))
-        position += len(content)
-        moved(len(content))
-        if position >= size_bytes:
-            return crc
-        content = _read(opened, source, size_bytes, position)
-
-
-def _read(opened: RangedFile, source: str, size_bytes: int, position: int) -> bytes:
-    count = min(RANGE_BYTES, size_bytes - position)
-    if not count:
-        return b""
-    content = opened.read_at(position, count)
-    if len(content) != count:
-        raise RetryableError(f"{source} changed while it was read", hint="The next plan sees it as it is then.")
-    return content
-
-
 def _open_source(source: str, file: PlannedFile, options: CopyOptions) -> RangedFile:
-    identity = FileIdentity(file.size_bytes, file.inode, file.mtime_ns, file.tag)
     if source[0] == "/":
-        return open_posix_ranged(source, identity, file.changed_ns, follow_links=options.follows_links)
+        return open_posix_ranged(source, file.identity, file.changed_ns, follow_links=options.follows_links)
     files, path = open_ranged(source, "source", follow_links=options.follows_links)
-    return files.open_ranged(path, identity)
+    return files.open_ranged(path, file.identity)
 
 
 def _staged_of(path: str, identity: FileIdentity, checksum: int | None) -> StagedFile:

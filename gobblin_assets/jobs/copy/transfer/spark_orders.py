@@ -1,4 +1,4 @@
-"""What the driver and the tasks of a Spark job tell each other through the attempt's directory, which both see.
+"""Orders and answers of the driver and the tasks of a Spark job, through the attempt's directory, which both see.
 
     <attempt>/orders/token                 what a probe of the executors looks for
     <attempt>/orders/<bin>.plan            the work of one bin

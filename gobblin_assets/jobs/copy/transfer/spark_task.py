@@ -19,7 +19,6 @@ import pyarrow as pa
 from gobblin_assets.errors import ErrorFamily, GobblinError
 from gobblin_assets.fs.posix import PosixFileSystem
 from gobblin_assets.fs.posix_sync import sync_file
-from gobblin_assets.jobs.copy.transfer.batches import BatchingSink, RowBatch
 from gobblin_assets.jobs.copy.transfer.pacing import copy_at_rate
 from gobblin_assets.jobs.copy.transfer.port import TransferProgress
 from gobblin_assets.jobs.copy.transfer.spark_orders import (
@@ -32,7 +31,7 @@ from gobblin_assets.jobs.copy.transfer.spark_orders import (
     read_plan,
     write_count,
 )
-from gobblin_assets.jobs.copy.transfer.writing import BinWork, ResultRow, unpack_part
+from gobblin_assets.jobs.copy.transfer.writing import BatchingSink, BinWork, ResultRow, RowBatch, unpack_part
 
 ANSWER: Final = "bin long, try string, lost string, rows binary"
 """One bin's answer, in one row or more. ``lost``: why all of the bin failed. ``rows``: its results, by ``marshal``."""
@@ -142,7 +141,7 @@ def _number_parts(rows: list[ResultRow], work: BinWork, claimed: list[int], coun
 
 def _sync_parts(work: BinWork, order: BinOrder) -> None:
     """The files that others write too; what is in the try's own directory is durable already."""
-    for target in {unpack_part(part).target for part in work.parts}:
+    for target in {target for _part, target in map(unpack_part, work.parts)}:
         if name_file_system(str(Path(target).parent)) != order.file_system:
             sync_file(target)
 

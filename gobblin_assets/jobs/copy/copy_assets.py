@@ -1,8 +1,10 @@
-"""The datasets of a copy as assets: what a finder found, remembered in a file of GOBBLIN_HOME.
+"""Copies as assets: their datasets as they are declared and shown, and the audit of each.
 
 Definitions are loaded by servers, and again by each run. A server searches the source, within a bound, and writes down
-what it found; a run reads that, so that it has the assets that the server has. If the source is away, what was found
-before stays.
+what it found in a file of GOBBLIN_HOME; a run reads that, so that it has the assets that the server has. If the source
+is away, what was found before stays.
+
+The audit compares both sides by the job's own rule, and writes nothing.
 """
 
 import datetime as dt
@@ -13,11 +15,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from gobblin_assets.errors import GobblinError
-from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec, CopySpec
-from gobblin_assets.jobs.copy.found_options import dataset_of
+from gobblin_assets.jobs.asset_view import DeclaredCheck, ShownAsset, ShownTree
+from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec, CopySpec, dataset_of
 from gobblin_assets.jobs.copy.parsing import CopyDataset, find_copy_datasets
+from gobblin_assets.jobs.copy.transfer.port import TransferWay
 from gobblin_assets.model.partition import PartitionKind
 from gobblin_assets.model.urn import DatasetUrn
+from gobblin_assets.run.dry_run import PlannedSlice
+from gobblin_assets.run.job_kind import CheckResult, PlannedChange
 from gobblin_assets.settings import make_home, read_settings
 from gobblin_assets.sources.discovery import write_state
 
@@ -98,3 +103,72 @@ def _path_of(job: CopySpec) -> Path:
 
 def _now() -> dt.datetime:
     return dt.datetime.now(dt.UTC)
+
+
+def show_copy(job: CopySpec, dataset: CopyDatasetSpec) -> ShownAsset:
+    """A dataset with its defaults applied."""
+    source, place = _join(job.source, dataset.path), _join(job.destination, dataset.to)
+    return ShownAsset(
+        description=f"The files below {source}, copied to {place}.",
+        uri=place,
+        kinds=frozenset({_kind_of(place), *(["spark"] if job.transfer is TransferWay.SPARK else [])}),
+        metadata={"gobblin/source_uri": source, "gobblin/deletes": dataset.deletes.value},
+        source_tree=ShownTree(source, _kind_of(source)),
+    )
+
+
+def _kind_of(uri: str) -> str:
+    """The scheme says it; a path has none."""
+    return uri.partition("://")[0] if "://" in uri else "file"
+
+
+def _join(root: str, path: str | None) -> str:
+    return "/".join((root.rstrip("/"), path)) if path else root
+
+
+SIDES_AGREE: Final = DeclaredCheck(
+    "sides_agree",
+    "No path differs between source and destination, by the rule of the job. Evaluated when somebody asks.",
+    is_audit=True,
+)
+
+PATHS_SHOWN_MAX: Final = 100
+_NAMED_MAX: Final = 5
+_WITHOUT_LIMITS: Final = {"files_per_run_max": None, "bytes_per_run_max": None}
+_EVERYWHERE: Final = {**_WITHOUT_LIMITS, "skip_unchanged_directories": False}
+
+
+def plan_audit(job: CopySpec) -> CopySpec:
+    """The job without what bounds one run, and without what lets a run look at less than both sides."""
+    return job.model_copy(
+        update={
+            **_WITHOUT_LIMITS,
+            "defaults": job.defaults.model_copy(update=_EVERYWHERE),
+            "datasets": tuple(each.model_copy(update=_EVERYWHERE) for each in job.datasets),
+            "overrides": tuple(each.model_copy(update=_EVERYWHERE) for each in job.overrides),
+        }
+    )
+
+
+def judge_sides(name: str, planned: PlannedSlice) -> CheckResult:
+    """Passed if a run would change nothing. What the job's options leave at the destination does not count."""
+    if planned.error is not None:
+        said = f"The sides can't be compared: {planned.error}"
+        return CheckResult(name, passed=False, blocking=False, description=said)
+    changes = planned.changes
+    figures: dict[str, object] = {"differing_paths": len(changes)}
+    if not changes and planned.degraded:
+        said = f"The sides can't be compared as a whole: {'; '.join(planned.degraded)}"
+        return CheckResult(name, passed=False, blocking=False, description=said)
+    if not changes:
+        return CheckResult(name, passed=True, blocking=False, description=" ".join(planned.notes), figures=figures)
+    figures["paths"] = [f"{each.action} {_name(each)}: {each.why}" for each in changes[:PATHS_SHOWN_MAX]]
+    shown = ", ".join(map(_name, changes[:_NAMED_MAX]))
+    more = f" and {len(changes) - _NAMED_MAX:,} more" if len(changes) > _NAMED_MAX else ""
+    said = f"paths differ ({len(changes):,}): {shown}{more}"
+    return CheckResult(name, passed=False, blocking=False, description=said, figures=figures)
+
+
+def _name(change: PlannedChange) -> str:
+    """The dataset's own directory has no name below itself."""
+    return change.path or "."
