@@ -4,6 +4,7 @@ These are the public names; docs/PYTHON.md has an example of each. A name is imp
 jobs do not import Spark, and only ``gobblin_assets.dagster`` imports Dagster.
 """
 
+import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -32,10 +33,12 @@ if TYPE_CHECKING:
     from gobblin_assets.run.log import Log, open_log
     from gobblin_assets.run.run_values import DatasetReport, RunReport
     from gobblin_assets.spec.destination_kind import DestinationKind, register_destination_kind
-    from gobblin_assets.spec.job_files import read_any_job, read_job_file
+    from gobblin_assets.spec.job_files import load_job
+    from gobblin_assets.spec.job_files import load_job as read_any_job  # noqa: F401  an earlier name of it
+    from gobblin_assets.spec.job_files import read_job_file as read_job_file
     from gobblin_assets.spec.job_kinds import register_job_kind
     from gobblin_assets.spec.job_options import JobOptions
-    from gobblin_assets.spec.job_parsing import parse_job
+    from gobblin_assets.spec.job_parsing import parse_job as parse_job
     from gobblin_assets.spec.job_spec import JobSpec
     from gobblin_assets.spec.source_kind import SourceKind, register_source
 
@@ -62,12 +65,10 @@ __all__ = [
     "SparkEngine",
     "StepKind",
     "foreach_batch",
+    "load_job",
     "open_log",
-    "parse_job",
-    "read_any_job",
     "read_current",
     "read_dataset",
-    "read_job_file",
     "register_destination",
     "register_destination_kind",
     "register_event_sink",
@@ -100,12 +101,10 @@ _MODULES = {
     "SparkEngine": "jobs.ingest.spark_engine",
     "StepKind": "commit.steps",
     "foreach_batch": "jobs.ingest.foreach_batches",
+    "load_job": "spec.job_files",
     "open_log": "run.log",
-    "parse_job": "spec.job_parsing",
-    "read_any_job": "spec.job_files",
     "read_current": "rows.current_reader",
     "read_dataset": "rows.dataset_reader",
-    "read_job_file": "spec.job_files",
     "register_destination": "destinations.registry",
     "register_destination_kind": "spec.destination_kind",
     "register_event_sink": "events.sinks",
@@ -117,11 +116,28 @@ _MODULES = {
     "run_stream": "jobs.ingest.running",
 }
 
+# Earlier names of ``load_job``, each with the module and the name of what it stands for.
+_DEPRECATED = {
+    "parse_job": ("spec.job_parsing", "parse_job"),
+    "read_any_job": ("spec.job_files", "load_job"),
+    "read_job_file": ("spec.job_files", "read_job_file"),
+}
+
 
 def __getattr__(name: str) -> object:
-    if name not in _MODULES:
+    if name in _MODULES:
+        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    if name not in _DEPRECATED:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    warnings.warn(
+        f"{__name__}.{name} is deprecated: use {__name__}.load_job, which takes options or a path of a job of any kind",
+        DeprecationWarning,
+        stacklevel=2,
+    )
+    module, meant = _DEPRECATED[name]
+    # Kept here, so that the warning comes once: Python asks no second time for what the module has.
+    globals()[name] = found = getattr(import_module(f"{__name__}.{module}"), meant)
+    return found
 
 
 def __dir__() -> list[str]:

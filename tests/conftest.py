@@ -13,7 +13,7 @@ from sqlalchemy import Engine
 from gobblin_assets.db import embedded
 from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.db.engine import open_external
-from tests.support import logical_postgres, postgres, processor_time, shares, work_groups
+from tests.support import logical_postgres, postgres, processor_time, reaper, shares, work_groups
 from tests.support.cloud_servers import azurite, cloud, fake_gcs, paged
 from tests.support.database_pool import DatabasePool
 from tests.support.forked_commands import commands
@@ -64,6 +64,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # Of two hooks that want to be first, the one that is registered last is: groups ask which tests are left out.
     config.pluginmanager.register(shares.Shares(config))
     if not hasattr(config, "workerinput"):
+        reaper.start_reaper()
         config.stash[_SESSION_HOME] = SessionHome()
 
 

@@ -6,17 +6,20 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from gobblin_assets.dagster.code_location import build_definitions
     from gobblin_assets.dagster.component import GobblinCopyComponent, GobblinJobComponent
+    from gobblin_assets.dagster.decorator import build_asset_specs, gobblin_assets
     from gobblin_assets.dagster.factory import build_gobblin_definitions
     from gobblin_assets.dagster.naming import DatasetTranslation, GobblinTranslator, SourceTranslation
     from gobblin_assets.dagster.resources import (
         CommitStoreResource,
         FileSystemsResource,
+        GobblinResource,
         GobblinSparkResource,
         JdbcConnectionResource,
         KafkaConnectionResource,
         SourceConnectionResource,
         gobblin_resources,
     )
+    from gobblin_assets.dagster.run_config import GobblinRunConfig
 
 __all__ = [
     "CommitStoreResource",
@@ -24,14 +27,18 @@ __all__ = [
     "FileSystemsResource",
     "GobblinCopyComponent",
     "GobblinJobComponent",
+    "GobblinResource",
+    "GobblinRunConfig",
     "GobblinSparkResource",
     "GobblinTranslator",
     "JdbcConnectionResource",
     "KafkaConnectionResource",
     "SourceConnectionResource",
     "SourceTranslation",
+    "build_asset_specs",
     "build_definitions",
     "build_gobblin_definitions",
+    "gobblin_assets",
     "gobblin_resources",
 ]
 
@@ -41,14 +48,18 @@ _MODULES = {
     "FileSystemsResource": "resources",
     "GobblinCopyComponent": "component",
     "GobblinJobComponent": "component",
+    "GobblinResource": "resources",
+    "GobblinRunConfig": "run_config",
     "GobblinSparkResource": "resources",
     "GobblinTranslator": "naming",
     "JdbcConnectionResource": "resources",
     "KafkaConnectionResource": "resources",
     "SourceConnectionResource": "resources",
     "SourceTranslation": "naming",
+    "build_asset_specs": "decorator",
     "build_definitions": "code_location",
     "build_gobblin_definitions": "factory",
+    "gobblin_assets": "decorator",
     "gobblin_resources": "resources",
 }
 

@@ -8,8 +8,8 @@ from typing import Final
 
 import dagster as dg
 
-from gobblin_assets.dagster.environment import find_database, resources_from_environment
-from gobblin_assets.dagster.factory import BuiltJob, build_gobblin_layout, build_job, is_run
+from gobblin_assets.dagster.environment import layout_from_environment, resources_from_environment
+from gobblin_assets.dagster.factory import BuiltJob, build_job, is_run, layout_of_assets
 from gobblin_assets.dagster.ports import SPARK_KEY
 from gobblin_assets.dagster.reporting_sensor import build_reporting_sensor
 from gobblin_assets.dagster.resources import GobblinSparkResource
@@ -21,7 +21,7 @@ from gobblin_assets.spec.job_files import (
     AnyJob,
     describe_missing_files,
     list_job_files,
-    read_any_job,
+    load_job,
     read_job_files,
     require_distinct_jobs,
     say_refused,
@@ -35,20 +35,23 @@ _LOG: Final = logging.getLogger("gobblin_assets")
 
 
 def build_definitions(
-    jobs: Sequence[AnyJob],
+    jobs: Sequence[AnyJob | dg.AssetsDefinition],
     environment: Mapping[str, str] | None = None,
     *,
     spark: GobblinSparkResource | None = None,
 ) -> dg.Definitions:
     """All jobs in one code location, sharing connections, Spark and the commit log. Nothing connects.
 
-    ``jobs``: each a job, its options, or the path of its file. ``environment`` None: the process's. ``spark`` None: by
+    ``jobs``: each a job, its options, the path of its file, or a function under ``@gobblin_assets``, which stands for
+    its job. ``environment`` None: the process's. ``spark`` None: by
     the environment. RejectedError names the job's field, what was expected and the fix.
     """
     variables = os.environ if environment is None else environment
-    specs = [read_any_job(job) for job in jobs]
+    own = [job if isinstance(job, dg.AssetsDefinition) else None for job in jobs]
+    specs = [layout_of_assets(job).job if isinstance(job, dg.AssetsDefinition) else load_job(job) for job in jobs]
     require_distinct_jobs(specs)
-    return _share(resources_from_environment(specs, variables), spark, [_build_job(job, variables) for job in specs])
+    built = [_build_job(spec, variables, assets) for spec, assets in zip(specs, own, strict=True)]
+    return _share(resources_from_environment(specs, variables), spark, built)
 
 
 def load_named_jobs(*, spark: GobblinSparkResource | None = None) -> dg.Definitions:
@@ -92,10 +95,12 @@ def _share(
     return dg.Definitions.merge(shared, *(each.definitions for each in jobs))
 
 
-def _build_job(job: JobOptions, variables: Mapping[str, str]) -> BuiltJob:
-    discovered = program_of(job).find_discovered(job)
-    layout = build_gobblin_layout(job, discovered=discovered, database=find_database(job, variables))
-    return build_job(layout, discovered=discovered, discovery_path=read_settings().discovery_path(job.job))
+def _build_job(
+    job: JobOptions, variables: Mapping[str, str], own_assets: dg.AssetsDefinition | None = None
+) -> BuiltJob:
+    layout = layout_from_environment(job, variables) if own_assets is None else layout_of_assets(own_assets)
+    discovered, path = program_of(job).find_discovered(job), read_settings().discovery_path(job.job)
+    return build_job(layout, own_assets, discovered=discovered, discovery_path=path)
 
 
 def _build_sensor(refused: Sequence[str]) -> dg.SensorDefinition:

@@ -11,6 +11,9 @@ from typing import Final
 
 import dagster as dg
 
+from gobblin_assets.dagster.factory import build_gobblin_layout
+from gobblin_assets.dagster.layout import JobLayout
+from gobblin_assets.dagster.naming import GobblinTranslator
 from gobblin_assets.dagster.ports import connection_key
 from gobblin_assets.dagster.resources import gobblin_resources
 from gobblin_assets.dagster.resources.connections import SourceConnectionResource, connection_from_environment
@@ -49,6 +52,15 @@ def find_database(job: JobOptions, environment: Mapping[str, str]) -> str | None
     """The kind of database, or the like, that Dagster shows for the job's source; None where it is not known."""
     source = program_of(job).source_of(job)
     return None if source is None else find_shown_kind(source, environment)
+
+
+def layout_from_environment(
+    job: JobOptions, environment: Mapping[str, str] | None = None, *, translator: GobblinTranslator | None = None
+) -> JobLayout:
+    """The layout of a job with the datasets that were discovered for it. Nothing connects."""
+    variables = os.environ if environment is None else environment
+    discovered, database = program_of(job).find_discovered(job), find_database(job, variables)
+    return build_gobblin_layout(job, discovered=discovered, translator=translator, database=database)
 
 
 def _the_same(connection: SourceConnectionResource) -> SourceConnectionResource:

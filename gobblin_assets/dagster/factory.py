@@ -4,10 +4,10 @@ Nothing connects while definitions load: a connection is a name that a resource 
 the tables that patterns choose from are in the state file that `gobblin-assets discover` writes.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Never
+from typing import Final
 
 import dagster as dg
 from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext, DefinitionsLoadType
@@ -15,18 +15,17 @@ from dagster._core.definitions.unresolved_asset_job_definition import Unresolved
 
 from gobblin_assets.dagster.base_runs import bases_job_name, build_bases_job, build_bases_schedule
 from gobblin_assets.dagster.file_set_sensors import build_set_sensors
+from gobblin_assets.dagster.job_assets import build_gobblin_assets, find_layout
 from gobblin_assets.dagster.layout import JobLayout, build_layout
 from gobblin_assets.dagster.log_sensors import build_discovery_sensor, build_new_data_sensor
-from gobblin_assets.dagster.materialization import materialize
 from gobblin_assets.dagster.naming import GobblinTranslator
 from gobblin_assets.dagster.recovery import build_recovery_job, build_resume_job, recovery_job_name, resume_job_name
 from gobblin_assets.dagster.reported_jobs import ReportedJob
 from gobblin_assets.dagster.reporting_sensor import build_reporting_sensor
-from gobblin_assets.dagster.run_config import GobblinRunConfig
 from gobblin_assets.dagster.sensors import build_recovery_sensor
 from gobblin_assets.dagster.sink_sensor import build_sink_sensor
 from gobblin_assets.dagster.source_observing import build_source_observer
-from gobblin_assets.dagster.step_log import leave_out_expected_outputs
+from gobblin_assets.errors import RejectedError
 from gobblin_assets.jobs.programs import program_of
 from gobblin_assets.jobs.sink.sink_rules import has_sink
 from gobblin_assets.model.urn import DatasetUrn
@@ -65,50 +64,9 @@ def is_run() -> bool:
     return DefinitionsLoadContext.get().load_type is DefinitionsLoadType.RECONSTRUCTION
 
 
-def build_gobblin_asset_specs(layout: JobLayout) -> list[dg.AssetSpec]:
-    """The spec of each dataset and role, as the job's assets have them."""
-    return list(layout.specs.values())
-
-
 def build_gobblin_source_specs(layout: JobLayout) -> list[dg.AssetSpec]:
     """The tables or topics that the job reads, as external assets: nothing materializes them."""
     return list({spec.key: spec for spec in layout.sources.values()}.values())
-
-
-def build_gobblin_assets(layout: JobLayout) -> dg.AssetsDefinition:
-    """All datasets of the job as one definition that can be subset: a run plans once and shares its session."""
-    deps = dict.fromkeys(dep.asset_key for spec in layout.specs.values() for dep in spec.deps)
-    # The job's source is no input: it is in no run, so no run has to wait for it.
-    inner = {spec.key for spec in (*layout.specs.values(), *layout.sources.values())}
-    outer = [key for key in deps if key not in inner]
-    inputs = {f"upstream_{number}": key for number, key in enumerate(outer)}
-
-    @dg.op(
-        name=layout.job.job,
-        description=layout.job.description,
-        ins={name: dg.In(dg.Nothing) for name in inputs},
-        out=layout.build_outs(),
-        required_resource_keys=layout.resource_keys,
-    )
-    def run_assets(context: dg.AssetExecutionContext, config: GobblinRunConfig) -> Iterator[Never]:
-        leave_out_expected_outputs(context)
-        # A generator that yields nothing: a result of the step would stand for the whole range of partitions.
-        materialize(context, layout, config)
-        yield from ()
-
-    return dg.AssetsDefinition(
-        node_def=run_assets,
-        keys_by_input_name=inputs,
-        keys_by_output_name=layout.build_keys_by_output(),
-        specs=list(layout.specs.values()),
-        can_subset=True,
-        check_specs_by_output_name=layout.build_checks(),
-        backfill_policy=(
-            dg.BackfillPolicy.single_run()
-            if layout.job.backfill == "single_run"
-            else dg.BackfillPolicy.multi_run(max_partitions_per_run=1)
-        ),
-    )
 
 
 def build_gobblin_jobs(layout: JobLayout) -> list[UnresolvedAssetJobDefinition]:
@@ -167,7 +125,7 @@ class BuiltJob:
 
 
 def build_gobblin_definitions(
-    spec: JobOptions | Mapping[str, object],
+    spec: JobOptions | Mapping[str, object] | dg.AssetsDefinition,
     *,
     discovered: Sequence[str] | None = None,
     discovery_path: Path | None = None,
@@ -177,30 +135,52 @@ def build_gobblin_definitions(
 ) -> dg.Definitions:
     """Assets, their sources, checks, jobs, the jobs for recovery, resuming and bases, and the sensors of one job.
 
+    ``spec``: the job, or a function under ``@gobblin_assets``, which has the job's translator and database itself.
     Merge it with the resources that a code location shares: ``resources.gobblin_resources``. ``executor`` is the
     code location's, and what the UI's own runs use; None where the location has another (each run then has one
     process more). ``database`` is as for ``build_gobblin_layout``. ``discovery_path`` is the state file that
     ``discovered`` was read from, for the sensor that keeps it.
     """
-    layout = build_gobblin_layout(spec, discovered=discovered, translator=translator, database=database)
-    built = build_job(layout, discovered=discovered, discovery_path=discovery_path, executor=executor)
+    own = None
+    if isinstance(spec, dg.AssetsDefinition):
+        own, layout = spec, layout_of_assets(spec)
+    else:
+        layout = build_gobblin_layout(spec, discovered=discovered, translator=translator, database=database)
+    built = build_job(layout, own, discovered=discovered, discovery_path=discovery_path, executor=executor)
     sensor = build_reporting_sensor([built.reported], name=f"{layout.job.job}_reporting_sensor")
     return dg.Definitions.merge(built.definitions, dg.Definitions(sensors=[sensor]))
 
 
+def layout_of_assets(assets: dg.AssetsDefinition) -> JobLayout:
+    """RejectedError for assets that are no job's, or whose keys have been changed since they were built."""
+    layout = find_layout(assets)
+    if layout is None:
+        raise RejectedError(
+            f"expected the assets of a function under @gobblin_assets, found {assets!r}",
+            field="jobs",
+            hint="Hand over what the decorator made, as it is. For other keys, give the decorator a translator.",
+        )
+    return layout
+
+
 def build_job(
     layout: JobLayout,
+    own_assets: dg.AssetsDefinition | None = None,
     *,
     discovered: Sequence[str] | None = None,
     discovery_path: Path | None = None,
     executor: dg.ExecutorDefinition | None = dg.in_process_executor,
 ) -> BuiltJob:
-    """What ``build_gobblin_definitions`` builds, for a code location with one reporting sensor for all of its jobs."""
+    """What ``build_gobblin_definitions`` builds, for a code location with one reporting sensor for all of its jobs.
+
+    ``own_assets``: in place of those that are built here.
+    """
     assets = build_gobblin_assets(layout) if layout.specs else None
+    shown = own_assets or assets
     jobs = build_gobblin_jobs(layout)
     bases = [build_bases_job(layout)] if layout.is_one_stream else []
     definitions = dg.Definitions(
-        assets=[*([] if assets is None else [assets]), *_build_sources(layout)],
+        assets=[*([] if shown is None else [shown]), *_build_sources(layout)],
         jobs=[*jobs, build_recovery_job(layout), build_resume_job(layout), *bases],
         schedules=[schedule for each in bases for schedule in build_bases_schedule(layout, each)],
         sensors=build_gobblin_sensors(layout, jobs, discovered=discovered, discovery_path=discovery_path),

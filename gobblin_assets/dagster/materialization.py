@@ -4,9 +4,10 @@ Nothing is written before every selected dataset is known to have the run's part
 as they happen; failures are raised after them, so that they never hide them.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, Self
 
 import dagster as dg
@@ -31,28 +32,34 @@ from gobblin_assets.dagster.run_config import (
 from gobblin_assets.dagster.sink_runs import catch_up, work_on_sink
 from gobblin_assets.dagster.source_observing import SourceObservations
 from gobblin_assets.dagster.stopping import say_nothing, wait_until_over
-from gobblin_assets.errors import GobblinError
+from gobblin_assets.errors import GobblinError, RejectedError
 from gobblin_assets.jobs.ingest.engine_port import Engine
 from gobblin_assets.jobs.ingest.told_engine import ToldEngine
 from gobblin_assets.jobs.programs import RunResources
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.urn import Role
+from gobblin_assets.run.progress import unheard
 from gobblin_assets.run.repeating import repeat_run
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest
 from gobblin_assets.run.runner import run_request, stream_request
 from gobblin_assets.run.stop_signals import StopRequest, heed_stop_signals
+from gobblin_assets.run.stores import Stores
 from gobblin_assets.run.streaming import SeldomAgain
+from gobblin_assets.spec.job_parsing import find_datasets
 from gobblin_assets.spec.selection import Selection
 
 _PAGES_READ_MAX: Final = 1_000
 
 _Context = dg.AssetExecutionContext | dg.OpExecutionContext
 
+ToldEvent = dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation
+"""What a run writes into Dagster's log."""
+
 
 @dataclass(frozen=True, slots=True)
 class EventLog:
-    """Writes a job's reports into the log of the Dagster run at hand.
+    """Writes a job's reports into the log of the Dagster run at hand. ``hear`` gets each event that is written.
 
     RetryableError where Dagster does not take an event: the publication stays, and is announced later.
     """
@@ -60,10 +67,11 @@ class EventLog:
     layout: JobLayout
     context: _Context
     sources: SourceObservations
+    hear: Callable[[ToldEvent], None]
 
     @classmethod
-    def of(cls, layout: JobLayout, context: _Context) -> Self:
-        return cls(layout, context, SourceObservations(layout))
+    def of(cls, layout: JobLayout, context: _Context, hear: Callable[[ToldEvent], None] = unheard) -> Self:
+        return cls(layout, context, SourceObservations(layout), hear)
 
     def log_publication(self, report: DatasetReport) -> None:
         """One materialization for each role of a finished sequence, an observation of its source, its checks."""
@@ -74,9 +82,9 @@ class EventLog:
         for role in self.layout.roles:
             uri = report.uri if role is Role.DATA and report.uri else self.layout.uri_of(report.urn, role)
             key = self.layout.get_key(report.urn, role)
-            self._send(build_materialization(key, report, role, uri=uri))
+            self.send(build_materialization(key, report, role, uri=uri))
         for observation in self.sources.observe(report):
-            self._send(observation)
+            self.send(observation)
         self.log_checks(report)
 
     def log_checks(self, report: DatasetReport) -> None:
@@ -84,29 +92,54 @@ class EventLog:
         with telling(key):
             latest = find_latest(self.context.instance, key, report.partition.key)
         for evaluation in build_evaluations(key, report, latest):
-            self._send(evaluation)
+            self.send(evaluation)
 
-    def _send(self, event: dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation) -> None:
+    def send(self, event: ToldEvent) -> None:
         with telling(event.asset_key):
-            # Dagster takes both here; only its annotation of what it takes has not been told.
+            # Dagster takes all three here; only its annotation of what it takes has not been told.
             self.context.log_event(event)  # type: ignore[arg-type]  # see above
+        self.hear(event)
 
 
-def materialize(context: dg.AssetExecutionContext, layout: JobLayout, config: GobblinRunConfig) -> None:
-    """Run what Dagster selected: assets, else checks alone. Raises as ``materialize_selection``."""
+def materialize(
+    context: dg.AssetExecutionContext,
+    layout: JobLayout,
+    config: GobblinRunConfig,
+    *,
+    datasets: Collection[str] = (),
+    hear: Callable[[ToldEvent], None] = unheard,
+) -> None:
+    """Run what Dagster selected: assets, else checks alone. Raises as ``materialize_selection``.
+
+    ``datasets``: of what is selected, these alone, by URN. ``hear`` gets each event after Dagster has it.
+    """
+    events = EventLog.of(layout, context, hear)
     try:
+        chosen = find_datasets(layout.job.job, layout.datasets, list(datasets))
         if not context.selected_asset_keys:
-            evaluate_published(context, layout, getattr(context.resources, STORES_KEY), _open_ports)
+            stores: Stores = getattr(context.resources, STORES_KEY)
+            for event in evaluate_published(context, layout, chosen, stores, partial(_open_ports, events=events)):
+                events.send(event)
             return
         if config.stream_s is None and (config.sink_s is not None or layout.is_one_stream):
+            _require_all(datasets)
             _work_on_sink(context, layout, config)
             return
-        selection = layout.plan_selection(
-            context.selected_asset_keys, find_run_range(context.run.tags), context.instance
-        )
+        keys = {layout.get_key(urn, role) for urn in chosen for role in layout.roles} & context.selected_asset_keys
+        selection = layout.plan_selection(keys, find_run_range(context.run.tags), context.instance)
     except GobblinError as error:
         raise decide_error(error, retry_number=context.retry_number) from error
-    materialize_selection(context, layout, config, selection)
+    if selection:
+        materialize_selection(context, layout, config, selection, events)
+
+
+def _require_all(datasets: Collection[str]) -> None:
+    if datasets:
+        raise RejectedError(
+            "a worker of a sink follows all datasets that are selected, found a choice of them",
+            field="datasets",
+            hint="Leave datasets out.",
+        )
 
 
 def _work_on_sink(context: dg.AssetExecutionContext, layout: JobLayout, config: GobblinRunConfig) -> None:
@@ -125,25 +158,30 @@ def _work_on_sink(context: dg.AssetExecutionContext, layout: JobLayout, config: 
         raise dg.DagsterExecutionInterruptedError
 
 
-def materialize_selection(context: _Context, layout: JobLayout, config: GobblinRunConfig, selection: Selection) -> None:
+def materialize_selection(
+    context: _Context,
+    layout: JobLayout,
+    config: GobblinRunConfig,
+    selection: Selection,
+    events: EventLog | None = None,
+) -> None:
     """Run the selection, also of a layout that was made at run time: the run needs the resources of ``ports`` alone.
 
     A connection that is no resource of the run is that of the environment. Raises Failure or RetryRequested after all
     that is good was logged. A stream that was asked to stop ends at a published boundary, and then raises what ends a
     run as CANCELED.
     """
-    stop = StopRequest()
+    stop, events = StopRequest(), events or EventLog.of(layout, context)
     try:
         request = _plan_request(context, layout, config, selection)
         if not request.selection:
             context.log.info("All of this run's partitions were published by its earlier try.")
             return
         if config.stream_s is not None:
-            report = _follow(context, layout, request, stop, config.stream_s)
+            report = _follow(request, events, stop, config.stream_s)
         else:
-            with _open_ports(context, layout) as ports:
+            with _open_ports(context, layout, events=events) as ports:
                 report = run_request(request, ports)
-        events = EventLog.of(layout, context)
         for dataset in report.datasets:
             if dataset.publication is None:
                 _log_unpublished(context, events, dataset)
@@ -159,25 +197,24 @@ def materialize_selection(context: _Context, layout: JobLayout, config: GobblinR
         raise outcome
 
 
-def _follow(context: _Context, layout: JobLayout, request: RunRequest, stop: StopRequest, stream_s: float) -> RunReport:
-    if layout.program.repeats_runs:
-        return _repeat(context, layout, request, stop, stream_s)
-    with _open_ports(context, layout) as ports:
+def _follow(request: RunRequest, events: EventLog, stop: StopRequest, stream_s: float) -> RunReport:
+    if events.layout.program.repeats_runs:
+        return _repeat(request, events, stop, stream_s)
+    with _open_ports(events.context, events.layout, events=events) as ports:
         # Before the signals are heeded: a classic session takes SIGINT for itself when it opens.
         ports.kind.prepare()
         with heed_stop_signals(say_nothing, stop):
             return stream_request(request, ports, wait_until_over(stop, stream_s))
 
 
-def _repeat(context: _Context, layout: JobLayout, request: RunRequest, stop: StopRequest, stream_s: float) -> RunReport:
+def _repeat(request: RunRequest, events: EventLog, stop: StopRequest, stream_s: float) -> RunReport:
     """Each run opens what it needs, and so finds anew what the source has of the selected datasets."""
     clock = SystemClock()
-    progress = ProgressLog(context.log.info)
+    progress = ProgressLog(events.context.log.info)
     seldom = SeldomAgain(progress, clock.monotonic)
-    events = EventLog.of(layout, context)
 
     def run_once() -> RunReport:
-        with _open_ports(context, layout, seldom, events) as ports:
+        with _open_ports(events.context, events.layout, seldom, events=events) as ports:
             return run_request(replace(request, news_only=True), ports)
 
     with closing(progress), heed_stop_signals(say_nothing, stop):
@@ -195,9 +232,10 @@ def _open_ports(
     context: _Context,
     layout: JobLayout,
     say: Callable[[str], None] | None = None,
-    events: EventLog | None = None,
+    *,
+    events: EventLog,
 ) -> Iterator[RunPorts]:
-    """``say`` None: lines go to the run's log, gathered where there are many. ``events`` None: of these ports alone."""
+    """``say`` None: lines go to the run's log, gathered where there are many."""
     file_systems: FileSystems = getattr(context.resources, FILE_SYSTEMS_KEY)
     engine: Engine = getattr(context.resources, SPARK_KEY)
     source = layout.source
@@ -211,7 +249,7 @@ def _open_ports(
         lambda: ToldEngine(engine, context.log.info),
         getattr(context.resources, STORES_KEY),
         say,
-        (events or EventLog.of(layout, context)).log_publication,
+        events.log_publication,
         RunResources(file_systems.open, connection),
     )
     try:

@@ -20,6 +20,9 @@ SPARK_KEY: Final = "gobblin_spark"
 
 FILE_SYSTEMS_KEY: Final = "gobblin_file_systems"
 
+GOBBLIN_KEY: Final = "gobblin"
+"""Gives what runs a job inside a function of a user's own."""
+
 _KIND_END: Final = "__"
 """Between the kind and the name in the key of a connection. No other resource's key has it behind a kind."""
 

@@ -1,6 +1,6 @@
 """Evaluates checks alone, from the log's details of each publication, without reading data. Audits compare anew."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Final, NamedTuple
@@ -71,22 +71,28 @@ def judge(name: str, report: DatasetReport | None, blocked: SequenceRecord | Non
 
 
 def evaluate_published(
-    context: dg.AssetExecutionContext, layout: JobLayout, stores: Stores, open_ports: OpenPorts
-) -> None:
-    """Log the selected checks of the run's partitions, or of all published partitions.
+    context: dg.AssetExecutionContext,
+    layout: JobLayout,
+    chosen: Collection[DatasetUrn],
+    stores: Stores,
+    open_ports: OpenPorts,
+) -> Iterator[dg.AssetCheckEvaluation]:
+    """The selected checks of the run's partitions, or of all published partitions, each as it is found.
 
-    ``open_ports``: what a run of a job needs, for checks that compare the source.
+    ``chosen``: the datasets whose checks are meant. ``open_ports``: what a run of a job needs, for checks that compare
+    the source.
     """
     latest = {(each.urn, each.partition.key): each for each in load_latest(stores, layout)}
     late = [each for each in stores.reports.list_backlogs(JobName(layout.job.job)) if is_late(each)]
     blocked = {(each.urn, each.partition or None): each for each in list_blocked(stores, layout)}
     wanted = find_run_range(context.run.tags)
-    urns = {layout.get_key(urn): urn for urn in layout.datasets}
+    urns = {layout.get_key(urn): urn for urn in chosen}
     audits: list[_Audit] = []
     for check in sorted(context.selected_asset_check_keys, key=lambda each: each.to_user_string()):
-        urn = urns[check.asset_key]
+        if (urn := urns.get(check.asset_key)) is None:
+            continue
         if any(each.name == check.name and each.of_sink for each in layout.list_checks(urn)):
-            _log_sink_check(context, layout, stores, check, urn)
+            yield from _evaluate_sink_check(context, layout, stores, check, urn)
             continue
         keys: Sequence[str | None] = sorted({key for of, key in (*latest, *blocked) if of == urn}, key=str)
         if wanted is not None or layout.partitions[urn] is None:
@@ -98,19 +104,19 @@ def evaluate_published(
             found = judge(check.name, latest.get((urn, key)), blocked.get((urn, key)))
             if check.name == PUBLISHED_CHECK and late:
                 found = replace(found, description=" ".join([found.description, *map(describe_backlog, late)]).strip())
-            _log(context, check, found, key)
+            yield _evaluate(context, check, found, key)
     if audits:
-        _audit(context, layout, stores, audits, open_ports)
+        yield from _audit(context, layout, stores, audits, open_ports)
 
 
-def _log_sink_check(
+def _evaluate_sink_check(
     context: dg.AssetExecutionContext, layout: JobLayout, stores: Stores, check: dg.AssetCheckKey, urn: DatasetUrn
-) -> None:
+) -> Iterator[dg.AssetCheckEvaluation]:
     """A check of the sink as it is now; none of a dataset that neither a worker nor a run has registered."""
     sight = look_at_sink(layout, stores)
     for found in judge_sink(layout, sight, urn) if urn in sight.looks else ():
         if found.name == check.name:
-            _log(context, check, found, None)
+            yield _evaluate(context, check, found, None)
 
 
 class _Audit(NamedTuple):
@@ -127,8 +133,8 @@ def _audit(
     stores: Stores,
     audits: Sequence[_Audit],
     open_ports: OpenPorts,
-) -> None:
-    """Plan what a run would do, without leases or writes, and log the judgement of each."""
+) -> Iterator[dg.AssetCheckEvaluation]:
+    """Plan what a run would do, without leases or writes; the judgement of each."""
     job = layout.program.plan_audit(layout.job)
     selection = {
         urn: tuple(asset_partition(layout.datasets[urn], each.partition) for each in audits if each.urn == urn)
@@ -140,7 +146,7 @@ def _audit(
     found = {(each.urn, each.partition): each for each in planned}
     for each in audits:
         result = layout.program.judge_audit(each.check.name, found[each.urn, each.partition])
-        _log(context, each.check, result, each.partition)
+        yield _evaluate(context, each.check, result, each.partition)
 
 
 def find_untold_blocks(
@@ -167,8 +173,9 @@ def _is_evaluation(event: dg.DagsterEvent) -> bool:
     return event.event_type is dg.DagsterEventType.ASSET_CHECK_EVALUATION
 
 
-def _log(context: dg.AssetExecutionContext, check: dg.AssetCheckKey, found: CheckResult, key: str | None) -> None:
+def _evaluate(
+    context: dg.AssetExecutionContext, check: dg.AssetCheckKey, found: CheckResult, key: str | None
+) -> dg.AssetCheckEvaluation:
     with telling(check.asset_key):
         target = find_latest(context.instance, check.asset_key, key)
-        event = build_evaluation(check.asset_key, found, partition=key, target=target)
-        context.log_event(event)
+    return build_evaluation(check.asset_key, found, partition=key, target=target)

@@ -15,7 +15,7 @@ from gobblin_assets.run.log import open_log
 from gobblin_assets.run.progress import unheard
 from gobblin_assets.run.run_values import DatasetReport, RunReport, RunRequest
 from gobblin_assets.run.runner import run_request
-from gobblin_assets.spec.job_files import AnyJob, read_any_job
+from gobblin_assets.spec.job_files import AnyJob, load_job
 from gobblin_assets.spec.selection import select_partitions
 
 
@@ -41,7 +41,7 @@ def run_job(
     The report has the failures of single datasets. A failure of the whole run raises a family of ``GobblinError``:
     RejectedError for a job or a selection that can't be run, before the run begins.
     """
-    spec = read_any_job(job)
+    spec = load_job(job)
     program = program_of(spec)
     specs = program.read_datasets(spec)
     begun_by = None if future else dt.datetime.now(dt.UTC)

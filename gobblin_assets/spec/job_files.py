@@ -32,12 +32,15 @@ def list_job_files(environment: Mapping[str, str], folder: Path) -> list[Path]:
 
 
 def read_job_file(path: str | Path) -> JobSpec:
-    """``read_any_job`` for what only jobs that read rows can do. RejectedError for a job of another kind."""
+    """``load_job`` for what only jobs that read rows can do. RejectedError for a job of another kind."""
     return parse_job(read_any_job_file(path))
 
 
-def read_any_job(job: AnyJob) -> JobOptions:
-    """RejectedError names the file, or the field in it."""
+def load_job(job: AnyJob) -> JobOptions:
+    """Read and check a job of any kind: its options, the path of its file, or a job that was loaded before.
+
+    RejectedError names the file, or the field in it.
+    """
     return read_any_job_file(job) if isinstance(job, str | Path) else parse_any_job(job)
 
 

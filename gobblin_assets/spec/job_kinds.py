@@ -47,7 +47,7 @@ def read_options(options: Mapping[str, object]) -> JobOptions:
         raise RejectedError(
             f"expected a job's options, found a value of the type {type(options).__name__}",
             field="job",
-            hint="Give a mapping; `read_any_job` also takes the path of a job's file.",
+            hint="Give a mapping; `load_job` also takes the path of a job's file.",
         )
     datasets = options.get("datasets")
     if isinstance(datasets, list | tuple) and len(datasets) > DATASETS_MAX:

@@ -48,7 +48,7 @@ def parse_job(data: Mapping[str, object] | JobOptions) -> JobSpec:
             f"expected a job that reads rows (ingest), found one of the kind {spec.kind!r}",
             field="kind",
             hint=f"This is not for jobs of the kind {spec.kind}: `gobblin-assets run` and `stream` run them; in Python "
-            "`read_any_job` reads them, and `run_job` runs them.",
+            "`load_job` reads them, and `run_job` runs them.",
         )
     return spec
 

@@ -48,7 +48,6 @@ EXCEPTIONS = {
     "dagster.component.SurroundingsOptions.model_config": _READ_BY_PYDANTIC,
     "dagster.copy_scaffolding.CopyScaffoldParams.model_config": _READ_BY_PYDANTIC,
     "dagster.copy_scaffolding.CopyScaffolder.get_scaffold_params": _CALLED_BY_DG,
-    "dagster.factory.build_gobblin_asset_specs": "for projects that write their own definitions",
     "dagster.resources.spark.GobblinSparkResource.spark_context": "dagster-pyspark's interface of a resource",
     "dagster.resources.spark.GobblinSparkResource.spark_session": "the same",
     "dagster.resources.spark.GobblinSparkResource.teardown_after_execution": _CALLED_BY_DAGSTER,

@@ -29,7 +29,7 @@ from tests.support.copy_lake import (
     inodes_of,
 )
 from tests.support.lake import start_worker
-from tests.support.shares import cross, rotating
+from tests.support.shares import cross, often, rotating
 from tests.support.workers import Worker
 
 lake, world, changed = copy_lake.lake, copy_lake.world, copy_lake.changed
@@ -80,7 +80,7 @@ def test_a_first_copy_killed_anywhere_is_completed_by_the_next(lake: CopyLake, w
 @pytest.mark.parametrize(
     "at",
     [
-        *OF_A_COPY,
+        *map(often, OF_A_COPY),
         *(rotating(f"{point}@2") for point in OF_A_PUBLICATION if point is not Failpoint.SEQUENCE_BEGUN),
         *(rotating(f"{point}@{n}") for point in (Failpoint.STEP_BEFORE, Failpoint.STEP_AFTER) for n in ACTS[2:]),
     ],

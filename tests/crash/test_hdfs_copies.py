@@ -47,6 +47,7 @@ def lake(hdfs_server: HdfsServer, database_url: str, tmp_path: Path, monkeypatch
 
 @pytest.mark.rotating
 @pytest.mark.parametrize("at", POINTS, ids=str)
+@pytest.mark.turns("kills of copies to HDFS")
 def test_a_change_killed_anywhere_is_completed_by_the_next(lake: HdfsLake, changed: HdfsWorld, at: str) -> None:
     kill(lake, at)
     changed.expire_leases()
@@ -69,6 +70,7 @@ def test_a_change_killed_anywhere_is_completed_by_the_next(lake: HdfsLake, chang
     ],
 )
 @pytest.mark.parametrize("way", ["resumed", "abandoned"])
+@pytest.mark.turns("kills of copies to HDFS")
 def test_an_ordinary_user_s_closed_directories_are_closed_again(lake: HdfsLake, at: str, way: str) -> None:
     HdfsClient(lake.http_address).ask("PUT", lake.place, "SETOWNER", owner="ann")
     ordinary = replace(lake, environment=(*lake.environment, ("GOBBLIN_HDFS_USER", "ann")))
@@ -142,6 +144,7 @@ def test_an_abandonment_gives_the_old_versions_back(lake: HdfsLake, changed: Hdf
 
 @pytest.mark.rotating
 @pytest.mark.parametrize("name", ["new.bin", "changed.bin", "removed.bin"])
+@pytest.mark.turns("kills of copies to HDFS")
 def test_a_stranger_at_a_name_blocks_and_stays(lake: HdfsLake, changed: HdfsWorld, name: str) -> None:
     kill(lake, Failpoint.SEAL_COMMITTED)
     changed.expire_leases()

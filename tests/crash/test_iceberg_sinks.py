@@ -67,6 +67,7 @@ def test_every_point_of_a_load_is_reached(world: IcebergSinkWorld) -> None:
     ],
     ids=str,
 )
+@pytest.mark.turns("a load that is killed")
 def test_a_worker_killed_anywhere_is_gone_on_with_by_another(
     lake: IcebergSinkLake, world: IcebergSinkWorld, point: Failpoint, count: int
 ) -> None:
@@ -79,6 +80,7 @@ def test_a_worker_killed_anywhere_is_gone_on_with_by_another(
 
 
 @pytest.mark.parametrize("count", [1, rotating(3)])
+@pytest.mark.turns("a load without an answer")
 def test_a_commit_without_an_answer_is_looked_up(lake: IcebergSinkLake, world: IcebergSinkWorld, count: int) -> None:
     log = str(Path(lake.directory, "failpoints.log"))
 
@@ -92,6 +94,7 @@ def test_a_commit_without_an_answer_is_looked_up(lake: IcebergSinkLake, world: I
 @pytest.mark.parametrize(
     "point", [Failpoint.LOAD_BEFORE_COMMIT, rotating(Failpoint.LOAD_COPIED), rotating(Failpoint.STEP_AFTER)], ids=str
 )
+@pytest.mark.turns("a load that slept")
 def test_a_zombie_that_wakes_up_appends_nothing(
     lake: IcebergSinkLake, world: IcebergSinkWorld, point: Failpoint
 ) -> None:
@@ -119,6 +122,7 @@ def test_a_zombie_that_wakes_up_appends_nothing(
     ],
     ids=str,
 )
+@pytest.mark.turns("a recovery of a load that is killed")
 def test_a_recovery_killed_anywhere_is_completed_by_the_next(
     lake: IcebergSinkLake, world: IcebergSinkWorld, first: Failpoint, second: Failpoint
 ) -> None:
@@ -132,6 +136,7 @@ def test_a_recovery_killed_anywhere_is_completed_by_the_next(
     world.check_exactly_once()
 
 
+@pytest.mark.turns("what is loaded")
 def test_what_is_loaded_can_only_be_completed(lake: IcebergSinkLake, world: IcebergSinkWorld) -> None:
     kill_at(lake, Failpoint.LOAD_COMMITTED)
     world.expire()
@@ -147,6 +152,7 @@ def test_what_is_loaded_can_only_be_completed(lake: IcebergSinkLake, world: Iceb
 
 
 @pytest.mark.parametrize("point", [rotating(Failpoint.STEP_BEFORE), Failpoint.LOAD_BEFORE_COMMIT], ids=str)
+@pytest.mark.turns("a load that was abandoned")
 def test_a_zombie_appends_nothing_that_was_abandoned(
     lake: IcebergSinkLake, world: IcebergSinkWorld, point: Failpoint
 ) -> None:
@@ -166,6 +172,7 @@ def test_a_zombie_appends_nothing_that_was_abandoned(
 
 
 @pytest.mark.parametrize("point", [Failpoint.GIVE_UP_BEFORE_COMMIT, rotating(Failpoint.ABANDON_RECORDED)], ids=str)
+@pytest.mark.turns("an abandonment of a load that dies")
 def test_an_abandonment_that_dies_is_repeated(lake: IcebergSinkLake, world: IcebergSinkWorld, point: Failpoint) -> None:
     kill_at(lake, Failpoint.STEP_BEFORE)
     world.expire()
@@ -181,6 +188,7 @@ def test_an_abandonment_that_dies_is_repeated(lake: IcebergSinkLake, world: Iceb
     world.check_exactly_once()
 
 
+@pytest.mark.turns("a place that lost rows")
 def test_a_table_that_lost_rows_is_not_loaded_any_more(lake: IcebergSinkLake, world: IcebergSinkWorld) -> None:
     world.work()
     with lake.database.connect() as session:
@@ -195,6 +203,7 @@ def test_a_table_that_lost_rows_is_not_loaded_any_more(lake: IcebergSinkLake, wo
 
 
 @pytest.mark.parametrize("what", ["catalog", "warehouse"])
+@pytest.mark.turns("a place that is away")
 def test_what_is_away_for_long_blocks_nothing(
     lake: IcebergSinkLake, world: IcebergSinkWorld, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
@@ -223,6 +232,7 @@ def test_what_is_away_for_long_blocks_nothing(
     world.check_exactly_once()
 
 
+@pytest.mark.turns("a restored log of loads")
 def test_a_restored_log_adopts_what_was_loaded_since_and_loads_nothing_again(
     lake: IcebergSinkLake, world: IcebergSinkWorld, server: EmbeddedServer
 ) -> None:

@@ -28,7 +28,7 @@ from tests.crash.test_moves import OF_MOVING
 from tests.crash.test_reconciliation import OF_ADOPTION, OF_SETTING_ASIDE
 from tests.support.lake import Lake, World, start_worker
 from tests.support.numbered_rows import NumberedRows
-from tests.support.shares import cross, rotating
+from tests.support.shares import cross, often, rotating
 from tests.support.table_lake import with_objects, with_tables
 
 KILLED = -signal.SIGKILL
@@ -48,7 +48,7 @@ OF_ABANDONMENT = (
 )
 SEALED = (Failpoint.SEAL_COMMITTED, Failpoint.STEP_AFTER, Failpoint.VERIFIED_BEFORE_FINISH)
 RUN_KILLS = [
-    *((point, 1) for point in (*OF_A_RUN, *ONCE_IN_A_RUN)),
+    *(often(point, 1) for point in (*OF_A_RUN, *ONCE_IN_A_RUN)),
     *(rotating(point, 2) for point in OF_A_RUN if point not in FOR_ALL_DATASETS),
 ]
 

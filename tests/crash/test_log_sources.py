@@ -17,6 +17,7 @@ from tests.support.log_lake import open_log_lake
 from tests.support.log_shop import LogShop
 from tests.support.logical_postgres import kill_server, logical_database, start_logical_server
 from tests.support.postgres import Database, make_reachable_directory
+from tests.support.shares import OFTEN_SHARES
 from tests.support.spark import wait_until
 
 _SLOT: Final = "gobblin_shop"
@@ -74,6 +75,7 @@ def shop(
             yield LogShop(tables, database_url, audited, writing)
 
 
+@pytest.mark.turns("a source of change logs that is lost")
 def test_a_source_that_is_killed_and_a_reader_that_is_ended_lose_and_double_nothing(
     lost_shop: LogShop, lost_home: Path
 ) -> None:
@@ -91,6 +93,7 @@ def test_a_source_that_is_killed_and_a_reader_that_is_ended_lose_and_double_noth
     shop.check_exactly_once()
 
 
+@pytest.mark.turns("a source of change logs that is lost")
 def test_a_source_that_is_killed_while_it_is_copied_loses_and_doubles_nothing(
     lost_shop: LogShop, lost_home: Path
 ) -> None:
@@ -105,6 +108,7 @@ def test_a_source_that_is_killed_while_it_is_copied_loses_and_doubles_nothing(
     lost_shop.check_exactly_once()
 
 
+@pytest.mark.turns("a source of change logs that is lost")
 def test_a_slot_whose_log_the_server_gave_up_stops_the_tables(lost_shop: LogShop) -> None:
     tables = lost_shop.tables
     worker = lost_shop.pause_at(Failpoint.FINISH_COMMITTED, 5)
@@ -123,6 +127,7 @@ def test_a_slot_whose_log_the_server_gave_up_stops_the_tables(lost_shop: LogShop
 
 
 @pytest.mark.parametrize("deed", _STRANGERS)
+@pytest.mark.rotating(of=OFTEN_SHARES)
 def test_a_stranger_at_the_slot_while_a_worker_sleeps_stops_the_tables(shop: LogShop, deed: str) -> None:
     statements, said = _STRANGERS[deed]
     worker = shop.pause_at(Failpoint.FINISH_COMMITTED, 5)

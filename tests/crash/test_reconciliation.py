@@ -185,6 +185,7 @@ def test_what_is_set_aside_is_read_again(world: World, backup: Backup, runs: int
 @with_objects
 @pytest.mark.rotating
 @pytest.mark.parametrize(("way", "point"), cross(WAYS, (*LEFT_OPEN, "verified_before_finish")))
+@pytest.mark.turns("a history that was lost")
 def test_a_lost_history_that_ended_in_the_middle_of_a_publication(
     lake: Lake, world: World, backup: Backup, point: str, way: Way
 ) -> None:
@@ -216,6 +217,7 @@ def check_runs_again_but_for_staging(world: World) -> None:
 @pytest.mark.rotating
 @pytest.mark.parametrize("mode", [Mode.APPEND, pytest.param(Mode.REFRESH, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize(("way", "point"), cross(WAYS, tuple(LEFT_OPEN)))
+@pytest.mark.turns("a history that was lost")
 def test_what_the_backup_has_open_was_finished_in_the_history_that_was_lost(
     lake: Lake, world: World, backup: Backup, point: str, mode: Mode, way: Way
 ) -> None:
@@ -244,6 +246,7 @@ def test_what_the_backup_has_open_was_finished_in_the_history_that_was_lost(
 @with_objects
 @pytest.mark.rotating
 @pytest.mark.parametrize("end", ["abandoned", "blocked and resumed"])
+@pytest.mark.turns("a history that was lost")
 def test_what_the_backup_has_open_was_decided_by_a_person_in_the_lost_history(
     lake: Lake, world: World, backup: Backup, end: str
 ) -> None:
@@ -269,6 +272,7 @@ def test_what_the_backup_has_open_was_decided_by_a_person_in_the_lost_history(
 @with_objects
 @pytest.mark.rotating
 @pytest.mark.parametrize(("point", "count"), ADOPTION_KILLS, ids=str)
+@pytest.mark.turns("a reconciliation that is killed")
 def test_an_adoption_killed_anywhere_is_completed_by_the_next(
     world: World, backup: Backup, point: Failpoint, count: int
 ) -> None:
@@ -296,6 +300,7 @@ def test_an_adoption_killed_anywhere_is_completed_by_the_next(
 @with_stores
 @pytest.mark.rotating
 @pytest.mark.parametrize("point", OF_SETTING_ASIDE, ids=str)
+@pytest.mark.turns("a reconciliation that is killed")
 def test_setting_aside_killed_anywhere_is_completed_by_the_next(world: World, backup: Backup, point: Failpoint) -> None:
     world.run()
     restored = backup(world)

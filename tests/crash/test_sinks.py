@@ -13,7 +13,7 @@ import pytest
 from gobblin_assets.failpoints import ArmedFailpoints, Failpoint, install
 from tests.crash.points import OF_A_RESCALE, OF_A_SINK, OF_EXECUTION
 from tests.crash.test_kills import KILLED
-from tests.support.shares import cross, rotating
+from tests.support.shares import cross, often, rotating
 from tests.support.sink_lake import SinkLake, SinkWorld, count_reached, start_sink_worker
 from tests.support.spark import wait_until
 
@@ -97,7 +97,7 @@ def test_every_point_that_a_sink_reaches_is_killed_here(lake: SinkLake, world: S
 @pytest.mark.parametrize(
     ("point", "count"),
     [
-        *((point, 1) for point in OF_A_SINK),
+        *(often(point, 1) for point in OF_A_SINK),
         *(rotating(point, count) for count in (2, 3, 4) for point in OF_A_SINK if point not in ONCE),
     ],
     ids=str,
@@ -113,7 +113,7 @@ def test_a_worker_killed_anywhere_is_gone_on_with_by_another(
     world.check_exactly_once()
 
 
-@pytest.mark.parametrize("point", COMMITS, ids=str)
+@pytest.mark.parametrize("point", [*map(often, COMMITS)], ids=str)
 def test_a_worker_that_is_not_answered_goes_on_by_the_log(lake: SinkLake, world: SinkWorld, point: Failpoint) -> None:
     world.work(some_published(world))
     world.scale(4)

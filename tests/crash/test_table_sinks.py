@@ -81,6 +81,7 @@ def test_every_point_of_a_load_is_reached(world: TableSinkWorld) -> None:
     ],
     ids=str,
 )
+@pytest.mark.turns("a load that is killed")
 def test_a_worker_killed_anywhere_is_gone_on_with_by_another(
     lake: TableSinkLake, world: TableSinkWorld, point: Failpoint, count: int
 ) -> None:
@@ -93,6 +94,7 @@ def test_a_worker_killed_anywhere_is_gone_on_with_by_another(
 
 
 @pytest.mark.parametrize("count", [1, rotating(2), rotating(3)])
+@pytest.mark.turns("a load without an answer")
 def test_a_commit_without_an_answer_is_looked_up(lake: TableSinkLake, world: TableSinkWorld, count: int) -> None:
     log = str(Path(lake.directory, "failpoints.log"))
 
@@ -106,6 +108,7 @@ def test_a_commit_without_an_answer_is_looked_up(lake: TableSinkLake, world: Tab
 @pytest.mark.parametrize(
     "point", [Failpoint.LOAD_COPIED, rotating(Failpoint.LOAD_COMMITTED), rotating(Failpoint.STEP_AFTER)], ids=str
 )
+@pytest.mark.turns("a load that slept")
 def test_a_zombie_that_wakes_up_loads_nothing(lake: TableSinkLake, world: TableSinkWorld, point: Failpoint) -> None:
     zombie = start_sink_worker(lake, failpoint=f"{point}=stop")
     zombie.wait_until_stopped()
@@ -140,6 +143,7 @@ def test_a_zombie_that_holds_the_mark_is_waited_for_until_the_server_ends_it(
 
 
 @pytest.mark.parametrize(("first", "second"), cross(OF_A_LOAD, OF_A_SECOND_FAULT), ids=str)
+@pytest.mark.turns("a recovery of a load that is killed")
 def test_a_recovery_killed_anywhere_is_completed_by_the_next(
     lake: TableSinkLake, world: TableSinkWorld, first: Failpoint, second: Failpoint
 ) -> None:
@@ -165,6 +169,7 @@ def test_what_is_not_loaded_can_be_abandoned(lake: TableSinkLake, world: TableSi
     world.check_exactly_once()
 
 
+@pytest.mark.turns("what is loaded")
 def test_what_is_loaded_can_only_be_completed(lake: TableSinkLake, world: TableSinkWorld) -> None:
     kill_at(lake, Failpoint.LOAD_COMMITTED)
     world.expire()
@@ -179,6 +184,7 @@ def test_what_is_loaded_can_only_be_completed(lake: TableSinkLake, world: TableS
 
 
 @pytest.mark.parametrize("point", [rotating(Failpoint.STEP_BEFORE), Failpoint.LOAD_COPIED], ids=str)
+@pytest.mark.turns("a load that was abandoned")
 def test_a_zombie_loads_nothing_that_was_abandoned(
     lake: TableSinkLake, world: TableSinkWorld, point: Failpoint
 ) -> None:
@@ -207,6 +213,7 @@ def test_a_zombie_loads_nothing_that_was_abandoned(
     ],
     ids=str,
 )
+@pytest.mark.turns("an abandonment of a load that dies")
 def test_an_abandonment_that_dies_is_repeated(lake: TableSinkLake, world: TableSinkWorld, point: Failpoint) -> None:
     kill_at(lake, Failpoint.STEP_BEFORE)
     world.expire()
@@ -244,6 +251,7 @@ def test_what_the_mark_refuses_waits_for_a_person_who_is_told_to_abandon_it(
     world.check_exactly_once()
 
 
+@pytest.mark.turns("a place that lost rows")
 def test_a_database_that_lost_rows_is_not_loaded_any_more(lake: TableSinkLake, world: TableSinkWorld) -> None:
     world.work()
     with lake.database.connect() as session:
@@ -259,6 +267,7 @@ def test_a_database_that_lost_rows_is_not_loaded_any_more(lake: TableSinkLake, w
     again.close()
 
 
+@pytest.mark.turns("a place that is away")
 def test_a_database_that_is_away_for_long_blocks_nothing(
     lake: TableSinkLake, world: TableSinkWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -304,6 +313,7 @@ def test_what_passes_by_itself_blocks_nothing(lake: TableSinkLake, world: TableS
     world.check_exactly_once()
 
 
+@pytest.mark.turns("a restored log of loads")
 def test_a_restored_log_adopts_what_was_loaded_since_and_loads_nothing_again(
     lake: TableSinkLake, world: TableSinkWorld, server: EmbeddedServer
 ) -> None:

@@ -48,6 +48,7 @@ def write_job(folder: Path, name: str, source: str, destination: str, options: s
 
 @pytest.mark.rotating
 @pytest.mark.parametrize("options", ["", "verify: reread, defaults: {same: checksum},"])
+@pytest.mark.turns("copies on HDFS")
 def test_a_tree_goes_to_hdfs_over_it_and_back(hdfs_server: HdfsServer, tmp_path: Path, options: str) -> None:
     os.environ.update(hdfs_server.environment)
     first, second = (hdfs_server.uri(hdfs_server.make_root()) for _ in range(2))
@@ -94,6 +95,7 @@ def test_a_tree_goes_to_hdfs_over_it_and_back(hdfs_server: HdfsServer, tmp_path:
 
 
 @pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.turns("copies on HDFS")
 def test_a_tree_inside_is_found_whatever_a_run_chooses(
     hdfs_server: HdfsServer, database_url: str, tmp_path: Path, *, is_first: bool
 ) -> None:
@@ -164,6 +166,7 @@ def test_owners_replication_and_block_sizes_go_from_hdfs_to_hdfs(hdfs_server: Hd
     assert statuses(hdfs_server, roots[1]) == statuses(hdfs_server, roots[0])
 
 
+@pytest.mark.turns("copies on HDFS")
 def test_an_owner_that_a_user_may_not_give_is_said_by_file(hdfs_server: HdfsServer, tmp_path: Path) -> None:
     os.environ.update({**hdfs_server.environment, "GOBBLIN_HDFS_USER": "ann"})
     client, roots = HdfsClient(hdfs_server.http_address), [hdfs_server.make_root() for _ in range(2)]
@@ -231,6 +234,7 @@ def await_writing(lake: HdfsLake) -> None:
     wait_until(is_written, "a part of the large file")
 
 
+@pytest.mark.turns("copies on HDFS")
 def test_a_file_that_somebody_still_writes_is_copied_once_it_is_closed(hdfs_server: HdfsServer, tmp_path: Path) -> None:
     """The NameNode says the length that was synced, and only whole blocks can be read."""
     os.environ.update(hdfs_server.environment)

@@ -14,15 +14,16 @@ from gobblin_assets.failpoints import Failpoint, install
 from gobblin_assets.jobs.sink import roll_policy
 from gobblin_assets.sources.postgres_log import slot_reader
 from gobblin_assets.sources.postgres_log.log_starts import LOG_FACT
-from tests.support.changed_tables import ChangedTables, ShopWriting, log_variables
+from tests.support.changed_tables import ChangedTables, ShopWriting, set_log_variables
 from tests.support.command_lake import invoke
 from tests.support.postgres import Database
+from tests.support.shares import OFTEN_SHARES
 
 
 @pytest.fixture
 def tables(
     tmp_path: Path, source_database: Database, engine: Engine, database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[ChangedTables]:
+) -> ChangedTables:
     monkeypatch.setenv("GOBBLIN_DATABASE_URL", database_url)
     monkeypatch.setenv("GOBBLIN_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(roll_policy, "EMPTY_CUT_AGE_S", 0.3)
@@ -37,8 +38,8 @@ def tables(
         "INSERT INTO notes SELECT n, repeat('x', 3000), n FROM generate_series(1, 20) n",
     )
     made.do("ANALYZE orders", "ANALYZE notes")
-    with log_variables(made, monkeypatch):
-        yield made
+    set_log_variables(made, monkeypatch)
+    return made
 
 
 @contextmanager
@@ -126,6 +127,7 @@ def test_each_range_is_published_by_itself_and_changes_meanwhile_are_told_once(t
     ],
     ids=["emptied", "widened", "left", "replaced"],
 )
+@pytest.mark.rotating(of=OFTEN_SHARES)
 def test_a_table_that_changes_as_a_whole_is_copied_anew(tables: ChangedTables, statements: Sequence[str]) -> None:
     reached = run(tables, lambda: None, doing(tables, *statements, "DELETE FROM orders WHERE id > 900"))
     assert any("begins anew" in line for line in tables.said)
@@ -134,6 +136,7 @@ def test_a_table_that_changes_as_a_whole_is_copied_anew(tables: ChangedTables, s
     tables.require_same("orders", "id")
 
 
+@pytest.mark.turns("a copy in ranges that ends early")
 def test_values_that_nobody_has_stop_the_table_until_it_is_copied_again(tables: ChangedTables) -> None:
     """A row comes into a range that was copied, from one that is copied without it, and its text is not sent."""
     tables.tables = ["notes"]
@@ -159,6 +162,7 @@ def test_whole_rows_fill_in_what_is_not_sent_again(tables: ChangedTables) -> Non
     assert ops_of(tables, "notes") == {"r": 19, "c": 1}
 
 
+@pytest.mark.turns("a copy in ranges that ends early")
 def test_a_worker_goes_on_at_the_next_range_and_files_of_the_others_stay(tables: ChangedTables) -> None:
     class Killed(BaseException):
         """The process is gone."""
@@ -182,6 +186,7 @@ def test_a_worker_goes_on_at_the_next_range_and_files_of_the_others_stay(tables:
     tables.require_same("orders", "id")
 
 
+@pytest.mark.turns("a copy in ranges that ends early")
 def test_a_table_is_copied_in_ranges_again_and_stays_what_it_was_meanwhile(tables: ChangedTables) -> None:
     run(tables)
     before = fact_of(tables, "orders")

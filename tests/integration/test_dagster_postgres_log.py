@@ -13,7 +13,7 @@ from gobblin_assets.dagster.factory import build_gobblin_definitions
 from gobblin_assets.dagster.resources import CommitStoreResource, gobblin_resources
 from gobblin_assets.dagster.resources.connections import connection_from_environment
 from gobblin_assets.sources.discovery import find_discovery
-from tests.support.changed_tables import ChangedTables, log_variables
+from tests.support.changed_tables import ChangedTables, set_log_variables
 from tests.support.command_lake import invoke
 from tests.support.postgres import Database
 
@@ -95,7 +95,8 @@ def shop(
         "CREATE PUBLICATION lake FOR TABLE orders, notes",
         "INSERT INTO orders SELECT n, n FROM generate_series(1, 30) n",
     )
-    with log_variables(tables, monkeypatch), dg.DagsterInstance.ephemeral() as instance:
+    set_log_variables(tables, monkeypatch)
+    with dg.DagsterInstance.ephemeral() as instance:
         yield ShopInDagster(tables, instance, database_url)
 
 

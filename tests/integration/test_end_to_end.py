@@ -18,6 +18,7 @@ from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
 from gobblin_assets.sources.jdbc.source import JdbcSource
 from gobblin_assets.spark.connect_server import ConnectServer
+from tests.support.expired import expire_all_leases
 from tests.support.ingestion import Ingestion, run_in_child
 from tests.support.postgres import Database
 from tests.support.shop import CUSTOMERS, ORDERS, WHOLE_ORDERS, ingestion, shop
@@ -232,12 +233,11 @@ def test_a_run_on_spark_that_is_killed_is_completed_by_the_next(
         "root": ingestion.root,
         "datasets": [ORDERS, CUSTOMERS],
         "partitions": {"public.orders": ["2024-01-01", "2024-02-01"], "public.customers": [None]},
-        "options": {"lease": {"ttl_s": 2.0, "wait_s": 30.0}},
     }
     killed = run_in_child(tmp_path, settings, failpoint=failpoint)
     assert killed.returncode == -9, killed.stdout + killed.stderr
     assert (tmp_path / "failpoints.log").read_text(encoding="utf-8"), "the failpoint was never reached"
-    ingestion.options = {"lease": {"ttl_s": 2.0, "wait_s": 30.0}}
+    expire_all_leases(ingestion.engine)
 
     report = ingestion.run({"public.orders": ["2024-01-01", "2024-02-01"], "public.customers": [None]})
 
@@ -260,10 +260,10 @@ def test_on_connect_a_killed_client_s_run_is_completed_by_the_next_client(
         "root": ingestion.root,
         "datasets": [ORDERS, CUSTOMERS],
         "partitions": {"public.orders": ["2024-01-01", "2024-02-01"], "public.customers": [None]},
-        "options": {"lease": {"ttl_s": 2.0, "wait_s": 30.0}},
     }
     killed = run_in_child(tmp_path, settings, failpoint="attempt_written=kill@2")
     assert killed.returncode == -9, killed.stdout + killed.stderr
+    expire_all_leases(ingestion.engine)
 
     done = run_in_child(tmp_path, settings)
 

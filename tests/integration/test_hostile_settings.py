@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from sqlalchemy import Engine
 
 from gobblin_assets.errors import RejectedError
-from tests.support.changed_tables import ChangedTables, log_variables
+from tests.support.changed_tables import ChangedTables, set_log_variables
 from tests.support.every_type import CASTS, COLUMNS, TYPES
 from tests.support.jdbc import Bench, request_for
 from tests.support.logged_changes import execute, read_table
@@ -77,7 +77,8 @@ def test_copy_log_and_table_sources_write_the_same_values(
 ) -> None:  # fmt: skip
     dataset = {"urn": "public.every", "casts": CASTS}
     tables = ChangedTables(tmp_path, hostile, engine, ["every"], {"datasets": [dataset]})
-    with source_database.connect() as session, log_variables(tables, monkeypatch), tables.working():
+    set_log_variables(tables, monkeypatch)
+    with source_database.connect() as session, tables.working():
         tables.await_copied("every")
         execute(session, ["UPDATE every SET touched = 1"])
         tables.await_published("every")

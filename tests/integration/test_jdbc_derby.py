@@ -13,6 +13,7 @@ from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import AssetPartition, PartitionWindow
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from tests.support.jdbc import Bench, collect, column, new_state, publish, request_for
+from tests.support.shares import OFTEN_SHARES
 
 DRIVER = "org.apache.derby.iapi.jdbc.AutoloadedDriver"
 APPEND = {"urn": "APP.T", "extract": "append_only"}
@@ -93,6 +94,7 @@ def test_a_time_before_the_calendar_reform_is_read_as_the_database_writes_it(der
     assert bench.run(request_for({"urn": "APP.T"}))[1] == [(1, dt.datetime(1500, 2, 28, 10))]  # noqa: DTZ001  a wall clock's
 
 
+@pytest.mark.turns("rows of a database that the product does not know")
 def test_consecutive_plans_meet_without_gap_or_overlap(derby: Derby, bench: Bench) -> None:
     derby.execute(
         "CREATE TABLE T (ID INT NOT NULL, SEEN TIMESTAMP NOT NULL)",
@@ -116,6 +118,7 @@ def test_consecutive_plans_meet_without_gap_or_overlap(derby: Derby, bench: Benc
     assert all(unit.is_empty for unit in plan.work_units)
 
 
+@pytest.mark.turns("rows of a database that the product does not know")
 def test_late_rows_windows_and_composites_work_through_spark(derby: Derby, bench: Bench) -> None:
     derby.execute(
         "CREATE TABLE T (ID BIGINT NOT NULL PRIMARY KEY, D DATE NOT NULL)",
@@ -140,6 +143,7 @@ def test_late_rows_windows_and_composites_work_through_spark(derby: Derby, bench
     assert column(bench.run(request_for(pair, publish(new_state("APP.T"), plan)))[1]) == [7]
 
 
+@pytest.mark.turns("rows of a database that the product does not know")
 def test_rows_without_a_position_follow_the_rule(derby: Derby, bench: Bench) -> None:
     derby.execute("CREATE TABLE T (ID INT, N BIGINT)", "INSERT INTO T VALUES (1, 10), (2, NULL)")
     data = {"urn": "APP.T", "extract": "snapshot_append", "watermark": {"column": "N"}}
@@ -149,6 +153,7 @@ def test_rows_without_a_position_follow_the_rule(derby: Derby, bench: Bench) -> 
     assert column(bench.run(request_for(data))[1]) == [1, 2]
 
 
+@pytest.mark.turns("rows of a database that the product does not know")
 def test_a_split_snapshot_gives_every_row_once(derby: Derby, bench: Bench) -> None:
     derby.execute("CREATE TABLE T (ID INT, V VARCHAR(10))")
     derby.execute(*[f"INSERT INTO T VALUES ({n * n}, 'x')" for n in range(50)], "INSERT INTO T VALUES (NULL, 'n')")
@@ -164,6 +169,7 @@ def test_texts_are_no_positions_since_derby_ignores_spaces_at_their_ends(derby: 
         bench.plan(request_for({**APPEND, "watermark": {"column": "C", "type": "string"}}))
 
 
+@pytest.mark.turns("rows of a database that the product does not know")
 def test_hostile_names_are_only_names(derby: Derby, bench: Bench) -> None:
     table = '"My "" Table; --?"'
     derby.execute(
@@ -181,6 +187,7 @@ def test_hostile_names_are_only_names(derby: Derby, bench: Bench) -> None:
         assert collect(frame, plan) == [(1, "it's")]
 
 
+@pytest.mark.rotating(of=OFTEN_SHARES)
 @pytest.mark.parametrize(
     ("change", "field", "text"),
     [

@@ -28,7 +28,7 @@ from gobblin_assets.spark.connect_server import ConnectServer
 from gobblin_assets.spec.partition_keys import asset_partition, list_time_partitions, open_partition
 from tests.support.jdbc import Bench, collect, column, describe, new_state, publish, request_for
 from tests.support.postgres import Database
-from tests.support.shares import rotating
+from tests.support.shares import OFTEN_SHARES, rotating
 from tests.support.spark import in_child, open_remote
 
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -168,6 +168,7 @@ def test_a_domain_is_read_as_the_type_below_it_with_its_digits(sql: Connection, 
     assert found == {**bare, **digits}
 
 
+@pytest.mark.rotating(of=OFTEN_SHARES)
 @pytest.mark.parametrize(
     ("kind", "said", "cast"),
     [
@@ -284,6 +285,7 @@ def as_text(name: str, kind: str) -> Any:
     return shown.cast("string").alias(name)
 
 
+@pytest.mark.rotating(of=OFTEN_SHARES)
 @pytest.mark.parametrize(
     "kind", ["numeric", "numeric(50,2)", "numeric(3,5)", "interval", "money", "point", "time", "int4range", "bit(3)"]
 )
@@ -300,6 +302,7 @@ def test_a_type_that_spark_cannot_hold_names_table_column_type_and_cast(
     assert plan.columns["odd one"] in {"text", "numeric(38,10)"}
 
 
+@pytest.mark.rotating(of=OFTEN_SHARES)
 @pytest.mark.parametrize(
     ("kind", "value"),
     [
@@ -593,6 +596,7 @@ def test_rows_whose_time_is_to_come_are_left_out_and_counted(sql: Connection, be
     assert list(noted) == [f"1 rows of public.t.at {later}", endless]
 
 
+@pytest.mark.rotating(of=OFTEN_SHARES)
 @pytest.mark.parametrize("kind", ["timestamptz", "timestamp", "date"])
 @pytest.mark.parametrize("value", ["-infinity", "0044-03-15 BC"])
 def test_positions_before_the_calendar_are_refused_with_words_that_help(
@@ -715,6 +719,7 @@ def test_hostile_names_and_partition_keys_are_only_names(sql: Connection, bench:
     assert plan.work_units[0].key == found[0]
 
 
+@pytest.mark.rotating(of=OFTEN_SHARES)
 @pytest.mark.parametrize(
     ("change", "field", "text"),
     [

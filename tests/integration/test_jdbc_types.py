@@ -15,6 +15,7 @@ from tests.support.databases import Database, open_database
 from tests.support.jdbc import Bench, describe, new_state, publish, request_for
 from tests.support.mariadb import MariaDb
 from tests.support.reading import firsts, read_types, run
+from tests.support.shares import often
 
 MARIADB = ("mariadb-by-mariadb", "mariadb-by-mysql")
 NOT_IN_MYSQL = ("json", "uuid", "inet6")
@@ -148,8 +149,11 @@ REFUSED = (
 
 def kinds_of(names: Iterable[str]) -> list[Any]:
     """MariaDB by its own driver, which the contract mostly covers, is tried only in the thorough tests."""
-    slow = [pytest.mark.thorough]
-    return [pytest.param(name, marks=slow if name == "mariadb-by-mariadb" else []) for name in names]
+    return [thorough(name) if name == "mariadb-by-mariadb" else often(name) for name in names]
+
+
+def thorough(name: str) -> Any:
+    return pytest.param(name, marks=pytest.mark.thorough)
 
 
 @pytest.fixture
@@ -215,7 +219,8 @@ def test_what_cannot_come_out_unchanged_is_refused_with_the_cast(kind: str, data
     assert run(bench, request_for({**data, "casts": casts}))[1] == Counter([tuple(shown for *_, shown in rows)])
 
 
-@pytest.mark.parametrize("database", kinds_of(MARIADB), indirect=True)
+@pytest.mark.turns("positions in databases of every kind")
+@pytest.mark.parametrize("database", [thorough("mariadb-by-mariadb"), "mariadb-by-mysql"], indirect=True)
 def test_newest_rows_of_every_precision_are_read_once(database: Database, bench: Bench) -> None:
     for declared, step in (
         ("datetime", "10:00:01"),
@@ -263,7 +268,8 @@ POSITIONS = {
 }
 
 
-@pytest.mark.parametrize("kind", ["duckdb", pytest.param("mariadb-by-mysql", marks=pytest.mark.thorough)])
+@pytest.mark.turns("positions in databases of every kind")
+@pytest.mark.parametrize("kind", ["duckdb", thorough("mariadb-by-mysql")])
 def test_every_type_of_position_splits_and_goes_on(kind: str, database: Database, bench: Bench) -> None:
     for number, (declared, (first, second, third)) in enumerate(POSITIONS[kind]):
         database.execute(
@@ -283,6 +289,7 @@ def test_every_type_of_position_splits_and_goes_on(kind: str, database: Database
         assert firsts(run(bench, request_for(data, publish(new_state(data["urn"]), plan)))[1]) == ["3"], declared
 
 
+@pytest.mark.turns("positions in databases of every kind")
 def test_a_position_of_sqlite_is_of_one_form(spark: SparkSession, tmp_path: Path) -> None:
     database = next(open_database("sqlite", spark, tmp_path, None))
     bench = Bench(spark, database.connection)

@@ -1,7 +1,6 @@
 """Columns that come with a DEFAULT to tables of a real Postgres: earlier rows have it, and no change says so."""
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,9 +10,10 @@ from sqlalchemy import Engine
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.rows.current_reader import read_current
 from gobblin_assets.spec.job_spec import DatasetSpec
-from tests.support.changed_tables import JOB, ChangedTables, log_variables
+from tests.support.changed_tables import JOB, ChangedTables, set_log_variables
 from tests.support.command_lake import invoke
 from tests.support.postgres import Database
+from tests.support.shares import OFTEN_SHARES
 from tests.support.written_logs import write_bases
 
 DEFAULTS = {
@@ -36,7 +36,7 @@ WRITTEN = {
 @pytest.fixture
 def tables(
     tmp_path: Path, source_database: Database, engine: Engine, database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[ChangedTables]:
+) -> ChangedTables:
     monkeypatch.setenv("GOBBLIN_DATABASE_URL", database_url)
     monkeypatch.setenv("GOBBLIN_HOME", str(tmp_path / "home"))
     made = ChangedTables(tmp_path, source_database, engine, ["keyed", "plain"])
@@ -48,8 +48,8 @@ def tables(
         "INSERT INTO keyed SELECT n, 'v' || n FROM generate_series(1, 9) n",
         "INSERT INTO plain SELECT n % 3, 'v' FROM generate_series(1, 9) n",
     )
-    with log_variables(made, monkeypatch):
-        yield made
+    set_log_variables(made, monkeypatch)
+    return made
 
 
 def require_current(spark: SparkSession, tables: ChangedTables) -> None:
@@ -111,6 +111,7 @@ RENAMED = "has a column 'n' that had another name before"
     ],
     ids=["computed", "identity", "serial", "domain", "renamed"],
 )
+@pytest.mark.rotating(of=OFTEN_SHARES)
 def test_a_column_whose_older_values_no_change_has_stops_the_table_and_a_copy_mends_it(
     tables: ChangedTables, act: str, why: str
 ) -> None:

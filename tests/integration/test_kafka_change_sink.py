@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import Engine
 
 from demo.kafka.broker import KafkaBroker
-from tests.support.changed_tables import ChangedTables, log_variables
+from tests.support.changed_tables import ChangedTables, set_log_variables
 from tests.support.kafka import delete_topics, read_all
 from tests.support.postgres import Database
 from tests.support.topic_sink import CONNECTION, new_topics, variables_for
@@ -51,8 +51,8 @@ def tables(
     )
     for name, value in variables_for(kafka_broker.bootstrap).items():
         monkeypatch.setenv(name, value)
-    with log_variables(made, monkeypatch):
-        yield made
+    set_log_variables(made, monkeypatch)
+    yield made
     delete_topics(kafka_broker.bootstrap, made.topic, made.marks)
 
 

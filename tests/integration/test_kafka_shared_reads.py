@@ -246,6 +246,7 @@ def test_one_topic_that_fails_is_found_and_the_others_are_published(
         assert ingestion.rows(name, "id", "kind") == expect(name, 4)
 
 
+@pytest.mark.turns("shared reads without a server")
 def test_a_spark_server_that_is_gone_is_asked_once_and_not_for_each_half(
     ingest: Open, kafka_broker: KafkaBroker, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -271,6 +272,7 @@ def test_a_spark_server_that_is_gone_is_asked_once_and_not_for_each_half(
         assert ingestion.rows(name, "id", "kind") == expect(name, 4)
 
 
+@pytest.mark.turns("shared reads without a server")
 def test_a_spark_server_that_is_gone_before_planning_is_the_failure_of_each_dataset(
     ingest: Open, kafka_broker: KafkaBroker, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:

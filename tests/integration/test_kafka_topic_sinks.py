@@ -69,6 +69,7 @@ def test_every_point_of_a_load_is_reached(world: TopicSinkWorld) -> None:
     [rotating(point, count) for count in (1, 2) for point in OF_A_LOAD],
     ids=str,
 )
+@pytest.mark.turns("a load that is killed")
 def test_a_worker_killed_anywhere_is_gone_on_with_by_another(
     lake: TopicSinkLake, world: TopicSinkWorld, point: Failpoint, count: int
 ) -> None:
@@ -85,6 +86,7 @@ def test_a_worker_killed_anywhere_is_gone_on_with_by_another(
     [Failpoint.LOAD_BEFORE_COMMIT, *(rotating(point) for point in OF_A_LOAD if "before" not in point)],
     ids=str,
 )
+@pytest.mark.turns("a load that slept")
 def test_a_zombie_that_wakes_up_loads_nothing(lake: TopicSinkLake, world: TopicSinkWorld, point: Failpoint) -> None:
     """It has a transaction open, which its successor ends."""
     zombie = start_sink_worker(lake, failpoint=f"{point}=stop")
@@ -110,6 +112,7 @@ def test_a_zombie_that_wakes_up_loads_nothing(lake: TopicSinkLake, world: TopicS
     ],
     ids=str,
 )
+@pytest.mark.turns("a recovery of a load that is killed")
 def test_a_recovery_killed_anywhere_is_completed_by_the_next(
     lake: TopicSinkLake, world: TopicSinkWorld, first: Failpoint, second: Failpoint
 ) -> None:
@@ -124,6 +127,7 @@ def test_a_recovery_killed_anywhere_is_completed_by_the_next(
 
 
 @pytest.mark.parametrize("point", [Failpoint.LOAD_COPIED, rotating(Failpoint.LOAD_BEFORE_COMMIT)], ids=str)
+@pytest.mark.turns("a load that was abandoned")
 def test_a_zombie_loads_nothing_that_was_abandoned(
     lake: TopicSinkLake, world: TopicSinkWorld, point: Failpoint
 ) -> None:
@@ -143,6 +147,7 @@ def test_a_zombie_loads_nothing_that_was_abandoned(
 
 
 @pytest.mark.parametrize("point", [rotating(Failpoint.LOAD_COMMITTED)], ids=str)
+@pytest.mark.turns("what is loaded")
 def test_what_is_loaded_can_only_be_completed(lake: TopicSinkLake, world: TopicSinkWorld, point: Failpoint) -> None:
     kill_at(lake, point)
     world.expire()
@@ -157,6 +162,7 @@ def test_what_is_loaded_can_only_be_completed(lake: TopicSinkLake, world: TopicS
 
 
 @pytest.mark.parametrize("lost", [rotating("marks")])
+@pytest.mark.turns("a place that lost rows")
 def test_a_cluster_that_lost_its_marks_is_not_loaded_any_more(
     lake: TopicSinkLake, world: TopicSinkWorld, lost: str
 ) -> None:
@@ -171,6 +177,7 @@ def test_a_cluster_that_lost_its_marks_is_not_loaded_any_more(
 
 
 @pytest.mark.parametrize("address", [rotating("127.0.0.1:1")])
+@pytest.mark.turns("a place that is away")
 def test_brokers_that_are_away_for_long_block_nothing(
     lake: TopicSinkLake, world: TopicSinkWorld, monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:

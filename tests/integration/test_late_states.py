@@ -1,6 +1,6 @@
 """A worker publishes and moves the slot between another process' two looks: no stranger has read it then."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.state.datasets import DatasetStore
-from tests.support.changed_tables import JOB, ChangedTables, log_variables
+from tests.support.changed_tables import JOB, ChangedTables, set_log_variables
 from tests.support.postgres import Database
 from tests.support.spark import wait_until
 
@@ -43,17 +43,15 @@ class LateStates:
 
 
 @pytest.fixture
-def tables(
-    tmp_path: Path, source_database: Database, engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[ChangedTables]:
+def tables(tmp_path: Path, source_database: Database, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> ChangedTables:
     made = ChangedTables(tmp_path, source_database, engine, ["orders", "notes"])
     made.do(
         "CREATE TABLE orders (id int PRIMARY KEY)",
         "CREATE TABLE notes (id int PRIMARY KEY)",
         "CREATE PUBLICATION lake FOR TABLE orders, notes",
     )
-    with log_variables(made, monkeypatch):
-        yield made
+    set_log_variables(made, monkeypatch)
+    return made
 
 
 @pytest.fixture

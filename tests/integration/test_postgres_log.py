@@ -3,7 +3,6 @@
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,15 +15,13 @@ from gobblin_assets.rows.current_reader import find_current
 from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.sources.postgres_log import slot_reader
 from gobblin_assets.sources.postgres_log.server_state import LogSession
-from tests.support.changed_tables import JOB, ChangedTables, ShopWriting, log_variables
+from tests.support.changed_tables import JOB, ChangedTables, ShopWriting, set_log_variables
 from tests.support.postgres import Database
 from tests.support.spark import wait_until
 
 
 @pytest.fixture
-def tables(
-    tmp_path: Path, source_database: Database, engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[ChangedTables]:
+def tables(tmp_path: Path, source_database: Database, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> ChangedTables:
     made = ChangedTables(tmp_path, source_database, engine, ["orders", "notes"])
     made.do(
         "CREATE TABLE orders (id bigint PRIMARY KEY, customer text, amount numeric(12, 2), at timestamptz)",
@@ -34,8 +31,8 @@ def tables(
         "INSERT INTO orders SELECT n, 'c' || n, n / 7.0, now() FROM generate_series(1, 1000) n",
         "INSERT INTO notes SELECT n, repeat('x', 5000), n FROM generate_series(1, 20) n",
     )
-    with log_variables(made, monkeypatch):
-        yield made
+    set_log_variables(made, monkeypatch)
+    return made
 
 
 def ops_of(tables: ChangedTables, table: str) -> "Counter[str]":

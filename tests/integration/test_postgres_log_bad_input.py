@@ -15,20 +15,18 @@ from gobblin_assets.jobs.sink.running import open_log_connection
 from gobblin_assets.model.state import DatasetId, DatasetState, LaneId
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.spec.job_parsing import resolve_datasets
-from tests.support.changed_tables import JOB, ChangedTables, log_variables
+from tests.support.changed_tables import JOB, ChangedTables, set_log_variables
 from tests.support.postgres import Database
 
 WAL_LEVEL = "ALTER SYSTEM SET wal_level = logical"
 
 
 @pytest.fixture
-def tables(
-    tmp_path: Path, source_database: Database, engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[ChangedTables]:
+def tables(tmp_path: Path, source_database: Database, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> ChangedTables:
     made = ChangedTables(tmp_path, source_database, engine, ["orders"])
     made.do("CREATE TABLE orders (id int PRIMARY KEY, total int)", "CREATE PUBLICATION lake FOR TABLE orders")
-    with log_variables(made, monkeypatch):
-        yield made
+    set_log_variables(made, monkeypatch)
+    return made
 
 
 def refusal_of(tables: ChangedTables, table: str = "orders") -> RejectedError:

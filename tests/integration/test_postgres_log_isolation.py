@@ -2,7 +2,6 @@
 
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +15,7 @@ from gobblin_assets.jobs.sink.running import open_log_connection, open_worker, r
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.sources.postgres_log.server_state import find_publication
-from tests.support.changed_tables import ChangedTables, NoSpark, log_variables
+from tests.support.changed_tables import ChangedTables, NoSpark, set_log_variables
 from tests.support.command_lake import invoke
 from tests.support.postgres import Database
 
@@ -52,7 +51,7 @@ PUBLICATIONS: Final = (
 @pytest.fixture
 def tables(
     tmp_path: Path, source_database: Database, engine: Engine, database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[ChangedTables]:
+) -> ChangedTables:
     """Two tables that are followed. What fails is tried again soon."""
     monkeypatch.setattr(lane_holding, "_REST_S", _REST_S)
     monkeypatch.setenv("GOBBLIN_DATABASE_URL", database_url)
@@ -65,10 +64,10 @@ def tables(
         "INSERT INTO orders SELECT n, 'c' || n FROM generate_series(1, 50) n",
         "INSERT INTO notes VALUES (1, 'first')",
     )
-    with log_variables(made, monkeypatch):
-        with made.working():
-            made.await_published()
-        yield made
+    set_log_variables(made, monkeypatch)
+    with made.working():
+        made.await_published()
+    return made
 
 
 def add_table(tables: ChangedTables, name: str, columns: str, *statements: str) -> None:

@@ -29,6 +29,7 @@ from gobblin_assets.run.run_values import DatasetReport
 from gobblin_assets.spark.connect_server import ConnectServer
 from gobblin_assets.spec.job_parsing import parse_job
 from gobblin_assets.state.leases import Holder
+from tests.support.expired import expire_all_leases
 from tests.support.query_batches import URN, Clicks, clicks, rows_of, start_query
 from tests.support.spark import in_child, open_remote
 
@@ -68,6 +69,7 @@ def test_a_batch_is_published_once_though_its_process_is_killed(clicks: Clicks, 
     # In the second batch, so that there is a batch before it.
     done = clicks.run_in_child(failpoint=f"{point}=kill@2")
     assert done.returncode == KILLED, done.stderr
+    expire_all_leases(clicks.engine)
     clicks.run()
 
     assert clicks.rows() == rows_of(*range(9))
@@ -159,7 +161,6 @@ def test_a_repeated_batch_is_skipped_and_one_of_an_older_checkpoint_refused(clic
 
 
 def test_the_lease_refuses_a_second_query_meanwhile(clicks: Clicks) -> None:
-    clicks.options = {"lease": {"ttl_s": 1.0, "wait_s": 0.0}}
     clicks.put("a", range(5))
     refused: list[str] = []
     asked = threading.Lock()
@@ -186,8 +187,7 @@ def test_what_lost_its_lease_publishes_nothing(clicks: Clicks) -> None:
     def take_over(point: Failpoint) -> None:
         if point is Failpoint.ATTEMPT_WRITTEN and taken.acquire(blocking=False):
             ((dataset_id,),) = clicks.ask_log("SELECT dataset_id FROM gobblin.dataset")
-            with clicks.engine.begin() as connection:
-                connection.exec_driver_sql("UPDATE gobblin.lease SET expires_at = now() - interval '1 s'")
+            expire_all_leases(clicks.engine)
             leases = stores.leases.take([dataset_id], Holder("another", RunId(uuid.uuid4()), None), ttl_s=60.0)
             assert len(leases) == 1
             stores.leases.release(leases)

@@ -2,14 +2,13 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import Engine
 
-from tests.support.changed_tables import ChangedTables, log_variables
+from tests.support.changed_tables import ChangedTables, set_log_variables
 from tests.support.command_lake import invoke
 from tests.support.postgres import Database
 from tests.support.spark import wait_until
@@ -18,7 +17,7 @@ from tests.support.spark import wait_until
 @pytest.fixture
 def tables(
     tmp_path: Path, source_database: Database, engine: Engine, database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[ChangedTables]:
+) -> ChangedTables:
     monkeypatch.setenv("GOBBLIN_DATABASE_URL", database_url)
     monkeypatch.setenv("GOBBLIN_HOME", str(tmp_path / "home"))
     made = ChangedTables(tmp_path, source_database, engine, ["orders", "notes"])
@@ -29,8 +28,8 @@ def tables(
         "INSERT INTO orders SELECT n, n FROM generate_series(1, 30) n",
         "INSERT INTO notes VALUES (1, 'one')",
     )
-    with log_variables(made, monkeypatch):
-        yield made
+    set_log_variables(made, monkeypatch)
+    return made
 
 
 def recopy(tables: ChangedTables, *arguments: str) -> str:
@@ -54,6 +53,7 @@ def drop_slot(tables: ChangedTables) -> None:
     tables.ask("SELECT pg_drop_replication_slot('gobblin_shop')::text")
 
 
+@pytest.mark.turns("a new copy")
 def test_tables_go_on_from_a_new_copy_once_the_slot_was_dropped(tables: ChangedTables) -> None:
     with tables.working():
         tables.await_published()
@@ -105,6 +105,7 @@ def test_a_table_that_is_not_copied_again_stays_stopped(tables: ChangedTables) -
     tables.require_same("notes", "id")
 
 
+@pytest.mark.turns("a new copy")
 def test_a_new_copy_mends_what_a_stranger_has_read_and_another_key(tables: ChangedTables) -> None:
     with tables.working():
         tables.await_published()

@@ -1,22 +1,19 @@
 """What tells the rows of a table apart is one rule for copies, changes and the table as of now."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine
 
-from tests.support.changed_tables import ChangedTables, log_variables
+from tests.support.changed_tables import ChangedTables, set_log_variables
 from tests.support.postgres import Database
 
 
 @pytest.fixture
-def tables(
-    tmp_path: Path, source_database: Database, engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[ChangedTables]:
+def tables(tmp_path: Path, source_database: Database, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> ChangedTables:
     made = ChangedTables(tmp_path, source_database, engine, ["named by each test"])
-    with log_variables(made, monkeypatch):
-        yield made
+    set_log_variables(made, monkeypatch)
+    return made
 
 
 def make(tables: ChangedTables, publish: str = "insert, update, delete, truncate", **definitions: str) -> None:

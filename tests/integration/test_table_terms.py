@@ -1,13 +1,13 @@
 """Tables of a real Postgres that become others, or are published otherwise: each stops alone; a new copy mends it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, text
 
 from gobblin_assets.jobs.sink import sink_starts
-from tests.support.changed_tables import ChangedTables, log_variables
+from tests.support.changed_tables import ChangedTables, set_log_variables
 from tests.support.command_lake import invoke
 from tests.support.postgres import Database
 from tests.support.spark import wait_until
@@ -18,13 +18,13 @@ PLAIN = "(id int PRIMARY KEY, v text)"
 @pytest.fixture
 def tables(
     tmp_path: Path, source_database: Database, engine: Engine, database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[ChangedTables]:
+) -> ChangedTables:
     monkeypatch.setenv("GOBBLIN_DATABASE_URL", database_url)
     monkeypatch.setenv("GOBBLIN_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(sink_starts, "DISCOVER_EVERY_S", 0.3)
     made = ChangedTables(tmp_path, source_database, engine, ["quiet"])
-    with log_variables(made, monkeypatch):
-        yield made
+    set_log_variables(made, monkeypatch)
+    return made
 
 
 def make_plain(tables: ChangedTables, *names: str) -> None:

@@ -18,6 +18,7 @@ from gobblin_assets.spark.connect_server import ConnectServer
 from tests.support.ingestion import Ingestion
 from tests.support.kafka import MakeTopic, Record, produce
 from tests.support.postgres import Database
+from tests.support.shares import OFTEN_SHARES
 from tests.support.shop import connection_of
 from tests.support.spark import in_child, open_remote
 from tests.support.topics import Open
@@ -68,6 +69,7 @@ def unobserved(_self: ObservedPositions) -> None:
 
 @pytest.mark.parametrize("kind", ["gobblin_role=data", "gobblin_role=quarantine"])
 @pytest.mark.parametrize("is_observed", [True, False], ids=["observed", "counted again"])
+@pytest.mark.rotating(of=OFTEN_SHARES)
 def test_a_write_that_lost_a_file_is_never_sealed(
     ingestion: Ingestion, monkeypatch: pytest.MonkeyPatch, kind: str, is_observed: bool
 ) -> None:
@@ -102,6 +104,7 @@ def test_the_next_try_of_a_task_writes_what_the_first_lost(
 
 
 @pytest.mark.parametrize("is_observed", [True, False], ids=["observed", "counted again"])
+@pytest.mark.rotating(of=OFTEN_SHARES)
 def test_what_a_converter_takes_out_is_not_missing(
     ingestion: Ingestion, monkeypatch: pytest.MonkeyPatch, is_observed: bool
 ) -> None:

@@ -78,7 +78,7 @@ class ChangedTables:
             "source": {"type": "postgres_log", "connection": "shop", "publication": "lake", **self.source},
             "destination": str(self.folder / "lake"),
             "datasets": [{"urn": f"public.{table}"} for table in self.tables],
-            "lease": {"ttl_s": 3, "wait_s": 30},
+            "lease": {"ttl_s": 20, "wait_s": 30},
             "sink": {"every_s": 0.2, "roll": {"age_s": 0}},
             **self.options,
         }
@@ -304,11 +304,8 @@ class ShopWriting:
         connection.execute(sql, arguments)
 
 
-@contextmanager
-def log_variables(tables: ChangedTables, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The connection's variables, for this process."""
-    with monkeypatch.context() as context:
-        for name, value in tables.variables.items():
-            context.setenv(name, value)
-        assert read_connection(tables.job.source, tables.variables)
-        yield
+def set_log_variables(tables: ChangedTables, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection's variables, for this process, until the test ends. It may set them anew itself."""
+    for name, value in tables.variables.items():
+        monkeypatch.setenv(name, value)
+    assert read_connection(tables.job.source, tables.variables)

@@ -20,7 +20,7 @@ from gobblin_assets.jobs.sink.running import open_worker, read_sink_datasets
 from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.sources.postgres_log import slot_reader
 from gobblin_assets.spec.job_parsing import parse_job
-from tests.support.changed_tables import ChangedTables, NoSpark, log_variables
+from tests.support.changed_tables import ChangedTables, NoSpark, set_log_variables
 from tests.support.forks import FORKS
 from tests.support.postgres import Database
 from tests.support.workers import Worker
@@ -52,7 +52,8 @@ def open_log_lake(
     """The tables, with rows; workers of this process clean up and confirm often."""
     tables = ChangedTables(folder, database, engine, ["orders", "notes"], options={**OPTIONS, **options})
     tables.do(*TABLES)
-    with log_variables(tables, monkeypatch), _hasty():
+    set_log_variables(tables, monkeypatch)
+    with _hasty():
         yield tables
 
 

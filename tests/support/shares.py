@@ -4,9 +4,9 @@ The process that the user started draws a seed, or takes it from ``GOBBLIN_TEST_
 environment, so that xdist's workers collect the same tests. Pytest's header shows the seed, and so does the report of
 every failed test that had a share.
 
-Three things have a share: the cases of a test that is marked ``rotating``, or ``rare`` where each case is expensive;
-the histories of a test that asks for the fixture ``share``; and expensive tests that are marked ``turns`` with the same
-name, of which each run tries one.
+Three things have a share: the cases of a test that is marked ``rotating``, or ``rare`` where each case is expensive,
+or ``rotating(of=3)`` for a third instead of a twelfth; the histories of a test that asks for the fixture ``share``; and
+expensive tests that are marked ``turns`` with the same name, of which each run tries one.
 """
 
 import os
@@ -20,6 +20,7 @@ import pytest
 
 SEED_VARIABLE: Final = "GOBBLIN_TEST_SEED"
 SHARES: Final = 12
+OFTEN_SHARES: Final = 3
 RARE_SHARES: Final = 36
 
 _SEED_MAX: Final = 999_999
@@ -71,6 +72,11 @@ def rotating(*values: Any) -> Any:
     return pytest.param(*values, marks=pytest.mark.rotating)
 
 
+def often(*values: Any) -> Any:
+    """The same with a larger share."""
+    return pytest.param(*values, marks=pytest.mark.rotating(of=OFTEN_SHARES))
+
+
 def rare(*values: Any) -> Any:
     """The same with a smaller share."""
     return pytest.param(*values, marks=pytest.mark.rare)
@@ -107,8 +113,12 @@ class Shares:
         for name, items_of_name in functions.items():
             rare_ones = [item for item in items_of_name if item.get_closest_marker("rare") is not None]
             others = [item for item in items_of_name if item not in rare_ones]
-            cases = [item for item in others if item.get_closest_marker("rotating") is not None]
-            self._leave(cases, self._choose(cases, others, name))
+            by_size: defaultdict[int, list[pytest.Item]] = defaultdict(list)
+            for item in others:
+                by_size[_count_shares(item)].append(item)
+            every = by_size.pop(1, [])
+            for of, cases in by_size.items():
+                self._leave(cases, self._choose(cases, name, of=of, at_least_one=not every and of == min(by_size)))
             self._leave(rare_ones, Share(read_seed(), of=RARE_SHARES).numbers(len(rare_ones), f"the rare of {name}"))
         for name, takers in turns.items():
             (kept,) = Share(read_seed(), of=len(takers)).numbers(len(takers), f"the turns of {name}")
@@ -122,9 +132,9 @@ class Shares:
                 item.add_marker(pytest.mark.thorough)
 
     @staticmethod
-    def _choose(cases: list[pytest.Item], items: list[pytest.Item], name: str) -> frozenset[int]:
+    def _choose(cases: list[pytest.Item], name: str, *, of: int, at_least_one: bool) -> frozenset[int]:
         """A test whose cases all rotate has at least one of them in each run."""
-        return Share(read_seed()).numbers(len(cases), name, at_least_one=len(cases) == len(items))
+        return Share(read_seed(), of=of).numbers(len(cases), name, at_least_one=at_least_one)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Iterator[Any]:
@@ -133,3 +143,8 @@ class Shares:
         if report.failed and (has_share or "share" in getattr(item, "fixturenames", ())):
             report.sections.append(("share", self._hint))
         return report
+
+
+def _count_shares(item: pytest.Item) -> int:
+    """Of how many shares a case is in one; 1 for a case of every run. The smallest share that a mark gives counts."""
+    return max((mark.kwargs.get("of", SHARES) for mark in item.iter_markers("rotating")), default=1)

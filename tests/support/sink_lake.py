@@ -43,12 +43,11 @@ from gobblin_assets.spec.sink_spec import RollSpec, SinkSpec
 from tests.support.fake_log import FakeLog
 from tests.support.forks import FORKS
 from tests.support.random_logs import COLUMNS, FakeEpochSource, Records, make_random_log, records_of
-from tests.support.workers import Worker
+from tests.support.workers import WORKER_S_MAX, Worker
 
 JOB: Final = "crash"
 URN: Final = DatasetUrn("records")
 NO_PARTITIONS: Final = PartitionsSpec()
-_PATIENCE_S: Final = 60.0
 NO_VARIABLES: Final[Mapping[str, str]] = MappingProxyType({})
 _count = iter(range(1_000_000))
 
@@ -134,12 +133,16 @@ class SinkWorld:
 
     def work(self, is_over: Callable[[], bool] | None = None) -> None:
         """Be a worker until all of the log is published, and lanes are as they were asked for."""
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline, published = time.monotonic() + WORKER_S_MAX, 0
         ask = is_over or self.is_published
 
         def wait(seconds: float) -> bool:
+            nonlocal deadline, published
             time.sleep(seconds / self.lake.speed)
-            assert time.monotonic() < deadline, f"the worker did not get on: {self.lines[-5:]}"
+            if time.monotonic() > deadline:
+                before, published = published, self.count_publications()
+                assert published > before, f"the worker did not get on: {self.lines[-5:]}"
+                deadline = time.monotonic() + WORKER_S_MAX
             return ask()
 
         self.open_worker(wait).run()
@@ -202,6 +205,11 @@ class SinkWorld:
         ends = self.lake.make_log().ends()
         at = {vnode: mark and int(mark.value) for lane in found.lanes for vnode, mark in lane.vnodes.items()}
         return at == ends and not plan_moves(found, frozenset(ends))
+
+    def count_publications(self) -> int:
+        """Of all lanes, those that were folded among them."""
+        dataset_id = self.register()
+        return sum(lane.version for lane in self.stores.lanes.load(dataset_id)[dataset_id].lanes)
 
     def published(self) -> Records:
         """The rows of the files that the ledger names."""

@@ -180,6 +180,7 @@ def torture_until_enough_happened(minutes: float, *kinds: str) -> None:
     pytest.fail(f"in {ROUNDS_MAX} rounds only {counts}, expected {FLOORS}")
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(900)
 def test_half_a_minute_of_kills_zombies_and_lost_servers_publishes_exactly_once() -> None:
     torture_until_enough_happened(0.5, "small", "table", "copy")

@@ -164,6 +164,8 @@ def test_a_disk_that_fills_up_at_any_byte_leaves_no_traceback_of_a_collected_wri
     schema = pa.schema([("n", pa.int64()), ("text", pa.string())])
     batch = pa.record_batch({"n": range(900), "text": [hashlib.sha256(b"%d" % n).hexdigest() for n in range(900)]})
     full = 0
+    # Each collection below would look at all that the other tests of this process have imported.
+    gc.freeze()
     for size_bytes in range(0, 60_000, 997):
         disk = SmallDisk(size_bytes, buffer_bytes)
         (tmp_path / str(size_bytes)).mkdir()

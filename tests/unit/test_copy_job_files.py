@@ -8,7 +8,7 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.jobs.copy.copy_spec import CopySpec
 from gobblin_assets.jobs.copy.difference import Deletes
 from gobblin_assets.jobs.programs import program_of
-from gobblin_assets.spec.job_files import read_any_job, read_any_job_file, read_job_file
+from gobblin_assets.spec.job_files import load_job, read_any_job_file, read_job_file
 from gobblin_assets.spec.job_parsing import parse_any_job
 from gobblin_assets.spec.selection import select_partitions
 
@@ -53,17 +53,17 @@ def test_what_is_no_job_is_said_in_words(tmp_path: Path, text: str | None, said:
 
 def test_paths_may_be_texts_and_each_function_says_which_jobs_it_reads(tmp_path: Path) -> None:
     path = str(write(tmp_path, _JOB))
-    assert isinstance(read_any_job(path), CopySpec)
-    with pytest.raises(RejectedError, match="`read_any_job` reads them, and `run_job` runs them"):
+    assert isinstance(load_job(path), CopySpec)
+    with pytest.raises(RejectedError, match="`load_job` reads them, and `run_job` runs them"):
         read_job_file(path)
-    with pytest.raises(RejectedError, match="`read_any_job` also takes the path"):
+    with pytest.raises(RejectedError, match="`load_job` also takes the path"):
         parse_any_job(path)  # type: ignore[arg-type]  # what people give
 
 
 def test_a_file_set_that_is_not_there_is_looked_for_at_the_source(tmp_path: Path) -> None:
     (tmp_path / "in/topics/2026/01").mkdir(parents=True)
     places = f"source: {tmp_path}/in\ndestination: {tmp_path}/out\n"
-    job = read_any_job(
+    job = load_job(
         write(tmp_path, f"job: m\nkind: distcp\n{places}finder: {{kind: stream, pattern: 'topics/%Y/%m'}}\n")
     )
     datasets = program_of(job).read_datasets(job)

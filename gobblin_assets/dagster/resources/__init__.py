@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
-from gobblin_assets.dagster.ports import FILE_SYSTEMS_KEY, SPARK_KEY, STORES_KEY, key_of_kind
+from gobblin_assets.dagster.ports import FILE_SYSTEMS_KEY, GOBBLIN_KEY, SPARK_KEY, STORES_KEY, key_of_kind
 from gobblin_assets.dagster.resources.connections import SourceConnectionResource, require_no_written_secret
 from gobblin_assets.dagster.resources.filesystems import FileSystemsResource
+from gobblin_assets.dagster.resources.gobblin import GobblinResource
 from gobblin_assets.dagster.resources.jdbc import JdbcConnectionResource
 from gobblin_assets.dagster.resources.kafka import KafkaConnectionResource
 from gobblin_assets.dagster.resources.spark import GobblinSparkResource
@@ -14,6 +15,7 @@ from gobblin_assets.errors import RejectedError
 __all__ = [
     "CommitStoreResource",
     "FileSystemsResource",
+    "GobblinResource",
     "GobblinSparkResource",
     "JdbcConnectionResource",
     "KafkaConnectionResource",
@@ -43,6 +45,7 @@ def gobblin_resources(
     for name, connection in named:
         require_no_written_secret(name, connection)
     return {
+        GOBBLIN_KEY: GobblinResource(),
         STORES_KEY: stores or CommitStoreResource(),
         FILE_SYSTEMS_KEY: file_systems or FileSystemsResource(),
         SPARK_KEY: spark or GobblinSparkResource(capabilities=_list_drivers(named)),

@@ -69,7 +69,7 @@ class CopyTask:
         return CopyLines(self.order.plan.urn, self.plan, self._clock, self.say)
 
     def wait_for_ticks(self, find_step: Callable[[], int]) -> None:
-        """``find_step``: as of the function of this name."""
+        """Wait until the times of the plan's files are over, and note whose clock is ahead. ``find_step``: as below."""
         self.notes += wait_for_ticks(self.plan, self._clock, self.say, find_step)
 
     def wait_for_tick(self, time_ns: int) -> None:

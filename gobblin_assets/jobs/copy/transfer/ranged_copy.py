@@ -27,7 +27,7 @@ def opened_ranges(
     """
     files, path = open_ranged(source, "source", follow_links=follow_links)
     with closing(files.open_ranged(path, identity)) as opened:
-        ranges = read_ranges(opened, source, identity.size_bytes, RANGE_BYTES)
+        ranges = read_in_ranges(opened, source, identity.size_bytes, RANGE_BYTES)
         first = next(ranges)
 
         def write(out: int) -> int | None:
@@ -41,7 +41,7 @@ def opened_ranges(
         yield write
 
 
-def read_ranges(opened: RangedFile, source: str, size_bytes: int, range_bytes: int) -> Iterator[bytes]:
+def read_in_ranges(opened: RangedFile, source: str, size_bytes: int, range_bytes: int) -> Iterator[bytes]:
     """All bytes of the file, a range at a time; of an empty file, one empty range."""
     position = 0
     while True:

@@ -8,7 +8,7 @@ Sources of every kind are read by ranges, and each file is proved to be the plan
 import stat
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from functools import lru_cache
@@ -25,7 +25,7 @@ from gobblin_assets.fs.source_trees import open_ranged
 from gobblin_assets.fs.staging import StagingFiles
 from gobblin_assets.jobs.copy.copyable import Attributes, PlannedFile
 from gobblin_assets.jobs.copy.transfer.file_copy import CopyOptions, PlannedEntry, StagedFile
-from gobblin_assets.jobs.copy.transfer.ranged_copy import read_ranges
+from gobblin_assets.jobs.copy.transfer.ranged_copy import read_in_ranges
 from gobblin_assets.jobs.copy.transfer.writing import (
     BinWork,
     FailureText,
@@ -122,7 +122,7 @@ class _RemoteWriter:
         """The first bytes are read before anything is made."""
         source, desired = f"{self._source_root}/{file.origin}", file.desired
         with closing(_open_source(source, file, self._options)) as opened:
-            pieces = read_ranges(opened, source, file.size_bytes, RANGE_BYTES)
+            pieces = read_in_ranges(opened, source, file.size_bytes, RANGE_BYTES)
             first = next(pieces)
             # Its time can be set only while its owner may write to it.
             made = None if desired.mode is None else desired.mode | stat.S_IWUSR

@@ -42,8 +42,6 @@ ResultRow = tuple[int, int, StagedFile | None, FailureText | None]
 """The number of the item in its bin, the entry (a file's number in the item, or see above), and what became of it."""
 
 
-
-
 class BinWork(NamedTuple):
     """The work of one writer: ``directory`` is its own one, which exists, as a full path or as a URI.
 
