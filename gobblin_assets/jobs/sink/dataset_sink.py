@@ -268,10 +268,10 @@ class HeldLane:
 
     def write(self, vnode: str, records: pa.RecordBatch) -> None:
         """Records of the log, as rows. The writer learns of columns that have changed."""
-        decoder = self.sink.source.decoder
         if self.sink.is_reread:
             self.writer.write_batch(vnode, records)
         else:
+            decoder = self.sink.source.decoder
             decoded = decoder.decode(records)
             if decoder.may_change:
                 self.writer.change_columns(decoded.rows.schema)
