@@ -57,11 +57,6 @@ LOADERS = {
     "sources.environment": "the connection that a kind of source names",
 }
 
-# Texts that stand for an import which could stand in a function.
-HIDDEN = {
-    "destinations.iceberg.iceberg_place": "its tables import pyiceberg, which takes half a second",
-}
-
 # By their modules, with the reason why they are better together.
 CYCLES: dict[tuple[str, ...], str] = {}
 
@@ -71,19 +66,19 @@ def shorten(module: str) -> str:
 
 
 def test_only_registries_name_modules_by_texts() -> None:
-    found = {shorten(edge.importer) for edge in find_edges() if edge.kind is EdgeKind.TEXT} - HIDDEN.keys()
+    found = {shorten(edge.importer) for edge in find_edges() if edge.kind is EdgeKind.TEXT}
     assert found - REGISTRIES.keys() == set(), "import it in a function, with the reason: # noqa: PLC0415  …"
     assert REGISTRIES.keys() - found == set(), "it names none any more: take it out"
 
 
 def test_only_registries_import_by_texts() -> None:
     found = {shorten(name) for name, tree in parse_package().items() if find_loads(tree)}
-    assert found - LOADERS.keys() - HIDDEN.keys() == set(), "import it in a function: # noqa: PLC0415  …"
-    assert (LOADERS.keys() | HIDDEN.keys()) - found == set(), "it imports by none any more: take it out"
+    assert found - LOADERS.keys() == set(), "import it in a function: # noqa: PLC0415  …"
+    assert LOADERS.keys() - found == set(), "it imports by none any more: take it out"
 
 
 def test_no_module_leads_back_to_itself() -> None:
-    plugs = {edge for edge in find_edges() if edge.kind is EdgeKind.TEXT and shorten(edge.importer) not in HIDDEN}
+    plugs = {edge for edge in find_edges() if edge.kind is EdgeKind.TEXT}
     cycles = {tuple(map(shorten, cycle)) for cycle in find_cycles(set(find_edges()) - plugs)}
     assert cycles == CYCLES.keys(), "break it, or name it above with its reason; take out one that is gone"
 

@@ -27,7 +27,7 @@ from tests.support.dg_project import defs_folder, imported, make_project
 
 TYPE = "gobblin_assets.dagster.component.GobblinJobComponent"
 COPY_TYPE = "gobblin_assets.dagster.component.GobblinCopyComponent"
-OURS = {"gobblin_stores", "gobblin_spark", "gobblin_file_systems"}
+OURS = {"gobblin", "gobblin_stores", "gobblin_spark", "gobblin_file_systems"}
 
 RESOURCES = """
 import dagster as dg

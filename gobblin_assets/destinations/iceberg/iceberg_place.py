@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from importlib import import_module
 from typing import Any, Final
 
 from gobblin_assets.commit.steps import CommitStep
@@ -84,10 +83,8 @@ class IcebergPlace:
         return replace(mark, marks=str(self.tables[urn]))
 
     def _open(self) -> AbstractContextManager[Any]:
-        opened: AbstractContextManager[Any] = _import("iceberg_tables").open_iceberg_tables(self.connection)
-        return opened
+        from gobblin_assets.destinations.iceberg.iceberg_tables import (  # noqa: PLC0415  takes half a second
+            open_iceberg_tables,
+        )
 
-
-def _import(name: str) -> Any:
-    """A module of this package that imports pyiceberg, which takes half a second."""
-    return import_module(f"{__package__}.{name}")
+        return open_iceberg_tables(self.connection)
