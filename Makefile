@@ -25,7 +25,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 	--no-emit-find-links --custom-compile-command "make lock"
 EVERYTHING := --extra demo --extra dg --group dev pyproject.toml requirements/build.in
 
-.PHONY: help demo demo-s3 demo-kafka demo-distcp demo-sink demo-cdc test proof torture bench bench-peers lint format dagster lock upgrade setup check-python check-java clean
+.PHONY: help demo demo-s3 demo-kafka demo-distcp demo-sink demo-cdc demo-into test proof torture bench bench-peers lint format dagster lock upgrade setup check-python check-java clean
 
 help:  ## Say what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -44,6 +44,9 @@ demo-distcp: $(READY)  ## The same with files: a tree is copied, changed, copied
 
 demo-sink: check-java $(READY)  ## A topic that several workers publish at once: they join, die and leave, and the broker is killed
 	@$(BIN)/python -m demo.sink.run_demo
+
+demo-into: check-java $(READY)  ## Rows loaded into tables, a topic and a table of Iceberg by runs that are killed, and the proof
+	@$(BIN)/python -m demo.into.run_demo
 
 demo-cdc: check-java $(READY)  ## Tables followed by their change log while they are written to: a copy, a kill, a table more, the proof
 	@$(BIN)/python -m demo.cdc.run_demo

@@ -11,7 +11,7 @@ from benchmarks.tables import Options, Samples, Table, in_turns, timed
 from benchmarks.world import World
 from gobblin_assets.rows.current_reader import read_current
 from gobblin_assets.spark.session import open_session
-from gobblin_assets.spark.settings import SparkSettings
+from gobblin_assets.spark.spark_settings import SparkSettings
 
 ROWS, ROWS_QUICK = 200_000, 50_000
 ROUNDS, ROUNDS_QUICK = 20, 10

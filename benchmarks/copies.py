@@ -34,8 +34,8 @@ from gobblin_assets.fs.tree import EntryKind, TreeEntry
 from gobblin_assets.jobs.copy.copyable import CopyItem, PlannedFile
 from gobblin_assets.jobs.copy.transfer.bins import plan_bins
 from gobblin_assets.jobs.copy.transfer.local import LocalTransfer, bins_max_of
-from gobblin_assets.jobs.copy.transfer.port import Transfer, TransferOrder
 from gobblin_assets.jobs.copy.transfer.preserve import parse_preserve
+from gobblin_assets.jobs.copy.transfer.transfer_port import Transfer, TransferOrder
 from gobblin_assets.model.files import FileIdentity
 
 SMALL_RCLONE_RATIO_MIN: Final = 1.5

@@ -15,7 +15,7 @@ from benchmarks.tables import Options, Samples, Table, in_turns, timed, verdict
 from benchmarks.world import World
 from gobblin_assets.jobs.copy.transfer.choice import ChosenTransfer
 from gobblin_assets.jobs.copy.transfer.local import LocalTransfer
-from gobblin_assets.jobs.copy.transfer.port import TransferWay
+from gobblin_assets.jobs.copy.transfer.transfer_port import TransferWay
 from gobblin_assets.jobs.ingest.spark_engine import SparkEngine
 
 AUTO_RATIO_MAX: Final = 1.2

@@ -42,7 +42,7 @@ from gobblin_assets.model.watermark import long_watermark
 from gobblin_assets.model.work_unit import MultiWorkUnit
 from gobblin_assets.run.job_kind import UnitPlan
 from gobblin_assets.run.packing import pack_run
-from gobblin_assets.sources.port import SourceRequest
+from gobblin_assets.sources.source_port import SourceRequest
 from gobblin_assets.spec.job_parsing import parse_job, resolve_datasets
 
 TOPICS = 100

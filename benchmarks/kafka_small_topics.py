@@ -28,7 +28,7 @@ from benchmarks.kafka_world import (
 )
 from benchmarks.tables import Options, Samples, Table, timed, verdict
 from benchmarks.world import World, new_job
-from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.files import DataFile
 from gobblin_assets.model.urn import Role
@@ -37,7 +37,7 @@ from gobblin_assets.run.job_kind import Output, Staged, UnitPlan, WorkOrder
 from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.run_values import RunReport
 from gobblin_assets.run.stores import Stores
-from gobblin_assets.sources.port import PlanSession, Source, SourceRequest
+from gobblin_assets.sources.source_port import PlanSession, Source, SourceRequest
 
 TOPICS = 1_000
 TOPICS_QUICK = 100

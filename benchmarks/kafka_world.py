@@ -19,16 +19,16 @@ from pyspark.sql import SparkSession
 from benchmarks.world import World, run_all
 from demo.kafka.broker import KafkaBroker, start_broker
 from gobblin_assets.dagster.resources.kafka import KafkaConnectionResource
-from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.ingest.extractor import SparkExtractor
 from gobblin_assets.run.job_kind import Worker
 from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.run_values import RunReport
 from gobblin_assets.run.stores import Stores
-from gobblin_assets.sources.port import Source
+from gobblin_assets.sources.source_port import Source
 from gobblin_assets.spark.session import open_session
-from gobblin_assets.spark.settings import SparkSettings
+from gobblin_assets.spark.spark_settings import SparkSettings
 from gobblin_assets.spec.job_parsing import parse_job
 
 RECORDS = 2_000_000

@@ -14,11 +14,11 @@ from benchmarks.world import COLUMNS, TABLE, World, new_job, publish_events, run
 from demo.s3.gateway import REGION, run_gateway
 from gobblin_assets.fs.s3.client import S3Client
 from gobblin_assets.fs.s3.requests import Repeat, S3Request
-from gobblin_assets.fs.s3.settings import PREFIX, read_s3_settings
+from gobblin_assets.fs.s3.s3_settings import PREFIX, read_s3_settings
 from gobblin_assets.rows.parquet_writer import write_parquet
 from gobblin_assets.run.run_values import RunReport
 from gobblin_assets.spark.session import open_session
-from gobblin_assets.spark.settings import SparkSettings
+from gobblin_assets.spark.spark_settings import SparkSettings
 
 PARTITIONS: Final = 4
 FETCH_SIZE_ROWS: Final = 10_000

@@ -21,7 +21,7 @@ from gobblin_assets import failpoints
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.spark import connect_server
 from gobblin_assets.spark.session import open_session
-from gobblin_assets.spark.settings import SparkSettings
+from gobblin_assets.spark.spark_settings import SparkSettings
 
 WARM_S_MAX = 1.0
 WARM_UP_RUNS = 5

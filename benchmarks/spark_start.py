@@ -12,7 +12,7 @@ from benchmarks.tables import Options, Samples, Table, in_turns
 from benchmarks.world import World
 from gobblin_assets.spark.class_archive import make_archive
 from gobblin_assets.spark.session import open_session
-from gobblin_assets.spark.settings import SparkSettings
+from gobblin_assets.spark.spark_settings import SparkSettings
 
 WITH: Final = "with the archive"
 WITHOUT: Final = "without"

@@ -20,14 +20,14 @@ from gobblin_assets.commit.sequence import KeyMove, NewAttempt, NewSequence, Sea
 from gobblin_assets.commit.steps import CommitStep, StepBatch
 from gobblin_assets.destinations.named_tree import NamedTree
 from gobblin_assets.failpoints import Failpoint
-from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.fs.tree import EntryKind, TreeEntry
 from gobblin_assets.jobs.copy.copied_files import CopiedFiles
 from gobblin_assets.jobs.copy.copy_plan import CopyPlan
 from gobblin_assets.jobs.copy.copyable import Attributes, CopyItem, PlannedFile
-from gobblin_assets.jobs.copy.transfer.port import FileResult
 from gobblin_assets.jobs.copy.transfer.preserve import NOTHING_PRESERVED
+from gobblin_assets.jobs.copy.transfer.transfer_port import FileResult
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.files import DataFile, FileIdentity
 from gobblin_assets.model.state import AttemptId, DatasetId, RunId, SequenceId

@@ -22,11 +22,11 @@ from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.db.engine import connect
 from gobblin_assets.destinations.registry import open_destination
 from gobblin_assets.errors import GobblinError
-from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.ingest.arrow_worker import ArrowWorker
 from gobblin_assets.jobs.ingest.extractor import SparkExtractor
-from gobblin_assets.jobs.ingest.kind import IngestKind
+from gobblin_assets.jobs.ingest.ingest_kind import IngestKind
 from gobblin_assets.jobs.ingest.worker import IngestWorker
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
@@ -41,7 +41,7 @@ from gobblin_assets.run.stores import Stores
 from gobblin_assets.settings import Settings
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.source import JdbcSource
-from gobblin_assets.sources.port import Source
+from gobblin_assets.sources.source_port import Source
 from gobblin_assets.spec.job_parsing import parse_job, resolve_datasets
 from gobblin_assets.spec.job_spec import JobSpec
 

@@ -11,12 +11,12 @@ from benchmarks.tables import Laps, Options, Samples, Table, in_turns, seconds, 
 from benchmarks.world import COLUMNS, TABLE, World, new_job, run_events
 from gobblin_assets import failpoints
 from gobblin_assets.failpoints import Failpoint
-from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.fs.posix import PosixFileSystem
 from gobblin_assets.rows.observation import observe_positions
 from gobblin_assets.rows.parquet_writer import write_parquet
 from gobblin_assets.spark.session import open_session
-from gobblin_assets.spark.settings import SparkSettings
+from gobblin_assets.spark.spark_settings import SparkSettings
 
 PARTITIONS = 4
 FETCH_SIZE_ROWS = 10_000

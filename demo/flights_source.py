@@ -43,14 +43,14 @@ _BY_MONTH: Final = ("flights", "weather")
 _CHUNK_BYTES: Final = 1 << 20
 
 
-def connect_source(server: EmbeddedServer) -> "psycopg.Connection[Any]":
+def connect_source(server: EmbeddedServer, database: str = SOURCE_DATABASE) -> "psycopg.Connection[Any]":
     """A connection that returns times in UTC."""
     given = {
         "host": str(server.socket_directory),
         "port": str(server.port),
         "user": server.user,
         "passfile": str(server.password_file),
-        "dbname": SOURCE_DATABASE,
+        "dbname": database,
         "options": "-c TimeZone=UTC",
     }
     return psycopg.connect(make_conninfo(**given, **neutral_parameters(given)))

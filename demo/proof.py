@@ -8,7 +8,7 @@ from psycopg import sql
 from pyspark.sql import SparkSession
 
 from demo.flights_source import TABLES, connect_source
-from gobblin_assets.commit.published.port import PublishedFiles
+from gobblin_assets.commit.published.published_port import PublishedFiles
 from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.rows.dataset_reader import read_dataset
 

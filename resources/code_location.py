@@ -1,4 +1,4 @@
-"""What `dagster dev` loads in a clone: the jobs of demo/, or those that GOBBLIN_JOBS names, in the chosen profile."""
+"""The code location of `dagster dev` in a clone: the jobs of demo/, or those of GOBBLIN_JOBS, in the chosen profile."""
 
 import os
 

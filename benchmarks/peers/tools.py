@@ -15,7 +15,7 @@ from benchmarks.peers.watching import Spent, spent_of, watch
 from benchmarks.world import SOURCE, World, environment_of
 from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.spark.connect_server import ConnectServer, start_connect, stop_connect
-from gobblin_assets.spark.settings import SparkSettings
+from gobblin_assets.spark.spark_settings import SparkSettings
 
 LOAD_S_MAX: Final = 1_800.0
 

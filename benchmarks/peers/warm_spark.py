@@ -12,7 +12,7 @@ from benchmarks.peers.spark_load import PARTITIONS, copy
 from benchmarks.tables import Options, Samples, Table, in_turns, timed, verdict_at_least
 from benchmarks.world import World, new_job, run_by_spark
 from gobblin_assets.spark.session import open_session
-from gobblin_assets.spark.settings import SparkSettings
+from gobblin_assets.spark.spark_settings import SparkSettings
 from gobblin_assets.spec.job_parsing import parse_job
 
 OF_BARE_MIN = 0.97

@@ -17,7 +17,7 @@ from demo.cdc.followers import urn_of
 from demo.cdc.places import JOB
 from demo.cdc.shop_database import TABLES, ShopDatabase
 from gobblin_assets import read_current
-from gobblin_assets.commit.published.port import PublishedFiles
+from gobblin_assets.commit.published.published_port import PublishedFiles
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 
 _COUNTED: Final = ("_op", "_lsn", "_unchanged")

@@ -19,7 +19,7 @@ from pyspark.sql import functions as f
 from demo.kafka.page_views import Fault, from_avro, from_json
 from demo.kafka.places import JOB, WEB
 from demo.kafka.stream import Account
-from gobblin_assets.commit.published.port import PublishedFiles
+from gobblin_assets.commit.published.published_port import PublishedFiles
 from gobblin_assets.model.urn import Role
 from gobblin_assets.rows.dataset_reader import read_dataset
 

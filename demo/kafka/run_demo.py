@@ -32,7 +32,7 @@ from gobblin_assets.db.unasked_variables import forget_unasked_variables
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.log import open_log
 from gobblin_assets.spark import connect_server
-from gobblin_assets.state.overview.port import list_gaps
+from gobblin_assets.state.overview.overview_port import list_gaps
 
 VIEWS: Final = 60_000
 VIEWS_MIN: Final = 1_200

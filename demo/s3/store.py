@@ -10,7 +10,7 @@ from demo.places import Place, write_store_job
 from demo.s3.gateway import REGION, run_gateway
 from gobblin_assets.fs.s3.client import S3Client
 from gobblin_assets.fs.s3.requests import Repeat, S3Request
-from gobblin_assets.fs.s3.settings import PREFIX, read_s3_settings
+from gobblin_assets.fs.s3.s3_settings import PREFIX, read_s3_settings
 
 BUCKET: Final = "nyc"
 _USER: Final = "demo"

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from demo.kafka.proof import read_log
 from demo.sink.places import JOB, TOPIC
-from gobblin_assets.commit.published.port import PublishedFiles
+from gobblin_assets.commit.published.published_port import PublishedFiles
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 
 _FIELDS: Final = ("order_id", "customer", "product", "quantity", "price")

@@ -16,7 +16,7 @@ from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.state import RunId
 from gobblin_assets.run.log import Log
 from gobblin_assets.run.runner import owner_text
-from gobblin_assets.spark.settings import CONF_SEPARATOR, CONF_VARIABLE, parse_conf, plan_jars
+from gobblin_assets.spark.spark_settings import CONF_SEPARATOR, CONF_VARIABLE, parse_conf, plan_jars
 from gobblin_assets.spec.job_options import JobOptions
 from gobblin_assets.state.leases import Holder
 

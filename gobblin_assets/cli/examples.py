@@ -1,4 +1,4 @@
-"""What a command's help shows as an example."""
+"""Examples that a command's help shows."""
 
 
 def example(words: str) -> str:

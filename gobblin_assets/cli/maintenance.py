@@ -1,4 +1,4 @@
-"""What the commands that work on what runs left are given."""
+"""Values that are given to commands which work on what runs left."""
 
 from gobblin_assets.cli.connections import SparkChoice, open_operations
 from gobblin_assets.cli.known_jobs import KnownJob

@@ -1,4 +1,4 @@
-"""What commands print: data on stdout, as a table or as JSON; progress and errors on stderr."""
+"""Output of commands: data on stdout, as a table or as JSON; progress and errors on stderr."""
 
 import atexit
 import dataclasses

@@ -1,4 +1,4 @@
-"""What the commands that run a job are given."""
+"""Ports that are given to commands which run a job."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

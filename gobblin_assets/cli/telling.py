@@ -1,4 +1,4 @@
-"""Who tells Dagster of what a command does: the code location's sensor from the log, the command itself, or nobody.
+"""Chooses who reports a command to Dagster: the code location's sensor from the log, the command itself, or nobody.
 
 Dagster takes seconds to import, so that what talks to it is imported only where the command itself is to tell it.
 """

@@ -12,7 +12,7 @@ from gobblin_assets.jobs.ingest.spark_engine import SparkEngine
 from gobblin_assets.settings import read_settings
 from gobblin_assets.spark import connect_server
 from gobblin_assets.spark.class_archive import make_archive
-from gobblin_assets.spark.settings import COORDINATES
+from gobblin_assets.spark.spark_settings import COORDINATES
 
 
 @click.group(cls=LazyGroup)

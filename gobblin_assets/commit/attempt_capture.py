@@ -17,8 +17,8 @@ from collections.abc import Iterable
 from gobblin_assets.commit.attempts import captured_directory
 from gobblin_assets.commit.sequence import AttemptRecord
 from gobblin_assets.errors import ConflictError
+from gobblin_assets.fs.file_system import FileSystem, RenameOutcome
 from gobblin_assets.fs.objects import HoldsObjects
-from gobblin_assets.fs.port import FileSystem, RenameOutcome
 
 
 def capture(fs: FileSystem, attempt: AttemptRecord, fence: int) -> bool:

@@ -25,8 +25,8 @@ from gobblin_assets.commit.step_world import OpenFileSystem
 from gobblin_assets.commit.store import SequenceFolder, StoredSegment
 from gobblin_assets.errors import CorruptionError, GobblinError
 from gobblin_assets.failpoints import Failpoint, reach
+from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.fs.objects import HoldsObjects, UploadId
-from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.side_by_side import call_side_by_side
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.sequence_state import SequenceState

@@ -27,7 +27,7 @@ from enum import StrEnum
 from typing import Final, Protocol
 
 from gobblin_assets.errors import ConflictError, CorruptionError, RejectedError, RetryableError
-from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.model.state import DatasetId
 from gobblin_assets.model.urn import JobName
 

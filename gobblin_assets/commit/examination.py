@@ -16,7 +16,7 @@ from typing import Final
 from gobblin_assets.commit.attempts import published_directories
 from gobblin_assets.commit.marker_text import decode_marker
 from gobblin_assets.commit.markers import Marker, list_markers
-from gobblin_assets.commit.published.port import PublishedFiles
+from gobblin_assets.commit.published.published_port import PublishedFiles
 from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.commit.sequence import KeyMove, KnownSequence, SealedSequence
 from gobblin_assets.commit.step_calls import verify_steps
@@ -24,7 +24,7 @@ from gobblin_assets.commit.step_world import StepPorts, StepWorld
 from gobblin_assets.commit.steps import CommitStep, StepVerdict
 from gobblin_assets.commit.store import CommitLogReader
 from gobblin_assets.errors import CorruptionError, GobblinError
-from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.model.path_names import path_of
 from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import DatasetId, SequenceId

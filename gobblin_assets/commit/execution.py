@@ -43,8 +43,8 @@ from gobblin_assets.errors import (
     RetryableError,
 )
 from gobblin_assets.failpoints import Failpoint, reach
+from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.fs.objects import HoldsObjects
-from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.model.defects import find_family
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.state.leases import Lease

@@ -45,7 +45,7 @@ from gobblin_assets.commit.marker_text import encode_marker
 from gobblin_assets.commit.sequence import KnownSequence, SealedSequence, SequenceRecord
 from gobblin_assets.commit.store import CommitLogReader, LaneView
 from gobblin_assets.errors import GobblinError
-from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.path_names import encode_segment, list_upwards
 from gobblin_assets.model.sequence_state import SequenceState

@@ -1,4 +1,4 @@
-"""How segments store the steps of ``named_steps``; ``named_columns`` has the columns of steps with one row each.
+"""Codecs of segments for the steps of ``named_steps``; ``named_columns`` has the columns of steps with one row each.
 
 A row with a target and without a size is no published file: a directory, or a file that is removed.
 """

@@ -1,4 +1,4 @@
-"""What a look at a step's places asks for, at given names: one table for each kind, the same for every process.
+"""Decisions about a step at given names, by a look at its places: one table for each kind, the same for every process.
 
 A look sees what stands at three places: the staged **source** and the **slot** for what is moved aside, both inside the
 attempt's directory, and the published **name**. The tables are those of the exhaustive model that

@@ -7,8 +7,8 @@ from gobblin_assets.commit.named_decisions import Act, Found, decide_place
 from gobblin_assets.commit.named_steps import DIRECTORIES, NamedStep, Phase, WrittenStep
 from gobblin_assets.commit.steps import PublishedStepFile
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.fs.file_system import RenameOutcome
 from gobblin_assets.fs.named_files import NamedFiles
-from gobblin_assets.fs.port import RenameOutcome
 from gobblin_assets.fs.tree import EntryKind, TreeEntry
 from gobblin_assets.model.files import DataFile
 

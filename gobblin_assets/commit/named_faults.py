@@ -1,4 +1,4 @@
-"""What a person is told of a step at a given name that can't go on, or can't be taken back, and what they can do.
+"""Faults of a step at a given name that can't go on, or can't be taken back, with what a person can do.
 
 The hints are for both ways out: a publication that is resumed, and one that is abandoned.
 """

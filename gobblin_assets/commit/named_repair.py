@@ -21,8 +21,8 @@ from gobblin_assets.commit.set_aside import move_aside
 from gobblin_assets.commit.step_world import StepWorld
 from gobblin_assets.commit.steps import CapturedStaging, CommitStep, UndoOutcome
 from gobblin_assets.errors import ConflictError, RejectedError
+from gobblin_assets.fs.file_system import RenameOutcome
 from gobblin_assets.fs.named_files import NamedFiles
-from gobblin_assets.fs.port import RenameOutcome
 from gobblin_assets.fs.tree import EntryKind, TreeEntry
 from gobblin_assets.model.path_names import list_upwards
 

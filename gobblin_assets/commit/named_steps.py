@@ -48,8 +48,8 @@ from gobblin_assets.commit.steps import (
     UndoOutcome,
 )
 from gobblin_assets.errors import ConflictError, GobblinError
+from gobblin_assets.fs.file_system import RenameOutcome
 from gobblin_assets.fs.named_files import ExchangeOutcome, NamedFiles
-from gobblin_assets.fs.port import RenameOutcome
 from gobblin_assets.fs.tree import EntryKind, TreeEntry
 from gobblin_assets.model.files import FileIdentity
 

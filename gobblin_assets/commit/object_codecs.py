@@ -1,4 +1,4 @@
-"""How segments store the steps of ``object_steps``: the columns have what is published, ``payload`` the upload.
+"""Codecs of segments for the steps of ``object_steps``: the columns have what is published, ``payload`` the upload.
 
 The payload is a JSON list: the upload, its parts, the ETag and size of the old version or nothing, and whether the
 object is metadata. A row with a target and without a size is an object that is removed.

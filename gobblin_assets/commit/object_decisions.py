@@ -1,4 +1,4 @@
-"""What a look at a step's object asks for, at given names of an object store: the same tables for every process.
+"""Decisions about a step at a given name of an object store, by a look at its object: one table for every process.
 
 A store has no rename, so nothing can be captured. What stops a paused process is a **token**: an upload that was begun
 before, becomes the object at the name by its completion, and is used up by that. Whoever gives a sequence up aborts its

@@ -1,4 +1,4 @@
-"""What stands at many names of an object store, by listings: one request for many names, instead of one for each.
+"""Listings of many names of an object store: one request for many names, instead of one for each.
 
 A listing tells no metadata, so it can't say whose an object is. It tells that nothing stands at a name, of which no
 proof is needed, since what is published there is written under the condition that the name is free; and it tells the
@@ -9,9 +9,9 @@ from collections.abc import Collection, Iterable
 from os.path import commonpath
 from typing import Final
 
+from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.fs.object_work import identity_of
 from gobblin_assets.fs.objects import HoldsObjects, ObjectEntry, ObjectFiles
-from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.side_by_side import call_side_by_side
 from gobblin_assets.model.files import FileIdentity
 

@@ -1,4 +1,4 @@
-"""How an abandonment takes a step of ``object_steps`` back.
+"""Takes a step of ``object_steps`` back, for an abandonment.
 
 The uploads are aborted first: the staged one, and those of earlier abandoners. From then on nobody else can change the
 name. What is then found there is taken back by one more upload, a mark over a new object, or the old version again. It

@@ -22,12 +22,12 @@ from gobblin_assets.commit.destination import (
 )
 from gobblin_assets.commit.markers import is_any_visible, list_markers, put_markers, sync_markers
 from gobblin_assets.commit.operations import LogOperations
-from gobblin_assets.commit.published.port import PublishedFiles, PublishedSegment
+from gobblin_assets.commit.published.published_port import PublishedFiles, PublishedSegment
 from gobblin_assets.commit.step_world import OpenFileSystem
 from gobblin_assets.commit.store import CommitLogReader
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
-from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.model.path_names import encode_segment, moved_path
 from gobblin_assets.model.state import DatasetId, DatasetState
 from gobblin_assets.model.urn import JobName, Role

@@ -19,7 +19,7 @@ from gobblin_assets.commit.steps import (
     UndoOutcome,
 )
 from gobblin_assets.errors import ConflictError, RejectedError
-from gobblin_assets.fs.port import FileSystem, RenameOutcome
+from gobblin_assets.fs.file_system import FileSystem, RenameOutcome
 from gobblin_assets.model.files import DataFile, FileIdentity
 
 _RENAME_FILE: Final = "rename_file"

@@ -9,7 +9,7 @@ from typing import BinaryIO, Final
 from uuid import uuid4
 
 from gobblin_assets.errors import ConflictError, RejectedError
-from gobblin_assets.fs.port import RenameOutcome
+from gobblin_assets.fs.file_system import RenameOutcome
 from gobblin_assets.fs.posix import PosixFileSystem
 
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC

@@ -9,8 +9,8 @@ from functools import partial
 
 from gobblin_assets.commit.object_attempts import abort_uploads
 from gobblin_assets.errors import ConflictError
+from gobblin_assets.fs.file_system import FileSystem, RenameOutcome
 from gobblin_assets.fs.objects import HoldsObjects, ObjectEntry, ObjectFiles, RemoveOutcome, WriteOutcome
-from gobblin_assets.fs.port import FileSystem, RenameOutcome
 
 
 def move_aside(fs: FileSystem, path: str, target: str) -> bool:

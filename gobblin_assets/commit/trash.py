@@ -9,14 +9,14 @@ from gobblin_assets.commit.attempts import captured_directory
 from gobblin_assets.commit.named_steps import RemoveFile, ReplaceFile
 from gobblin_assets.commit.object_attempts import MTIME_KEY
 from gobblin_assets.commit.object_steps import ObjectStep, RemoveObject, ReplaceObject
-from gobblin_assets.commit.published.port import PublishedFiles
+from gobblin_assets.commit.published.published_port import PublishedFiles
 from gobblin_assets.commit.restored_file import KeptAttributes, write_restored
 from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.commit.step_world import OpenFileSystem
 from gobblin_assets.commit.store import CommitLogReader
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.fs.objects import HoldsObjects
-from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.tree import FoundEntries
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.state import SequenceId

@@ -1,4 +1,4 @@
-"""What `dg scaffold defs` writes for a copy: a component's file that loads, and copies once its source is there."""
+"""Scaffolding by `dg` of a copy: a component's file that loads, and copies once its source is there."""
 
 from typing import Final
 

@@ -20,7 +20,7 @@ from gobblin_assets.dagster.resources.connections import SourceConnectionResourc
 from gobblin_assets.dagster.resources.spark import GobblinSparkResource
 from gobblin_assets.jobs.programs import program_of
 from gobblin_assets.sources.environment import find_shown_kind
-from gobblin_assets.spark.settings import CONF_SEPARATOR, CONF_VARIABLE, parse_conf
+from gobblin_assets.spark.spark_settings import CONF_SEPARATOR, CONF_VARIABLE, parse_conf
 from gobblin_assets.spec.job_options import JobOptions
 
 MASTER_VARIABLE: Final = "GOBBLIN_SPARK_MASTER"

@@ -1,4 +1,4 @@
-"""Which publications of the log Dagster does not show."""
+"""Finds the publications of the log that Dagster does not show."""
 
 from collections.abc import Mapping, Sequence
 

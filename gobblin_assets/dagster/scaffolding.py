@@ -1,4 +1,4 @@
-"""What `dg scaffold defs` writes: a component's file that loads, and runs once its connection's variables are set."""
+"""Scaffolding by `dg`: a component's file that loads, and runs once its connection's variables are set."""
 
 import os
 import re

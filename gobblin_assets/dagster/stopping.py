@@ -1,4 +1,4 @@
-"""How runs that follow logs end: when their time is over, or when somebody terminates them."""
+"""Ends runs that follow logs: when their time is over, or when somebody terminates them."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""What Alembic does for the schema: the migrations, and the comparison of tables with the code."""
+"""Runs of Alembic for the schema: the migrations, and the comparison of tables with the code."""
 
 from collections.abc import Sequence
 from pathlib import Path

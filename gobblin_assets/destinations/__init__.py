@@ -1,1 +1,1 @@
-"""Where jobs publish: one module for each kind of destination, behind the port in ``run.destination``."""
+"""Destinations, where jobs publish: a module or a folder for each kind, behind the port in ``run.destination``."""

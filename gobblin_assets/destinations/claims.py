@@ -15,7 +15,7 @@ from typing import Final
 
 from gobblin_assets.commit.destination import IDENTITY_NAME, TREE_WORK_NAME
 from gobblin_assets.errors import CorruptionError, RejectedError
-from gobblin_assets.fs.port import FileSystem, LinkedPaths
+from gobblin_assets.fs.file_system import FileSystem, LinkedPaths
 from gobblin_assets.model.files import FileStat
 from gobblin_assets.model.urn import JobName
 

@@ -1,4 +1,4 @@
-"""What destinations of copies have in common: names that the source gives, and a work directory beside them.
+"""The common part of destinations of copies: names that the source gives, and a work directory beside them.
 
 The work directory ``<root>/.gobblin`` holds all that is not the tree's own: the identity of the destination, markers,
 attempts, and the claim (``tree_claim``). It is the root that the log knows.
@@ -11,7 +11,7 @@ from gobblin_assets.destinations.claims import sync_claim, work_root_of
 from gobblin_assets.destinations.rooted import RootedDestination
 from gobblin_assets.destinations.tree_claim import TreeClaim
 from gobblin_assets.errors import GobblinError
-from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.model.state import AttemptId
 from gobblin_assets.model.urn import DatasetUrn, Role
 from gobblin_assets.run.destination import DestinationRequest, Target

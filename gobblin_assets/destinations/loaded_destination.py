@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gobblin_assets.commit.destination import StorageMismatchError
-from gobblin_assets.commit.published.port import RowsElsewhere
+from gobblin_assets.commit.published.published_port import RowsElsewhere
 from gobblin_assets.commit.published.verification import Damage, Fault
 from gobblin_assets.commit.steps import CommitStep
 from gobblin_assets.destinations.directories import Directories

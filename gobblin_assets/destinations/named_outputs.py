@@ -1,4 +1,4 @@
-"""What a copy stages for names that are given: the values from which ``named_tree`` makes steps.
+"""Outputs that a copy stages for given names: the values from which ``named_tree`` makes steps.
 
 ``number`` is unique within the attempt, and names the places of the output there. Paths are relative to the root of the
 tree.

@@ -1,4 +1,4 @@
-"""What a copy stages for names in an object store: the values from which ``named_objects`` makes steps.
+"""Outputs that a copy stages for names in an object store: the values from which ``named_objects`` makes steps.
 
 ``number`` is unique within the attempt. Paths are relative to the dataset's place at the destination.
 """

@@ -13,7 +13,7 @@ from gobblin_assets.commit.markers import check_logs, prune_markers
 from gobblin_assets.commit.relocation import Place
 from gobblin_assets.destinations.claims import refuse_trees
 from gobblin_assets.errors import GobblinError
-from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.model.path_names import encode_segment, list_upwards, path_of
 from gobblin_assets.model.state import AttemptId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role

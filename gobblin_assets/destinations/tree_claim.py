@@ -1,4 +1,4 @@
-"""How a job claims a tree, so that of two jobs whose trees overlap at most one publishes.
+"""Claims a tree for a job, so that of two jobs whose trees overlap at most one publishes.
 
 The promise. A run of the first job to claim a tree, one around it or one inside it goes on; runs of the other job are
 refused, and leave nothing that would refuse the first one.
@@ -38,7 +38,7 @@ from gobblin_assets.destinations.claims import (
 )
 from gobblin_assets.errors import GobblinError, RejectedError
 from gobblin_assets.failpoints import Failpoint, reach
-from gobblin_assets.fs.port import FileSystem, SearchedDirectories
+from gobblin_assets.fs.file_system import FileSystem, SearchedDirectories
 from gobblin_assets.model.urn import JobName
 
 

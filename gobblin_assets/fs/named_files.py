@@ -1,7 +1,7 @@
 """The port of file systems on which files can be published at given names, beside and over what stands there.
 
-``fs.port`` is enough for names that are always new. At given names, each act moves a file between its name and a place
-of the attempt's own directory, so that a process which was overtaken finds its places gone.
+``fs.file_system`` is enough for names that are always new. At given names, each act moves a file between its name and a
+place of the attempt's own directory, so that a process which was overtaken finds its places gone.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.fs.port import FileSystem, RenameOutcome
+from gobblin_assets.fs.file_system import FileSystem, RenameOutcome
 from gobblin_assets.fs.tree import TreeEntry
 from gobblin_assets.model.files import FileIdentity
 

@@ -1,4 +1,4 @@
-"""What a store enforces, found by trying it with scratch keys: stores that speak S3 ignore what they don't know."""
+"""Finds what a store enforces, by trying it with scratch keys: stores that speak S3 ignore what they don't know."""
 
 import datetime as dt
 import hashlib

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import BinaryIO, Final, NoReturn
 
 from gobblin_assets.errors import ConflictError, OutcomeUnknownError, RejectedError, RetryableError
+from gobblin_assets.fs.file_system import FileSystem, RenameOutcome
 from gobblin_assets.fs.objects import (
     FOR_GIVEN_NAMES,
     FOR_NEW_NAMES,
@@ -19,7 +20,6 @@ from gobblin_assets.fs.objects import (
     RemoveOutcome,
     WriteOutcome,
 )
-from gobblin_assets.fs.port import FileSystem, RenameOutcome
 from gobblin_assets.model.files import FileIdentity, FileStat
 
 _TRIES_MAX: Final = 3

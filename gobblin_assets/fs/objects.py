@@ -2,7 +2,8 @@
 
 A store has no rename and no directories. What makes a write safe here is a condition that the store checks: an upload
 is invisible until it is completed, its completion may depend on what stands at the key, and it can be completed once.
-Paths are ``/<bucket>/<key>``. Every method succeeds or raises one of the families of ``errors``, as in ``fs.port``.
+Paths are ``/<bucket>/<key>``. Every method succeeds or raises one of the families of ``errors``, as in
+``fs.file_system``.
 """
 
 import datetime as dt

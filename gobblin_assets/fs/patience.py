@@ -1,4 +1,4 @@
-"""How often a request to a store is sent again, and after which waits."""
+"""Patience with a store: how often a request is sent again, and after which waits."""
 
 import random
 from typing import Final

@@ -1,4 +1,4 @@
-"""What distributed file systems keep of a file besides: owners by name, and how its bytes are stored."""
+"""Placement of a file, which distributed file systems keep besides: owners by name, and how its bytes are stored."""
 
 from dataclasses import dataclass
 from functools import lru_cache

@@ -14,8 +14,8 @@ from typing import BinaryIO, Final
 from uuid import uuid4
 
 from gobblin_assets.errors import ConflictError, OutcomeUnknownError, RejectedError, RetryableError
+from gobblin_assets.fs.file_system import RenameOutcome
 from gobblin_assets.fs.kernel_rename import UNSUPPORTED, KernelRename, find_exclusive_rename
-from gobblin_assets.fs.port import RenameOutcome
 from gobblin_assets.fs.posix_errors import families, translate_error
 from gobblin_assets.fs.posix_probe import prove_publication
 from gobblin_assets.fs.posix_sync import OPEN_FILE, for_all, sync_directory, sync_file, watched_file_system

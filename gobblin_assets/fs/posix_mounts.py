@@ -1,4 +1,4 @@
-"""Which file systems are mounted at and below a directory of this machine, and whether they are those of before.
+"""Mounts at and below a directory of this machine, and whether they are those of before.
 
 Numbers of devices are given anew when a machine starts, and those of network mounts each time that they are mounted. So
 a file system is known by its own number where it has one, else by the server and path that it comes from. A directory

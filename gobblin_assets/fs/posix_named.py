@@ -10,9 +10,9 @@ from typing import Final
 from uuid import uuid4
 
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.fs.file_system import RenameOutcome
 from gobblin_assets.fs.kernel_rename import UNSUPPORTED, KernelRename, find_exchange, find_exclusive_rename
 from gobblin_assets.fs.named_files import ExchangeOutcome, NameLimits
-from gobblin_assets.fs.port import RenameOutcome
 from gobblin_assets.fs.posix import PosixFileSystem
 from gobblin_assets.fs.posix_errors import families, translate_error
 from gobblin_assets.fs.posix_tree import PosixTree, entry_of

@@ -7,7 +7,7 @@ from typing import Final
 from uuid import uuid4
 
 from gobblin_assets.errors import ConflictError, GobblinError, RejectedError
-from gobblin_assets.fs.port import FileSystem, RenameOutcome
+from gobblin_assets.fs.file_system import FileSystem, RenameOutcome
 from gobblin_assets.fs.posix_errors import families
 
 PROBE_PREFIX: Final = ".gobblin-probe-"

@@ -15,9 +15,9 @@ from typing import Final
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.extensions import Extensions
+from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.fs.object_work import ObjectWorkFiles
 from gobblin_assets.fs.objects import ObjectFiles
-from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.posix_named import PosixNamedFiles
 from gobblin_assets.fs.shown_uris import show_uri
 from gobblin_assets.fs.tree import ListedFiles

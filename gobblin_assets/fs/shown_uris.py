@@ -1,4 +1,4 @@
-"""How errors show a URI that a person wrote: a login, a query and a fragment may hold secrets."""
+"""Shows a URI that a person wrote, for errors: a login, a query and a fragment may hold secrets."""
 
 import re
 from typing import Final

@@ -1,4 +1,4 @@
-"""What a kind of job says of its datasets as assets, whoever shows them."""
+"""The view that a kind of job gives of its datasets as assets, whoever shows them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""How jobs of each kind are run and shown, by the kind of their specification.
+"""Programs that run and show jobs, by the kind of their specification.
 
 A package whose kind has a specification of its own offers a program by an entry point of the group
 ``gobblin_assets.job_programs``. A kind that writes the options of an ingestion needs none.
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from gobblin_assets.extensions import Extensions
-from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.asset_view import DeclaredCheck, ShownAsset
 from gobblin_assets.jobs.file_sets import FileSets, WatchRules

@@ -1,4 +1,4 @@
-"""Where the rows of a job go, with what only the job's source knows."""
+"""Chooses where the rows of a job go, with what only the job's source knows."""
 
 from collections.abc import Mapping
 

@@ -1,1 +1,1 @@
-"""What sources and destinations on Kafka have in common: the connection as a value, and what its client reports."""
+"""The common part of sources and destinations on Kafka: the connection as a value, and what its client reports."""

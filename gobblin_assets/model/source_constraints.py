@@ -1,4 +1,4 @@
-"""What the source declares of a table's columns: the key, and the columns that hold no NULL."""
+"""Constraints that the source declares of a table's columns: the key, and the columns that hold no NULL."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""How many rows Spark sends to a Python worker at once.
+"""The number of rows that Spark sends to a Python worker at once.
 
 Spark bounds a batch by rows and by bytes. For the latter it computes the size of the batch anew with each row, which
 takes more than a quarter of the time of such a task. Where the source holds so many rows in memory anyway, a bound of

@@ -7,8 +7,8 @@ from typing import Final
 
 import pyarrow as pa
 
+from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.fs.objects import HoldsObjects
-from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.urn import Role
 from gobblin_assets.rows.new_files import NewFile, NewFiles

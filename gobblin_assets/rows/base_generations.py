@@ -18,7 +18,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from gobblin_assets.commit.published.port import PublishedFiles, PublishedSegment, PublishedSet, PublishedSource
+from gobblin_assets.commit.published.published_port import (
+    PublishedFiles,
+    PublishedSegment,
+    PublishedSet,
+    PublishedSource,
+)
 from gobblin_assets.errors import CorruptionError
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role

@@ -1,4 +1,4 @@
-"""Which comments of the source still hold for the published columns."""
+"""Comments of the source that still hold for the published columns."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final

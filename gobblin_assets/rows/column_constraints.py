@@ -1,4 +1,4 @@
-"""Which constraints of the source still hold for the published columns."""
+"""Constraints of the source that still hold for the published columns."""
 
 from collections.abc import Mapping, Sequence
 

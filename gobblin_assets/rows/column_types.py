@@ -1,4 +1,4 @@
-"""Which type holds every value of two others. Pure; ``docs/TYPES.md`` shows the table to people.
+"""Finds the type that holds every value of two others. Pure; ``docs/TYPES.md`` shows the table to people.
 
 One rule for writing and reading: a dataset's column is read as the type that holds every value of all its active files.
 A file whose type would leave no such type is not written. If a type holds a value exactly, Spark's cast to that type

@@ -10,8 +10,8 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from gobblin_assets.commit.published.port import PublishedFiles, PublishedSource
 from gobblin_assets.commit.published.postgres import Database, published_files_of
+from gobblin_assets.commit.published.published_port import PublishedFiles, PublishedSource
 from gobblin_assets.errors import CorruptionError, RejectedError
 from gobblin_assets.model.column_names import pair_names
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role, parse_job_name, parse_urn

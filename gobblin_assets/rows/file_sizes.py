@@ -1,4 +1,4 @@
-"""How many rows to write to a file, so that it has about the wanted size."""
+"""Computes how many rows to write to a file, so that it has about the wanted size."""
 
 from collections.abc import Mapping
 from types import MappingProxyType

@@ -4,7 +4,7 @@ from pyarrow import ArrowException
 from pyarrow import parquet as pq
 
 from gobblin_assets.errors import RetryableError
-from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.fs.file_system import FileSystem
 
 
 def count_rows(fs: FileSystem, path: str) -> int:

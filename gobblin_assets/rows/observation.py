@@ -1,4 +1,4 @@
-"""How far a write really read: the highest position and the number of rows, observed while it runs.
+"""Observation of how far a write really read: the highest position and the number of rows, observed while it runs.
 
 Each task of the write is counted once, however often it is tried. A shuffle between the observation and the write makes
 another stage, and a repeated stage is counted twice: the count is then too high, the attempt's files hold fewer rows,

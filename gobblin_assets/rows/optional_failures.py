@@ -1,4 +1,4 @@
-"""How many published rows an optional policy did not pass, by policy: counted in what was written, never by Spark.
+"""Counts of published rows that did not pass an optional policy, by policy: taken in what was written, never by Spark.
 
 Spark may repeat a stage, and what it observes counts such rows twice. Of files that are complete only the one column is
 read that names the policies, and of those alone whose footers say that some row has a name in it.
@@ -15,7 +15,7 @@ from pyarrow import ArrowException
 from pyarrow import parquet as pq
 
 from gobblin_assets.errors import RetryableError
-from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.model.urn import Role
 from gobblin_assets.rows.row_samples import FAILED_COLUMN
 from gobblin_assets.run.job_kind import Output

@@ -7,7 +7,7 @@ from typing import BinaryIO
 
 from gobblin_assets.commit.rename_steps import RenameFile
 from gobblin_assets.errors import GobblinError
-from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.model.file_formats import format_of
 from gobblin_assets.model.urn import Role
 from gobblin_assets.rows.new_files import FinishedRows, NewFile, finish_file

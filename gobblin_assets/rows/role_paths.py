@@ -1,4 +1,4 @@
-"""Where a write puts rows: directories name the share and the role of rows; then come output partitions.
+"""Paths to which a write puts rows: directories name the share and the role of rows; then come output partitions.
 
 ``row_quality`` says what the outermost directories mean. They are taken off a path before its files are published.
 """

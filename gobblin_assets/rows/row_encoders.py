@@ -8,7 +8,7 @@ from pyarrow import parquet as pq
 
 from gobblin_assets.model.file_formats import FileFormat
 from gobblin_assets.rows.text_rows import open_csv_rows, open_json_rows
-from gobblin_assets.spark.settings import SPARK_VERSION
+from gobblin_assets.spark.spark_settings import SPARK_VERSION
 
 # By this, Spark knows that dates and times are in the calendar that it uses itself, and shifts none.
 _METADATA: Final = {"org.apache.spark.version": SPARK_VERSION}

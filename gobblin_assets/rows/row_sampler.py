@@ -9,7 +9,7 @@ from pyarrow import ArrowException
 from pyarrow import parquet as pq
 
 from gobblin_assets.errors import RetryableError
-from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.model.urn import Role
 from gobblin_assets.rows.row_samples import (
     FAILED_COLUMN,

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gobblin_assets.commit.driver import Driver
-from gobblin_assets.commit.published.port import PublishedFiles, PublishedPartition, PublishedSegment
+from gobblin_assets.commit.published.published_port import PublishedFiles, PublishedPartition, PublishedSegment
 from gobblin_assets.commit.sequence import Publication
 from gobblin_assets.commit.store import SequenceSealer
 from gobblin_assets.errors import ConflictError, CorruptionError, GobblinError

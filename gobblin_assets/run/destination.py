@@ -12,7 +12,7 @@ from typing import Protocol
 from gobblin_assets.commit.step_world import OpenFileSystem
 from gobblin_assets.commit.steps import StepBatch
 from gobblin_assets.errors import GobblinError
-from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.model.state import AttemptId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.job_kind import Output

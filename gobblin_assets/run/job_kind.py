@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, Protocol
 
-from gobblin_assets.commit.published.port import PublishedSegment
+from gobblin_assets.commit.published.published_port import PublishedSegment
 from gobblin_assets.errors import CorruptionError, GobblinError, RetryableError
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.files import DataFile

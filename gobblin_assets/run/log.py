@@ -9,7 +9,7 @@ from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.progress import unheard
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.settings import read_settings
-from gobblin_assets.state.overview.port import Overview
+from gobblin_assets.state.overview.overview_port import Overview
 from gobblin_assets.state.overview.postgres import PostgresOverview
 
 

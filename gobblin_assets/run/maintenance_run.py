@@ -17,7 +17,7 @@ from gobblin_assets.commit.recovery import Recovered, recover_dataset
 from gobblin_assets.commit.sequence import Publication, SequenceRecord
 from gobblin_assets.commit.sweep import UNBOUNDED, SweepBounds, SweepReport
 from gobblin_assets.errors import ConflictError, GobblinError
-from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.model.state import DatasetId, DatasetOutcome, RunId, SequenceId, WorkingState
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.announcements import announce, announce_left_over, report_of

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gobblin_assets.commit.destination import StorageMismatchError
-from gobblin_assets.commit.published.port import ActiveSchema, PublishedFiles
+from gobblin_assets.commit.published.published_port import ActiveSchema, PublishedFiles
 from gobblin_assets.commit.segment import Segment
 from gobblin_assets.commit.sequence import Publication
 from gobblin_assets.errors import FencedError, GobblinError, family_of

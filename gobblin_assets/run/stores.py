@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from gobblin_assets.commit.destination import DestinationStore
 from gobblin_assets.commit.lanes import LaneStore
-from gobblin_assets.commit.published.port import PublishedFiles
+from gobblin_assets.commit.published.published_port import PublishedFiles
 from gobblin_assets.commit.store import CommitStepStore
 from gobblin_assets.state.datasets import DatasetStore, RunStore
 from gobblin_assets.state.events import EventStore

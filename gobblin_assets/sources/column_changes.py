@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.sources.port import SourceRequest
+from gobblin_assets.sources.source_port import SourceRequest
 
 
 def compare_columns(request: SourceRequest, now: Mapping[str, str], name: str, at_source: Collection[str]) -> list[str]:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.sources.epoch_source import EpochSource, SpanSource
 from gobblin_assets.sources.log_watch import LogWatch
-from gobblin_assets.sources.port import Source
+from gobblin_assets.sources.source_port import Source
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 from gobblin_assets.spec.source_spec import SourceSpec
 
@@ -40,7 +40,7 @@ class SourceConnection(BaseModel):
 
     @classmethod
     def list_capabilities(cls, address: str | None, name: str) -> Sequence[str]:  # noqa: ARG003  for those who need them
-        """Spark's connectors that the connection ``name`` needs, by ``spark.settings.COORDINATES`` or as Maven's own.
+        """Spark's connectors that the connection ``name`` needs, by ``spark_settings.COORDINATES`` or as Maven's own.
 
         ``address``: the place that the connection leads to; None where it is not known yet.
         """

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.sources.connection import SourceConnection
-from gobblin_assets.spark.settings import plan_jars
+from gobblin_assets.spark.spark_settings import plan_jars
 from gobblin_assets.spec.job_spec import JobSpec
 from gobblin_assets.spec.source_kind import SourceKind, kind_of, require_connection
 from gobblin_assets.spec.source_spec import SourceSpec
@@ -93,7 +93,7 @@ def require_address(source: SourceSpec, environment: Mapping[str, str]) -> None:
 
 
 def list_capabilities(jobs: Iterable[JobSpec], environment: Mapping[str, str]) -> list[str]:
-    """The connectors that Spark needs for these jobs, by ``spark.settings.COORDINATES`` or as Maven's own.
+    """The connectors that Spark needs for these jobs, by ``spark.spark_settings.COORDINATES`` or as Maven's own.
 
     RejectedError if the address of a connection is none, or if the package that reads it is not installed.
     """

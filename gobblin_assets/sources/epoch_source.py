@@ -9,7 +9,7 @@ import pyarrow as pa
 from gobblin_assets.model.state import DatasetState
 from gobblin_assets.model.work_unit import WorkUnit
 from gobblin_assets.sources.log_port import LogReader
-from gobblin_assets.sources.port import ReadPlan
+from gobblin_assets.sources.source_port import ReadPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,7 +7,7 @@ from typing import Protocol
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.run.lag import Lag, Unread, measure_lag
-from gobblin_assets.sources.port import SourceRequest
+from gobblin_assets.sources.source_port import SourceRequest
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from pyspark.sql.connect import proto
 from pyspark.sql.connect.client import DefaultChannelBuilder
 
 from gobblin_assets.errors import RetryableError
-from gobblin_assets.spark.settings import hide_parameters
+from gobblin_assets.spark.spark_settings import hide_parameters
 
 ANSWER_S_MAX: Final = 10.0
 """The time for one call to a server that may be busy."""

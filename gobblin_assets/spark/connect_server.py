@@ -29,7 +29,7 @@ from typing import Final
 import pyspark
 
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
-from gobblin_assets.fs.hdfs.settings import find_named_user
+from gobblin_assets.fs.hdfs.hdfs_settings import find_named_user
 from gobblin_assets.fs.posix_errors import families
 from gobblin_assets.settings import make_home
 from gobblin_assets.spark.class_archive import with_archive
@@ -40,7 +40,7 @@ from gobblin_assets.spark.java import check_java
 from gobblin_assets.spark.processes import find_start_mark, signal_and_wait
 from gobblin_assets.spark.s3 import S3_CAPABILITY, mark_environment
 from gobblin_assets.spark.session import explain_failed_start
-from gobblin_assets.spark.settings import SparkSettings, is_local, plan_conf
+from gobblin_assets.spark.spark_settings import SparkSettings, is_local, plan_conf
 from gobblin_assets.spark.variables import without_addresses
 
 START_S_MAX: Final = 180.0

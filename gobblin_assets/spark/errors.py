@@ -13,7 +13,7 @@ from gobblin_assets.errors import ConflictError, GobblinError, RejectedError, Re
 from gobblin_assets.run.job_kind import SessionLostError
 from gobblin_assets.spark.python_workers import explain_python_failure
 from gobblin_assets.spark.s3_failures import explain_s3_failure
-from gobblin_assets.spark.settings import hide_tokens
+from gobblin_assets.spark.spark_settings import hide_tokens
 from gobblin_assets.spark.starvation_failures import explain_starvation
 
 LINE_LENGTH_MAX: Final = 400

@@ -1,4 +1,4 @@
-"""Whether Spark's executors, and a Connect server, see a directory of this machine: asked before anything is written.
+"""Asks, before anything is written, whether Spark's executors and a Connect server see a directory of this machine.
 
 An executor on another machine, or one with other mounts, makes a missing directory on its own disk and writes there.
 So a file is made in the directory, and one task for each slot looks for it. The JVM looks, by reflection: executors
@@ -19,7 +19,7 @@ from pyspark.sql import functions as f
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.posix_errors import families
 from gobblin_assets.spark.errors import spark_families
-from gobblin_assets.spark.settings import is_local
+from gobblin_assets.spark.spark_settings import is_local
 
 _ROWS: Final = 10_000
 """More than there are slots: Spark makes a partition for each slot that it knows."""

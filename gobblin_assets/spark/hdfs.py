@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Mapping
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.fs.hdfs.settings import HADOOP_USER, PREFIX, act_as, find_named_user
+from gobblin_assets.fs.hdfs.hdfs_settings import HADOOP_USER, PREFIX, act_as, find_named_user
 from gobblin_assets.fs.registry import scheme_of
 
 

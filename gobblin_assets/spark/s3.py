@@ -1,4 +1,4 @@
-"""How Spark reaches objects: Hadoop's S3A, set up by the variables that the product's own client reads.
+"""Spark's way to objects: Hadoop's S3A, set up by the variables that the product's own client reads.
 
 No secret is in Spark's configuration. Keys that ``GOBBLIN_S3_…`` gives are named there as references, which Hadoop
 resolves from the environment of the process that opens a store: the driver, and each executor. Without them, AWS's own
@@ -13,7 +13,7 @@ from typing import Final
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.s3.credentials import find_region
-from gobblin_assets.fs.s3.settings import PREFIX, S3Settings, read_s3_settings
+from gobblin_assets.fs.s3.s3_settings import PREFIX, S3Settings, read_s3_settings
 
 S3_CAPABILITY: Final = "s3"
 

@@ -1,10 +1,10 @@
-"""What a store refused to Spark, in the words of Hadoop's S3A, which classic sessions and Connect write differently."""
+"""Refusals of a store to Spark, in the words of Hadoop's S3A, which classic sessions and Connect write differently."""
 
 import re
 from typing import Final
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.fs.s3.settings import PREFIX
+from gobblin_assets.fs.s3.s3_settings import PREFIX
 
 # `java.nio.file.AccessDeniedException: s3://b/a: open s3://…`, and on Connect `(java.nio.file.Access…) s3://b/a: …`.
 _DENIED: Final = re.compile(r"\bAccessDeniedException[:)] `?(s3a?://.*?)'?: ")

@@ -25,7 +25,7 @@ from gobblin_assets.spark.hdfs import find_hdfs_user, prepare_hdfs_user, refuse_
 from gobblin_assets.spark.jar_cache import fetching_alone
 from gobblin_assets.spark.java import check_java
 from gobblin_assets.spark.python_workers import keep_python
-from gobblin_assets.spark.settings import (
+from gobblin_assets.spark.spark_settings import (
     SESSION_CONF,
     SESSION_DEFAULTS,
     SparkSettings,

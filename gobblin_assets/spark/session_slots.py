@@ -1,4 +1,4 @@
-"""How many tasks a cluster runs at once, as an open session says.
+"""Counts the tasks that a cluster runs at once, as an open session says.
 
 What settings say goes before what a session sees: it stays the same while executors come and go.
 """
@@ -9,8 +9,8 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # py4j has 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession, is_remote
 
-from gobblin_assets.spark.settings import is_local
 from gobblin_assets.spark.slots import count_slots
+from gobblin_assets.spark.spark_settings import is_local
 
 
 def count_session_slots(session: SparkSession) -> int | None:

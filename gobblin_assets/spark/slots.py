@@ -1,9 +1,9 @@
-"""How many tasks a cluster runs at once, as far as settings say: nothing is opened to learn it."""
+"""Counts the tasks that a cluster runs at once, as far as settings say: nothing is opened to learn it."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from gobblin_assets.spark.settings import is_local
+from gobblin_assets.spark.spark_settings import is_local
 
 _CORES_MAX: Final = "spark.cores.max"
 _CORES_OF_TASK: Final = "spark.task.cpus"

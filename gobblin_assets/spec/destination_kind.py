@@ -51,9 +51,9 @@ DESTINATION_KINDS: Final = Extensions[DestinationKind](
     option="into.type",
     accepts=lambda found: isinstance(found, DestinationKind),
     built_in={
-        "iceberg": "gobblin_assets.destinations.iceberg.kind:ICEBERG",
-        "kafka": "gobblin_assets.destinations.kafka.kind:KAFKA",
-        "postgres": "gobblin_assets.destinations.postgres.kind:POSTGRES",
+        "iceberg": "gobblin_assets.destinations.iceberg.iceberg_kind:ICEBERG",
+        "kafka": "gobblin_assets.destinations.kafka.topics_kind:KAFKA",
+        "postgres": "gobblin_assets.destinations.postgres.tables_kind:POSTGRES",
     },
     meant={
         **dict.fromkeys(("jdbc", "postgresql", "table", "tables", "database"), "postgres"),

@@ -1,4 +1,4 @@
-"""Where a job sends the events of its publications.
+"""Sinks to which a job sends the events of its publications.
 
 A sink's secrets are in environment variables whose names begin with ``GOBBLIN_EVENTS_``. Others are refused: else the
 author of a job could send the deployment's passwords anywhere.

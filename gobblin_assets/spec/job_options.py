@@ -1,4 +1,4 @@
-"""What jobs of every kind have: the options of runs, leases, retries and the log, and what each dataset has."""
+"""Options of every kind of job: those of runs, leases, retries and the log, and what each dataset has."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""What people may have meant: words of other products for options and their values, and where an option belongs."""
+"""Guesses of what people meant: words of other products for options and their values, and where an option belongs."""
 
 from collections.abc import Mapping
 from types import MappingProxyType

@@ -1,4 +1,4 @@
-"""Which partitions of which datasets a run of a job is asked for."""
+"""Selects the partitions of datasets that a run of a job is asked for."""
 
 import datetime as dt
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What a job file says about its sink: `gobblin-assets sink run` follows the job's logs by several workers."""
+"""The sink of a job file: `gobblin-assets sink run` follows the job's logs by several workers."""
 
 from typing import Annotated, Final, Literal
 

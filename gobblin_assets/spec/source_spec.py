@@ -90,10 +90,10 @@ SOURCES: Final = Extensions[SourceOptions](
     option="source.type",
     accepts=lambda found: isinstance(found, SourceOptions),
     built_in={
-        "jdbc": "gobblin_assets.sources.jdbc.kind:JDBC",
-        "kafka": "gobblin_assets.sources.kafka.kind:KAFKA",
-        "postgres_log": "gobblin_assets.sources.postgres_log.kind:POSTGRES_LOG",
-        "spark_stream": "gobblin_assets.sources.spark_stream.kind:SPARK_STREAM",
+        "jdbc": "gobblin_assets.sources.jdbc.jdbc_kind:JDBC",
+        "kafka": "gobblin_assets.sources.kafka.kafka_kind:KAFKA",
+        "postgres_log": "gobblin_assets.sources.postgres_log.postgres_log_kind:POSTGRES_LOG",
+        "spark_stream": "gobblin_assets.sources.spark_stream.spark_stream_kind:SPARK_STREAM",
     },
     meant={
         **dict.fromkeys(("postgres", "postgresql"), "jdbc (its tables) or postgres_log (their changes)"),

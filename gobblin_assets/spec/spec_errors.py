@@ -1,4 +1,4 @@
-"""What pydantic found wrong, in the words of this product: one RejectedError that names every field."""
+"""Says in the words of this product what pydantic found wrong: one RejectedError that names every field."""
 
 import difflib
 import re

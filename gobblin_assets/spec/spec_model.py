@@ -1,4 +1,4 @@
-"""What all parts of a job's specification share."""
+"""The base that all parts of a job's specification share."""
 
 import datetime as dt
 from typing import Annotated, Final

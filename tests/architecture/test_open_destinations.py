@@ -46,7 +46,7 @@ def find_questions(tree: ast.AST) -> Iterator[tuple[int, str]]:
         "isinstance(place, TablesPlace)",
         "isinstance(into, A | TopicsSpec)",
         "job.into.type == 'kafka'",
-        "from gobblin_assets.destinations.iceberg.kind import ICEBERG",
+        "from gobblin_assets.destinations.iceberg.iceberg_kind import ICEBERG",
     ],
 )
 def test_such_questions_are_found(text: str) -> None:

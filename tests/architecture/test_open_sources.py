@@ -50,7 +50,7 @@ def find_questions(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 @pytest.mark.parametrize(
     "text",
-    ["x.type == 'kafka'", "match x:\n  case 'jdbc': pass", "from gobblin_assets.sources.kafka.kind import KAFKA"],
+    ["x.type == 'kafka'", "match x:\n  case 'jdbc': pass", "from gobblin_assets.sources.kafka.kafka_kind import KAFKA"],
 )
 def test_such_questions_are_found(text: str) -> None:
     assert list(find_questions(ast.parse(text)))

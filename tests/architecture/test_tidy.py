@@ -116,6 +116,27 @@ def test_modules_are_named_by_what_they_hold() -> None:
     assert found == []
 
 
+def test_a_module_says_first_what_it_holds_or_does() -> None:
+    """By a noun or a verb: who looks for a room reads the first words of many."""
+    questions = {"What", "How", "Whether", "Where", "Which", "Who", "Why", "When"}
+    found = [
+        name
+        for name in list_python("gobblin_assets/", "resources/")
+        if (ast.get_docstring(ast.parse(read(name))) or "").partition(" ")[0] in questions
+    ]
+    assert found == []
+
+
+def test_no_two_modules_are_called_by_their_part_in_a_package() -> None:
+    """``kind``, ``port`` and ``settings`` can't be told apart in a traceback: the noun stands before them."""
+    names = [name.rpartition("/")[2] for name in list_python("gobblin_assets/")]
+    assert {name: names.count(name) for name in ("kind.py", "port.py", "settings.py")} == {
+        "kind.py": 0,
+        "port.py": 0,
+        "settings.py": 1,
+    }
+
+
 def test_nothing_is_left_unfinished() -> None:
     assert find_lines(list_texts(), UNFINISHED) == []
 

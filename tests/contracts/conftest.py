@@ -7,7 +7,7 @@ from sqlalchemy import Engine, text
 from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.db.engine import open_external
 from gobblin_assets.db.tables import metadata
-from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.fs.file_system import FileSystem
 from tests.simulation.database import SimDatabase
 from tests.support import postgres
 from tests.support.commit_log import LogWorld, open_postgres, open_simulated

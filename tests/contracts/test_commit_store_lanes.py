@@ -13,7 +13,7 @@ from gobblin_assets.commit.folding import FoldBounds
 from gobblin_assets.commit.recovery import Recovered, recover_lanes
 from gobblin_assets.commit.store import LaneView
 from gobblin_assets.errors import ConflictError, FencedError, GobblinError
-from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.model.state import DatasetId, LaneId
 from gobblin_assets.model.urn import Role
 from gobblin_assets.state.leases import Lease

@@ -28,7 +28,7 @@ from gobblin_assets.fs.s3 import large_copies
 from gobblin_assets.fs.s3.client import S3Client
 from gobblin_assets.fs.s3.object_files import S3ObjectFiles
 from gobblin_assets.fs.s3.requests import Repeat, S3Request
-from gobblin_assets.fs.s3.settings import S3Settings
+from gobblin_assets.fs.s3.s3_settings import S3Settings
 from tests.support.faulty_store import FaultyStore, Message, StoreFault, faulty_store
 from tests.support.s3_servers import SECRET, S3Server, make_certificate, run_versitygw
 

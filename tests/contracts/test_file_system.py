@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from gobblin_assets.errors import ConflictError, RejectedError, RetryableError
-from gobblin_assets.fs.port import RenameOutcome
+from gobblin_assets.fs.file_system import RenameOutcome
 from tests.support.places import Place, identity_at
 
 # --- identities and listings

@@ -15,11 +15,11 @@ from gobblin_assets.errors import (
     RejectedError,
     RetryableError,
 )
+from gobblin_assets.fs.file_system import RenameOutcome
 from gobblin_assets.fs.hdfs.file_system import HdfsFileSystem
+from gobblin_assets.fs.hdfs.hdfs_settings import HdfsSettings
 from gobblin_assets.fs.hdfs.probe import LEFT_BEHIND_S, PROBE_PREFIX
-from gobblin_assets.fs.hdfs.settings import HdfsSettings
 from gobblin_assets.fs.named_files import NamedFiles
-from gobblin_assets.fs.port import RenameOutcome
 from gobblin_assets.fs.ranged import RangedFiles
 from gobblin_assets.fs.staging import StagingFiles
 from gobblin_assets.fs.tree import EntryKind, ListedFiles, sort_key

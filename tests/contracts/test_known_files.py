@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gobblin_assets.commit.published.current import list_current
-from gobblin_assets.commit.published.port import PublishedFiles
+from gobblin_assets.commit.published.published_port import PublishedFiles
 from gobblin_assets.jobs.copy.running import KnownFiles
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.urn import DatasetUrn, Role

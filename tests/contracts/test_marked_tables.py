@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from gobblin_assets.commit.published.port import RowsElsewhere
+from gobblin_assets.commit.published.published_port import RowsElsewhere
 from gobblin_assets.commit.published.verification import Damage
 from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace
 from gobblin_assets.destinations.loaded_destination import find_load_faults

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
-from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.fs.posix import PosixFileSystem
 from gobblin_assets.fs.posix_probe import LEFT_BEHIND_S, PROBE_PREFIX
 from tests.support.file_systems import ADAPTERS, identity, write

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from gobblin_assets.commit.published.port import ActiveSchema, PublishedSet, PublishedSource, RowsElsewhere
+from gobblin_assets.commit.published.published_port import ActiveSchema, PublishedSet, PublishedSource, RowsElsewhere
 from gobblin_assets.commit.segment import encode_empty
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from tests.support.commit_log import JOB, LogWorld, make_segments, staged_of

@@ -18,7 +18,7 @@ from gobblin_assets.fs.s3 import client as s3_client
 from gobblin_assets.fs.s3.client import S3Client
 from gobblin_assets.fs.s3.object_files import S3ObjectFiles
 from gobblin_assets.fs.s3.requests import Repeat, S3Request
-from gobblin_assets.fs.s3.settings import S3Settings
+from gobblin_assets.fs.s3.s3_settings import S3Settings
 from tests.support.s3_servers import S3Server
 
 KEYS: Final = S3Settings("", "us-east-1", "tester", "secret")

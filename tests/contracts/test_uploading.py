@@ -20,7 +20,7 @@ from gobblin_assets.errors import ErrorFamily, RejectedError, RetryableError
 from gobblin_assets.fs.object_reading import ObjectStream
 from gobblin_assets.fs.posix_ranged import open_posix_ranged
 from gobblin_assets.jobs.copy import uploading
-from gobblin_assets.jobs.copy.transfer.port import CopyFailure
+from gobblin_assets.jobs.copy.transfer.transfer_port import CopyFailure
 from gobblin_assets.jobs.copy.uploading import Uploading, UploadOrder
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.state import SequenceId

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from gobblin_assets.commit.driver import PUBLISH_TRIES_MAX
-from gobblin_assets.commit.published.port import RowsElsewhere
+from gobblin_assets.commit.published.published_port import RowsElsewhere
 from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.destinations.iceberg.catalog_address import catalog_variable
 from gobblin_assets.errors import RejectedError

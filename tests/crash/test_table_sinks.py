@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import text
 
 from gobblin_assets.commit.driver import PUBLISH_TRIES_MAX
-from gobblin_assets.commit.published.port import RowsElsewhere
+from gobblin_assets.commit.published.published_port import RowsElsewhere
 from gobblin_assets.commit.reconciliation import Way
 from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.destinations.postgres.database_address import variable_of

@@ -19,7 +19,7 @@ from gobblin_assets import SparkEngine, run_job
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.fs.posix import PosixFileSystem
 from gobblin_assets.jobs.ingest.arrow_worker import ArrowWorker
-from gobblin_assets.jobs.ingest.kind import IngestKind
+from gobblin_assets.jobs.ingest.ingest_kind import IngestKind
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import WHOLE
@@ -33,7 +33,7 @@ from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.postgres import CLIENT_GONE_S, open_postgres
 from gobblin_assets.sources.jdbc.postgres_arrow import ReaderConnections
 from gobblin_assets.sources.jdbc.source import JdbcSource
-from gobblin_assets.sources.port import read_plan_of
+from gobblin_assets.sources.source_port import read_plan_of
 from gobblin_assets.spec.job_parsing import parse_job, resolve_datasets
 from tests.support.jdbc import new_state
 from tests.support.postgres import Database

@@ -12,8 +12,8 @@ import pytest
 from gobblin_assets.errors import RetryableError
 from gobblin_assets.jobs.copy.converters import gpg
 from gobblin_assets.jobs.copy.converters.chain import open_chain, read_chain, write_chain
+from gobblin_assets.jobs.copy.converters.converter_port import ByteSource
 from gobblin_assets.jobs.copy.converters.listing import ConvertedListing
-from gobblin_assets.jobs.copy.converters.port import ByteSource
 from gobblin_assets.jobs.copy.copyable import Conversion, CopyItem, PlannedFile
 from gobblin_assets.jobs.copy.filters import Filters
 from gobblin_assets.jobs.copy.sameness import Sameness

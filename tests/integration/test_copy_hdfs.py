@@ -12,7 +12,7 @@ from hdfs_native import Client, WriteOptions
 
 from gobblin_assets.destinations.claims import WORK_NAME, work_root_of, write_claim
 from gobblin_assets.errors import ErrorFamily, RejectedError
-from gobblin_assets.fs.hdfs.settings import act_as
+from gobblin_assets.fs.hdfs.hdfs_settings import act_as
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.urn import JobName
 from tests.support import hdfs_server as servers

@@ -12,8 +12,8 @@ from sqlalchemy import Engine, text
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.jobs.copy.parsing import read_copy
 from gobblin_assets.jobs.copy.transfer.local import LocalTransfer
-from gobblin_assets.jobs.copy.transfer.port import Rate
 from gobblin_assets.jobs.copy.transfer.rates import SharedCopyRate
+from gobblin_assets.jobs.copy.transfer.transfer_port import Rate
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.state.postgres import PostgresRateShareStore
 from gobblin_assets.state.rate_shares import SharedRate

@@ -11,7 +11,7 @@ from sqlalchemy import create_engine, inspect, text
 
 from gobblin_assets.jobs.copy.copyable import CopyItem, PlannedFile
 from gobblin_assets.jobs.copy.transfer.local import READY_FILES_MIN, LocalTransfer
-from gobblin_assets.jobs.copy.transfer.port import FileResult
+from gobblin_assets.jobs.copy.transfer.transfer_port import FileResult
 from tests.support.command_lake import ask, fail_job, run_job
 from tests.support.copy_lake import Look, look_at
 from tests.support.copying import ALL_OF_TREE, copying_processes, divide, order_of, staged

@@ -15,7 +15,8 @@ from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.jobs.copy.transfer import choice
 from gobblin_assets.jobs.copy.transfer.choice import ChosenTransfer
 from gobblin_assets.jobs.copy.transfer.local import LocalTransfer, plan_work
-from gobblin_assets.jobs.copy.transfer.port import (
+from gobblin_assets.jobs.copy.transfer.spark_transfer import SparkTransfer, plan_for_slots
+from gobblin_assets.jobs.copy.transfer.transfer_port import (
     Executors,
     FileResult,
     Rate,
@@ -23,7 +24,6 @@ from gobblin_assets.jobs.copy.transfer.port import (
     TransferProgress,
     TransferWay,
 )
-from gobblin_assets.jobs.copy.transfer.spark_transfer import SparkTransfer, plan_for_slots
 from gobblin_assets.jobs.ingest.spark_engine import SparkEngine
 from gobblin_assets.spark.connect_server import ConnectServer
 from tests.support.copy_lake import look_at

@@ -13,9 +13,9 @@ from gobblin_assets.fs.posix_named import PosixNamedFiles
 from gobblin_assets.jobs.copy.file_staging import find_finished
 from gobblin_assets.jobs.copy.transfer.bins import Bin, plan_bins
 from gobblin_assets.jobs.copy.transfer.local import plan_work
-from gobblin_assets.jobs.copy.transfer.port import TransferProgress
 from gobblin_assets.jobs.copy.transfer.spark_orders import BinOrder, name_file_system, sum_counts, write_plan
 from gobblin_assets.jobs.copy.transfer.spark_task import copy_bins, find_version, probe_executor
+from gobblin_assets.jobs.copy.transfer.transfer_port import TransferProgress
 from tests.support.copying import file_items, fill, order_of
 
 NUMBERS = [pa.RecordBatch.from_pydict({"id": [0]})]

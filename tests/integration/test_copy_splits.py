@@ -10,7 +10,7 @@ from gobblin_assets.errors import ErrorFamily, RetryableError
 from gobblin_assets.jobs.copy.transfer.bins import Bin, plan_bins
 from gobblin_assets.jobs.copy.transfer.local import LocalTransfer
 from gobblin_assets.jobs.copy.transfer.moving import CHUNK_BYTES
-from gobblin_assets.jobs.copy.transfer.port import TransferProgress
+from gobblin_assets.jobs.copy.transfer.transfer_port import TransferProgress
 from tests.support.copying import copy_all, file_items, fill, identity_of, order_of, staged
 
 MIB = 1 << 20

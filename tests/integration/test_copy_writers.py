@@ -26,8 +26,8 @@ from gobblin_assets.jobs.copy.file_staging import find_finished
 from gobblin_assets.jobs.copy.transfer.journal import FinishedFile, take_file
 from gobblin_assets.jobs.copy.transfer.local import COLD_FILES_MIN, LocalTransfer, needs_processes, plan_work
 from gobblin_assets.jobs.copy.transfer.moving import CHUNK_BYTES
-from gobblin_assets.jobs.copy.transfer.port import FileResult, TransferOrder, TransferProgress
 from gobblin_assets.jobs.copy.transfer.preserve import parse_preserve
+from gobblin_assets.jobs.copy.transfer.transfer_port import FileResult, TransferOrder, TransferProgress
 from gobblin_assets.jobs.copy.transfer.writing import copy_bin
 from tests.support.copying import (
     TAG,

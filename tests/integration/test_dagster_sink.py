@@ -19,7 +19,7 @@ from gobblin_assets.dagster.factory import build_gobblin_definitions
 from gobblin_assets.dagster.resources import CommitStoreResource, KafkaConnectionResource, gobblin_resources
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.run.postgres import open_stores
-from gobblin_assets.spark.settings import SparkSettings
+from gobblin_assets.spark.spark_settings import SparkSettings
 from tests.support.dagster_topics import spark_resource
 from tests.support.kafka import produce
 from tests.support.spark import wait_until

@@ -23,7 +23,7 @@ from gobblin_assets.sources.jdbc.dialects.ansi import AnsiDialect
 from gobblin_assets.sources.jdbc.dialects.postgres import PostgresDialect
 from gobblin_assets.sources.jdbc.names import TableName
 from gobblin_assets.sources.jdbc.spark_catalog import SparkCatalog
-from gobblin_assets.sources.port import read_plan_of
+from gobblin_assets.sources.source_port import read_plan_of
 from gobblin_assets.spark.connect_server import ConnectServer
 from gobblin_assets.spec.partition_keys import asset_partition, list_time_partitions, open_partition
 from tests.support.jdbc import Bench, collect, column, describe, new_state, publish, request_for

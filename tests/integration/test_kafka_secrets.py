@@ -13,8 +13,8 @@ from gobblin_assets.sources.kafka.cluster_connection import ClusterConnection
 from gobblin_assets.sources.kafka.confluent import ConfluentCluster
 from gobblin_assets.sources.kafka.kafka_spec import KafkaSourceSpec
 from gobblin_assets.sources.kafka.source import KafkaSource
-from gobblin_assets.sources.port import Source
-from gobblin_assets.spark.settings import SparkSettings
+from gobblin_assets.sources.source_port import Source
+from gobblin_assets.spark.spark_settings import SparkSettings
 from gobblin_assets.spec.job_spec import JobSpec
 from tests.support.kafka import make_topic, produce
 from tests.support.topics import Open

@@ -12,7 +12,7 @@ import pytest
 
 from demo.kafka.broker import KafkaBroker
 from gobblin_assets.commit.driver import PUBLISH_TRIES_MAX
-from gobblin_assets.commit.published.port import RowsElsewhere
+from gobblin_assets.commit.published.published_port import RowsElsewhere
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.failpoints import Failpoint, install
 from gobblin_assets.model.state import SequenceId

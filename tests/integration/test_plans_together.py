@@ -11,7 +11,7 @@ from gobblin_assets.model.interval import Interval
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
 from gobblin_assets.sources.jdbc.source import JdbcSource
-from gobblin_assets.sources.port import SourceRequest
+from gobblin_assets.sources.source_port import SourceRequest
 from gobblin_assets.spec.partition_keys import asset_partition
 from tests.support.jdbc import request_for
 from tests.support.postgres import Database

@@ -18,7 +18,7 @@ import pytest
 
 from gobblin_assets.fs.registry import open_object_store
 from gobblin_assets.spark.connect_server import ConnectServer, start_connect, stop_connect
-from gobblin_assets.spark.settings import SparkSettings
+from gobblin_assets.spark.spark_settings import SparkSettings
 from tests.support.ingestion import run_in_child, start_in_child
 from tests.support.postgres import Database
 from tests.support.s3_servers import S3Server

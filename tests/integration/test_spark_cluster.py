@@ -17,7 +17,7 @@ from gobblin_assets.jobs.ingest.spark_engine import SparkEngine
 from gobblin_assets.jobs.job_runs import run_job
 from gobblin_assets.spark import connect_server
 from gobblin_assets.spark.errors import spark_families
-from gobblin_assets.spark.settings import SparkSettings
+from gobblin_assets.spark.spark_settings import SparkSettings
 from tests.integration.test_end_to_end import source_rows
 from tests.support.ingestion import Ingestion, run_in_child, start_in_child
 from tests.support.postgres import Database
@@ -115,7 +115,7 @@ CONNECT_ELSEWHERE = """
 import sys
 from pathlib import Path
 from gobblin_assets.spark import connect_server
-from gobblin_assets.spark.settings import SparkSettings
+from gobblin_assets.spark.spark_settings import SparkSettings
 
 home = Path(sys.argv[1])
 settings = SparkSettings(home / "spark", master="local[2]", capabilities=("postgres",))

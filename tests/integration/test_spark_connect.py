@@ -29,7 +29,7 @@ from gobblin_assets.spark.connect_server import ConnectServer
 from gobblin_assets.spark.errors import spark_families
 from gobblin_assets.spark.processes import find_start_mark
 from gobblin_assets.spark.session import open_session
-from gobblin_assets.spark.settings import SparkSettings
+from gobblin_assets.spark.spark_settings import SparkSettings
 from tests.support import mariadb as mariadb_server
 from tests.support.jdbc import Bench, request_for
 from tests.support.mariadb import MariaDb

@@ -20,7 +20,7 @@ from gobblin_assets.rows.dataset_reader import read_dataset
 from gobblin_assets.settings import read_settings
 from gobblin_assets.spark import connect_server
 from gobblin_assets.spark.session import open_session
-from gobblin_assets.spark.settings import SparkSettings
+from gobblin_assets.spark.spark_settings import SparkSettings
 from gobblin_assets.spec.job_parsing import parse_job
 from tests.support.command_lake import invoke
 from tests.support.hdfs_place import HdfsClient

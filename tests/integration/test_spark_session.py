@@ -16,7 +16,7 @@ from gobblin_assets.rows.parquet_writer import write_parquet
 from gobblin_assets.spark.cancellation import find_session_identity, open_cancellation
 from gobblin_assets.spark.class_archive import make_archive
 from gobblin_assets.spark.session import DRIVER_LOGS_KEPT, open_session
-from gobblin_assets.spark.settings import SparkSettings
+from gobblin_assets.spark.spark_settings import SparkSettings
 from tests.support.spark import STRANGERS, in_child, slow_frame, wait_until
 
 FS = PosixFileSystem()
@@ -64,7 +64,7 @@ PROGRAM_OF_JARS = """
 import sys
 from pathlib import Path
 from gobblin_assets.spark.session import open_session
-from gobblin_assets.spark.settings import SparkSettings
+from gobblin_assets.spark.spark_settings import SparkSettings
 conf = {"spark.jars.ivy": sys.argv[1]}
 settings = SparkSettings(Path(sys.argv[2]), master="local[1]", conf=conf, capabilities=("postgres", "avro", "kafka"))
 print(open_session(settings).sql("SELECT current_timezone()").collect()[0][0])
@@ -76,7 +76,7 @@ import sys
 from pathlib import Path
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.spark.session import open_session
-from gobblin_assets.spark.settings import SparkSettings
+from gobblin_assets.spark.spark_settings import SparkSettings
 settings = SparkSettings(
     Path(sys.argv[1]), master="local[1]", conf={"spark.hadoop.my.password": "".join(["hu", "sh"])},
     capabilities=tuple(sys.argv[2:]), coordinates={"missing": "org.example:nowhere:0.0.1"},

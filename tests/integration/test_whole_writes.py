@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from demo.kafka.broker import KafkaBroker
-from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.jobs.ingest import extractor
 from gobblin_assets.model.urn import Role
 from gobblin_assets.rows.observation import ObservedPositions

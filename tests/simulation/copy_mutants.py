@@ -14,7 +14,7 @@ from gobblin_assets.commit.named_mode_steps import ModeStep, OpenDirectory
 from gobblin_assets.commit.named_steps import SLOTS, NamedStep, Phase, PlaceFile, RemoveFile, ReplaceFile
 from gobblin_assets.commit.segment import find_phase
 from gobblin_assets.commit.steps import StepVerdict
-from gobblin_assets.fs.port import RenameOutcome
+from gobblin_assets.fs.file_system import RenameOutcome
 from gobblin_assets.jobs.copy import worker
 from gobblin_assets.jobs.copy.copy_plan import CopyPlanner
 from gobblin_assets.jobs.copy.sameness import Sameness

@@ -16,15 +16,15 @@ import google_crc32c
 from gobblin_assets.destinations.claims import work_root_of
 from gobblin_assets.destinations.named_tree import NamedTree
 from gobblin_assets.errors import ErrorFamily, RejectedError
-from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.fs.tree import Descend, EntryKind, Tree, TreeEntry, sort_key
+from gobblin_assets.jobs.copy.copy_kind import CopyKind
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec, CopySpec
 from gobblin_assets.jobs.copy.copy_trees import CopyTrees
 from gobblin_assets.jobs.copy.copyable import CopyItem, PlannedFile
 from gobblin_assets.jobs.copy.datasets import CopyableDataset, FileSet
 from gobblin_assets.jobs.copy.difference import Deletes
 from gobblin_assets.jobs.copy.file_staging import FileStaging
-from gobblin_assets.jobs.copy.kind import CopyKind
 from gobblin_assets.jobs.copy.parsing import CopyDataset
 from gobblin_assets.jobs.copy.running import KnownFiles, find_published_by
 from gobblin_assets.jobs.copy.transfer.bins import Bin
@@ -35,7 +35,7 @@ from gobblin_assets.jobs.copy.transfer.journal import (
     encode_line,
     work_guid_of,
 )
-from gobblin_assets.jobs.copy.transfer.port import CopyFailure, FileResult, TransferOrder
+from gobblin_assets.jobs.copy.transfer.transfer_port import CopyFailure, FileResult, TransferOrder
 from gobblin_assets.jobs.copy.worker import CopyWorker
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.files import FileIdentity

@@ -29,8 +29,8 @@ from pathlib import PurePosixPath
 from typing import BinaryIO, Concatenate, Final, ParamSpec, TypeVar
 
 from gobblin_assets.errors import ConflictError, RejectedError, RetryableError
+from gobblin_assets.fs.file_system import FileSystem, RenameOutcome
 from gobblin_assets.fs.named_files import ExchangeOutcome
-from gobblin_assets.fs.port import FileSystem, RenameOutcome
 from gobblin_assets.fs.tree import EntryKind, TreeEntry
 from gobblin_assets.model.files import FileIdentity, FileStat
 from tests.simulation.disk import DIRECTORY_BYTES, SimDisk

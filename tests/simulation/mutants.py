@@ -29,7 +29,7 @@ from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.commit.steps import StepVerdict
 from gobblin_assets.destinations import rooted
 from gobblin_assets.fs import posix
-from gobblin_assets.fs.port import RenameOutcome
+from gobblin_assets.fs.file_system import RenameOutcome
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.policy import Decision, KeyAdvance, UnitResult
 from gobblin_assets.model.sequence_state import SequenceState

@@ -15,14 +15,14 @@ from typing import Any, Final, Self
 from gobblin_assets.destinations.claims import work_root_of
 from gobblin_assets.destinations.named_objects import NamedObjects
 from gobblin_assets.errors import RetryableError
+from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.fs.object_work import ObjectWorkFiles
 from gobblin_assets.fs.objects import Ability
-from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.tree import Tree, TreeEntry
+from gobblin_assets.jobs.copy.copy_kind import CopyKind
 from gobblin_assets.jobs.copy.copy_plan import CopyPlan
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec
 from gobblin_assets.jobs.copy.copyable import PlannedFile
-from gobblin_assets.jobs.copy.kind import CopyKind
 from gobblin_assets.jobs.copy.running import KnownFiles, find_published_by
 from gobblin_assets.jobs.copy.targets import FindPublished, ObjectTargets
 from gobblin_assets.jobs.copy.uploading import ObjectStaging, OpenedFile

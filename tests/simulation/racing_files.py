@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
+from gobblin_assets.fs.file_system import RenameOutcome
 from gobblin_assets.fs.named_files import ExchangeOutcome
-from gobblin_assets.fs.port import RenameOutcome
 from gobblin_assets.fs.tree import TreeEntry
 from gobblin_assets.model.files import FileIdentity
 from tests.simulation.file_system import SimDisk, SimFileSystem

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from typing import Final
 
-from gobblin_assets.commit.published.port import (
+from gobblin_assets.commit.published.published_port import (
     ActiveSchema,
     PublishedPartition,
     PublishedSegment,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.fs.port import RenameOutcome
+from gobblin_assets.fs.file_system import RenameOutcome
 from tests.simulation.file_system import ChangeKind, PendingChange, SimDisk, SimFileSystem, Unsynced, path_of
 
 LAKE = "/lake"

@@ -21,7 +21,7 @@ from gobblin_assets.commit.operations import LogOperations
 from gobblin_assets.commit.steps import CommitStep
 from gobblin_assets.destinations import written_ahead
 from gobblin_assets.errors import GobblinError, RetryableError
-from gobblin_assets.fs.port import RenameOutcome
+from gobblin_assets.fs.file_system import RenameOutcome
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.files import DataFile
 from gobblin_assets.model.partition import WHOLE

@@ -16,8 +16,8 @@ from gobblin_assets.commit.destination import DestinationStore
 from gobblin_assets.commit.lanes import LaneState, LaneStore
 from gobblin_assets.commit.postgres import PostgresCommitStepStore, PostgresDestinationStore
 from gobblin_assets.commit.postgres.lanes import PostgresLaneStore
-from gobblin_assets.commit.published.port import PublishedFiles
 from gobblin_assets.commit.published.postgres import PostgresPublishedFiles
+from gobblin_assets.commit.published.published_port import PublishedFiles
 from gobblin_assets.commit.rename_steps import RenameFile
 from gobblin_assets.commit.segment import Segment, combine_digests, encode_segments
 from gobblin_assets.commit.sequence import (

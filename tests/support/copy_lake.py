@@ -16,7 +16,7 @@ import pytest
 
 from gobblin_assets.commit.operations import LogOperations
 from gobblin_assets.destinations.claims import WORK_NAME, work_root_of
-from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.copy.copy_spec import TRASH_KEEP_S, CopySpec
 from gobblin_assets.jobs.copy.parsing import CopyDataset, read_copy

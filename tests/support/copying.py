@@ -11,8 +11,13 @@ from gobblin_assets.fs.tree import EntryKind, TreeEntry
 from gobblin_assets.jobs.copy.copyable import Attributes, CopyItem, PlannedFile
 from gobblin_assets.jobs.copy.transfer.bins import Bin, weigh_item
 from gobblin_assets.jobs.copy.transfer.local import LocalTransfer
-from gobblin_assets.jobs.copy.transfer.port import FileResult, TransferOrder, TransferProgress, unheard_progress
 from gobblin_assets.jobs.copy.transfer.preserve import Preserve, parse_preserve
+from gobblin_assets.jobs.copy.transfer.transfer_port import (
+    FileResult,
+    TransferOrder,
+    TransferProgress,
+    unheard_progress,
+)
 from gobblin_assets.model.files import FileIdentity
 
 TAG: Final = "a copy"

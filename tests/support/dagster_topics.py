@@ -18,7 +18,7 @@ from gobblin_assets.dagster.resources import (
     KafkaConnectionResource,
     gobblin_resources,
 )
-from gobblin_assets.spark.settings import SparkSettings
+from gobblin_assets.spark.spark_settings import SparkSettings
 from gobblin_assets.spec.job_parsing import parse_job
 
 NEW_DATA = "events_new_data_sensor"

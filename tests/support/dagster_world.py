@@ -26,7 +26,7 @@ from gobblin_assets.model.path_names import encode_segment
 from gobblin_assets.model.urn import Role
 from gobblin_assets.run.job_kind import Output, PlanRequest, Staged, UnitPlan, Worker, WorkOrder
 from gobblin_assets.run.stores import Stores
-from gobblin_assets.sources.port import Source
+from gobblin_assets.sources.source_port import Source
 from gobblin_assets.spec.job_spec import JobSpec
 from tests.support.numbered_rows import NumberedRows
 from tests.support.numbered_source import NumberedSource

@@ -22,7 +22,7 @@ import pytest
 from demo.kafka.jars import resolve_jars
 from demo.server_process import PORT_TRIES_MAX, find_port, read_end, run_guarded
 from gobblin_assets.fs.hdfs.file_system import HdfsFileSystem
-from gobblin_assets.fs.hdfs.settings import PREFIX, HdfsSettings
+from gobblin_assets.fs.hdfs.hdfs_settings import PREFIX, HdfsSettings
 from tests.support.spark import wait_until
 
 COORDINATES: Final = (

@@ -22,7 +22,7 @@ from gobblin_assets.sources.description import TableDescription
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
 from gobblin_assets.sources.jdbc.source import JdbcSource
-from gobblin_assets.sources.port import SourceRequest, read_plan_of
+from gobblin_assets.sources.source_port import SourceRequest, read_plan_of
 from gobblin_assets.spec.job_spec import DatasetSpec
 
 

@@ -10,7 +10,7 @@ from gobblin_assets.fs.objects import ObjectFiles, PendingUpload
 from gobblin_assets.fs.registry import is_object_store, open_object_store
 from gobblin_assets.fs.s3.client import S3Client
 from gobblin_assets.fs.s3.requests import Repeat, S3Request, split_key
-from gobblin_assets.fs.s3.settings import read_s3_settings
+from gobblin_assets.fs.s3.s3_settings import read_s3_settings
 from tests.support.hdfs_place import HdfsClient
 
 

@@ -16,7 +16,6 @@ from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
 from gobblin_assets.sources.jdbc.postgres_sessions import write_options
 from gobblin_assets.sources.jdbc.postgres_tables import find_types
 from gobblin_assets.sources.jdbc.source import JdbcSource
-from gobblin_assets.sources.port import read_plan_of
 from gobblin_assets.sources.postgres_log.logged_table import LoggedColumn, LoggedTable
 from gobblin_assets.sources.postgres_log.pgoutput import (
     Begin,
@@ -27,6 +26,7 @@ from gobblin_assets.sources.postgres_log.pgoutput import (
     parse_relation,
     parse_truncate,
 )
+from gobblin_assets.sources.source_port import read_plan_of
 from tests.support.jdbc import request_for
 from tests.support.postgres import Database
 from tests.support.row_messages import changes

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from gobblin_assets.model.work_unit import WorkUnit
 from gobblin_assets.run.job_kind import UnitPlan
-from gobblin_assets.sources.port import PlanSession, ReadPlan, SharedRows, SourceRequest
+from gobblin_assets.sources.source_port import PlanSession, ReadPlan, SharedRows, SourceRequest
 from tests.support.numbered_rows import NumberedRows
 
 

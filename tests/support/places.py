@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Final, Protocol
 
-from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.model.files import FileIdentity
 from tests.simulation.disk import SimDisk
 from tests.simulation.file_system import SimFileSystem

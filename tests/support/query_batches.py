@@ -20,7 +20,7 @@ from gobblin_assets.jobs.ingest.foreach_batches import foreach_batch
 from gobblin_assets.model.urn import Role
 from gobblin_assets.rows.dataset_reader import read_dataset
 from gobblin_assets.spark.session import open_session
-from gobblin_assets.spark.settings import SparkSettings
+from gobblin_assets.spark.spark_settings import SparkSettings
 from tests.support.spark import SMALL
 
 URN = "clicks"

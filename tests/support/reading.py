@@ -5,7 +5,7 @@ from collections import Counter
 from pyspark.sql import types as T  # noqa: N812  (pyspark's own name for it)
 
 from gobblin_assets.run.job_kind import UnitPlan
-from gobblin_assets.sources.port import SourceRequest, read_plan_of
+from gobblin_assets.sources.source_port import SourceRequest, read_plan_of
 from tests.support.jdbc import Bench
 
 Rows = Counter[tuple[str | None, ...]]

@@ -30,7 +30,7 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.s3.client import S3Client
 from gobblin_assets.fs.s3.object_files import S3ObjectFiles
 from gobblin_assets.fs.s3.requests import Repeat, S3Request
-from gobblin_assets.fs.s3.settings import PREFIX, S3Settings
+from gobblin_assets.fs.s3.s3_settings import PREFIX, S3Settings
 
 S3PROXY: Final = "org.gaul:s3proxy:2.7.0"
 USER: Final = "tester"

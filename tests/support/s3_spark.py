@@ -18,7 +18,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from gobblin_assets.spark.session import open_session
-from gobblin_assets.spark.settings import SparkSettings
+from gobblin_assets.spark.spark_settings import SparkSettings
 from tests.support.spark import SMALL
 
 

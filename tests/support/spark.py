@@ -20,7 +20,7 @@ from gobblin_assets.jobs.ingest.spark_engine import SparkEngine
 from gobblin_assets.spark import connect_server
 from gobblin_assets.spark.connect_server import ConnectServer
 from gobblin_assets.spark.session import open_session
-from gobblin_assets.spark.settings import SparkSettings
+from gobblin_assets.spark.spark_settings import SparkSettings
 from tests.support.forks import FORKS
 
 DEADLINE_S = 120.0

@@ -27,7 +27,7 @@ from gobblin_assets.sources.connection import LogConnection
 from gobblin_assets.sources.environment import read_connection
 from gobblin_assets.spark.cancellation import interrupt_described
 from gobblin_assets.spark.session import open_session
-from gobblin_assets.spark.settings import SparkSettings
+from gobblin_assets.spark.spark_settings import SparkSettings
 from gobblin_assets.spec.job_parsing import parse_job
 from gobblin_assets.spec.job_spec import JobSpec
 from tests.support.spark import SMALL

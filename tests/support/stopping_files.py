@@ -4,8 +4,8 @@ from pathlib import PurePosixPath
 
 from gobblin_assets.commit.attempts import STAGING_NAME
 from gobblin_assets.failpoints import stop_this_process
+from gobblin_assets.fs.file_system import RenameOutcome
 from gobblin_assets.fs.named_files import ExchangeOutcome
-from gobblin_assets.fs.port import RenameOutcome
 from gobblin_assets.fs.posix_named import PosixNamedFiles
 
 

@@ -13,7 +13,7 @@ from psycopg import sql
 from gobblin_assets import cli, failpoints
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.ingest.arrow_worker import ArrowWorker
-from gobblin_assets.jobs.ingest.kind import IngestKind
+from gobblin_assets.jobs.ingest.ingest_kind import IngestKind
 from gobblin_assets.model.extract import ExtractType
 from gobblin_assets.run.job_kind import JobKind
 from gobblin_assets.sources.jdbc.connection import JdbcConnection

@@ -34,7 +34,7 @@ from gobblin_assets.sources.kafka.planning import (
 )
 from gobblin_assets.sources.kafka.record_marks import RecordMark
 from gobblin_assets.sources.kafka.sizes import Sizes
-from gobblin_assets.sources.port import SourceRequest
+from gobblin_assets.sources.source_port import SourceRequest
 from gobblin_assets.spec.job_spec import DatasetSpec
 
 TOPIC = "MyTopic"

@@ -19,7 +19,7 @@ from gobblin_assets.sources.kafka.kafka_spec import SizeEstimator
 from gobblin_assets.sources.kafka.planning import TopicDecision, cut_ranges, decide_ranges, recall_topic
 from gobblin_assets.sources.kafka.sizes import Sizes
 from gobblin_assets.sources.kafka.windows import Taken, WindowReading, decide_reading, fill_ranges, reread_ranges
-from gobblin_assets.sources.port import SourceRequest
+from gobblin_assets.sources.source_port import SourceRequest
 from gobblin_assets.spec.job_spec import DatasetSpec
 from gobblin_assets.spec.partition_keys import asset_partition
 

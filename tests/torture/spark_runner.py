@@ -15,7 +15,7 @@ from gobblin_assets.run.stores import Stores
 from gobblin_assets.spark import connect_server
 from gobblin_assets.spark.cancellation import interrupt_described
 from gobblin_assets.spark.session import open_session
-from gobblin_assets.spark.settings import SparkSettings
+from gobblin_assets.spark.spark_settings import SparkSettings
 from gobblin_assets.state.leases import Holder
 from tests.support.spark import SMALL
 from tests.torture.home import SPARK_FOLDER

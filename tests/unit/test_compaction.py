@@ -2,7 +2,7 @@
 
 import pytest
 
-from gobblin_assets.commit.published.port import PublishedPartition
+from gobblin_assets.commit.published.published_port import PublishedPartition
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.run.compaction import plan_compaction
 from gobblin_assets.spec.job_parsing import parse_job

@@ -18,8 +18,8 @@ from gobblin_assets.jobs.copy import copied_files
 from gobblin_assets.jobs.copy.copied_files import CopiedFiles
 from gobblin_assets.jobs.copy.copy_plan import CopyPlan
 from gobblin_assets.jobs.copy.copyable import Attributes, CopyItem, PlannedFile
-from gobblin_assets.jobs.copy.transfer.port import FileResult
 from gobblin_assets.jobs.copy.transfer.preserve import NOTHING_PRESERVED
+from gobblin_assets.jobs.copy.transfer.transfer_port import FileResult
 from gobblin_assets.model.files import DataFile, FileIdentity
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.jobs.copy.converters.chain import open_chain
-from gobblin_assets.jobs.copy.converters.port import Archive, PackedEntry, Unpacker
+from gobblin_assets.jobs.copy.converters.converter_port import Archive, PackedEntry, Unpacker
 from gobblin_assets.jobs.copy.converters.tar_archives import EXTENDED_BYTES_MAX
 from tests.support.archives import member_of, raw_tar, tar_of, zip_of
 

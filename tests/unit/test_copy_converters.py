@@ -15,8 +15,8 @@ from backports import zstd
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.tree import TreeEntry, sort_key
 from gobblin_assets.jobs.copy.converters.chain import COPY_CONVERTERS, Chain, open_chain, read_chain, write_chain
+from gobblin_assets.jobs.copy.converters.converter_port import ByteSource
 from gobblin_assets.jobs.copy.converters.listing import ConvertedListing
-from gobblin_assets.jobs.copy.converters.port import ByteSource
 from gobblin_assets.jobs.copy.copyable import Conversion, ConvertedEntry
 from gobblin_assets.jobs.copy.difference import DifferenceKind, DifferenceRules, compare_trees
 from gobblin_assets.jobs.copy.filters import Filters

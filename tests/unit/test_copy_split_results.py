@@ -7,8 +7,8 @@ from gobblin_assets.fs.tree import EntryKind, TreeEntry
 from gobblin_assets.jobs.copy.copyable import CopyItem, PlannedFile
 from gobblin_assets.jobs.copy.transfer.bins import Bin, SplitPart
 from gobblin_assets.jobs.copy.transfer.file_copy import CopyOptions
-from gobblin_assets.jobs.copy.transfer.port import CopyFailure, FileResult
 from gobblin_assets.jobs.copy.transfer.results import SplitFiles, list_lost, list_results
+from gobblin_assets.jobs.copy.transfer.transfer_port import CopyFailure, FileResult
 from gobblin_assets.jobs.copy.transfer.writing import ResultRow
 from gobblin_assets.jobs.copy.worker import failure_of_files
 from gobblin_assets.model.files import FileIdentity

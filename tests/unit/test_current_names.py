@@ -13,7 +13,7 @@ import pytest
 from gobblin_assets.commit.named_steps import NamedStep, PlaceFile, RemoveFile, ReplaceFile
 from gobblin_assets.commit.published.current import list_current
 from gobblin_assets.commit.published.current_names import sort_current
-from gobblin_assets.commit.published.port import PublishedSegment
+from gobblin_assets.commit.published.published_port import PublishedSegment
 from gobblin_assets.commit.segment import encode_segments
 from gobblin_assets.errors import RetryableError
 from gobblin_assets.model.files import FileIdentity

@@ -16,7 +16,7 @@ from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.databases import JDBC_DATABASES, dialect_of, find_jdbc_database
 from gobblin_assets.sources.jdbc.dialect import ColumnReading, SparkDialect
 from gobblin_assets.sources.jdbc.names import TableName
-from gobblin_assets.spark.settings import SparkSettings, plan_conf
+from gobblin_assets.spark.spark_settings import SparkSettings, plan_conf
 from gobblin_assets.spec.job_parsing import parse_job
 from tests.support.dialects import INSTANT, require_closed_quotes, require_fractions
 from tests.support.examples import install_example

@@ -18,8 +18,8 @@ from gobblin_assets.fs.hdfs.answers import (
     read_exception,
 )
 from gobblin_assets.fs.hdfs.file_system import HdfsFileSystem
+from gobblin_assets.fs.hdfs.hdfs_settings import HdfsSettings, read_hdfs_settings
 from gobblin_assets.fs.hdfs.opening import open_hdfs
-from gobblin_assets.fs.hdfs.settings import HdfsSettings, read_hdfs_settings
 from gobblin_assets.fs.hdfs.streams import HdfsStreams
 from gobblin_assets.fs.placement import Placement
 from gobblin_assets.fs.sftp.opening import open_sftp

@@ -6,7 +6,7 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.sources.environment import find_shown_kind, list_capabilities, plan_driver_jars
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.databases import JDBC_DATABASES
-from gobblin_assets.spark.settings import COORDINATES, plan_jars
+from gobblin_assets.spark.spark_settings import COORDINATES, plan_jars
 from gobblin_assets.spec.job_parsing import parse_job
 
 

@@ -20,7 +20,7 @@ from gobblin_assets.run.slices import Slice, StagedTask
 from gobblin_assets.sources.kafka.cluster import TopicPartition
 from gobblin_assets.sources.kafka.kafka_spec import KafkaSourceSpec
 from gobblin_assets.sources.kafka.source import KafkaSource
-from gobblin_assets.sources.port import SourceRequest
+from gobblin_assets.sources.source_port import SourceRequest
 from gobblin_assets.state.leases import Lease
 from tests.support.topic_plans import CONNECTION, FixedCluster, Follower, offsets_of
 

@@ -14,7 +14,7 @@ from gobblin_assets.model.watermark import long_watermark
 from gobblin_assets.run.job_kind import Restart
 from gobblin_assets.sources.kafka.planning import TopicDecision
 from gobblin_assets.sources.kafka.windows import Taken, WindowReading, decide_reading
-from gobblin_assets.sources.port import SourceRequest
+from gobblin_assets.sources.source_port import SourceRequest
 from tests.support.topic_windows import HOUR, START, URN, Topic, interval, pairs
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gobblin_assets.jobs.copy.transfer.pacing import BURST_S, SLICE_S, PacedSink, ThreadPace, TokenBucket
-from gobblin_assets.jobs.copy.transfer.port import Rate
+from gobblin_assets.jobs.copy.transfer.transfer_port import Rate
 from gobblin_assets.jobs.copy.transfer.writing import ResultRow
 
 ROW: ResultRow = (0, 0, (1, 1, 1, None), None)

@@ -17,7 +17,7 @@ from gobblin_assets.fs.registry import open_object_store
 from gobblin_assets.fs.s3.answers import read_failure, read_objects
 from gobblin_assets.fs.s3.credentials import Credentials, open_store_account
 from gobblin_assets.fs.s3.requests import Repeat, S3Request, encode_query, find_target, split_key, split_uri
-from gobblin_assets.fs.s3.settings import S3Settings, read_s3_settings
+from gobblin_assets.fs.s3.s3_settings import S3Settings, read_s3_settings
 from gobblin_assets.fs.s3.signing import Signer
 from gobblin_assets.fs.source_trees import open_ranged
 

@@ -11,7 +11,7 @@ from gobblin_assets.destinations.postgres.tables_place import TablesPlace
 from gobblin_assets.destinations.rows_place import RowsPlace
 from gobblin_assets.destinations.table_names import LoadedTable
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.fs.s3.settings import S3Settings
+from gobblin_assets.fs.s3.s3_settings import S3Settings
 from gobblin_assets.jobs.rows_places import rows_place_of
 from gobblin_assets.jobs.sink.running import read_sink_datasets
 from gobblin_assets.model.urn import DatasetUrn

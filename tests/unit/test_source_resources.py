@@ -6,8 +6,8 @@ import pytest
 
 from gobblin_assets.dagster.resources.connections import SOURCE_RESOURCES, resource_class
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.sources.postgres_log.kind import POSTGRES_LOG
 from gobblin_assets.sources.postgres_log.log_database import LogDatabase
+from gobblin_assets.sources.postgres_log.postgres_log_kind import POSTGRES_LOG
 
 WRITTEN = """
 from gobblin_assets.dagster.resources.connections import SourceConnectionResource

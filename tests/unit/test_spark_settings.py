@@ -4,7 +4,7 @@ import pytest
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.spark.session import parse_address
-from gobblin_assets.spark.settings import (
+from gobblin_assets.spark.spark_settings import (
     COORDINATES,
     WAIT_S,
     WAIT_VARIABLE,

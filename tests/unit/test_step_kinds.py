@@ -20,7 +20,7 @@ from gobblin_assets.commit.step_kinds import (
 from gobblin_assets.commit.step_world import StepPorts, register_port
 from gobblin_assets.commit.steps import StepKind
 from gobblin_assets.errors import RejectedError, RetryableError
-from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.fs.registry import open_file_system
 from tests.support.custom_steps import CATALOGUES, ENTER, REGISTER, Catalogue, open_catalogue, registered
 

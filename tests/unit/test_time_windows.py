@@ -16,7 +16,7 @@ from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.model.watermark import Watermark, WatermarkType
 from gobblin_assets.sources.jdbc.bounds import Limits, plan_limits, plan_window, read_clock
 from gobblin_assets.sources.jdbc.positions import Axis, least_wall_from
-from gobblin_assets.sources.port import SourceRequest
+from gobblin_assets.sources.source_port import SourceRequest
 from gobblin_assets.spec.dataset_rules import check_dataset
 from gobblin_assets.spec.job_options import PartitionsSpec
 from gobblin_assets.spec.job_spec import DatasetSpec, WatermarkSpec

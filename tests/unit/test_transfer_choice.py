@@ -8,7 +8,7 @@ from gobblin_assets.jobs.copy.copyable import CopyItem, PlannedFile
 from gobblin_assets.jobs.copy.parsing import read_copy
 from gobblin_assets.jobs.copy.transfer.choice import SPARK_WEIGHT_MIN, ChosenTransfer
 from gobblin_assets.jobs.copy.transfer.local import LocalTransfer
-from gobblin_assets.jobs.copy.transfer.port import TransferOrder, TransferWay
+from gobblin_assets.jobs.copy.transfer.transfer_port import TransferOrder, TransferWay
 from gobblin_assets.jobs.ingest.spark_engine import SparkEngine
 from gobblin_assets.model.files import FileIdentity
 

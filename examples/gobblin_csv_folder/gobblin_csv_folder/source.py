@@ -12,7 +12,7 @@ from gobblin_assets.errors import CorruptionError, RejectedError
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.work_unit import WorkUnit, WorkUnitId
 from gobblin_assets.run.job_kind import UnitPlan
-from gobblin_assets.sources.port import PlanSession, ReadPlan, SharedRows, SourceRequest
+from gobblin_assets.sources.source_port import PlanSession, ReadPlan, SharedRows, SourceRequest
 from gobblin_csv_folder.kind import CsvSpec, csv_of
 
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from gobblin_assets.commit.steps import CommitStep
 from gobblin_assets.destinations.directories import Directories
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.path_names import path_of
 from gobblin_assets.model.urn import Role

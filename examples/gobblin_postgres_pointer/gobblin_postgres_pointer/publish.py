@@ -28,7 +28,7 @@ from gobblin_assets.commit.steps import CommitStep
 from gobblin_assets.commit.store import SequenceSealer
 from gobblin_assets.db.engine import connect
 from gobblin_assets.errors import ConflictError, RejectedError
-from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
 
-from gobblin_assets.commit.published.port import PublishedFile, PublishedSegment
+from gobblin_assets.commit.published.published_port import PublishedFile, PublishedSegment
 
 
 def list_current(segments: Iterable[PublishedSegment]) -> Iterator[tuple[PublishedSegment, PublishedFile]]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pyarrow.compute as pc
 
-from gobblin_assets.commit.published.port import PublishedSegment
+from gobblin_assets.commit.published.published_port import PublishedSegment
 from gobblin_assets.commit.segment_stream import IDENTITY_COLUMNS
 from gobblin_assets.commit.sorted_changes import BLOCK_ROWS, ROWS_AT_ONCE, SortedRun, sort_changes
 from gobblin_assets.model.files import FileIdentity

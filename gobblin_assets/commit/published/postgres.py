@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 
 from sqlalchemy import Connection, Engine, Row, text
 
-from gobblin_assets.commit.published.port import (
+from gobblin_assets.commit.published.published_port import (
     ActiveSchema,
     PublishedFiles,
     PublishedPartition,

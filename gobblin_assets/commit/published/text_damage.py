@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from typing import Final
 
 from gobblin_assets.errors import RetryableError
-from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.model.file_formats import GZIP_ENDING, FileFormat
 
 _QUOTED: Final = re.compile(r'"(?:[^"]|"")*"')

@@ -19,7 +19,7 @@ from gobblin_assets.sources.connection import LogConnection, SourceConnection
 from gobblin_assets.sources.environment import connection_class, list_text_fields, read_numbers, variable_prefix
 from gobblin_assets.sources.epoch_source import EpochSource, SpanSource
 from gobblin_assets.sources.log_watch import LogWatch
-from gobblin_assets.sources.port import Source
+from gobblin_assets.sources.source_port import Source
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 from gobblin_assets.spec.source_kind import SourceKind, kind_of
 from gobblin_assets.spec.source_spec import SourceSpec

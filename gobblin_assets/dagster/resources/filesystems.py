@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.fs.registry import open_file_system
 
 

@@ -13,7 +13,7 @@ from gobblin_assets.jobs.ingest.spark_engine import SparkEngine
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.run.job_kind import Rewriter, Worker
 from gobblin_assets.run.stores import Stores
-from gobblin_assets.spark.settings import SparkSettings
+from gobblin_assets.spark.spark_settings import SparkSettings
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 
 

@@ -1,4 +1,4 @@
-"""Where jobs publish."""
+"""The destinations of jobs."""
 
 from sqlalchemy import Column, Table, Text
 

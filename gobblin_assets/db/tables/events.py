@@ -1,4 +1,4 @@
-"""What sinks of events were told, and who tells Dagster."""
+"""Events that sinks were sent, and who reports to Dagster."""
 
 from sqlalchemy import BigInteger, Column, ForeignKey, Table, Text, Uuid
 

@@ -1,4 +1,4 @@
-"""How each dataset partition left each run."""
+"""History: how each dataset partition left each run."""
 
 from sqlalchemy import CheckConstraint, Column, ForeignKey, Index, Table, Text
 from sqlalchemy.dialects.postgresql import JSONB

@@ -1,4 +1,4 @@
-"""What is published, by intervals."""
+"""The ledger: what is published, by intervals."""
 
 from sqlalchemy import (
     BigInteger,

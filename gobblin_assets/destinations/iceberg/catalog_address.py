@@ -12,7 +12,7 @@ import psycopg
 from gobblin_assets.db.jdbc_url import read_postgres_url
 from gobblin_assets.destinations.postgres.database_address import DatabaseAddress, Session
 from gobblin_assets.errors import GobblinError, RejectedError
-from gobblin_assets.fs.s3.settings import PREFIX, S3Settings, read_s3_settings
+from gobblin_assets.fs.s3.s3_settings import PREFIX, S3Settings, read_s3_settings
 
 _BUCKET: Final = re.compile(r"[A-Za-z0-9._-]{3,255}")
 

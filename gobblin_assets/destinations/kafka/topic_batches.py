@@ -1,4 +1,4 @@
-"""What a publication loads into a topic. Pure."""
+"""Loads of a topic, as values. Pure."""
 
 from dataclasses import dataclass
 from typing import Final

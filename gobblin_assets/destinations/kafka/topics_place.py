@@ -10,9 +10,9 @@ from typing import Final
 from gobblin_assets.commit.step_kinds import get_kind
 from gobblin_assets.commit.step_world import StepPorts
 from gobblin_assets.commit.steps import CommitStep
-from gobblin_assets.destinations.kafka.kind import TopicsSpec
 from gobblin_assets.destinations.kafka.load_topic import LOAD_TOPIC, LoadTopic, MarkedTopics
 from gobblin_assets.destinations.kafka.topic_batches import LoadedTopic, TopicBatch
+from gobblin_assets.destinations.kafka.topics_kind import TopicsSpec
 from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace
 from gobblin_assets.destinations.rows_place import PlaceRequest, PlannedLoad
 from gobblin_assets.errors import RejectedError

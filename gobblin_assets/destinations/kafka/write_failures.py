@@ -1,4 +1,4 @@
-"""What a client reports of writing to topics, as families of errors. No message holds a secret, or values of rows."""
+"""Failures of writing to topics, as families of errors. No message holds a secret, or values of rows."""
 
 import logging
 from collections.abc import Sequence

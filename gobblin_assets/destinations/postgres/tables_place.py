@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from gobblin_assets.commit.steps import CommitStep
 from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace
 from gobblin_assets.destinations.postgres.database_address import read_address
-from gobblin_assets.destinations.postgres.kind import NAME_BYTES_MAX, TablesSpec, postgres_table
 from gobblin_assets.destinations.postgres.load_step import LoadTable
 from gobblin_assets.destinations.postgres.postgres_tables import open_tables
+from gobblin_assets.destinations.postgres.tables_kind import NAME_BYTES_MAX, TablesSpec, postgres_table
 from gobblin_assets.destinations.rows_place import PlaceRequest, PlannedLoad
 from gobblin_assets.destinations.table_loads import table_batch
 from gobblin_assets.destinations.table_names import LoadedTable, require_distinct_tables

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
-from gobblin_assets.fs.clouds.settings import CloudWords
+from gobblin_assets.fs.clouds.cloud_settings import CloudWords
 
 NOT_FOUND: Final = 404
 RANGE_WRONG: Final = 416

@@ -20,7 +20,7 @@ from gobblin_assets.fs.clouds.answers import (
     read_cloud_failure,
     refuse_cloud_key,
 )
-from gobblin_assets.fs.clouds.settings import CloudWords
+from gobblin_assets.fs.clouds.cloud_settings import CloudWords
 from gobblin_assets.fs.patience import BUSY_TRIES_MAX, TRIES_MAX, back_off_s
 
 PAGE_MAX: Final = 1_000

@@ -1,4 +1,4 @@
-"""What a NameNode says: entries, and exceptions as families of errors."""
+"""Answers of a NameNode: entries, and exceptions as families of errors."""
 
 import json
 import re
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gobblin_assets.errors import GobblinError, OutcomeUnknownError, RejectedError, RetryableError
-from gobblin_assets.fs.hdfs.settings import PREFIX
+from gobblin_assets.fs.hdfs.hdfs_settings import PREFIX
 from gobblin_assets.fs.placement import make_placement
 from gobblin_assets.fs.tree import EntryKind, TreeEntry
 from gobblin_assets.model.files import FileIdentity

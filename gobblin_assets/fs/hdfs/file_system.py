@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, Final, cast
 from uuid import uuid4
 
 from gobblin_assets.errors import ConflictError, GobblinError, RejectedError, RetryableError
+from gobblin_assets.fs.file_system import RenameOutcome
 from gobblin_assets.fs.hdfs.answers import (
     FORBIDDEN,
     MISSING,
@@ -27,9 +28,9 @@ from gobblin_assets.fs.hdfs.answers import (
     explain_failure,
     status_of,
 )
+from gobblin_assets.fs.hdfs.hdfs_settings import HdfsSettings
 from gobblin_assets.fs.hdfs.listing import list_pages
 from gobblin_assets.fs.hdfs.probe import rehearse_publication
-from gobblin_assets.fs.hdfs.settings import HdfsSettings
 from gobblin_assets.fs.hdfs.streams import (
     DIRECTORY_MODE,
     FILE_MODE,
@@ -42,7 +43,6 @@ from gobblin_assets.fs.hdfs.tree import HdfsTree
 from gobblin_assets.fs.hdfs.web import WebHdfs
 from gobblin_assets.fs.named_files import ExchangeOutcome
 from gobblin_assets.fs.placement import AS_GIVEN, Placement
-from gobblin_assets.fs.port import RenameOutcome
 from gobblin_assets.fs.tree import EntryKind, TreeEntry
 from gobblin_assets.model.files import FileIdentity, FileStat
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.hdfs.file_system import HdfsFileSystem
-from gobblin_assets.fs.hdfs.settings import HdfsSettings, read_hdfs_settings
+from gobblin_assets.fs.hdfs.hdfs_settings import HdfsSettings, read_hdfs_settings
 
 RPC_PORT: Final = 8020
 """A NameNode's own default."""

@@ -13,7 +13,7 @@ from urllib3.util import Timeout
 
 from gobblin_assets.errors import OutcomeUnknownError, RejectedError, RetryableError
 from gobblin_assets.fs.hdfs.answers import HdfsFailure, StatusPage, explain_failure, page_of, read_exception
-from gobblin_assets.fs.hdfs.settings import HOST, PREFIX, WEB_PORT, HdfsSettings
+from gobblin_assets.fs.hdfs.hdfs_settings import HOST, PREFIX, WEB_PORT, HdfsSettings
 
 CONNECT_WAIT_S: Final = 5.0
 ANSWER_WAIT_S: Final = 60.0

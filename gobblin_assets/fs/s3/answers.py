@@ -1,4 +1,4 @@
-"""What a store says: pages of listings, and errors, in XML; entries, in headers."""
+"""Answers of a store: pages of listings, and errors, in XML; entries, in headers."""
 
 import datetime as dt
 from collections.abc import Callable, Mapping

@@ -24,7 +24,7 @@ from gobblin_assets.fs.s3.answers import S3Answer, S3Failure, read_failure
 from gobblin_assets.fs.s3.connections import open_pools
 from gobblin_assets.fs.s3.credentials import StoreAccount, open_store_account
 from gobblin_assets.fs.s3.requests import Repeat, RequestTarget, S3Request, encode_query, find_target
-from gobblin_assets.fs.s3.settings import PREFIX, S3Settings
+from gobblin_assets.fs.s3.s3_settings import PREFIX, S3Settings
 from gobblin_assets.fs.s3.signing import Signer
 
 CONNECT_WAIT_S: Final = 5.0

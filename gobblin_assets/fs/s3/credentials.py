@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gobblin_assets.errors import RejectedError, RetryableError
-from gobblin_assets.fs.s3.settings import DEFAULT_REGION, PREFIX, S3Settings, is_key
+from gobblin_assets.fs.s3.s3_settings import DEFAULT_REGION, PREFIX, S3Settings, is_key
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from gobblin_assets.fs.objects import ObjectFiles
 from gobblin_assets.fs.s3.client import S3Client
 from gobblin_assets.fs.s3.object_files import S3ObjectFiles
 from gobblin_assets.fs.s3.requests import split_uri
-from gobblin_assets.fs.s3.settings import S3Settings, read_s3_settings
+from gobblin_assets.fs.s3.s3_settings import S3Settings, read_s3_settings
 
 CLIENTS_KEPT_MAX: Final = 8
 

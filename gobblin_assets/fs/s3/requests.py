@@ -1,4 +1,4 @@
-"""What is asked of a store: one request, whether it may be sent again, and the host and path that it goes to."""
+"""Requests to a store: what is asked, whether it may be sent again, and the host and path that it goes to."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

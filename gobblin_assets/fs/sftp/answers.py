@@ -1,4 +1,4 @@
-"""What an SFTP server says: entries, and failures as families of errors."""
+"""Answers of an SFTP server: entries, and failures as families of errors."""
 
 from dataclasses import dataclass
 from typing import Final

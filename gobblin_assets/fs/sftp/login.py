@@ -15,7 +15,7 @@ from asyncssh.public_key import get_default_certificate_algs, get_default_public
 
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.fs.sftp.answers import spell_reason
-from gobblin_assets.fs.sftp.settings import AGENT_VARIABLE, PREFIX, SftpSettings
+from gobblin_assets.fs.sftp.sftp_settings import AGENT_VARIABLE, PREFIX, SftpSettings
 
 LOGIN_WAIT_S: Final = 30.0
 """For a connection, its keys and the login."""

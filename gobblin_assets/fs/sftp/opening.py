@@ -12,7 +12,7 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.process_user import find_own_name
 from gobblin_assets.fs.sftp.client import SftpClient
 from gobblin_assets.fs.sftp.login import SftpServer
-from gobblin_assets.fs.sftp.settings import PREFIX, SftpSettings, read_sftp_settings
+from gobblin_assets.fs.sftp.sftp_settings import PREFIX, SftpSettings, read_sftp_settings
 from gobblin_assets.fs.sftp.tree import SftpTree
 
 SSH_PORT: Final = 22

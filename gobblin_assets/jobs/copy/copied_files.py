@@ -20,7 +20,7 @@ from gobblin_assets.destinations.named_outputs import (
 from gobblin_assets.errors import RetryableError
 from gobblin_assets.jobs.copy.copy_plan import CopyPlan
 from gobblin_assets.jobs.copy.copyable import CopyItem
-from gobblin_assets.jobs.copy.transfer.port import FileResult
+from gobblin_assets.jobs.copy.transfer.transfer_port import FileResult
 from gobblin_assets.model.files import DataFile, FileIdentity
 from gobblin_assets.model.identity_columns import IdentityColumns
 

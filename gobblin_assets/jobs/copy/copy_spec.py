@@ -18,7 +18,7 @@ from gobblin_assets.jobs.copy.budgets import read_share
 from gobblin_assets.jobs.copy.difference import Deletes, LinkPolicy
 from gobblin_assets.jobs.copy.globs import parse_glob
 from gobblin_assets.jobs.copy.sameness import SameRule
-from gobblin_assets.jobs.copy.transfer.port import TransferWay
+from gobblin_assets.jobs.copy.transfer.transfer_port import TransferWay
 from gobblin_assets.model.partition import PartitionKind
 from gobblin_assets.model.policy import CommitPolicy
 from gobblin_assets.spec.job_options import DatasetOptions, JobOptions, PartitionsSpec

@@ -8,8 +8,8 @@ from typing import Protocol
 
 from gobblin_assets.destinations.claims import WORK_NAME
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.fs.named_files import require_named_files
-from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.registry import is_object_store, is_only_source, open_file_system
 from gobblin_assets.fs.source_trees import open_tree
 from gobblin_assets.fs.tree import EntryKind, FoundEntries, LinkedPlaces, Tree, TreeEntry, list_without_files

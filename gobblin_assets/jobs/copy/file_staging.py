@@ -16,8 +16,8 @@ from gobblin_assets.jobs.copy.copyable import NO_ATTRIBUTES, Attributes, CopyIte
 from gobblin_assets.jobs.copy.transfer.bins import plan_bins
 from gobblin_assets.jobs.copy.transfer.journal import JOURNAL_NAME, FinishedFile, read_lines
 from gobblin_assets.jobs.copy.transfer.local import bins_max_of
-from gobblin_assets.jobs.copy.transfer.port import FileResult, Transfer, TransferOrder
 from gobblin_assets.jobs.copy.transfer.spark_orders import ORDERS
+from gobblin_assets.jobs.copy.transfer.transfer_port import FileResult, Transfer, TransferOrder
 from gobblin_assets.jobs.copy.transfer.writing import finish_directory
 from gobblin_assets.jobs.copy.worker import CopyTask
 from gobblin_assets.model.files import FileIdentity

@@ -34,8 +34,8 @@ from gobblin_assets.jobs.copy.kept_attributes import check_placement
 from gobblin_assets.jobs.copy.manifest import ManifestDatasetFinder, parse_relative_path
 from gobblin_assets.jobs.copy.sameness import SameRule
 from gobblin_assets.jobs.copy.stream_finder import StreamDatasetFinder
-from gobblin_assets.jobs.copy.transfer.port import TransferWay
 from gobblin_assets.jobs.copy.transfer.preserve import PreserveLetter, parse_preserve
+from gobblin_assets.jobs.copy.transfer.transfer_port import TransferWay
 from gobblin_assets.model.partition import PartitionKind, PartitionWindow
 from gobblin_assets.model.urn import DatasetUrn, parse_job_name, parse_urn
 from gobblin_assets.spec.job_options import PartitionsSpec

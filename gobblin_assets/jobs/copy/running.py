@@ -7,22 +7,22 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from gobblin_assets.commit.published.current_names import NO_NAMES, CurrentNames, sort_current
-from gobblin_assets.commit.published.port import PublishedFiles, PublishedSegment
+from gobblin_assets.commit.published.published_port import PublishedFiles, PublishedSegment
 from gobblin_assets.commit.sequence import AttemptRecord
 from gobblin_assets.destinations.claims import claim_path
 from gobblin_assets.destinations.named_objects import NamedObjects
 from gobblin_assets.destinations.named_tree import NamedTree
 from gobblin_assets.events.outbox import open_events
+from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.fs.named_files import require_named_files
 from gobblin_assets.fs.objects import HoldsObjects, ObjectFiles
-from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.registry import is_object_store, open_file_system
 from gobblin_assets.fs.staging import StagingFiles
 from gobblin_assets.jobs.copy.budgets import CopyBudget
+from gobblin_assets.jobs.copy.copy_kind import CopyKind, IsOurs
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec, CopySpec
 from gobblin_assets.jobs.copy.copy_trees import CopyTreesByUri, require_source
 from gobblin_assets.jobs.copy.file_staging import FileStaging
-from gobblin_assets.jobs.copy.kind import CopyKind, IsOurs
 from gobblin_assets.jobs.copy.parsing import (
     CopyDataset,
     find_copy_datasets,
@@ -33,8 +33,8 @@ from gobblin_assets.jobs.copy.parsing import (
 from gobblin_assets.jobs.copy.targets import FindPublished, ObjectTargets
 from gobblin_assets.jobs.copy.transfer.choice import ChosenTransfer, SparkSessions
 from gobblin_assets.jobs.copy.transfer.local import LocalTransfer
-from gobblin_assets.jobs.copy.transfer.port import TransferWay
 from gobblin_assets.jobs.copy.transfer.rates import SharedCopyRate
+from gobblin_assets.jobs.copy.transfer.transfer_port import TransferWay
 from gobblin_assets.jobs.copy.uploading import REQUESTS_PER_WORKER, ObjectStaging, open_planned
 from gobblin_assets.jobs.copy.worker import CopyWorker
 from gobblin_assets.model.clock import Clock, SystemClock

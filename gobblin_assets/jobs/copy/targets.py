@@ -20,10 +20,10 @@ from gobblin_assets.commit.destination import IDENTITY_NAME
 from gobblin_assets.destinations.claims import WORK_NAME, find_claim, refuse_around, refuse_rows, work_root_of
 from gobblin_assets.destinations.named_outputs import published_place
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.fs.named_files import NamedFiles, SteppedTimes
 from gobblin_assets.fs.object_tree import ObjectTree
 from gobblin_assets.fs.objects import ObjectFiles
-from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.ranged import RangedFile
 from gobblin_assets.fs.tree import DIRECTORIES_AND_LINKS, Descend, EntryKind, Tree, TreeEntry
 from gobblin_assets.jobs.copy.copy_plan import CopyPlan

@@ -40,7 +40,7 @@ from gobblin_assets.fs.source_trees import open_ranged
 from gobblin_assets.jobs.copy.copy_plan import CopyPlan
 from gobblin_assets.jobs.copy.copyable import CopyItem, PlannedFile
 from gobblin_assets.jobs.copy.transfer.pacing import ThreadPace
-from gobblin_assets.jobs.copy.transfer.port import CopyFailure, FileResult, TransferProgress
+from gobblin_assets.jobs.copy.transfer.transfer_port import CopyFailure, FileResult, TransferProgress
 from gobblin_assets.jobs.copy.worker import CopyLines, CopyTask
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.urn import DatasetUrn

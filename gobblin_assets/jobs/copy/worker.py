@@ -24,8 +24,8 @@ from gobblin_assets.jobs.copy.ticks import (
     nanoseconds_of,
     tick_end,
 )
-from gobblin_assets.jobs.copy.transfer.port import UNLIMITED, FileResult, Rate, TransferProgress
 from gobblin_assets.jobs.copy.transfer.rates import SharedCopyRate
+from gobblin_assets.jobs.copy.transfer.transfer_port import UNLIMITED, FileResult, Rate, TransferProgress
 from gobblin_assets.model.clock import Clock
 from gobblin_assets.model.passing_lines import PassingLine
 from gobblin_assets.model.urn import Role

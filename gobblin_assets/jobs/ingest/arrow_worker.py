@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from gobblin_assets.errors import CorruptionError, GobblinError, RetryableError
-from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.jobs.ingest.attempt_checks import position_columns, require_below, require_readable
 from gobblin_assets.model.urn import Role
 from gobblin_assets.model.work_unit import WorkUnit
@@ -26,7 +26,7 @@ from gobblin_assets.rows.new_files import FilesInDirectory, FinishedRows, NewFil
 from gobblin_assets.rows.read_ahead import reading_ahead
 from gobblin_assets.run.job_kind import Output, Staged, UnitPlan, WorkOrder
 from gobblin_assets.sources.arrow_port import ArrowReader, find_asked_of_spark
-from gobblin_assets.sources.port import read_plan_of
+from gobblin_assets.sources.source_port import read_plan_of
 from gobblin_assets.spec.job_spec import WriterSpec
 
 _DATA_DIRECTORY: Final = "files"

@@ -6,7 +6,7 @@ from gobblin_assets.errors import CorruptionError
 from gobblin_assets.model.watermark import Watermark
 from gobblin_assets.rows.column_names import require_distinct_fields
 from gobblin_assets.run.job_kind import WorkOrder
-from gobblin_assets.sources.port import read_plan_of
+from gobblin_assets.sources.source_port import read_plan_of
 
 
 def require_readable(orders: Sequence[WorkOrder], schemas: Iterable[Mapping[str, object]]) -> None:

@@ -7,7 +7,7 @@ from gobblin_assets.commit.sequence import AttemptRecord
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.run.job_kind import Rewriter, Worker
 from gobblin_assets.run.stores import Stores
-from gobblin_assets.sources.port import Source
+from gobblin_assets.sources.source_port import Source
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 
 if TYPE_CHECKING:

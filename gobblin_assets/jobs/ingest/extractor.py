@@ -15,9 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from gobblin_assets.commit.published.port import PublishedFiles
+from gobblin_assets.commit.published.published_port import PublishedFiles
 from gobblin_assets.errors import CorruptionError, GobblinError, RetryableError
-from gobblin_assets.fs.port import FileSystem, RenameOutcome
+from gobblin_assets.fs.file_system import FileSystem, RenameOutcome
 from gobblin_assets.jobs.ingest.attempt_checks import position_columns, require_below, require_readable
 from gobblin_assets.model.urn import Role
 from gobblin_assets.rows.attempt_files import ALONE, AttemptPlace, open_attempt_files
@@ -43,7 +43,7 @@ from gobblin_assets.rows.row_samples import SAMPLES_MAX, RowFailures
 from gobblin_assets.rows.task_writer import TaskFiles, TaskWrite, write_by_tasks
 from gobblin_assets.run.job_kind import Output, Staged, UnitPlan, WorkOrder
 from gobblin_assets.run.slices import partition_text
-from gobblin_assets.sources.port import read_plan_of
+from gobblin_assets.sources.source_port import read_plan_of
 from gobblin_assets.spark.cancellation import (
     Cancellation,
     describe_interruption,

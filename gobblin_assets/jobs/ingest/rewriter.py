@@ -11,7 +11,7 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from gobblin_assets.errors import CorruptionError
-from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.rows.columns import named
 from gobblin_assets.rows.dataset_reader import read_by_directories

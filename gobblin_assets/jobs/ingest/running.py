@@ -13,7 +13,7 @@ from gobblin_assets.events.outbox import open_events
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.ingest.arrow_worker import ArrowWorker
 from gobblin_assets.jobs.ingest.engine_port import Connection, Engine
-from gobblin_assets.jobs.ingest.kind import IngestKind
+from gobblin_assets.jobs.ingest.ingest_kind import IngestKind
 from gobblin_assets.jobs.ingest.spark_engine import SparkEngine
 from gobblin_assets.jobs.ingest.stream_job import plan_stream_job
 from gobblin_assets.jobs.programs import OpenFiles
@@ -31,7 +31,7 @@ from gobblin_assets.run.stores import Stores
 from gobblin_assets.run.streaming import WaitForStop
 from gobblin_assets.sources.discovery import discovery_of
 from gobblin_assets.sources.environment import read_connection
-from gobblin_assets.sources.port import Source
+from gobblin_assets.sources.source_port import Source
 from gobblin_assets.spec.job_files import read_job_file
 from gobblin_assets.spec.job_parsing import parse_job, resolve_datasets
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec

@@ -16,14 +16,14 @@ from gobblin_assets.run.stores import Stores
 from gobblin_assets.settings import make_home, read_settings
 from gobblin_assets.sources.environment import list_capabilities, plan_driver_jars
 from gobblin_assets.spark.hdfs import find_place_user
-from gobblin_assets.spark.settings import (
+from gobblin_assets.spark.slots import count_conf_slots
+from gobblin_assets.spark.spark_settings import (
     SparkSettings,
     list_place_capabilities,
     merge_jars,
     read_site_conf,
     read_wait_s,
 )
-from gobblin_assets.spark.slots import count_conf_slots
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class SparkEngine:
     ``master``: ``local[n]``, ``spark://host:7077``, …, for a session inside this process. ``remote``: a Spark Connect
     server, ``sc://host:port/;token=…``. Without both: the warm server of GOBBLIN_HOME if it runs and has the
     connectors that the job needs, else ``local[*]``. ``conf`` is Spark's own configuration. ``more_jars`` is Spark's
-    configuration of jars for a session of this process (``spark.settings.plan_jars``); a server keeps the jars that it
+    configuration of jars for a session of this process (``spark_settings.plan_jars``); a server keeps the jars that it
     was started with. ``capabilities`` are connectors beside those that a job needs, ``coordinates`` their Maven
     coordinates if they differ from the product's.
     ``jars``: a folder with jars instead of the resolver. ``work_folder``: for logs and Spark's warehouse; default:

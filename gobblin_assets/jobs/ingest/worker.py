@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from gobblin_assets.run.job_kind import Staged, UnitPlan, Worker, WorkOrder
-from gobblin_assets.sources.port import read_plan_of
+from gobblin_assets.sources.source_port import read_plan_of
 
 
 class IngestWorker:

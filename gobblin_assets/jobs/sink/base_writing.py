@@ -15,7 +15,7 @@ from gobblin_assets.commit.markers import check_log
 from gobblin_assets.commit.sequence import Publication
 from gobblin_assets.destinations.registry import open_destination
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
-from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.programs import OpenFiles
 from gobblin_assets.jobs.sink.sink_ports import SinkSpark

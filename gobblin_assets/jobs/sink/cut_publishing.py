@@ -24,7 +24,7 @@ from gobblin_assets.commit.sequence import (
 from gobblin_assets.commit.store import SequenceSealer
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.failpoints import Failpoint, reach
-from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.jobs.sink.dataset_sink import HeldLane, LaneAttempt, LaneCut
 from gobblin_assets.jobs.sink.lane_description import LaneDescription, RereadRows
 from gobblin_assets.jobs.sink.pending_cut import PendingCut

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from gobblin_assets.commit.sequence import AttemptRecord
 from gobblin_assets.commit.step_world import OpenFileSystem
-from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.model.clock import Clock
 from gobblin_assets.run.destination import Destination
 from gobblin_assets.run.events import NO_SINKS, Events

@@ -16,7 +16,7 @@ from gobblin_assets.sources.jdbc.positions import (
     parse_zone,
     step_back,
 )
-from gobblin_assets.sources.port import SourceRequest
+from gobblin_assets.sources.source_port import SourceRequest
 from gobblin_assets.spec.job_spec import WatermarkSpec
 
 Window = tuple[Watermark | None, Watermark | None]

@@ -13,7 +13,7 @@ from gobblin_assets.sources.jdbc.connection import JdbcConnection, find_subproto
 from gobblin_assets.sources.jdbc.databases import JDBC_DATABASES, find_jdbc_database
 from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
 from gobblin_assets.sources.jdbc.source import JdbcSource
-from gobblin_assets.sources.port import Source
+from gobblin_assets.sources.source_port import Source
 from gobblin_assets.spec.job_spec import JobSpec
 from gobblin_assets.spec.source_spec import SourceSpec
 

@@ -163,7 +163,7 @@ class JdbcDatabase:
 
     A package offers it by an entry point of the group ``gobblin_assets.jdbc_databases``, whose name is the subprotocol.
     ``dialect`` makes its dialect. ``capability`` is what Spark needs for the driver: a name of
-    ``spark.settings.COORDINATES``, or Maven coordinates with commas between several; None: Spark has it.
+    ``spark.spark_settings.COORDINATES``, or Maven coordinates with commas between several; None: Spark has it.
     ``properties`` are given to the driver unless the connection gives others. ``password_form``: how a password can
     stand in its URLs besides the ways that are refused for every database.
     """

@@ -16,7 +16,7 @@ from gobblin_assets.sources.jdbc.catalog import Catalog, Selected, Table
 from gobblin_assets.sources.jdbc.dialect import ROW_ADDRESS, Dialect, write_table
 from gobblin_assets.sources.jdbc.names import TableName, parse_table_name
 from gobblin_assets.sources.jdbc.positions import Axis, write_interval
-from gobblin_assets.sources.port import SourceRequest
+from gobblin_assets.sources.source_port import SourceRequest
 
 
 @dataclass(frozen=True, slots=True)

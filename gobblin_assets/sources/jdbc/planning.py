@@ -45,7 +45,7 @@ from gobblin_assets.sources.jdbc.split import (
     equal_width_points,
     quantile_points,
 )
-from gobblin_assets.sources.port import Reader, ReadPlan, SourceRequest
+from gobblin_assets.sources.source_port import Reader, ReadPlan, SourceRequest
 from gobblin_assets.spec.job_spec import DatasetSpec
 
 WITH_NULLS = "with_nulls"

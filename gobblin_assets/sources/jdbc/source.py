@@ -26,7 +26,7 @@ from gobblin_assets.sources.jdbc.postgres import PostgresCatalog, open_postgres
 from gobblin_assets.sources.jdbc.postgres_arrow import PostgresArrowReader, ReaderConnections, can_read
 from gobblin_assets.sources.jdbc.questions import Asking, plan_together
 from gobblin_assets.sources.jdbc.table_reader import TableReader, ZoneCheck
-from gobblin_assets.sources.port import PlanSession, SourceRequest
+from gobblin_assets.sources.source_port import PlanSession, SourceRequest
 from gobblin_assets.spec.job_spec import DatasetSpec
 
 if TYPE_CHECKING:

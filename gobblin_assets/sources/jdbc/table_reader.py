@@ -13,7 +13,7 @@ from gobblin_assets.sources.jdbc.layout import Layout, hidden_columns
 from gobblin_assets.sources.jdbc.planning import SPLIT_BY
 from gobblin_assets.sources.jdbc.split import decide_fetch_size
 from gobblin_assets.sources.jdbc.unit_query import write_unit
-from gobblin_assets.sources.port import ReadPlan, SharedRows
+from gobblin_assets.sources.source_port import ReadPlan, SharedRows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -20,7 +20,7 @@ from gobblin_assets.sources.kafka.topic_epochs import TopicEpochs
 from gobblin_assets.sources.kafka.topic_spans import TopicSpans
 from gobblin_assets.sources.kafka.watch import TopicWatch
 from gobblin_assets.sources.log_watch import LogWatch
-from gobblin_assets.sources.port import Source
+from gobblin_assets.sources.source_port import Source
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 
 

@@ -14,7 +14,7 @@ from gobblin_assets.run.job_kind import Restart, StartAt
 from gobblin_assets.sources.kafka.cluster import Cluster, MarkAnswers, PartitionOffsets, TopicOffsets, TopicPartition
 from gobblin_assets.sources.kafka.keys import Position
 from gobblin_assets.sources.kafka.record_marks import RecordMark
-from gobblin_assets.sources.port import SourceRequest
+from gobblin_assets.sources.source_port import SourceRequest
 
 LOOK_BACK: Final = 8
 """Offsets before a position among which its record is sought: markers of transactions have offsets as well."""

@@ -28,7 +28,7 @@ from gobblin_assets.sources.kafka.offsets import (
     skip_range,
 )
 from gobblin_assets.sources.kafka.sizes import STATISTICS_FACTS, Sizes
-from gobblin_assets.sources.port import SourceRequest
+from gobblin_assets.sources.source_port import SourceRequest
 from gobblin_assets.spec.job_spec import WORK_UNIT_ROWS
 
 TOPIC_ID_FACT: Final = "topic_id"

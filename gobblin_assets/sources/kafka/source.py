@@ -43,7 +43,7 @@ from gobblin_assets.sources.kafka.sizes import (
 from gobblin_assets.sources.kafka.start_positions import ask_beginnings
 from gobblin_assets.sources.kafka.topic_reader import TopicReader
 from gobblin_assets.sources.kafka.windows import Taken, WindowReading, decide_reading, fill_ranges, reread_ranges
-from gobblin_assets.sources.port import PlanSession, ReadPlan, SourceRequest
+from gobblin_assets.sources.source_port import PlanSession, ReadPlan, SourceRequest
 
 _GROUP_ID_PREFIX: Final = "gobblin"
 

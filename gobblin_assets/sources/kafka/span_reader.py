@@ -11,7 +11,7 @@ from gobblin_assets.model.work_unit import WorkUnit
 from gobblin_assets.rows.columns import named
 from gobblin_assets.sources.kafka.epoch_markers import EPOCH_HEADER
 from gobblin_assets.sources.kafka.topic_reader import TopicReader
-from gobblin_assets.sources.port import ReadPlan, SharedRows
+from gobblin_assets.sources.source_port import ReadPlan, SharedRows
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from gobblin_assets.sources.kafka.cluster import Cluster, Isolation, TopicOffset
 from gobblin_assets.sources.kafka.histories import Histories, require_histories
 from gobblin_assets.sources.kafka.kafka_spec import topic_options
 from gobblin_assets.sources.kafka.planning import TopicMemory, decide_ranges, find_beginners, recall_topic, topic_of
-from gobblin_assets.sources.port import SourceRequest
+from gobblin_assets.sources.source_port import SourceRequest
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from gobblin_assets.sources.kafka.epoch_log import KafkaEpochLog, TimeBarriers
 from gobblin_assets.sources.kafka.epoch_markers import MarkerBarriers
 from gobblin_assets.sources.kafka.kafka_spec import KafkaSourceSpec, topic_options
 from gobblin_assets.sources.kafka.start_positions import find_start_positions
-from gobblin_assets.sources.port import SourceRequest
+from gobblin_assets.sources.source_port import SourceRequest
 from gobblin_assets.spec.job_spec import DatasetSpec
 from gobblin_assets.spec.sink_spec import SinkSpec
 

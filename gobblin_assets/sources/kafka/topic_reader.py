@@ -22,7 +22,7 @@ from gobblin_assets.sources.kafka.read_failures import judge_read
 from gobblin_assets.sources.kafka.reading import join_ranges
 from gobblin_assets.sources.kafka.registry import SchemaRegistry
 from gobblin_assets.sources.kafka.sharing import are_thin
-from gobblin_assets.sources.port import ReadPlan, SharedRows
+from gobblin_assets.sources.source_port import ReadPlan, SharedRows
 
 
 class TopicReader:

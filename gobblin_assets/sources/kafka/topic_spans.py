@@ -21,7 +21,7 @@ from gobblin_assets.sources.kafka.registry import SchemaRegistry
 from gobblin_assets.sources.kafka.sharing import mixes_rows
 from gobblin_assets.sources.kafka.span_reader import SpanReader, without_markers
 from gobblin_assets.sources.kafka.topic_reader import TopicReader
-from gobblin_assets.sources.port import ReadPlan
+from gobblin_assets.sources.source_port import ReadPlan
 from gobblin_assets.spec.job_spec import DatasetSpec
 from gobblin_assets.spec.sink_spec import SinkSpec
 

@@ -11,7 +11,7 @@ from gobblin_assets.sources.kafka.histories import require_histories
 from gobblin_assets.sources.kafka.kafka_spec import KafkaSourceSpec
 from gobblin_assets.sources.kafka.planning import decide_ranges, find_beginners, recall_topic, topic_of
 from gobblin_assets.sources.log_watch import LogNews
-from gobblin_assets.sources.port import SourceRequest
+from gobblin_assets.sources.source_port import SourceRequest
 
 _MARK_DIGITS = 12
 

@@ -19,7 +19,7 @@ from gobblin_assets.sources.kafka.cluster import PartitionOffsets, TopicOffsets,
 from gobblin_assets.sources.kafka.keys import PartitionKey, parse_key
 from gobblin_assets.sources.kafka.offsets import OffsetRange
 from gobblin_assets.sources.kafka.planning import ChosenRange, TopicDecision, TopicMemory, offset_of
-from gobblin_assets.sources.port import SourceRequest
+from gobblin_assets.sources.source_port import SourceRequest
 
 Intervals = Mapping[str, Sequence[Interval]]
 """Intervals by watermark key, ascending; neighbours never touch."""

@@ -12,7 +12,7 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.model.watermark import Watermark, parse_watermark
-from gobblin_assets.state.overview.port import (
+from gobblin_assets.state.overview.overview_port import (
     AttemptLine,
     DatasetLine,
     KeptLine,

@@ -1,4 +1,4 @@
-"""What ends an attempt's work after its process died is one value of its job kind's own, not columns named after Spark.
+"""One value of the job kind's own says what ends an attempt's work after its process died; before, columns named Spark.
 
 Revision ID: 0006
 """

@@ -10,7 +10,7 @@ from typing import BinaryIO, Final, cast
 from gobblin_assets.destinations.claims import WORK_NAME
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.extensions import Extensions
-from gobblin_assets.jobs.copy.converters.port import (
+from gobblin_assets.jobs.copy.converters.converter_port import (
     Archive,
     ArchiveLimits,
     ByteSource,

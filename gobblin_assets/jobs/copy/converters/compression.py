@@ -12,7 +12,7 @@ from isal import igzip_lib
 from lz4 import frame as lz4_frame
 from pydantic import Field
 
-from gobblin_assets.jobs.copy.converters.port import ByteSource
+from gobblin_assets.jobs.copy.converters.converter_port import ByteSource
 from gobblin_assets.jobs.copy.converters.streams import (
     Compressor,
     DecodedSource,

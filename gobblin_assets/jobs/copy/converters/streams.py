@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
-from gobblin_assets.jobs.copy.converters.port import ByteSource, refuse_content
+from gobblin_assets.jobs.copy.converters.converter_port import ByteSource, refuse_content
 
 CHUNK_BYTES: Final = 1 << 18
 

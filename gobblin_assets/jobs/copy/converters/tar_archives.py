@@ -16,7 +16,7 @@ from pydantic import Field
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.jobs.copy.converters.compression import rename_by
-from gobblin_assets.jobs.copy.converters.port import (
+from gobblin_assets.jobs.copy.converters.converter_port import (
     Archive,
     ArchiveLimits,
     ByteSource,

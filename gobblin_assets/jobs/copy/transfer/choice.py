@@ -11,7 +11,7 @@ from gobblin_assets.commit.sequence import AttemptRecord
 from gobblin_assets.errors import GobblinError, RejectedError
 from gobblin_assets.jobs.copy.copyable import CopyItem
 from gobblin_assets.jobs.copy.transfer.bins import list_items, weigh_item
-from gobblin_assets.jobs.copy.transfer.port import Executors, FileResult, Transfer, TransferOrder, TransferWay
+from gobblin_assets.jobs.copy.transfer.transfer_port import Executors, FileResult, Transfer, TransferOrder, TransferWay
 
 SPARK_WEIGHT_MIN: Final = 8 << 30
 """Less than this (``weigh_item``) is copied by this machine: looking at the executors and starting a job takes seconds.

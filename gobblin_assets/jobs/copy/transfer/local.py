@@ -11,9 +11,9 @@ from gobblin_assets.jobs.copy.transfer.bins import Bin
 from gobblin_assets.jobs.copy.transfer.crews import Crew, LostBin, ProcessCrew, ProcessPool, ThreadCrew
 from gobblin_assets.jobs.copy.transfer.file_copy import CopyOptions
 from gobblin_assets.jobs.copy.transfer.journal import FinishedFile, work_guid_of
-from gobblin_assets.jobs.copy.transfer.port import FileResult, TransferOrder, TransferProgress
 from gobblin_assets.jobs.copy.transfer.preserve import PreserveLetter
 from gobblin_assets.jobs.copy.transfer.results import SplitFiles, count_reported, list_lost, list_results, staged_split
+from gobblin_assets.jobs.copy.transfer.transfer_port import FileResult, TransferOrder, TransferProgress
 from gobblin_assets.jobs.copy.transfer.writing import BinWork, RowBatch, pack_item, pack_part
 
 READY_FILES_MIN: Final = 2_000

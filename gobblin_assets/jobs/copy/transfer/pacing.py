@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from gobblin_assets.jobs.copy.transfer.port import Rate
+from gobblin_assets.jobs.copy.transfer.transfer_port import Rate
 from gobblin_assets.jobs.copy.transfer.writing import BinWork, ResultRow, RowSink, copy_bin
 
 BURST_S: Final = 1.0

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from gobblin_assets.errors import RetryableError
-from gobblin_assets.jobs.copy.transfer.port import Rate
+from gobblin_assets.jobs.copy.transfer.transfer_port import Rate
 from gobblin_assets.model.clock import Clock
 from gobblin_assets.state.rate_shares import RateShareStore, SharedRate
 

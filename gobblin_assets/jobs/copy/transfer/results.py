@@ -22,7 +22,7 @@ from gobblin_assets.jobs.copy.transfer.file_copy import (
     make_sized,
     missing_or_translated,
 )
-from gobblin_assets.jobs.copy.transfer.port import CopyFailure, FileResult
+from gobblin_assets.jobs.copy.transfer.transfer_port import CopyFailure, FileResult
 from gobblin_assets.jobs.copy.transfer.writing import ITEM_ITSELF, FailureText, ResultRow, text_of
 from gobblin_assets.model.files import FileIdentity
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from gobblin_assets.jobs.copy.transfer.port import TransferProgress
+from gobblin_assets.jobs.copy.transfer.transfer_port import TransferProgress
 from gobblin_assets.jobs.copy.transfer.writing import BinWork
 
 ORDERS: Final = "orders"

@@ -20,7 +20,6 @@ from gobblin_assets.errors import ErrorFamily, GobblinError
 from gobblin_assets.fs.posix import PosixFileSystem
 from gobblin_assets.fs.posix_sync import sync_file
 from gobblin_assets.jobs.copy.transfer.pacing import copy_at_rate
-from gobblin_assets.jobs.copy.transfer.port import TransferProgress
 from gobblin_assets.jobs.copy.transfer.spark_orders import (
     COUNT,
     TOKEN,
@@ -31,6 +30,7 @@ from gobblin_assets.jobs.copy.transfer.spark_orders import (
     read_plan,
     write_count,
 )
+from gobblin_assets.jobs.copy.transfer.transfer_port import TransferProgress
 from gobblin_assets.jobs.copy.transfer.writing import BatchingSink, BinWork, ResultRow, RowBatch, unpack_part
 
 ANSWER: Final = "bin long, try string, lost string, rows binary"

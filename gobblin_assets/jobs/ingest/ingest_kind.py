@@ -15,7 +15,7 @@ from gobblin_assets.jobs.ingest.worker import IngestWorker
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.run.job_kind import PlanRequest, Rewriter, Session, Sharing, UnitPlan, Worker
-from gobblin_assets.sources.port import PlanSession, ReadPlan, Source, SourceRequest, read_plan_of
+from gobblin_assets.sources.source_port import PlanSession, ReadPlan, Source, SourceRequest, read_plan_of
 from gobblin_assets.spark.errors import session_failure, spark_raises
 from gobblin_assets.spec.job_spec import DatasetSpec
 from gobblin_assets.spec.partition_keys import open_partition

@@ -1,4 +1,4 @@
-"""How Google's and Azure's stores are reached, from the environment.
+"""Settings from the environment by which Google's and Azure's stores are reached.
 
 No secret appears in a repr, in errors or in pickles.
 """

@@ -1,4 +1,4 @@
-"""How a cluster is reached, from the environment."""
+"""Settings from the environment by which a cluster is reached."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""How SFTP servers are reached, from the environment. No secret appears in a repr, in errors or in pickles."""
+"""Settings of the environment for SFTP servers. No secret appears in a repr, in errors or in pickles."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""How a store is reached, from the environment. No secret appears in a repr, in errors or in pickles."""
+"""Settings from the environment by which a store is reached. No secret appears in a repr, in errors or in pickles."""
 
 import re
 from collections.abc import Mapping

@@ -1,0 +1,1 @@
+"""The demo of runs that load rows elsewhere than into files."""
