@@ -13,11 +13,12 @@ from gobblin_assets.cli.selections import find_named
 from gobblin_assets.destinations.loaded_destination import open_loaded_destination
 from gobblin_assets.errors import GobblinError, RejectedError
 from gobblin_assets.fs.registry import open_file_system
-from gobblin_assets.jobs.ingest.running import read_job
+from gobblin_assets.jobs.ingest.running import read_job, read_job_datasets
 from gobblin_assets.jobs.rows_places import rows_place_of
 from gobblin_assets.jobs.sink.adopting import adopt_place
 from gobblin_assets.jobs.sink.recopying import await_free
 from gobblin_assets.jobs.sink.running import read_sink_datasets
+from gobblin_assets.jobs.sink.sink_rules import has_sink
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.run.destination import DestinationRequest
@@ -39,12 +40,13 @@ from gobblin_assets.run.log import open_log
 def adopt(job_file: Path, datasets: Sequence[str], there: Sequence[str], missing: Sequence[str]) -> None:
     """Go on with the table or topic that is there now.
 
-    For a sink that stopped since the one of before, or its marks, are gone. What is there becomes the dataset's, and is
-    made if it is not there. Rows that went with the old one are not loaded again. End the workers first, and resume a
-    publication that is BLOCKED afterwards.
+    For a sink, or another job that loads rows, that stopped since the one of before, or its marks, are gone. What is
+    there becomes the dataset's, and is made if it is not there. Rows that went with the old one are not loaded again.
+    End the workers first, and resume a publication that is BLOCKED afterwards.
     """
     job, clock = read_job(job_file), SystemClock()
-    specs, name = read_sink_datasets(job), JobName(job.job)
+    # The datasets of a sink are read by its workers' rules, which a job of tables does not have.
+    specs, name = read_sink_datasets(job) if has_sink(job) else read_job_datasets(job), JobName(job.job)
     place = rows_place_of(job, specs)
     if place is None:
         raise RejectedError(

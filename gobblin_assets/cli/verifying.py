@@ -82,7 +82,7 @@ def _find_load_faults(known: KnownJob, urn: DatasetUrn, log: Log, *, counts_rows
     published = log.stores.published.find_rows_elsewhere(known.name, urn)
     if binding is not None and urn in datasets:
         mark = MarkPlace(place.marks, binding.identity or "", known.name, urn, 0)
-        yield from find_load_faults(place, mark, urn, published, counts_rows=counts_rows)
+        yield from find_load_faults(log.stores.commits, place, mark, urn, published, counts_rows=counts_rows)
 
 
 def _print(verified: Sequence[Verified], *, checksums: bool) -> None:

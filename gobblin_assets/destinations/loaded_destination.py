@@ -1,5 +1,6 @@
 """Destinations that are no file systems: rows are loaded from staged files, and all other files stand on a disk."""
 
+import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -7,12 +8,15 @@ from gobblin_assets.commit.destination import StorageMismatchError
 from gobblin_assets.commit.published.published_port import RowsElsewhere
 from gobblin_assets.commit.published.verification import Damage, Fault
 from gobblin_assets.commit.steps import CommitStep
+from gobblin_assets.commit.store import CommitLogReader
 from gobblin_assets.destinations.directories import Directories
 from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace, PlaceGoneError
 from gobblin_assets.destinations.rows_place import PlannedLoad, RowsPlace
 from gobblin_assets.errors import GobblinError, RejectedError
 from gobblin_assets.fs.objects import HoldsObjects
 from gobblin_assets.fs.staging import StagingFiles
+from gobblin_assets.model.sequence_state import SequenceState
+from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import DatasetUrn, Role
 from gobblin_assets.run.destination import DestinationRequest, Target
 from gobblin_assets.run.job_kind import Output
@@ -55,7 +59,9 @@ class LoadedDestination(Directories):
         for urn, count in published.items():
             if count and (gone := self.place.find_gone(urn, self._mark_of(urn, 0))) is not None:
                 errors[urn] = PlaceGoneError(gone, urn)
-            elif loaded[urn] < count:
+            elif loaded[urn] < count and not is_replaced(
+                self.request.stores.commits, self.place, urn, self._mark_of(urn, 0)
+            ):
                 errors[urn] = _behind(urn, self.place, loaded[urn], count)
         return errors
 
@@ -132,6 +138,21 @@ def open_loaded_destination(request: DestinationRequest, place: RowsPlace) -> Lo
     return LoadedDestination(request, place=place)
 
 
+def is_replaced(log: CommitLogReader, place: RowsPlace, urn: DatasetUrn, mark: MarkPlace) -> bool:
+    """Whether the newest rows took the place of all others, and the log does not count them yet.
+
+    ``mark``: of lane 0, whose publications alone replace. Until one is DONE, the log has the rows of before.
+    """
+    found = place.find_mark(urn, mark) if place.can_replace else None
+    if found is None or not found.recent:
+        return False
+    newest = SequenceId(uuid.UUID(found.recent[0]))
+    known = log.find_known([newest]).get(newest)
+    if known is None or not known.is_sealed or known.state is SequenceState.DONE:
+        return False
+    return log.get(newest).replaces
+
+
 def _behind(urn: DatasetUrn, place: RowsPlace, loaded: int, published: int) -> StorageMismatchError:
     return StorageMismatchError(
         f"{urn} is stopped: the log has {published:,} rows of it in {place.uri_of(urn)}, and the marks in "
@@ -144,6 +165,7 @@ def _behind(urn: DatasetUrn, place: RowsPlace, loaded: int, published: int) -> S
 
 
 def find_load_faults(
+    log: CommitLogReader,
     place: RowsPlace,
     mark: MarkPlace,
     urn: DatasetUrn,
@@ -151,12 +173,12 @@ def find_load_faults(
     *,
     counts_rows: bool,
 ) -> Iterator[Fault]:
-    """Compare the log with the marks, and on demand with the number of rows. ``mark``: of any lane of the dataset.
+    """Compare the log with the marks, and on demand with the number of rows. ``mark``: of lane 0 of the dataset.
 
     ``published``: what the log had before.
     More rows than the log has are no fault: others may write there, and a load comes before its finish.
     """
-    if published is None:
+    if published is None or is_replaced(log, place, urn, mark):
         return
     gone = place.find_gone(urn, mark) if published.row_count else None
     if gone is not None:

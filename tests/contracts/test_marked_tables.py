@@ -24,6 +24,8 @@ from gobblin_assets.destinations.table_names import LoadedTable
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.failpoints import Failpoint, install
 from gobblin_assets.model.urn import DatasetUrn
+from tests.simulation.commit_store import SimCommitStepStore
+from tests.simulation.database import SimDatabase
 from tests.support.postgres import Database
 from tests.support.spark import wait_until
 from tests.support.table_sink import CONNECTION, variables_for
@@ -248,17 +250,18 @@ def test_verify_says_that_a_table_is_gone_though_its_marks_are_there(
     load(tables, numbered("a", pa.array(["x"])))
     urn = DatasetUrn("orders")
     place, published = TablesPlace(CONNECTION, {urn: TABLE}, "marks"), RowsElsewhere("jdbc:warehouse", 1)
-    assert list(find_load_faults(place, PLACE, urn, published, counts_rows=False)) == []
+    log = SimCommitStepStore(SimDatabase())
+    assert list(find_load_faults(log, place, PLACE, urn, published, counts_rows=False)) == []
 
     with fresh_database.connect() as session:
         session.execute('ALTER TABLE shop."Order rows" RENAME TO other')
-    faults = list(find_load_faults(place, PLACE, urn, published, counts_rows=False))
+    faults = list(find_load_faults(log, place, PLACE, urn, published, counts_rows=False))
     assert [fault.damage for fault in faults] == [Damage.MISSING]
     assert "is gone, the table into which 1 rows of orders were loaded" in faults[0].detail
 
     with fresh_database.connect() as session:
         session.execute('CREATE TABLE shop."Order rows" (LIKE shop.other)')
-    faults = list(find_load_faults(place, PLACE, urn, published, counts_rows=False))
+    faults = list(find_load_faults(log, place, PLACE, urn, published, counts_rows=False))
     assert "is another table than the one into which 1 rows" in faults[0].detail
 
 

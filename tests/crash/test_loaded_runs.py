@@ -4,6 +4,7 @@ One suite for each place of rows: the example's SQLite, Postgres and Iceberg. Ea
 that only knows one of them is seen.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -193,6 +194,28 @@ def test_an_answer_that_is_lost_is_looked_up(
     assert not world.run().failed
 
     world.check_exactly_once()
+
+
+@pytest.mark.parametrize(
+    ("lake", "point"),
+    [(POSTGRES, Failpoint.LOAD_COMMITTED), *(rotating(SQLITE, point) for point in (*IN_A_LOAD, Failpoint.STEP_AFTER))],
+    indirect=["lake"],
+    ids=str,
+)
+def test_a_killed_refresh_of_fewer_rows_is_no_sign_of_lost_ones(
+    lake: LoadedLake, world: LoadedWorld, point: Failpoint
+) -> None:
+    world.run()
+    for urn in lake.urns:
+        source = lake.source_of(urn)
+        source.write_text("".join(source.read_text(encoding="utf-8").splitlines(keepends=True)[:4]), encoding="utf-8")
+    kill_at(lake, f"{point}=kill", mode=Mode.REFRESH)
+    world.expire_leases()
+
+    assert not world.run(mode=Mode.REFRESH).failed
+
+    for urn in lake.urns:
+        assert world.published_rows(urn) == Counter(lake.source_rows(urn))
 
 
 @EVERYWHERE

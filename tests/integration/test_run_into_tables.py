@@ -117,6 +117,23 @@ def test_a_dataset_names_its_own_table(shop: Shop) -> None:
     assert shop.rows('lake."Bestellungen"').total() == 30
 
 
+def test_a_table_that_is_gone_is_not_made_again_and_is_adopted_by_a_person(shop: Shop) -> None:
+    shop.write(APPENDED)
+    run_job(shop.job)
+    with shop.target.connect() as session:
+        session.execute("DROP TABLE lake.public_orders")
+    shop.sql("INSERT INTO orders VALUES (31, 'new', NULL)")
+
+    said = " ".join(fail_job(shop.job).split())
+    assert "is gone, the table into which 30 rows of public.orders were loaded" in said
+    assert "gobblin-assets sink adopt JOB_FILE --dataset public.orders" in said
+
+    adopted = invoke("sink", "adopt", shop.job, "--dataset", "public.orders")
+    assert adopted.exit_code == 0, adopted.output
+    run_job(shop.job)
+    assert [row[0] for row in shop.rows()] == [31]
+
+
 PARTITIONED = {
     **APPENDED,
     "watermark": {"column": "day"},
