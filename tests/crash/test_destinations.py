@@ -2,6 +2,7 @@
 
 import dataclasses
 import shutil
+import threading
 import signal
 from collections import Counter
 from collections.abc import Iterator
@@ -146,11 +147,14 @@ def test_a_file_system_that_goes_away_in_the_middle_of_a_run(
     assert not world.run().failed
     add_rows(lake)
     left = []
+    one_at_a_time = threading.Lock()
 
     def go_away(reached: Failpoint) -> None:
-        if reached is point and not left:
-            left.append(unmounted(lake))
-            left[0].__enter__()
+        # Steps are carried out by several threads.
+        with one_at_a_time:
+            if reached is point and not left:
+                left.append(unmounted(lake))
+                left[0].__enter__()
 
     with failpoints.install(go_away):
         world.run(mode=mode)

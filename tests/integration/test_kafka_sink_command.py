@@ -109,9 +109,6 @@ def test_workers_load_each_record_once_while_one_is_killed(shop: OutShop, engine
     assert len(known[shop.marks].partitions) == 1
     verified = shop.begin("verify", options=["--checksums"])
     assert verified.end() == 0, verified.said
-    ran = shop.begin("run")
-    assert ran.end() == 2, ran.said
-    assert "sink.into" in ran.said
     check_that_a_person_may_say_where_to_go_on(shop)
     with pytest.raises(RejectedError, match=r"rows in kafka:out/out\.\S+, and they are in no file"):
         read_dataset(None, shop.topics[0], job=JOB, database=engine)  # type: ignore[arg-type]  # nothing is read

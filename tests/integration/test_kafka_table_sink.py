@@ -110,8 +110,5 @@ def test_workers_load_each_record_once_while_workers_and_sessions_are_killed(sho
     assert "is adopted" in adopted.said
     verified = shop.begin("verify")
     assert verified.end() == 0, verified.said
-    ran = shop.begin("run")
-    assert ran.end() == 2, ran.said
-    assert "sink.into" in ran.said
     with pytest.raises(RejectedError, match=r"rows in jdbc:warehouse/shop\.\w+, and they are in no file"):
         read_dataset(None, shop.topics[0], job=JOB, database=engine)  # type: ignore[arg-type]  # nothing is read

@@ -22,10 +22,10 @@ LAUGHS: Final = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
 def refuse(path: Path, content: bytes) -> str:
     """The one line of the refusal, without the path."""
     path.write_bytes(content)
-    begun = time.monotonic()
+    begun = time.process_time()
     with pytest.raises(RejectedError) as refused:
         read_any_job_file(path)
-    assert time.monotonic() - begun < ANSWER_S_MAX
+    assert time.process_time() - begun < ANSWER_S_MAX
     said = str(refused.value)
     assert refused.value.hint
     assert "\n" not in said
@@ -221,9 +221,9 @@ def test_a_job_of_the_most_datasets_is_read_soon(tmp_path: Path) -> None:
     path = tmp_path / "shop.yaml"
     options = "extract: append_only, watermark: {column: at}"
     path.write_text(HEAD + "".join(f"- {{urn: public.t{n}, {options}}}\n" for n in range(DATASETS_MAX)), "utf-8")
-    begun = time.monotonic()
+    begun = time.process_time()
     job = read_any_job_file(path)
-    assert time.monotonic() - begun < ANSWER_S_MAX
+    assert time.process_time() - begun < ANSWER_S_MAX
     assert len(getattr(job, "datasets", ())) == DATASETS_MAX
 
 
