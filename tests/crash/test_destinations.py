@@ -2,8 +2,8 @@
 
 import dataclasses
 import shutil
-import threading
 import signal
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
