@@ -59,7 +59,7 @@ class LoadedDestination(Directories):
         for urn, count in published.items():
             if count and (gone := self.place.find_gone(urn, self._mark_of(urn, 0))) is not None:
                 errors[urn] = PlaceGoneError(gone, urn)
-            elif loaded[urn] < count and not is_replaced(
+            elif loaded[urn] < count and not is_being_replaced(
                 self.request.stores.commits, self.place, urn, self._mark_of(urn, 0)
             ):
                 errors[urn] = _behind(urn, self.place, loaded[urn], count)
@@ -138,7 +138,7 @@ def open_loaded_destination(request: DestinationRequest, place: RowsPlace) -> Lo
     return LoadedDestination(request, place=place)
 
 
-def is_replaced(log: CommitLogReader, place: RowsPlace, urn: DatasetUrn, mark: MarkPlace) -> bool:
+def is_being_replaced(log: CommitLogReader, place: RowsPlace, urn: DatasetUrn, mark: MarkPlace) -> bool:
     """Whether the newest rows took the place of all others, and the log does not count them yet.
 
     ``mark``: of lane 0, whose publications alone replace. Until one is DONE, the log has the rows of before.
@@ -178,7 +178,7 @@ def find_load_faults(
     ``published``: what the log had before.
     More rows than the log has are no fault: others may write there, and a load comes before its finish.
     """
-    if published is None or is_replaced(log, place, urn, mark):
+    if published is None or is_being_replaced(log, place, urn, mark):
         return
     gone = place.find_gone(urn, mark) if published.row_count else None
     if gone is not None:

@@ -86,8 +86,8 @@ EXCEPTIONS = {
     "sources.connection.SourceConnection.model_config": _READ_BY_PYDANTIC,
     "spec.job_spec.DatasetSpec.model_config": _READ_BY_PYDANTIC,
     "spec.spec_model.SpecModel.model_config": _READ_BY_PYDANTIC,
-    "state.overview.port.DatasetLine.open_sequence": _SHOWN,
-    "state.overview.port.SequenceLine.prepared_at": _SHOWN,
+    "state.overview.overview_port.DatasetLine.open_sequence": _SHOWN,
+    "state.overview.overview_port.SequenceLine.prepared_at": _SHOWN,
 }
 
 
