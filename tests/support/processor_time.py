@@ -10,7 +10,6 @@ read.
 
 import json
 import os
-import statistics
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -28,7 +27,6 @@ WHOLE: Final = 0.95
 """A directory is judged if this share of its recorded tests ran."""
 
 _LONG_S: Final = 5.0
-_MEASURE_EVERY_S: Final = 30.0
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _PROCESSOR_S: Final = "processor_s"
 _THOROUGH: Final = "thorough"
@@ -72,7 +70,7 @@ class Verdict:
 
 
 def judge(costs: Costs, budgets: dict[str, Any], unit_s: float) -> Verdict:
-    """``unit_s``: the mean of ``measure_unit`` during the run; a slower machine gets more seconds."""
+    """``unit_s``: the result of ``measure_unit`` on this machine now; a slower machine gets more seconds."""
     slower = max(1.0, unit_s / budgets["unit_s"])
     lines, failed = [], False
     for name, budget in budgets["directories"].items():
@@ -133,8 +131,7 @@ class ProcessorTime:
         self._spent = spent_by_tree()
         self._ends_file = True
         self._is_worker = hasattr(config, "workerinput")
-        self._units_s = [] if self._is_worker else [measure_unit()]
-        self._measured_at_s = time.monotonic()
+        self._unit_s = 0.0 if self._is_worker else measure_unit()
         self._verdict = Verdict([], failed=False)
 
     @pytest.hookimpl(tryfirst=True)
@@ -153,24 +150,18 @@ class ProcessorTime:
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if self._is_worker:
-            return
-        self._costs.add(report)
-        # A shared machine was seen to take 1.6 times as long for the same tests some minutes later.
-        if time.monotonic() - self._measured_at_s >= _MEASURE_EVERY_S:
-            self._units_s.append(measure_unit())
-            self._measured_at_s = time.monotonic()
+        if not self._is_worker:
+            self._costs.add(report)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         if self._is_worker:
             return
         if self._config.getoption("record_budgets"):
-            text = json.dumps(self._costs.to_json(statistics.fmean(self._units_s)), indent=1)
+            text = json.dumps(self._costs.to_json(self._unit_s), indent=1)
             BUDGETS.write_text(f"{text}\n", encoding="utf-8")
         elif BUDGETS.exists():
-            budgets = json.loads(BUDGETS.read_text(encoding="utf-8"))
-            self._verdict = judge(self._costs, budgets, statistics.fmean(self._units_s))
+            self._verdict = judge(self._costs, json.loads(BUDGETS.read_text(encoding="utf-8")), self._unit_s)
             if self._verdict.failed and session.exitstatus == pytest.ExitCode.OK:
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
