@@ -1,4 +1,4 @@
-"""A kind of destination of rows: one object with the options of a job, what the place can do, and how it is opened."""
+"""A kind of destination of rows: one object with the options of a job, and how the place is opened."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -25,23 +25,21 @@ class IntoSpec(SpecModel):
 class DestinationKind:
     """A kind of destination, offered by an entry point of the group ``gobblin_assets.destination_kinds`` with its name.
 
-    It imports no client, because every process that reads a job file loads it. ``noun``: the word for what takes a
-    dataset's rows, such as table. ``variables``: how the variables of its connections go on after GOBBLIN_.
-    ``of_datasets``: options that a dataset may have otherwise than its job. ``place``: a function ``PlaceRequest ->
-    RowsPlace`` as ``module:function``, imported when a run or a worker begins. ``steps``: the kinds of commit steps
-    that load its rows, each as ``module:attribute``, imported when the log first holds such a step; a package offers
-    them by the group ``gobblin_assets.steps`` instead. ``replaces``: a publication may take the place of all rows.
+    It imports no client, because every process that reads a job file loads it. ``variables``: how the variables of its
+    connections go on after GOBBLIN_. ``of_datasets``: options that a dataset may have otherwise than its job.
+    ``place``: a function ``PlaceRequest -> RowsPlace`` as ``module:function``, imported when a run or a worker begins;
+    what the place can do, it says itself. ``steps``: the kinds of commit steps that load its rows, each as
+    ``module:attribute``, imported when the log first holds such a step; a package offers them by the group
+    ``gobblin_assets.steps`` instead.
     ``names_table``: gives the name of a dataset's table, as Dagster shows it; None: rows go into no table.
     """
 
     name: str
-    noun: str
     spec: type[IntoSpec]
     variables: str
     place: str
     of_datasets: frozenset[str] = frozenset()
     steps: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    replaces: bool = False
     names_table: Callable[[DatasetUrn, IntoSpec], str] | None = None
 
 

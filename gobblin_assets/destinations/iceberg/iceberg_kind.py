@@ -36,7 +36,6 @@ def show_iceberg_table(urn: DatasetUrn, into: IntoSpec) -> str:
 
 ICEBERG: Final = DestinationKind(
     name="iceberg",
-    noun="table",
     spec=IcebergSpec,
     variables="ICEBERG",
     place="gobblin_assets.destinations.iceberg.iceberg_place:choose_iceberg",

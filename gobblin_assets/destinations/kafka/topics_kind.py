@@ -31,7 +31,6 @@ class TopicsSpec(IntoSpec):
 
 KAFKA: Final = DestinationKind(
     name="kafka",
-    noun="topic",
     spec=TopicsSpec,
     variables="KAFKA",
     place="gobblin_assets.destinations.kafka.topics_place:choose_topics",

@@ -42,12 +42,10 @@ def show_postgres_table(urn: DatasetUrn, into: IntoSpec) -> str:
 
 POSTGRES: Final = DestinationKind(
     name="postgres",
-    noun="table",
     spec=TablesSpec,
     variables="JDBC",
     place="gobblin_assets.destinations.postgres.tables_place:choose_tables",
     of_datasets=frozenset({"tables_schema", "table"}),
     steps={"load_table": "gobblin_assets.destinations.postgres.load_step:LOAD_TABLE_KIND"},
-    replaces=True,
     names_table=show_postgres_table,
 )
