@@ -34,6 +34,10 @@ SINK_OVERLAPS: Final = (_CALLS_MAX, 30, 60, 90)
 _SECONDS: Final = (Fault.KILLED_BEFORE, Fault.ERROR, Fault.UNKNOWN, Fault.REPEATED)
 
 
+def _make_sink_world(watches_log: bool) -> SinkWorld:
+    return SinkWorld(_SEED, vnode_count=_VNODES, epoch_count=_EPOCHS, watches_log=watches_log)
+
+
 @dataclass(frozen=True)
 class SinkScenario:
     """``prepare``: what happened before. ``later``: by the number of a call of the worker, what others do then."""
@@ -43,9 +47,10 @@ class SinkScenario:
     later: Mapping[int, Callable[[SinkWorld], None]]
 
     watches_log: bool = False
+    make_world: Callable[[bool], SinkWorld] = _make_sink_world
 
     def open_world(self) -> SinkWorld:
-        world = SinkWorld(_SEED, vnode_count=_VNODES, epoch_count=_EPOCHS, watches_log=self.watches_log)
+        world = self.make_world(self.watches_log)
         try:
             self.prepare(world)
         except BaseException:

@@ -5,7 +5,10 @@ from dataclasses import replace
 from typing import Any, Final
 
 from gobblin_assets.jobs.sink.sink_lanes import SinkLanes
+from gobblin_assets.jobs.sink.sink_log import SinkLog
+from gobblin_assets.jobs.sink.sink_worker import SinkWorker
 from gobblin_assets.sources.jdbc.names import TableName
+from gobblin_assets.sources.log_port import Barrier
 from gobblin_assets.sources.postgres_log import change_gathering, slot_reader, table_copy
 from gobblin_assets.sources.postgres_log.change_gathering import ChangeGathering
 from gobblin_assets.sources.postgres_log.copy_ranges import SeenRanges
@@ -106,6 +109,18 @@ def _finds_by_name(self: ChangeGathering, relation: Any) -> Any:
     return next((each for each in self._wanted.values() if each.start.table.name == name), None)
 
 
+def _fails_amid_a_barrier(self: SinkWorker, log: SinkLog, barrier: Barrier) -> "Generator[Any]":
+    """A lane that fails at a barrier is given up before the others have passed it."""
+    for lane in log.lanes:
+        if barrier.positions.keys() & lane.read_to.keys() and lane.is_held:
+            try:
+                cut = lane.pass_barrier(barrier)
+            except Exception as error:  # noqa: BLE001  as the worker does
+                self._lanes.fail(lane, error)
+            else:
+                yield lane, cut
+
+
 IN_SLOT_HISTORIES: Final = (
     Mutant("the slot is moved before T3", patched(SinkLanes, "publish", _confirms_at_the_seal)),
     Mutant(
@@ -131,5 +146,6 @@ IN_SLOT_HISTORIES: Final = (
     ),
     Mutant("a row's move is left out as a whole", patched(change_gathering, "judge_change", _judges_by_the_old_key)),
     Mutant("a table is told by its name", patched(ChangeGathering, "_find_wanted", _finds_by_name)),
+    Mutant("a lane fails amid a barrier", patched(SinkWorker, "_pass_in_all", _fails_amid_a_barrier)),
     Mutant("a copy is taken before the place", patched(TableCopy, "_run", _copies_before_the_place)),
 )

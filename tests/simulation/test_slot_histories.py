@@ -25,6 +25,7 @@ NOTICED_BY = {
     "the log is followed from the last range's place": 0,
     "a row's move is left out as a whole": 1,
     "a table is told by its name": 0,
+    "a lane fails amid a barrier": 18,
     "a copy is taken before the place": 0,
 }
 

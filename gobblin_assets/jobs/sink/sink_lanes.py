@@ -129,7 +129,12 @@ class SinkLanes:
                 raise
             except Exception as error:  # noqa: BLE001  the failure of this dataset; others go on
                 self.fail_dataset(sink, self.explain(sink.urn, error))
-        if log.reader is None and not log.is_contested and any(lane.wants_change for lane in log.lanes):
+        if log.reader is not None:
+            return
+        if log.is_contested:
+            # Nothing was read here: the worker that has the log's other lanes waits for these.
+            self._give_back(log, [lane for lane in log.lanes if lane.is_leaving])
+        elif any(lane.wants_change for lane in log.lanes):
             self.change(log)
 
     def take_unused(self) -> list[HeldLane]:
@@ -169,11 +174,7 @@ class SinkLanes:
         cuts = [found for lane in changing if (found := self.cut(lane)) is not None]
         failed = self.publish(log, cuts)
         changing = [lane for lane in changing if lane.lane_id not in failed and lane.is_held]
-        for sink in log.sinks:
-            leaving = [lane for lane in changing if lane.sink is sink and lane.is_leaving]
-            for lane in leaving:
-                self.ports.say(f"{lane.label}: given back")
-            self.drop(sink, leaving)
+        self._give_back(log, [lane for lane in changing if lane.is_leaving])
         staying = [lane for lane in changing if not lane.is_leaving]
         # The log is asked once for all of them: what joins a lane was the lane's before.
         joined = [sink for sink in log.sinks if any(lane.sink is sink and lane.joining for lane in staying)]
@@ -182,6 +183,12 @@ class SinkLanes:
             if lane.is_held:
                 self._change_lane(lane)
         self.assign(log, is_at_barrier=True)
+
+    def _give_back(self, log: SinkLog, leaving: Sequence[HeldLane]) -> None:
+        for lane in leaving:
+            self.ports.say(f"{lane.label}: given back")
+        for sink in log.sinks:
+            self.drop(sink, [lane for lane in leaving if lane.sink is sink])
 
     def _change_lane(self, lane: HeldLane) -> None:
         try:

@@ -17,6 +17,7 @@ from gobblin_assets.jobs.sink.cut_publishing import CutPublisher
 from gobblin_assets.jobs.sink.cut_rereading import CutRereading
 from gobblin_assets.jobs.sink.dataset_sink import DatasetSink, HeldLane, LaneCut
 from gobblin_assets.jobs.sink.lane_holding import LaneHolding
+from gobblin_assets.jobs.sink.lane_writer import Cut
 from gobblin_assets.jobs.sink.sink_lanes import SinkLanes
 from gobblin_assets.jobs.sink.sink_log import SinkLog, SinkLogs, gather_logs
 from gobblin_assets.jobs.sink.sink_ports import SinkPorts
@@ -249,13 +250,8 @@ class SinkWorker:
 
     def _pass(self, log: SinkLog, barrier: Barrier) -> None:
         cuts = []
-        for lane in log.lanes:
-            if not (barrier.positions.keys() & lane.read_to.keys()) or not lane.is_held:
-                continue
-            try:
-                cut = lane.pass_barrier(barrier)
-            except Exception as error:  # noqa: BLE001  the failure of this lane; others of its log go on
-                self._lanes.fail(lane, error)
+        for lane, cut in self._pass_in_all(log, barrier):
+            if not lane.is_held:
                 continue
             learnt = [
                 facts for vnode, facts in barrier.facts.items() if vnode in barrier.positions and vnode in lane.read_to
@@ -279,6 +275,24 @@ class SinkWorker:
         self._lanes.publish(log, [each for each in cuts if each.lane.lane_id in held])
         if log.reader is not None and any(lane.wants_change for lane in log.lanes):
             self._lanes.change(log)
+
+    def _pass_in_all(self, log: SinkLog, barrier: Barrier) -> list[tuple[HeldLane, Cut | None]]:
+        """End the epoch in all lanes that the barrier has, and then give those up that failed.
+
+        A lane that fails has the vnodes of the others assigned anew, each from its lane's last barrier. One that had
+        not passed this barrier yet would be read again from the barrier before.
+        """
+        passed: list[tuple[HeldLane, Cut | None]] = []
+        failed: list[tuple[HeldLane, Exception]] = []
+        for lane in log.lanes:
+            if barrier.positions.keys() & lane.read_to.keys() and lane.is_held:
+                try:
+                    passed.append((lane, lane.pass_barrier(barrier)))
+                except Exception as error:  # noqa: BLE001  the failure of this lane; others of its log go on
+                    failed.append((lane, error))
+        for lane, error in failed:
+            self._lanes.fail(lane, error)
+        return passed
 
     def _cut_beside(self, log: SinkLog, cuts: Sequence[LaneCut]) -> list[LaneCut]:
         """What else has rows is cut at the same barrier: what is published of the datasets fits together."""
