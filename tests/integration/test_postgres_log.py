@@ -1,5 +1,6 @@
 """Tables of a real Postgres by their change logs, from the job file to the published rows."""
 
+import errno
 import threading
 import time
 from collections import Counter
@@ -10,9 +11,12 @@ import pytest
 from sqlalchemy import Engine
 
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.jobs.sink.dataset_sink import HeldLane
+from gobblin_assets.jobs.sink.lane_writer import Cut
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.rows.current_reader import find_current
 from gobblin_assets.run.postgres import open_stores
+from gobblin_assets.sources.log_port import Barrier
 from gobblin_assets.sources.postgres_log import slot_reader
 from gobblin_assets.sources.postgres_log.server_state import LogSession
 from tests.support.changed_tables import JOB, ChangedTables, ShopWriting, set_log_variables
@@ -199,6 +203,29 @@ def test_a_slot_that_is_made_anew_behind_the_worker_s_look_stops_the_tables(
         tables.await_said("it was made anew")
         tables.await_said("sink recopy")
     assert ops_of(tables, "notes") == {"r": 20}
+
+
+def test_a_table_that_fails_at_a_barrier_has_no_other_one_published_twice(
+    tables: ChangedTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One table's lane fails before the other one has passed the barrier; more is written before the next barrier."""
+    passing, failures = HeldLane.pass_barrier, [OSError(errno.ENOSPC, "No space left on device")]
+    tables.options = {"sink": {"every_s": 2, "roll": {"age_s": 0}}}
+
+    def fails_once(lane: HeldLane, barrier: Barrier) -> Cut | None:
+        if lane.writer.has_rows and failures:
+            raise failures.pop()
+        return passing(lane, barrier)
+
+    with tables.working():
+        tables.await_published()
+        monkeypatch.setattr(HeldLane, "pass_barrier", fails_once)
+        tables.do("UPDATE orders SET amount = amount + 1 WHERE id <= 10", "UPDATE notes SET n = n + 1")
+        tables.await_said("No space left on device")
+        tables.do("DELETE FROM orders WHERE id = 1000", "DELETE FROM notes WHERE id = 20")
+        tables.await_published()
+    assert ops_of(tables, "orders") == {"r": 1000, "u": 10, "d": 1}
+    assert ops_of(tables, "notes") == {"r": 20, "u": 20, "d": 1}
 
 
 def test_messages_of_a_prefix_are_a_dataset(tables: ChangedTables) -> None:
