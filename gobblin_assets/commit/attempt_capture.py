@@ -38,7 +38,7 @@ def capture_attempt(fs: FileSystem, attempt: AttemptRecord, fence: int, sealed_b
     """Take the attempt away from earlier owners, in the way of its destination. True if anything of it is there.
 
     In an object store nothing is renamed: what an earlier owner could still do is fenced by uploads that are used up
-    (``object_steps``). ``sealed_by``: as in ``capture_chain``.
+    (``files.upload_step``). ``sealed_by``: as in ``capture_chain``.
     """
     if isinstance(fs, HoldsObjects):
         return fs.is_directory(attempt.staging_path)

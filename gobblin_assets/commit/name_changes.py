@@ -6,14 +6,12 @@ publishing sequence in the place of the source.
 
 import hashlib
 from collections.abc import Iterator
-from functools import reduce
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from gobblin_assets.commit.arrow_arrays import make_array
-from gobblin_assets.commit.object_codecs import GIVEN_NAMES, REMOVING
 from gobblin_assets.commit.segment import Segment
 from gobblin_assets.commit.segment_stream import (
     IDENTITY_COLUMNS,
@@ -23,6 +21,8 @@ from gobblin_assets.commit.segment_stream import (
     tuples_of,
     write_stream,
 )
+from gobblin_assets.commit.step_kinds import find_built_in
+from gobblin_assets.commit.steps import StepKind
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.urn import Role
 
@@ -32,7 +32,19 @@ _PARTS: Final = ("target_directory", "target_name")
 
 def has_given_names(payload: bytes, digest: bytes) -> bool:
     """Whether the steps publish at names that other publications use too. CorruptionError as ``decode_segment``."""
-    return not GIVEN_NAMES.isdisjoint(pc.unique(read_stream(payload, digest).column("kind")).to_pylist())
+    return any(kind.at_given_names for kind in _kinds_in(read_stream(payload, digest).column("kind")).values())
+
+
+def _kinds_in(names: pa.ChunkedArray) -> dict[str, StepKind]:
+    """The built-in kinds of a column: a log that folds changes of names knows what each kind does to them."""
+    found = {name: find_built_in(name) for name in pc.unique(names).to_pylist()}
+    return {name: kind for name, kind in found.items() if kind is not None}
+
+
+def _removes_files(names: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Of each row, by its kind."""
+    removing = [name for name, kind in _kinds_in(names).items() if kind.removes_files]
+    return pc.is_in(names, value_set=make_array(removing, pa.string()))
 
 
 def list_changes(payload: bytes, digest: bytes) -> Iterator[tuple[str, FileIdentity | None, str | None]]:
@@ -49,8 +61,7 @@ def list_changes(payload: bytes, digest: bytes) -> Iterator[tuple[str, FileIdent
 def list_removed(payload: bytes, digest: bytes) -> Iterator[str]:
     """The names whose files the steps remove, in order. CorruptionError as ``decode_segment``."""
     table = read_stream(payload, digest)
-    removing = pc.is_in(table.column("kind").cast(pa.string()), value_set=pa.array(sorted(REMOVING)))
-    yield from target_paths(table.filter(removing)).to_pylist()
+    yield from target_paths(table.filter(_removes_files(table.column("kind").cast(pa.string())))).to_pylist()
 
 
 def changes_table(payload: bytes, digest: bytes) -> pa.Table:
@@ -59,8 +70,7 @@ def changes_table(payload: bytes, digest: bytes) -> pa.Table:
     """
     table = read_stream(payload, digest)
     kinds = table.column("kind").cast(pa.string())
-    removing = [pc.equal(kinds, kind) for kind in sorted(REMOVING)]
-    is_change = reduce(pc.or_, removing, pc.is_valid(table.column("size_bytes")))
+    is_change = pc.or_(_removes_files(kinds), pc.is_valid(table.column("size_bytes")))
     is_fold = _FOLD in (table.schema.metadata or {})
     publishers = table.column("source_directory").cast(pa.string()) if is_fold else pa.nulls(len(table), pa.string())
     whole = pa.Table.from_arrays(
@@ -82,11 +92,9 @@ def encode_fold(changes: pa.Table, *, role: Role, partition: str, version: int) 
     count = len(changes)
     sizes = changes.column("size_bytes")
     is_file = pc.is_valid(sizes)
-    in_objects = pc.match_substring_regex(changes.column("kind"), "_object$")
-    placed = pc.if_else(in_objects, "place_object", "place_file")
     columns = {
         "step": make_array(range(count), pa.int32()),
-        "kind": pc.if_else(is_file, placed, changes.column("kind")),
+        "kind": pc.if_else(is_file, _fold_kinds(changes.column("kind")), changes.column("kind")),
         "source_directory": changes.column("publisher"),
         "row_count": pc.if_else(is_file, pa.scalar(0, pa.int64()), pa.scalar(None, pa.int64())),
         **{name: changes.column(name) for name in (*_PARTS, *IDENTITY_COLUMNS)},
@@ -104,6 +112,13 @@ def encode_fold(changes: pa.Table, *, role: Role, partition: str, version: int) 
         file_bytes=pc.sum(sizes).as_py() or 0,
         version=version,
     )
+
+
+def _fold_kinds(names: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The kind as which a fold keeps the file of each row."""
+    kinds = _kinds_in(names)
+    folded = make_array([kind.folded_as or name for name, kind in kinds.items()], pa.string())
+    return folded.take(pc.index_in(names, value_set=make_array(list(kinds), pa.string())))
 
 
 def _fit(values: pa.Array | pa.ChunkedArray, data_type: pa.DataType) -> pa.Array:

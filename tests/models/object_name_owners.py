@@ -11,7 +11,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import NamedTuple
 
-from gobblin_assets.commit.object_decisions import (
+from gobblin_assets.destinations.fixed_names.object_decisions import (
     ObjectAct,
     Stands,
     decide_place_object,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from gobblin_assets.commit import abandonment, cleanup, driver, execution, folding, recovery, rename_steps
+from gobblin_assets.commit import abandonment, cleanup, driver, execution, folding, recovery
 from gobblin_assets.commit.named_folding import fold_names
 from gobblin_assets.commit.postgres import (
     building,
@@ -27,7 +27,7 @@ from gobblin_assets.commit.postgres import (
 from gobblin_assets.commit.postgres import folding as log_folding
 from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.commit.steps import StepVerdict
-from gobblin_assets.destinations import rooted
+from gobblin_assets.destinations.files import rename_steps, rooted
 from gobblin_assets.fs import posix
 from gobblin_assets.fs.file_system import RenameOutcome
 from gobblin_assets.model.interval import Interval

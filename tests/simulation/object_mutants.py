@@ -5,11 +5,12 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest import mock
 
-from gobblin_assets.commit import abandonment, object_undo
-from gobblin_assets.commit.object_decisions import ObjectAct, Stands, decide_undo_object
-from gobblin_assets.commit.object_steps import ObjectStep, RemoveObject
-from gobblin_assets.commit.object_undo import ObjectUndo
+from gobblin_assets.commit import abandonment
 from gobblin_assets.commit.steps import StepVerdict
+from gobblin_assets.destinations.fixed_names import object_undo
+from gobblin_assets.destinations.fixed_names.object_decisions import ObjectAct, Stands, decide_undo_object
+from gobblin_assets.destinations.fixed_names.object_steps import ObjectStep, RemoveObject
+from gobblin_assets.destinations.fixed_names.object_undo import ObjectUndo
 from gobblin_assets.fs.objects import Absent, HasEtag, WriteOutcome
 from tests.simulation.mutant import Mutant
 from tests.support.object_store import MemoryObjects

@@ -18,7 +18,6 @@ from pyarrow import ArrowException
 from pyarrow import parquet as pq
 
 from gobblin_assets.commit.attempts import published_directories
-from gobblin_assets.commit.object_listings import look_at_files
 from gobblin_assets.commit.published.current import list_current
 from gobblin_assets.commit.published.published_port import PublishedFile, PublishedFiles
 from gobblin_assets.commit.published.text_damage import find_text_damage
@@ -26,6 +25,7 @@ from gobblin_assets.commit.step_world import OpenFileSystem
 from gobblin_assets.commit.store import CommitLogReader
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.fs.file_system import FileSystem
+from gobblin_assets.fs.object_listings import look_at_files
 from gobblin_assets.model.clock import Clock
 from gobblin_assets.model.file_formats import FileFormat, format_of
 from gobblin_assets.model.files import FileIdentity

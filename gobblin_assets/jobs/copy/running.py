@@ -10,8 +10,8 @@ from gobblin_assets.commit.published.current_names import NO_NAMES, CurrentNames
 from gobblin_assets.commit.published.published_port import PublishedFiles, PublishedSegment
 from gobblin_assets.commit.sequence import AttemptRecord
 from gobblin_assets.destinations.claims import claim_path
-from gobblin_assets.destinations.named_objects import NamedObjects
-from gobblin_assets.destinations.named_tree import NamedTree
+from gobblin_assets.destinations.fixed_names.named_objects import NamedObjects
+from gobblin_assets.destinations.fixed_names.named_tree import NamedTree
 from gobblin_assets.events.outbox import open_events
 from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.fs.named_files import require_named_files

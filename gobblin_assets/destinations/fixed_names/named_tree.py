@@ -6,9 +6,14 @@ Other jobs' trees must lie apart, because two publications would move each other
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gobblin_assets.commit.named_clearing_steps import ClearDirectory
-from gobblin_assets.commit.named_codecs import CLEAR_FILE, PLACE_FILE, REMOVE_FILE, REPLACE_FILE
-from gobblin_assets.commit.named_columns import (
+from gobblin_assets.commit.attempts import SLOTS
+from gobblin_assets.commit.steps import StepBatch, StepColumns
+from gobblin_assets.destinations.claims import find_claim, refuse_rows, refuse_tree, work_root_of
+from gobblin_assets.destinations.files.rooted import refuse_links
+from gobblin_assets.destinations.fixed_names.given_names import GivenNames
+from gobblin_assets.destinations.fixed_names.named_clearing_steps import ClearDirectory
+from gobblin_assets.destinations.fixed_names.named_codecs import CLEAR_FILE, PLACE_FILE, REMOVE_FILE, REPLACE_FILE
+from gobblin_assets.destinations.fixed_names.named_columns import (
     METADATA,
     PlaceColumns,
     columns_of_placed,
@@ -16,13 +21,9 @@ from gobblin_assets.commit.named_columns import (
     columns_of_replaced,
     flags_of_replacement,
 )
-from gobblin_assets.commit.named_directory_steps import EnsureDirectory, PlaceDirectory
-from gobblin_assets.commit.named_mode_steps import NO_PLACE, CloseDirectory, OpenDirectory
-from gobblin_assets.commit.named_steps import SLOTS, Phase
-from gobblin_assets.commit.steps import StepBatch, StepColumns
-from gobblin_assets.destinations.claims import find_claim, refuse_rows, refuse_tree, work_root_of
-from gobblin_assets.destinations.given_names import GivenNames
-from gobblin_assets.destinations.named_outputs import (
+from gobblin_assets.destinations.fixed_names.named_directory_steps import EnsureDirectory, PlaceDirectory
+from gobblin_assets.destinations.fixed_names.named_mode_steps import NO_PLACE, CloseDirectory, OpenDirectory
+from gobblin_assets.destinations.fixed_names.named_outputs import (
     ClosedDirectory,
     DirectoryAtName,
     DirectoryToClear,
@@ -32,7 +33,7 @@ from gobblin_assets.destinations.named_outputs import (
     ParentDirectory,
     published_place,
 )
-from gobblin_assets.destinations.rooted import refuse_links
+from gobblin_assets.destinations.fixed_names.named_steps import Phase
 from gobblin_assets.errors import CorruptionError, RejectedError
 from gobblin_assets.fs.named_files import require_named_files
 from gobblin_assets.fs.tree import EntryKind

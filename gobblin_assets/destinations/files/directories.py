@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 
 from gobblin_assets.commit.attempts import final_name
-from gobblin_assets.commit.rename_steps import RenameDirectory
 from gobblin_assets.commit.steps import CommitStep
-from gobblin_assets.destinations.rooted import RootedDestination, refuse_links, target_directory
+from gobblin_assets.destinations.files.rename_steps import RenameDirectory
+from gobblin_assets.destinations.files.rooted import RootedDestination, refuse_links, target_directory
 from gobblin_assets.model.path_names import list_upwards, path_of
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.run.destination import Target

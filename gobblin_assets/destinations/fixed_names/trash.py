@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Final
 
 from gobblin_assets.commit.attempts import captured_directory
-from gobblin_assets.commit.named_steps import RemoveFile, ReplaceFile
 from gobblin_assets.commit.object_attempts import MTIME_KEY
-from gobblin_assets.commit.object_steps import ObjectStep, RemoveObject, ReplaceObject
 from gobblin_assets.commit.published.published_port import PublishedFiles
-from gobblin_assets.commit.restored_file import KeptAttributes, write_restored
 from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.commit.step_world import OpenFileSystem
 from gobblin_assets.commit.store import CommitLogReader
+from gobblin_assets.destinations.fixed_names.named_steps import RemoveFile, ReplaceFile
+from gobblin_assets.destinations.fixed_names.object_steps import ObjectStep, RemoveObject, ReplaceObject
+from gobblin_assets.destinations.fixed_names.restored_file import KeptAttributes, write_restored
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.fs.objects import HoldsObjects

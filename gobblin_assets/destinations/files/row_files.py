@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from gobblin_assets.commit.attempts import final_name
 from gobblin_assets.commit.steps import CommitStep
-from gobblin_assets.destinations.rooted import RootedDestination, target_directory
+from gobblin_assets.destinations.files.rooted import RootedDestination, target_directory
 from gobblin_assets.fs.objects import HoldsObjects
 from gobblin_assets.model.path_names import path_of
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from gobblin_assets.destinations.claims import sync_claim, work_root_of
-from gobblin_assets.destinations.rooted import RootedDestination
+from gobblin_assets.destinations.files.rooted import RootedDestination
 from gobblin_assets.destinations.tree_claim import TreeClaim
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.fs.file_system import FileSystem

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gobblin_assets.commit.named_decisions import Act, Found, decide_place
-from gobblin_assets.commit.named_steps import DIRECTORIES, NamedStep, Phase, WrittenStep
 from gobblin_assets.commit.steps import PublishedStepFile
+from gobblin_assets.destinations.fixed_names.named_decisions import Act, Found, decide_place
+from gobblin_assets.destinations.fixed_names.named_steps import DIRECTORIES, NamedStep, Phase, WrittenStep
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.file_system import RenameOutcome
 from gobblin_assets.fs.named_files import NamedFiles

@@ -1,10 +1,10 @@
 """The kinds of steps that publish files at given names, which earlier and later publications use too.
 
-Names that are always new need no more than ``rename_steps``. At given names a paused process could move a later version
-away. So every act also names a place inside the attempt's directory, and whoever executes a sequence under another
-fence than the one that sealed it first renames this directory (``attempt_capture``): the paths of all earlier owners
-are then gone. The attempt's directory is made with all its places before the attempt is staged, and nobody makes one
-again.
+Names that are always new need no more than ``files.rename_steps``. At given names a paused process could move a later
+version away. So every act also names a place inside the attempt's directory, and whoever executes a sequence under
+another fence than the one that sealed it first renames this directory (``attempt_capture``): the paths of all earlier
+owners are then gone. The attempt's directory is made with all its places before the attempt is staged, and nobody makes
+one again.
 
     <attempt>/<writer>/<number>    the staged version, with its attributes
     <attempt>/slots/<number>       the place for the version that it replaces, or that is removed
@@ -15,29 +15,15 @@ Nothing is unlinked, replaced or changed by its published name. A file of a stra
 a race, is put back and stays; the sequence is then BLOCKED. ``named_decisions`` has the tables of what is done.
 """
 
+import datetime as dt
 from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-from gobblin_assets.commit.named_decisions import (
-    Act,
-    Found,
-    decide_place,
-    decide_remove,
-    decide_replace,
-    decide_undo,
-)
-from gobblin_assets.commit.named_faults import (
-    OLD_IS_GONE,
-    STRANGER_AT_FREE_NAME,
-    STRANGER_IN_PLACE_OF_OLD,
-    STRANGER_ON_THE_WAY,
-    Places,
-    describe_fault,
-    describe_gone,
-)
+from gobblin_assets.commit.attempts import SLOTS
+from gobblin_assets.commit.repair import Keep, NamedRepair, UnsettledName
 from gobblin_assets.commit.step_world import StepWorld
 from gobblin_assets.commit.steps import (
     CapturedStaging,
@@ -47,15 +33,33 @@ from gobblin_assets.commit.steps import (
     StepVerdict,
     UndoOutcome,
 )
+from gobblin_assets.destinations.fixed_names.named_decisions import (
+    Act,
+    Found,
+    decide_place,
+    decide_remove,
+    decide_replace,
+    decide_undo,
+)
+from gobblin_assets.destinations.fixed_names.named_faults import (
+    OLD_IS_GONE,
+    STRANGER_AT_FREE_NAME,
+    STRANGER_IN_PLACE_OF_OLD,
+    STRANGER_ON_THE_WAY,
+    Places,
+    describe_fault,
+    describe_gone,
+)
 from gobblin_assets.errors import ConflictError, GobblinError
 from gobblin_assets.fs.file_system import RenameOutcome
 from gobblin_assets.fs.named_files import ExchangeOutcome, NamedFiles
 from gobblin_assets.fs.tree import EntryKind, TreeEntry
 from gobblin_assets.model.files import FileIdentity
 
-SLOTS: Final = "slots"
 RETURNED: Final = "returned"
 DIRECTORIES: Final = "directories"
+
+_LOST: Final = "lost"
 
 UNDO_ACTS_MAX: Final = 8
 """A replacement is undone by two renames; each stranger met on the way costs two more."""
@@ -194,6 +198,73 @@ class NamedStep(CommitStep):
                 files.make_directories(_parent(self.target))
             self.carry_out(files, attempt, act)
         return UndoOutcome.STRANGER
+
+    def find_unsettled(self, world: StepWorld) -> UnsettledName | None:
+        files, attempt = world.named_files, world.locate(self.staging)
+        act = self.decide_back(files, attempt)
+        if act is Act.DONE or not (act.is_answer or self._is_lost(files, attempt)):
+            return None
+        places = {
+            "at its name": self.target,
+            "staged": self.source_in(attempt),
+            "in its slot": self.slot_in(attempt),
+            "taken back": self.returned_in(attempt),
+        }
+        entries = {name: files.find_entry(path) for name, path in places.items()}
+        kept = {self.judge(entry): f"{_show(entry)} {name}" for name, entry in reversed(entries.items())}
+        there = entries["at its name"]
+        words = {Found.OLD: "the old version", Found.NEW: "the new version"}
+        return UnsettledName(
+            self.target,
+            kept.get(Found.OLD, _LOST) if self.has_old else "none",
+            kept.get(Found.NEW, _LOST),
+            words.get(self.judge(there), _show(there)),
+        )
+
+    def _is_lost(self, files: NamedFiles, attempt: str) -> bool:
+        """Whether something is to be moved, and there is no directory to move it from or to."""
+        return not self.is_left_when_undone and not files.is_directory(attempt)
+
+    def settle(self, world: StepWorld, captured: CapturedStaging, repair: NamedRepair) -> None:
+        files, attempt = world.named_files, captured.place_of(self.staging)
+        repair.make_places(files, attempt, (SLOTS, RETURNED))
+        if self.undo(world, captured) is UndoOutcome.STRANGER:
+            captured.require_held()
+            self._keep(files, attempt, repair)
+            repair.unlogged += {self.target, *(path for path, _identity, _rows in self.published())}
+
+    def _keep(self, files: NamedFiles, attempt: str, repair: NamedRepair) -> None:
+        """Let the name have what the decision says, and put aside what is not the step's own in its places."""
+        places = {
+            "staged": self.source_in(attempt),
+            "slot": self.slot_in(attempt),
+            "returned": self.returned_in(attempt),
+        }
+        found = {name: files.find_entry(path) for name, path in places.items()}
+        judged = {name: self.judge(entry) for name, entry in found.items()}
+        at_name = self.judge(files.find_entry(self.target))
+        wanted = None if repair.keep is Keep.THERE else {Keep.OLD: Found.OLD, Keep.NEW: Found.NEW}[repair.keep]
+        origin = next((name for name, each in judged.items() if each is wanted), None)
+        if self.is_left_when_undone:
+            pass
+        elif repair.keep is Keep.OLD and not self.has_old:
+            repair.put_aside(files, self.target, "name", self.target)
+        elif at_name is not wanted and origin is not None:
+            repair.put_aside(files, self.target, "name", self.target)
+            if self.move(files, places[origin], self.target) is not RenameOutcome.RENAMED:
+                raise ConflictError(
+                    f"{self.target} changed while it was repaired",
+                    hint="Stop what else writes there, then do this again.",
+                    path=self.target,
+                )
+            repair.touch(self.target, places[origin])
+            del judged[origin]
+        for name, each in judged.items():
+            entry = found[name]
+            # Of a new directory that is not at its name, somebody may have changed what is in it.
+            is_changed = name in ("staged", "returned") and entry is not None and entry.kind is EntryKind.DIRECTORY
+            if each in (Found.OLD, Found.OTHER) or is_changed:
+                repair.put_aside(files, places[name], name, self.target)
 
     def touches(self, captured: CapturedStaging | None = None) -> Iterable[str]:
         attempt = self.staging if captured is None else captured.place_of(self.staging)
@@ -344,6 +415,16 @@ def judge_file(entry: TreeEntry | None, new: FileIdentity | None, old: FileIdent
         if old is not None and entry.identity.matches(old):
             return Found.OLD
     return Found.OTHER
+
+
+def _show(entry: TreeEntry | None) -> str:
+    if entry is None:
+        return "nothing"
+    if entry.kind is not EntryKind.FILE:
+        return f"a {entry.kind.value}"
+    mtime_ns = entry.identity.mtime_ns
+    time = "" if mtime_ns is None else f" of {dt.datetime.fromtimestamp(mtime_ns // 10**9, dt.UTC):%Y-%m-%d %H:%M:%S}Z"
+    return f"{entry.identity.size_bytes:,} bytes{time}"
 
 
 def _parent(path: str) -> str:

@@ -6,11 +6,11 @@ The prefix ``<root>/.gobblin`` has the copies of replaced objects as well.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from gobblin_assets.commit.object_steps import PlaceObject, RemoveObject, ReplaceObject
 from gobblin_assets.commit.steps import CommitStep
 from gobblin_assets.destinations.claims import find_claim, refuse_rows, refuse_tree
-from gobblin_assets.destinations.given_names import GivenNames
-from gobblin_assets.destinations.object_outputs import NamedObject, ObjectAtName
+from gobblin_assets.destinations.fixed_names.given_names import GivenNames
+from gobblin_assets.destinations.fixed_names.object_outputs import NamedObject, ObjectAtName
+from gobblin_assets.destinations.fixed_names.object_steps import PlaceObject, RemoveObject, ReplaceObject
 from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.fs.object_etags import expected_etag
 from gobblin_assets.fs.object_work import for_given_names

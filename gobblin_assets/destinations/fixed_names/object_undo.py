@@ -14,10 +14,10 @@ from typing import Final
 import google_crc32c
 
 from gobblin_assets.commit.object_attempts import ID_KEY, aborted_on_error, list_undone, plan_parts, slot_of, write_undo
-from gobblin_assets.commit.object_decisions import ObjectAct, Stands, decide_undo_object
 from gobblin_assets.commit.steps import CapturedStaging, UndoOutcome
+from gobblin_assets.destinations.files.upload_step import is_version
+from gobblin_assets.destinations.fixed_names.object_decisions import ObjectAct, Stands, decide_undo_object
 from gobblin_assets.errors import FencedError, OutcomeUnknownError, RetryableError
-from gobblin_assets.fs.object_work import identity_of
 from gobblin_assets.fs.objects import (
     Absent,
     Condition,
@@ -39,11 +39,6 @@ _OLD: Final = ".old"
 def make_mark(path: str) -> bytes:
     """The bytes of a mark; no two are alike."""
     return f"gobblin-assets: nothing is at {path} any more ({uuid.uuid4().hex})\n".encode()
-
-
-def is_version(entry: ObjectEntry, id_: str, staged: FileIdentity) -> bool:
-    """Whether the object is what the upload became. ``entry`` has its metadata."""
-    return (entry.metadata or {}).get(ID_KEY) == id_ and identity_of(entry).matches(staged)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,10 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Final
 
-from gobblin_assets.commit.named_clearing_steps import ClearDirectory, ClearFile
-from gobblin_assets.commit.named_columns import (
+from gobblin_assets.commit.attempts import SLOTS
+from gobblin_assets.commit.steps import CommitStep, StepKind, StepRow
+from gobblin_assets.destinations.fixed_names.named_clearing_steps import ClearDirectory, ClearFile
+from gobblin_assets.destinations.fixed_names.named_columns import (
     EXCHANGES,
     METADATA,
     PlaceColumns,
@@ -20,10 +22,15 @@ from gobblin_assets.commit.named_columns import (
     columns_of_replaced,
     flags_of_replacement,
 )
-from gobblin_assets.commit.named_directory_steps import EnsureDirectory, PlaceDirectory
-from gobblin_assets.commit.named_mode_steps import CloseDirectory, ModeStep, OpenDirectory
-from gobblin_assets.commit.named_steps import DIRECTORIES, SLOTS, NamedStep, PlaceFile, RemoveFile, ReplaceFile
-from gobblin_assets.commit.steps import CommitStep, StepKind, StepRow
+from gobblin_assets.destinations.fixed_names.named_directory_steps import EnsureDirectory, PlaceDirectory
+from gobblin_assets.destinations.fixed_names.named_mode_steps import CloseDirectory, ModeStep, OpenDirectory
+from gobblin_assets.destinations.fixed_names.named_steps import (
+    DIRECTORIES,
+    NamedStep,
+    PlaceFile,
+    RemoveFile,
+    ReplaceFile,
+)
 from gobblin_assets.errors import CorruptionError
 from gobblin_assets.model.files import DataFile, FileIdentity
 from gobblin_assets.model.identity_columns import IdentityColumns
@@ -159,15 +166,15 @@ class _PlaceDirectoryCodec:
 
 
 NAMED_KINDS: Final = (
-    StepKind(PLACE_FILE, _PlaceFileCodec()),
-    StepKind("place_directory", _PlaceDirectoryCodec()),
-    StepKind(REPLACE_FILE, _ReplaceFileCodec()),
-    StepKind(REMOVE_FILE, _RemoveFileCodec(RemoveFile)),
-    StepKind("ensure_directory", _EmptyDirectoryCodec(EnsureDirectory, DIRECTORIES)),
-    StepKind(CLEAR_FILE, _RemoveFileCodec(ClearFile)),
-    StepKind("clear_directory", _EmptyDirectoryCodec(ClearDirectory, SLOTS)),
-    StepKind("open_directory", _ModeCodec(OpenDirectory)),
-    StepKind("close_directory", _ModeCodec(CloseDirectory)),
+    StepKind(PLACE_FILE, _PlaceFileCodec(), at_given_names=True),
+    StepKind("place_directory", _PlaceDirectoryCodec(), at_given_names=True, folded_as=PLACE_FILE),
+    StepKind(REPLACE_FILE, _ReplaceFileCodec(), at_given_names=True, folded_as=PLACE_FILE),
+    StepKind(REMOVE_FILE, _RemoveFileCodec(RemoveFile), at_given_names=True, removes_files=True),
+    StepKind("ensure_directory", _EmptyDirectoryCodec(EnsureDirectory, DIRECTORIES), at_given_names=True),
+    StepKind(CLEAR_FILE, _RemoveFileCodec(ClearFile), at_given_names=True, removes_files=True),
+    StepKind("clear_directory", _EmptyDirectoryCodec(ClearDirectory, SLOTS), at_given_names=True),
+    StepKind("open_directory", _ModeCodec(OpenDirectory), at_given_names=True),
+    StepKind("close_directory", _ModeCodec(CloseDirectory), at_given_names=True),
 )
 
 

@@ -1,52 +1,55 @@
-"""The kinds of steps that publish objects in a store, most of them at given names, which other publications use too.
+"""Steps that publish objects at given names of a store, which other publications use too.
 
-The staged version of an object is an upload that was begun and has all of its parts. Its completion makes it the object
-at the name, in one moment and under a condition that the store checks: that the name is free, or that the planned
-version stands there. Then the upload is used up, so that a paused process that completes it later has no effect.
-
-An object is the step's own by the id in its metadata, and by its length and its ETag, where that is known: another tool
-may rewrite an object and keep its metadata. An ETag alone proves nothing: the same bytes have the same ETag in each
-publication. For the same reason nothing at a given name is ever removed by the ETag of its bytes. A removal puts a
-mark in the place of the old version, by an upload of its own, and removes the mark, whose bytes nobody else has.
+Each completes an upload (``files.upload_step``), under the condition that the name is free, or that the planned version
+stands there. Nothing at a given name is ever removed by the ETag of its bytes: the same bytes have the same ETag in
+each publication. A removal puts a mark in the place of the old version, by an upload of its own, and removes the mark,
+whose bytes nobody else has.
 
 The old version is put aside by a copy inside the store, before its place is taken. ``object_decisions`` has the tables
 of what is done, ``object_undo`` takes a step back.
 """
 
-from collections.abc import Iterable
-from contextlib import suppress
+import json
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gobblin_assets.commit.named_faults import (
-    PUT_BACK,
-    STRANGER_AT_FREE_NAME,
-    STRANGER_IN_PLACE_OF_OLD,
-    STRANGER_ON_THE_WAY,
-)
-from gobblin_assets.commit.named_steps import Phase
 from gobblin_assets.commit.object_attempts import slot_of
-from gobblin_assets.commit.object_decisions import (
-    ObjectAct,
-    Stands,
-    decide_place_object,
-    decide_remove_object,
-    decide_replace_object,
-)
-from gobblin_assets.commit.object_undo import ObjectUndo, is_version
 from gobblin_assets.commit.step_world import StepWorld
 from gobblin_assets.commit.steps import (
     CapturedStaging,
     CommitStep,
     PublishedStepFile,
     StepFault,
+    StepKind,
+    StepRow,
     StepVerdict,
     UndoOutcome,
 )
-from gobblin_assets.errors import OutcomeUnknownError
+from gobblin_assets.destinations.files.upload_step import (
+    UploadStep,
+    columns_of_uploads,
+    read_parts,
+    write_upload,
+)
+from gobblin_assets.destinations.fixed_names.named_codecs import format_identity, parse_identity
+from gobblin_assets.destinations.fixed_names.named_faults import (
+    PUT_BACK,
+    STRANGER_AT_FREE_NAME,
+    STRANGER_IN_PLACE_OF_OLD,
+    STRANGER_ON_THE_WAY,
+)
+from gobblin_assets.destinations.fixed_names.named_steps import Phase
+from gobblin_assets.destinations.fixed_names.object_decisions import (
+    ObjectAct,
+    Stands,
+    decide_place_object,
+    decide_remove_object,
+    decide_replace_object,
+)
+from gobblin_assets.destinations.fixed_names.object_undo import ObjectUndo
+from gobblin_assets.errors import CorruptionError
 from gobblin_assets.fs.objects import (
-    Absent,
-    Condition,
     HasEtag,
     ObjectEntry,
     ObjectFiles,
@@ -61,28 +64,8 @@ ACTS_MAX: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class ObjectStep(CommitStep):
-    """What the kinds have in common.
-
-    ``staging``: where the attempt keeps its work, as the log has it. ``number``: unique in the attempt. ``upload`` and
-    ``parts``: the staged version.
-    """
-
-    staging: str
-    target: str
-    number: str
-    upload: UploadId
-    parts: tuple[UploadPart, ...]
-
-    @property
-    def is_independent(self) -> bool:
-        """Each has a name of its own, and most of its time waits for the store."""
-        return True
-
-    @property
-    def id(self) -> str:
-        """In the metadata of the staged version."""
-        return object_id(self.staging, self.number)
+class ObjectStep(UploadStep):
+    """The common part of the kinds at given names."""
 
     @property
     def replaced(self) -> FileIdentity | None:
@@ -108,28 +91,13 @@ class ObjectStep(CommitStep):
         """What this is to the step. ``entry`` has its metadata."""
         if entry is None:
             return Stands.NOTHING
-        if is_version(entry, self.id, self.staged):
+        if self.is_ours(entry):
             return Stands.NEW
         return Stands.OLD if self.replaced is not None and entry.etag == self.replaced.tag else Stands.OTHER
 
-    def verify(self, world: StepWorld) -> StepVerdict:
-        if not world.was_free(self.target):
-            act, _found = self.decide(world.objects)
-            if act.is_answer:
-                return StepVerdict(act.value)
-        if world.may_be_used_up(self.upload) and not world.objects.has_upload(self.target, self.upload):
-            # Asked for the upload first: it could have become the object since.
-            act, _found = self.decide(world.objects)
-            return StepVerdict(act.value) if act.is_answer else StepVerdict.LOST
-        return StepVerdict.DO
-
-    def execute(self, world: StepWorld) -> None:
-        world.note_try(self.upload)
-        self.complete(world.objects, Absent())
-
-    def complete(self, files: ObjectFiles, condition: Condition) -> None:
-        """Whatever the store answers, or does not answer, what stands at the name is looked at afterwards."""
-        files.complete_upload(self.target, self.upload, self.parts, condition)
+    def look(self, files: ObjectFiles) -> StepVerdict:
+        act, _found = self.decide(files)
+        return StepVerdict(act.value) if act.is_answer else StepVerdict.DO
 
     def replace_old(self, files: ObjectFiles, old: FileIdentity) -> None:
         """Put the old version aside, and take its place. If it is another one by now, nothing happens."""
@@ -147,12 +115,10 @@ class ObjectStep(CommitStep):
     def removes(self) -> bool:
         return False
 
-    def uploads(self) -> Iterable[UploadId]:
-        return (self.upload,)
-
     def find_fault(self, world: StepWorld, verdict: StepVerdict) -> StepFault:
         if verdict is StepVerdict.LOST:
-            return StepFault(self.target, "is neither staged nor published: its upload is gone")
+            # ``super()`` without arguments finds no class in a dataclass with slots.
+            return UploadStep.find_fault(self, world, verdict)
         found = world.objects.find_object(self.target)
         if found is None:
             return StepFault(self.target, "is missing: something else removed it", PUT_BACK)
@@ -195,41 +161,6 @@ class PlaceObject(ObjectStep):
 
     def published(self) -> Iterable[PublishedStepFile]:
         return ((self.target, self.identity, 0),)
-
-
-@dataclass(frozen=True, slots=True)
-class PublishObject(ObjectStep):
-    """Publish an object of ``row_count`` rows at a name that is new with each sequence: nobody else uses it.
-
-    So no later version can ever stand there, and what was published is taken back by a removal alone: readers of the
-    directory never find a mark among the files of rows.
-    """
-
-    identity: FileIdentity
-    row_count: int
-
-    @property
-    def kind(self) -> str:
-        return "publish_object"
-
-    def expects(self) -> Iterable[str]:
-        return (self.target,)
-
-    def published(self) -> Iterable[PublishedStepFile]:
-        return ((self.target, self.identity, self.row_count),)
-
-    def undo(self, world: StepWorld, captured: CapturedStaging) -> UndoOutcome:
-        files = world.objects
-        files.abort_upload(self.target, self.upload)
-        for number in range(ACTS_MAX):
-            found = files.find_object(self.target)
-            if found is None or self.judge(found) is not Stands.NEW:
-                return UndoOutcome.UNDONE if number else UndoOutcome.NEVER_HAPPENED
-            captured.require_held()
-            # Without an answer, what stands there then says what happened.
-            with suppress(OutcomeUnknownError):
-                files.remove_object(self.target, found.etag)
-        return UndoOutcome.STRANGER
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +222,7 @@ class RemoveObject(ObjectStep):
         return True
 
     def judge(self, entry: ObjectEntry | None) -> Stands:
-        # ``super()`` without arguments finds no class in a dataclass with slots.
+        # As above, of ``super()``.
         found = ObjectStep.judge(self, entry)
         return Stands.MARKER if found is Stands.NEW else found
 
@@ -301,8 +232,7 @@ class RemoveObject(ObjectStep):
         return decide_remove_object(self.judge(found), is_pending=is_pending), found
 
     def verify(self, world: StepWorld) -> StepVerdict:
-        act, _found = self.decide(world.objects)
-        return StepVerdict(act.value) if act.is_answer else StepVerdict.DO
+        return self.look(world.objects)
 
     def execute(self, world: StepWorld) -> None:
         files = world.objects
@@ -319,6 +249,54 @@ class RemoveObject(ObjectStep):
                 files.remove_object(self.target, found.etag)
 
 
-def object_id(staging: str, number: str) -> str:
-    """The id of an attempt's object, from the attempt's own name, which no other attempt has."""
-    return f"{staging.rpartition('/')[2]}-{number}"
+class _ObjectCodec:
+    """The codec of the kinds, a row each; ``_make`` makes a step of the one.
+
+    A row with a target and without a size is an object that is removed.
+    """
+
+    def to_columns(self, steps: Sequence[ObjectStep], first: int) -> Sequence[Sequence[object]]:
+        payloads = [
+            write_upload(
+                step,
+                None if step.replaced is None else format_identity(step.replaced),
+                is_metadata=isinstance(step, PlaceObject | ReplaceObject) and step.is_metadata,
+            )
+            for step in steps
+        ]
+        return columns_of_uploads(steps, first, payloads)
+
+    def from_rows(self, rows: Iterable[StepRow]) -> Iterator[CommitStep]:
+        for _, _, staging, number, target_dir, target, size, inode, mtime, tag, _rows, payload in rows:
+            identity = None if size is None else FileIdentity(size, inode, mtime, tag)
+            upload, parts, old, is_metadata = json.loads(payload)
+            common = (staging or "", f"{target_dir}/{target}", number or "", UploadId(upload), read_parts(parts))
+            yield self._make(common, identity, None if old is None else parse_identity(old), bool(is_metadata))
+
+    def _make(
+        self,
+        common: tuple[str, str, str, UploadId, tuple[UploadPart, ...]],
+        identity: FileIdentity | None,
+        old: FileIdentity | None,
+        is_metadata: bool,  # noqa: FBT001  a column of the payload
+    ) -> CommitStep:
+        if identity is None:
+            return RemoveObject(*common, old=_require(old))
+        if old is None:
+            return PlaceObject(*common, identity=identity, is_metadata=is_metadata)
+        return ReplaceObject(*common, identity=identity, old=old, is_metadata=is_metadata)
+
+
+def _require(identity: FileIdentity | None) -> FileIdentity:
+    if identity is None:
+        raise CorruptionError("a stored removal of an object has no old version")
+    return identity
+
+
+_AS_FILE: Final = "place_object"
+
+OBJECT_KINDS: Final = (
+    StepKind(_AS_FILE, _ObjectCodec(), at_given_names=True),
+    StepKind("replace_object", _ObjectCodec(), at_given_names=True, folded_as=_AS_FILE),
+    StepKind("remove_object", _ObjectCodec(), at_given_names=True, removes_files=True),
+)

@@ -16,17 +16,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from gobblin_assets.commit.named_decisions import (
+from gobblin_assets.commit.attempts import SLOTS
+from gobblin_assets.commit.step_world import StepWorld
+from gobblin_assets.commit.steps import CapturedStaging, StepFault, StepVerdict, UndoOutcome
+from gobblin_assets.destinations.fixed_names.named_decisions import (
     Act,
     Found,
     decide_close,
     decide_open,
     decide_open_again,
 )
-from gobblin_assets.commit.named_faults import describe_gone
-from gobblin_assets.commit.named_steps import SLOTS, NamedStep, Phase
-from gobblin_assets.commit.step_world import StepWorld
-from gobblin_assets.commit.steps import CapturedStaging, StepFault, StepVerdict, UndoOutcome
+from gobblin_assets.destinations.fixed_names.named_faults import describe_gone
+from gobblin_assets.destinations.fixed_names.named_steps import NamedStep, Phase
 from gobblin_assets.errors import ConflictError
 from gobblin_assets.fs.named_files import NamedFiles, require_closed_directories
 from gobblin_assets.fs.tree import EntryKind, TreeEntry

@@ -6,8 +6,8 @@ The hints are for both ways out: a publication that is resumed, and one that is 
 from dataclasses import dataclass
 from typing import Final
 
-from gobblin_assets.commit.named_decisions import Found
 from gobblin_assets.commit.steps import StepFault, StepVerdict
+from gobblin_assets.destinations.fixed_names.named_decisions import Found
 
 PUT_BACK: Final = "Put back what was there before. To abandon the publication, any file there will do."
 

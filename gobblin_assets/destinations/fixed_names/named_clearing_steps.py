@@ -6,10 +6,11 @@ removed file is; a directory only if nothing is in it.
 
 from dataclasses import dataclass
 
-from gobblin_assets.commit.named_decisions import Act, Found
-from gobblin_assets.commit.named_steps import SLOTS, NamedStep, Phase, RemoveFile
+from gobblin_assets.commit.attempts import SLOTS
 from gobblin_assets.commit.step_world import StepWorld
 from gobblin_assets.commit.steps import CapturedStaging, UndoOutcome
+from gobblin_assets.destinations.fixed_names.named_decisions import Act, Found
+from gobblin_assets.destinations.fixed_names.named_steps import NamedStep, Phase, RemoveFile
 from gobblin_assets.fs.named_files import NamedFiles
 from gobblin_assets.fs.tree import EntryKind, TreeEntry
 
