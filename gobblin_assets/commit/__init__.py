@@ -53,7 +53,7 @@ What each crash leaves, and who repairs it.
     destination not there   another identity file at its root, or none: nothing runs until it is mounted again
     log older than storage  markers that the log does not have: nothing runs until a person reconciles
     attempt removed         at given names BLOCKED: abandoned by what stands at the names
-    log older, one open     at given names: `reconcile --set-aside` ends it without undoing it (``setting_aside``)
+    log older, one open     at given names: `reconcile --set-aside` ends it without undoing it (``reconciliation``)
     while reconciling       the dataset stays stopped: the same command again
     while folding           all of the fold, or nothing: the next cleanup
 

@@ -15,13 +15,21 @@ from gobblin_assets.commit.cleanup import Cleaned, Cleanup
 from gobblin_assets.commit.driver import PUBLISH_TRIES_MAX, Driver
 from gobblin_assets.commit.folding import DEFAULT_FOLD, FoldBounds
 from gobblin_assets.commit.markers import check_log
-from gobblin_assets.commit.recovery import LEFT_UNSEALED, Recovered, recover_lane
+from gobblin_assets.commit.recovery import (
+    LEFT_UNSEALED,
+    UNBOUNDED,
+    DatasetBusyError,
+    Recovered,
+    Sweep,
+    SweepBounds,
+    SweepReport,
+    recover_lane,
+)
 from gobblin_assets.commit.repair import Keep, NamedRepair, UnsettledName
 from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.commit.sequence import AttemptRecord, Publication, SequenceRecord
 from gobblin_assets.commit.step_world import OpenFileSystem, StepPorts, StepWorld
 from gobblin_assets.commit.store import CommitStepStore
-from gobblin_assets.commit.sweep import UNBOUNDED, DatasetBusyError, Sweep, SweepBounds, SweepReport
 from gobblin_assets.errors import ConflictError, FencedError, GobblinError, RejectedError
 from gobblin_assets.fs.named_files import require_named_files
 from gobblin_assets.model.clock import Clock

@@ -219,7 +219,7 @@ def undone_by_hand(verdict: StepVerdict) -> UndoOutcome:
 class StepColumns:
     """Many steps of one kind and phase, a row each, where a value each would cost too much.
 
-    ``columns``: those of ``segment_stream.COLUMNS`` but for the step's number and its kind.
+    ``columns``: those of ``segment.COLUMNS`` but for the step's number and its kind.
     """
 
     kind: str
@@ -237,14 +237,14 @@ StepBatch = CommitStep | StepColumns
 """What a destination gives to a segment: a step, or many."""
 
 StepRow = tuple[Any, ...]
-"""One row of a segment, in the order of ``segment_stream.COLUMNS``."""
+"""One row of a segment, in the order of ``segment.COLUMNS``."""
 
 
 class StepCodec(Protocol):
     """How a segment stores steps of one kind. Every file that a step publishes is one row with its target."""
 
     def to_columns(self, steps: Sequence[Any], first: int) -> Sequence[Sequence[object]]:
-        """The columns of ``segment_stream.COLUMNS`` but for the kind; ``first`` is the number of the first step."""
+        """The columns of ``segment.COLUMNS`` but for the kind; ``first`` is the number of the first step."""
         ...
 
     def from_rows(self, rows: Iterable[StepRow]) -> Iterator[CommitStep]:

@@ -21,8 +21,7 @@ from gobblin_assets.commit.step_calls import execute_steps, verify_steps
 from gobblin_assets.commit.step_world import StepPorts, StepWorld
 from gobblin_assets.commit.steps import CapturedStaging, StepVerdict, UndoOutcome
 from gobblin_assets.destinations.files.upload_step import PublishObject, UploadStep, object_id
-from gobblin_assets.destinations.fixed_names.object_steps import PlaceObject, RemoveObject, ReplaceObject
-from gobblin_assets.destinations.fixed_names.object_undo import make_mark
+from gobblin_assets.destinations.fixed_names.object_steps import PlaceObject, RemoveObject, ReplaceObject, make_mark
 from gobblin_assets.errors import FencedError, OutcomeUnknownError, RejectedError, RetryableError
 from gobblin_assets.fs.object_etags import expected_etag
 from gobblin_assets.fs.object_work import ObjectWorkFiles

@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from gobblin_assets.destinations.fixed_names.named_faults import PUT_BACK
+from gobblin_assets.destinations.fixed_names.named_steps import PUT_BACK
 from gobblin_assets.destinations.fixed_names.trash import Trash
 from gobblin_assets.errors import ConflictError
 from gobblin_assets.failpoints import Failpoint

@@ -12,8 +12,7 @@ from gobblin_assets.commit.segment import find_phase
 from gobblin_assets.commit.steps import StepVerdict
 from gobblin_assets.destinations.fixed_names import named_steps
 from gobblin_assets.destinations.fixed_names.named_decisions import Act, Found, decide_replace
-from gobblin_assets.destinations.fixed_names.named_directory_steps import PlaceDirectory
-from gobblin_assets.destinations.fixed_names.named_mode_steps import ModeStep, OpenDirectory
+from gobblin_assets.destinations.fixed_names.named_directory_steps import ModeStep, OpenDirectory, PlaceDirectory
 from gobblin_assets.destinations.fixed_names.named_steps import NamedStep, Phase, PlaceFile, RemoveFile, ReplaceFile
 from gobblin_assets.fs.file_system import RenameOutcome
 from gobblin_assets.jobs.copy import worker

@@ -21,7 +21,6 @@ from gobblin_assets.commit.postgres import (
     fold_members,
     forgetting,
     guards,
-    named_folding,
     sealing,
 )
 from gobblin_assets.commit.postgres import folding as log_folding
@@ -345,7 +344,7 @@ IN_AN_ADAPTER = (
         _NAMED_FOLDS,
     ),
     Mutant(
-        "a fold at given names forgets removals", patched(named_folding, "fold_names", _without_removals), _NAMED_FOLDS
+        "a fold at given names forgets removals", patched(log_folding, "fold_names", _without_removals), _NAMED_FOLDS
     ),
     Mutant("T1 is accepted after the seal", patched(building, "share_building", _nothing), _BUILD),
     Mutant("a winner need not be staged", with_sql(sealing, "_STAGED_WINNERS", "AND state = 'STAGED'", ""), _BUILD),

@@ -3,8 +3,8 @@
 from typing import Final
 
 from gobblin_assets.commit.steps import StepVerdict, UndoOutcome
-from gobblin_assets.destinations.fixed_names.named_clearing_steps import ClearFile
 from gobblin_assets.destinations.fixed_names.named_decisions import Act, Found
+from gobblin_assets.destinations.fixed_names.named_directory_steps import ClearFile
 from gobblin_assets.destinations.fixed_names.named_steps import (
     UNDO_ACTS_MAX,
     NamedStep,

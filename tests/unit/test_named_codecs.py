@@ -19,10 +19,16 @@ from gobblin_assets.commit.segment import (
 )
 from gobblin_assets.commit.steps import CommitStep
 from gobblin_assets.destinations.files.rename_steps import RenameFile
-from gobblin_assets.destinations.fixed_names.named_clearing_steps import ClearDirectory, ClearFile
 from gobblin_assets.destinations.fixed_names.named_codecs import NAMED_KINDS
-from gobblin_assets.destinations.fixed_names.named_directory_steps import EnsureDirectory, PlaceDirectory
-from gobblin_assets.destinations.fixed_names.named_mode_steps import NO_PLACE, CloseDirectory, OpenDirectory
+from gobblin_assets.destinations.fixed_names.named_directory_steps import (
+    NO_PLACE,
+    ClearDirectory,
+    ClearFile,
+    CloseDirectory,
+    EnsureDirectory,
+    OpenDirectory,
+    PlaceDirectory,
+)
 from gobblin_assets.destinations.fixed_names.named_steps import NamedStep, Phase, PlaceFile, RemoveFile, ReplaceFile
 from gobblin_assets.errors import CorruptionError, RejectedError
 from gobblin_assets.model.files import DataFile, FileIdentity
