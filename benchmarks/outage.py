@@ -14,11 +14,11 @@ from benchmarks.tables import Options, Table, seconds, verdict
 from benchmarks.world import World, new_job
 from gobblin_assets.commit.attempts import final_name, staging_directory
 from gobblin_assets.commit.operations import LogOperations
-from gobblin_assets.commit.rename_steps import RenameDirectory
 from gobblin_assets.commit.segment import combine_digests, encode_segments
 from gobblin_assets.commit.sequence import KeyMove, NewAttempt, NewSequence, Publication, SealOrder, StagedAttempt
 from gobblin_assets.db.engine import open_external
-from gobblin_assets.destinations.rooted import job_directory
+from gobblin_assets.destinations.files.rename_steps import RenameDirectory
+from gobblin_assets.destinations.files.rooted import job_directory
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode

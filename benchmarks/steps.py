@@ -14,11 +14,11 @@ from benchmarks.tables import Laps, Options, Samples, Table, timed, verdict
 from benchmarks.world import World, new_job
 from gobblin_assets import failpoints
 from gobblin_assets.commit.driver import Driver
-from gobblin_assets.commit.rename_steps import RenameDirectory, RenameFile
 from gobblin_assets.commit.segment import combine_digests, encode_segments
 from gobblin_assets.commit.sequence import KeyMove, NewAttempt, NewSequence, SealOrder, StagedAttempt
 from gobblin_assets.commit.steps import CommitStep, StepBatch
-from gobblin_assets.destinations.named_tree import NamedTree
+from gobblin_assets.destinations.files.rename_steps import RenameDirectory, RenameFile
+from gobblin_assets.destinations.fixed_names.given_names import NamedTree
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.fs.registry import open_file_system

@@ -13,10 +13,10 @@ from benchmarks.tables import Options, Samples, Table, in_turns
 from benchmarks.world import World
 from gobblin_assets.commit.step_kinds import get_kind
 from gobblin_assets.destinations.lane_marks import MarkPlace
+from gobblin_assets.destinations.load_rows import TableBatch
 from gobblin_assets.destinations.postgres.copy_text import write_copy_text
 from gobblin_assets.destinations.postgres.database_address import variable_of
-from gobblin_assets.destinations.postgres.load_step import LOAD_TABLE, LoadTable
-from gobblin_assets.destinations.table_loads import TableBatch
+from gobblin_assets.destinations.postgres.tables_place import LOAD_TABLE, LoadTable
 from gobblin_assets.destinations.table_names import LoadedTable
 from gobblin_assets.model.files import DataFile
 

@@ -12,7 +12,7 @@ from gobblin_assets.cli.maintenance import open_maintenance
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.cli.recovering import find_jobs, job_file_option
 from gobblin_assets.cli.views import sequence_argument
-from gobblin_assets.commit.named_repair import Keep
+from gobblin_assets.commit.repair import Keep
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.run.log import open_log
 

@@ -9,8 +9,7 @@ import click
 
 from gobblin_assets.cli.examples import example
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
-from gobblin_assets.commit.published.current import list_kept_versions
-from gobblin_assets.commit.published.current_names import sort_current
+from gobblin_assets.commit.published.current import list_kept_versions, sort_current
 from gobblin_assets.commit.published.published_port import PublishedSegment
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role

@@ -26,10 +26,10 @@ executed by one atomic effect, and undone if the sequence is abandoned. The prot
 are built in, offered by a package's entry point, or registered by code (``step_kinds``). If a kind says that it can't
 be undone, abandoning is refused before it begins.
 
-Names. Most steps publish names that are always new. Steps at given names (``named_steps``) are fenced on storage too:
-whoever executes or abandons their sequence under another fence than the one that sealed it first takes the attempt's
-directory away from earlier owners (``attempt_capture``). In an object store nothing can be taken away: there a step is
-an upload that its first completion uses up (``object_steps``).
+Names. Most steps publish names that are always new. Steps at given names (``fixed_names.named_steps``) are fenced on
+storage too: whoever executes or abandons their sequence under another fence than the one that sealed it first takes the
+attempt's directory away from earlier owners (``attempt_capture``). In an object store nothing can be taken away: there
+a step is an upload that its first completion uses up (``files.upload_step``).
 
 Destinations that are no file systems. What can change a mark of the lane in one transaction with the rows is loaded
 from staged files by a step that looks at the mark (``destinations.postgres``). Before such a sequence is abandoned, the
@@ -53,7 +53,7 @@ What each crash leaves, and who repairs it.
     destination not there   another identity file at its root, or none: nothing runs until it is mounted again
     log older than storage  markers that the log does not have: nothing runs until a person reconciles
     attempt removed         at given names BLOCKED: abandoned by what stands at the names
-    log older, one open     at given names: `reconcile --set-aside` ends it without undoing it (``setting_aside``)
+    log older, one open     at given names: `reconcile --set-aside` ends it without undoing it (``reconciliation``)
     while reconciling       the dataset stays stopped: the same command again
     while folding           all of the fold, or nothing: the next cleanup
 

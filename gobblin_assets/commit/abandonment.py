@@ -17,10 +17,10 @@ from pathlib import PurePosixPath
 
 from gobblin_assets.commit.attempt_capture import capture_attempt
 from gobblin_assets.commit.markers import remove_markers
-from gobblin_assets.commit.named_repair import NamedRepair
+from gobblin_assets.commit.repair import NamedRepair
 from gobblin_assets.commit.segment import decode_segment, find_kinds, find_phase
 from gobblin_assets.commit.sequence import AttemptRecord, SequenceRecord
-from gobblin_assets.commit.step_calls import directories_to_sync, forbid_steps, undo_steps
+from gobblin_assets.commit.step_calls import directories_to_sync, forbid_steps, settle_steps, undo_steps
 from gobblin_assets.commit.step_world import OpenFileSystem, StepPorts, StepWorld
 from gobblin_assets.commit.steps import CapturedStaging, StepKind
 from gobblin_assets.commit.store import SequenceFinisher, StoredSegment
@@ -110,7 +110,7 @@ class Abandonment:
         with StepPorts(self.open_file_system) as ports:
             for segment in sorted(segments, key=lambda segment: -find_phase(segment.payload)):
                 steps = decode_segment(segment.payload, segment.digest)
-                undo = undo_steps if repair is None else repair.undo
+                undo = undo_steps if repair is None else partial(settle_steps, repair)
                 undo(steps, StepWorld(fs, ports, located), captured)
                 fs.sync_directories(directories_to_sync(steps, root, {}, captured))
         reach(Failpoint.ABANDON_RETURNED)

@@ -10,13 +10,24 @@ one fence to that of the next (``capture_chain``). Attempts in object stores are
 
 A log that was restored from a backup lacks the fences of the history that was lost. So whoever goes on with a sealed
 sequence, and finds its directory under none of the fences in the log, looks under all fences since its seal.
+
+Leftovers are what failed attempts had finished: a later attempt takes them out of the directories of earlier ones,
+instead of writing them again. It captures these directories first, as cleanup and abandonment do. So a process that was
+overtaken writes, and takes, by names that lead nowhere. A file that such a process still has open can't be told by its
+name: the worker takes only what its writer had closed, and had said so.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Final
 
 from gobblin_assets.commit.attempts import captured_directory
-from gobblin_assets.commit.sequence import AttemptRecord
-from gobblin_assets.errors import ConflictError
+from gobblin_assets.commit.sequence import AttemptRecord, LeftoverRequest
+from gobblin_assets.commit.step_world import OpenFileSystem
+from gobblin_assets.commit.store import CommitLogCleaner
+from gobblin_assets.errors import ConflictError, GobblinError
+from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.fs.file_system import FileSystem, RenameOutcome
 from gobblin_assets.fs.objects import HoldsObjects
 
@@ -38,7 +49,7 @@ def capture_attempt(fs: FileSystem, attempt: AttemptRecord, fence: int, sealed_b
     """Take the attempt away from earlier owners, in the way of its destination. True if anything of it is there.
 
     In an object store nothing is renamed: what an earlier owner could still do is fenced by uploads that are used up
-    (``object_steps``). ``sealed_by``: as in ``capture_chain``.
+    (``files.upload_step``). ``sealed_by``: as in ``capture_chain``.
     """
     if isinstance(fs, HoldsObjects):
         return fs.is_directory(attempt.staging_path)
@@ -81,3 +92,39 @@ def _move_up(fs: FileSystem, sources: Iterable[str], target: str) -> None:
                 hint="gobblin-assets makes no second one: move the copy away.",
                 path=source,
             )
+
+
+LEFTOVERS_MAX: Final = 8
+"""Failed attempts that one attempt looks through. Each takes over what those before it left, so that few have much."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leftovers:
+    """The leftovers of failed attempts at a partition.
+
+    ``interrupt`` ends any work that still writes into an attempt's staging, as far as that is possible.
+    """
+
+    store: CommitLogCleaner
+    open_file_system: OpenFileSystem
+    interrupt: Callable[[AttemptRecord], None]
+    say: Callable[[str], None]
+
+    def capture(self, request: LeftoverRequest, root_uri: str) -> tuple[str, ...]:
+        """Their directories, the newest first. A directory that can't be captured is left to cleanup.
+
+        Errors of the log are raised: who was overtaken captures nothing.
+        """
+        fs, _root = self.open_file_system(root_uri)
+        captured = []
+        for attempt in self.store.mark_for_reuse(request):
+            try:
+                self.interrupt(attempt)
+                if capture_chain(fs, attempt.staging_path, attempt.cleanup_fences, request.fence):
+                    captured.append(captured_directory(attempt.staging_path, request.fence))
+            except GobblinError as error:
+                self.say(f"what an earlier attempt wrote is not used: {error}")
+        if captured:
+            fs.sync_directories({str(PurePosixPath(path).parent) for path in captured})
+        reach(Failpoint.REUSE_CAPTURED)
+        return tuple(captured)

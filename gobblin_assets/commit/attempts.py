@@ -12,6 +12,9 @@ STAGING_NAME: Final = ".staging"
 MARKERS_NAME: Final = ".markers"
 SET_ASIDE_NAME: Final = ".set-aside"
 
+SLOTS: Final = "slots"
+"""In an attempt's directory: the versions that its steps took from their names."""
+
 MARKERS_KEPT: Final = 256
 """Publications of a dataset that storage remembers: ten days of hourly ones. More would slow the check of each run."""
 

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from gobblin_assets.commit.attempts import published_directories
-from gobblin_assets.commit.marker_text import decode_marker
-from gobblin_assets.commit.markers import Marker, list_markers
+from gobblin_assets.commit.markers import Marker, decode_marker, list_markers
 from gobblin_assets.commit.published.published_port import PublishedFiles
 from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.commit.sequence import KeyMove, KnownSequence, SealedSequence

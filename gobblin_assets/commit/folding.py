@@ -11,7 +11,7 @@ kill leaves all of the fold or nothing.
 
 What is folded. Sequences that are DONE and announced, whose attempts are clean, that are not among the newest, that
 are older than a bound, that have nothing retired, and of which each sink of events was told, unless it was away for
-long. Of publications at given names, only the oldest ones without a gap (``named_folding``).
+long. Of publications at given names, only the oldest ones without a gap (``folding``).
 
 What is forgotten. Retired publications whose files were removed, aborted sequences, and the rows of runs, once they are
 older than ``history_days``.

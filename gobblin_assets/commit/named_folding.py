@@ -19,9 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gobblin_assets.commit.folding import FoldMember
-from gobblin_assets.commit.name_changes import changes_table, encode_fold
+from gobblin_assets.commit.name_changes import ROWS_AT_ONCE, changes_table, encode_fold, sort_changes
 from gobblin_assets.commit.segment import STEPS_PER_SEGMENT_MAX, Segment
-from gobblin_assets.commit.sorted_changes import ROWS_AT_ONCE, sort_changes
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import Role
 

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Final
 
-from gobblin_assets.commit.named_steps import SLOTS
+from gobblin_assets.commit.attempts import SLOTS
 from gobblin_assets.errors import (
     CorruptionError,
     GobblinError,

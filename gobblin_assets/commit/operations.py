@@ -15,14 +15,21 @@ from gobblin_assets.commit.cleanup import Cleaned, Cleanup
 from gobblin_assets.commit.driver import PUBLISH_TRIES_MAX, Driver
 from gobblin_assets.commit.folding import DEFAULT_FOLD, FoldBounds
 from gobblin_assets.commit.markers import check_log
-from gobblin_assets.commit.named_repair import Keep, NamedRepair, UnsettledName, find_unsettled
-from gobblin_assets.commit.named_steps import NamedStep
-from gobblin_assets.commit.recovery import LEFT_UNSEALED, Recovered, recover_lane
+from gobblin_assets.commit.recovery import (
+    LEFT_UNSEALED,
+    UNBOUNDED,
+    DatasetBusyError,
+    Recovered,
+    Sweep,
+    SweepBounds,
+    SweepReport,
+    recover_lane,
+)
+from gobblin_assets.commit.repair import Keep, NamedRepair, UnsettledName
 from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.commit.sequence import AttemptRecord, Publication, SequenceRecord
-from gobblin_assets.commit.step_world import OpenFileSystem
+from gobblin_assets.commit.step_world import OpenFileSystem, StepPorts, StepWorld
 from gobblin_assets.commit.store import CommitStepStore
-from gobblin_assets.commit.sweep import UNBOUNDED, DatasetBusyError, Sweep, SweepBounds, SweepReport
 from gobblin_assets.errors import ConflictError, FencedError, GobblinError, RejectedError
 from gobblin_assets.fs.named_files import require_named_files
 from gobblin_assets.model.clock import Clock
@@ -109,15 +116,19 @@ class LogOperations:
         """The names of a sealed sequence that can't be taken back as they are now. Nothing is changed."""
         sequence = self.store.get(sequence_id)
         files = require_named_files(self.open_file_system(sequence.root_uri)[0])
-        found: list[UnsettledName] = []
+        located: dict[str, str] = {}
         for attempt in self.store.list_attempts(sequence_id):
             names = [captured_directory(attempt.staging_path, each) for each in sorted(attempt.cleanup_fences)]
             at = next(filter(files.is_directory, [attempt.staging_path, *names]), attempt.staging_path)
-            for segment in self.store.read_segments(sequence_id):
-                steps = decode_segment(segment.payload, segment.digest)
-                mine = [step for step in steps if isinstance(step, NamedStep) and step.staging == attempt.staging_path]
-                found += find_unsettled(mine, files, at)
-        return sorted(found, key=lambda each: each.path)
+            located[attempt.staging_path] = at
+        with StepPorts(self.open_file_system) as ports:
+            world = StepWorld(files, ports, located)
+            found = [
+                step.find_unsettled(world)
+                for segment in self.store.read_segments(sequence_id)
+                for step in decode_segment(segment.payload, segment.digest)
+            ]
+        return sorted(filter(None, found), key=lambda each: each.path)
 
     def repair(self, sequence_id: SequenceId, keep: Keep, *, reason: str) -> NamedRepair:
         """Abandon a sealed sequence at given names, also where names can't be taken back: they keep what ``keep`` says.

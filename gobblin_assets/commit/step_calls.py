@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from gobblin_assets.commit.repair import NamedRepair
 from gobblin_assets.commit.step_kinds import get_kind
 from gobblin_assets.commit.step_world import StepWorld
 from gobblin_assets.commit.steps import CapturedStaging, CommitStep, StepFault, StepVerdict, UndoOutcome
@@ -66,6 +67,13 @@ def undo_steps(steps: Sequence[CommitStep], world: StepWorld, captured: Captured
     for step in reversed(steps):
         if _call(step, lambda step: step.undo(world, captured)) is UndoOutcome.STRANGER:
             raise _not_undone(step, world, captured)
+
+
+def settle_steps(repair: NamedRepair, steps: Sequence[CommitStep], world: StepWorld, captured: CapturedStaging) -> None:
+    """Undo them, last one first; what can't be taken back keeps what a person decided."""
+    for step in reversed(steps):
+        _call(step, lambda step: step.settle(world, captured, repair))
+    repair.sync(world.fs)
 
 
 def _not_undone(step: CommitStep, world: StepWorld, captured: CapturedStaging) -> ConflictError:

@@ -1,4 +1,7 @@
-"""The kinds of steps that this process knows: built-in kinds, kinds of packages, and kinds that code registered.
+"""The kinds of steps that this process knows: kinds of the destinations, of packages, and kinds that code registered.
+
+The table of the destinations' kinds is above this package (``destinations.step_table``), so it is found by its name. A
+kind is imported when it is first needed.
 
 A package offers a kind by an entry point of the group ``gobblin_assets.steps``. The entry point's name is the kind's
 name, its value the ``StepKind``:
@@ -23,9 +26,6 @@ from importlib.metadata import EntryPoint, entry_points
 from itertools import chain
 from typing import Any, Final
 
-from gobblin_assets.commit.named_codecs import NAMED_KINDS
-from gobblin_assets.commit.object_codecs import OBJECT_KINDS, PUBLISH_OBJECT
-from gobblin_assets.commit.rename_steps import KINDS
 from gobblin_assets.commit.step_world import register_port
 from gobblin_assets.commit.steps import CommitStep, StepKind, StepRow
 from gobblin_assets.errors import ConflictError, GobblinError, RejectedError
@@ -35,12 +35,10 @@ GROUP: Final = "gobblin_assets.steps"
 Provider = Mapping[str, str]
 """The provider of a kind: ``{"package": …}``, or ``{"module": …}`` if code registered the kind."""
 
-# From a table, so that a source tree that is not installed knows them too.
-_BUILT_IN: Final = {kind.name: kind for kind in (*KINDS, *NAMED_KINDS, *OBJECT_KINDS, PUBLISH_OBJECT)}
 _OF_DESTINATIONS: Final = "gobblin_assets.destinations.step_table"
-"""Finds the steps of destinations of rows, which are above this package."""
+"""The table of built-in kinds. From a table, so that a source tree that is not installed knows them too."""
 
-_kinds: Final[dict[str, StepKind]] = dict(_BUILT_IN)
+_kinds: Final[dict[str, StepKind]] = {}
 
 
 class StepKindMissingError(ConflictError):
@@ -71,6 +69,12 @@ class JsonCodec:
 
 def register_step(kind: StepKind) -> None:
     """Make a kind known to this process, with its openers. Another kind of the same name: RejectedError."""
+    if is_built_in(kind.name):
+        get_kind(kind.name)
+    _register(kind)
+
+
+def _register(kind: StepKind) -> None:
     if _kinds.setdefault(kind.name, kind) is not kind:
         raise RejectedError(
             f"the step kind {kind.name!r} is already registered",
@@ -93,7 +97,12 @@ def get_kind(name: str, provider: Provider | None = None) -> StepKind:
 
 def is_built_in(name: str) -> bool:
     """Whether every process knows the kind, without any other package."""
-    return name in _BUILT_IN or _find_of_destinations(name) is not None
+    return _find_place(name) is not None
+
+
+def find_built_in(name: str) -> StepKind | None:
+    """The built-in kind of this name, or None."""
+    return get_kind(name) if is_built_in(name) else None
 
 
 def find_provider(name: str) -> Provider | None:
@@ -111,8 +120,8 @@ def _provider_of(name: str) -> Provider:
 
 
 @cache
-def _find_of_destinations(name: str) -> str | None:
-    found: str | None = import_module(_OF_DESTINATIONS).STEPS.get(name)
+def _find_place(name: str) -> str | None:
+    found: str | None = import_module(_OF_DESTINATIONS).find_step_place(name)
     return found
 
 
@@ -121,9 +130,11 @@ def _find_offers(name: str) -> list[EntryPoint]:
 
 
 def _load(name: str, provider: Provider) -> None:
-    if (place := _find_of_destinations(name)) is not None:
+    if (place := _find_place(name)) is not None:
         module, _, attribute = place.partition(":")
-        register_step(getattr(import_module(module), attribute))
+        found = getattr(import_module(module), attribute)
+        for each in (found,) if isinstance(found, StepKind) else found:
+            _register(each)
         return
     offers = _find_offers(name)
     if len({offer.value for offer in offers}) != 1:

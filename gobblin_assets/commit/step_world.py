@@ -15,10 +15,10 @@ from pathlib import PurePosixPath
 from types import MappingProxyType, TracebackType
 from typing import Any, Final, Self, TypeVar, cast
 
-from gobblin_assets.commit.object_listings import find_free_names
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.fs.named_files import NamedFiles, require_named_files
+from gobblin_assets.fs.object_listings import find_free_names
 from gobblin_assets.fs.objects import HoldsObjects, ObjectFiles, UploadId, require_objects
 from gobblin_assets.fs.registry import open_file_system as open_registered
 from gobblin_assets.model.files import FileIdentity

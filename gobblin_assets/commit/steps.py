@@ -2,7 +2,7 @@
 
 A step is a value. Any process can verify and execute a step any number of times, before and after a crash.
 The protocol knows no kind of step: ``CommitStep`` is its interface, and ``StepKind`` says how the log stores it.
-``rename_steps`` holds the kinds that publish files; other packages add kinds by ``step_kinds``. The moves of watermarks
+``step_kinds`` finds the kinds, which destinations and other packages have. The moves of watermarks
 and the retirement of an earlier generation are no steps: the finishing transaction does both.
 
 What a kind promises.
@@ -29,8 +29,9 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from gobblin_assets.commit.attempts import captured_directory
+from gobblin_assets.commit.repair import NamedRepair, UnsettledName
 from gobblin_assets.commit.step_world import StepWorld
-from gobblin_assets.errors import ConflictError
+from gobblin_assets.errors import ConflictError, RejectedError
 from gobblin_assets.fs.objects import UploadId
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.state import SequenceId
@@ -184,6 +185,23 @@ class CommitStep(Protocol):
         del world
         return None
 
+    def find_unsettled(self, world: StepWorld) -> UnsettledName | None:
+        """Of a kind at given names: the name if it can't be taken back as it is now. Changes nothing."""
+        del world
+        return None
+
+    def settle(self, world: StepWorld, captured: CapturedStaging, repair: NamedRepair) -> None:
+        """``undo`` of a kind at given names: what can't be taken back keeps what a person decided.
+
+        ConflictError if a name changes meanwhile; RejectedError of kinds at other names.
+        """
+        del world, repair
+        raise RejectedError(
+            f"a step of the kind {self.kind!r} publishes at no given name",
+            field="sequence",
+            hint=f"`gobblin-assets commit abandon {captured.sequence_id}` takes it back.",
+        )
+
     def find_fault(self, world: StepWorld, verdict: StepVerdict) -> StepFault:
         """The fault for a person to look at, after ``verify`` answered LOST or CONFLICT, or ``undo`` STRANGER."""
         del world
@@ -201,7 +219,7 @@ def undone_by_hand(verdict: StepVerdict) -> UndoOutcome:
 class StepColumns:
     """Many steps of one kind and phase, a row each, where a value each would cost too much.
 
-    ``columns``: those of ``segment_stream.COLUMNS`` but for the step's number and its kind.
+    ``columns``: those of ``segment.COLUMNS`` but for the step's number and its kind.
     """
 
     kind: str
@@ -219,14 +237,14 @@ StepBatch = CommitStep | StepColumns
 """What a destination gives to a segment: a step, or many."""
 
 StepRow = tuple[Any, ...]
-"""One row of a segment, in the order of ``segment_stream.COLUMNS``."""
+"""One row of a segment, in the order of ``segment.COLUMNS``."""
 
 
 class StepCodec(Protocol):
     """How a segment stores steps of one kind. Every file that a step publishes is one row with its target."""
 
     def to_columns(self, steps: Sequence[Any], first: int) -> Sequence[Sequence[object]]:
-        """The columns of ``segment_stream.COLUMNS`` but for the kind; ``first`` is the number of the first step."""
+        """The columns of ``segment.COLUMNS`` but for the kind; ``first`` is the number of the first step."""
         ...
 
     def from_rows(self, rows: Iterable[StepRow]) -> Iterator[CommitStep]:
@@ -241,12 +259,19 @@ class StepKind:
     ``irreversible`` says why its steps can't be undone; a sequence with such a step can't be abandoned. ``opens`` maps
     each type that its steps ask their world for to a context manager function that opens the type by a URI or another
     name. A URI must not hold a secret, because the log stores it.
+
+    ``at_given_names``: other publications use its names too, so that what a name holds follows from their order. Then
+    ``removes_files`` says that nothing stands at the name after a step, and ``folded_as`` names the kind as which a
+    fold of publications keeps a file that a step published; "": this one.
     """
 
     name: str
     codec: StepCodec
     irreversible: str = ""
     opens: Mapping[Any, Callable[[str], Any]] = field(default_factory=dict)
+    at_given_names: bool = False
+    removes_files: bool = False
+    folded_as: str = ""
 
 
 def _returned(staging: str, source: str, fence: int) -> str:

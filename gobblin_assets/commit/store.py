@@ -239,7 +239,7 @@ class SequenceFinisher(CommitLogReader, Protocol):
         ...
 
     def end_abandon(self, sequence_id: SequenceId, *, fence: int, unlogged: Sequence[str] = ()) -> None:
-        """ABANDONING becomes ABORTED. ``unlogged``: names for the dataset's facts (``named_repair``)."""
+        """ABANDONING becomes ABORTED. ``unlogged``: names for the dataset's facts (``commit.repair``)."""
         ...
 
     def abort(self, sequence_id: SequenceId, *, fence: int, error: str | None) -> None:

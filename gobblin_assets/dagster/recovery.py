@@ -9,7 +9,7 @@ from typing import Final
 import dagster as dg
 
 from gobblin_assets.commit.operations import LogOperations
-from gobblin_assets.commit.sweep import SweepBounds, SweepReport
+from gobblin_assets.commit.recovery import SweepBounds, SweepReport
 from gobblin_assets.dagster.layout import JobLayout
 from gobblin_assets.dagster.materialization import EventLog
 from gobblin_assets.dagster.outcomes import RETRY_TRIES_MAX, decide_error

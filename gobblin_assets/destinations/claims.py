@@ -1,21 +1,25 @@
 """Claims of trees: a small file in the work directory of a tree names the job that copies there, and no other may.
 
     <root>/.gobblin/claim.json      the claim, which is never removed
-    <root>/.gobblin/.intents/       what runs are about to claim; ``tree_claim`` says what for
+    <root>/.gobblin/.intents/       what runs are about to claim
 
 Jobs of rows claim nothing, since several share a root: the identity file of their destination shows it.
+
+
 """
 
 import hashlib
 import json
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
 
 from gobblin_assets.commit.destination import IDENTITY_NAME, TREE_WORK_NAME
-from gobblin_assets.errors import CorruptionError, RejectedError
-from gobblin_assets.fs.file_system import FileSystem, LinkedPaths
+from gobblin_assets.errors import CorruptionError, GobblinError, RejectedError
+from gobblin_assets.failpoints import Failpoint, reach
+from gobblin_assets.fs.file_system import FileSystem, LinkedPaths, SearchedDirectories
 from gobblin_assets.model.files import FileStat
 from gobblin_assets.model.urn import JobName
 
@@ -182,3 +186,73 @@ def find_trees(directories: Iterator[str], root: str) -> Iterator[str]:
     """The trees below ``root``, by the work directories that were found there."""
     own = work_root_of(root)
     return (work.removesuffix(f"/{WORK_NAME}") for work in directories if work != own)
+
+
+@dataclass(frozen=True, slots=True)
+class TreeClaim:
+    """``is_whole``: a dataset is the whole tree. This may be a copy of a destination of rows: its listing finds out."""
+
+    fs: FileSystem
+    root: str
+    job: JobName
+    is_whole: bool
+    new_id: Callable[[], uuid.UUID]
+
+    def look(self) -> bool:
+        """Whether the job has claimed the tree. RejectedError if it, or one around it, is another job's, or if nobody
+        has claimed it and another tree lies inside.
+        """
+        holder = find_claim(self.fs, self.root)
+        try:
+            self._refuse_others(holder)
+        except RejectedError as refused:
+            if holder is None and _names_a_claim(refused):
+                remove_intents(self.fs, self.root, self.job)
+            raise
+        return holder is not None
+
+    def take(self) -> None:
+        """Claim the tree, which the job has not, as ``look`` said. The work directory is there."""
+        intent = write_intent(self.fs, self.root, self.job, self.new_id())
+        reach(Failpoint.CLAIM_INTENDED)
+        try:
+            self._refuse_others(find_claim(self.fs, self.root))
+            write_claim(self.fs, self.root, self.job)
+            # Another job may have claimed this very root meanwhile.
+            self._refuse_others(find_claim(self.fs, self.root))
+        except GobblinError as error:
+            remove_intents(self.fs, self.root, self.job, only=None if _names_a_claim(error) else intent)
+            raise
+        remove_intents(self.fs, self.root, self.job)
+
+    def _refuse_others(self, holder: str | None) -> None:
+        """``holder``: the job that claims the tree; None: nobody does, so that intents and trees inside count."""
+        if holder not in {None, self.job}:
+            raise refuse_tree(self.root, self.root, str(holder))
+        if not self.is_whole:
+            refuse_rows(self.fs, self.root, self.root)
+        for place in list_above(self.fs, self.root):
+            # Whoever removed his intent has written his claim before.
+            intents = list_intents(self.fs, place) if holder is None else ()
+            found = find_claim(self.fs, place)
+            if found is not None:
+                raise refuse_tree(self.root, place, found)
+            if intents:
+                raise refuse_intent(self.root, intents[0].path)
+            refuse_rows(self.fs, self.root, place)
+        if holder is None:
+            self._refuse_below()
+
+    def _refuse_below(self) -> None:
+        if not isinstance(self.fs, SearchedDirectories):
+            raise RejectedError(
+                f"directories of {self.fs.scheme} can't be searched for other jobs' trees",
+                field="destination",
+                hint="Copy to a file system that can.",
+            )
+        for place in find_trees(self.fs.find_directories(self.root, WORK_NAME), self.root):
+            raise refuse_around(place, find_claim(self.fs, place))
+
+
+def _names_a_claim(error: GobblinError) -> bool:
+    return error.fields.get("claimed_by") is not None

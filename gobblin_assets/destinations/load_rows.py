@@ -3,6 +3,8 @@
 A paused process can't load anything late: the mark is compared in the transaction of the rows, or the process that goes
 on has fenced it off before it looked. Before a publication is abandoned, its mark is told so (``forbid``), since the
 capture of the staging does not stop a process that has read the files already.
+
+Loads of tables have one stored form, whatever the database or the catalog.
 """
 
 from abc import abstractmethod
@@ -23,6 +25,8 @@ from gobblin_assets.destinations.lane_marks import (
     decide_batch,
     decide_load,
 )
+from gobblin_assets.destinations.rows_place import PlannedLoad
+from gobblin_assets.destinations.table_names import LoadedTable
 from gobblin_assets.model.files import DataFile, FileIdentity
 
 BATCH_ROWS: Final = 32_768
@@ -175,3 +179,43 @@ def read_files(stored: Mapping[str, Any]) -> tuple[DataFile, ...]:
     """The files that ``write_load`` stored."""
     given: Sequence[Any] = stored["files"]
     return tuple(DataFile(name, FileIdentity(*identity), rows) for name, rows, *identity in given)
+
+
+@dataclass(frozen=True, slots=True)
+class TableBatch:
+    """The ``LoadBatch`` of a table. ``replaces``: the rows take the place of all rows that are there."""
+
+    table: LoadedTable
+    mark: MarkPlace
+    version: int
+    sequence_id: str
+    row_count: int
+    is_marked: bool = False
+    replaces: bool = False
+
+
+def table_batch(table: LoadedTable, load: PlannedLoad) -> TableBatch:
+    """A planned load of a table."""
+    return TableBatch(table, load.mark, load.version, load.sequence_id, load.row_count, load.is_marked, load.replaces)
+
+
+def write_table_load(step: LoadRows[TableBatch]) -> Mapping[str, object]:
+    """A load of a table as plain values."""
+    table = step.batch.table
+    stored = {**write_load(step), "table": [table.schema, table.table]}
+    return {**stored, "replaces": True} if step.batch.replaces else stored
+
+
+def read_table_load(stored: Mapping[str, Any]) -> tuple[str, TableBatch, tuple[DataFile, ...]]:
+    """What ``write_table_load`` stored: the connection, the batch and the files."""
+    files = read_files(stored)
+    batch = TableBatch(
+        LoadedTable(*stored["table"]),
+        MarkPlace(*stored["mark"]),
+        stored["version"],
+        stored["sequence"],
+        sum(each.row_count for each in files),
+        read_is_marked(stored),
+        bool(stored.get("replaces", False)),
+    )
+    return stored["connection"], batch, files

@@ -9,7 +9,7 @@ from gobblin_assets.commit.published.published_port import RowsElsewhere
 from gobblin_assets.commit.published.verification import Damage, Fault
 from gobblin_assets.commit.steps import CommitStep
 from gobblin_assets.commit.store import CommitLogReader
-from gobblin_assets.destinations.directories import Directories
+from gobblin_assets.destinations.files.rooted import Directories
 from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace, PlaceGoneError
 from gobblin_assets.destinations.rows_place import PlannedLoad, RowsPlace
 from gobblin_assets.errors import GobblinError, RejectedError

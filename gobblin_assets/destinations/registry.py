@@ -9,8 +9,7 @@ directories of that file system as destinations.
 from collections.abc import Callable
 from typing import Final
 
-from gobblin_assets.destinations.directories import Directories
-from gobblin_assets.destinations.row_files import RowFiles
+from gobblin_assets.destinations.files.rooted import Directories, RowFiles
 from gobblin_assets.extensions import Extensions
 from gobblin_assets.fs.registry import scheme_of
 from gobblin_assets.run.destination import Destination, DestinationRequest

@@ -19,11 +19,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from gobblin_assets.commit.object_listings import look_at_files
 from gobblin_assets.commit.published.postgres import Database, published_files_of
 from gobblin_assets.commit.published.published_port import PublishedFiles, PublishedSegment, PublishedSet
 from gobblin_assets.errors import CorruptionError, RejectedError
 from gobblin_assets.fs.file_system import FileSystem
+from gobblin_assets.fs.object_listings import look_at_files
 from gobblin_assets.fs.objects import HoldsObjects
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.column_names import name_key, pair_names

@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import BinaryIO
 
-from gobblin_assets.commit.rename_steps import RenameFile
+from gobblin_assets.destinations.files.rename_steps import RenameFile
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.model.file_formats import format_of

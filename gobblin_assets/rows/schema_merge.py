@@ -1,6 +1,6 @@
 """One schema for files that were written under several: the newest says which columns there are, and in which order.
 
-A column's type is the narrowest that holds every value of all of them (``column_types``). If there is no such type, the
+A column's type is the narrowest that holds every value of all of them (``copy_text``). If there is no such type, the
 files can't be read together, and no attempt writes such a file. All columns come back as nullable: a file may lack a
 column that others have.
 """

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, Final, cast
 import google_crc32c
 
 from gobblin_assets.commit.object_attempts import ID_KEY, PART_BYTES, aborted_on_error, write_uploads
-from gobblin_assets.commit.object_steps import PublishObject, object_id
+from gobblin_assets.destinations.files.upload_step import PublishObject, object_id
 from gobblin_assets.fs.object_etags import expected_etag
 from gobblin_assets.fs.objects import ObjectFiles, UploadId, UploadPart
 from gobblin_assets.model.files import DataFile, FileIdentity

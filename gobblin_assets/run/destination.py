@@ -1,7 +1,7 @@
 """The port of a destination: where a job stages its outputs, and the steps that publish them there.
 
-Directories of a file system are one (``destinations.directories``). Steps know how to undo themselves, and staging is
-captured and removed by ``commit``, through what the steps' world opens.
+Directories of a file system are one (``files.rooted``). Steps know how to undo themselves, and staging is captured
+and removed by ``commit``, through what the steps' world opens.
 """
 
 import uuid

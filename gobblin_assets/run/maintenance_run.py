@@ -10,12 +10,11 @@ from dataclasses import dataclass, replace
 
 from gobblin_assets.commit.driver import Driver
 from gobblin_assets.commit.examination import Examination, LogFinding
-from gobblin_assets.commit.named_repair import Keep, NamedRepair
 from gobblin_assets.commit.operations import LogOperations
 from gobblin_assets.commit.reconciliation import Reconciled, Reconciliation, Way
-from gobblin_assets.commit.recovery import Recovered, recover_dataset
+from gobblin_assets.commit.recovery import UNBOUNDED, Recovered, SweepBounds, SweepReport, recover_dataset
+from gobblin_assets.commit.repair import Keep, NamedRepair
 from gobblin_assets.commit.sequence import Publication, SequenceRecord
-from gobblin_assets.commit.sweep import UNBOUNDED, SweepBounds, SweepReport
 from gobblin_assets.errors import ConflictError, GobblinError
 from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.model.state import DatasetId, DatasetOutcome, RunId, SequenceId, WorkingState

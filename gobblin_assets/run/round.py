@@ -14,10 +14,10 @@ from functools import partial
 from typing import Final
 
 from gobblin_assets.commit.abandonment import Abandonment
+from gobblin_assets.commit.attempt_capture import Leftovers
 from gobblin_assets.commit.batches import do_together
 from gobblin_assets.commit.destination import StorageMismatchError
 from gobblin_assets.commit.driver import Driver
-from gobblin_assets.commit.leftovers import Leftovers
 from gobblin_assets.commit.recovery import Recovered, recover_dataset
 from gobblin_assets.commit.sequence import NewSequence, Publication
 from gobblin_assets.errors import ErrorFamily, FencedError, GobblinError

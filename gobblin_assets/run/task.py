@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from gobblin_assets.commit.attempt_capture import LEFTOVERS_MAX, Leftovers
 from gobblin_assets.commit.batches import in_bounds
-from gobblin_assets.commit.leftovers import LEFTOVERS_MAX, Leftovers
 from gobblin_assets.commit.segment import Segment, encode_empty, encode_segments
 from gobblin_assets.commit.sequence import LeftoverRequest, NewAttempt, StagedAttempt
 from gobblin_assets.commit.store import SequenceBuilder

@@ -56,7 +56,7 @@ EXCEPTIONS = {
     "dagster.scaffolding.JobScaffolder.get_scaffold_params": _CALLED_BY_DG,
     "db.embedded.EmbeddedServer.jdbc_url": _OF_OWNERS,
     "db.embedded.EmbeddedServer.tcp_url": _OF_OWNERS,
-    "destinations.iceberg.durable_files._DurableFile.to_input_file": "pyiceberg asks for it",
+    "destinations.iceberg.data_files._DurableFile.to_input_file": "pyiceberg asks for it",
     "destinations.iceberg.iceberg_tables._Append.table_metadata": "the same",
     "destinations.iceberg.iceberg_tables._Catalog._load_file_io": "the same",
     "events.timed_request._Connection._new_conn": "urllib3 calls it",

@@ -4,14 +4,19 @@ import ast
 from functools import cache
 from pathlib import Path
 
-from gobblin_assets.commit import rename_steps
+import pytest
+
+from gobblin_assets.commit.step_kinds import find_provider, get_kind
+from gobblin_assets.destinations.step_table import STEP_PLACES
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "gobblin_assets"
-OF_KINDS = {"gobblin_assets/commit/rename_steps.py"}
+FOLDERS = ("gobblin_assets/destinations/files/", "gobblin_assets/destinations/fixed_names/")
+OF_KINDS = (*FOLDERS, "gobblin_assets/destinations/step_table.py")
+"""What knows kinds of steps: the folder of each place of files, and the table of their kinds."""
 
-STEP_NAMES = {"CommitStep", "RenameFile", "RenameDirectory"}
-KIND_NAMES = {kind.name for kind in rename_steps.KINDS}
+SAME_WORDS = {"ensure_directory": "gobblin_assets/jobs/copy/difference.py"}
+"""By the name of a kind: a module that means something else by it, here what a plan says of a directory."""
 
 
 @cache
@@ -20,6 +25,21 @@ def parse_modules() -> dict[str, ast.Module]:
         str(path.relative_to(ROOT)): ast.parse(path.read_text(encoding="utf-8"))
         for path in sorted(PACKAGE.rglob("*.py"))
     }
+
+
+@cache
+def step_classes() -> set[str]:
+    """The classes of steps: ``CommitStep``, and those that have it above them."""
+    found = {"CommitStep"}
+    classes = [
+        (node.name, {name for base in node.bases for name in names_in(base)})
+        for tree in parse_modules().values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+    ]
+    while more := {name for name, bases in classes if bases & found} - found:
+        found |= more
+    return found
 
 
 def names_in(node: ast.AST) -> set[str]:
@@ -31,11 +51,11 @@ def asks_for_a_kind(node: ast.AST) -> bool:
     """``isinstance``, a class pattern, or the name of a kind, which would be there to be compared."""
     match node:
         case ast.Call(func=ast.Name(id="isinstance" | "issubclass"), args=[_, types]):
-            return bool(names_in(types) & STEP_NAMES)
+            return bool(names_in(types) & step_classes())
         case ast.MatchClass(cls=cls):
-            return bool(names_in(cls) & STEP_NAMES)
+            return bool(names_in(cls) & step_classes())
         case ast.Constant(value=str() as text):
-            return text in KIND_NAMES
+            return text in STEP_PLACES
         case _:
             return False
 
@@ -44,22 +64,32 @@ def test_no_module_asks_for_the_kind_of_a_step_but_the_kind_s_own() -> None:
     found = {
         f"{name}:{getattr(node, 'lineno', 0)}"
         for name, tree in parse_modules().items()
-        if name not in OF_KINDS
+        if not name.startswith(OF_KINDS)
         for node in ast.walk(tree)
-        if asks_for_a_kind(node)
+        if asks_for_a_kind(node) and not (isinstance(node, ast.Constant) and SAME_WORDS.get(str(node.value)) == name)
     }
     assert found == set()
 
 
-def test_in_the_protocol_only_the_registry_knows_the_built_in_kinds() -> None:
-    users = {
-        name
-        for name, tree in parse_modules().items()
-        if name.startswith("gobblin_assets/commit/")
+@pytest.mark.parametrize("name", STEP_PLACES)
+def test_what_the_table_names_is_there(name: str) -> None:
+    assert get_kind(name).name == name
+    assert find_provider(name) is None
+    assert STEP_PLACES[name].replace(".", "/").startswith(FOLDERS)
+
+
+def test_the_table_has_all_kinds_of_its_folders() -> None:
+    """Each class of a step there has a name of its own, which the log keeps."""
+    found = {
+        text.value
+        for path, tree in parse_modules().items()
+        if path.startswith(FOLDERS)
         for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and node.module == rename_steps.__name__
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "StepKind"
+        for text in ast.walk(node)
+        if isinstance(text, ast.Constant) and isinstance(text.value, str)
     }
-    assert users == {"gobblin_assets/commit/step_kinds.py"}
+    assert found <= STEP_PLACES.keys()
 
 
 def test_a_check_would_be_seen() -> None:

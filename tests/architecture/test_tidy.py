@@ -228,9 +228,7 @@ def test_every_failpoint_stands_somewhere_in_the_product() -> None:
         ("hdfs_native", re.compile(r"^gobblin_assets/fs/hdfs/streams\.py$")),
         (
             "pyiceberg",
-            re.compile(
-                r"^gobblin_assets/destinations/iceberg/(data_files|durable_files|iceberg_(columns|tables))\.py$"
-            ),
+            re.compile(r"^gobblin_assets/destinations/iceberg/(data_files|iceberg_(columns|tables))\.py$"),
         ),
         ("click", re.compile(r"^gobblin_assets/(cli(/|\.py$)|dagster/scaffolding\.py$)")),
         ("dagster", re.compile(r"^(gobblin_assets/(dagster/|definitions\.py)|resources/)")),

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace
+from gobblin_assets.destinations.load_rows import TableBatch
 from gobblin_assets.destinations.postgres.database_address import Session
 from gobblin_assets.destinations.postgres.postgres_tables import PostgresTables
-from gobblin_assets.destinations.table_loads import TableBatch
 from gobblin_assets.errors import ConflictError
 
 

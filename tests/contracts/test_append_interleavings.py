@@ -19,7 +19,7 @@ from gobblin_assets.commit.steps import StepVerdict
 from gobblin_assets.destinations.iceberg.catalog_address import CatalogAddress, read_catalog_address
 from gobblin_assets.destinations.iceberg.iceberg_tables import IcebergTables
 from gobblin_assets.destinations.lane_marks import MarkPlace, decide_load
-from gobblin_assets.destinations.table_loads import TableBatch
+from gobblin_assets.destinations.load_rows import TableBatch
 from gobblin_assets.destinations.table_names import LoadedTable
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.failpoints import AcknowledgementLost, Failpoint, install

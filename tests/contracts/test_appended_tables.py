@@ -25,7 +25,7 @@ from gobblin_assets.destinations.iceberg.append_step import AppendToTable
 from gobblin_assets.destinations.iceberg.catalog_address import CatalogAddress, read_catalog_address
 from gobblin_assets.destinations.iceberg.iceberg_tables import IcebergTables
 from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace
-from gobblin_assets.destinations.table_loads import TableBatch
+from gobblin_assets.destinations.load_rows import TableBatch
 from gobblin_assets.destinations.table_names import LoadedTable
 from gobblin_assets.errors import CorruptionError, OutcomeUnknownError, RejectedError, RetryableError
 from gobblin_assets.fs.registry import open_file_system
@@ -297,7 +297,7 @@ def test_commits_are_durable_and_a_paused_one_is_ended_before_others_give_up_wai
     tables: IcebergTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[str] = []
-    monkeypatch.setattr("gobblin_assets.destinations.iceberg.durable_files.sync_directory", synced.append)
+    monkeypatch.setattr("gobblin_assets.destinations.iceberg.data_files.sync_directory", synced.append)
     load(tables, numbered("a", pa.array(["x"])))
     names = ("synchronous_commit", "idle_in_transaction_session_timeout", "lock_timeout")
 

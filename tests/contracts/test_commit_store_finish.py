@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from gobblin_assets.commit.named_repair import UNLOGGED_FACT
+from gobblin_assets.commit.repair import UNLOGGED_FACT
 from gobblin_assets.errors import ConflictError, FencedError
 from gobblin_assets.model.sequence_state import EDGES, SequenceEvent, SequenceState
 from gobblin_assets.model.urn import DatasetUrn, Role

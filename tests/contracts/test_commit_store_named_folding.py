@@ -8,11 +8,10 @@ import pytest
 
 from gobblin_assets.commit.folding import shorten_details
 from gobblin_assets.commit.named_folding import NamedRun, choose_runs
-from gobblin_assets.commit.named_steps import NamedStep, PlaceFile, RemoveFile, ReplaceFile
-from gobblin_assets.commit.published.current import list_current
-from gobblin_assets.commit.published.current_names import sort_current
+from gobblin_assets.commit.published.current import list_current, sort_current
 from gobblin_assets.commit.segment import encode_segments
 from gobblin_assets.commit.sequence import SLOTS_KEEP_DETAIL
+from gobblin_assets.destinations.fixed_names.named_steps import NamedStep, PlaceFile, RemoveFile, ReplaceFile
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import Role

@@ -15,9 +15,9 @@ import pytest
 
 from gobblin_assets.commit.steps import StepVerdict
 from gobblin_assets.destinations.lane_marks import MarkPlace, decide_load
+from gobblin_assets.destinations.load_rows import TableBatch
 from gobblin_assets.destinations.postgres.database_address import DatabaseAddress, read_address
 from gobblin_assets.destinations.postgres.postgres_tables import PostgresTables
-from gobblin_assets.destinations.table_loads import TableBatch
 from gobblin_assets.destinations.table_names import LoadedTable
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.failpoints import AcknowledgementLost, Failpoint, install

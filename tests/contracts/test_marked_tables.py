@@ -14,12 +14,12 @@ import pytest
 from gobblin_assets.commit.published.published_port import RowsElsewhere
 from gobblin_assets.commit.published.verification import Damage
 from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace
+from gobblin_assets.destinations.load_rows import TableBatch
 from gobblin_assets.destinations.loaded_destination import find_load_faults
 from gobblin_assets.destinations.postgres import postgres_tables
 from gobblin_assets.destinations.postgres.database_address import read_address
 from gobblin_assets.destinations.postgres.postgres_tables import PostgresTables
 from gobblin_assets.destinations.postgres.tables_place import TablesPlace
-from gobblin_assets.destinations.table_loads import TableBatch
 from gobblin_assets.destinations.table_names import LoadedTable
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.failpoints import Failpoint, install

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 import google_crc32c
 import pytest
 
-from gobblin_assets.commit.object_steps import ObjectStep
 from gobblin_assets.commit.steps import UndoOutcome
+from gobblin_assets.destinations.fixed_names.object_steps import ObjectStep
 from gobblin_assets.fs.objects import Absent, ObjectEntry
 from tests.contracts import test_object_steps
 from tests.contracts.test_object_steps import OLD, Place

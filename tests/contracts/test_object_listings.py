@@ -10,18 +10,19 @@ import google_crc32c
 import pytest
 
 from gobblin_assets.commit.object_attempts import ID_KEY
-from gobblin_assets.commit.object_listings import (
+from gobblin_assets.commit.step_calls import execute_steps, verify_steps
+from gobblin_assets.commit.step_world import StepPorts, StepWorld
+from gobblin_assets.commit.steps import StepVerdict
+from gobblin_assets.destinations.files.upload_step import object_id
+from gobblin_assets.destinations.fixed_names.object_steps import PlaceObject
+from gobblin_assets.fs.object_etags import expected_etag
+from gobblin_assets.fs.object_listings import (
     ENTRIES_PER_NAME_MAX,
     LISTING_WORTH,
     PAGE_ENTRIES,
     find_free_names,
     look_at_files,
 )
-from gobblin_assets.commit.object_steps import PlaceObject, object_id
-from gobblin_assets.commit.step_calls import execute_steps, verify_steps
-from gobblin_assets.commit.step_world import StepPorts, StepWorld
-from gobblin_assets.commit.steps import StepVerdict
-from gobblin_assets.fs.object_etags import expected_etag
 from gobblin_assets.fs.object_work import ObjectWorkFiles, identity_of
 from gobblin_assets.fs.objects import ObjectEntry
 from gobblin_assets.model.files import FileIdentity

@@ -12,22 +12,16 @@ from gobblin_assets.commit.name_changes import has_given_names, list_changes
 from gobblin_assets.commit.object_attempts import (
     ID_KEY,
     MTIME_KEY,
+    slot_of,
     write_undo,
     write_uploads,
 )
-from gobblin_assets.commit.object_steps import (
-    ObjectStep,
-    PlaceObject,
-    PublishObject,
-    RemoveObject,
-    ReplaceObject,
-    object_id,
-)
-from gobblin_assets.commit.object_undo import make_mark
 from gobblin_assets.commit.segment import decode_segment, encode_segments, list_published
 from gobblin_assets.commit.step_calls import execute_steps, verify_steps
 from gobblin_assets.commit.step_world import StepPorts, StepWorld
 from gobblin_assets.commit.steps import CapturedStaging, StepVerdict, UndoOutcome
+from gobblin_assets.destinations.files.upload_step import PublishObject, UploadStep, object_id
+from gobblin_assets.destinations.fixed_names.object_steps import PlaceObject, RemoveObject, ReplaceObject, make_mark
 from gobblin_assets.errors import FencedError, OutcomeUnknownError, RejectedError, RetryableError
 from gobblin_assets.fs.object_etags import expected_etag
 from gobblin_assets.fs.object_work import ObjectWorkFiles
@@ -88,13 +82,13 @@ class Place:
     def world(self) -> StepWorld:
         return StepWorld(ObjectWorkFiles(self.files), StepPorts())
 
-    def verify(self, step: ObjectStep) -> StepVerdict:
+    def verify(self, step: UploadStep) -> StepVerdict:
         return verify_steps([step], self.world())[0]
 
-    def execute(self, step: ObjectStep) -> None:
+    def execute(self, step: UploadStep) -> None:
         execute_steps([step], self.world())
 
-    def undo(self, step: ObjectStep, fence: int = FENCE, require: Callable[[], None] = lambda: None) -> UndoOutcome:
+    def undo(self, step: UploadStep, fence: int = FENCE, require: Callable[[], None] = lambda: None) -> UndoOutcome:
         captured = CapturedStaging(SequenceId(uuid.UUID(int=1)), fence, {}, require)
         return step.undo(self.world(), captured)
 
@@ -142,7 +136,7 @@ def place(request: pytest.FixtureRequest) -> Place:
     return opened
 
 
-KINDS: list[Callable[[Place], ObjectStep]] = [
+KINDS: list[Callable[[Place], UploadStep]] = [
     Place.place_object,
     Place.publish_object,
     Place.replace_object,
@@ -151,19 +145,19 @@ KINDS: list[Callable[[Place], ObjectStep]] = [
 each_kind = pytest.mark.parametrize("make", KINDS, ids=lambda make: make.__name__)
 
 
-def before(step: ObjectStep) -> bytes | None:
-    return OLD if step.replaced else None
+def before(step: UploadStep) -> bytes | None:
+    return OLD if isinstance(step, ReplaceObject | RemoveObject) else None
 
 
-def after(step: ObjectStep) -> bytes | None:
-    return None if step.removes else NEW
+def after(step: UploadStep) -> bytes | None:
+    return None if isinstance(step, RemoveObject) else NEW
 
 
 # --- executing
 
 
 @each_kind
-def test_a_step_is_done_once(place: Place, make: Callable[[Place], ObjectStep]) -> None:
+def test_a_step_is_done_once(place: Place, make: Callable[[Place], UploadStep]) -> None:
     step = make(place)
     assert place.verify(step) is StepVerdict.DO
     assert place.read() == before(step)
@@ -184,18 +178,18 @@ def test_what_is_published_keeps_its_metadata_and_has_the_expected_etag(place: P
 
 
 @each_kind
-def test_the_old_version_is_put_aside(place: Place, make: Callable[[Place], ObjectStep]) -> None:
+def test_the_old_version_is_put_aside(place: Place, make: Callable[[Place], UploadStep]) -> None:
     step = make(place)
     place.execute(step)
-    copy = place.files.find_object(step.slot)
-    assert (copy is None) == (step.replaced is None)
+    copy = place.files.find_object(slot_of(step.staging, step.number))
+    assert (copy is None) == (before(step) is None)
     if copy is not None:
         assert place.files.read_range(copy.path, copy.etag, 0, copy.size_bytes) == OLD
 
 
 @each_kind
 def test_a_process_that_wakes_up_late_changes_no_later_version(
-    place: Place, make: Callable[[Place], ObjectStep]
+    place: Place, make: Callable[[Place], UploadStep]
 ) -> None:
     """The later version has the bytes that the step was planned to find."""
     step = make(place)
@@ -207,7 +201,7 @@ def test_a_process_that_wakes_up_late_changes_no_later_version(
 
 
 @each_kind
-def test_a_stranger_is_never_replaced(place: Place, make: Callable[[Place], ObjectStep]) -> None:
+def test_a_stranger_is_never_replaced(place: Place, make: Callable[[Place], UploadStep]) -> None:
     step = make(place)
     place.put(b"a stranger's")
     assert place.verify(step) is StepVerdict.CONFLICT
@@ -217,7 +211,7 @@ def test_a_stranger_is_never_replaced(place: Place, make: Callable[[Place], Obje
 
 
 @each_kind
-def test_a_step_without_its_upload_is_lost(place: Place, make: Callable[[Place], ObjectStep]) -> None:
+def test_a_step_without_its_upload_is_lost(place: Place, make: Callable[[Place], UploadStep]) -> None:
     step, world = make(place), place.world()
     place.files.abort_upload(step.target, step.upload)
     execute_steps([step], world)
@@ -256,7 +250,7 @@ def test_a_removal_goes_on_from_its_mark(place: Place) -> None:
 @each_kind
 @pytest.mark.parametrize("happened", [False, True], ids=["never happened", "happened"])
 def test_what_happened_is_taken_back_and_can_t_happen_again(
-    place: Place, make: Callable[[Place], ObjectStep], *, happened: bool
+    place: Place, make: Callable[[Place], UploadStep], *, happened: bool
 ) -> None:
     step = make(place)
     if happened:
@@ -269,7 +263,7 @@ def test_what_happened_is_taken_back_and_can_t_happen_again(
 
 
 @each_kind
-def test_a_stranger_is_not_taken_back(place: Place, make: Callable[[Place], ObjectStep]) -> None:
+def test_a_stranger_is_not_taken_back(place: Place, make: Callable[[Place], UploadStep]) -> None:
     step = make(place)
     place.execute(step)
     place.put(b"a stranger's")
@@ -287,7 +281,7 @@ def test_a_removal_is_taken_back_from_its_mark(place: Place) -> None:
 
 @each_kind
 def test_an_abandoner_that_lost_the_sequence_completes_nothing(
-    place: Place, make: Callable[[Place], ObjectStep]
+    place: Place, make: Callable[[Place], UploadStep]
 ) -> None:
     step = make(place)
     place.execute(step)

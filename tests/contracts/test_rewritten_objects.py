@@ -5,8 +5,8 @@ from collections.abc import Callable
 import google_crc32c
 import pytest
 
-from gobblin_assets.commit.object_steps import ObjectStep
 from gobblin_assets.commit.steps import StepVerdict, UndoOutcome
+from gobblin_assets.destinations.files.upload_step import UploadStep
 from gobblin_assets.fs.objects import HasEtag, WriteOutcome
 from tests.contracts import test_object_steps
 from tests.contracts.test_object_steps import NEW, Place
@@ -31,7 +31,7 @@ def rewrite(place: Place, content: bytes) -> None:
 
 @each_kind
 @each_content
-def test_a_rewritten_object_is_another_s(place: Place, make: Callable[[Place], ObjectStep], content: bytes) -> None:
+def test_a_rewritten_object_is_another_s(place: Place, make: Callable[[Place], UploadStep], content: bytes) -> None:
     step = make(place)
     place.execute(step)
     assert place.verify(step) is StepVerdict.DONE
@@ -45,7 +45,7 @@ def test_a_rewritten_object_is_another_s(place: Place, make: Callable[[Place], O
 @each_kind
 @each_content
 def test_an_abandonment_leaves_a_rewritten_object(
-    place: Place, make: Callable[[Place], ObjectStep], content: bytes
+    place: Place, make: Callable[[Place], UploadStep], content: bytes
 ) -> None:
     step = make(place)
     place.execute(step)

@@ -6,10 +6,10 @@ from pathlib import PurePosixPath
 import pytest
 
 from gobblin_assets.commit.attempts import captured_directory
-from gobblin_assets.commit.rename_steps import RenameDirectory, RenameFile
 from gobblin_assets.commit.step_calls import execute_steps, undo_steps, verify_steps
 from gobblin_assets.commit.step_world import StepPorts, StepWorld
 from gobblin_assets.commit.steps import CapturedStaging, CommitStep, StepVerdict, UndoOutcome
+from gobblin_assets.destinations.files.rename_steps import RenameDirectory, RenameFile
 from gobblin_assets.errors import ConflictError
 from gobblin_assets.model.files import DataFile
 from gobblin_assets.model.state import SequenceId

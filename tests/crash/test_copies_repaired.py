@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from gobblin_assets.commit.named_repair import Keep
+from gobblin_assets.commit.repair import Keep
 from gobblin_assets.errors import ConflictError
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.fs.posix_named import PosixNamedFiles

@@ -6,8 +6,8 @@ from typing import Final
 
 import pytest
 
-from gobblin_assets.commit.named_faults import PUT_BACK
-from gobblin_assets.commit.trash import Trash
+from gobblin_assets.destinations.fixed_names.named_steps import PUT_BACK
+from gobblin_assets.destinations.fixed_names.trash import Trash
 from gobblin_assets.errors import ConflictError
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.fs.registry import open_file_system

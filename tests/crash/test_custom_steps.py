@@ -14,10 +14,10 @@ from gobblin_assets.commit import step_kinds, step_world
 from gobblin_assets.commit.folding import FoldBounds
 from gobblin_assets.commit.published.verification import Verification, VerificationProgress
 from gobblin_assets.commit.reconciliation import Way
+from gobblin_assets.commit.recovery import SweepReport
 from gobblin_assets.commit.segment import combine_digests, encode_segments
 from gobblin_assets.commit.sequence import NewAttempt, NewSequence, SealOrder, StagedAttempt
 from gobblin_assets.commit.steps import CommitStep
-from gobblin_assets.commit.sweep import SweepReport
 from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.errors import ConflictError, RejectedError
 from gobblin_assets.failpoints import Failpoint

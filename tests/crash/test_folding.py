@@ -11,7 +11,7 @@ from gobblin_assets.commit.folding import FoldBounds
 from gobblin_assets.commit.markers import list_markers
 from gobblin_assets.commit.published.current import list_current
 from gobblin_assets.commit.published.verification import Verification, VerificationProgress
-from gobblin_assets.commit.trash import Trash
+from gobblin_assets.destinations.fixed_names.trash import Trash
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.clock import SystemClock

@@ -10,7 +10,7 @@ from sqlalchemy import text
 from gobblin_assets.commit.attempts import staging_root
 from gobblin_assets.commit.markers import marker_directory
 from gobblin_assets.db.embedded import EmbeddedServer
-from gobblin_assets.destinations.rooted import job_directory
+from gobblin_assets.destinations.files.rooted import job_directory
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.path_names import path_of

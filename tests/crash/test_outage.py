@@ -7,7 +7,7 @@ from sqlalchemy import text
 
 from gobblin_assets import failpoints
 from gobblin_assets.commit.markers import marker_directory
-from gobblin_assets.commit.sweep import SweepReport
+from gobblin_assets.commit.recovery import SweepReport
 from gobblin_assets.errors import FencedError
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.urn import DatasetUrn

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from gobblin_assets.commit.attempts import MARKERS_NAME
-from gobblin_assets.commit.marker_text import decode_marker
-from gobblin_assets.commit.markers import MARKERS_KEPT, LogBehindError, Marker, list_markers
+from gobblin_assets.commit.markers import MARKERS_KEPT, LogBehindError, Marker, decode_marker, list_markers
 from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.errors import ConflictError, CorruptionError
 from gobblin_assets.fs.registry import open_file_system

@@ -11,12 +11,12 @@ import pytest
 
 from gobblin_assets.commit import cleanup
 from gobblin_assets.commit.cleanup import Cleanup
-from gobblin_assets.commit.object_listings import LISTING_WORTH
 from gobblin_assets.commit.postgres import PostgresCommitStepStore
 from gobblin_assets.commit.published.verification import Damage, Fault, Verification, VerificationProgress
 from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.errors import CorruptionError, FencedError, RejectedError
 from gobblin_assets.failpoints import Failpoint
+from gobblin_assets.fs.object_listings import LISTING_WORTH
 from gobblin_assets.fs.objects import ObjectEntry, RemoveOutcome, UploadId
 from gobblin_assets.fs.registry import REQUESTS_AT_ONCE, open_file_system, open_object_store
 from gobblin_assets.fs.s3.object_files import S3ObjectFiles

@@ -17,7 +17,7 @@ from gobblin_assets.commit.driver import Driver
 from gobblin_assets.commit.postgres import PostgresCommitStepStore
 from gobblin_assets.commit.published.postgres import PostgresPublishedFiles
 from gobblin_assets.commit.sequence import Publication
-from gobblin_assets.destinations.directories import Directories
+from gobblin_assets.destinations.files.rooted import Directories
 from gobblin_assets.errors import CorruptionError
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.ingest.rewriter import SparkRewriter

@@ -16,7 +16,7 @@ from typing import Final
 import google_crc32c
 import pytest
 
-from gobblin_assets.destinations.named_outputs import ClosedDirectory
+from gobblin_assets.destinations.fixed_names.named_outputs import ClosedDirectory
 from gobblin_assets.errors import ErrorFamily, RetryableError
 from gobblin_assets.fs.posix_named import PosixNamedFiles
 from gobblin_assets.jobs.copy.closed_directories import list_closed, open_closed

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from gobblin_assets.commit.named_decisions import (
+from gobblin_assets.destinations.fixed_names.named_decisions import (
     Act,
     decide_close,
     decide_open,

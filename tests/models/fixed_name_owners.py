@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from gobblin_assets.commit.named_decisions import (
+from gobblin_assets.destinations.fixed_names.named_decisions import (
     Act,
     Found,
     decide_place,

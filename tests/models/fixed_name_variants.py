@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gobblin_assets.commit.named_decisions import Act, Found
+from gobblin_assets.destinations.fixed_names.named_decisions import Act, Found
 from tests.models.fixed_name_owners import IDLE, FixedNames, Move
 from tests.models.fixed_names import NOTHING, UNCAPTURED, Doing, Places, Plan, Process, Way, World
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from gobblin_assets.commit.named_decisions import Act, Found
+from gobblin_assets.destinations.fixed_names.named_decisions import Act, Found
 
 NOTHING: Final = 0
 GUEST: Final = 100

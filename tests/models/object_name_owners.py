@@ -1,6 +1,6 @@
 """What processes do at one name of an object store: plan, stage, seal, execute, finish, abandon, clean.
 
-Each move is one transaction of the log or one request. What a look asks for is decided by ``object_decisions`` itself.
+Each move is one transaction of the log or one request. What a look asks for is decided by ``object_steps`` itself.
 The model is stricter than the code: one impossible verdict is enough to fail, where the code looks twice. And it is
 looser: a process goes on for ever, where the code gives up after some passes.
 """
@@ -11,7 +11,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import NamedTuple
 
-from gobblin_assets.commit.object_decisions import (
+from gobblin_assets.destinations.fixed_names.object_steps import (
     ObjectAct,
     Stands,
     decide_place_object,

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gobblin_assets.commit.object_decisions import ObjectAct, Stands
+from gobblin_assets.destinations.fixed_names.object_steps import ObjectAct, Stands
 from tests.models.fixed_names import NOTHING, Way
 from tests.models.object_name_owners import Move, ObjectNames, Owner, Step
 from tests.models.object_names import STAGED, ObjectPlan, ObjectWorld, Token

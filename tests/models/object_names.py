@@ -9,7 +9,7 @@ same ETag.
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from gobblin_assets.commit.object_decisions import Stands
+from gobblin_assets.destinations.fixed_names.object_steps import Stands
 from tests.models.fixed_names import GUEST, NOTHING, Way
 
 STAGED: Final = 0

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from gobblin_assets.commit.named_decisions import Act, Found
+from gobblin_assets.destinations.fixed_names.named_decisions import Act, Found
 from tests.models import fixed_name_variants as variants
 from tests.models.exhaustive_search import search
 from tests.models.fixed_name_owners import FixedNames

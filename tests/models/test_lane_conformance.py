@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from gobblin_assets.commit import abandonment
-from gobblin_assets.commit.rename_steps import RenameDirectory
 from gobblin_assets.commit.steps import StepVerdict
-from gobblin_assets.destinations.rooted import RootedDestination
+from gobblin_assets.destinations.files.rename_steps import RenameDirectory
+from gobblin_assets.destinations.files.rooted import RootedDestination
 from gobblin_assets.errors import FencedError
 from gobblin_assets.jobs.sink import pending_cut
 from gobblin_assets.jobs.sink.cut_publishing import CutPublisher

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from gobblin_assets.commit.object_decisions import ObjectAct, Stands
+from gobblin_assets.destinations.fixed_names.object_steps import ObjectAct, Stands
 from tests.models import object_name_variants as variants
 from tests.models.exhaustive_search import search
 from tests.models.fixed_names import Way

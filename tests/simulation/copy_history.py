@@ -10,11 +10,10 @@ from functools import lru_cache
 from typing import Final
 
 from gobblin_assets.commit.name_changes import list_changes
-from gobblin_assets.commit.named_directory_steps import EnsureDirectory, PlaceDirectory
-from gobblin_assets.commit.named_mode_steps import ModeStep
-from gobblin_assets.commit.named_steps import NamedStep, PlaceFile, RemoveFile, ReplaceFile
 from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.commit.steps import CommitStep
+from gobblin_assets.destinations.fixed_names.named_directory_steps import EnsureDirectory, ModeStep, PlaceDirectory
+from gobblin_assets.destinations.fixed_names.named_steps import NamedStep, PlaceFile, RemoveFile, ReplaceFile
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.sequence_state import SequenceState
 from tests.simulation.copy_world import KEEP_S, PLACE, SOURCE, URN, WORK_ROOT, CopyWorld

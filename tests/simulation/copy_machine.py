@@ -9,8 +9,8 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from gobblin_assets.commit.named_directory_steps import PlaceDirectory
-from gobblin_assets.commit.named_steps import NamedStep, RemoveFile, ReplaceFile
+from gobblin_assets.destinations.fixed_names.named_directory_steps import PlaceDirectory
+from gobblin_assets.destinations.fixed_names.named_steps import NamedStep, RemoveFile, ReplaceFile
 from gobblin_assets.model.sequence_state import SequenceState
 from tests.simulation.copy_history import CopyChecker, list_published, list_steps
 from tests.simulation.copy_world import KEEP_S, PLACE, SOURCE, URN, CopyWorld

@@ -5,15 +5,15 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
-from gobblin_assets.commit import attempt_capture, cleanup, execution, named_steps, steps
+from gobblin_assets.commit import attempt_capture, cleanup, execution, steps
 from gobblin_assets.commit.attempt_capture import capture_chain
-from gobblin_assets.commit.attempts import captured_directory
-from gobblin_assets.commit.named_decisions import Act, Found, decide_replace
-from gobblin_assets.commit.named_directory_steps import PlaceDirectory
-from gobblin_assets.commit.named_mode_steps import ModeStep, OpenDirectory
-from gobblin_assets.commit.named_steps import SLOTS, NamedStep, Phase, PlaceFile, RemoveFile, ReplaceFile
+from gobblin_assets.commit.attempts import SLOTS, captured_directory
 from gobblin_assets.commit.segment import find_phase
 from gobblin_assets.commit.steps import StepVerdict
+from gobblin_assets.destinations.fixed_names import named_steps
+from gobblin_assets.destinations.fixed_names.named_decisions import Act, Found, decide_replace
+from gobblin_assets.destinations.fixed_names.named_directory_steps import ModeStep, OpenDirectory, PlaceDirectory
+from gobblin_assets.destinations.fixed_names.named_steps import NamedStep, Phase, PlaceFile, RemoveFile, ReplaceFile
 from gobblin_assets.fs.file_system import RenameOutcome
 from gobblin_assets.jobs.copy import worker
 from gobblin_assets.jobs.copy.copy_plan import CopyPlanner

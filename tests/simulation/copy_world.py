@@ -14,7 +14,7 @@ from typing import Any, Final
 import google_crc32c
 
 from gobblin_assets.destinations.claims import work_root_of
-from gobblin_assets.destinations.named_tree import NamedTree
+from gobblin_assets.destinations.fixed_names.given_names import NamedTree
 from gobblin_assets.errors import ErrorFamily, RejectedError
 from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.fs.tree import Descend, EntryKind, Tree, TreeEntry, sort_key

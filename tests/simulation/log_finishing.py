@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gobblin_assets.commit.named_repair import UNLOGGED_FACT
+from gobblin_assets.commit.repair import UNLOGGED_FACT
 from gobblin_assets.commit.sequence import AttemptRecord, PublishedInterval, SequenceRecord
 from gobblin_assets.errors import ConflictError
 from gobblin_assets.model.interval import Interval

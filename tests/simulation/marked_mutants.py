@@ -3,9 +3,9 @@
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
+from gobblin_assets.destinations.load_rows import TableBatch
 from gobblin_assets.destinations.postgres import postgres_tables
 from gobblin_assets.destinations.postgres.postgres_tables import PostgresTables
-from gobblin_assets.destinations.table_loads import TableBatch
 from tests.simulation.mutant import Change, Mutant, patched
 
 

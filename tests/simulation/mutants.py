@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from gobblin_assets.commit import abandonment, cleanup, driver, execution, folding, recovery, rename_steps
+from gobblin_assets.commit import abandonment, cleanup, driver, execution, folding, recovery
 from gobblin_assets.commit.named_folding import fold_names
 from gobblin_assets.commit.postgres import (
     building,
@@ -21,13 +21,12 @@ from gobblin_assets.commit.postgres import (
     fold_members,
     forgetting,
     guards,
-    named_folding,
     sealing,
 )
 from gobblin_assets.commit.postgres import folding as log_folding
 from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.commit.steps import StepVerdict
-from gobblin_assets.destinations import rooted
+from gobblin_assets.destinations.files import rename_steps, rooted
 from gobblin_assets.fs import posix
 from gobblin_assets.fs.file_system import RenameOutcome
 from gobblin_assets.model.interval import Interval
@@ -345,7 +344,7 @@ IN_AN_ADAPTER = (
         _NAMED_FOLDS,
     ),
     Mutant(
-        "a fold at given names forgets removals", patched(named_folding, "fold_names", _without_removals), _NAMED_FOLDS
+        "a fold at given names forgets removals", patched(log_folding, "fold_names", _without_removals), _NAMED_FOLDS
     ),
     Mutant("T1 is accepted after the seal", patched(building, "share_building", _nothing), _BUILD),
     Mutant("a winner need not be staged", with_sql(sealing, "_STAGED_WINNERS", "AND state = 'STAGED'", ""), _BUILD),

@@ -20,13 +20,17 @@ from typing import Final
 
 from gobblin_assets.commit.attempt_capture import capture_chain
 from gobblin_assets.commit.attempts import captured_directory
-from gobblin_assets.commit.named_clearing_steps import ClearDirectory
-from gobblin_assets.commit.named_directory_steps import EnsureDirectory, PlaceDirectory
-from gobblin_assets.commit.named_mode_steps import ModeStep, OpenDirectory
-from gobblin_assets.commit.named_steps import ReplaceFile
 from gobblin_assets.commit.step_calls import directories_to_sync
 from gobblin_assets.commit.step_world import StepPorts, StepWorld
 from gobblin_assets.commit.steps import CapturedStaging, StepVerdict, UndoOutcome
+from gobblin_assets.destinations.fixed_names.named_directory_steps import (
+    ClearDirectory,
+    EnsureDirectory,
+    ModeStep,
+    OpenDirectory,
+    PlaceDirectory,
+)
+from gobblin_assets.destinations.fixed_names.named_steps import ReplaceFile
 from gobblin_assets.errors import ConflictError, FencedError
 from gobblin_assets.model.state import SequenceId
 from tests.simulation.file_system import SimFileSystem

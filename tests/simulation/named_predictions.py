@@ -2,10 +2,16 @@
 
 from typing import Final
 
-from gobblin_assets.commit.named_clearing_steps import ClearFile
-from gobblin_assets.commit.named_decisions import Act, Found
-from gobblin_assets.commit.named_steps import UNDO_ACTS_MAX, NamedStep, PlaceFile, RemoveFile, ReplaceFile
 from gobblin_assets.commit.steps import StepVerdict, UndoOutcome
+from gobblin_assets.destinations.fixed_names.named_decisions import Act, Found
+from gobblin_assets.destinations.fixed_names.named_directory_steps import ClearFile
+from gobblin_assets.destinations.fixed_names.named_steps import (
+    UNDO_ACTS_MAX,
+    NamedStep,
+    PlaceFile,
+    RemoveFile,
+    ReplaceFile,
+)
 from tests.models.fixed_name_owners import LOOKED_AT, LOOKED_AT_BACK, FixedNames
 from tests.models.fixed_names import GUEST, NOTHING, Places, Plan, Way, carry_out
 from tests.simulation.disk import SimDisk

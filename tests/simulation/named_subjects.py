@@ -5,13 +5,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from gobblin_assets.commit.named_clearing_steps import ClearDirectory, ClearFile
-from gobblin_assets.commit.named_directory_steps import EnsureDirectory, PlaceDirectory
-from gobblin_assets.commit.named_mode_steps import NO_PLACE, CloseDirectory, OpenDirectory
-from gobblin_assets.commit.named_steps import (
+from gobblin_assets.commit.attempts import SLOTS
+from gobblin_assets.destinations.fixed_names.named_directory_steps import (
+    NO_PLACE,
+    ClearDirectory,
+    ClearFile,
+    CloseDirectory,
+    EnsureDirectory,
+    OpenDirectory,
+    PlaceDirectory,
+)
+from gobblin_assets.destinations.fixed_names.named_steps import (
     DIRECTORIES,
     RETURNED,
-    SLOTS,
     NamedStep,
     PlaceFile,
     RemoveFile,

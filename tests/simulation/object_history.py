@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from gobblin_assets.commit.object_steps import ObjectStep, PlaceObject, RemoveObject
 from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.commit.steps import CommitStep
+from gobblin_assets.destinations.fixed_names.object_steps import ObjectStep, PlaceObject, RemoveObject
 from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import SequenceId
 from tests.simulation.copy_history import changes_of, list_done_segments

@@ -5,11 +5,17 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest import mock
 
-from gobblin_assets.commit import abandonment, object_undo
-from gobblin_assets.commit.object_decisions import ObjectAct, Stands, decide_undo_object
-from gobblin_assets.commit.object_steps import ObjectStep, RemoveObject
-from gobblin_assets.commit.object_undo import ObjectUndo
+from gobblin_assets.commit import abandonment
 from gobblin_assets.commit.steps import StepVerdict
+from gobblin_assets.destinations.fixed_names import object_steps
+from gobblin_assets.destinations.fixed_names.object_steps import (
+    ObjectAct,
+    ObjectStep,
+    ObjectUndo,
+    RemoveObject,
+    Stands,
+    decide_undo_object,
+)
 from gobblin_assets.fs.objects import Absent, HasEtag, WriteOutcome
 from tests.simulation.mutant import Mutant
 from tests.support.object_store import MemoryObjects
@@ -106,7 +112,7 @@ def _taken_back_over_anything() -> AbstractContextManager[Any]:
             return ObjectAct.PUT_BACK
         return _DECIDE_UNDO(name, has_old=has_old, removes=removes, has_copy=has_copy)
 
-    return mock.patch.object(object_undo, "decide_undo_object", mutant)
+    return mock.patch.object(object_steps, "decide_undo_object", mutant)
 
 
 def _anything_counts_as_old() -> AbstractContextManager[Any]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
 from gobblin_assets.destinations.claims import work_root_of
-from gobblin_assets.destinations.named_objects import NamedObjects
+from gobblin_assets.destinations.fixed_names.given_names import NamedObjects
 from gobblin_assets.errors import RetryableError
 from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.fs.object_work import ObjectWorkFiles

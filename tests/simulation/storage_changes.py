@@ -10,7 +10,7 @@ from unittest import mock
 from gobblin_assets.commit import execution, folding, markers, relocation
 from gobblin_assets.commit.destination import Verdict
 from gobblin_assets.commit.segment import decode_segment, encode_segments
-from gobblin_assets.destinations import rooted
+from gobblin_assets.destinations.files import rooted
 from gobblin_assets.run import task
 from tests.support.numbered_rows import NumberedRows
 

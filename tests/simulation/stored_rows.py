@@ -14,9 +14,9 @@ from unittest import mock
 
 from gobblin_assets.commit import cleanup
 from gobblin_assets.commit.destination import IDENTITY_NAME
-from gobblin_assets.commit.object_steps import PublishObject
 from gobblin_assets.commit.step_world import StepWorld
 from gobblin_assets.commit.steps import CommitStep, UndoOutcome
+from gobblin_assets.destinations.files.upload_step import PublishObject
 from gobblin_assets.fs.object_work import ObjectWorkFiles
 from gobblin_assets.fs.objects import Ability, UploadId
 from gobblin_assets.model.extract import Mode

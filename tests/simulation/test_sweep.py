@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from gobblin_assets.commit.recovery import Recovered
+from gobblin_assets.commit.recovery import UNBOUNDED, DatasetBusyError, Recovered, Sweep, SweepBounds, SweepReport
 from gobblin_assets.commit.sequence import SequenceRecord
-from gobblin_assets.commit.sweep import UNBOUNDED, DatasetBusyError, Sweep, SweepBounds, SweepReport
 from gobblin_assets.errors import FencedError, RetryableError
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.state import RunId

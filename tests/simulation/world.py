@@ -19,7 +19,7 @@ from unittest import mock
 
 from gobblin_assets.commit.operations import LogOperations
 from gobblin_assets.commit.steps import CommitStep
-from gobblin_assets.destinations import written_ahead
+from gobblin_assets.destinations import row_forms
 from gobblin_assets.errors import GobblinError, RetryableError
 from gobblin_assets.fs.file_system import RenameOutcome
 from gobblin_assets.model.extract import Mode
@@ -169,7 +169,7 @@ def stepped() -> Iterator[None]:
         mock.patch.object(LeaseKeeper, "start", start),
         mock.patch.object(run_round, "ThreadPoolExecutor", _InlinePool),
         mock.patch.object(uploads, "ThreadPoolExecutor", _InlinePool),
-        mock.patch.object(written_ahead, "ThreadPoolExecutor", _InlinePool),
+        mock.patch.object(row_forms, "ThreadPoolExecutor", _InlinePool),
     ):
         yield
 

@@ -18,7 +18,6 @@ from gobblin_assets.commit.postgres import PostgresCommitStepStore, PostgresDest
 from gobblin_assets.commit.postgres.lanes import PostgresLaneStore
 from gobblin_assets.commit.published.postgres import PostgresPublishedFiles
 from gobblin_assets.commit.published.published_port import PublishedFiles
-from gobblin_assets.commit.rename_steps import RenameFile
 from gobblin_assets.commit.segment import Segment, combine_digests, encode_segments
 from gobblin_assets.commit.sequence import (
     KeyMove,
@@ -29,6 +28,7 @@ from gobblin_assets.commit.sequence import (
     StagedAttempt,
 )
 from gobblin_assets.commit.store import CommitStepStore
+from gobblin_assets.destinations.files.rename_steps import RenameFile
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.interval import Interval

@@ -22,8 +22,8 @@ from sqlalchemy import text
 from gobblin_assets import failpoints
 from gobblin_assets.commit.attempts import MARKERS_NAME, SET_ASIDE_NAME, STAGING_NAME
 from gobblin_assets.commit.destination import IDENTITY_NAME
-from gobblin_assets.commit.named_repair import Keep
 from gobblin_assets.commit.operations import LogOperations
+from gobblin_assets.commit.repair import Keep
 from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.db.engine import open_external
 from gobblin_assets.fs.registry import open_file_system

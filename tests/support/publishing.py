@@ -12,10 +12,10 @@ from sqlalchemy import Engine
 from gobblin_assets.commit.attempts import final_name, staging_directory
 from gobblin_assets.commit.driver import Driver
 from gobblin_assets.commit.postgres import PostgresCommitStepStore
-from gobblin_assets.commit.rename_steps import RenameDirectory
 from gobblin_assets.commit.segment import Segment, combine_digests, encode_segments
 from gobblin_assets.commit.sequence import KeyMove, NewAttempt, NewSequence, SealOrder, StagedAttempt
-from gobblin_assets.destinations.rooted import job_directory, target_directory
+from gobblin_assets.destinations.files.rename_steps import RenameDirectory
+from gobblin_assets.destinations.files.rooted import job_directory, target_directory
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.path_names import path_of

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Final
 
 from gobblin_assets.commit.published.verification import Verification, VerificationProgress
-from gobblin_assets.commit.trash import Trash
 from gobblin_assets.destinations.claims import work_root_of
+from gobblin_assets.destinations.fixed_names.trash import Trash
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.urn import DatasetUrn, JobName

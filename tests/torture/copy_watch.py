@@ -77,7 +77,7 @@ def read_names(connection: Connection, subject: Subject, root: Path) -> NamesInL
 
 
 def list_changes(payload: bytes, root: Path) -> Iterator[tuple[str, Identity | None]]:
-    """The changes of a segment, as ``commit.segment`` and ``commit.named_codecs`` describe its columns."""
+    """The changes of a segment, whose columns ``commit.segment`` and ``fixed_names.named_codecs`` describe."""
     with pa.ipc.open_stream(payload) as stream:
         table = stream.read_all()
     columns = ("kind", "target_directory", "target_name", "size_bytes", "inode", "mtime_ns")

@@ -46,7 +46,7 @@ def test_a_text_that_is_not_unicode_is_refused() -> None:
 def test_writing_and_reading_steps_imports_no_pandas() -> None:
     program = """
 import sys
-from gobblin_assets.commit.rename_steps import RenameDirectory
+from gobblin_assets.destinations.files.rename_steps import RenameDirectory
 from gobblin_assets.commit.segment import decode_segment, encode_segments, list_published
 from gobblin_assets.model.files import DataFile, FileIdentity
 from gobblin_assets.model.urn import Role

@@ -6,11 +6,11 @@ from typing import Any, Final
 
 import pytest
 
-from gobblin_assets.commit.named_directory_steps import EnsureDirectory, PlaceDirectory
-from gobblin_assets.commit.named_steps import Phase, PlaceFile, RemoveFile, ReplaceFile
 from gobblin_assets.commit.segment import Segment, decode_segment, encode_segments
 from gobblin_assets.commit.steps import CommitStep
-from gobblin_assets.destinations.named_tree import NamedTree
+from gobblin_assets.destinations.fixed_names.given_names import NamedTree
+from gobblin_assets.destinations.fixed_names.named_directory_steps import EnsureDirectory, PlaceDirectory
+from gobblin_assets.destinations.fixed_names.named_steps import Phase, PlaceFile, RemoveFile, ReplaceFile
 from gobblin_assets.errors import RetryableError
 from gobblin_assets.fs.posix import PosixFileSystem
 from gobblin_assets.fs.tree import EntryKind, TreeEntry

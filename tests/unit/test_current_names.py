@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from gobblin_assets.commit.named_steps import NamedStep, PlaceFile, RemoveFile, ReplaceFile
-from gobblin_assets.commit.published.current import list_current
-from gobblin_assets.commit.published.current_names import sort_current
+from gobblin_assets.commit.published.current import list_current, sort_current
 from gobblin_assets.commit.published.published_port import PublishedSegment
 from gobblin_assets.commit.segment import encode_segments
+from gobblin_assets.destinations.fixed_names.named_steps import NamedStep, PlaceFile, RemoveFile, ReplaceFile
 from gobblin_assets.errors import RetryableError
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.state import SequenceId

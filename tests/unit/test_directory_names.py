@@ -1,7 +1,7 @@
 import pytest
 
-from gobblin_assets.commit.rename_steps import RenameDirectory
 from gobblin_assets.commit.segment import Segment, encode_segments
+from gobblin_assets.destinations.files.rename_steps import RenameDirectory
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.model.directory_names import (
     COLUMN_BYTES_MAX,

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from gobblin_assets.destinations.kafka.json_rows import require_columns, write_keys, write_objects
-from gobblin_assets.destinations.plain_json import write_json
+from gobblin_assets.destinations.row_forms import write_json
 from gobblin_assets.errors import RejectedError
 
 AT = dt.datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=dt.UTC)

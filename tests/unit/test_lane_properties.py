@@ -10,7 +10,7 @@ from gobblin_assets.destinations.iceberg.lane_properties import (
     refusing_mark,
 )
 from gobblin_assets.destinations.lane_marks import RECENT_MAX, MarkPlace, decide_load
-from gobblin_assets.destinations.table_loads import TableBatch
+from gobblin_assets.destinations.load_rows import TableBatch
 from gobblin_assets.destinations.table_names import LoadedTable
 from gobblin_assets.errors import CorruptionError
 

@@ -7,12 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gobblin_assets.commit.named_clearing_steps import ClearDirectory, ClearFile
-from gobblin_assets.commit.named_codecs import NAMED_KINDS
-from gobblin_assets.commit.named_directory_steps import EnsureDirectory, PlaceDirectory
-from gobblin_assets.commit.named_mode_steps import NO_PLACE, CloseDirectory, OpenDirectory
-from gobblin_assets.commit.named_steps import NamedStep, Phase, PlaceFile, RemoveFile, ReplaceFile
-from gobblin_assets.commit.rename_steps import RenameFile
 from gobblin_assets.commit.segment import (
     Segment,
     decode_segment,
@@ -24,6 +18,18 @@ from gobblin_assets.commit.segment import (
     list_published,
 )
 from gobblin_assets.commit.steps import CommitStep
+from gobblin_assets.destinations.files.rename_steps import RenameFile
+from gobblin_assets.destinations.fixed_names.named_codecs import NAMED_KINDS
+from gobblin_assets.destinations.fixed_names.named_directory_steps import (
+    NO_PLACE,
+    ClearDirectory,
+    ClearFile,
+    CloseDirectory,
+    EnsureDirectory,
+    OpenDirectory,
+    PlaceDirectory,
+)
+from gobblin_assets.destinations.fixed_names.named_steps import NamedStep, Phase, PlaceFile, RemoveFile, ReplaceFile
 from gobblin_assets.errors import CorruptionError, RejectedError
 from gobblin_assets.model.files import DataFile, FileIdentity
 from gobblin_assets.model.urn import Role

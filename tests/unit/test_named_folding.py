@@ -7,10 +7,10 @@ import pytest
 
 from gobblin_assets.commit.name_changes import has_given_names, list_changes
 from gobblin_assets.commit.named_folding import NamedPart, fold_names
-from gobblin_assets.commit.named_steps import PlaceFile
-from gobblin_assets.commit.object_steps import PlaceObject, RemoveObject, ReplaceObject
 from gobblin_assets.commit.segment import STEPS_PER_SEGMENT_MAX, encode_segments, find_kinds, list_published
 from gobblin_assets.commit.steps import CommitStep
+from gobblin_assets.destinations.fixed_names.named_steps import PlaceFile
+from gobblin_assets.destinations.fixed_names.object_steps import PlaceObject, RemoveObject, ReplaceObject
 from gobblin_assets.fs.objects import UploadId
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.state import SequenceId

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gobblin_assets.commit import step_kinds
-from gobblin_assets.commit.rename_steps import RenameDirectory, RenameFile
 from gobblin_assets.commit.segment import (
     STEPS_PER_SEGMENT_MAX,
     Segment,
@@ -27,6 +26,7 @@ from gobblin_assets.commit.segment import (
 )
 from gobblin_assets.commit.step_kinds import JsonCodec, StepKindMissingError
 from gobblin_assets.commit.steps import CommitStep, StepKind
+from gobblin_assets.destinations.files.rename_steps import RenameDirectory, RenameFile
 from gobblin_assets.errors import CorruptionError
 from gobblin_assets.model.files import DataFile, FileIdentity
 from gobblin_assets.model.urn import Role

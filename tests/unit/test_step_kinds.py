@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from gobblin_assets.commit.rename_steps import KINDS
 from gobblin_assets.commit.step_kinds import (
     GROUP,
     StepKindMissingError,
@@ -19,6 +18,7 @@ from gobblin_assets.commit.step_kinds import (
 )
 from gobblin_assets.commit.step_world import StepPorts, register_port
 from gobblin_assets.commit.steps import StepKind
+from gobblin_assets.destinations.files.rename_steps import RENAME_KINDS
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.fs.registry import open_file_system
@@ -48,7 +48,7 @@ def offer(site: Path, name: str, value: str, package: str = "a-package") -> str:
 
 
 def test_our_own_kinds_are_known_without_an_entry_point() -> None:
-    for kind in KINDS:
+    for kind in RENAME_KINDS:
         assert get_kind(kind.name) is kind
         assert find_provider(kind.name) is None
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as t
 
-from gobblin_assets.destinations.row_files import FinalNames
+from gobblin_assets.destinations.files.rooted import FinalNames
 from gobblin_assets.fs.object_work import ObjectWorkFiles
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import parse_job_name, parse_urn

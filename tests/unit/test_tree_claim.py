@@ -11,8 +11,7 @@ from typing import BinaryIO, Final
 
 import pytest
 
-from gobblin_assets.destinations.claims import find_claim, list_intents, refuse_trees, work_root_of
-from gobblin_assets.destinations.tree_claim import TreeClaim
+from gobblin_assets.destinations.claims import TreeClaim, find_claim, list_intents, refuse_trees, work_root_of
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.posix_named import PosixNamedFiles
 from gobblin_assets.model.files import FileIdentity, FileStat

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from gobblin_assets.commit.steps import CommitStep
-from gobblin_assets.destinations.directories import Directories
+from gobblin_assets.destinations.files.rooted import Directories
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.fs.registry import open_file_system

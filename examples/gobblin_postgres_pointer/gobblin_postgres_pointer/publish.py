@@ -21,12 +21,12 @@ from gobblin_assets.commit.operations import LogOperations
 from gobblin_assets.commit.postgres import PostgresCommitStepStore, PostgresDestinationStore
 from gobblin_assets.commit.recovery import recover_dataset
 from gobblin_assets.commit.relocation import Place
-from gobblin_assets.commit.rename_steps import RenameDirectory
 from gobblin_assets.commit.segment import combine_digests, encode_segments
 from gobblin_assets.commit.sequence import NewAttempt, NewSequence, Publication, SealOrder, StagedAttempt
 from gobblin_assets.commit.steps import CommitStep
 from gobblin_assets.commit.store import SequenceSealer
 from gobblin_assets.db.engine import connect
+from gobblin_assets.destinations.files.rename_steps import RenameDirectory
 from gobblin_assets.errors import ConflictError, RejectedError
 from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.fs.registry import open_file_system

@@ -14,9 +14,8 @@ from gobblin_assets.commit.step_kinds import JsonCodec
 from gobblin_assets.commit.step_world import StepWorld
 from gobblin_assets.commit.steps import CommitStep, StepKind, StepVerdict
 from gobblin_assets.destinations.lane_marks import RECENT_MAX, LaneMark, MarkPlace, decide_batch, require_row_count
-from gobblin_assets.destinations.load_rows import LoadRows
+from gobblin_assets.destinations.load_rows import LoadRows, TableBatch, read_table_load, table_batch, write_table_load
 from gobblin_assets.destinations.rows_place import PlaceRequest, PlannedLoad
-from gobblin_assets.destinations.table_loads import TableBatch, read_table_load, table_batch, write_table_load
 from gobblin_assets.destinations.table_names import LoadedTable, name_table, require_distinct_tables
 from gobblin_assets.errors import ConflictError, RejectedError
 from gobblin_assets.failpoints import Failpoint, reach

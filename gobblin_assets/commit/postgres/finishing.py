@@ -14,9 +14,9 @@ from typing import Any, Final
 from sqlalchemy import Connection, Row, text
 from sqlalchemy.exc import IntegrityError
 
-from gobblin_assets.commit.named_repair import UNLOGGED_FACT
 from gobblin_assets.commit.postgres.guards import hold_fences_of, lock_for, lock_for_all, require_each, require_one
 from gobblin_assets.commit.postgres.reading import TOUCHES_KEY, PostgresCommitLogReader, attempts_of
+from gobblin_assets.commit.repair import UNLOGGED_FACT
 from gobblin_assets.commit.sequence import AttemptRecord, SequenceRecord
 from gobblin_assets.db.sequence_states import IS_RECOVERABLE, result, starts
 from gobblin_assets.db.transactions import transact

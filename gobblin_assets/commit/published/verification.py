@@ -5,11 +5,19 @@ read, or its checksums or its number of rows do not match. Files below the datas
 publication has are faults too. Files of open sequences, and of replaced generations whose grace is not over, are no
 faults. A possible fault is checked twice, since runs publish and clean meanwhile.
 
+Of text files, gzip has a checksum of the content. Plain text has none: what is found there are other numbers of rows,
+lines that are no JSON objects or no records of CSV, and bytes that are no UTF-8.
+
 Not promised: damage to a page without a checksum is not noticed if its bytes still decode; nor is damage to a text file
-without gzip, if its lines still can be read (``text_damage``).
+without gzip, if its lines still can be read, such as a changed digit.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import gzip
+import json
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -18,21 +26,75 @@ from pyarrow import ArrowException
 from pyarrow import parquet as pq
 
 from gobblin_assets.commit.attempts import published_directories
-from gobblin_assets.commit.object_listings import look_at_files
 from gobblin_assets.commit.published.current import list_current
 from gobblin_assets.commit.published.published_port import PublishedFile, PublishedFiles
-from gobblin_assets.commit.published.text_damage import find_text_damage
 from gobblin_assets.commit.step_world import OpenFileSystem
 from gobblin_assets.commit.store import CommitLogReader
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.fs.file_system import FileSystem
+from gobblin_assets.fs.object_listings import look_at_files
 from gobblin_assets.model.clock import Clock
-from gobblin_assets.model.file_formats import FileFormat, format_of
+from gobblin_assets.model.file_formats import GZIP_ENDING, FileFormat, format_of
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.passing_lines import PassingLine
 from gobblin_assets.model.path_names import path_of
 from gobblin_assets.model.state import DatasetId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
+
+_QUOTED: Final = re.compile(r'"(?:[^"]|"")*"')
+
+
+def find_text_damage(fs: FileSystem, path: str, file_format: FileFormat, *, row_count: int) -> str | None:
+    """Read a text file completely, line by line. Returns the fault, or None."""
+    try:
+        with ExitStack() as stack:
+            stored = stack.enter_context(fs.open_input(path))
+            is_packed = path.endswith(GZIP_ENDING)
+            lines = stack.enter_context(gzip.open(stored, "rb")) if is_packed else stored
+            rows = _count_objects(lines) if file_format is FileFormat.JSON else _count_records(lines)
+    except RetryableError:
+        raise
+    except (OSError, EOFError, zlib.error, ValueError) as error:
+        return f"{type(error).__name__}: {error}"
+    return None if rows == row_count else f"it holds {rows} rows, and {row_count} were published"
+
+
+def _count_objects(lines: Iterable[bytes]) -> int:
+    rows = 0
+    for rows, line in enumerate(lines, start=1):
+        if not line.endswith(b"\n") or not isinstance(json.loads(line), dict):
+            raise ValueError(f"line {rows} is no whole JSON object")
+    return rows
+
+
+def _count_records(lines: Iterable[bytes]) -> int:
+    """Records behind the header. Quotes in a value are doubled, so that an odd number of them leaves one open."""
+    rows, width = -1, 0
+    for rows, record in enumerate(_records(lines)):
+        bare = _QUOTED.sub("", record)
+        width = width or bare.count(",") + 1
+        if '"' in bare or bare.count(",") + 1 != width:
+            raise ValueError(f"record {rows} has not the {width} fields of the header")
+    if rows < 0:
+        raise ValueError("there is no header")
+    return rows
+
+
+def _records(lines: Iterable[bytes]) -> Iterator[str]:
+    held: list[bytes] = []
+    quotes = 0
+    for line in lines:
+        held.append(line)
+        quotes += line.count(b'"')
+        if quotes % 2 == 0:
+            record = b"".join(held).decode("utf-8")
+            if not record.endswith("\n"):
+                raise ValueError("the last line has no end")
+            yield record[:-1]
+            held, quotes = [], 0
+    if held:
+        raise ValueError("a quote is not closed")
+
 
 FAULTS_NAMED_MAX: Final = 1_000
 """Faults of one dataset that are named; the others are only counted."""

@@ -8,8 +8,7 @@ from gobblin_assets.commit.step_kinds import JsonCodec
 from gobblin_assets.commit.step_world import StepWorld
 from gobblin_assets.commit.steps import StepKind
 from gobblin_assets.destinations.iceberg.iceberg_tables import IcebergTables, open_iceberg_tables
-from gobblin_assets.destinations.load_rows import LoadRows
-from gobblin_assets.destinations.table_loads import TableBatch, read_table_load, write_table_load
+from gobblin_assets.destinations.load_rows import LoadRows, TableBatch, read_table_load, write_table_load
 
 APPEND_TO_TABLE: Final = "append_to_table"
 

@@ -9,8 +9,8 @@ from gobblin_assets.commit.steps import CommitStep
 from gobblin_assets.destinations.iceberg.catalog_address import read_catalog_address
 from gobblin_assets.destinations.iceberg.iceberg_kind import IcebergSpec, iceberg_table
 from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace
+from gobblin_assets.destinations.load_rows import table_batch
 from gobblin_assets.destinations.rows_place import PlaceRequest, PlannedLoad
-from gobblin_assets.destinations.table_loads import table_batch
 from gobblin_assets.destinations.table_names import LoadedTable, require_distinct_tables
 from gobblin_assets.model.urn import DatasetUrn
 

@@ -44,8 +44,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, ProgrammingError
 
 from gobblin_assets.commit.steps import StepVerdict
 from gobblin_assets.destinations.iceberg.catalog_address import CatalogAddress, read_catalog_address
-from gobblin_assets.destinations.iceberg.data_files import DataFiles
-from gobblin_assets.destinations.iceberg.durable_files import DurableFiles
+from gobblin_assets.destinations.iceberg.data_files import DataFiles, DurableFiles
 from gobblin_assets.destinations.iceberg.iceberg_columns import iceberg_columns, require_iceberg_columns
 from gobblin_assets.destinations.iceberg.lane_properties import (
     adopted_marks,
@@ -55,7 +54,7 @@ from gobblin_assets.destinations.iceberg.lane_properties import (
     refusing_mark,
 )
 from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace, PlaceGoneError, decide_batch, require_row_count
-from gobblin_assets.destinations.table_loads import TableBatch
+from gobblin_assets.destinations.load_rows import TableBatch
 from gobblin_assets.destinations.table_names import LoadedTable
 from gobblin_assets.errors import (
     ConflictError,

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gobblin_assets.commit.arrow_arrays import make_array
-from gobblin_assets.destinations.plain_json import write_json
+from gobblin_assets.destinations.row_forms import write_json
 from gobblin_assets.errors import RejectedError
 
 _TEXT: Final = pa.large_string()

@@ -36,7 +36,7 @@ from gobblin_assets.destinations.kafka.topic_admin import PreparedTopic, TopicAd
 from gobblin_assets.destinations.kafka.topic_batches import LoadedTopic, TopicBatch
 from gobblin_assets.destinations.kafka.write_failures import TooLargeError
 from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace, PlaceGoneError, decide_batch, require_row_count
-from gobblin_assets.destinations.written_ahead import write_ahead
+from gobblin_assets.destinations.row_forms import write_ahead
 from gobblin_assets.errors import ConflictError, GobblinError, OutcomeUnknownError, RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.kafka.addresses import read_cluster

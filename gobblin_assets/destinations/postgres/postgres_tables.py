@@ -27,12 +27,11 @@ from gobblin_assets.destinations.lane_marks import (
     decide_batch,
     require_row_count,
 )
-from gobblin_assets.destinations.postgres.column_types import NAME_BYTES_MAX, column_type, holds
-from gobblin_assets.destinations.postgres.copy_text import write_copy_text
+from gobblin_assets.destinations.load_rows import TableBatch
+from gobblin_assets.destinations.postgres.copy_text import NAME_BYTES_MAX, column_type, holds, write_copy_text
 from gobblin_assets.destinations.postgres.database_address import DatabaseAddress, Session, read_address, variable_of
-from gobblin_assets.destinations.table_loads import TableBatch
+from gobblin_assets.destinations.row_forms import write_ahead
 from gobblin_assets.destinations.table_names import LoadedTable
-from gobblin_assets.destinations.written_ahead import write_ahead
 from gobblin_assets.errors import ConflictError, OutcomeUnknownError, RejectedError, RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
 

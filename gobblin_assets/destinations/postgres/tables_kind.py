@@ -46,6 +46,6 @@ POSTGRES: Final = DestinationKind(
     variables="JDBC",
     place="gobblin_assets.destinations.postgres.tables_place:choose_tables",
     of_datasets=frozenset({"tables_schema", "table"}),
-    steps={"load_table": "gobblin_assets.destinations.postgres.load_step:LOAD_TABLE_KIND"},
+    steps={"load_table": "gobblin_assets.destinations.postgres.tables_place:LOAD_TABLE_KIND"},
     names_table=show_postgres_table,
 )

@@ -8,7 +8,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from gobblin_assets.destinations.named_outputs import (
+from gobblin_assets.destinations.fixed_names.named_outputs import (
     ClosedDirectory,
     DirectoryAtName,
     DirectoryToClear,

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from gobblin_assets.commit.named_steps import DIRECTORIES, RETURNED, SLOTS
+from gobblin_assets.commit.attempts import SLOTS
+from gobblin_assets.destinations.fixed_names.named_steps import DIRECTORIES, RETURNED
 from gobblin_assets.errors import GobblinError, RetryableError
 from gobblin_assets.fs.named_files import ClosedDirectories, NamedFiles, SteppedTimes
 from gobblin_assets.fs.posix_errors import families

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from gobblin_assets.commit.named_repair import EVERY_NAME, UNLOGGED_FACT
+from gobblin_assets.commit.repair import EVERY_NAME, UNLOGGED_FACT
 from gobblin_assets.fs.object_tree import ObjectTree
 from gobblin_assets.fs.tree import Descend, EntryKind, MountedPlaces, Tree, TreeEntry
 from gobblin_assets.jobs.copy.copy_plan import CopyPlan
@@ -61,7 +61,7 @@ class MemoryRoom:
 
 @dataclass(frozen=True, slots=True)
 class UnloggedNames:
-    """Names of a file set at which something stands that the log does not know (``commit.named_repair``).
+    """Names of a file set at which something stands that the log does not know (``commit.repair``).
 
     ``root``: full path of the file set at the destination.
     """

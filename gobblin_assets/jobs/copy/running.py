@@ -6,12 +6,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from gobblin_assets.commit.published.current_names import NO_NAMES, CurrentNames, sort_current
+from gobblin_assets.commit.published.current import NO_NAMES, CurrentNames, sort_current
 from gobblin_assets.commit.published.published_port import PublishedFiles, PublishedSegment
 from gobblin_assets.commit.sequence import AttemptRecord
 from gobblin_assets.destinations.claims import claim_path
-from gobblin_assets.destinations.named_objects import NamedObjects
-from gobblin_assets.destinations.named_tree import NamedTree
+from gobblin_assets.destinations.fixed_names.given_names import NamedObjects, NamedTree
 from gobblin_assets.events.outbox import open_events
 from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.fs.named_files import require_named_files

@@ -18,7 +18,7 @@ from pathlib import PurePosixPath
 
 from gobblin_assets.commit.destination import IDENTITY_NAME
 from gobblin_assets.destinations.claims import WORK_NAME, find_claim, refuse_around, refuse_rows, work_root_of
-from gobblin_assets.destinations.named_outputs import published_place
+from gobblin_assets.destinations.fixed_names.named_outputs import published_place
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.fs.named_files import NamedFiles, SteppedTimes

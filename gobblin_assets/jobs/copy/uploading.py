@@ -30,9 +30,14 @@ from gobblin_assets.commit.object_attempts import (
     plan_parts,
     write_uploads,
 )
-from gobblin_assets.commit.object_steps import object_id
-from gobblin_assets.commit.object_undo import make_mark
-from gobblin_assets.destinations.object_outputs import NamedObject, ObjectAtName, ObjectToRemove, StagedUpload
+from gobblin_assets.destinations.files.upload_step import object_id
+from gobblin_assets.destinations.fixed_names.named_outputs import (
+    NamedObject,
+    ObjectAtName,
+    ObjectToRemove,
+    StagedUpload,
+)
+from gobblin_assets.destinations.fixed_names.object_steps import make_mark
 from gobblin_assets.errors import ErrorFamily, GobblinError, RejectedError, RetryableError, family_of
 from gobblin_assets.fs.objects import ObjectFiles, UploadId, UploadPart
 from gobblin_assets.fs.posix_ranged import open_posix_ranged

@@ -1,32 +1,119 @@
-"""Codecs of segments for the steps of ``named_steps``; ``named_columns`` has the columns of steps with one row each.
+"""Codecs of segments for steps at given names of disks: the columns in which segments hold them, most of a row each.
 
-A row with a target and without a size is no published file: a directory, or a file that is removed.
+The columns of paths hold the places, ``payload`` the rest. They are made from steps, or from the columns of what a copy
+staged, when a million steps would take too much memory and time. A row with a target and without a size is no published
+file: a directory, or a file that is removed.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 from typing import Final
 
-from gobblin_assets.commit.named_clearing_steps import ClearDirectory, ClearFile
-from gobblin_assets.commit.named_columns import (
-    EXCHANGES,
-    METADATA,
-    PlaceColumns,
-    columns_of_ensured,
-    columns_of_modes,
-    columns_of_placed,
-    columns_of_removed,
-    columns_of_replaced,
-    flags_of_replacement,
-)
-from gobblin_assets.commit.named_directory_steps import EnsureDirectory, PlaceDirectory
-from gobblin_assets.commit.named_mode_steps import CloseDirectory, ModeStep, OpenDirectory
-from gobblin_assets.commit.named_steps import DIRECTORIES, SLOTS, NamedStep, PlaceFile, RemoveFile, ReplaceFile
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gobblin_assets.commit.arrow_arrays import make_array
+from gobblin_assets.commit.attempts import SLOTS
 from gobblin_assets.commit.steps import CommitStep, StepKind, StepRow
+from gobblin_assets.destinations.fixed_names.named_directory_steps import (
+    ClearDirectory,
+    ClearFile,
+    CloseDirectory,
+    EnsureDirectory,
+    ModeStep,
+    OpenDirectory,
+    PlaceDirectory,
+)
+from gobblin_assets.destinations.fixed_names.named_steps import (
+    DIRECTORIES,
+    NamedStep,
+    PlaceFile,
+    RemoveFile,
+    ReplaceFile,
+)
 from gobblin_assets.errors import CorruptionError
 from gobblin_assets.model.files import DataFile, FileIdentity
 from gobblin_assets.model.identity_columns import IdentityColumns
+
+METADATA: Final = "m"
+EXCHANGES: Final = "x"
+_BY_TWO_RENAMES: Final = "r"
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceColumns:
+    """Where the steps' files are. ``directories``: of their places in the attempt, with it; ``numbers``: their names
+    there. ``target_directories`` and ``target_names``: where they are published.
+    """
+
+    directories: Sequence[str]
+    numbers: Sequence[str]
+    target_directories: Sequence[str]
+    target_names: Sequence[str]
+
+
+def flags_of_replacement(*, exchanges: bool, is_metadata: bool) -> str:
+    return f"{EXCHANGES if exchanges else _BY_TWO_RENAMES}{METADATA if is_metadata else ''}"
+
+
+def columns_of_ensured(places: PlaceColumns) -> list[Sequence[object]]:
+    """Of directories, of which nothing but the places is known."""
+    return _join(places, None, [None] * len(places.numbers))
+
+
+def columns_of_modes(places: PlaceColumns, modes: Sequence[str]) -> list[Sequence[object]]:
+    """Of directories whose modes change; ``modes``: as the codec of their steps writes them."""
+    return _join(places, None, modes)
+
+
+def columns_of_placed(
+    places: PlaceColumns, identities: IdentityColumns, *, flags: Sequence[str | None]
+) -> list[Sequence[object]]:
+    """``flags``: METADATA or nothing."""
+    return _join(places, identities, flags)
+
+
+def columns_of_replaced(
+    places: PlaceColumns, identities: IdentityColumns, old: IdentityColumns, *, flags: Sequence[str]
+) -> list[Sequence[object]]:
+    """``flags``: how each is replaced, and METADATA where it is."""
+    return _join(places, identities, pc.binary_join_element_wise(make_array(flags, pa.string()), _write(old), ":"))
+
+
+def columns_of_removed(places: PlaceColumns, old: IdentityColumns) -> list[Sequence[object]]:
+    return _join(places, None, _write(old))
+
+
+def _join(
+    places: PlaceColumns, identities: IdentityColumns | None, payload: Sequence[object]
+) -> list[Sequence[object]]:
+    count = len(places.numbers)
+    nothing = [None] * count
+    of_published: list[Sequence[object]] = [nothing] * 5
+    if identities is not None:
+        of_published = [identities.sizes_bytes, identities.inodes, identities.mtimes_ns, identities.tags, [0] * count]
+    return [
+        places.directories,
+        places.numbers,
+        places.target_directories,
+        places.target_names,
+        *of_published,
+        payload,
+    ]
+
+
+def _write(identities: IdentityColumns) -> pa.Array:
+    """Each as ``named_codecs.format_identity`` writes it."""
+    fields = (
+        make_array(identities.sizes_bytes, pa.int64()),
+        make_array(identities.inodes, pa.uint64()),
+        make_array(identities.mtimes_ns, pa.int64()),
+        make_array(identities.tags, pa.string()),
+    )
+    return pc.binary_join_element_wise(*(pc.fill_null(each.cast(pa.string()), "") for each in fields), ",")
+
 
 PLACE_FILE: Final = "place_file"
 REPLACE_FILE: Final = "replace_file"
@@ -159,15 +246,15 @@ class _PlaceDirectoryCodec:
 
 
 NAMED_KINDS: Final = (
-    StepKind(PLACE_FILE, _PlaceFileCodec()),
-    StepKind("place_directory", _PlaceDirectoryCodec()),
-    StepKind(REPLACE_FILE, _ReplaceFileCodec()),
-    StepKind(REMOVE_FILE, _RemoveFileCodec(RemoveFile)),
-    StepKind("ensure_directory", _EmptyDirectoryCodec(EnsureDirectory, DIRECTORIES)),
-    StepKind(CLEAR_FILE, _RemoveFileCodec(ClearFile)),
-    StepKind("clear_directory", _EmptyDirectoryCodec(ClearDirectory, SLOTS)),
-    StepKind("open_directory", _ModeCodec(OpenDirectory)),
-    StepKind("close_directory", _ModeCodec(CloseDirectory)),
+    StepKind(PLACE_FILE, _PlaceFileCodec(), at_given_names=True),
+    StepKind("place_directory", _PlaceDirectoryCodec(), at_given_names=True, folded_as=PLACE_FILE),
+    StepKind(REPLACE_FILE, _ReplaceFileCodec(), at_given_names=True, folded_as=PLACE_FILE),
+    StepKind(REMOVE_FILE, _RemoveFileCodec(RemoveFile), at_given_names=True, removes_files=True),
+    StepKind("ensure_directory", _EmptyDirectoryCodec(EnsureDirectory, DIRECTORIES), at_given_names=True),
+    StepKind(CLEAR_FILE, _RemoveFileCodec(ClearFile), at_given_names=True, removes_files=True),
+    StepKind("clear_directory", _EmptyDirectoryCodec(ClearDirectory, SLOTS), at_given_names=True),
+    StepKind("open_directory", _ModeCodec(OpenDirectory), at_given_names=True),
+    StepKind("close_directory", _ModeCodec(CloseDirectory), at_given_names=True),
 )
 
 

@@ -1,10 +1,10 @@
 """The kinds of steps that publish files at given names, which earlier and later publications use too.
 
-Names that are always new need no more than ``rename_steps``. At given names a paused process could move a later version
-away. So every act also names a place inside the attempt's directory, and whoever executes a sequence under another
-fence than the one that sealed it first renames this directory (``attempt_capture``): the paths of all earlier owners
-are then gone. The attempt's directory is made with all its places before the attempt is staged, and nobody makes one
-again.
+Names that are always new need no more than ``files.rename_steps``. At given names a paused process could move a later
+version away. So every act also names a place inside the attempt's directory, and whoever executes a sequence under
+another fence than the one that sealed it first renames this directory (``attempt_capture``): the paths of all earlier
+owners are then gone. The attempt's directory is made with all its places before the attempt is staged, and nobody makes
+one again.
 
     <attempt>/<writer>/<number>    the staged version, with its attributes
     <attempt>/slots/<number>       the place for the version that it replaces, or that is removed
@@ -13,31 +13,20 @@ again.
 
 Nothing is unlinked, replaced or changed by its published name. A file of a stranger, found at a name or taken along by
 a race, is put back and stays; the sequence is then BLOCKED. ``named_decisions`` has the tables of what is done.
+
+A step that can't go on, or can't be taken back, names its fault, with what a person can do. The hints are for both ways
+out: a publication that is resumed, and one that is abandoned.
 """
 
+import datetime as dt
 from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-from gobblin_assets.commit.named_decisions import (
-    Act,
-    Found,
-    decide_place,
-    decide_remove,
-    decide_replace,
-    decide_undo,
-)
-from gobblin_assets.commit.named_faults import (
-    OLD_IS_GONE,
-    STRANGER_AT_FREE_NAME,
-    STRANGER_IN_PLACE_OF_OLD,
-    STRANGER_ON_THE_WAY,
-    Places,
-    describe_fault,
-    describe_gone,
-)
+from gobblin_assets.commit.attempts import SLOTS
+from gobblin_assets.commit.repair import Keep, NamedRepair, UnsettledName
 from gobblin_assets.commit.step_world import StepWorld
 from gobblin_assets.commit.steps import (
     CapturedStaging,
@@ -47,15 +36,90 @@ from gobblin_assets.commit.steps import (
     StepVerdict,
     UndoOutcome,
 )
+from gobblin_assets.destinations.fixed_names.named_decisions import (
+    Act,
+    Found,
+    decide_place,
+    decide_remove,
+    decide_replace,
+    decide_undo,
+)
 from gobblin_assets.errors import ConflictError, GobblinError
 from gobblin_assets.fs.file_system import RenameOutcome
 from gobblin_assets.fs.named_files import ExchangeOutcome, NamedFiles
 from gobblin_assets.fs.tree import EntryKind, TreeEntry
 from gobblin_assets.model.files import FileIdentity
 
-SLOTS: Final = "slots"
+PUT_BACK: Final = "Put back what was there before. To abandon the publication, any file there will do."
+
+_REPLACED: Final = "the next run replaces that file by the source's, and keeps it in the trash for trash_keep_s"
+_COMPARED: Final = "the next run compares both sides again"
+_ONLY_MOVED_BACK: Final = "resuming helps only if the planned file is moved back, which a copy of it is not"
+
+STRANGER_AT_FREE_NAME: Final = f"Move that file elsewhere and resume. Or abandon: {_REPLACED}."
+STRANGER_ON_THE_WAY: Final = f"Move that away and resume. Or abandon: {_COMPARED}."
+STRANGER_IN_PLACE_OF_OLD: Final = f"Abandon: {_REPLACED}; {_ONLY_MOVED_BACK}."
+OLD_IS_GONE: Final = f"Abandon: {_COMPARED}; {_ONLY_MOVED_BACK}."
+
+_COPIED_AGAIN: Final = "the next run copies again"
+_ABANDON: Final = f"Abandon the publication: {_COPIED_AGAIN}."
+_KEPT: Final = {Found.OLD: "The version before", Found.OTHER: "Another file that was found there"}
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The paths of a step's places, and what was found at each."""
+
+    target: str
+    source: str
+    slot: str
+    returned: str
+    at_target: Found
+    at_source: Found
+    at_slot: Found
+    at_returned: Found
+
+
+def describe_fault(places: Places, verdict: StepVerdict, hint_of_stranger: str, *, has_old: bool) -> StepFault:
+    """``has_old``: a version was planned to stand at the name before."""
+    if verdict is StepVerdict.LOST:
+        return StepFault(places.target, "is neither staged nor published", _hint_of_kept(places) or _ABANDON)
+    if places.at_target is Found.NOTHING:
+        return StepFault(places.target, "is missing: something else removed it", _hint_of_kept(places) or PUT_BACK)
+    if places.at_target is Found.NEW:
+        # A directory with other files than were staged: to move away a part of it leads nowhere.
+        whole = f"Move the whole directory {places.target} elsewhere, and abandon the publication: {_COPIED_AGAIN}."
+        return StepFault(places.target, "is not as it was staged any more", _hint_of_kept(places) or whole)
+    planned = "the file that was planned there" if has_old else "what was staged"
+    found = f"is not {planned}: something else put it there"
+    return StepFault(places.target, found, _hint_of_kept(places) or hint_of_stranger)
+
+
+def describe_gone(attempt: str, target: str, verdict: StepVerdict, at_target: Found) -> StepFault:
+    """The attempt's directory is not there, under any name."""
+    if verdict is StepVerdict.LOST:
+        hint = "Move it back, or abandon the publication: the next run copies again."
+        return StepFault(attempt, "is gone, and with it what was staged", hint)
+    if at_target is Found.NEW:
+        found = f"was published, and can't be taken back: {attempt} is gone"
+        return StepFault(target, found, is_repaired=True)
+    return StepFault(target, f"is missing, and {attempt} is gone", is_repaired=True)
+
+
+def _hint_of_kept(places: Places) -> str:
+    """Where what was moved from the name lies now."""
+    for place, found in ((places.slot, places.at_slot), (places.returned, places.at_returned)):
+        if found in _KEPT:
+            return f"Move away by hand what stands there. {_KEPT[found]} is kept in {place}."
+    if places.at_source in _KEPT:
+        return f"{_KEPT[places.at_source]} is kept in {places.source}: move it to the name by hand."
+    return ""
+
+
 RETURNED: Final = "returned"
 DIRECTORIES: Final = "directories"
+
+_LOST: Final = "lost"
 
 UNDO_ACTS_MAX: Final = 8
 """A replacement is undone by two renames; each stranger met on the way costs two more."""
@@ -194,6 +258,73 @@ class NamedStep(CommitStep):
                 files.make_directories(_parent(self.target))
             self.carry_out(files, attempt, act)
         return UndoOutcome.STRANGER
+
+    def find_unsettled(self, world: StepWorld) -> UnsettledName | None:
+        files, attempt = world.named_files, world.locate(self.staging)
+        act = self.decide_back(files, attempt)
+        if act is Act.DONE or not (act.is_answer or self._is_lost(files, attempt)):
+            return None
+        places = {
+            "at its name": self.target,
+            "staged": self.source_in(attempt),
+            "in its slot": self.slot_in(attempt),
+            "taken back": self.returned_in(attempt),
+        }
+        entries = {name: files.find_entry(path) for name, path in places.items()}
+        kept = {self.judge(entry): f"{_show(entry)} {name}" for name, entry in reversed(entries.items())}
+        there = entries["at its name"]
+        words = {Found.OLD: "the old version", Found.NEW: "the new version"}
+        return UnsettledName(
+            self.target,
+            kept.get(Found.OLD, _LOST) if self.has_old else "none",
+            kept.get(Found.NEW, _LOST),
+            words.get(self.judge(there), _show(there)),
+        )
+
+    def _is_lost(self, files: NamedFiles, attempt: str) -> bool:
+        """Whether something is to be moved, and there is no directory to move it from or to."""
+        return not self.is_left_when_undone and not files.is_directory(attempt)
+
+    def settle(self, world: StepWorld, captured: CapturedStaging, repair: NamedRepair) -> None:
+        files, attempt = world.named_files, captured.place_of(self.staging)
+        repair.make_places(files, attempt, (SLOTS, RETURNED))
+        if self.undo(world, captured) is UndoOutcome.STRANGER:
+            captured.require_held()
+            self._keep(files, attempt, repair)
+            repair.unlogged += {self.target, *(path for path, _identity, _rows in self.published())}
+
+    def _keep(self, files: NamedFiles, attempt: str, repair: NamedRepair) -> None:
+        """Let the name have what the decision says, and put aside what is not the step's own in its places."""
+        places = {
+            "staged": self.source_in(attempt),
+            "slot": self.slot_in(attempt),
+            "returned": self.returned_in(attempt),
+        }
+        found = {name: files.find_entry(path) for name, path in places.items()}
+        judged = {name: self.judge(entry) for name, entry in found.items()}
+        at_name = self.judge(files.find_entry(self.target))
+        wanted = None if repair.keep is Keep.THERE else {Keep.OLD: Found.OLD, Keep.NEW: Found.NEW}[repair.keep]
+        origin = next((name for name, each in judged.items() if each is wanted), None)
+        if self.is_left_when_undone:
+            pass
+        elif repair.keep is Keep.OLD and not self.has_old:
+            repair.put_aside(files, self.target, "name", self.target)
+        elif at_name is not wanted and origin is not None:
+            repair.put_aside(files, self.target, "name", self.target)
+            if self.move(files, places[origin], self.target) is not RenameOutcome.RENAMED:
+                raise ConflictError(
+                    f"{self.target} changed while it was repaired",
+                    hint="Stop what else writes there, then do this again.",
+                    path=self.target,
+                )
+            repair.touch(self.target, places[origin])
+            del judged[origin]
+        for name, each in judged.items():
+            entry = found[name]
+            # Of a new directory that is not at its name, somebody may have changed what is in it.
+            is_changed = name in ("staged", "returned") and entry is not None and entry.kind is EntryKind.DIRECTORY
+            if each in (Found.OLD, Found.OTHER) or is_changed:
+                repair.put_aside(files, places[name], name, self.target)
 
     def touches(self, captured: CapturedStaging | None = None) -> Iterable[str]:
         attempt = self.staging if captured is None else captured.place_of(self.staging)
@@ -344,6 +475,16 @@ def judge_file(entry: TreeEntry | None, new: FileIdentity | None, old: FileIdent
         if old is not None and entry.identity.matches(old):
             return Found.OLD
     return Found.OTHER
+
+
+def _show(entry: TreeEntry | None) -> str:
+    if entry is None:
+        return "nothing"
+    if entry.kind is not EntryKind.FILE:
+        return f"a {entry.kind.value}"
+    mtime_ns = entry.identity.mtime_ns
+    time = "" if mtime_ns is None else f" of {dt.datetime.fromtimestamp(mtime_ns // 10**9, dt.UTC):%Y-%m-%d %H:%M:%S}Z"
+    return f"{entry.identity.size_bytes:,} bytes{time}"
 
 
 def _parent(path: str) -> str:

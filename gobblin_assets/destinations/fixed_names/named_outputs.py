@@ -1,13 +1,14 @@
-"""Outputs that a copy stages for given names: the values from which ``named_tree`` makes steps.
+"""Outputs that a copy stages for given names: the values from which ``given_names`` makes steps.
 
 ``number`` is unique within the attempt, and names the places of the output there. Paths are relative to the root of the
-tree.
+tree; those of objects to the dataset's place at the destination.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gobblin_assets.model.files import DataFile
+from gobblin_assets.fs.objects import UploadId, UploadPart
+from gobblin_assets.model.files import DataFile, FileIdentity
 from gobblin_assets.model.identity_columns import IdentityColumns
 
 
@@ -93,3 +94,38 @@ def published_place(root: str, path: str) -> str:
     while path == ".." or path.startswith("../"):
         root, path = root.rpartition("/")[0], path[3:]
     return f"{root}/{path}" if path else root
+
+
+@dataclass(frozen=True, slots=True)
+class StagedUpload:
+    """An upload with all of its parts. ``number`` is that of its output."""
+
+    number: int
+    upload: UploadId
+    parts: tuple[UploadPart, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectAtName:
+    """A staged object. ``replaces``: the object that stands at its name; None: the name is free.
+
+    ``identity``: its length and the time of its origin. ``is_metadata``: it is published after the other objects.
+    """
+
+    path: str
+    staged: StagedUpload
+    identity: FileIdentity
+    replaces: FileIdentity | None = None
+    is_metadata: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectToRemove:
+    """An object to remove, by its ETag. ``staged``: the mark that takes its place before."""
+
+    path: str
+    staged: StagedUpload
+    identity: FileIdentity
+
+
+NamedObject = ObjectAtName | ObjectToRemove

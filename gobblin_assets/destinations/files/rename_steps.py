@@ -224,7 +224,7 @@ class _DirectoryCodec:
             )
 
 
-KINDS: Final = (StepKind(_RENAME_FILE, _FileCodec()), StepKind(_RENAME_DIRECTORY, _DirectoryCodec()))
+RENAME_KINDS: Final = (StepKind(_RENAME_FILE, _FileCodec()), StepKind(_RENAME_DIRECTORY, _DirectoryCodec()))
 
 
 def _expect_renamed(outcome: RenameOutcome, source: str, target: str) -> None:

@@ -1,23 +1,34 @@
-"""A destination below a root of a file system: where attempts are staged, and the small files of the protocol lie.
+"""Destinations of files below a root: where attempts are staged, and the small files of the protocol lie.
 
-What is published there, and by which steps, the kinds below say: directories on a disk, single files in a store, rows
-that are loaded elsewhere.
+Directories are those of a file system that can rename them: always new names, each published by one rename.
+
+Row files are published one by one, at names that are always new: as objects of a store, or on HDFS. Whoever writes a
+file makes the step that publishes it (``rows.new_files``). A store has no rename, so a file is an upload to the name
+under which it will stand, and is invisible until the step completes it. HDFS renames files; there only our own streams
+sync what they wrote, so that Spark's writer can't make the files. Names are those of directories on a disk.
+
+Destinations elsewhere, of copies and of rows that are loaded, have their staging and their small files there as well.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gobblin_assets.commit.attempts import staging_directory, staging_root
+from gobblin_assets.commit.attempts import final_name, staging_directory, staging_root
 from gobblin_assets.commit.destination import require_identity
 from gobblin_assets.commit.markers import check_logs, prune_markers
 from gobblin_assets.commit.relocation import Place
+from gobblin_assets.commit.steps import CommitStep
 from gobblin_assets.destinations.claims import refuse_trees
+from gobblin_assets.destinations.files.rename_steps import RenameDirectory
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.fs.file_system import FileSystem
+from gobblin_assets.fs.objects import HoldsObjects
 from gobblin_assets.model.path_names import encode_segment, list_upwards, path_of
 from gobblin_assets.model.state import AttemptId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
-from gobblin_assets.run.destination import DestinationRequest
+from gobblin_assets.run.destination import DestinationRequest, Target
+from gobblin_assets.run.job_kind import Output
+from gobblin_assets.run.output_names import OutputNames
 from gobblin_assets.state.leases import Lease
 
 
@@ -136,3 +147,76 @@ def refuse_links(destination: RootedDestination, urn: DatasetUrn) -> None:
         above = list_upwards([place], job_directory(destination.root, destination.job))
         # From the job's directory down; each lookup refuses a link, and a missing directory has nothing below it.
         all(destination.fs.is_directory(each) for each in reversed(above[:-1]))
+
+
+class Directories(RootedDestination):
+    """``Destination`` of directories, such as those of a POSIX file system."""
+
+    __slots__ = ()
+
+    def refuse_strangers(self, urn: DatasetUrn) -> None:
+        refuse_links(self, urn)
+
+    def names_for(self, target: Target) -> OutputNames | None:
+        """Files are renamed once they are written."""
+        del target
+        return None
+
+    def make_durable(self, staged: Mapping[str, Sequence[Output]]) -> None:
+        written = [output for outputs in staged.values() for output in outputs]
+        for place, outputs in staged.items():
+            if outputs:
+                self.fs.apply_modes(place)
+        self.fs.make_durable(f"{each.path}/{file.name}" for each in written for file in each.files)
+        self.fs.sync_directories(list_upwards((*staged, *(each.path for each in written)), self.root))
+
+    def steps_for(self, outputs: Sequence[Output], target: Target) -> Sequence[CommitStep]:
+        name = final_name(target.sequence_id, target.number)
+        return [
+            RenameDirectory(
+                source=each.path,
+                target=target_directory(
+                    path_of(self.root, self.job, target.urn, each.role), target.partition, each.partition_path, name
+                ),
+                files=each.files,
+            )
+            for each in outputs
+            if each.files
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class FinalNames:
+    """``OutputNames`` of one task."""
+
+    root: str
+    job: JobName
+    target: Target
+    foresees_etags: bool
+
+    def directory_of(self, role: Role, partition_path: str) -> str:
+        target = self.target
+        role_path = path_of(self.root, self.job, target.urn, role)
+        name = final_name(target.sequence_id, target.number)
+        return target_directory(role_path, target.partition, partition_path, name)
+
+
+class RowFiles(RootedDestination):
+    """``Destination`` of rows in single files. The small files of the protocol are where a disk has them."""
+
+    __slots__ = ()
+
+    def refuse_strangers(self, urn: DatasetUrn) -> None:
+        """There are no links."""
+
+    def names_for(self, target: Target) -> OutputNames:
+        foresees_etags = isinstance(self.fs, HoldsObjects) and self.fs.foresees_etags
+        return FinalNames(self.root, self.job, target, foresees_etags)
+
+    def make_durable(self, staged: Mapping[str, Sequence[Output]]) -> None:
+        """Parts of an upload are durable when the store has answered, files on HDFS when they were closed."""
+
+    def steps_for(self, outputs: Sequence[Output], target: Target) -> Sequence[CommitStep]:
+        """Whoever wrote the files made them."""
+        del target
+        return [step for output in outputs for step in output.details]

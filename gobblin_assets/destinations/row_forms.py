@@ -1,11 +1,13 @@
-"""Values of rows as JSON for destinations. What JSON's numbers can't hold exactly becomes a text."""
+"""Rows in a destination's own form: values as JSON, and batches that are written while those before them are taken."""
 
 import base64
 import datetime as dt
 import json
 import math
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -36,3 +38,21 @@ def _plain(value: Any, kind: pa.DataType) -> object:
             return str(value)
         case _:
             return value
+
+
+W = TypeVar("W")
+
+
+def write_ahead(rows: Iterable[pa.RecordBatch], write: Callable[[pa.RecordBatch], W]) -> Iterator[W]:
+    """What ``write`` makes of each batch, which is one batch ahead. Errors of both come where the batch would."""
+    batches = iter(rows)
+
+    def write_next() -> tuple[W] | None:
+        batch = next(batches, None)
+        return None if batch is None else (write(batch),)
+
+    with ThreadPoolExecutor(1, thread_name_prefix="write-ahead") as pool:
+        waiting = pool.submit(write_next)
+        while (found := waiting.result()) is not None:
+            waiting = pool.submit(write_next)
+            yield found[0]

@@ -1,0 +1,90 @@
+"""Ending a publication at given names of which not everything can be taken back: a person decides what its names keep.
+
+An abandonment takes each step back, and stops where it can't: where the attempt's directory is gone, or where a
+stranger stands. Here it goes on (``steps.CommitStep.settle``). What can be taken back, is. At each other name, the
+decision holds, and nothing is lost by it: whatever gives way, and whatever else than the step's own was in its places,
+is moved to a name of its own below the job's directory of what was set aside. All this happens under a capture, as an
+abandonment does.
+
+The log does not know what then stands at these names. So their paths are kept as a fact of the dataset, and the next
+publication copies each of them again, whatever times say.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from gobblin_assets.commit.set_aside import move_aside
+from gobblin_assets.fs.file_system import FileSystem
+from gobblin_assets.fs.named_files import NamedFiles
+from gobblin_assets.model.path_names import list_upwards
+
+UNLOGGED_FACT: Final = "unlogged_names"
+"""Key in a dataset's facts: by partition, full paths at which something stands that the log does not know."""
+
+EVERY_NAME: Final = "*"
+"""In the place of more names than a fact should have."""
+
+UNLOGGED_NAMES_MAX: Final = 10_000
+
+
+class Keep(StrEnum):
+    """The version that a name has afterwards, as far as it is anywhere: the one before, the planned one, or neither."""
+
+    OLD = "old"
+    NEW = "new"
+    THERE = "there"
+
+
+@dataclass(frozen=True, slots=True)
+class UnsettledName:
+    """A name whose step can't be taken back: its versions, each with where it is, for people."""
+
+    path: str
+    old: str
+    new: str
+    there: str
+
+
+@dataclass(slots=True)
+class NamedRepair:
+    """A person's decision, and what was done by it.
+
+    ``aside``: a new directory of this owner. ``unlogged``: the names that were not taken back, once it is over.
+    ``root``: what is above all names.
+    """
+
+    keep: Keep
+    root: str
+    aside: str
+    unlogged: list[str] = field(default_factory=list)
+    _prepared: set[str] = field(default_factory=set)
+    _touched: set[str] = field(default_factory=set)
+
+    @property
+    def names(self) -> list[str]:
+        """For the fact of the dataset."""
+        return self.unlogged if len(self.unlogged) <= UNLOGGED_NAMES_MAX else [EVERY_NAME]
+
+    def make_places(self, files: NamedFiles, attempt: str, names: Iterable[str]) -> None:
+        """Make these directories of an attempt that lost a part of its own, once. Only this owner knows its name."""
+        if attempt not in self._prepared and files.is_directory(attempt):
+            for name in names:
+                files.make_directory(f"{attempt}/{name}")
+        self._prepared.add(attempt)
+
+    def put_aside(self, files: NamedFiles, path: str, place: str, name: str) -> None:
+        """Move aside what is at ``path``, if anything is: a ``place`` of the step at ``name``."""
+        target = f"{self.aside}/{place}{name.removeprefix(self.root)}"
+        if move_aside(files, path, target):
+            self.touch(path, target)
+
+    def touch(self, *paths: str) -> None:
+        """These names changed."""
+        self._touched.update(path.rpartition("/")[0] for path in paths)
+
+    def sync(self, fs: FileSystem) -> None:
+        """Let what was done survive a power cut."""
+        if self._touched:
+            fs.sync_directories(list_upwards(self._touched, self.root))
