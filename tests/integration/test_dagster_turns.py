@@ -22,6 +22,8 @@ from gobblin_assets.state.leases import Holder, Lease
 from gobblin_assets.state.postgres import PostgresDatasetStore, PostgresLeaseStore
 from tests.support.dagster_world import build_world, published_numbers, write_numbers
 
+pytestmark = pytest.mark.turns(of=3)
+
 VISITS = "visits"
 KEY = dg.AssetKey(["shop", VISITS])
 CHECK = dg.AssetCheckKey(KEY, "gobblin_published")
@@ -121,6 +123,7 @@ def visits(tmp_path: Path, database_url: str, engine: Engine) -> Iterator[Visits
         yield Visits(tmp_path, database_url, engine, instance)
 
 
+@pytest.mark.every_run
 def test_each_partition_of_a_backfill_by_many_runs_is_published_by_the_run_that_was_asked_for_it(
     visits: Visits,
 ) -> None:

@@ -36,6 +36,8 @@ from tests.support.dagster_world import (
     write_numbers,
 )
 
+pytestmark = pytest.mark.turns(of=3)
+
 MONTHLY: dict[str, Any] = {
     "table": "sales",
     "extract": "append_only",
@@ -117,6 +119,7 @@ def world(tmp_path: Path, database_url: str) -> Iterator[World]:
 
 
 class TestMaterializing:
+    @pytest.mark.every_run
     def test_lines_before_between_and_after_see_events_that_dagster_has_once(self, world: World) -> None:
         world.write("orders", None, 1, 2)
         world.write("stock", None, 3)
@@ -347,6 +350,7 @@ class TestFailures:
 
 
 class TestRecovery:
+    @pytest.mark.every_run
     def test_what_a_killed_run_had_sealed_is_finished_by_the_sensor_s_job(self, world: World, engine: Engine) -> None:
         world.write("orders", None, 1, 2)
         program = f"""
@@ -408,6 +412,7 @@ with failpoints.install(die), dg.DagsterInstance.from_config({str(world.folder)!
 
 
 class TestDefinitions:
+    @pytest.mark.every_run
     def test_assets_checks_jobs_and_sensors_are_those_of_the_job(self, world: World) -> None:
         own = world.define(run_all)
         plain = build_world(world.folder, world.database_url, datasets=DATASETS, lease=LEASE)
