@@ -18,6 +18,7 @@ from gobblin_assets.dagster.ports import FILE_SYSTEMS_KEY, SPARK_KEY, STORES_KEY
 from gobblin_assets.dagster.run_config import GobblinRunConfig
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.spec.selection import select_partitions
+from tests.support.dagster_instance import open_instance
 from tests.support.dagster_world import build_world, describe_job, published_numbers, write_numbers
 
 pytestmark = pytest.mark.turns(of=3)
@@ -82,7 +83,7 @@ class Shop:
 
 @pytest.fixture
 def shop(tmp_path: Path, database_url: str) -> Iterator[Shop]:
-    with dg.instance_for_test(temp_dir=str(tmp_path)) as instance:
+    with open_instance(tmp_path) as instance:
         yield Shop(tmp_path, database_url, instance)
 
 

@@ -30,6 +30,7 @@ from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.state.datasets import NewRun
 from gobblin_assets.state.leases import Holder
+from tests.support.dagster_instance import open_instance
 from tests.support.dagster_world import build_world, write_numbers
 
 pytestmark = pytest.mark.turns(of=3)
@@ -112,7 +113,7 @@ class Shop:
 def shop(tmp_path: Path, database_url: str, engine: Engine) -> Iterator[Shop]:
     write_numbers(tmp_path / "source", "t", None, [1])
     definitions = build_world(tmp_path, database_url, datasets=[{"table": "t"}])
-    with dg.instance_for_test(temp_dir=str(tmp_path)) as instance:
+    with open_instance(tmp_path) as instance:
         yield Shop(definitions, instance, open_stores(engine), engine)
 
 

@@ -25,6 +25,7 @@ from gobblin_assets.sources.kafka.watch import TopicWatch
 from gobblin_assets.spec.job_spec import JobSpec
 from gobblin_assets.state.datasets import NewRun
 from gobblin_assets.state.leases import Holder
+from tests.support.dagster_instance import open_instance
 from tests.support.topic_plans import FixedCluster, offsets_of
 
 pytestmark = pytest.mark.turns(of=3)
@@ -81,7 +82,7 @@ class Sensors:
 
 @pytest.fixture
 def sensors(tmp_path: Path, database_url: str, engine: Engine) -> Iterator[Sensors]:
-    with dg.instance_for_test(temp_dir=str(tmp_path)) as instance:
+    with open_instance(tmp_path) as instance:
         yield Sensors(instance, open_stores(engine), database_url, tmp_path / "lake")
 
 

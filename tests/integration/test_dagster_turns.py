@@ -20,6 +20,7 @@ from gobblin_assets.model.state import RunId
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.state.leases import Holder, Lease
 from gobblin_assets.state.postgres import PostgresDatasetStore, PostgresLeaseStore
+from tests.support.dagster_instance import open_instance
 from tests.support.dagster_world import build_world, published_numbers, write_numbers
 
 pytestmark = pytest.mark.turns(of=3)
@@ -119,7 +120,7 @@ class Visits:
 
 @pytest.fixture
 def visits(tmp_path: Path, database_url: str, engine: Engine) -> Iterator[Visits]:
-    with dg.instance_for_test(temp_dir=str(tmp_path)) as instance:
+    with open_instance(tmp_path) as instance:
         yield Visits(tmp_path, database_url, engine, instance)
 
 

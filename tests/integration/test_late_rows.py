@@ -11,8 +11,6 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.watermark import Watermark, WatermarkType, long_watermark, timestamp_watermark
 from gobblin_assets.rows.late_rows import without_published
 
-pytestmark = pytest.mark.turns(of=3)
-
 NOON = dt.datetime(2013, 10, 27, 12, tzinfo=dt.UTC)
 
 
@@ -44,8 +42,6 @@ TYPES = {
 }
 
 
-@pytest.mark.rotating(of=3)
-@pytest.mark.every_run
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin"])
 @pytest.mark.parametrize("name", TYPES)
 def test_a_late_row_passes_unless_its_key_and_position_were_published(

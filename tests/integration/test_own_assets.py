@@ -27,6 +27,7 @@ from gobblin_assets.dagster.ports import FILE_SYSTEMS_KEY, GOBBLIN_KEY, SPARK_KE
 from gobblin_assets.dagster.resources import CommitStoreResource, FileSystemsResource
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.failpoints import Failpoint
+from tests.support.dagster_instance import open_instance
 from tests.support.dagster_world import (
     ArrowResource,
     NumbersResource,
@@ -114,7 +115,7 @@ def failure_of(result: Any) -> str:
 
 @pytest.fixture
 def world(tmp_path: Path, database_url: str) -> Iterator[World]:
-    with dg.instance_for_test(temp_dir=str(tmp_path)) as instance:
+    with open_instance(tmp_path) as instance:
         yield World(tmp_path, database_url, instance)
 
 

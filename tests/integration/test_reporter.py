@@ -27,6 +27,7 @@ from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.run.backlogs import describe_backlog, is_late
 from gobblin_assets.run.run_values import DatasetReport, ReportedAs
 from gobblin_assets.state.datasets import AskedRun, NewRun
+from tests.support.dagster_instance import open_instance
 from tests.support.told_commands import ToldCommands, told_sequences
 
 pytestmark = pytest.mark.turns(of=3)
@@ -60,8 +61,7 @@ def commands(tmp_path: Path, engine: Engine) -> ToldCommands:
 
 @pytest.fixture
 def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
-    (tmp_path / "instance").mkdir()
-    with dg.instance_for_test(temp_dir=str(tmp_path / "instance")) as made:
+    with open_instance(tmp_path / "instance") as made:
         yield made
 
 

@@ -23,8 +23,6 @@ from tests.support.shop import connection_of
 from tests.support.spark import in_child, open_remote
 from tests.support.topics import Open
 
-pytestmark = pytest.mark.turns(of=3)
-
 ORDERS: dict[str, Any] = {
     "urn": "public.orders",
     "extract": "append_only",
@@ -69,7 +67,6 @@ def unobserved(_self: ObservedPositions) -> None:
     """Connect's answer when its server was too busy."""
 
 
-@pytest.mark.every_run
 @pytest.mark.parametrize("kind", ["gobblin_role=data", "gobblin_role=quarantine"])
 @pytest.mark.parametrize("is_observed", [True, False], ids=["observed", "counted again"])
 @pytest.mark.rotating(of=OFTEN_SHARES)
