@@ -27,6 +27,8 @@ from tests.support.json_documents import documents
 from tests.support.kafka_batches import arrow_decoder, record_batch
 from tests.support.kafka_records import TOPIC, kafka_frame, planned
 
+pytestmark = pytest.mark.turns(of=3)
+
 MOMENTS = (
     "2020-01-01T10:30Z", "2020-01-01T10:30", "2020-01-01T10:30+01:00", "2020-01-01 10:30:00 Europe/Paris",
     "2020-01-01T10:30:00+1", "2020-01-01T10:30:00+1:0", "2020-01-01T10:30:00+01", "2020-01-01T10:30:00+0100",
@@ -142,6 +144,7 @@ def _documents(name: str, numbers: Sequence[str]) -> list[bytes]:
     return [f'{{"{name}":{number}}}'.encode() for number in numbers]
 
 
+@pytest.mark.rotating(of=3)
 @pytest.mark.parametrize("with_others", [False, True])
 def test_each_type_takes_the_same_values(spark: SparkSession, with_others: bool) -> None:
     kinds = [
@@ -171,6 +174,7 @@ def test_each_type_takes_the_same_values(spark: SparkSession, with_others: bool)
     assert outcomes["row"] > len(kinds) * 10
 
 
+@pytest.mark.rotating(of=3)
 @pytest.mark.parametrize("ddl", ["v string", "v bigint", "v string, k int, s int"])
 def test_odd_records_have_the_same_end(spark: SparkSession, ddl: str) -> None:
     values = [*(text.encode() for text in NAMES), *NOT_UTF8, None]
@@ -178,6 +182,7 @@ def test_odd_records_have_the_same_end(spark: SparkSession, ddl: str) -> None:
     assert len(outcomes) == 5 if "v string" in ddl else 4
 
 
+@pytest.mark.rotating(of=3)
 @pytest.mark.parametrize("ddl", EDGES_OF_RECORDS)
 def test_the_edges_of_exactness_are_the_same(spark: SparkSession, ddl: str) -> None:
     _require_equal(spark, {"value": {"format": "json", "schema": ddl}}, [text.encode() for text in EDGES[ddl]])
@@ -193,6 +198,7 @@ def test_what_does_not_fit_is_the_same_letter_with_all_that_is_kept(spark: Spark
         _require_equal(spark, {**spec, "on_tombstone": on_tombstone}, values, keys)
 
 
+@pytest.mark.rotating(of=3)
 @pytest.mark.parametrize(
     "spec",
     [
@@ -211,6 +217,7 @@ def test_formats_are_decoded_alike(spark: SparkSession, spec: dict[str, object])
     _require_equal(spark, spec, contents, list(reversed(contents)))
 
 
+@pytest.mark.every_run
 @settings(max_examples=6, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_records_that_are_drawn_have_the_same_end(spark: SparkSession, data: st.DataObject) -> None:
@@ -219,6 +226,7 @@ def test_records_that_are_drawn_have_the_same_end(spark: SparkSession, data: st.
     _require_equal(spark, {"value": {"format": "json", "schema": ddl}}, [text.encode() for text in texts])
 
 
+@pytest.mark.rotating(of=3)
 @pytest.mark.parametrize(
     "ddl",
     [

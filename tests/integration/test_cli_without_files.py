@@ -11,6 +11,8 @@ from gobblin_assets.model.extract import Mode
 from tests.support.command_lake import ask, invoke, make_lake
 from tests.support.lake import URNS, Lake, World, start_worker
 
+pytestmark = pytest.mark.turns(of=3)
+
 LOST = URNS[0]
 
 
@@ -26,6 +28,7 @@ def world(lake: Lake) -> Iterator[World]:
     opened.close()
 
 
+@pytest.mark.every_run
 def test_cleanup_and_verify_find_a_job_by_its_name_where_the_log_has_it(lake: Lake, world: World) -> None:
     _retire(lake, world)
     world.execute(

@@ -18,6 +18,8 @@ from tests.support.object_lake import ObjectLake
 from tests.support.postgres import migrated_database
 from tests.support.s3_servers import S3Server
 
+pytestmark = pytest.mark.turns(of=3)
+
 job = copy_lake.job
 
 
@@ -67,6 +69,8 @@ def test_no_tree_lies_in_a_destination_of_rows(lake: CopyLake, job: Open, at: st
     assert look_at(lake.tree) == stood
 
 
+@pytest.mark.rotating(of=3)
+@pytest.mark.every_run
 @pytest.mark.parametrize("include", [(), ("*.bin", "*.log")])
 @pytest.mark.parametrize("to", ["", "shop", "shop/albums"])
 def test_a_destination_of_rows_in_the_tree_is_left_alone(

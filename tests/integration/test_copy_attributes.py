@@ -11,6 +11,8 @@ from tests.support import copy_lake
 from tests.support.copy_lake import CopyLake, CopyWorld, Open, inodes_of, look_at
 from tests.support.copying import access_list
 
+pytestmark = pytest.mark.turns(of=3)
+
 lake = copy_lake.lake
 job = copy_lake.job
 
@@ -22,6 +24,8 @@ def run(world: CopyWorld) -> None:
     assert not report.failed, report.failed
 
 
+@pytest.mark.rotating(of=3)
+@pytest.mark.every_run
 @pytest.mark.parametrize("attributes", ["leave", "sync"])
 def test_a_file_of_another_mode_is_left_or_copied_again(lake: CopyLake, job: Open, attributes: str) -> None:
     run(job())
@@ -102,6 +106,8 @@ def test_an_access_list_by_the_directory_s_default_is_no_reason_to_copy_again(la
     assert inodes_of(lake.tree) == before
 
 
+@pytest.mark.rotating(of=3)
+@pytest.mark.every_run
 @pytest.mark.parametrize("letters", ["pt", "ptx", "pta", "ptxa"])
 def test_new_directories_get_access_lists_and_extended_attributes(lake: CopyLake, job: Open, letters: str) -> None:
     """The dataset's own directory is made empty, and one below it is published with its files."""

@@ -17,6 +17,8 @@ from tests.support.copy_lake import CopyLake, CopyWorld, Open, files_of, look_at
 from tests.support.database_pool import DatabasePool
 from tests.support.postgres import migrated_database
 
+pytestmark = pytest.mark.turns(of=3)
+
 job = copy_lake.job
 
 NAME: Final = "mine/logs/app/today.log"
@@ -72,6 +74,8 @@ def choosing(how: str, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 WAYS: Final = ("include", "exclude", "manifest", "dataset")
 
 
+@pytest.mark.rotating(of=3)
+@pytest.mark.every_run
 @pytest.mark.parametrize("how", WAYS)
 def test_a_tree_inside_is_found_whatever_the_first_run_chooses(
     lake: CopyLake, job: Open, tmp_path: Path, how: str
@@ -87,6 +91,8 @@ def test_a_tree_inside_is_found_whatever_the_first_run_chooses(
     run(job(inner_of(lake)))
 
 
+@pytest.mark.rotating(of=3)
+@pytest.mark.every_run
 @pytest.mark.parametrize("at", ["lake", "lake/albums", "lake/other/deep"])
 def test_a_tree_belongs_to_one_job(lake: CopyLake, job: Open, at: str) -> None:
     run(job())
@@ -226,6 +232,7 @@ def test_the_same_job_of_another_log_is_blocked(
     assert files_of(lake.tree) == stood
 
 
+@pytest.mark.every_run
 def test_of_two_first_runs_at_once_the_one_that_claimed_goes_on(lake: CopyLake, job: Open) -> None:
     began: list[Failpoint] = []
 

@@ -17,6 +17,8 @@ from gobblin_assets.run.run_values import RunRequest
 from tests.support import copy_lake
 from tests.support.copy_lake import CopyLake, CopyWorld, Open, files_of, inodes_of
 
+pytestmark = pytest.mark.turns(of=3)
+
 job = copy_lake.job
 
 _S_NS = 1_000_000_000
@@ -81,6 +83,8 @@ def test_a_time_that_the_destination_makes_another_one_is_refused(
     assert files_of(lake.tree) == {}
 
 
+@pytest.mark.rotating(of=3)
+@pytest.mark.every_run
 @pytest.mark.parametrize("options", [{}, {"attributes": "sync"}], ids=["left", "synced"])
 def test_what_is_there_is_not_copied_again(
     lake: CopyLake, job: Open, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
@@ -110,6 +114,7 @@ def wait_for_a_step(step_ns: int) -> None:
         time.sleep(0.005)
 
 
+@pytest.mark.every_run
 def test_a_file_that_is_written_again_within_its_step_is_copied_again(lake: CopyLake, job: Open) -> None:
     step_ns = 2 * _S_NS
     path, world = lake.source / "albums/kept.bin", job({"transfer": "local", "workers": 1})

@@ -14,6 +14,8 @@ from tests.support import copy_lake
 from tests.support.copy_lake import CopyLake, CopyWorld, Open, files_of, settle
 from tests.support.mounts import bound, tmpfs
 
+pytestmark = pytest.mark.turns(of=3)
+
 job = copy_lake.job
 
 FILES = ("albums/disk/a", "albums/disk/below/b", "albums/kept", "albums/gone")
@@ -54,6 +56,8 @@ def outcomes(world: CopyWorld, *, confirm_deletes: bool = False, **options: Any)
     return [each.outcome for each in report.datasets]
 
 
+@pytest.mark.rotating(of=3)
+@pytest.mark.every_run
 @pytest.mark.parametrize("deletes", ["ours", "all"])
 @pytest.mark.parametrize("left", ["nothing", "a file"])
 def test_a_mount_that_is_away_removes_nothing_of_its_files(
@@ -152,6 +156,8 @@ def test_the_whole_source_is_a_mount_that_is_away(lake: CopyLake, job: Open) -> 
     assert {*files_of(lake.tree)} == {*FILES, "albums/readme"}
 
 
+@pytest.mark.rotating(of=3)
+@pytest.mark.every_run
 @pytest.mark.parametrize("options", [{}, {"include": ["*"]}, {"exclude": [".keep"]}, {"links": "follow"}])
 def test_a_directory_that_lost_all_its_entries_at_once(lake: CopyLake, job: Open, options: dict[str, Any]) -> None:
     for path in FILES:

@@ -11,13 +11,14 @@ import pytest
 from sqlalchemy import Engine
 
 from gobblin_assets.failpoints import Failpoint, install
-from gobblin_assets.jobs.sink import roll_policy
 from gobblin_assets.sources.postgres_log import slot_reader
 from gobblin_assets.sources.postgres_log.log_starts import LOG_FACT
 from tests.support.changed_tables import ChangedTables, ShopWriting, set_log_variables
 from tests.support.command_lake import invoke
 from tests.support.postgres import Database
 from tests.support.shares import OFTEN_SHARES
+
+pytestmark = pytest.mark.turns(of=3)
 
 
 @pytest.fixture
@@ -26,7 +27,6 @@ def tables(
 ) -> ChangedTables:
     monkeypatch.setenv("GOBBLIN_DATABASE_URL", database_url)
     monkeypatch.setenv("GOBBLIN_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(roll_policy, "EMPTY_CUT_AGE_S", 0.3)
     monkeypatch.setattr(slot_reader, "CONFIRM_EVERY_S", 0.3)
     made = ChangedTables(tmp_path, source_database, engine, ["orders", "notes"], source={"copy_rows": 250})
     made.do(
@@ -76,6 +76,7 @@ def doing(tables: ChangedTables, *statements: str) -> Callable[[], None]:
     return lambda: tables.do(*statements)
 
 
+@pytest.mark.every_run
 def test_each_range_is_published_by_itself_and_changes_meanwhile_are_told_once(tables: ChangedTables) -> None:
     """Before range 1 of 4 is published, its snapshot is over: what comes then is seen by the later ones alone."""
     reached = run(
@@ -206,6 +207,7 @@ def test_a_table_is_copied_in_ranges_again_and_stays_what_it_was_meanwhile(table
     assert ops_of(tables, "orders")["t"] == 1
 
 
+@pytest.mark.every_run
 def test_a_busy_table_is_exact(tables: ChangedTables) -> None:
     tables.source = {"copy_rows": 40}
     with ShopWriting(tables.database, seed=7, writers=1), tables.working():

@@ -14,6 +14,8 @@ from tests.support.command_lake import ask, invoke
 from tests.support.faulty_store import Message, StoreFault, faulty_store
 from tests.support.s3_servers import S3Server
 
+pytestmark = pytest.mark.turns(of=3)
+
 LARGE = bytes(range(256)) * 140_000
 """More than two parts."""
 
@@ -70,6 +72,7 @@ def test_a_file_that_says_that_it_is_empty_and_has_bytes_becomes_no_object(lake:
     assert lake.copied() == {}
 
 
+@pytest.mark.every_run
 def test_files_become_objects_and_only_what_differs_is_copied_again(lake: Lake) -> None:
     lake.write("a/one", b"first")
     lake.write("a/b/two", b"second")
@@ -135,6 +138,7 @@ def test_checksums_of_both_sides_are_compared(lake: Lake) -> None:
     assert before[f"{lake.root}/large"] == after[f"{lake.root}/large"]
 
 
+@pytest.mark.rotating(of=3)
 @pytest.mark.parametrize("kind", [StoreFault.CUT, StoreFault.BROKEN], ids=["without the effect", "with the effect"])
 def test_a_store_that_answers_no_writes_blocks_nothing(
     lake: Lake, versitygw: S3Server, monkeypatch: pytest.MonkeyPatch, kind: StoreFault
@@ -194,6 +198,7 @@ def test_no_other_job_copies_into_the_tree(lake: Lake, tmp_path: Path) -> None:
     assert "to which the job 'mirror' copies" in refused.output
 
 
+@pytest.mark.rotating(of=3)
 @pytest.mark.parametrize("chosen", ["include: [/mine/logs/**]", "exclude: [.gobblin/]", "manifest"])
 @pytest.mark.parametrize("is_first", [True, False])
 def test_a_tree_inside_is_found_whatever_a_run_chooses(

@@ -42,6 +42,8 @@ from tests.support.copying import (
     staged,
 )
 
+pytestmark = pytest.mark.turns(of=3)
+
 FILES: Final = COLD_FILES_MIN
 """So many that their results do not fit into the pipes: writers still work when the first results are taken."""
 
@@ -85,6 +87,8 @@ def wait_until_ended(pids: set[int]) -> None:
         threading.Event().wait(0.01)
 
 
+@pytest.mark.rotating(of=3)
+@pytest.mark.every_run
 @pytest.mark.parametrize("workers", [1, 3])
 def test_each_file_has_one_result_and_progress_adds_up(many: Path, tmp_path: Path, workers: int) -> None:
     heard: list[TransferProgress] = []
@@ -179,6 +183,7 @@ def test_results_that_nobody_takes_any_more_end_the_work(
     assert sum(path.is_file() for path in (tmp_path / "attempt").rglob("*")) < FILES
 
 
+@pytest.mark.every_run
 def test_a_killed_process_fails_what_it_had_and_the_others_go_on(
     many: Path, tmp_path: Path, transfer: LocalTransfer
 ) -> None:
@@ -270,6 +275,8 @@ def test_directory_items_are_not_made_where_the_attempt_was(many: Path, tmp_path
     assert sorted(path.name for path in tmp_path.iterdir()) == ["captured"]
 
 
+@pytest.mark.rotating(of=3)
+@pytest.mark.every_run
 @pytest.mark.parametrize("workers", [1, 2])
 def test_writers_whose_directory_is_taken_meanwhile_fail_from_then_on(
     many: Path, tmp_path: Path, transfer: LocalTransfer, workers: int

@@ -13,7 +13,10 @@ from gobblin_assets import failpoints
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.stores import Stores
+from tests.support.dagster_instance import open_instance
 from tests.support.dagster_world import build_world, published_numbers, write_numbers
+
+pytestmark = pytest.mark.turns(of=3)
 
 MONTHLY, JANUARY, FEBRUARY = "by month", "2013-01-01", "2013-02-01"
 OPTIONS: dict[str, Any] = {
@@ -95,10 +98,11 @@ class Shop:
 def shop(tmp_path: Path, database_url: str, engine: Engine) -> Iterator[Shop]:
     write_numbers(tmp_path / "source", MONTHLY, JANUARY, [1, 2])
     definitions = build_world(tmp_path, database_url, **OPTIONS)
-    with dg.instance_for_test(temp_dir=str(tmp_path)) as instance:
+    with open_instance(tmp_path) as instance:
         yield Shop(tmp_path, definitions, instance, open_stores(engine), engine)
 
 
+@pytest.mark.every_run
 def test_what_is_blocked_is_said_by_its_try_and_by_the_sensor_and_goes_on_by_the_resume_job(shop: Shop) -> None:
     sequence = shop.block()
     blocking = shop.run("shop_recovery")

@@ -18,7 +18,10 @@ from gobblin_assets.dagster.ports import FILE_SYSTEMS_KEY, SPARK_KEY, STORES_KEY
 from gobblin_assets.dagster.run_config import GobblinRunConfig
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.spec.selection import select_partitions
+from tests.support.dagster_instance import open_instance
 from tests.support.dagster_world import build_world, describe_job, published_numbers, write_numbers
+
+pytestmark = pytest.mark.turns(of=3)
 
 ORDERS, STOCK, MONTHLY = "public.orders", "a/b c.Ü", "by month"
 KEYS = {urn: dg.AssetKey(["shop", name]) for urn, name in ((ORDERS, ORDERS), (STOCK, "a%2Fb c.Ü"), (MONTHLY, MONTHLY))}
@@ -80,11 +83,12 @@ class Shop:
 
 @pytest.fixture
 def shop(tmp_path: Path, database_url: str) -> Iterator[Shop]:
-    with dg.instance_for_test(temp_dir=str(tmp_path)) as instance:
+    with open_instance(tmp_path) as instance:
         yield Shop(tmp_path, database_url, instance)
 
 
 class TestOneRun:
+    @pytest.mark.every_run
     def test_each_dataset_gets_its_event_with_sequence_watermark_and_rows(self, shop: Shop) -> None:
         shop.write(ORDERS, None, 1, 2)
         shop.write(STOCK, None, 3)
@@ -138,6 +142,7 @@ class TestOneRun:
         (record,) = shop.instance.event_log_storage.get_asset_check_execution_history(check, limit=5)
         assert record.status.value == "FAILED"
 
+    @pytest.mark.every_run
     def test_one_partition_is_materialized_and_no_other(self, shop: Shop) -> None:
         shop.write(MONTHLY, JANUARY, 1)
         shop.write(MONTHLY, FEBRUARY, 2)
@@ -247,6 +252,7 @@ class TestRecovery:
         with failpoints.install(die), pytest.raises(Died):
             shop.run(job, raise_on_error=True, **arguments)
 
+    @pytest.mark.every_run
     def test_the_next_run_finishes_it_and_tells_of_it(self, shop: Shop, engine: Engine) -> None:
         shop.write(MONTHLY, JANUARY, 1)
         self.crash(shop, Failpoint.STEP_AFTER, "shop_monthly", partition_key=JANUARY)

@@ -30,7 +30,10 @@ from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.state.datasets import NewRun
 from gobblin_assets.state.leases import Holder
+from tests.support.dagster_instance import open_instance
 from tests.support.dagster_world import build_world, write_numbers
+
+pytestmark = pytest.mark.turns(of=3)
 
 JOB = JobName("shop")
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -110,7 +113,7 @@ class Shop:
 def shop(tmp_path: Path, database_url: str, engine: Engine) -> Iterator[Shop]:
     write_numbers(tmp_path / "source", "t", None, [1])
     definitions = build_world(tmp_path, database_url, datasets=[{"table": "t"}])
-    with dg.instance_for_test(temp_dir=str(tmp_path)) as instance:
+    with open_instance(tmp_path) as instance:
         yield Shop(definitions, instance, open_stores(engine), engine)
 
 
@@ -120,6 +123,7 @@ class TestRequests:
         assert not result.run_requests
         assert result.skip_message
 
+    @pytest.mark.every_run
     def test_an_open_sequence_asks_for_one_run_under_its_id_and_the_number_of_the_try(self, shop: Shop) -> None:
         shop.leave_open_sequence()
         with shop.engine.connect() as connection:
@@ -145,6 +149,7 @@ class TestRequests:
 
 
 class TestDeadRuns:
+    @pytest.mark.every_run
     def test_a_run_whose_lease_ran_out_is_reported_failed_once(self, shop: Shop) -> None:
         run, run_id = shop.start_run(take=True)
         shop.pass_time(50)
@@ -167,6 +172,7 @@ class TestDeadRuns:
         assert shop.status_of(run) is dg.DagsterRunStatus.FAILURE
         assert shop.stores.runs.list_working(JOB, [run.run_id]) == set()
 
+    @pytest.mark.every_run
     def test_a_run_that_holds_its_lease_is_left_alone(self, shop: Shop) -> None:
         run, _ = shop.start_run(take=True)
         shop.tick()

@@ -20,9 +20,12 @@ from gobblin_assets.dagster.resources import CommitStoreResource, KafkaConnectio
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.spark.spark_settings import SparkSettings
+from tests.support.dagster_instance import open_instance
 from tests.support.dagster_topics import spark_resource
 from tests.support.kafka import produce
 from tests.support.spark import wait_until
+
+pytestmark = pytest.mark.turns(of=3)
 
 DAILY = {"kind": "daily", "start": "2026-01-01"}
 
@@ -99,7 +102,7 @@ def shop(
     tmp_path: Path, kafka_broker: KafkaBroker, engine: Engine, database_url: str, topic: Callable[..., str]
 ) -> Iterator[Shop]:
     name = topic("orders", 2)
-    with dg.instance_for_test(temp_dir=str(tmp_path)) as instance:
+    with open_instance(tmp_path) as instance:
         yield Shop(instance, engine, database_url, kafka_broker.bootstrap, tmp_path, name)
 
 
@@ -110,6 +113,7 @@ def in_thread(*steps: Callable[[], object]) -> threading.Thread:
     return thread
 
 
+@pytest.mark.every_run
 def test_a_run_works_for_its_time_and_ends_behind_a_cut_without_a_materialization(shop: Shop) -> None:
     produce(shop.bootstrap, shop.topic, [b"one", b"two"])
     seen: list[object] = []

@@ -10,6 +10,7 @@ import pytest
 from dagster._core.definitions.sensor_definition import SensorExecutionData
 
 from gobblin_assets.failpoints import Failpoint
+from tests.support.dagster_instance import open_instance
 from tests.support.dagster_mirror import Mirror
 from tests.support.kinds import OBJECTS
 from tests.support.lake import World
@@ -69,7 +70,7 @@ def shop(
     }
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    with dg.instance_for_test(temp_dir=str(tmp_path)) as instance:
+    with open_instance(tmp_path) as instance:
         made = Shop(tmp_path, instance, lake)
         yield made
         made.world.close()

@@ -15,6 +15,8 @@ from tests.support.dagster_topics import Events
 from tests.support.kafka import produce
 from tests.support.spark import wait_until
 
+pytestmark = pytest.mark.turns(of=3)
+
 
 def in_thread(*steps: Callable[[], object]) -> threading.Thread:
     """Begin the steps, one after the other, in a thread of their own."""
@@ -23,6 +25,7 @@ def in_thread(*steps: Callable[[], object]) -> threading.Thread:
     return thread
 
 
+@pytest.mark.every_run
 def test_a_stream_ends_when_its_time_is_over_and_a_run_has_the_rest(
     events: Events, kafka_broker: KafkaBroker, topic: Callable[..., str]
 ) -> None:

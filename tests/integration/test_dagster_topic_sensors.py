@@ -25,7 +25,10 @@ from gobblin_assets.sources.kafka.watch import TopicWatch
 from gobblin_assets.spec.job_spec import JobSpec
 from gobblin_assets.state.datasets import NewRun
 from gobblin_assets.state.leases import Holder
+from tests.support.dagster_instance import open_instance
 from tests.support.topic_plans import FixedCluster, offsets_of
+
+pytestmark = pytest.mark.turns(of=3)
 
 JOB = JobName("events")
 NEW_DATA, DISCOVERY = "events_new_data_sensor", "events_discovery_sensor"
@@ -79,7 +82,7 @@ class Sensors:
 
 @pytest.fixture
 def sensors(tmp_path: Path, database_url: str, engine: Engine) -> Iterator[Sensors]:
-    with dg.instance_for_test(temp_dir=str(tmp_path)) as instance:
+    with open_instance(tmp_path) as instance:
         yield Sensors(instance, open_stores(engine), database_url, tmp_path / "lake")
 
 
@@ -114,6 +117,7 @@ class TestBusy:
         sensors.instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
         assert sensors.asked(two) == {A, B}
 
+    @pytest.mark.every_run
     def test_a_dataset_that_a_run_outside_of_dagster_holds_is_left_out(
         self, sensors: Sensors, two: dg.Definitions
     ) -> None:
@@ -164,6 +168,7 @@ class TestLag:
 
 
 class TestDiscovery:
+    @pytest.mark.every_run
     def test_says_what_came_and_went_once_and_writes_the_state_file(self, sensors: Sensors, tmp_path: Path) -> None:
         path = tmp_path / "discovery" / "events.json"
         sensors.topics = {name: offsets_of({0: (0, 0)}) for name in ("a", "c", "other")}

@@ -20,7 +20,10 @@ from gobblin_assets.model.state import RunId
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.state.leases import Holder, Lease
 from gobblin_assets.state.postgres import PostgresDatasetStore, PostgresLeaseStore
+from tests.support.dagster_instance import open_instance
 from tests.support.dagster_world import build_world, published_numbers, write_numbers
+
+pytestmark = pytest.mark.turns(of=3)
 
 VISITS = "visits"
 KEY = dg.AssetKey(["shop", VISITS])
@@ -117,10 +120,11 @@ class Visits:
 
 @pytest.fixture
 def visits(tmp_path: Path, database_url: str, engine: Engine) -> Iterator[Visits]:
-    with dg.instance_for_test(temp_dir=str(tmp_path)) as instance:
+    with open_instance(tmp_path) as instance:
         yield Visits(tmp_path, database_url, engine, instance)
 
 
+@pytest.mark.every_run
 def test_each_partition_of_a_backfill_by_many_runs_is_published_by_the_run_that_was_asked_for_it(
     visits: Visits,
 ) -> None:

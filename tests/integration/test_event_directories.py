@@ -37,6 +37,7 @@ def _numbers() -> list[int | None]:
     return [None, *found]
 
 
+@pytest.mark.rotating(of=3)
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "America/Sao_Paulo", "Pacific/Apia", "Asia/Kathmandu"])
 @pytest.mark.parametrize("kind", list(SPARK_TYPES), ids=str)
 def test_directories_are_spark_s(spark: SparkSession, kind: pa.DataType, zone: str) -> None:

@@ -31,6 +31,8 @@ from tests.support.postgres import Database
 from tests.support.shares import OFTEN_SHARES, rotating
 from tests.support.spark import in_child, open_remote
 
+pytestmark = pytest.mark.turns(of=3)
+
 Connection = psycopg.Connection[tuple[Any, ...]]
 APPEND = {"urn": "public.t", "extract": "append_only"}
 
@@ -111,6 +113,7 @@ def all_types(sql: Connection) -> None:
     sql.execute("INSERT INTO t DEFAULT VALUES")
 
 
+@pytest.mark.every_run
 @pytest.mark.usefixtures("all_types")
 def test_every_supported_type_survives_exactly(bench: Bench) -> None:
     check_types(*read_types(bench))
@@ -229,6 +232,7 @@ def explain_remotely(server: ConnectServer, connection: JdbcConnection) -> str:
     return str(refused.value)
 
 
+@pytest.mark.turns("rows on Spark Connect")
 @pytest.mark.usefixtures("all_types")
 def test_every_supported_type_survives_exactly_on_connect(connect: ConnectServer, fresh_database: Database) -> None:
     check_types(*in_child(read_types_remotely, connect, connection_to(fresh_database)))
@@ -329,6 +333,7 @@ def test_a_value_that_spark_would_change_fails_loudly(sql: Connection, bench: Be
     assert len(rows) == 2
 
 
+@pytest.mark.every_run
 def test_consecutive_plans_meet_without_gap_or_overlap_at_a_shared_timestamp(sql: Connection, bench: Bench) -> None:
     sql.execute("CREATE TABLE t (id int PRIMARY KEY, at timestamptz NOT NULL)")
     moment = "2020-03-05 10:00:00.000001+00"
@@ -362,6 +367,7 @@ def test_the_commit_lag_and_the_clock_leave_young_rows_for_later(sql: Connection
     assert column(bench.run(request_for({**APPEND, "watermark": {"column": "day"}}))[1]) == [1]
 
 
+@pytest.mark.every_run
 def test_a_slow_transaction_is_found_by_the_late_window(
     sql: Connection, bench: Bench, fresh_database: Database
 ) -> None:
@@ -421,6 +427,7 @@ def test_discovery_suggests_the_text_of_a_key(sql: Connection, bench: Bench) -> 
     assert found.casts == {"id": '"id"::text', "other": '"other"::numeric(38, 10)'}
 
 
+@pytest.mark.every_run
 def test_parallel_readers_share_one_snapshot_while_rows_are_committed(
     sql: Connection, bench: Bench, fresh_database: Database
 ) -> None:
@@ -459,6 +466,7 @@ def test_parallel_readers_share_one_snapshot_while_rows_are_committed(
     assert {row[1] for row in rows} == {0}
 
 
+@pytest.mark.rotating(of=3)
 @pytest.mark.parametrize("key", ["id bigint PRIMARY KEY", "id bigint", "id bigint, id2 int, PRIMARY KEY (id, id2)"])
 def test_a_split_snapshot_gives_every_row_once(sql: Connection, bench: Bench, key: str) -> None:
     sql.execute(f"CREATE TABLE t ({key}, filler text)".encode())
@@ -574,6 +582,7 @@ def test_a_day_whose_midnight_clocks_jump_over_is_a_day_of_dates(sql: Connection
         assert column(bench.run(request_for(data, partition=asset_partition(spec, key)))[1]) == expected
 
 
+@pytest.mark.rotating(of=3)
 @pytest.mark.parametrize("kind", ["timestamptz", "timestamp", "date"])
 def test_rows_whose_time_is_to_come_are_left_out_and_counted(sql: Connection, bench: Bench, kind: str) -> None:
     sql.execute(f"CREATE TABLE t (id int, at {kind} NOT NULL)")

@@ -15,6 +15,8 @@ from gobblin_assets.spark.processes import find_start_mark
 from tests.support.kafka import COMPACTED, Record, compact, make_topic, produce, read_all
 from tests.support.spark import wait_until
 
+pytestmark = pytest.mark.turns(of=3)
+
 _STARTER = """
 import pathlib, sys, time
 from demo.kafka.broker import start_broker

@@ -17,6 +17,8 @@ from tests.integration.test_kafka_topic_sinks import lake, world  # noqa: F401  
 from tests.support.kafka import Record, delete_topics, make_topic, open_admin, produce
 from tests.support.topic_sink import TopicSinkLake, TopicSinkWorld
 
+pytestmark = pytest.mark.turns(of=3)
+
 
 @dataclass
 class TopicActs:
@@ -83,6 +85,7 @@ def test_a_sink_that_takes_absence_for_a_beginning_is_noticed(
     assert world.published() == world.expected() - stranger.lost, "the rows are all there"
 
 
+@pytest.mark.every_run
 def test_marks_that_are_gone_stop_a_live_worker_and_are_adopted_with_what_a_person_has_seen(
     world: TopicSinkWorld,  # noqa: F811  the fixture
     acts: TopicActs,

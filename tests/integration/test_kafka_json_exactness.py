@@ -14,6 +14,8 @@ from tests.support.json_documents import documents
 from tests.support.json_oracle import DEAD, expect, same
 from tests.support.kafka_records import kafka_frame, planned
 
+pytestmark = pytest.mark.turns(of=3)
+
 REASON = "gobblin_dead_letter"
 ROUNDED = "value: a number or a time of it is not exact in its column, or beyond it"
 DOUBLED = "value: it has a key twice, or one that differs from a column by case alone"
@@ -70,6 +72,7 @@ EDGES = {
 }  # fmt: skip
 
 
+@pytest.mark.every_run
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_a_row_holds_exactly_what_was_sent_or_the_record_is_a_dead_letter(
@@ -79,6 +82,7 @@ def test_a_row_holds_exactly_what_was_sent_or_the_record_is_a_dead_letter(
     _compare(spark, *data.draw(documents(schemas)))
 
 
+@pytest.mark.rotating(of=3)
 @pytest.mark.parametrize("ddl", EDGES)
 def test_a_record_at_the_edge_of_what_a_look_at_it_shows_is_exact_or_a_dead_letter(
     spark: SparkSession, ddl: str
@@ -101,6 +105,7 @@ def _compare(spark: SparkSession, ddl: str, texts: list[str]) -> None:
             assert all(map(same, actual, expected)), (text, actual, expected)  # type: ignore[call-overload]  # a tuple
 
 
+@pytest.mark.rotating(of=3)
 @pytest.mark.parametrize(
     ("ddl", "dead", "good"),
     [

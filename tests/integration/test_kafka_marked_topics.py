@@ -41,6 +41,8 @@ from tests.support.kafka import (
 )
 from tests.support.topic_sink import CONNECTION, new_topics, variables_for
 
+pytestmark = pytest.mark.turns(of=3)
+
 ROWS = pa.record_batch([pa.array([1, 2, 3]), pa.array(["a", None, "c"])], names=["n", "text"])
 
 
@@ -72,6 +74,7 @@ def load(topics: KafkaTopics, batch: TopicBatch, rows: pa.RecordBatch = ROWS) ->
     topics.load(batch, [rows])
 
 
+@pytest.mark.every_run
 def test_publications_follow_each_other_and_the_mark_names_them(
     topics: KafkaTopics, kafka_broker: KafkaBroker, names: tuple[str, str]
 ) -> None:
@@ -92,6 +95,7 @@ def test_publications_follow_each_other_and_the_mark_names_them(
     assert len(read_all(kafka_broker.bootstrap, names[0])) == 6
 
 
+@pytest.mark.every_run
 def test_a_producer_that_was_replaced_commits_nothing_and_its_successor_does(
     topics: KafkaTopics, kafka_broker: KafkaBroker, names: tuple[str, str]
 ) -> None:

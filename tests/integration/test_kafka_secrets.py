@@ -19,6 +19,8 @@ from gobblin_assets.spec.job_spec import JobSpec
 from tests.support.kafka import make_topic, produce
 from tests.support.topics import Open
 
+pytestmark = pytest.mark.turns(of=3)
+
 USER = "ann"
 PASSWORD = "correct horse;=staple"
 WRONG = "wrong battery;=cable"
@@ -102,6 +104,7 @@ def test_a_wrong_password_is_refused_at_once_without_being_said(
     assert WRONG not in f"{raised.value!r} {raised.value} {dump(ingestion.engine)}"
 
 
+@pytest.mark.every_run
 def test_a_password_shows_in_no_report_no_table_and_no_log(
     ingest: Open,
     secured: KafkaBroker,

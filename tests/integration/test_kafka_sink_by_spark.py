@@ -29,6 +29,8 @@ from tests.support.producing import find_ends
 from tests.support.spark_sink import OpenSpark, SparkSink
 from tests.support.table_sink import CONNECTION, variables_for
 
+pytestmark = pytest.mark.turns(of=3)
+
 Open = Callable[..., SparkSink]
 
 FIELDS: list[dict[str, object]] = [
@@ -84,6 +86,7 @@ def open_sink(
         each.close()
 
 
+@pytest.mark.every_run
 def test_avro_is_published_by_two_lanes_and_a_column_that_comes_later_is_added(
     open_sink: Open, topic: MakeTopic, registry: RegistryServer, kafka_broker: KafkaBroker
 ) -> None:
@@ -169,6 +172,7 @@ def end_epoch(broker: KafkaBroker, topic: str, epoch: int, partitions: int = 2) 
     produce(broker.bootstrap, topic, [Record(b"", partition=n, headers=headers) for n in range(partitions)])
 
 
+@pytest.mark.every_run
 def test_markers_of_epochs_and_aborted_records_are_no_rows(
     open_sink: Open, topic: MakeTopic, kafka_broker: KafkaBroker
 ) -> None:

@@ -27,6 +27,7 @@ from gobblin_assets.dagster.ports import FILE_SYSTEMS_KEY, GOBBLIN_KEY, SPARK_KE
 from gobblin_assets.dagster.resources import CommitStoreResource, FileSystemsResource
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.failpoints import Failpoint
+from tests.support.dagster_instance import open_instance
 from tests.support.dagster_world import (
     ArrowResource,
     NumbersResource,
@@ -35,6 +36,8 @@ from tests.support.dagster_world import (
     published_numbers,
     write_numbers,
 )
+
+pytestmark = pytest.mark.turns(of=3)
 
 MONTHLY: dict[str, Any] = {
     "table": "sales",
@@ -112,11 +115,12 @@ def failure_of(result: Any) -> str:
 
 @pytest.fixture
 def world(tmp_path: Path, database_url: str) -> Iterator[World]:
-    with dg.instance_for_test(temp_dir=str(tmp_path)) as instance:
+    with open_instance(tmp_path) as instance:
         yield World(tmp_path, database_url, instance)
 
 
 class TestMaterializing:
+    @pytest.mark.every_run
     def test_lines_before_between_and_after_see_events_that_dagster_has_once(self, world: World) -> None:
         world.write("orders", None, 1, 2)
         world.write("stock", None, 3)
@@ -347,6 +351,7 @@ class TestFailures:
 
 
 class TestRecovery:
+    @pytest.mark.every_run
     def test_what_a_killed_run_had_sealed_is_finished_by_the_sensor_s_job(self, world: World, engine: Engine) -> None:
         world.write("orders", None, 1, 2)
         program = f"""
@@ -408,6 +413,7 @@ with failpoints.install(die), dg.DagsterInstance.from_config({str(world.folder)!
 
 
 class TestDefinitions:
+    @pytest.mark.every_run
     def test_assets_checks_jobs_and_sensors_are_those_of_the_job(self, world: World) -> None:
         own = world.define(run_all)
         plain = build_world(world.folder, world.database_url, datasets=DATASETS, lease=LEASE)

@@ -62,6 +62,7 @@ def shop_environment(server: EmbeddedServer, database_url: str, folder: Path) ->
         }
 
 
+@pytest.mark.turns("examples of pages")
 def test_every_block_runs_after_those_before_it(server: EmbeddedServer, database_url: str, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(BEGINNING + "\n".join(BLOCKS), encoding="utf-8")
@@ -77,6 +78,7 @@ def test_every_block_runs_after_those_before_it(server: EmbeddedServer, database
     assert "public.orders" in done.stdout
 
 
+@pytest.mark.turns("examples of pages")
 def test_the_function_in_the_page_on_dagster_runs(server: EmbeddedServer, database_url: str, tmp_path: Path) -> None:
     (block,) = [each for each in list_blocks(DOCUMENT.with_name("DAGSTER.md")) if "@gobblin_assets" in each]
     program = tmp_path / "program.py"
@@ -125,6 +127,7 @@ def test_what_checkers_see_is_what_is_imported(module: object) -> None:
     assert seen == {name: (place, name) for name, place in module._MODULES.items()} | deprecated
 
 
+@pytest.mark.rotating(of=3)
 @pytest.mark.parametrize("name", ["parse_job", "read_any_job", "read_job_file"])
 def test_an_earlier_name_warns_once_where_it_is_imported_and_names_load_job(name: str) -> None:
     program = f"""import warnings

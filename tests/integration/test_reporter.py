@@ -27,7 +27,10 @@ from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.run.backlogs import describe_backlog, is_late
 from gobblin_assets.run.run_values import DatasetReport, ReportedAs
 from gobblin_assets.state.datasets import AskedRun, NewRun
+from tests.support.dagster_instance import open_instance
 from tests.support.told_commands import ToldCommands, told_sequences
+
+pytestmark = pytest.mark.turns(of=3)
 
 MONTHLY, WHOLE = DatasetUrn("by month"), DatasetUrn("whole")
 JANUARY, FEBRUARY, APRIL = "2013-01-01", "2013-02-01", "2013-04-01"
@@ -58,8 +61,7 @@ def commands(tmp_path: Path, engine: Engine) -> ToldCommands:
 
 @pytest.fixture
 def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
-    (tmp_path / "instance").mkdir()
-    with dg.instance_for_test(temp_dir=str(tmp_path / "instance")) as made:
+    with open_instance(tmp_path / "instance") as made:
         yield made
 
 
@@ -68,6 +70,7 @@ def checks_of(instance: dg.DagsterInstance) -> dict[str | None, str]:
     return {each.partition_key: each.latest_execution_status.value for each in found}
 
 
+@pytest.mark.every_run
 def test_a_command_is_a_run_of_its_time_with_what_it_published(
     commands: ToldCommands, instance: dg.DagsterInstance
 ) -> None:
@@ -172,6 +175,8 @@ def test_what_a_run_publishes_is_shown_while_the_run_goes_on(
     assert len(told_sequences(instance, KEY)) == 2
 
 
+@pytest.mark.rotating(of=3)
+@pytest.mark.every_run
 @pytest.mark.parametrize("point", [Failpoint.REPORT_BEGUN, Failpoint.REPORT_SENT, Failpoint.REPORT_ENDED])
 def test_a_report_that_is_cut_off_goes_on_with_the_same_run(
     commands: ToldCommands, instance: dg.DagsterInstance, point: Failpoint
@@ -369,6 +374,7 @@ def test_a_stream_is_events_without_a_run_and_its_checks_come_together(
     assert seen == [({JANUARY, FEBRUARY}, {JANUARY}), ({JANUARY, FEBRUARY}, {JANUARY, FEBRUARY})]
 
 
+@pytest.mark.every_run
 def test_a_command_that_died_is_a_run_that_failed(commands: ToldCommands, instance: dg.DagsterInstance) -> None:
     run_id = RunId(uuid.uuid4())
     asked = AskedRun("gobblin-assets run", "auto", (WHOLE,), None, is_stream=False)

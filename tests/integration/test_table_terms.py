@@ -12,6 +12,8 @@ from tests.support.command_lake import invoke
 from tests.support.postgres import Database
 from tests.support.spark import wait_until
 
+pytestmark = pytest.mark.turns(of=3)
+
 PLAIN = "(id int PRIMARY KEY, v text)"
 
 
@@ -99,6 +101,8 @@ STOPS = {
 }
 
 
+@pytest.mark.rotating(of=3)
+@pytest.mark.every_run
 @pytest.mark.parametrize("is_at_work", [False, True], ids=["while no worker lives", "under a worker"])
 def test_a_table_that_is_another_one_or_was_published_otherwise_stops_alone(
     tables: ChangedTables, is_at_work: bool
@@ -133,6 +137,7 @@ def test_a_table_that_is_another_one_or_was_published_otherwise_stops_alone(
     require_mended(tables, list(STOPS))
 
 
+@pytest.mark.rotating(of=3)
 @pytest.mark.parametrize(
     ("away", "back"),
     [

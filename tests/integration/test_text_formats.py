@@ -30,6 +30,8 @@ from gobblin_assets.rows.row_quality import RowSplit
 from gobblin_assets.spec.job_spec import RowPolicySpec, WriterSpec
 from tests.support.publishing import Publisher
 
+pytestmark = pytest.mark.turns(of=3)
+
 URN = "public.orders"
 UTC = dt.UTC
 
@@ -157,6 +159,8 @@ def publish(
     return publisher
 
 
+@pytest.mark.rotating(of=3)
+@pytest.mark.every_run
 @pytest.mark.parametrize("form", FORMATS, ids=".".join)
 def test_plain_values_are_those_of_parquet(
     spark: SparkSession, engine: Engine, tmp_path: Path, form: tuple[FileFormat, str]
@@ -174,6 +178,8 @@ def test_plain_values_are_those_of_parquet(
     assert shown(found.select("day", "long")) == shown(expected.select("day", "long"))
 
 
+@pytest.mark.rotating(of=3)
+@pytest.mark.every_run
 @pytest.mark.parametrize("form", FORMATS[:2], ids=".".join)
 def test_nested_values_are_those_of_parquet(
     spark: SparkSession, engine: Engine, tmp_path: Path, form: tuple[FileFormat, str]
@@ -192,6 +198,7 @@ def _frame(spark: SparkSession, publisher: TextPublisher, **options: Any) -> Dat
     return read_dataset(spark, URN, job="shop", database=publisher.engine, **options)
 
 
+@pytest.mark.rotating(of=3)
 @pytest.mark.parametrize("form", FORMATS[::2], ids=".".join)
 @pytest.mark.parametrize("directories_max", [50, 0], ids=["by directory", "by path"])
 def test_directories_and_columns_of_several_publications(

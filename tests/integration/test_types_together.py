@@ -19,6 +19,8 @@ from tests.support.ingestion import Ingestion
 from tests.support.postgres import Database
 from tests.support.publishing import Publisher
 
+pytestmark = pytest.mark.turns(of=3)
+
 # The values of each type that are hardest to keep, as Spark's SQL writes them and as Python has them.
 VALUES: dict[str, list[tuple[str, Any]]] = {
     "tinyint": [("-128", -128), ("127", 127)],
@@ -67,6 +69,8 @@ def publisher(engine: Engine, tmp_path: Path) -> Publisher:
     return Publisher(engine, tmp_path / "lake")
 
 
+@pytest.mark.rotating(of=3)
+@pytest.mark.every_run
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["narrow first", "wide first"])
 def test_every_value_of_old_and_new_files_survives(
     spark: SparkSession, publisher: Publisher, order: tuple[int, int]

@@ -10,6 +10,7 @@ from tests.models import fixed_name_variants as variants
 from tests.models.exhaustive_search import search
 from tests.models.fixed_name_owners import FixedNames
 from tests.models.fixed_names import Doing, Plan, Process, World
+from tests.support.shares import OFTEN_SHARES
 
 THREE_SEQUENCES = FixedNames()
 THREE_PROCESSES = FixedNames(processes=3, sequences=2, cleans=False)
@@ -46,6 +47,7 @@ def name_of(model: object) -> str:
     return f"{type(model).__name__}-{way}-{model.processes}x{model.sequences}x{model.fences}-{model.acts}"
 
 
+@pytest.mark.rotating(of=OFTEN_SHARES)
 @pytest.mark.parametrize("model", [*ways(THREE_SEQUENCES, THREE_PROCESSES, TWO_ACTS), STRANGER], ids=name_of)
 def test_no_order_of_moves_leads_to_a_fault(model: FixedNames) -> None:
     found = search(model)
@@ -53,6 +55,7 @@ def test_no_order_of_moves_leads_to_a_fault(model: FixedNames) -> None:
     assert found.states > 90_000
 
 
+@pytest.mark.rotating(of=OFTEN_SHARES)
 @pytest.mark.parametrize("model", ways(LOSES_ATTEMPTS, LOSES_FENCES), ids=name_of)
 def test_no_loss_of_an_attempt_or_of_fences_leads_to_a_fault(model: FixedNames) -> None:
     found = search(model)
@@ -112,6 +115,7 @@ def test_a_rule_that_is_left_out_is_missed(model: FixedNames, fault: str) -> Non
     assert re.search(fault, found.fault or ""), found
 
 
+@pytest.mark.rotating(of=OFTEN_SHARES)
 @pytest.mark.parametrize(
     "model",
     [

@@ -28,6 +28,7 @@ from tests.simulation.sink_history import FAULTS, SinkHistory
 from tests.simulation.sink_world import NO_FAULTS, ROOT, NotedLaneStore, SinkWorld
 from tests.simulation.stepping import Actor
 from tests.simulation.world import stepped
+from tests.support.shares import OFTEN_SHARES
 
 SEEDS = range(12)
 CALLS_MAX = 2000
@@ -67,6 +68,7 @@ def test_each_step_of_many_random_histories_is_one_of_the_model_s(open_world: Op
         SinkHistory(open_world(seed)).run()
 
 
+@pytest.mark.rotating(of=OFTEN_SHARES)
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("label", ["leases.take_lanes", "log.look_at", "log.find_unfinished", "lanes.load"])
 def test_lanes_whose_taking_fails_are_not_held_for_ever(open_world: Opened, label: str, fault: Fault) -> None:
@@ -242,6 +244,7 @@ GUARDED = [
 ]
 
 
+@pytest.mark.rotating(of=OFTEN_SHARES)
 @pytest.mark.parametrize(("act", "rule", "guards"), GUARDED, ids=[each[0].__name__ for each in GUARDED])
 def test_a_log_without_a_guard_is_refused(
     open_world: Opened, act: Callable[[SinkWorld], None], rule: str, guards: set[Guard]

@@ -52,6 +52,7 @@ def name_of(model: object) -> str:
     return f"{type(model).__name__}-{bounds}-{model.moves}-{model.abandonments}"
 
 
+@pytest.mark.rotating(of=2)
 @pytest.mark.parametrize("model", [Lanes(), Lanes(abandonments=1)], ids=name_of)
 def test_no_order_of_moves_leads_to_a_fault(model: Lanes) -> None:
     found = search(model)

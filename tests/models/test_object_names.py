@@ -11,6 +11,7 @@ from tests.models.exhaustive_search import search
 from tests.models.fixed_names import Way
 from tests.models.object_name_owners import ObjectNames
 from tests.models.object_names import Etags, ObjectPlan
+from tests.support.shares import OFTEN_SHARES
 
 ALIKE = Etags.EQUAL
 """The worst case: no condition on an ETag tells one version from another."""
@@ -46,6 +47,7 @@ def name_of(model: object) -> str:
     return f"{type(model).__name__}-{model.etags}-{bounds}"
 
 
+@pytest.mark.rotating(of=OFTEN_SHARES)
 @pytest.mark.parametrize("model", [ObjectNames(), *of_etags(*SAFE, of=(ALIKE,))], ids=name_of)
 def test_no_order_of_moves_leads_to_a_fault(model: ObjectNames) -> None:
     found = search(model)

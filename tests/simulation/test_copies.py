@@ -18,7 +18,7 @@ from tests.simulation.scenarios import Scenario
 from tests.simulation.zombies import explore_overlaps, explore_zombies
 from tests.support.shares import EVERYTHING, Share
 
-HISTORIES_OF = 40
+HISTORIES_OF = 80
 FIRST_FAULTS = 3
 SECOND_FAULTS_OF = 64
 """A power of two: with an odd number of shares of first faults, the seeds reach all pairs."""

@@ -26,6 +26,7 @@ from tests.simulation.named_subjects import (
     replace_by_exchange,
     replace_by_two_renames,
 )
+from tests.support.shares import OFTEN_SHARES
 
 Plot = tuple[Deed, ...]
 
@@ -79,6 +80,7 @@ def list_interrupted(deed: Deed, meanwhile: Deed) -> Iterator[Deed]:
 class TestNamedSteps:
     """A class, since these steps do not depend on the job kind and the destination."""
 
+    @pytest.mark.rotating(of=OFTEN_SHARES)
     @pytest.mark.parametrize("make", SUBJECTS)
     def test_a_deed_that_is_interrupted_at_any_call_keeps_the_promises(self, make: Callable[[], Subject]) -> None:
         subject, played = make(), 0

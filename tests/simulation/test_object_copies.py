@@ -16,7 +16,7 @@ from tests.simulation.test_copies import explore_some_pairs, parts_of
 from tests.simulation.zombies import explore_overlaps, explore_zombies
 from tests.support.shares import EVERYTHING, Share
 
-HISTORIES_OF = 60
+HISTORIES_OF = 120
 
 each_scenario = pytest.mark.parametrize("scenario", OBJECT_SCENARIOS, ids=[each.name for each in OBJECT_SCENARIOS])
 some_and_all = pytest.mark.parametrize("is_all", [False, pytest.param(True, marks=pytest.mark.thorough)])

@@ -22,9 +22,9 @@ from tests.simulation.sink_faults import (
 )
 from tests.support.shares import Share
 
-SINGLES_OF = 60
-PAIRS_OF = 20_000
-EXCEPTIONS_OF = 20
+SINGLES_OF = 120
+PAIRS_OF = 40_000
+EXCEPTIONS_OF = 40
 
 each_scenario = pytest.mark.parametrize("scenario", SINK_SCENARIOS, ids=[each.name for each in SINK_SCENARIOS])
 

@@ -15,7 +15,7 @@ from tests.simulation.test_copies import parts_of
 from tests.simulation.zombies import TAKEOVERS, explore_zombies
 from tests.support.shares import EVERYTHING, Share
 
-HISTORIES_OF = 60
+HISTORIES_OF = 120
 
 each_scenario = pytest.mark.parametrize(
     "scenario", STORED_ROWS_SCENARIOS, ids=[each.name for each in STORED_ROWS_SCENARIOS]

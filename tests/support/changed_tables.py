@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
+from unittest import mock
 
 import psycopg
 import pyarrow as pa
@@ -19,6 +20,7 @@ from pyspark.sql import SparkSession
 from sqlalchemy import Engine
 
 from gobblin_assets.commit.sequence import AttemptRecord
+from gobblin_assets.jobs.sink import roll_policy
 from gobblin_assets.jobs.sink.running import open_worker, read_sink_datasets
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.job_kind import Worker
@@ -51,7 +53,11 @@ class NoSpark:
 
 @dataclass
 class ChangedTables:
-    """``database``: the source's; ``engine``: the commit log's. ``wrap``: what workers have instead of its stores."""
+    """``database``: the source's; ``engine``: the commit log's. ``wrap``: what workers have instead of its stores.
+
+    ``empty_cut_age_s``: how soon workers publish how far the log is of tables that did not change. Whoever waits for
+    all tables waits for that too.
+    """
 
     folder: Path
     database: Database
@@ -61,6 +67,7 @@ class ChangedTables:
     source: Mapping[str, Any] = field(default_factory=dict)
     said: list[str] = field(default_factory=list)
     wrap: Callable[[Stores], Stores] = field(default=lambda stores: stores)
+    empty_cut_age_s: float = 0.3
 
     @property
     def variables(self) -> dict[str, str]:
@@ -110,12 +117,13 @@ class ChangedTables:
                 self.said.append(f"the worker has failed: {error!r}")
 
         thread = threading.Thread(target=work, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            thread.join(30)
+        with mock.patch.object(roll_policy, "EMPTY_CUT_AGE_S", self.empty_cut_age_s):
+            thread.start()
+            try:
+                yield
+            finally:
+                stop.set()
+                thread.join(30)
         assert not thread.is_alive(), self.said
         if failures:
             raise failures[0]
@@ -133,20 +141,23 @@ class ChangedTables:
 
     def published_to(self, table: str) -> int:
         """Up to where the newest copy's log is published."""
-        urn = DatasetUrn(f"public.{table}")
-        state = open_stores(self.engine).datasets.load(JobName(self.described["job"]), [urn]).get(urn)
-        keys = {} if state is None else state.keys
-        newest = max(keys, key=lambda key: int(key[0].rpartition(":")[2]), default=None)
-        found = None if newest is None else keys[newest].watermark
-        return 0 if found is None else int(str(found.value))
+        return self._find_places((table,))[table]
+
+    def _find_places(self, tables: Sequence[str]) -> dict[str, int]:
+        """The same of several tables, by one look."""
+        urns = {DatasetUrn(f"public.{table}"): table for table in tables}
+        states = open_stores(self.engine).datasets.load(JobName(self.described["job"]), list(urns))
+        places = dict.fromkeys(tables, 0)
+        for urn, state in states.items():
+            newest = max(state.keys, key=lambda key: int(key[0].rpartition(":")[2]), default=None)
+            found = None if newest is None else state.keys[newest].watermark
+            places[urns[urn]] = 0 if found is None else int(str(found.value))
+        return places
 
     def await_published(self, *tables: str) -> None:
         """All that is committed now is published, of these tables, which have changed; of all by default."""
         end = self.ask("SELECT pg_current_wal_flush_lsn() - '0/0'::pg_lsn")
-        wait_until(
-            lambda: all(self.published_to(table) >= end for table in tables or self.tables),
-            f"published up to {end}; {self.said}",
-        )
+        self._await_places(tables or tuple(self.tables), end, f"published up to {end}")
 
     def await_begun(self) -> None:
         """The worker has found where the tables begin."""
@@ -154,10 +165,23 @@ class ChangedTables:
 
     def await_copied(self, table: str) -> None:
         """As a whole: a copy in ranges has positions before, which are no places of the log."""
-        wait_until(lambda: self.published_to(table) >= PLACE_MIN, f"{table} is copied; {self.said}")
+        self._await_places((table,), PLACE_MIN, f"{table} is copied")
+
+    def _await_places(self, tables: Sequence[str], end: int, what: str) -> None:
+        places = dict.fromkeys(tables, -1)
+
+        def look() -> bool:
+            places.update(self._find_places(tables))
+            return min(places.values()) >= end
+
+        wait_until(look, lambda: f"{what}: {places}; {self.said}", progress=lambda: list(places.values()))
 
     def await_said(self, text: str) -> None:
-        wait_until(lambda: any(text in line for line in self.said), f"{text!r} is said; {self.said}")
+        wait_until(
+            lambda: any(text in line for line in self.said),
+            lambda: f"{text!r} is said; {self.said}",
+            progress=lambda: len(self.said),
+        )
 
     def paths_of(self, table: str, *, schema: str | None = "public") -> list[str]:
         """The files that the log names."""

@@ -13,6 +13,7 @@ import pytest
 from dagster._core.definitions.sensor_definition import SensorExecutionData
 
 from gobblin_assets.dagster.code_location import build_definitions
+from tests.support.dagster_instance import open_instance
 
 PHOTOS = dg.AssetKey(["mirror", "photos"])
 
@@ -148,5 +149,5 @@ class Mirror:
 def mirror(tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mirror]:
     monkeypatch.setenv("GOBBLIN_DATABASE_URL", database_url)
     monkeypatch.setenv("GOBBLIN_HOME", str(tmp_path / "home"))
-    with dg.instance_for_test(temp_dir=str(tmp_path)) as instance:
+    with open_instance(tmp_path) as instance:
         yield Mirror(tmp_path, instance)

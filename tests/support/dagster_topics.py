@@ -20,6 +20,7 @@ from gobblin_assets.dagster.resources import (
 )
 from gobblin_assets.spark.spark_settings import SparkSettings
 from gobblin_assets.spec.job_parsing import parse_job
+from tests.support.dagster_instance import open_instance
 
 NEW_DATA = "events_new_data_sensor"
 
@@ -133,5 +134,5 @@ def events(
     kafka_broker: KafkaBroker,
     tmp_path: Path,
 ) -> Iterator[Events]:
-    with dg.instance_for_test(temp_dir=str(tmp_path)) as instance:
+    with open_instance(tmp_path) as instance:
         yield Events(spark_settings, database_url, kafka_broker.bootstrap, tmp_path, instance)

@@ -6,7 +6,8 @@ every failed test that had a share.
 
 Three things have a share: the cases of a test that is marked ``rotating``, or ``rare`` where each case is expensive,
 or ``rotating(of=3)`` for a third instead of a twelfth; the histories of a test that asks for the fixture ``share``; and
-expensive tests that are marked ``turns`` with the same name, of which each run tries one.
+expensive tests that are marked ``turns`` with the same name, of which each run tries one, or with ``of=3`` a third. A
+file's tests take turns by ``pytestmark = pytest.mark.turns(of=3)``, but for those that are marked ``every_run``.
 """
 
 import os
@@ -22,6 +23,8 @@ SEED_VARIABLE: Final = "GOBBLIN_TEST_SEED"
 SHARES: Final = 12
 OFTEN_SHARES: Final = 3
 RARE_SHARES: Final = 36
+TURN_SEEDS: Final = RARE_SHARES
+"""A turn lasts for so many seeds. So a test has its turn with each of the shares of its cases."""
 
 _SEED_MAX: Final = 999_999
 _THOROUGH: Final = "thorough"
@@ -103,13 +106,13 @@ class Shares:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Rotating and rare tests outside of this run's share become thorough; in a thorough run, all of them do."""
         functions: defaultdict[str, list[pytest.Item]] = defaultdict(list)
-        turns: defaultdict[str, defaultdict[str, list[pytest.Item]]] = defaultdict(lambda: defaultdict(list))
+        turns: defaultdict[_Turns, defaultdict[str, list[pytest.Item]]] = defaultdict(lambda: defaultdict(list))
         for item in items:
             function = item.nodeid.partition("[")[0]
             functions[function].append(item)
-            turn = item.get_closest_marker("turns")
+            turn = _find_turns(item)
             if turn is not None:
-                turns[str(turn.args[0])][function].append(item)
+                turns[turn][function].append(item)
         for name, items_of_name in functions.items():
             rare_ones = [item for item in items_of_name if item.get_closest_marker("rare") is not None]
             others = [item for item in items_of_name if item not in rare_ones]
@@ -120,11 +123,12 @@ class Shares:
             for of, cases in by_size.items():
                 self._leave(cases, self._choose(cases, name, of=of, at_least_one=not every and of == min(by_size)))
             self._leave(rare_ones, Share(read_seed(), of=RARE_SHARES).numbers(len(rare_ones), f"the rare of {name}"))
-        for name, takers in turns.items():
-            (kept,) = Share(read_seed(), of=len(takers)).numbers(len(takers), f"the turns of {name}")
+        for turn, takers in turns.items():
+            share = Share(read_seed() // TURN_SEEDS, of=turn.of or len(takers))
+            kept = share.numbers(len(takers), f"the turns of {turn.name}", at_least_one=True)
             for number, function in enumerate(sorted(takers)):
                 cases = takers[function]
-                self._leave(cases, frozenset(range(len(cases)) if number == kept else ()))
+                self._leave(cases, frozenset(range(len(cases)) if number in kept else ()))
 
     def _leave(self, cases: list[pytest.Item], kept: frozenset[int]) -> None:
         for number, item in enumerate(cases):
@@ -143,6 +147,23 @@ class Shares:
         if report.failed and (has_share or "share" in getattr(item, "fixturenames", ())):
             report.sections.append(("share", self._hint))
         return report
+
+
+@dataclass(frozen=True)
+class _Turns:
+    """The tests of one ``name``; each run tries one of ``of`` parts, or one test where ``of`` is None."""
+
+    name: str
+    of: int | None
+
+
+def _find_turns(item: pytest.Item) -> _Turns | None:
+    """With which others a test takes turns: with those of its file where the mark has no name."""
+    mark = item.get_closest_marker("turns")
+    if mark is None or any(item.get_closest_marker(name) for name in ("every_run", _THOROUGH)):
+        return None
+    name = mark.args[0] if mark.args else item.nodeid.partition("::")[0]
+    return _Turns(str(name), mark.kwargs.get("of"))
 
 
 def _count_shares(item: pytest.Item) -> int:

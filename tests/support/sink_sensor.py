@@ -17,6 +17,7 @@ from gobblin_assets.dagster.resources import CommitStoreResource, KafkaConnectio
 from gobblin_assets.model.partition import PartitionKind
 from gobblin_assets.model.urn import Role
 from gobblin_assets.spec.job_options import PartitionsSpec
+from tests.support.dagster_instance import open_instance
 from tests.support.sink_lake import JOB, URN, SinkLake, SinkWorld
 
 BEHIND_S: Final = 32 * 86_400.0
@@ -143,9 +144,8 @@ def month(*, behind_s: float = BEHIND_S) -> str:
 
 @pytest.fixture
 def sink(tmp_path: Path, database_url: str) -> Iterator[SinkInDagster]:
-    (tmp_path / "dagster").mkdir()
     lake = SinkLake(database_url, str(tmp_path), partitions=MONTHLY, behind_s=BEHIND_S)
-    with dg.instance_for_test(temp_dir=str(tmp_path / "dagster")) as instance:
+    with open_instance(tmp_path / "dagster") as instance:
         made = SinkInDagster(lake, instance)
         yield made
         made.close()

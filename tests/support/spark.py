@@ -24,7 +24,7 @@ from gobblin_assets.spark.spark_settings import SparkSettings
 from tests.support.forks import FORKS
 
 DEADLINE_S = 120.0
-"""Only a failing test waits so long."""
+"""Only a failing test waits so long without progress."""
 
 SMALL = {
     "spark.driver.memory": "1g",
@@ -108,10 +108,15 @@ def tasks_run(directory: str) -> bool:
     return any(Path(directory).glob("_temporary/0/_temporary/attempt*"))
 
 
-def wait_until(reached: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + DEADLINE_S
+def wait_until(
+    reached: Callable[[], bool], what: str | Callable[[], str], *, progress: Callable[[], object] = lambda: None
+) -> None:
+    """``progress``: what changes as long as the awaited work goes on. Each change gives it ``DEADLINE_S`` more."""
+    end, last = time.monotonic() + DEADLINE_S, progress()
     while not reached():
-        assert time.monotonic() < end, f"never reached: {what}"
+        if (now := progress()) != last:
+            end, last = time.monotonic() + DEADLINE_S, now
+        assert time.monotonic() < end, f"never reached: {what if isinstance(what, str) else what()}"
         time.sleep(0.05)
 
 
