@@ -6,18 +6,12 @@ import sys
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+from benchmarks.document import Conditions, write_document
 from benchmarks.machine import load_average
 from benchmarks.measures import LONG_MEASURES, MEASURES, measure_one
 from benchmarks.tables import Options, Table
 
 RUNS = 5
-
-_HEAD = """# Figures
-
-`python -m benchmarks --write` writes this document; `make bench` prints the same tables. Compared figures were measured
-in one run, in turns. Each figure is the median of {runs} runs, with the smallest and the largest beside it. Nothing
-else should use the machine during the run: its load average was {before} before and {after} after.
-"""
 
 
 def main() -> None:
@@ -27,7 +21,9 @@ def main() -> None:
     parser.add_argument(
         "--only", action="append", choices=sorted(MEASURES | LONG_MEASURES), help="may be given several times"
     )
-    parser.add_argument("--write", type=Path, metavar="FILE", help="write the tables there too")
+    parser.add_argument(
+        "--write", type=Path, metavar="FILE", help="put the tables there too, in place of those of the same titles"
+    )
     given = parser.parse_args()
     if given.runs < 1:
         parser.error(f"--runs: expected 1 or more, found {given.runs}")
@@ -45,8 +41,11 @@ def main() -> None:
         for table in new:
             print(table.write(), flush=True)
     if given.write is not None:
-        head = _HEAD.format(runs=given.runs, before=before, after=load_average())
-        given.write.write_text("\n".join([head, *(table.write() for table in tables)]), encoding="utf-8")
+        conditions = Conditions(runs=given.runs, before=before, after=load_average())
+        write_document(given.write, tables, conditions, whole=given.only is None)
+        sys.stderr.write(
+            f"{given.write}: a person compares the first table and the laboratory book with the new tables\n"
+        )
 
 
 if __name__ == "__main__":

@@ -15,6 +15,8 @@ from benchmarks.world import World
 
 _PACKAGES = ("pyspark", "pyarrow", "psycopg", "sqlalchemy", "dagster")
 
+MACHINE_TITLE = "The machine"
+
 
 def describe_machine(world: World) -> Table:
     with world.engine.connect() as connection:
@@ -31,7 +33,7 @@ def describe_machine(world: World) -> Table:
         "Postgres (embedded)": f"{postgres}, fsync {synced}",
         **{name: version(name) for name in _PACKAGES},
     }
-    return Table("The machine", ("fact", "value"), tuple(facts.items()))
+    return Table(MACHINE_TITLE, ("fact", "value"), tuple(facts.items()))
 
 
 def load_average() -> str:

@@ -13,12 +13,13 @@ from gobblin_assets.spec.job_spec import JobSpec
 
 Schema = Mapping[str, Any]
 
-_HEAD: Final = """# Options of a job
+_HEAD: Final = """# Options of a job: reference
 
-`python tools/write_options.py > docs/OPTIONS.md` writes this page from the models that read job files. A group of
-options has the heading under which it is written in a job: `datasets.watermark` is the mapping `watermark` of a
-dataset. An option that a job does not have is refused, with the likely spelling. [TABLES.md](TABLES.md) shows a job
-that grows, [COPIES.md](COPIES.md) one that copies files.
+For whoever writes a job file and looks up an option, its type or its default. A group of options has the heading under
+which it is written in a job: `datasets.watermark` is the mapping `watermark` of a dataset. An option that a job does
+not have is refused, with the likely spelling. [TABLES.md](TABLES.md) shows a job that grows, [COPIES.md](COPIES.md) one
+that copies files. `python tools/write_options.py > docs/OPTIONS.md` writes this page from the models that read job
+files.
 """
 _JOBS: Final = (
     ("A job that reads rows", "", JobSpec, "Tables, topics and change logs: a job without `kind`."),

@@ -77,8 +77,10 @@ def discover(
         shown = {"path": str(path), "tables": found.tables, "chosen": chosen}
         print_json({**shown, **({} if tables is None else {"columns": list(map(_to_plain, described))})})
     else:
-        rows = [(name, name in chosen) for name in found.tables]
-        print_table(f"tables of {job.source.connection}", ("table", "chosen"), rows)
+        # Without patterns nothing is chosen here: the job names its tables itself.
+        columns = ("table", "chosen") if job.source.include else ("table",)
+        rows = [(name, name in chosen)[: len(columns)] for name in found.tables]
+        print_table(f"tables of {job.source.connection}", columns, rows)
         for each in described:
             _print_description(each)
         say(f"Written to {path}")

@@ -19,6 +19,7 @@ from gobblin_assets.errors import GobblinError
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.programs import program_of
 from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.model.wording import count_of
 from gobblin_assets.run.log import open_log
 from gobblin_assets.run.maintenance_run import examination_of
 from gobblin_assets.spec.job_files import read_any_job_file
@@ -142,10 +143,13 @@ def _print_outcome(
 
 
 def _advice(finding: LogFinding, way: Way | None) -> str:
-    adopt = f"--adopt would execute {len(finding.chain)} publications again, under their own ids, reading no source"
+    adopt = (
+        f"--adopt would execute {count_of(len(finding.chain), 'publication', 'publications')} again, under the same "
+        "ids, reading no source"
+    )
     aside = (
-        f"--set-aside would move {len(finding.forgotten)} publications aside, deleting nothing, so that the "
-        "next run reads their rows again"
+        f"--set-aside would move {count_of(len(finding.forgotten), 'publication', 'publications')} aside, deleting "
+        "nothing, so that the next run reads these rows again"
     )
     if not finding.forgotten:
         adopt = aside = "--adopt or --set-aside would raise the fence and change nothing else"

@@ -25,7 +25,7 @@ from gobblin_assets.jobs.sink.stream_standing import (
 from gobblin_assets.model.state import DatasetId, DatasetState
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.model.watermark import Watermark
-from gobblin_assets.model.wording import join_some
+from gobblin_assets.model.wording import count_of, join_some
 from gobblin_assets.run.log import Log, open_log
 from gobblin_assets.sources.epoch_source import CopiedLog
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
@@ -81,7 +81,7 @@ def status(job_file: Path, as_json: bool) -> None:  # noqa: FBT001  an option th
         }
         print_json({**said, **(stream if is_one_stream(job) else {})})
         return
-    say(f"{len(workers)} live workers: {', '.join(workers) or 'none'}")
+    say(f"{count_of(len(workers), 'live worker', 'live workers')}: {', '.join(workers) or 'none'}")
     if standing is not None:
         _print_stream(standing)
     rows = [

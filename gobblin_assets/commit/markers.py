@@ -457,10 +457,11 @@ class LogBehindError(StorageMismatchError):
     def __init__(self, urn: DatasetUrn, forgotten: Sequence[Marker]) -> None:
         newest = max(forgotten, key=lambda marker: (marker.version, marker.fence))
         count = len({marker.sequence_id for marker in forgotten})
+        are = "is" if count == 1 else "are"
         super().__init__(
-            f"{urn} is stopped: {count} of its publications on storage are not explained by the commit log (the newest "
-            f"is version {newest.version}, sequence {newest.sequence_id}, fence {newest.fence}). The log was restored "
-            "from an older backup, or another log publishes to the same destination.",
+            f"{urn} is stopped: {count} of its publications on storage {are} not explained by the commit log (the "
+            f"newest is version {newest.version}, sequence {newest.sequence_id}, fence {newest.fence}). The log was "
+            "restored from an older backup, or another log publishes to the same destination.",
             hint=f"Nothing was read or published. `gobblin-assets reconcile JOB_FILE --dataset '{urn}'` shows what was "
             "found and what can be done.",
             urn=urn,

@@ -28,5 +28,6 @@ def explain_s3_failure(text: str, *, action: str) -> RejectedError | None:
         f"Spark can't {action}: {found} {denied[1]}",
         field=f"{PREFIX}ACCESS_KEY_ID",
         hint="Correct the keys in the environment of Spark's processes: the driver, and each machine's executors. "
-        "They have none of this command's (docs/STORES.md). Or give them the rights to list the bucket and read it.",
+        "They have none of this command's (docs/STORES_REFERENCE.md). "
+        "Or give them the rights to list the bucket and read it.",
     )

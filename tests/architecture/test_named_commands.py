@@ -1,4 +1,4 @@
-"""A command that a message or a document names exists."""
+"""A command that a message or a document names exists, and takes the options that are named with it."""
 
 import re
 from pathlib import Path
@@ -10,6 +10,8 @@ from gobblin_assets.cli import main
 
 ROOT = Path(__file__).parents[2]
 _NAMED = re.compile(r"(?:`|bin/|: )gobblin-assets((?: [a-z][a-z|-]*)+)")
+_WITH_OPTIONS = re.compile(r"gobblin-assets((?: [a-z][a-z-]*)+)([^`\n#|]*)")
+_OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 TEXTS = [*ROOT.glob("gobblin_assets/**/*.py"), *ROOT.glob("docs/*.md"), ROOT / "README.md"]
 
 
@@ -44,4 +46,39 @@ def test_commands_that_are_named_exist() -> None:
     }
     assert len(named) > 50
     found = [f"{name}:{words}" for name, words in sorted(named) if find_unknown(words.split()) is not None]
+    assert found == [], "\n".join(found)
+
+
+def find_unknown_options(words: list[str], options: list[str]) -> list[str]:
+    """The options that neither the command of the words nor a group on the way takes."""
+    command: click.Command = main
+    context = click.Context(main)
+    known = {"--help"}
+    for word in words:
+        found = command.get_command(context, word) if isinstance(command, click.Group) else None
+        if found is None:
+            break
+        command = found
+        known |= {name for each in command.params for name in (*each.opts, *each.secondary_opts)}
+    # The command passes its arguments on to another program.
+    return [] if words[0] == "dagster" else [each for each in options if each not in known]
+
+
+def test_an_option_that_a_command_does_not_take_is_found() -> None:
+    assert find_unknown_options(["commit", "abandon"], ["--reason", "--why"]) == ["--why"]
+
+
+def test_options_that_are_named_with_a_command_exist() -> None:
+    named = {
+        (str(path.relative_to(ROOT)), words, tuple(_OPTION.findall(rest)))
+        for path in TEXTS
+        if path.suffix == ".md"
+        for words, rest in _WITH_OPTIONS.findall(path.read_text(encoding="utf-8"))
+    }
+    assert len([each for *_, options in named for each in options]) > 40
+    found = [
+        f"{name}: {words} {unknown}"
+        for name, words, options in sorted(named)
+        for unknown in find_unknown_options(words.split(), list(options))
+    ]
     assert found == [], "\n".join(found)

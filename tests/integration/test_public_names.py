@@ -113,6 +113,18 @@ def test_every_name_is_there_and_has_an_example(module: object) -> None:
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: str(module.__name__))
+def test_the_reference_has_every_name_once(module: object) -> None:
+    reference = DOCUMENT.with_name("PYTHON_REFERENCE.md").read_text(encoding="utf-8")
+    section = reference.partition(f"## Names of `{module.__name__}`\n")[2].partition("\n## ")[0]
+    errors = reference.partition("## Errors\n")[2].partition("\n## ")[0] if module is gobblin_assets else ""
+    # The names stand in the first column; the root of the errors stands before its table.
+    firsts = [line.split("|")[1] for line in (section + errors).splitlines() if line.startswith("| `")]
+    root = [] if module is not gobblin_assets else ["GobblinError"]
+    named = [name for first in firsts for name in re.findall(r"`(\w+)`", first)]
+    assert sorted(named + root) == sorted(module.__all__)
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: str(module.__name__))
 def test_what_checkers_see_is_what_is_imported(module: object) -> None:
     tree = ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"))
     seen = {

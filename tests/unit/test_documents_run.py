@@ -20,6 +20,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 COMMANDS = (DOCS / "COMMANDS.md").read_text(encoding="utf-8")
 FIRST_HOUR = (DOCS / "TABLES.md").read_text(encoding="utf-8")
 TABLES = (DOCS / "TABLES_HOWTO.md").read_text(encoding="utf-8")
+INDEX = (DOCS / "README.md").read_text(encoding="utf-8")
 DAGSTER = (DOCS / "DAGSTER.md").read_text(encoding="utf-8")
 SAID = {0: "published", 1: "try again later", 2: "a person must correct the input", 3: "another process works on it"}
 
@@ -83,6 +84,31 @@ def list_whole_jobs() -> list[Any]:
 @pytest.mark.parametrize("job", list_whole_jobs())
 def test_a_job_that_a_document_shows_is_read(job: dict[str, Any]) -> None:
     assert read_options(job).job == job["job"]
+
+
+def list_pages(kind: str) -> list[str]:
+    """The pages of one kind in the index."""
+    (section,) = re.findall(rf"^## {kind}: [^\n]*\n(.*?)(?=^## |\Z)", INDEX, flags=re.MULTILINE | re.DOTALL)
+    return re.findall(r"\]\((\w+\.md)\)", section)
+
+
+def test_the_index_has_every_page_once() -> None:
+    listed = [page for kind in ("Tutorials", "How-to", "Reference", "Explanation") for page in list_pages(kind)]
+    assert sorted(listed) == sorted(each.name for each in DOCS.glob("*.md") if each.name != "README.md")
+
+
+@pytest.mark.parametrize("page", [*list_pages("Tutorials"), *list_pages("How-to")])
+def test_a_page_of_tasks_shows_a_whole_job_or_a_program(page: str) -> None:
+    """Which are read or run by this module or by ``test_public_names``; a developer's page has commands alone."""
+    document = (DOCS / page).read_text(encoding="utf-8")
+    whole = [each for each in find_blocks(document, "yaml") if each.startswith("job:")]
+    assert whole or find_blocks(document, "python") or page == "CONTRIBUTING.md"
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.name)
+def test_a_page_says_before_its_first_section_for_whom_it_is(page: Path) -> None:
+    _title, beginning, *_sections = re.split(r"^#+ .*$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert "For whoever" in beginning or page.name == "README.md", beginning
 
 
 def test_rows_that_fail_a_check_are_written_as_shown() -> None:

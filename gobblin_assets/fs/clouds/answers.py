@@ -77,7 +77,8 @@ def explain_cloud_failure(
         return RejectedError(
             f"expected keys for {words.provider}, found none",
             field=words.key_variable,
-            hint=f"Set it, or another variable of docs/STORES.md, or let {words.provider}'s own chain have keys.",
+            hint="Set it, or another variable of docs/STORES_REFERENCE.md, "
+            f"or let {words.provider}'s own chain have keys.",
         )
     if failure.is_about_keys and is_refused:
         return RejectedError(

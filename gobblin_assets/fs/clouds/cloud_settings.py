@@ -109,5 +109,5 @@ def _check_endpoint(url: str, variable: str) -> None:
         )
     if parts.username is not None or parts.password is not None:
         raise RejectedError(
-            "the URL holds credentials", field=variable, hint="Give them by the variables of docs/STORES.md."
+            "the URL holds credentials", field=variable, hint="Give them by the variables of docs/STORES_REFERENCE.md."
         )

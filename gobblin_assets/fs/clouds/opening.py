@@ -160,4 +160,6 @@ def _open_store(
     try:
         return kind(bucket, config=given, client_options=options, retry_config={"max_retries": 0})
     except (BaseError, ValueError):
-        raise RejectedError("the keys can't be used", field=field, hint="Look at what docs/STORES.md says.") from None
+        raise RejectedError(
+            "the keys can't be used", field=field, hint="Look at what docs/STORES_REFERENCE.md says."
+        ) from None

@@ -153,7 +153,7 @@ class S3Client:
         if failure.code in _AGAIN_CODES or failure.status == _TOO_MANY:
             return RetryableError(said, passes=_is_busy(failure), path=request.path)
         if failure.status == _NOT_IMPLEMENTED:
-            hint = "Use a store that can: docs/STORES.md."
+            hint = "Use a store that can: docs/STORES_REFERENCE.md."
             return RejectedError(said, field=self._option, hint=hint, path=request.path, **{UNSUPPORTED: True})
         if failure.status >= _SERVER_FAILED or failure.status < 300:
             return _without_answer(request, str(failure))
