@@ -24,7 +24,7 @@ from gobblin_assets.destinations.table_names import LoadedTable
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.failpoints import AcknowledgementLost, Failpoint, install
 from tests.contracts import append_mutants as mutants
-from tests.support.iceberg_sink import CATALOG, iceberg_variables, list_data_files
+from tests.support.iceberg_rows import CATALOG, iceberg_variables, list_data_files
 from tests.support.postgres import Database
 from tests.support.s3_servers import S3Server
 

@@ -23,7 +23,7 @@ from gobblin_assets.errors import GobblinError
 from gobblin_assets.failpoints import AcknowledgementLost, Failpoint, install
 from tests.contracts import load_mutants as mutants
 from tests.support.postgres import Database
-from tests.support.table_sink import CONNECTION, variables_for
+from tests.support.postgres_rows import CONNECTION, variables_for
 
 TABLE = LoadedTable("shop", "orders")
 ROWS = pa.record_batch([pa.array([1, 2, 3])], names=["n"])

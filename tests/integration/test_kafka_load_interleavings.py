@@ -23,8 +23,8 @@ from gobblin_assets.failpoints import AcknowledgementLost, Failpoint, install, r
 from gobblin_assets.kafka.addresses import read_cluster
 from tests.integration import topic_load_mutants as mutants
 from tests.support.kafka import delete_topics, read_all
+from tests.support.kafka_rows import CONNECTION, new_topics, variables_for
 from tests.support.shares import rotating
-from tests.support.topic_sink import CONNECTION, new_topics, variables_for
 
 ROWS = 3
 STEP_BEFORE, COPIED = Failpoint.STEP_BEFORE, Failpoint.LOAD_COPIED

@@ -39,7 +39,7 @@ from tests.support.kafka import (
     open_transaction,
     read_all,
 )
-from tests.support.topic_sink import CONNECTION, new_topics, variables_for
+from tests.support.kafka_rows import CONNECTION, new_topics, variables_for
 
 ROWS = pa.record_batch([pa.array([1, 2, 3]), pa.array(["a", None, "c"])], names=["n", "text"])
 
