@@ -103,7 +103,7 @@ def test_a_worker_killed_anywhere_is_gone_on_with_by_another(
 
 @pytest.mark.parametrize(
     ("lake", "count"),
-    [(POSTGRES, 1), *(rotating(place, count) for place in (POSTGRES, ICEBERG) for count in (2, 3))],
+    [(POSTGRES, 1), *(rotating(place, count) for place in (POSTGRES, ICEBERG, KAFKA) for count in (2, 3))],
     indirect=["lake"],
 )
 def test_a_commit_without_an_answer_is_looked_up(lake: LoadedSinkLake, world: LoadedSinkWorld, count: int) -> None:

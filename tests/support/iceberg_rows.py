@@ -67,6 +67,9 @@ class IcebergRows(TriedPlace):
         del key
         return IcebergPlace(CATALOG, {urn: LoadedTable(SCHEMA, name) for urn, name in names.items()}, SCHEMA)
 
+    def connect(self, kind: type[IcebergTables] | None = None) -> IcebergTables:
+        return (kind or IcebergTables)(read_catalog_address(CATALOG, self.variables))
+
     def uri_of(self, name: str) -> str:
         return f"iceberg:{CATALOG}/{SCHEMA}.{name}"
 

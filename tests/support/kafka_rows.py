@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from gobblin_assets.destinations.kafka.kafka_topics import KafkaTopics
 from gobblin_assets.destinations.kafka.topic_batches import LoadedTopic
 from gobblin_assets.destinations.kafka.topics_place import TopicsPlace
+from gobblin_assets.kafka.addresses import read_cluster
 from gobblin_assets.model.urn import DatasetUrn
 from tests.support.kafka import Found, delete_topics, open_admin, read_all
 from tests.support.tried_place import TriedPlace
@@ -51,6 +53,9 @@ class KafkaRows(TriedPlace):
     def open(self, names: Mapping[DatasetUrn, str], key: str) -> TopicsPlace:
         topics = {urn: LoadedTopic(self.topic_of(name), (key,), PARTITIONS) for urn, name in names.items()}
         return TopicsPlace(CONNECTION, topics, self.marks_topic)
+
+    def connect(self, kind: type[KafkaTopics] | None = None) -> KafkaTopics:
+        return (kind or KafkaTopics)(read_cluster(CONNECTION, self.variables))
 
     def uri_of(self, name: str) -> str:
         return f"kafka:{CONNECTION}/{self.topic_of(name)}"

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from gobblin_assets.destinations.postgres.database_address import variable_of
+from gobblin_assets.destinations.postgres.database_address import read_address, variable_of
+from gobblin_assets.destinations.postgres.postgres_tables import PostgresTables
 from gobblin_assets.destinations.postgres.tables_place import TablesPlace
 from gobblin_assets.destinations.table_names import LoadedTable
 from gobblin_assets.model.urn import DatasetUrn
@@ -41,6 +42,9 @@ class PostgresRows(TriedPlace):
     def open(self, names: Mapping[DatasetUrn, str], key: str) -> TablesPlace:
         del key
         return TablesPlace(CONNECTION, {urn: LoadedTable(SCHEMA, name) for urn, name in names.items()}, MARKS_SCHEMA)
+
+    def connect(self, kind: type[PostgresTables] | None = None) -> PostgresTables:
+        return (kind or PostgresTables)(read_address(CONNECTION, self.variables))
 
     def uri_of(self, name: str) -> str:
         return f"jdbc:{CONNECTION}/{SCHEMA}.{name}"

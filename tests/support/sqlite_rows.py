@@ -18,6 +18,7 @@ if str(_EXAMPLE) not in sys.path:
 
 from gobblin_sqlite_rows import SQLITE  # noqa: E402  found by the path above
 from gobblin_sqlite_rows.rows import LOAD_KIND, SqlitePlace  # noqa: E402  the same
+from gobblin_sqlite_rows.rows import SqliteRows as MarkedRows  # noqa: E402  the same
 
 from gobblin_assets.commit.step_kinds import register_step  # noqa: E402  the same
 from gobblin_assets.spec.destination_kind import DESTINATION_KINDS, register_destination_kind  # noqa: E402  the same
@@ -38,6 +39,13 @@ def read_rows(file: str, table: str, columns: str) -> list[tuple[Any, ...]]:
         return sql.execute(f'SELECT {columns} FROM "{table}"').fetchall()
 
 
+class ClosedRows(MarkedRows):
+    """Each act opens the file and closes it."""
+
+    def close(self) -> None:
+        pass
+
+
 @dataclass(frozen=True)
 class SqliteRows(TriedPlace):
     """Tables of an SQLite file."""
@@ -53,6 +61,9 @@ class SqliteRows(TriedPlace):
     def open(self, names: Mapping[DatasetUrn, str], key: str) -> SqlitePlace:
         del key
         return SqlitePlace(CONNECTION, {urn: LoadedTable("main", name) for urn, name in names.items()})
+
+    def connect(self, kind: type[ClosedRows] | None = None) -> ClosedRows:
+        return (kind or ClosedRows)(self.file)
 
     def uri_of(self, name: str) -> str:
         return f"sqlite:{CONNECTION}/{name}"

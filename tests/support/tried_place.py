@@ -30,6 +30,10 @@ class TriedPlace(ABC):
         """The product's place. ``key``: the column by which rows have a key, where they have one."""
 
     @abstractmethod
+    def connect(self, kind: Any = None) -> Any:
+        """The ``MarkedRows`` of the place, opened, with ``close``. ``kind``: another class than the product's."""
+
+    @abstractmethod
     def uri_of(self, name: str) -> str:
         """As the log has it."""
 
