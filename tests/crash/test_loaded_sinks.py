@@ -24,7 +24,7 @@ from tests.crash.test_sinks import kill_at, some_published
 from tests.support import loaded_sink
 from tests.support.loaded_sink import RECORDS, LoadedSinkLake, LoadedSinkWorld
 from tests.support.restoring import copied
-from tests.support.rows_places import ICEBERG, KAFKA, PLACES, POSTGRES, others_than
+from tests.support.rows_places import ICEBERG, KAFKA, PLACES, POSTGRES, SQLITE, in_turn, others_than
 from tests.support.shares import often, rare, rotating
 from tests.support.sink_lake import JOB, URN, count_reached, start_sink_worker
 
@@ -50,15 +50,15 @@ OF_A_SECOND_FAULT = (Failpoint.RECOVERY_STARTED, Failpoint.LOAD_COPIED, Failpoin
 
 
 IN_A_LOAD = (Failpoint.LOAD_COPIED, Failpoint.LOAD_BEFORE_COMMIT, Failpoint.LOAD_COMMITTED)
-EVERYWHERE = pytest.mark.parametrize("lake", PLACES, indirect=True)
-IN_TURNS = pytest.mark.parametrize("lake", [POSTGRES, *map(rotating, others_than(POSTGRES))], indirect=True)
+EVERYWHERE = pytest.mark.parametrize("lake", [SQLITE, POSTGRES, ICEBERG, often(KAFKA)], indirect=True)
+IN_TURNS = pytest.mark.parametrize("lake", [POSTGRES, *map(in_turn, others_than(POSTGRES))], indirect=True)
 
 
 def at_points(always: tuple[Failpoint, ...], others: tuple[Failpoint, ...]) -> pytest.MarkDecorator:
     """``always``: in each run in tables of Postgres, elsewhere in turns; ``others``: everywhere in turns."""
     cases = [*((POSTGRES, point) for point in always)]
-    cases += [rotating(place, point) for place in others_than(POSTGRES) for point in always]
-    cases += [rotating(place, point) for place in PLACES for point in others]
+    cases += [in_turn(place, point) for place in others_than(POSTGRES) for point in always]
+    cases += [in_turn(place, point) for place in PLACES for point in others]
     return pytest.mark.parametrize(("lake", "point"), cases, indirect=["lake"], ids=str)
 
 
@@ -83,9 +83,9 @@ def test_every_point_of_a_load_is_reached_and_the_log_knows_how_many_rows_are_wh
     ("lake", "point", "count"),
     [
         *((POSTGRES, point, 1) for point in IN_A_LOAD),
-        *(rotating(place, point, 1) for place in others_than(POSTGRES) for point in OF_A_LOAD),
+        *(in_turn(place, point, 1) for place in others_than(POSTGRES) for point in OF_A_LOAD),
         *(rotating(POSTGRES, point, 1) for point in OF_A_SINK),
-        *(rotating(place, point, 2) for place in PLACES for point in OF_A_LOAD),
+        *(in_turn(place, point, 2) for place in PLACES for point in OF_A_LOAD),
     ],
     indirect=["lake"],
     ids=str,
@@ -103,7 +103,7 @@ def test_a_worker_killed_anywhere_is_gone_on_with_by_another(
 
 @pytest.mark.parametrize(
     ("lake", "count"),
-    [(POSTGRES, 1), *(rotating(place, count) for place in (POSTGRES, ICEBERG, KAFKA) for count in (2, 3))],
+    [(POSTGRES, 1), *(in_turn(place, count) for place in (POSTGRES, ICEBERG, KAFKA) for count in (2, 3))],
     indirect=["lake"],
 )
 def test_a_commit_without_an_answer_is_looked_up(lake: LoadedSinkLake, world: LoadedSinkWorld, count: int) -> None:
@@ -121,8 +121,8 @@ def test_a_commit_without_an_answer_is_looked_up(lake: LoadedSinkLake, world: Lo
     [
         (POSTGRES, Failpoint.LOAD_COPIED),
         # A process that sleeps inside of a transaction of SQLite holds the file.
-        *(rotating(place, p) for place in PLACES for p in (Failpoint.LOAD_COMMITTED, Failpoint.STEP_AFTER)),
-        *(rotating(place, Failpoint.LOAD_COPIED) for place in (ICEBERG, KAFKA)),
+        *(in_turn(place, p) for place in PLACES for p in (Failpoint.LOAD_COMMITTED, Failpoint.STEP_AFTER)),
+        *(in_turn(place, Failpoint.LOAD_COPIED) for place in (ICEBERG, KAFKA)),
         *(often(place, Failpoint.LOAD_BEFORE_COMMIT) for place in (ICEBERG, KAFKA)),
     ],
     indirect=["lake"],
@@ -197,8 +197,8 @@ def test_what_is_loaded_can_only_be_completed(lake: LoadedSinkLake, world: Loade
     [
         (POSTGRES, Failpoint.LOAD_COPIED),
         often(KAFKA, Failpoint.LOAD_COPIED),
-        *(rotating(place, Failpoint.LOAD_BEFORE_COMMIT) for place in (ICEBERG, KAFKA)),
-        *(rotating(place, Failpoint.STEP_BEFORE) for place in PLACES),
+        *(in_turn(place, Failpoint.LOAD_BEFORE_COMMIT) for place in (ICEBERG, KAFKA)),
+        *(in_turn(place, Failpoint.STEP_BEFORE) for place in PLACES),
     ],
     indirect=["lake"],
     ids=str,
@@ -261,7 +261,7 @@ def test_a_restored_log_adopts_what_was_loaded_since_and_loads_nothing_again(
         assert restored.marks() == marks
 
 
-@pytest.mark.parametrize("lake", [rotating(place) for place in PLACES], indirect=True)
+@pytest.mark.parametrize("lake", [in_turn(place) for place in PLACES], indirect=True)
 def test_a_place_that_lost_rows_is_not_loaded_any_more(lake: LoadedSinkLake, world: LoadedSinkWorld) -> None:
     world.work()
     lake.place.lose()
@@ -280,7 +280,7 @@ def test_a_place_that_lost_rows_is_not_loaded_any_more(lake: LoadedSinkLake, wor
         rotating(POSTGRES, "database"),
         rotating(ICEBERG, "catalog"),
         rotating(ICEBERG, "warehouse"),
-        rotating(KAFKA, "brokers"),
+        in_turn(KAFKA, "brokers"),
     ],
     indirect=["lake"],
 )

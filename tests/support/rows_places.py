@@ -3,13 +3,14 @@
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
 from tests.support.iceberg_rows import IcebergRows
 from tests.support.kafka_rows import KafkaRows
 from tests.support.postgres_rows import PostgresRows
+from tests.support.shares import rare, rotating
 from tests.support.sqlite_rows import SqliteRows
 from tests.support.tried_place import TriedPlace
 
@@ -38,6 +39,11 @@ def make_place(request: pytest.FixtureRequest, kind: str, folder: Path) -> Tried
             return place
         case _:
             return SqliteRows(f"{folder}/rows.sqlite")
+
+
+def in_turn(place: str, *values: Any) -> Any:
+    """One case of a test's parameters, the place first, in the runs whose share has it: with topics, in few."""
+    return (rare if place == KAFKA else rotating)(place, *values)
 
 
 def others_than(*kinds: str, of: Iterable[str] = PLACES) -> list[str]:
