@@ -3,7 +3,6 @@
 All other kills of copies to HDFS are those of ``test_copies``.
 """
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,17 +12,19 @@ from gobblin_assets.failpoints import Failpoint
 from tests.crash.test_copies import check_complete, kill
 from tests.crash.test_kills import open_sequence
 from tests.support.copy_lake import look_at
-from tests.support.hdfs_lake import HdfsLake, make_hdfs_lake
+from tests.support.copy_places import HDFS, make_copy_lake
+from tests.support.hdfs_lake import HdfsLake
 from tests.support.hdfs_place import HdfsClient
-from tests.support.hdfs_server import HdfsServer
 from tests.support.lake import start_worker
 
 
 @pytest.fixture
-def lake(hdfs_server: HdfsServer, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HdfsLake:
-    for name in (*hdfs_server.environment, "HADOOP_USER_NAME"):
-        monkeypatch.setenv(name, os.environ.get(name, ""))  # put back after the test
-    return make_hdfs_lake(hdfs_server, database_url, tmp_path)
+def lake(
+    request: pytest.FixtureRequest, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> HdfsLake:
+    made = make_copy_lake(request, HDFS, database_url, tmp_path, monkeypatch)
+    assert isinstance(made, HdfsLake)
+    return made
 
 
 @pytest.mark.rare
