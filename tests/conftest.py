@@ -18,6 +18,7 @@ from tests.support.cloud_servers import azurite, cloud, fake_gcs, paged
 from tests.support.database_pool import DatabasePool
 from tests.support.forked_commands import commands
 from tests.support.hdfs_server import hdfs_server
+from tests.support.kafka import kafka_broker, topic
 from tests.support.postgres import Database, SessionHome
 from tests.support.s3_servers import moto, s3proxy, versitygw
 from tests.support.sftp_servers import openssh, python_sftp, sftp_server
@@ -30,12 +31,14 @@ __all__ = [
     "commands",
     "fake_gcs",
     "hdfs_server",
+    "kafka_broker",
     "moto",
     "openssh",
     "paged",
     "python_sftp",
     "s3proxy",
     "sftp_server",
+    "topic",
     "versitygw",
 ]
 

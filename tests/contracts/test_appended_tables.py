@@ -31,7 +31,7 @@ from gobblin_assets.errors import CorruptionError, OutcomeUnknownError, Rejected
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.files import DataFile
 from tests.contracts.test_marked_tables import KINDS, numbered
-from tests.support.iceberg_sink import CATALOG, iceberg_variables, list_data_files
+from tests.support.iceberg_rows import CATALOG, iceberg_variables, list_data_files
 from tests.support.postgres import Database
 
 TABLE = LoadedTable("lake.shop", "Order_rows")

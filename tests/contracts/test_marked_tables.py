@@ -27,8 +27,8 @@ from gobblin_assets.model.urn import DatasetUrn
 from tests.simulation.commit_store import SimCommitStepStore
 from tests.simulation.database import SimDatabase
 from tests.support.postgres import Database
+from tests.support.postgres_rows import CONNECTION, variables_for
 from tests.support.spark import wait_until
-from tests.support.table_sink import CONNECTION, variables_for
 
 TABLE = LoadedTable("shop", "Order rows")
 PLACE = MarkPlace("marks", "root", "job", "orders", 0)

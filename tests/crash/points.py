@@ -56,7 +56,7 @@ OF_A_LOAD = (
     Failpoint.LOAD_COMMITTED,
     Failpoint.GIVE_UP_BEFORE_COMMIT,
 )
-"""Loads of rows into tables, and giving one up: tests/crash/test_table_sinks.py."""
+"""Loads of rows into tables, and giving one up: tests/crash/test_loaded_sinks.py."""
 OF_A_SLOT = (Failpoint.SLOT_MADE, Failpoint.COPY_READ, Failpoint.SLOT_CONFIRMED)
 """Of a worker that follows a database's change log, besides those of a sink."""
 

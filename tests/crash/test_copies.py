@@ -1,7 +1,12 @@
-"""Real copies, killed and paused everywhere: names hold what the log says, and no version of a file is ever lost."""
+"""Real copies, killed and paused everywhere: names hold what the log says, and no version of a file is ever lost.
+
+One suite for the places that copies go to, each with points of its own: a directory, which has all of them, a bucket of
+versitygw, and a directory of HDFS.
+"""
 
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -28,11 +33,12 @@ from tests.support.copy_lake import (
     files_of,
     inodes_of,
 )
+from tests.support.copy_places import BUCKET, DISK, HDFS, make_copy_lake
 from tests.support.lake import start_worker
-from tests.support.shares import cross, often, rotating
+from tests.support.shares import cross, often, rare, rotating, thorough
 from tests.support.workers import Worker
 
-lake, world, changed = copy_lake.lake, copy_lake.world, copy_lake.changed
+world, changed = copy_lake.world, copy_lake.changed
 
 AN_ACT: Final = "act"
 ACTS: Final = range(1, ACTS_OF_THE_CHANGE + 1)
@@ -55,6 +61,48 @@ MOVED_ASIDE: Final = Counter(content_of(path, 1) for path in (REMOVED, *REPLACED
 MOVED_ASIDE_TWICE: Final = MOVED_ASIDE + Counter(content_of(path, 2) for path in OF_VERSION_2)
 
 
+OF_A_CHANGE_ON_HDFS: Final = (
+    Failpoint.ATTEMPT_REGISTERED,
+    Failpoint.ATTEMPT_WRITTEN,
+    Failpoint.STAGE_COMMITTED,
+    Failpoint.SEAL_COMMITTED,
+    Failpoint.MARKER_WRITTEN,
+    f"{Failpoint.STEP_AFTER}@2",
+    f"{Failpoint.STEP_AFTER}@6",
+    f"{Failpoint.STEP_AFTER}@8",
+    Failpoint.VERIFIED_BEFORE_FINISH,
+    Failpoint.FINISHED_BEFORE_EVENTS,
+)
+"""From the first byte to the last event: among the acts are directories, renames of a replacement, removals."""
+
+OF_A_FIRST_COPY_IN_A_BUCKET: Final = (
+    Failpoint.ATTEMPT_REGISTERED,
+    Failpoint.ATTEMPT_WRITTEN,
+    Failpoint.STAGED_BEFORE_SEAL,
+)
+OF_A_CHANGE_IN_A_BUCKET: Final = (
+    f"{Failpoint.STEP_AFTER}@2",
+    f"{Failpoint.STEP_BEFORE}@5",
+    f"{Failpoint.STEP_AFTER}@6",
+)
+MORE_OF_A_CHANGE_IN_A_BUCKET: Final = (
+    Failpoint.SEAL_COMMITTED,
+    Failpoint.MARKER_WRITTEN,
+    Failpoint.EXECUTED_BEFORE_SYNC,
+    Failpoint.VERIFIED_BEFORE_FINISH,
+    Failpoint.FINISH_COMMITTED,
+)
+
+on_disk: Final = pytest.mark.parametrize("lake", [DISK], indirect=True)
+
+
+@pytest.fixture
+def lake(
+    request: pytest.FixtureRequest, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> CopyLake:
+    return make_copy_lake(request, request.param, database_url, tmp_path, monkeypatch)
+
+
 def kill(lake: CopyLake, at: str, **how: str) -> None:
     """Kill a process at a point, or at the n-th time that it reaches it: ``<point>@<n>``."""
     point, _, count = at.partition("@")
@@ -66,7 +114,16 @@ def check_complete(world: CopyWorld) -> None:
     check_every_sequence_was_announced(world)
 
 
-@pytest.mark.parametrize("at", [*ONCE_IN_A_RUN[:2], *map(rotating, OF_A_COPY)], ids=str)
+@pytest.mark.parametrize(
+    ("lake", "at"),
+    [
+        *((DISK, at) for at in ONCE_IN_A_RUN[:2]),
+        *(rotating(DISK, at) for at in OF_A_COPY),
+        *(rotating(BUCKET, at) for at in OF_A_FIRST_COPY_IN_A_BUCKET),
+    ],
+    indirect=["lake"],
+    ids=str,
+)
 def test_a_first_copy_killed_anywhere_is_completed_by_the_next(lake: CopyLake, world: CopyWorld, at: str) -> None:
     kill(lake, at)
     world.expire_leases()
@@ -78,12 +135,16 @@ def test_a_first_copy_killed_anywhere_is_completed_by_the_next(lake: CopyLake, w
 
 
 @pytest.mark.parametrize(
-    "at",
+    ("lake", "at"),
     [
-        *map(often, OF_A_COPY),
-        *(rotating(f"{point}@2") for point in OF_A_PUBLICATION if point is not Failpoint.SEQUENCE_BEGUN),
-        *(rotating(f"{point}@{n}") for point in (Failpoint.STEP_BEFORE, Failpoint.STEP_AFTER) for n in ACTS[2:]),
+        *(often(DISK, at) for at in OF_A_COPY),
+        *(rotating(DISK, f"{point}@2") for point in OF_A_PUBLICATION if point is not Failpoint.SEQUENCE_BEGUN),
+        *(rotating(DISK, f"{point}@{n}") for point in (Failpoint.STEP_BEFORE, Failpoint.STEP_AFTER) for n in ACTS[2:]),
+        *(rotating(BUCKET, at) for at in OF_A_CHANGE_IN_A_BUCKET),
+        *(thorough(BUCKET, at) for at in MORE_OF_A_CHANGE_IN_A_BUCKET),
+        *(rare(HDFS, at) for at in OF_A_CHANGE_ON_HDFS),
     ],
+    indirect=["lake"],
     ids=str,
 )
 def test_a_change_killed_anywhere_is_completed_by_the_next(lake: CopyLake, changed: CopyWorld, at: str) -> None:
@@ -96,6 +157,7 @@ def test_a_change_killed_anywhere_is_completed_by_the_next(lake: CopyLake, chang
     assert changed.slots() == MOVED_ASIDE
 
 
+@on_disk
 @pytest.mark.rotating
 @pytest.mark.parametrize(("first", "second"), cross(SEALED, OF_A_RECOVERY), ids=str)
 def test_a_recovery_killed_anywhere_is_completed_by_the_next(
@@ -114,6 +176,7 @@ def test_a_recovery_killed_anywhere_is_completed_by_the_next(
     assert changed.slots() == MOVED_ASIDE
 
 
+@on_disk
 @pytest.mark.rotating
 @pytest.mark.parametrize("number", ACTS, ids=str)
 def test_every_act_has_an_owner_of_its_own(lake: CopyLake, changed: CopyWorld, number: int) -> None:
@@ -128,12 +191,20 @@ def test_every_act_has_an_owner_of_its_own(lake: CopyLake, changed: CopyWorld, n
     assert changed.slots() == MOVED_ASIDE
 
 
-@pytest.mark.rotating
-@pytest.mark.parametrize(("sealed", "point"), cross(SEALED, (*OF_ABANDONMENT, None)), ids=str)
+@pytest.mark.parametrize(
+    ("lake", "sealed", "point"),
+    [
+        *(rotating(DISK, sealed, point) for sealed in SEALED for point in (*OF_ABANDONMENT, None)),
+        *(rotating(BUCKET, f"{Failpoint.STEP_AFTER}@6", point) for point in OF_ABANDONMENT[:3]),
+        *(thorough(HDFS, sealed, None) for sealed in (SEALED[0], f"{Failpoint.STEP_AFTER}@6", SEALED[2])),
+    ],
+    indirect=["lake"],
+    ids=str,
+)
 def test_an_abandonment_killed_anywhere_gives_the_old_versions_back(
     lake: CopyLake, changed: CopyWorld, sealed: str, point: Failpoint | None
 ) -> None:
-    before, stood = files_of(lake.tree), inodes_of(lake.tree)
+    before, files, stood = lake.look(), lake.files(), lake.identities()
     kill(lake, sealed)
     changed.expire_leases()
     sequence_id = open_sequence(changed)
@@ -145,31 +216,41 @@ def test_an_abandonment_killed_anywhere_gives_the_old_versions_back(
         changed.operations().abandon(sequence_id, reason="a test")
 
     assert changed.stores.commits.get(sequence_id).state == "ABORTED"
-    assert files_of(lake.tree) == before
-    now = inodes_of(lake.tree)
-    assert {name: now[name] for name in before} == {name: stood[name] for name in before}, "these are other files"
+    assert lake.files() == files
+    now = lake.look()
+    assert {name: now.get(name) for name in before} == before
+    identities = lake.identities()
+    assert {name: identities.get(name) for name in stood} == stood, "these are other files"
     assert not changed.run().failed
     check_complete(changed)
     assert changed.slots() == MOVED_ASIDE
 
 
 @pytest.mark.parametrize(
-    ("at", "way"),
+    ("lake", "at", "way"),
     [
         *(
-            (point, "resumed")
+            (DISK, point, "resumed")
             for point in (Failpoint.MARKER_WRITTEN, Failpoint.STEP_BEFORE, Failpoint.EXECUTED_BEFORE_SYNC)
         ),
-        *(rotating(f"{AN_ACT}@{n}", "resumed") for n in ACTS),
-        *(rotating(f"{AN_ACT}@{n}", "abandoned") for n in ACTS),
-        *(rotating(point, "resumed") for point in OF_A_COPY),
+        *(rotating(DISK, f"{AN_ACT}@{n}", way) for way in ("resumed", "abandoned") for n in ACTS),
+        *(rotating(DISK, point, "resumed") for point in OF_A_COPY),
+        *(rotating(BUCKET, f"{Failpoint.STEP_BEFORE}@{n}", "resumed") for n in (1, 4, 6)),
+        rotating(BUCKET, Failpoint.MARKER_WRITTEN, "resumed"),
+        *(
+            thorough(HDFS, at, way)
+            for at in (Failpoint.STEP_BEFORE, f"{Failpoint.STEP_AFTER}@6", Failpoint.EXECUTED_BEFORE_SYNC)
+            for way in ("resumed", "abandoned")
+        ),
     ],
+    indirect=["lake"],
     ids=str,
 )
 def test_a_paused_copy_changes_nothing_when_it_wakes_up(lake: CopyLake, changed: CopyWorld, at: str, way: str) -> None:
     check_paused(lake, changed, at, way)
 
 
+@on_disk
 @pytest.mark.parametrize(
     ("at", "way"),
     [
@@ -211,19 +292,20 @@ def check_paused(lake: CopyLake, changed: CopyWorld, at: str, way: str) -> None:
     lake.change_again()
     assert not changed.run().failed
     changed.check_copied()
-    before, stood = files_of(lake.tree), inodes_of(lake.tree)
+    before, stood = lake.look(), lake.identities()
 
     zombie.wake_up()
     assert zombie.wait() in (0, 1), "the zombie crashed instead of giving up"
 
-    assert files_of(lake.tree) == before
-    assert inodes_of(lake.tree) == stood
+    assert lake.look() == before
+    assert lake.identities() == stood
     assert changed.slots() == MOVED_ASIDE_TWICE
     assert not changed.run().failed
     check_complete(changed)
-    assert inodes_of(lake.tree) == stood
+    assert lake.identities() == stood
 
 
+@on_disk
 @pytest.mark.parametrize(
     "at", [Failpoint.STEP_BEFORE, f"{AN_ACT}@1", *(rotating(f"{AN_ACT}@{n}") for n in ACTS[1:-2])], ids=str
 )
@@ -243,6 +325,7 @@ def test_a_paused_copy_publishes_nothing_of_what_was_abandoned(lake: CopyLake, c
     assert changed.slots() == MOVED_ASIDE
 
 
+@on_disk
 @pytest.mark.rotating
 @pytest.mark.parametrize("at", [*OF_ABANDONMENT, *(rotating(f"{AN_ACT}@{n}") for n in range(1, 6))], ids=str)
 def test_a_paused_abandonment_changes_nothing_when_it_wakes_up(lake: CopyLake, changed: CopyWorld, at: str) -> None:
@@ -263,6 +346,7 @@ def test_a_paused_abandonment_changes_nothing_when_it_wakes_up(lake: CopyLake, c
     assert changed.slots() == MOVED_ASIDE
 
 
+@on_disk
 @pytest.mark.rotating
 @pytest.mark.parametrize("count", [1, rotating(2)])
 @pytest.mark.parametrize(
@@ -279,6 +363,7 @@ def test_an_acknowledgement_lost_after_commit_is_resolved_by_the_log(
     assert changed.slots() == MOVED_ASIDE
 
 
+@on_disk
 @pytest.mark.rotating
 @pytest.mark.parametrize("at", [*OF_A_CAPTURE, *(rotating(f"{Failpoint.STEP_AFTER}@{n}") for n in ACTS)], ids=str)
 def test_an_act_that_took_effect_and_reported_an_error_is_found_done(
@@ -297,6 +382,7 @@ def test_an_act_that_took_effect_and_reported_an_error_is_found_done(
     assert changed.slots() == MOVED_ASIDE
 
 
+@on_disk
 @pytest.mark.rotating
 @pytest.mark.parametrize("at", [None, *OF_CLEANUP, rotating(f"{Failpoint.CLEANUP_REMOVED}@2")], ids=str)
 def test_slots_are_removed_after_their_time_wherever_the_cleanup_is_killed(

@@ -1,6 +1,7 @@
 """Strangers at the names of copies, and attempts that are gone: what blocks, what a person is told, what stays."""
 
 import re
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +18,8 @@ from tests.crash.test_copies import MOVED_ASIDE, check_complete, kill
 from tests.crash.test_kills import open_sequence
 from tests.support import copy_lake
 from tests.support.copy_lake import CopyLake, CopyWorld, content_of, files_of
-from tests.support.shares import rotating
+from tests.support.copy_places import BUCKET, HDFS, make_copy_lake
+from tests.support.shares import rare, rotating
 
 ADVICE: Final = {
     "new.bin": "Move that file elsewhere and resume. Or abandon: the next run replaces that file",
@@ -73,6 +75,37 @@ def test_a_stranger_at_a_name_blocks_and_stays(lake: CopyLake, changed: CopyWorl
 def abandon_beside(world: CopyWorld, sequence_id: SequenceId) -> None:
     world.operations().abandon(sequence_id, reason="a stranger stays")
     assert world.stores.commits.get(sequence_id).state == "ABORTED"
+
+
+@pytest.mark.parametrize(
+    ("elsewhere", "name"),
+    [
+        *(rotating(BUCKET, name) for name in ("new.bin", "changed.bin", "removed.bin")),
+        *(rare(HDFS, name) for name in ("new.bin", "changed.bin", "removed.bin")),
+    ],
+)
+def test_a_stranger_that_stands_elsewhere_blocks_and_stays_too(
+    request: pytest.FixtureRequest,
+    database_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    elsewhere: str,
+    name: str,
+) -> None:
+    there = make_copy_lake(request, elsewhere, database_url, tmp_path, monkeypatch)
+    with closing(there.open_world()) as world:
+        assert not world.run().failed
+        there.change_source()
+        kill(there, Failpoint.SEAL_COMMITTED)
+        world.expire_leases()
+        sequence_id, stood = open_sequence(world), there.write_stranger(f"albums/{name}")
+
+        assert [str(report.urn) for report in world.run().failed] == ["albums"]
+
+        assert world.stores.commits.get(sequence_id).state == "BLOCKED"
+        abandon_beside(world, sequence_id)
+        assert there.identify(f"albums/{name}") == stood
+        assert not world.run().failed
 
 
 @pytest.mark.rotating

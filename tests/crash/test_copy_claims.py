@@ -13,24 +13,16 @@ from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.fs.registry import open_file_system
 from tests.crash.test_kills import KILLED
 from tests.support.copy_lake import CopyLake, CopyWorld
+from tests.support.copy_places import BUCKET, DISK, make_copy_lake
 from tests.support.lake import start_worker
 from tests.support.object_lake import ObjectLake
-from tests.support.s3_servers import S3Server
 
 
-@pytest.fixture(params=["disk", "bucket"])
+@pytest.fixture(params=[DISK, BUCKET])
 def lake(
     request: pytest.FixtureRequest, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> CopyLake:
-    made = CopyLake(database_url, str(tmp_path))
-    if request.param == "bucket":
-        server: S3Server = request.getfixturevalue("versitygw")
-        for name, value in server.environment.items():
-            monkeypatch.setenv(name, value)
-        place = f"/{server.make_bucket()}/lake"
-        made = ObjectLake(database_url, str(tmp_path), place=place, environment=dict(server.environment))
-    made.make_source()
-    return made
+    return make_copy_lake(request, request.param, database_url, tmp_path, monkeypatch)
 
 
 def destination_of(lake: CopyLake) -> str:

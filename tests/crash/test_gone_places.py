@@ -1,11 +1,14 @@
-"""A table into which a sink loaded rows is renamed, dropped or made anew while the sink works: it is not made again.
+"""A table or topic into which a sink loaded rows is renamed, dropped or made anew while the sink works.
+
+The sink makes nothing again.
 
 What was there comes back and all goes on, each record once; or a person adopts what is there now.
 """
 
-from collections.abc import Callable, Iterator
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +18,7 @@ from gobblin_assets.destinations import load_rows
 from gobblin_assets.destinations.iceberg import iceberg_tables
 from gobblin_assets.destinations.iceberg.catalog_address import read_catalog_address
 from gobblin_assets.destinations.iceberg.iceberg_tables import IcebergTables
+from gobblin_assets.destinations.kafka import kafka_topics
 from gobblin_assets.destinations.lane_marks import decide_load
 from gobblin_assets.destinations.loaded_destination import LoadedDestination
 from gobblin_assets.destinations.postgres import postgres_tables
@@ -26,14 +30,20 @@ from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.urn import JobName, Role
 from gobblin_assets.run.destination import DestinationRequest
 from tests.crash.test_sinks import some_published
-from tests.support.iceberg_sink import CATALOG, IcebergSinkLake
-from tests.support.loaded_sink import LoadedSinkWorld
-from tests.support.postgres import Database
+from tests.support import loaded_sink
+from tests.support.iceberg_rows import CATALOG, IcebergRows
+from tests.support.kafka import Record, delete_topics, make_topic, open_admin, produce
+from tests.support.kafka_rows import PARTITIONS, KafkaRows
+from tests.support.loaded_sink import RECORDS, LoadedSinkLake, LoadedSinkWorld
+from tests.support.postgres_rows import SCHEMA, PostgresRows
 from tests.support.random_logs import Records
+from tests.support.rows_places import ICEBERG, KAFKA, POSTGRES
+from tests.support.shares import often, rotating
 from tests.support.sink_lake import JOB, URN
-from tests.support.table_sink import TABLE, TableSinkLake, TableSinkWorld, variables_for
 
 AWAY = "moved_away"
+TABLES = (POSTGRES, ICEBERG)
+ACTS = ("drop", "make_anew")
 
 
 @dataclass
@@ -55,96 +65,128 @@ class Stranger:
                 self.act()
 
 
-class TableActs:
-    def __init__(self, lake: TableSinkLake) -> None:
-        self.database = lake.database
+class Acts(ABC):
+    """What a stranger does to the table or topic of the rows, and to the marks."""
+
+    @abstractmethod
+    def drop(self) -> None: ...
+
+    @abstractmethod
+    def make_anew(self) -> None: ...
+
+    @abstractmethod
+    def drop_marks(self) -> None: ...
+
+    @abstractmethod
+    def is_there(self) -> bool: ...
+
+    def rename(self) -> None:
+        raise NotImplementedError
+
+    def rename_back(self) -> None:
+        raise NotImplementedError
+
+
+@dataclass
+class TableActs(Acts):
+    place: PostgresRows
 
     def execute(self, *statements: str) -> None:
-        with self.database.connect() as session:
+        with self.place.database.connect() as session:
             for statement in statements:
                 session.execute(statement)
 
     def rename(self) -> None:
-        self.execute(f"ALTER TABLE {TABLE} RENAME TO {AWAY}")
+        self.execute(f"ALTER TABLE {SCHEMA}.{RECORDS} RENAME TO {AWAY}")
 
     def rename_back(self) -> None:
-        self.execute(f"ALTER TABLE {TABLE.schema}.{AWAY} RENAME TO {TABLE.table}")
+        self.execute(f"ALTER TABLE {SCHEMA}.{AWAY} RENAME TO {RECORDS}")
 
     def drop(self) -> None:
-        self.execute(f"DROP TABLE {TABLE}")
+        self.execute(f"DROP TABLE {SCHEMA}.{RECORDS}")
 
     def make_anew(self) -> None:
         self.execute(
-            f"CREATE TABLE {TABLE.schema}.{AWAY} (LIKE {TABLE})",
-            f"DROP TABLE {TABLE}",
-            f"ALTER TABLE {TABLE.schema}.{AWAY} RENAME TO {TABLE.table}",
+            f"CREATE TABLE {SCHEMA}.{AWAY} (LIKE {SCHEMA}.{RECORDS})",
+            f"DROP TABLE {SCHEMA}.{RECORDS}",
+            f"ALTER TABLE {SCHEMA}.{AWAY} RENAME TO {RECORDS}",
         )
 
     def drop_marks(self) -> None:
         self.execute("DROP SCHEMA marks CASCADE")
 
     def is_there(self) -> bool:
-        with self.database.connect() as session:
-            return session.execute(f"SELECT to_regclass('{TABLE}')").fetchone() != (None,)
+        with self.place.database.connect() as session:
+            return session.execute(f"SELECT to_regclass('{SCHEMA}.{RECORDS}')").fetchone() != (None,)
 
 
-class IcebergActs(TableActs):
-    def __init__(self, lake: IcebergSinkLake) -> None:
-        super().__init__(lake)
-        self.lake = lake
+@dataclass
+class IcebergActs(Acts):
+    place: IcebergRows
 
     def _with_catalog(self, act: Callable[[Any], Any]) -> Any:
-        tables = IcebergTables(read_catalog_address(CATALOG, self.lake.variables))
+        tables = IcebergTables(read_catalog_address(CATALOG, self.place.variables))
         try:
             return act(tables._open())
         finally:
             tables.close()
 
     def rename(self) -> None:
-        self._with_catalog(lambda catalog: catalog.rename_table((TABLE.schema, TABLE.table), (TABLE.schema, AWAY)))
+        self._with_catalog(lambda catalog: catalog.rename_table((SCHEMA, RECORDS), (SCHEMA, AWAY)))
 
     def rename_back(self) -> None:
-        self._with_catalog(lambda catalog: catalog.rename_table((TABLE.schema, AWAY), (TABLE.schema, TABLE.table)))
+        self._with_catalog(lambda catalog: catalog.rename_table((SCHEMA, AWAY), (SCHEMA, RECORDS)))
 
     def drop(self) -> None:
-        self._with_catalog(lambda catalog: catalog.drop_table((TABLE.schema, TABLE.table)))
+        self._with_catalog(lambda catalog: catalog.drop_table((SCHEMA, RECORDS)))
 
     def make_anew(self) -> None:
         self.drop()
-        self._with_catalog(lambda catalog: catalog.create_table((TABLE.schema, TABLE.table), Schema()))
+        self._with_catalog(lambda catalog: catalog.create_table((SCHEMA, RECORDS), Schema()))
+
+    def drop_marks(self) -> None:
+        raise AssertionError("marks of Iceberg are in the table itself")
 
     def is_there(self) -> bool:
-        return bool(self._with_catalog(lambda catalog: catalog.table_exists((TABLE.schema, TABLE.table))))
+        return bool(self._with_catalog(lambda catalog: catalog.table_exists((SCHEMA, RECORDS))))
 
 
-@pytest.fixture(params=["postgres", "iceberg"])
-def lake(
-    request: pytest.FixtureRequest,
-    database_url: str,
-    fresh_database: Database,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> TableSinkLake:
-    made = (
-        TableSinkLake(database_url, str(tmp_path), database=fresh_database)
-        if request.param == "postgres"
-        else IcebergSinkLake(database_url, str(tmp_path), database=fresh_database)
-    )
-    for name, value in {**variables_for(fresh_database), **made.variables}.items():
-        monkeypatch.setenv(name, value)
-    return made
+@dataclass
+class TopicActs(Acts):
+    place: KafkaRows
+
+    @property
+    def topic(self) -> str:
+        return self.place.topic_of(RECORDS)
+
+    def drop(self) -> None:
+        delete_topics(self.place.bootstrap, self.topic)
+
+    def make_anew(self) -> None:
+        self.drop()
+        make_topic(self.place.bootstrap, self.topic, PARTITIONS)
+
+    def drop_marks(self) -> None:
+        delete_topics(self.place.bootstrap, self.place.marks_topic)
+
+    def is_there(self) -> bool:
+        return self.topic in open_admin(self.place.bootstrap).list_topics(timeout=30).topics
+
+
+lake, world = loaded_sink.lake, loaded_sink.world
 
 
 @pytest.fixture
-def world(lake: TableSinkLake) -> Iterator[TableSinkWorld]:
-    opened = lake.open_world()
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def acts(lake: TableSinkLake) -> TableActs:
-    return IcebergActs(lake) if isinstance(lake, IcebergSinkLake) else TableActs(lake)
+def acts(lake: LoadedSinkLake) -> Acts:
+    match lake.place:
+        case PostgresRows():
+            return TableActs(lake.place)
+        case IcebergRows():
+            return IcebergActs(lake.place)
+        case KafkaRows():
+            return TopicActs(lake.place)
+        case _:
+            raise AssertionError(lake.place)
 
 
 def work_until_it_stops(world: LoadedSinkWorld, stranger: Stranger) -> None:
@@ -174,15 +216,14 @@ def adopt(world: LoadedSinkWorld, **decided: list[str]) -> list[int]:
     return list(adopt_place(world.stores, destination, URN, world.register(), **decided))
 
 
-of_postgres = pytest.mark.parametrize("lake", ["postgres"], indirect=True)
-"""Marks of Iceberg are in the table itself."""
-
-POINTS = [Failpoint.SEALED_BEFORE_EXECUTE, Failpoint.STAGED_BEFORE_SEAL]
+POINTS = (Failpoint.SEALED_BEFORE_EXECUTE, Failpoint.STAGED_BEFORE_SEAL)
 
 
-@pytest.mark.parametrize("point", POINTS, ids=str)
+@pytest.mark.parametrize(
+    ("lake", "point"), [(place, point) for place in TABLES for point in POINTS], indirect=["lake"], ids=str
+)
 def test_a_table_that_was_renamed_is_not_made_again_and_goes_on_once_it_is_back(
-    world: TableSinkWorld, acts: TableActs, point: Failpoint
+    world: LoadedSinkWorld, acts: Acts, point: Failpoint
 ) -> None:
     work_until_it_stops(world, Stranger(world, point, acts.rename))
     assert not acts.is_there()
@@ -194,11 +235,23 @@ def test_a_table_that_was_renamed_is_not_made_again_and_goes_on_once_it_is_back(
     world.check_exactly_once()
 
 
-@pytest.mark.parametrize("act", ["drop", "make_anew"])
+@pytest.mark.parametrize(
+    ("lake", "point", "act"),
+    [
+        *((place, Failpoint.SEALED_BEFORE_EXECUTE, act) for place in TABLES for act in ACTS),
+        *(
+            often(KAFKA, point, act)
+            for point in (Failpoint.SEALED_BEFORE_EXECUTE, Failpoint.LOAD_COPIED)
+            for act in ACTS
+        ),
+    ],
+    indirect=["lake"],
+    ids=str,
+)
 def test_what_is_there_instead_is_adopted_and_has_each_further_record_once(
-    world: TableSinkWorld, acts: TableActs, act: str
+    world: LoadedSinkWorld, acts: Acts, point: Failpoint, act: str
 ) -> None:
-    stranger = Stranger(world, Failpoint.SEALED_BEFORE_EXECUTE, getattr(acts, act))
+    stranger = Stranger(world, point, getattr(acts, act))
     work_until_it_stops(world, stranger)
     assert acts.is_there() == (act == "make_anew")
     assert stranger.lost
@@ -211,16 +264,20 @@ def test_what_is_there_instead_is_adopted_and_has_each_further_record_once(
     assert world.published().total() == world.expected().total() - stranger.lost.total()
 
 
+@pytest.mark.parametrize("lake", [*TABLES, rotating(KAFKA)], indirect=True)
 def test_a_sink_that_takes_absence_for_a_beginning_is_noticed(
-    world: TableSinkWorld, acts: TableActs, monkeypatch: pytest.MonkeyPatch
+    world: LoadedSinkWorld, acts: Acts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (load_rows, postgres_tables, iceberg_tables):
         monkeypatch.setattr(
             module, "decide_batch", lambda mark, batch: decide_load(mark, batch.version, batch.sequence_id)
         )
     monkeypatch.setattr(postgres_tables, "_find_gone", lambda *_asked: None)
+    monkeypatch.setattr(kafka_topics, "find_gone", lambda *_asked: None)
     monkeypatch.setattr(IcebergTables, "_find_of", lambda self, batch: self._find(batch.table))
-    stranger = Stranger(world, Failpoint.SEALED_BEFORE_EXECUTE, acts.rename)
+    # Topics have no other names.
+    act = acts.make_anew if isinstance(acts, TopicActs) else acts.rename
+    stranger = Stranger(world, Failpoint.SEALED_BEFORE_EXECUTE, act)
 
     with install(stranger):
         world.work()
@@ -229,11 +286,14 @@ def test_a_sink_that_takes_absence_for_a_beginning_is_noticed(
     assert world.published() == world.expected() - stranger.lost, "the rows are all there"
 
 
-@of_postgres
+# Marks of Iceberg are in the table itself.
+@pytest.mark.parametrize("lake", [POSTGRES, often(KAFKA)], indirect=True)
 def test_marks_that_are_gone_stop_the_lane_and_are_adopted_with_what_a_person_has_seen(
-    world: TableSinkWorld, acts: TableActs
+    world: LoadedSinkWorld, acts: Acts
 ) -> None:
     work_until_it_stops(world, Stranger(world, Failpoint.SEALED_BEFORE_EXECUTE, acts.drop_marks))
+    assert acts.is_there()
+    assert not world.marks()
     assert world.open_sequences()
 
     with pytest.raises(RejectedError, match="no mark says whether their rows are there") as refused:
@@ -247,10 +307,8 @@ def test_marks_that_are_gone_stop_the_lane_and_are_adopted_with_what_a_person_ha
     world.check_exactly_once()
 
 
-@of_postgres
-def test_rows_that_are_there_are_not_loaded_again_after_their_mark_was_lost(
-    world: TableSinkWorld, acts: TableActs
-) -> None:
+@pytest.mark.parametrize("lake", [POSTGRES], indirect=True)
+def test_rows_that_are_there_are_not_loaded_again_after_their_mark_was_lost(world: LoadedSinkWorld, acts: Acts) -> None:
     """The worst case: a COMMIT whose answer was lost, and then the marks."""
 
     there: list[str] = []
@@ -270,15 +328,34 @@ def test_rows_that_are_there_are_not_loaded_again_after_their_mark_was_lost(
     world.check_exactly_once()
 
 
-@of_postgres
-def test_a_table_of_marks_of_an_earlier_release_is_taken_over(lake: TableSinkLake, world: TableSinkWorld) -> None:
+@pytest.mark.parametrize("lake", [POSTGRES, often(KAFKA)], indirect=True)
+def test_marks_of_an_earlier_release_are_taken_over(world: LoadedSinkWorld, acts: Acts) -> None:
+    """They don't say into which table or topic rows were loaded."""
     world.work(some_published(world))
-    acts = TableActs(lake)
-    acts.execute("ALTER TABLE marks.gobblin_lane DROP COLUMN table_oid")
+    forget_targets(world, acts)
 
     world.work()
 
     world.check_exactly_once()
-    query = "SELECT DISTINCT table_oid = 'shop.records'::regclass FROM marks.gobblin_lane"
-    with lake.database.connect() as session:
-        assert (True,) in session.execute(query).fetchall()
+    assert has_targets(world, acts)
+
+
+def forget_targets(world: LoadedSinkWorld, acts: Acts) -> None:
+    if isinstance(acts, TableActs):
+        acts.execute("ALTER TABLE marks.gobblin_lane DROP COLUMN table_oid")
+        return
+    assert isinstance(acts, TopicActs)
+    marks = world.marks()
+    older = {key: {name: mark[name] for name in mark if not name.startswith("topic")} for key, mark in marks.items()}
+    assert older != marks
+    written = [Record(json.dumps(mark).encode(), key) for key, mark in older.items()]
+    produce(acts.place.bootstrap, acts.place.marks_topic, written)
+
+
+def has_targets(world: LoadedSinkWorld, acts: Acts) -> bool:
+    if isinstance(acts, TopicActs):
+        return any(mark["topic"] == acts.topic and mark["topic_id"] for mark in world.marks().values())
+    assert isinstance(acts, TableActs)
+    query = f"SELECT DISTINCT table_oid = '{SCHEMA}.{RECORDS}'::regclass FROM marks.gobblin_lane"
+    with acts.place.database.connect() as session:
+        return (True,) in session.execute(query).fetchall()

@@ -1,7 +1,7 @@
 """Runs whose rows are loaded into tables, killed, paused, not answered and given up: each row is there once.
 
-One suite for each place of rows: the example's SQLite, Postgres and Iceberg. Each dataset has two tasks, so that a load
-that only knows one of them is seen.
+One suite for all places of rows: the example's SQLite, tables of Postgres and of Iceberg, and topics. Each dataset has
+two tasks, so that a load that only knows one of them is seen.
 """
 
 from collections import Counter
@@ -20,9 +20,19 @@ from gobblin_assets.run.job_kind import Output
 from tests.crash.points import OF_EXECUTION
 from tests.crash.test_kills import FOR_ALL_DATASETS, OF_A_RUN, OF_RECOVERY, SEALED, kill_at
 from tests.support.lake import start_worker
-from tests.support.loaded_lake import ICEBERG, PLACES, POSTGRES, SQLITE, LoadedLake, LoadedWorld, make_loaded_lake
-from tests.support.postgres import Database
-from tests.support.shares import rotating
+from tests.support.loaded_lake import LoadedLake, LoadedWorld, make_loaded_lake
+from tests.support.rows_places import (
+    CAN_REPLACE,
+    ICEBERG,
+    KAFKA,
+    PLACES,
+    POSTGRES,
+    SQLITE,
+    in_turn,
+    make_place,
+    others_than,
+)
+from tests.support.shares import often, rotating
 
 OF_A_LOADING_RUN = (*OF_A_RUN, Failpoint.LOAD_COPIED, Failpoint.LOAD_BEFORE_COMMIT, Failpoint.LOAD_COMMITTED)
 IN_A_LOAD = (Failpoint.LOAD_COPIED, Failpoint.LOAD_BEFORE_COMMIT, Failpoint.LOAD_COMMITTED)
@@ -32,18 +42,15 @@ OF_A_STEP = (Failpoint.STEP_BEFORE, *IN_A_LOAD, Failpoint.STEP_AFTER)
 # A recovery that no run does tells nobody of events.
 OF_RECOVERY_ALONE = tuple(point for point in OF_RECOVERY if point is not Failpoint.FINISHED_BEFORE_EVENTS)
 
-EVERYWHERE = pytest.mark.parametrize("lake", PLACES, indirect=True)
+EVERYWHERE = pytest.mark.parametrize("lake", [SQLITE, POSTGRES, ICEBERG, often(KAFKA)], indirect=True)
+IN_TURNS = pytest.mark.parametrize("lake", [POSTGRES, *map(in_turn, others_than(POSTGRES))], indirect=True)
 
 
 @pytest.fixture
 def lake(
-    request: pytest.FixtureRequest,
-    database_url: str,
-    fresh_database: Database,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> LoadedLake:
-    made = make_loaded_lake(database_url, str(tmp_path), request.param, fresh_database)
+    made = make_loaded_lake(database_url, tmp_path, make_place(request, request.param, tmp_path))
     for name, value in made.environment.items():
         monkeypatch.setenv(name, value)
     return made
@@ -79,8 +86,8 @@ def test_every_point_of_a_load_is_reached_and_later_rows_are_added(lake: LoadedL
     [
         *((POSTGRES, point, 1) for point in IN_A_LOAD),
         *(rotating(POSTGRES, point, 1) for point in OF_A_RUN),
-        *(rotating(place, point, 1) for place in (SQLITE, ICEBERG) for point in OF_A_LOADING_RUN),
-        *(rotating(place, point, 2) for place in PLACES for point in OF_A_LOADING_RUN if point not in FOR_ALL_DATASETS),
+        *(in_turn(place, point, 1) for place in others_than(POSTGRES) for point in OF_A_LOADING_RUN),
+        *(in_turn(place, point, 2) for place in PLACES for point in OF_A_LOADING_RUN if point not in FOR_ALL_DATASETS),
     ],
     indirect=["lake"],
     ids=str,
@@ -101,7 +108,7 @@ def test_a_run_killed_anywhere_is_completed_by_the_next(
     ("lake", "point"),
     [
         (POSTGRES, Failpoint.LOAD_BEFORE_COMMIT),
-        *(rotating(place, point) for place in (SQLITE, POSTGRES) for point in OF_A_LOADING_RUN),
+        *(in_turn(place, point) for place in CAN_REPLACE for point in OF_A_LOADING_RUN),
     ],
     indirect=["lake"],
     ids=str,
@@ -121,7 +128,7 @@ def test_a_killed_refresh_ends_with_one_generation(lake: LoadedLake, world: Load
     [
         (POSTGRES, Failpoint.SEAL_COMMITTED, Failpoint.LOAD_COMMITTED),
         *(
-            rotating(place, first, second)
+            in_turn(place, first, second)
             for place in PLACES
             for first in SEALED
             for second in (*OF_RECOVERY_ALONE, *IN_A_LOAD)
@@ -151,7 +158,7 @@ def test_a_recovery_killed_anywhere_is_completed_by_the_next(
     ("lake", "point"),
     [
         (POSTGRES, Failpoint.STAGED_BEFORE_SEAL),
-        *(rotating(place, point) for place in PLACES for point in (Failpoint.STAGE_COMMITTED, *SEALED)),
+        *(in_turn(place, point) for place in PLACES for point in (Failpoint.STAGE_COMMITTED, *SEALED)),
     ],
     indirect=["lake"],
     ids=str,
@@ -175,13 +182,13 @@ def test_a_zombie_that_wakes_up_loads_nothing(lake: LoadedLake, world: LoadedWor
     [
         (POSTGRES, Failpoint.LOAD_COMMITTED, 1),
         *(
-            rotating(place, point, count)
+            in_turn(place, point, count)
             for place in PLACES
             for point in (Failpoint.ATTEMPT_REGISTERED, Failpoint.STAGE_COMMITTED, Failpoint.SEAL_COMMITTED)
             for count in (1, 2, 3)
         ),
         rotating(SQLITE, Failpoint.LOAD_COMMITTED, 1),
-        rotating(ICEBERG, Failpoint.LOAD_COMMITTED, 2),
+        *(in_turn(place, Failpoint.LOAD_COMMITTED, 2) for place in (ICEBERG, KAFKA)),
     ],
     indirect=["lake"],
     ids=str,
@@ -221,7 +228,7 @@ def test_a_killed_refresh_of_fewer_rows_is_no_sign_of_lost_ones(
         assert world.published_rows(urn) == Counter(lake.source_rows(urn))
 
 
-@EVERYWHERE
+@IN_TURNS
 def test_what_is_not_loaded_can_be_abandoned_and_is_read_again(lake: LoadedLake, world: LoadedWorld) -> None:
     kill_at(lake, f"{Failpoint.SEAL_COMMITTED}=kill")
     world.expire_leases()
@@ -233,7 +240,7 @@ def test_what_is_not_loaded_can_be_abandoned_and_is_read_again(lake: LoadedLake,
     world.check_exactly_once()
 
 
-@EVERYWHERE
+@IN_TURNS
 def test_a_step_for_each_task_would_lose_rows_and_is_noticed(
     lake: LoadedLake, world: LoadedWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,7 +258,7 @@ def test_a_step_for_each_task_would_lose_rows_and_is_noticed(
         world.check_exactly_once()
 
 
-@pytest.mark.parametrize("lake", [ICEBERG], indirect=True)
+@pytest.mark.parametrize("lake", [ICEBERG, in_turn(KAFKA)], indirect=True)
 def test_a_place_that_only_adds_refuses_a_second_generation(lake: LoadedLake, world: LoadedWorld) -> None:
     world.run()
     report = world.run(mode=Mode.REFRESH)

@@ -1,17 +1,17 @@
 """Workers of a sink that loads rows are killed, paused, not answered and given up: each record is there once.
 
-One suite for each place of rows that needs no broker: the example's SQLite, Postgres and Iceberg. What only one of them
-does is in a suite of its own. Logs are real Postgres databases, and workers are processes.
+One suite for all places of rows: the example's SQLite, tables of Postgres and of Iceberg, and topics. What only one of
+them does is in a suite of its own. Servers are real, and workers are processes.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 import pytest
 
+from gobblin_assets.commit.driver import PUBLISH_TRIES_MAX
 from gobblin_assets.commit.published.published_port import RowsElsewhere
 from gobblin_assets.commit.reconciliation import Way
 from gobblin_assets.db.embedded import EmbeddedServer
@@ -21,26 +21,14 @@ from gobblin_assets.model.urn import JobName, Role
 from tests.crash.points import OF_A_SINK, OF_EXECUTION
 from tests.crash.test_lane_adoption import reconcile
 from tests.crash.test_sinks import kill_at, some_published
-from tests.support.iceberg_sink import IcebergSinkLake, IcebergSinkWorld
-from tests.support.postgres import Database
+from tests.support import loaded_sink
+from tests.support.loaded_sink import RECORDS, LoadedSinkLake, LoadedSinkWorld
 from tests.support.restoring import copied
-from tests.support.shares import rare, rotating
+from tests.support.rows_places import ICEBERG, KAFKA, PLACES, POSTGRES, SQLITE, in_turn, others_than
+from tests.support.shares import often, rare, rotating
 from tests.support.sink_lake import JOB, URN, count_reached, start_sink_worker
-from tests.support.sqlite_sink import SqliteSinkLake, SqliteSinkWorld
-from tests.support.table_sink import TableSinkLake, TableSinkWorld
 
-LoadedLake = SqliteSinkLake | TableSinkLake | IcebergSinkLake
-LoadedWorld = SqliteSinkWorld | TableSinkWorld | IcebergSinkWorld
-
-SQLITE: Final = "sqlite"
-POSTGRES: Final = "postgres"
-ICEBERG: Final = "iceberg"
-PLACES: Final = {
-    SQLITE: "sqlite:desk/records",
-    POSTGRES: "jdbc:warehouse/shop.records",
-    ICEBERG: "iceberg:lakehouse/shop.records",
-}
-"""Each with the URI at which the log has its rows."""
+lake, world = loaded_sink.lake, loaded_sink.world
 
 OF_A_LOAD = (
     Failpoint.STEP_BEFORE,
@@ -62,49 +50,21 @@ OF_A_SECOND_FAULT = (Failpoint.RECOVERY_STARTED, Failpoint.LOAD_COPIED, Failpoin
 
 
 IN_A_LOAD = (Failpoint.LOAD_COPIED, Failpoint.LOAD_BEFORE_COMMIT, Failpoint.LOAD_COMMITTED)
-EVERYWHERE = pytest.mark.parametrize("lake", PLACES, indirect=True)
-IN_TURNS = pytest.mark.parametrize("lake", [POSTGRES, rotating(SQLITE), rotating(ICEBERG)], indirect=True)
+EVERYWHERE = pytest.mark.parametrize("lake", [SQLITE, POSTGRES, ICEBERG, often(KAFKA)], indirect=True)
+IN_TURNS = pytest.mark.parametrize("lake", [POSTGRES, *map(in_turn, others_than(POSTGRES))], indirect=True)
 
 
 def at_points(always: tuple[Failpoint, ...], others: tuple[Failpoint, ...]) -> pytest.MarkDecorator:
     """``always``: in each run in tables of Postgres, elsewhere in turns; ``others``: everywhere in turns."""
     cases = [*((POSTGRES, point) for point in always)]
-    cases += [rotating(place, point) for place in PLACES for point in always if place != POSTGRES]
-    cases += [rotating(place, point) for place in PLACES for point in others]
+    cases += [in_turn(place, point) for place in others_than(POSTGRES) for point in always]
+    cases += [in_turn(place, point) for place in PLACES for point in others]
     return pytest.mark.parametrize(("lake", "point"), cases, indirect=["lake"], ids=str)
-
-
-@pytest.fixture
-def lake(
-    request: pytest.FixtureRequest,
-    database_url: str,
-    fresh_database: Database,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> LoadedLake:
-    made: LoadedLake
-    match request.param:
-        case "postgres":
-            made = TableSinkLake(database_url, str(tmp_path), database=fresh_database)
-        case "iceberg":
-            made = IcebergSinkLake(database_url, str(tmp_path), database=fresh_database)
-        case _:
-            made = SqliteSinkLake(database_url, str(tmp_path))
-    for name, value in made.variables.items():
-        monkeypatch.setenv(name, value)
-    return made
-
-
-@pytest.fixture
-def world(lake: LoadedLake) -> Iterator[LoadedWorld]:
-    opened = lake.open_world()
-    yield opened
-    opened.close()
 
 
 @EVERYWHERE
 def test_every_point_of_a_load_is_reached_and_the_log_knows_how_many_rows_are_where(
-    lake: LoadedLake, world: LoadedWorld, request: pytest.FixtureRequest
+    lake: LoadedSinkLake, world: LoadedSinkWorld
 ) -> None:
     seen: set[Failpoint] = set()
 
@@ -115,22 +75,23 @@ def test_every_point_of_a_load_is_reached_and_the_log_knows_how_many_rows_are_wh
     assert seen >= {*AROUND_A_LOAD, *OF_EXECUTION}
     expected = sum(count for (role, *_), count in world.expected().items() if role == Role.DATA)
     found = world.stores.published.find_rows_elsewhere(JobName(JOB), URN)
-    assert found == RowsElsewhere(PLACES[request.node.callspec.params["lake"]], expected)
+    assert found == RowsElsewhere(lake.place.uri_of(RECORDS), expected)
+    assert not lake.place.list_strays(RECORDS)
 
 
 @pytest.mark.parametrize(
     ("lake", "point", "count"),
     [
         *((POSTGRES, point, 1) for point in IN_A_LOAD),
-        *(rotating(place, point, 1) for place in (SQLITE, ICEBERG) for point in IN_A_LOAD),
+        *(in_turn(place, point, 1) for place in others_than(POSTGRES) for point in OF_A_LOAD),
         *(rotating(POSTGRES, point, 1) for point in OF_A_SINK),
-        *(rotating(place, point, 2) for place in PLACES for point in OF_A_LOAD),
+        *(in_turn(place, point, 2) for place in PLACES for point in OF_A_LOAD),
     ],
     indirect=["lake"],
     ids=str,
 )
 def test_a_worker_killed_anywhere_is_gone_on_with_by_another(
-    lake: LoadedLake, world: LoadedWorld, point: Failpoint, count: int
+    lake: LoadedSinkLake, world: LoadedSinkWorld, point: Failpoint, count: int
 ) -> None:
     kill_at(lake, point, count)
     world.expire()
@@ -142,10 +103,10 @@ def test_a_worker_killed_anywhere_is_gone_on_with_by_another(
 
 @pytest.mark.parametrize(
     ("lake", "count"),
-    [(POSTGRES, 1), *(rotating(place, count) for place in (POSTGRES, ICEBERG) for count in (2, 3))],
+    [(POSTGRES, 1), *(in_turn(place, count) for place in (POSTGRES, ICEBERG, KAFKA) for count in (2, 3))],
     indirect=["lake"],
 )
-def test_a_commit_without_an_answer_is_looked_up(lake: LoadedLake, world: LoadedWorld, count: int) -> None:
+def test_a_commit_without_an_answer_is_looked_up(lake: LoadedSinkLake, world: LoadedSinkWorld, count: int) -> None:
     log = str(Path(lake.directory, "failpoints.log"))
 
     with install(ArmedFailpoints(f"{Failpoint.LOAD_COMMITTED}=lose@{count}", log)):
@@ -160,12 +121,14 @@ def test_a_commit_without_an_answer_is_looked_up(lake: LoadedLake, world: Loaded
     [
         (POSTGRES, Failpoint.LOAD_COPIED),
         # A process that sleeps inside of a transaction of SQLite holds the file.
-        *(rotating(place, p) for place in (SQLITE, POSTGRES) for p in (Failpoint.LOAD_COMMITTED, Failpoint.STEP_AFTER)),
+        *(in_turn(place, p) for place in PLACES for p in (Failpoint.LOAD_COMMITTED, Failpoint.STEP_AFTER)),
+        *(in_turn(place, Failpoint.LOAD_COPIED) for place in (ICEBERG, KAFKA)),
+        *(often(place, Failpoint.LOAD_BEFORE_COMMIT) for place in (ICEBERG, KAFKA)),
     ],
     indirect=["lake"],
     ids=str,
 )
-def test_a_zombie_that_wakes_up_loads_nothing(lake: LoadedLake, world: LoadedWorld, point: Failpoint) -> None:
+def test_a_zombie_that_wakes_up_loads_nothing(lake: LoadedSinkLake, world: LoadedSinkWorld, point: Failpoint) -> None:
     zombie = start_sink_worker(lake, failpoint=f"{point}=stop")
     zombie.wait_until_stopped()
     world.expire()
@@ -178,6 +141,7 @@ def test_a_zombie_that_wakes_up_loads_nothing(lake: LoadedLake, world: LoadedWor
     assert zombie.wait() == 0, "the zombie crashed instead of giving up"
     world.check_exactly_once()
     assert world.marks() == before
+    assert not lake.place.list_strays(RECORDS), "what was surely refused is left"
 
 
 @pytest.mark.parametrize(
@@ -190,7 +154,7 @@ def test_a_zombie_that_wakes_up_loads_nothing(lake: LoadedLake, world: LoadedWor
     ids=str,
 )
 def test_a_recovery_killed_anywhere_is_completed_by_the_next(
-    lake: LoadedLake, world: LoadedWorld, first: Failpoint, second: Failpoint
+    lake: LoadedSinkLake, world: LoadedSinkWorld, first: Failpoint, second: Failpoint
 ) -> None:
     kill_at(lake, first)
     world.expire()
@@ -203,7 +167,7 @@ def test_a_recovery_killed_anywhere_is_completed_by_the_next(
 
 
 @at_points((Failpoint.STEP_BEFORE,), (Failpoint.SEAL_COMMITTED,))
-def test_what_is_not_loaded_can_be_abandoned(lake: LoadedLake, world: LoadedWorld, point: Failpoint) -> None:
+def test_what_is_not_loaded_can_be_abandoned(lake: LoadedSinkLake, world: LoadedSinkWorld, point: Failpoint) -> None:
     kill_at(lake, point)
     world.expire()
 
@@ -215,7 +179,7 @@ def test_what_is_not_loaded_can_be_abandoned(lake: LoadedLake, world: LoadedWorl
 
 
 @IN_TURNS
-def test_what_is_loaded_can_only_be_completed(lake: LoadedLake, world: LoadedWorld) -> None:
+def test_what_is_loaded_can_only_be_completed(lake: LoadedSinkLake, world: LoadedSinkWorld) -> None:
     kill_at(lake, Failpoint.LOAD_COMMITTED)
     world.expire()
     marks = str(world.marks())
@@ -232,14 +196,17 @@ def test_what_is_loaded_can_only_be_completed(lake: LoadedLake, world: LoadedWor
     ("lake", "point"),
     [
         (POSTGRES, Failpoint.LOAD_COPIED),
-        rotating(ICEBERG, Failpoint.LOAD_BEFORE_COMMIT),
-        *(rotating(place, Failpoint.STEP_BEFORE) for place in PLACES),
+        often(KAFKA, Failpoint.LOAD_COPIED),
+        *(in_turn(place, Failpoint.LOAD_BEFORE_COMMIT) for place in (ICEBERG, KAFKA)),
+        *(in_turn(place, Failpoint.STEP_BEFORE) for place in PLACES),
     ],
     indirect=["lake"],
     ids=str,
 )
-def test_a_zombie_loads_nothing_that_was_abandoned(lake: LoadedLake, world: LoadedWorld, point: Failpoint) -> None:
-    """It wakes up before anything else is published: only the mark stands in its way."""
+def test_a_zombie_loads_nothing_that_was_abandoned(
+    lake: LoadedSinkLake, world: LoadedSinkWorld, point: Failpoint
+) -> None:
+    """It wakes up before anything else is published: only the place stands in its way."""
     zombie = start_sink_worker(lake, failpoint=f"{point}=stop")
     zombie.wait_until_stopped()
     world.expire()
@@ -258,7 +225,7 @@ def test_a_zombie_loads_nothing_that_was_abandoned(lake: LoadedLake, world: Load
     (Failpoint.GIVE_UP_BEFORE_COMMIT, Failpoint.ABANDON_RECORDED),
     (Failpoint.ABANDON_CAPTURED, Failpoint.ABANDON_RETURNED),
 )
-def test_an_abandonment_that_dies_is_repeated(lake: LoadedLake, world: LoadedWorld, point: Failpoint) -> None:
+def test_an_abandonment_that_dies_is_repeated(lake: LoadedSinkLake, world: LoadedSinkWorld, point: Failpoint) -> None:
     kill_at(lake, Failpoint.STEP_BEFORE)
     world.expire()
     sequence_id, *others = world.open_sequences()
@@ -275,7 +242,7 @@ def test_an_abandonment_that_dies_is_repeated(lake: LoadedLake, world: LoadedWor
 
 @IN_TURNS
 def test_a_restored_log_adopts_what_was_loaded_since_and_loads_nothing_again(
-    lake: LoadedLake, world: LoadedWorld, server: EmbeddedServer
+    lake: LoadedSinkLake, world: LoadedSinkWorld, server: EmbeddedServer
 ) -> None:
     """Setting it aside would read the rows again: that is refused."""
     world.work(some_published(world))
@@ -292,6 +259,52 @@ def test_a_restored_log_adopts_what_was_loaded_since_and_loads_nothing_again(
         restored.work()
         restored.check_exactly_once()
         assert restored.marks() == marks
+
+
+@pytest.mark.parametrize("lake", [in_turn(place) for place in PLACES], indirect=True)
+def test_a_place_that_lost_rows_is_not_loaded_any_more(lake: LoadedSinkLake, world: LoadedSinkWorld) -> None:
+    world.work()
+    lake.place.lose()
+    longer = replace(lake, epoch_count=lake.epoch_count + 1)
+
+    with closing(longer.open_world()) as again:
+        again.work(lambda: any(lake.place.loss in line for line in again.lines))
+
+        assert any("rests" in line for line in again.lines)
+        assert not again.marks()
+
+
+@pytest.mark.parametrize(
+    ("lake", "absence"),
+    [
+        rotating(POSTGRES, "database"),
+        rotating(ICEBERG, "catalog"),
+        rotating(ICEBERG, "warehouse"),
+        in_turn(KAFKA, "brokers"),
+    ],
+    indirect=["lake"],
+)
+def test_a_place_that_is_away_for_long_blocks_nothing(
+    lake: LoadedSinkLake, world: LoadedSinkWorld, absence: str
+) -> None:
+    """More failures than a publication has tries. Workers rest, and go on by themselves."""
+
+    def go_away(reached: Failpoint) -> None:
+        if reached is Failpoint.STAGED_BEFORE_SEAL:
+            for name, value in lake.place.go_away(absence).items():
+                away.setenv(name, value)
+
+    def has_failed_often() -> bool:
+        said = lake.place.absences[absence]
+        return sum(said in line for line in world.lines) > lake.lanes * PUBLISH_TRIES_MAX
+
+    with pytest.MonkeyPatch.context() as away, install(go_away):
+        world.work(has_failed_often)
+    lake.place.come_back()
+
+    world.work()
+
+    world.check_exactly_once()
 
 
 class DiedError(BaseException):

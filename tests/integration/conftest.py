@@ -1,5 +1,4 @@
 from tests.support.dagster_topics import events
-from tests.support.kafka import kafka_broker, topic
 from tests.support.mariadb import mariadb
 from tests.support.mysql import mysql
 from tests.support.spark import connect, spark, spark_settings
@@ -9,10 +8,8 @@ __all__ = [
     "connect",
     "events",
     "ingest",
-    "kafka_broker",
     "mariadb",
     "mysql",
     "spark",
     "spark_settings",
-    "topic",
 ]

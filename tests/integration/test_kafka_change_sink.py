@@ -12,8 +12,8 @@ from sqlalchemy import Engine
 from demo.kafka.broker import KafkaBroker
 from tests.support.changed_tables import ChangedTables, set_log_variables
 from tests.support.kafka import delete_topics, read_all
+from tests.support.kafka_rows import CONNECTION, new_topics, variables_for
 from tests.support.postgres import Database
-from tests.support.topic_sink import CONNECTION, new_topics, variables_for
 
 
 class TablesIntoTopics(ChangedTables):

@@ -13,7 +13,7 @@ from demo.kafka.broker import KafkaBroker
 from gobblin_assets import read_dataset
 from gobblin_assets.errors import RejectedError
 from tests.integration.test_kafka_table_sink import TableShop
-from tests.support.iceberg_sink import CATALOG, find_table, iceberg_variables
+from tests.support.iceberg_rows import CATALOG, find_table, iceberg_variables
 from tests.support.kafka import delete_topics
 from tests.support.postgres import Database
 from tests.support.producing import Facts

@@ -23,7 +23,6 @@ from gobblin_assets.destinations.kafka.topic_batches import LoadedTopic, TopicBa
 from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace
 from gobblin_assets.errors import (
     ConflictError,
-    CorruptionError,
     FencedError,
     OutcomeUnknownError,
     RejectedError,
@@ -39,7 +38,7 @@ from tests.support.kafka import (
     open_transaction,
     read_all,
 )
-from tests.support.topic_sink import CONNECTION, new_topics, variables_for
+from tests.support.kafka_rows import CONNECTION, new_topics, variables_for
 
 pytestmark = pytest.mark.turns(of=3)
 
@@ -135,15 +134,6 @@ def test_a_commit_without_an_answer_is_looked_up(
     load(topics, batch)
 
     assert len(read_all(kafka_broker.bootstrap, names[0])) == 3
-
-
-def test_staged_files_with_other_rows_than_were_sealed_leave_nothing(
-    topics: KafkaTopics, kafka_broker: KafkaBroker, names: tuple[str, str]
-) -> None:
-    with pytest.raises(CorruptionError, match="hold 2 rows, and 3 were sealed"):
-        load(topics, batch_of(names), ROWS.slice(1))
-
-    assert read_all(kafka_broker.bootstrap, names[0]) == []
 
 
 def test_marks_behind_an_open_transaction_of_another_lane_are_waited_for(

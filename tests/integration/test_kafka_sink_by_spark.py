@@ -25,9 +25,9 @@ from tests.support.kafka import (
 )
 from tests.support.kafka_records import avro_bytes, view_descriptors
 from tests.support.postgres import Database
+from tests.support.postgres_rows import CONNECTION, variables_for
 from tests.support.producing import find_ends
 from tests.support.spark_sink import OpenSpark, SparkSink
-from tests.support.table_sink import CONNECTION, variables_for
 
 pytestmark = pytest.mark.turns(of=3)
 

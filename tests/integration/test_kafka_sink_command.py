@@ -14,10 +14,10 @@ from demo.kafka.broker import KafkaBroker
 from gobblin_assets import read_dataset
 from gobblin_assets.errors import RejectedError
 from tests.support.kafka import Record, delete_topics, open_admin, produce, read_all
+from tests.support.kafka_rows import CONNECTION, variables_for
 from tests.support.producing import Facts
 from tests.support.spark import wait_until
 from tests.support.topic_shop import JOB, StandbyCommands, TopicShop
-from tests.support.topic_sink import CONNECTION, variables_for
 
 
 class OutShop(TopicShop):

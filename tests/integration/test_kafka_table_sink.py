@@ -14,8 +14,8 @@ from gobblin_assets import read_dataset
 from gobblin_assets.errors import RejectedError
 from tests.support.kafka import delete_topics
 from tests.support.postgres import Database
+from tests.support.postgres_rows import CONNECTION, variables_for
 from tests.support.producing import Facts
-from tests.support.table_sink import CONNECTION, variables_for
 from tests.support.topic_shop import JOB, StandbyCommands, TopicShop
 
 INTO = {"type": "postgres", "connection": CONNECTION, "tables_schema": "shop"}

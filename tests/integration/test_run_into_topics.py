@@ -21,9 +21,9 @@ from gobblin_assets.spec.job_parsing import parse_job
 from gobblin_assets.spec.selection import select_open_partitions
 from tests.support.command_lake import ask, run_job
 from tests.support.kafka import MakeTopic, delete_topics, produce, read_all
+from tests.support.kafka_rows import new_topics
 from tests.support.postgres import Database
 from tests.support.spark_sink import OpenSpark
-from tests.support.topic_sink import new_topics
 
 pytestmark = pytest.mark.turns("runs into topics and from them")
 

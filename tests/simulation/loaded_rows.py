@@ -131,6 +131,7 @@ register_step(LOAD_KIND)
 @dataclass(frozen=True)
 class MemoryPlace:
     runner: "LoadingRunner"
+    tables: Mapping[DatasetUrn, LoadedTable] = field(default_factory=lambda: _TABLES)
     marks: str = "marks"
     can_replace: bool = True
 
@@ -138,10 +139,10 @@ class MemoryPlace:
         self.runner.process.call("tables.require", lambda: None)
 
     def uri_of(self, urn: DatasetUrn) -> str:
-        return f"memory:{_TABLES[urn]}"
+        return f"memory:{self.tables[urn]}"
 
     def make_step(self, urn: DatasetUrn, load: PlannedLoad) -> CommitStep:
-        return LoadMemory("memory", table_batch(_TABLES[urn], load), load.files)
+        return LoadMemory("memory", table_batch(self.tables[urn], load), load.files)
 
     def find_mark(self, urn: DatasetUrn, mark: MarkPlace) -> LaneMark | None:
         del urn
@@ -155,14 +156,18 @@ class MemoryPlace:
         raise AssertionError("nothing is lost in this world")
 
     def count_loaded(self, marks: Mapping[DatasetUrn, MarkPlace]) -> Mapping[DatasetUrn, int]:
-        tables = self.runner.tables
         found: Mapping[DatasetUrn, int] = self.runner.process.call(
-            "tables.count_loaded", lambda: {urn: tables.loaded[mark] for urn, mark in marks.items()}
+            "tables.count_loaded", lambda: {urn: self._count_loaded(mark) for urn, mark in marks.items()}
         )
         return found
 
+    def _count_loaded(self, mark: MarkPlace) -> int:
+        """Of all lanes of the dataset."""
+        loaded = self.runner.tables.loaded.items()
+        return sum(count for place, count in loaded if replace(place, lane=mark.lane) == mark)
+
     def count_rows(self, urn: DatasetUrn) -> int | None:
-        return len(self.runner.tables.rows.get(str(urn), ()))
+        return len(self.runner.tables.rows.get(self.tables[urn].table, ()))
 
 
 @dataclass
@@ -198,8 +203,12 @@ class LoadingRunner(Runner):
     def _rows(self) -> SimRows:
         return _ParquetRows(self)
 
-    def _alive(self, work: Callable[[], Any]) -> Any:
+    def take_turn(self) -> None:
+        """Let steps of this thread find the place of this process."""
         _thread.runner = self
+
+    def _alive(self, work: Callable[[], Any]) -> Any:
+        self.take_turn()
         return super()._alive(work)
 
 

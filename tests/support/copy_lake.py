@@ -35,6 +35,9 @@ Open = Callable[..., "CopyWorld"]
 Look = dict[str, tuple[object, ...]]
 """By path below a root: of a file its mode, time and bytes; of a directory its mode."""
 
+STRANGER: Final = b"mine"
+"""What somebody else writes."""
+
 _FIRST_MTIME_S: Final = 1_700_000_000
 
 
@@ -63,6 +66,30 @@ class CopyLake(Lake):
     def tree(self) -> Path:
         """The destination."""
         return Path(self.root)
+
+    def look(self) -> Look:
+        """All that is published, by path below the root."""
+        return look_at(self.tree)
+
+    def files(self) -> Look:
+        """The same without directories."""
+        return _without_directories(self.look())
+
+    def identities(self) -> dict[str, object]:
+        """Which file stands at which name, where that can be told."""
+        return dict(inodes_of(self.tree))
+
+    def write_stranger(self, path: str) -> object:
+        """Put somebody else's file at the name, in the place of what is there; returns which one it is."""
+        place = self.tree / path
+        place.unlink(missing_ok=True)
+        place.write_bytes(STRANGER)
+        return self.identify(path)
+
+    def identify(self, path: str) -> object:
+        """What stands at the name, to be compared."""
+        place = self.tree / path
+        return place.stat().st_ino, place.read_bytes()
 
     def open_world(self) -> "CopyWorld":
         if self.is_confined:
@@ -155,7 +182,11 @@ def inodes_of(root: Path) -> dict[str, int]:
 
 def files_of(root: Path) -> Look:
     """The same without directories."""
-    return {name: found for name, found in look_at(root).items() if len(found) > 1}
+    return _without_directories(look_at(root))
+
+
+def _without_directories(look: Look) -> Look:
+    return {name: found for name, found in look.items() if len(found) > 1}
 
 
 def _partitions_of(dataset: CopyDataset) -> tuple[AssetPartition, ...]:

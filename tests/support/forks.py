@@ -10,6 +10,6 @@ FORKS: Final = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload([
     # Pyarrow's first array imports pandas, which takes longer than the work of a child.
     *("pandas", "grpc", "pyspark.sql.connect.session", "pyspark.sql.connect.functions.builtin"),
-    *(f"tests.support.{name}" for name in ("lake", "sink_lake", "log_lake", "table_lake", "copy_lake", "iceberg_sink")),
-    *(f"tests.support.{name}" for name in ("restoring", "spark", "dagster_topics")),
+    *(f"tests.support.{name}" for name in ("lake", "sink_lake", "log_lake", "table_lake", "copy_lake")),
+    *(f"tests.support.{name}" for name in ("loaded_sink", "loaded_lake", "restoring", "spark", "dagster_topics")),
 ])  # fmt: skip

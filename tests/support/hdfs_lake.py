@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gobblin_assets.destinations.claims import WORK_NAME
-from tests.support.copy_lake import CopyLake, CopyWorld, Look, look_at
+from tests.support.copy_lake import STRANGER, CopyLake, CopyWorld, Look, look_at
 from tests.support.hdfs_place import HdfsClient
 from tests.support.hdfs_server import HdfsServer
 
@@ -31,12 +31,18 @@ class HdfsLake(CopyLake):
         """The path of the destination: it is on no disk."""
         return Path(self.place)
 
+    def write_stranger(self, path: str) -> object:
+        HdfsClient(self.http_address).write(f"{self.place}/{path}", STRANGER)
+        return self.identify(path)
+
+    def identify(self, path: str) -> object:
+        return self.identities()[path], HdfsClient(self.http_address).read(f"{self.place}/{path}")
+
     def open_world(self) -> "HdfsWorld":
         os.environ.update(self.environment)
         return HdfsWorld(self)
 
     def look(self) -> Look:
-        """As ``look_at``."""
         client, found = HdfsClient(self.http_address), Look()
         for path, status in client.walk(self.place):
             name = path.removeprefix(f"{self.place}/")
@@ -47,8 +53,7 @@ class HdfsLake(CopyLake):
                 found[name] = (mode, mtime_ns, client.read(path)) if is_file else (mode,)
         return found
 
-    def file_ids(self) -> dict[str, int]:
-        """Which file stands at which name."""
+    def identities(self) -> dict[str, object]:
         found = HdfsClient(self.http_address).walk(self.place)
         names = ((path.removeprefix(f"{self.place}/"), status["fileId"]) for path, status in found)
         return {name: file_id for name, file_id in names if name.split("/")[0] != WORK_NAME}

@@ -4,13 +4,12 @@ import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from gobblin_assets.commit.object_attempts import MTIME_KEY
 from gobblin_assets.destinations.claims import work_root_of
 from gobblin_assets.fs.objects import ObjectFiles
 from gobblin_assets.fs.registry import open_object_store
-from tests.support.copy_lake import CopyLake, CopyWorld
+from tests.support.copy_lake import STRANGER, CopyLake, CopyWorld, Look
 
 
 @dataclass(frozen=True)
@@ -28,6 +27,35 @@ class ObjectLake(CopyLake):
         os.environ.update(self.environment)
         return ObjectCopyWorld(self)
 
+    def look(self) -> Look:
+        """The time of its origin and the bytes of each published object."""
+        store, found = self.open_store(), Look()
+        for entry in store.list_objects(self.place):
+            whole = store.find_object(entry.path)
+            if not entry.path.startswith(f"{work_root_of(self.place)}/") and whole is not None:
+                mtime_ns = int((whole.metadata or {})[MTIME_KEY])
+                found[entry.path.removeprefix(f"{self.place}/")] = (mtime_ns, read_object(store, entry.path))
+        return found
+
+    def identities(self) -> dict[str, object]:
+        """None: an object that is given back is another one."""
+        return {}
+
+    def write_stranger(self, path: str) -> object:
+        store, at = self.open_store(), f"{self.place}/{path}"
+        if (old := store.find_object(at)) is not None:
+            store.remove_object(at, old.etag)
+        store.put_if_absent(at, STRANGER)
+        return self.identify(path)
+
+    def identify(self, path: str) -> object:
+        return self.open_store().find_object(f"{self.place}/{path}")
+
+    def look_at_source(self) -> Look:
+        """As ``look``."""
+        files = [path for path in self.source.rglob("*") if path.is_file()]
+        return {str(each.relative_to(self.source)): (each.stat().st_mtime_ns, each.read_bytes()) for each in files}
+
     def open_store(self) -> ObjectFiles:
         return open_object_store(f"s3:/{self.place}", "destination")[0]
 
@@ -38,36 +66,21 @@ class ObjectCopyWorld(CopyWorld):
 
     lake: ObjectLake
 
-    def objects(self) -> dict[str, tuple[int, bytes]]:
-        """Of each published object, by its key below the place, the time of its origin and its bytes."""
-        store, found = self.lake.open_store(), {}
-        for entry in store.list_objects(self.lake.place):
-            whole = store.find_object(entry.path)
-            if not entry.path.startswith(f"{work_root_of(self.lake.place)}/") and whole is not None:
-                mtime_ns = int((whole.metadata or {})[MTIME_KEY])
-                found[entry.path.removeprefix(f"{self.lake.place}/")] = (mtime_ns, self._read(store, entry.path))
-        return found
-
-    def files(self) -> dict[str, tuple[int, bytes]]:
-        """The same of the source."""
-        files = [path for path in self.lake.source.rglob("*") if path.is_file()]
-        return {str(each.relative_to(self.lake.source)): _describe(each) for each in files}
-
     def slots(self) -> Counter[bytes]:
         store, work = self.lake.open_store(), work_root_of(self.lake.place)
         paths = [entry.path for entry in store.list_objects(work) if "/slots/" in entry.path]
-        return Counter(self._read(store, path) for path in paths)
+        return Counter(read_object(store, path) for path in paths)
 
     def check_copied(self) -> None:
-        assert self.objects() == self.files(), "the bucket and the tree differ"
+        self.check_trees()
         unfinished = "SELECT count(*) FROM gobblin.commit_sequence WHERE state <> 'DONE' AND state <> 'ABORTED'"
         assert self.scalar(unfinished) == 0, "a sequence is still open"
         assert not list(self.lake.open_store().list_uploads(self.lake.place)), "uploads are left"
 
-    def _read(self, store: ObjectFiles, path: str) -> bytes:
-        with store.open_input(path) as stream:
-            return stream.read()
+    def check_trees(self) -> None:
+        assert self.lake.look() == self.lake.look_at_source(), "the bucket and the tree differ"
 
 
-def _describe(path: Path) -> tuple[int, bytes]:
-    return path.stat().st_mtime_ns, path.read_bytes()
+def read_object(store: ObjectFiles, path: str) -> bytes:
+    with store.open_input(path) as stream:
+        return stream.read()

@@ -85,6 +85,11 @@ def rare(*values: Any) -> Any:
     return pytest.param(*values, marks=pytest.mark.rare)
 
 
+def thorough(*values: Any) -> Any:
+    """One case of a test's parameters that only ``make proof`` tries."""
+    return pytest.param(*values, marks=pytest.mark.thorough)
+
+
 class Shares:
     """The pytest plugin."""
 

@@ -27,7 +27,7 @@ SERVERS: Final = {
 A file belongs to the first group of which a test of this run uses a fixture.
 """
 
-_BY_PARAMETER: Final = {"hdfs": "hdfs_server"}
+_BY_PARAMETER: Final = {"hdfs": "hdfs_server", "kafka": "kafka_broker"}
 """What a fixture asks for while it is made, by the value of a test's parameter."""
 
 _GROUP_IN_ID: Final = re.compile(rf"@((?:{'|'.join(SERVERS)})(?:-\d)?|tests/[^@]*\.py)$")

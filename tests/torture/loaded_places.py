@@ -11,13 +11,13 @@ from pyiceberg.schema import Schema
 from gobblin_assets.db import embedded
 from gobblin_assets.destinations.iceberg.catalog_address import read_catalog_address
 from gobblin_assets.destinations.iceberg.iceberg_tables import IcebergTables
-from tests.support.iceberg_sink import CATALOG, find_table, iceberg_variables
+from tests.support.iceberg_rows import CATALOG, find_table, iceberg_variables
 from tests.support.kafka import delete_topics, make_topic, open_admin, read_all
+from tests.support.kafka_rows import CONNECTION as OUT
+from tests.support.kafka_rows import variables_for as kafka_variables
 from tests.support.postgres import Database, describe_database
+from tests.support.postgres_rows import CONNECTION, variables_for
 from tests.support.producing import Facts
-from tests.support.table_sink import CONNECTION, variables_for
-from tests.support.topic_sink import CONNECTION as OUT
-from tests.support.topic_sink import variables_for as kafka_variables
 from tests.torture.server import Victim
 
 SCHEMA: Final = "shop"

@@ -111,6 +111,12 @@ def _read_mark(sql: sqlite3.Connection, place: MarkPlace) -> tuple[LaneMark | No
     return LaneMark(version, *map(tuple, lists)), row[1]
 
 
+def _count_loaded(sql: sqlite3.Connection, place: MarkPlace) -> int:
+    """Of all lanes of the dataset."""
+    query = "SELECT coalesce(sum(row_count), 0) FROM gobblin_lane WHERE dataset = ?"
+    return int(sql.execute(query, (_dataset(place),)).fetchone()[0])
+
+
 def _write_mark(sql: sqlite3.Connection, place: MarkPlace, mark: LaneMark, row_count: int) -> None:
     stored = json.dumps([mark.version, mark.recent, mark.given_up])
     sql.execute("REPLACE INTO gobblin_lane VALUES (?, ?, ?, ?)", (_dataset(place), place.lane, stored, row_count))
@@ -168,16 +174,21 @@ class SqlitePlace:
         with open_rows(self.connection) as rows, rows.begin() as sql:
             return None if _list_columns(sql, self.tables[urn]) else f"{self.uri_of(urn)} is gone"
 
-    def adopt(self, urn: DatasetUrn, marks: Mapping[MarkPlace, LaneMark], row_count: int) -> None:  # noqa: ARG002  a part of the port
+    def adopt(self, urn: DatasetUrn, marks: Mapping[MarkPlace, LaneMark], row_count: int) -> None:
+        table = self.tables[urn]
         with open_rows(self.connection) as rows, rows.begin() as sql:
+            if not _list_columns(sql, table):
+                # A table of SQLite has a column at least. The next load adds its own.
+                sql.execute(f'CREATE TABLE "{table.table}" (gobblin_adopted)')
             for place, mark in marks.items():
-                if _read_mark(sql, place)[0] is None:
-                    _write_mark(sql, place, mark, row_count)
+                known, counted = _read_mark(sql, place)
+                if known is None or not known.has_loaded:
+                    missing = max(0, row_count - _count_loaded(sql, place))
+                    _write_mark(sql, place, mark, counted + missing)
 
     def count_loaded(self, marks: Mapping[DatasetUrn, MarkPlace]) -> Mapping[DatasetUrn, int]:
-        query = "SELECT coalesce(sum(row_count), 0) FROM gobblin_lane WHERE dataset = ?"
         with open_rows(self.connection) as rows, rows.begin() as sql:
-            return {urn: sql.execute(query, (_dataset(mark),)).fetchone()[0] for urn, mark in marks.items()}
+            return {urn: _count_loaded(sql, mark) for urn, mark in marks.items()}
 
     def count_rows(self, urn: DatasetUrn) -> int | None:
         with open_rows(self.connection) as rows, rows.begin() as sql:

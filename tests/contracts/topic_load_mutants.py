@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from gobblin_assets.destinations.kafka.json_rows import write_objects
+from gobblin_assets.destinations.kafka.json_rows import write_keys, write_objects
 from gobblin_assets.destinations.kafka.kafka_topics import KafkaTopics
 from gobblin_assets.destinations.kafka.lane_producer import LaneProducer
 from gobblin_assets.destinations.kafka.mark_reader import MarkReader
@@ -37,7 +37,7 @@ class MarkInAnotherTransaction(KafkaTopics):
     def _load(self, producer: LaneProducer, batch: TopicBatch, rows: Iterable[pa.RecordBatch]) -> None:
         producer.begin()
         for some in rows:
-            producer.send(batch.topic.name, write_objects(some))
+            producer.send(batch.topic.name, write_objects(some), write_keys(some, batch.topic.key))
         producer.flush()
         reach(Failpoint.LOAD_COPIED)
         producer.commit()
