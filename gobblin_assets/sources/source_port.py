@@ -3,20 +3,68 @@
 ``open_plan`` gives one planning session for a run. While the session is open, a source that can pins what its readers
 see (Postgres: an exported snapshot); so a run keeps it open until its last task has ended. A plan carries its
 ``ReadPlan``, which says how its WorkUnits are read.
+
+An ``ArrowReader`` needs no Spark: it gives this process the rows of a WorkUnit as Arrow batches.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from gobblin_assets.errors import CorruptionError
+import pyarrow as pa
+
+from gobblin_assets.errors import CorruptionError, GobblinError, RejectedError
 from gobblin_assets.model.source_comments import SourceComments
 from gobblin_assets.model.source_constraints import SourceConstraints
 from gobblin_assets.model.work_unit import WorkUnit
 from gobblin_assets.run.job_kind import PlanRequest, UnitPlan
-from gobblin_assets.sources.arrow_port import ArrowReader
 from gobblin_assets.spec.job_spec import DatasetSpec
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowRows:
+    """Rows of WorkUnits on their way to this process.
+
+    ``batches`` have the columns of the reader, in its order and of its types; each batch is small.
+
+    ``interrupt`` ends the reading from another thread: the batches then end in an error. ``interrupt`` may be called at
+    any time before the reading is closed, and raises nothing.
+    """
+
+    batches: Iterator[pa.RecordBatch]
+    interrupt: Callable[[], None]
+
+
+def find_asked_of_spark(spec: DatasetSpec, *, rereads: bool) -> str | None:
+    """The first field of a dataset that only Spark does; None: none. ``rereads``: its late window is read again."""
+    asked = {
+        "converters": spec.converters,
+        "quality.rows": spec.quality.rows,
+        "writer.partition_by": spec.writer.partition_by,
+        "writer.time_column": spec.writer.time_column,
+        "writer.event_time": spec.writer.event_time,
+        "watermark.late_window": rereads,
+    }
+    return next((name for name, is_asked in asked.items() if is_asked), None)
+
+
+class ArrowReader(Protocol):
+    """A reader of what one plan planned. Called from several threads at once."""
+
+    @property
+    def columns(self) -> Sequence[tuple[str, str]]:
+        """Name and type of each column of the dataset, as Spark writes types."""
+        ...
+
+    def open(self, unit: WorkUnit) -> AbstractContextManager[ArrowRows]:
+        """Exactly the rows of ``unit``, which belongs to the plan. Opening and reading may raise anything."""
+        ...
+
+    def explain(self, error: Exception) -> GobblinError:
+        """The family for an error of opening or reading that has none. It names table and column if it can. Pure."""
+        ...
+
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -130,3 +178,33 @@ class Source(Protocol):
     def discover(self, spark: "Callable[[], SparkSession]") -> Sequence[str]:
         """The names of all tables of the connection, sorted; patterns are applied by the caller."""
         ...
+
+
+def compare_columns(request: SourceRequest, now: Mapping[str, str], name: str, at_source: Collection[str]) -> list[str]:
+    """Notes on what changed since the schema was last accepted; RejectedError for what the dataset does not allow.
+
+    ``now``: the columns that are read, name to type text. ``name``: of the table, for sentences. A column that is still
+    ``at_source`` is left out by the dataset itself, which is only noted. A changed type is only noted too: the write
+    compares Spark's types, and refuses values that don't fit the published files.
+    """
+    before = request.state.source_columns
+    if before is None:
+        return []
+    notes = [f"{name} has a new column {column} ({now[column]})" for column in now if column not in before]
+    for column, type_text in before.items():
+        if column in now:
+            if now[column] != type_text:
+                notes.append(f"{name}.{column} was {type_text} and is {now[column]} now")
+        elif column in at_source:
+            notes.append(f"{name}.{column} is no longer read")
+        elif request.spec.schema_change.allow_dropped:
+            notes.append(f"{name}.{column} ({type_text}) is gone")
+        else:
+            raise RejectedError(
+                f"{name}.{column} ({type_text}) is gone",
+                field=f"datasets[{request.urn}].schema_change",
+                hint="Write schema_change: {allow_dropped: true} to go on without it.",
+                table=name,
+                column=column,
+            )
+    return notes

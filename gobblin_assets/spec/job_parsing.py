@@ -20,8 +20,7 @@ from gobblin_assets.spec.destination_kind import into_of
 from gobblin_assets.spec.job_kinds import read_options
 from gobblin_assets.spec.job_options import DatasetOptions, JobOptions
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
-from gobblin_assets.spec.source_kind import kind_of
-from gobblin_assets.spec.source_rules import check_new_data, check_packing, check_words
+from gobblin_assets.spec.source_kind import check_new_data, check_packing, check_words, kind_of
 from gobblin_assets.spec.spec_errors import refuse
 
 # A URL never matches, so a password can't be given in place of a name.

@@ -20,7 +20,7 @@ from gobblin_assets.destinations.kafka.topic_batches import LoadedTopic, TopicBa
 from gobblin_assets.destinations.lane_marks import MarkPlace, decide_load
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.failpoints import AcknowledgementLost, Failpoint, install, reach
-from gobblin_assets.kafka.addresses import read_cluster
+from gobblin_assets.kafka.connection import read_cluster
 from tests.integration import topic_load_mutants as mutants
 from tests.support.kafka import delete_topics, read_all
 from tests.support.shares import rotating

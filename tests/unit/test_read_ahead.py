@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from gobblin_assets.rows.read_ahead import reading_ahead
+from gobblin_assets.rows.arrow_writer import reading_ahead
 
 WAIT_S = 30
 

@@ -34,8 +34,7 @@ from gobblin_assets.run.replacement import Replacement, ReplacementOrder, Writte
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.spark.cancellation import describe_interruption, find_session_identity, open_cancellation
 from gobblin_assets.spark.errors import spark_families
-from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
-from gobblin_assets.spec.sink_spec import BasesSpec
+from gobblin_assets.spec.job_spec import BasesSpec, DatasetSpec, JobSpec
 from gobblin_assets.state.leases import Lease
 
 _COMPRESSION: Final = "zstd"

@@ -24,19 +24,24 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the vendor 
 from confluent_kafka.admin import TopicDescription as ClientTopic  # type: ignore[attr-defined]  # the same
 
 from gobblin_assets.errors import GobblinError, RetryableError
+from gobblin_assets.kafka.client_reports import (
+    ClientFailure,
+    explain_partition,
+    judge_client,
+    judge_topic,
+    read_topic_id,
+)
 from gobblin_assets.kafka.connection import KafkaConnection
-from gobblin_assets.kafka.failures import ClientFailure, explain_partition, judge_client, judge_topic
-from gobblin_assets.kafka.topic_ids import read_topic_id
 from gobblin_assets.sources.kafka.cluster import (
     Isolation,
     MarkAnswers,
     PartitionOffsets,
+    RecordMark,
     TopicDescription,
     TopicOffsets,
     TopicPartition,
 )
 from gobblin_assets.sources.kafka.mark_reader import check_marks, find_marks
-from gobblin_assets.sources.kafka.record_marks import RecordMark
 
 POLL_S: Final = 0.1
 GRACE_S: Final = 5.0

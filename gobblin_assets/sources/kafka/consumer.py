@@ -21,8 +21,8 @@ from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
 from gobblin_assets.errors import RejectedError, RetryableError
+from gobblin_assets.kafka.client_reports import GONE, PASSING, ClientFailure, judge_client
 from gobblin_assets.kafka.connection import KafkaConnection
-from gobblin_assets.kafka.failures import GONE, PASSING, ClientFailure, judge_client
 from gobblin_assets.sources.kafka.cluster import Isolation, TopicPartition
 from gobblin_assets.sources.kafka.reading import POLL_TIMEOUT_MS, Ranges
 from gobblin_assets.sources.kafka.record_columns import TIME_MS_MAX, TIME_MS_MIN, build_records, headers_of

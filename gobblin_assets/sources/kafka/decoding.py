@@ -22,7 +22,7 @@ from gobblin_assets.rows.columns import named
 from gobblin_assets.rows.hidden_columns import DEAD_LETTER_COLUMN, SHARE_COLUMN
 from gobblin_assets.sources.kafka.decoding_plan import DecodingPlan
 from gobblin_assets.sources.kafka.json_decoder import JsonDecoder
-from gobblin_assets.sources.kafka.kept_columns import list_kept, require_own_names
+from gobblin_assets.sources.kafka.kafka_kind import list_kept, require_own_names
 from gobblin_assets.sources.kafka.part_decoders import (
     BytesDecoder,
     PartDecoder,

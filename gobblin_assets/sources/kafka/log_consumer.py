@@ -17,8 +17,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
+from gobblin_assets.kafka.client_reports import GONE, PASSING, ClientFailure, judge_client
 from gobblin_assets.kafka.connection import KafkaConnection
-from gobblin_assets.kafka.failures import GONE, PASSING, ClientFailure, judge_client
 from gobblin_assets.sources.kafka.cluster import Isolation, TopicOffsets, TopicPartition
 from gobblin_assets.sources.kafka.confluent import ConfluentCluster
 from gobblin_assets.sources.kafka.mark_reader import is_truncation

@@ -13,12 +13,11 @@ from typing import Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
+from gobblin_assets.kafka.client_reports import ClientFailure, judge_client
 from gobblin_assets.kafka.connection import KafkaConnection
-from gobblin_assets.kafka.failures import ClientFailure, judge_client
-from gobblin_assets.sources.kafka.cluster import MarkAnswers, TopicPartition
+from gobblin_assets.sources.kafka.cluster import MarkAnswers, RecordMark, TopicPartition
 from gobblin_assets.sources.kafka.reading import Ranges
 from gobblin_assets.sources.kafka.record_columns import ClientMessage, headers_of, offset_of_message, time_ms_of
-from gobblin_assets.sources.kafka.record_marks import RecordMark
 
 _PARTITIONS_MAX: Final = 1_000
 """In one consumer: what it fetches lies in memory until it is polled."""

@@ -19,9 +19,8 @@ from gobblin_assets.sources.discovery import Discovery, find_changes
 from gobblin_assets.sources.kafka.cluster import Cluster, TopicOffsets, TopicPartition
 from gobblin_assets.sources.kafka.decoding import decoded_columns
 from gobblin_assets.sources.kafka.histories import Histories, require_histories
-from gobblin_assets.sources.kafka.kafka_spec import KafkaSourceSpec, SizeEstimator, topic_options
+from gobblin_assets.sources.kafka.kafka_kind import KafkaSourceSpec, SizeEstimator, topic_options
 from gobblin_assets.sources.kafka.keys import find_positions
-from gobblin_assets.sources.kafka.odd_times import RecordReader
 from gobblin_assets.sources.kafka.planning import (
     TopicDecision,
     TopicMemory,
@@ -32,7 +31,6 @@ from gobblin_assets.sources.kafka.planning import (
     topic_of,
 )
 from gobblin_assets.sources.kafka.registry import SchemaRegistry
-from gobblin_assets.sources.kafka.sharing import decide_sharing_key
 from gobblin_assets.sources.kafka.sizes import (
     average_record_time_ms,
     learn_sizes,
@@ -41,7 +39,7 @@ from gobblin_assets.sources.kafka.sizes import (
     track_production,
 )
 from gobblin_assets.sources.kafka.start_positions import ask_beginnings
-from gobblin_assets.sources.kafka.topic_reader import TopicReader
+from gobblin_assets.sources.kafka.topic_reader import RecordReader, TopicReader, decide_sharing_key
 from gobblin_assets.sources.kafka.windows import Taken, WindowReading, decide_reading, fill_ranges, reread_ranges
 from gobblin_assets.sources.source_port import PlanSession, ReadPlan, SourceRequest
 

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from gobblin_assets.errors import GobblinError, RejectedError
-from gobblin_assets.sources.epoch_source import VnodeStart
 from gobblin_assets.sources.kafka.cluster import Cluster, Isolation, TopicOffsets, TopicPartition
 from gobblin_assets.sources.kafka.histories import Histories, require_histories
-from gobblin_assets.sources.kafka.kafka_spec import topic_options
+from gobblin_assets.sources.kafka.kafka_kind import topic_options
 from gobblin_assets.sources.kafka.planning import TopicMemory, decide_ranges, find_beginners, recall_topic, topic_of
+from gobblin_assets.sources.log_port import VnodeStart
 from gobblin_assets.sources.source_port import SourceRequest
 
 

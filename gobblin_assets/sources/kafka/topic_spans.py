@@ -1,29 +1,62 @@
-"""A topic's records between positions that a reader of epochs found, as Spark reads them."""
+"""A topic's records between positions that a reader of epochs found, as Spark reads them for several lanes at once."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from types import MappingProxyType
 from typing import Final
 
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from gobblin_assets.errors import CorruptionError
 from gobblin_assets.kafka.connection import KafkaConnection
 from gobblin_assets.model.state import DatasetState
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.model.work_unit import WorkUnit
-from gobblin_assets.sources.epoch_source import SpanPlan
+from gobblin_assets.rows.columns import named
 from gobblin_assets.sources.kafka.arrow_decoding import find_need_of_decoding
 from gobblin_assets.sources.kafka.decoding import decoded_columns
-from gobblin_assets.sources.kafka.kafka_spec import Decoder, DecoderSpec, KafkaSourceSpec, topic_options
+from gobblin_assets.sources.kafka.epoch_markers import EPOCH_HEADER
+from gobblin_assets.sources.kafka.kafka_kind import Decoder, DecoderSpec, KafkaSourceSpec, topic_options
 from gobblin_assets.sources.kafka.keys import parse_key
-from gobblin_assets.sources.kafka.odd_times import RecordReader
 from gobblin_assets.sources.kafka.registry import SchemaRegistry
-from gobblin_assets.sources.kafka.sharing import mixes_rows
-from gobblin_assets.sources.kafka.span_reader import SpanReader, without_markers
-from gobblin_assets.sources.kafka.topic_reader import TopicReader
-from gobblin_assets.sources.source_port import ReadPlan
-from gobblin_assets.spec.job_spec import DatasetSpec
-from gobblin_assets.spec.sink_spec import SinkSpec
+from gobblin_assets.sources.kafka.topic_reader import RecordReader, TopicReader, mixes_rows
+from gobblin_assets.sources.log_port import SpanPlan
+from gobblin_assets.sources.source_port import ReadPlan, SharedRows
+from gobblin_assets.spec.job_spec import DatasetSpec, SinkSpec
+
+
+@dataclass(frozen=True, slots=True)
+class SpanReader:
+    """``Reader`` of the plans of one topic's lanes. ``shares``: whose the records of each partition are."""
+
+    topic: TopicReader
+    shares: Mapping[int, str]
+
+    def read(self, spark: SparkSession, units: Sequence[WorkUnit]) -> DataFrame:
+        return self.topic.read(spark, units)
+
+    def read_together(self, spark: SparkSession, parts: Sequence[tuple[ReadPlan, Sequence[WorkUnit]]]) -> SharedRows:
+        units = [unit for _plan, some in parts for unit in some]
+        return SharedRows(self.topic.read(spark, units, share=self._share()), None)
+
+    def learn(self, error: Exception) -> None:
+        self.topic.learn(error)
+
+    def explain(self, error: Exception) -> Exception:
+        return self.topic.explain(error)
+
+    def _share(self) -> Column:
+        pairs = chain.from_iterable((f.lit(number), f.lit(name)) for number, name in self.shares.items())
+        return f.create_map(*pairs)[named("partition")]
+
+
+def without_markers(records: DataFrame) -> DataFrame:
+    """The records that end no epoch."""
+    is_marker = f.exists(named("headers"), lambda header: header["key"] == EPOCH_HEADER)
+    return records.where(~f.coalesce(is_marker, f.lit(False)))
+
 
 _GROUP_ID_PREFIX: Final = "gobblin"
 _NAMES: Final = MappingProxyType({Decoder.AVRO: "Avro", Decoder.PROTOBUF: "Protobuf"})

@@ -17,11 +17,11 @@ from gobblin_assets.sources.postgres_log.copy_ranges import (
     SeenRanges,
     parse_partial,
     parse_ranges,
+    parse_seen,
     say_progress,
     single_range,
 )
 from gobblin_assets.sources.postgres_log.pgoutput import write_lsn
-from gobblin_assets.sources.postgres_log.seen_transactions import parse_seen
 from gobblin_assets.sources.postgres_log.server_state import (
     LogServerState,
     PublishedTable,

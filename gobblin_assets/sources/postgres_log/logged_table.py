@@ -12,7 +12,7 @@ import pyarrow as pa
 from gobblin_assets.errors import CorruptionError, RejectedError
 from gobblin_assets.model.column_names import find_alike, name_key
 from gobblin_assets.sources.jdbc.names import TableName
-from gobblin_assets.sources.jdbc.postgres_types import PgType, find_problem, find_spark_type, suggest_cast
+from gobblin_assets.sources.jdbc.postgres_tables import PgType, find_problem, find_spark_type, suggest_cast
 
 CHANGE_SCHEMA: Final = pa.schema([
     ("payload", pa.binary()),

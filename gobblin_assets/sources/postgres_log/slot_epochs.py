@@ -8,10 +8,9 @@ from gobblin_assets.errors import CorruptionError
 from gobblin_assets.model.state import DatasetState
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.rows.joined_columns import parse_joined
-from gobblin_assets.sources.epoch_source import CopyPlace, LogStart, RowDecoder, StreamLook, VnodeStart
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.names import TableName, parse_table_name
-from gobblin_assets.sources.postgres_log.log_requirements import require_server, require_table, require_unhidden
+from gobblin_assets.sources.log_port import CopyPlace, LogStart, RowDecoder, StreamLook, VnodeStart
 from gobblin_assets.sources.postgres_log.log_starts import (
     PLACE_MIN,
     TO_COPY,
@@ -25,9 +24,8 @@ from gobblin_assets.sources.postgres_log.log_starts import (
     name_messages,
     vnode_of,
 )
-from gobblin_assets.sources.postgres_log.message_decoder import MessageDecoder
 from gobblin_assets.sources.postgres_log.pgoutput import write_lsn
-from gobblin_assets.sources.postgres_log.postgres_log_spec import PostgresLogSourceSpec, message_of
+from gobblin_assets.sources.postgres_log.postgres_log_kind import PostgresLogSourceSpec, message_of
 from gobblin_assets.sources.postgres_log.server_state import (
     LogServerState,
     PublicationState,
@@ -38,10 +36,13 @@ from gobblin_assets.sources.postgres_log.server_state import (
     log_families,
     look_at_server,
     open_log_session,
+    require_server,
+    require_table,
+    require_unhidden,
 )
 from gobblin_assets.sources.postgres_log.slot_reader import SlotReader
 from gobblin_assets.sources.postgres_log.table_copy import require_copyable
-from gobblin_assets.sources.postgres_log.table_decoder import TableDecoder
+from gobblin_assets.sources.postgres_log.table_decoder import MessageDecoder, TableDecoder
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 
 

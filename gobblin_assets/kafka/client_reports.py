@@ -1,6 +1,11 @@
-"""A Kafka client's reports as families of errors, by the error's name in librdkafka; no message holds a secret."""
+"""The reports of a Kafka client: its errors as families, by the error's name in librdkafka, and the ids of topics.
 
+No message holds a secret.
+"""
+
+import base64
 import re
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -122,3 +127,12 @@ def _no_answer(connection: KafkaConnection, action: str, seen: Sequence[ClientFa
 
 def _clean(connection: KafkaConnection, text: str) -> str:
     return " ".join(_TIMING.sub("", connection.scrub(text)).split())[:_CHARACTERS_MAX]
+
+
+UNKNOWN_ID: Final = str(uuid.UUID(int=0))
+"""What brokers before 2.8 say of each topic."""
+
+
+def read_topic_id(said: object) -> str:
+    """The UUID as text of what the client says: the 16 bytes in base64, without its padding."""
+    return str(uuid.UUID(bytes=base64.urlsafe_b64decode(f"{said}==")))
