@@ -40,7 +40,7 @@ _PORT_MAX: Final = 65_535
 
 @dataclass(frozen=True, slots=True)
 class KafkaConnection:
-    """How to reach one cluster. ``bootstrap_servers`` is ``host:port,host:port``.
+    """The way to one cluster. ``bootstrap_servers`` is ``host:port,host:port``.
 
     ``ssl_ca_file`` and ``ssl_client_file`` are PEM files that exist at the same path wherever records are read; the
     latter holds the client's private key (PKCS#8) and its certificates, ``ssl_client_password`` opens the key.

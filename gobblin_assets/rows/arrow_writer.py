@@ -1,6 +1,6 @@
 """Arrow batches into Parquet files like Spark's, with the same bound of rows.
 
-Batches are read ahead while others are written: both release Python's lock while they work. The highest position of the
+Batches are prefetched while others are written: both release Python's lock while they work. The highest position of the
 rows is found by the rules that ``observation`` has for rows in Spark.
 """
 
@@ -22,19 +22,19 @@ from gobblin_assets.rows.open_files import OpenFile
 
 
 @contextmanager
-def reading_ahead(batches: Iterator[pa.RecordBatch], *, ahead: int = 1) -> Iterator[Iterator[pa.RecordBatch]]:
+def prefetching(batches: Iterator[pa.RecordBatch], *, ahead: int = 1) -> Iterator[Iterator[pa.RecordBatch]]:
     """The same batches; up to ``ahead`` are read while the caller works on the one before.
 
     The block waits for the read that is under way, so that the caller may close the source of the batches next.
     """
-    pool = ThreadPoolExecutor(1, thread_name_prefix="arrow-ahead")
+    pool = ThreadPoolExecutor(1, thread_name_prefix="arrow-prefetch")
     try:
-        yield _some_ahead(batches, pool, ahead)
+        yield _prefetch(batches, pool, ahead)
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _some_ahead(batches: Iterator[pa.RecordBatch], pool: ThreadPoolExecutor, ahead: int) -> Iterator[pa.RecordBatch]:
+def _prefetch(batches: Iterator[pa.RecordBatch], pool: ThreadPoolExecutor, ahead: int) -> Iterator[pa.RecordBatch]:
     coming = deque(pool.submit(next, batches, None) for _batch in range(ahead))
     while (batch := coming.popleft().result()) is not None:
         coming.append(pool.submit(next, batches, None))
@@ -42,7 +42,10 @@ def _some_ahead(batches: Iterator[pa.RecordBatch], pool: ThreadPoolExecutor, ahe
 
 
 class HighestPosition:
-    """Grows with each batch that is added. ``columns``: none (no position), one, or two compared in turn."""
+    """The highest position of the batches that were added.
+
+    ``columns``: none (no position), one, or two compared in turn.
+    """
 
     def __init__(self, columns: Sequence[str]) -> None:
         self._columns = columns
@@ -109,7 +112,9 @@ _ROW_GROUP_BYTES: Final = 64 << 20
 
 
 class RollingWriter:
-    """Writes new files below ``partition_path``, each of up to ``rows_max`` rows. A block that fails may leave files.
+    """A writer of new files below ``partition_path``, each of up to ``rows_max`` rows.
+
+    A block that fails may leave files.
 
     ``name`` begins the files' names. ``files`` are set when the block is over, with rows counted by their footers;
     without rows there is no file.

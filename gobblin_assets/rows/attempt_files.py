@@ -131,7 +131,7 @@ _WritePart = Callable[[int, bytes, int], UploadPart]
 
 
 class _PartStream(io.RawIOBase):
-    """Sends what is written to it as parts of ``part_bytes``, in threads of its own. The last part may be smaller."""
+    """A stream that sends its bytes as parts of ``part_bytes``, in threads of its own. The last part may be smaller."""
 
     def __init__(self, write_part: _WritePart, part_bytes: int) -> None:
         super().__init__()
@@ -187,7 +187,7 @@ ALONE: Final = ""
 
 @dataclass(frozen=True, slots=True)
 class AttemptPlace:
-    """Where the rows of one attempt go. A value that can be pickled. ``sampler``: of rows that are set aside."""
+    """The place of one attempt's rows. A value that can be pickled. ``sampler``: of rows that are set aside."""
 
     staging: str
     names: OutputNames

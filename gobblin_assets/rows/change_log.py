@@ -52,7 +52,7 @@ ROUNDS_MAX: Final = 63
 """Enough for chains of as many lives as there can be changes."""
 
 _MOVED: Final = "m"
-"""The letter of rows that only tell values of the update at their position."""
+"""The letter of rows that only have values of the update at their position."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class KeyedChanges:
 
 
 def find_moved_values(changes: DataFrame, columns: KeyedChanges) -> DataFrame | None:
-    """Rows to add to ``changes``: each tells the values that an update of a key lacks, at the update's own position.
+    """Rows to add to ``changes``: each has the values that an update of a key lacks, at the update's own position.
 
     A Spark job looks for such updates. None: there are none. Else one more job a round.
     """
@@ -201,7 +201,7 @@ _REMOVING: Final = ("b", "d")
 
 @dataclass(frozen=True, slots=True, order=True)
 class ChangePlace:
-    """Where a change stands: in a copy, by ``_lsn`` and ``_seq``."""
+    """The place of a change: in a copy, by ``_lsn`` and ``_seq``."""
 
     copy: int
     lsn: int
@@ -226,7 +226,7 @@ class RebuiltTable:
 
 @dataclass(frozen=True, slots=True)
 class _Survey:
-    """What one look at the log tells: its last place, where the last truncation in its copy stands, and the columns
+    """The result of one look at the log: its last place, the place of the last truncation in its copy, and the columns
     that some update has no value of.
     """
 
@@ -244,7 +244,7 @@ def rebuild_table(
     known: KnownRows | None = None,
     joined: Sequence[JoinedColumn] = (),
 ) -> RebuiltTable:
-    """The table that ``log`` tells of, with these of its columns; ``key`` None: its changes have whole rows.
+    """The table whose log ``log`` is, with these of its columns; ``key`` None: its changes have whole rows.
 
     ``known``: what stands before its place need not be in the log, and counts only as these rows. ``joined``: columns
     of which earlier rows have a value that no change says. ``label`` begins the messages.

@@ -66,7 +66,7 @@ class NewFile(Protocol):
 
 
 class NewFiles(Protocol):
-    """Makes files. ``partition_path`` is relative to the place, or ""; a name is unique in the attempt."""
+    """A maker of files. ``partition_path`` is relative to the place, or ""; a name is unique in the attempt."""
 
     def create(self, partition_path: str, name: str) -> NewFile: ...
 

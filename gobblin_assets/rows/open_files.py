@@ -21,7 +21,7 @@ _METADATA: Final = {"org.apache.spark.version": SPARK_VERSION}
 
 
 class RowEncoder(Protocol):
-    """Writes rows to a stream that it does not close."""
+    """A writer of rows to a stream that it does not close."""
 
     @property
     def kept_bytes(self) -> int:
@@ -62,7 +62,7 @@ class ParquetRows:
 
 
 class CountedStream(io.RawIOBase):
-    """Counts the bytes on their way to another stream, which stays open when this one is closed."""
+    """A stream that counts bytes on their way to another one, which stays open when this one is closed."""
 
     def __init__(self, target: BinaryIO) -> None:
         super().__init__()
@@ -102,7 +102,10 @@ _COLUMN_BYTES: Final = 512
 
 
 class OpenFile:
-    """Errors of the disk are families of the destination's, and never blamed on the source of the rows."""
+    """A file of rows that is being written.
+
+    Errors of the disk are families of the destination's, and never blamed on the source of the rows.
+    """
 
     def __init__(self, file: NewFile, schema: pa.Schema, file_format: FileFormat, compression: str) -> None:
         self.row_count = 0

@@ -30,7 +30,7 @@ _MASK: Final = "•••"
 
 @dataclass(frozen=True, slots=True)
 class RowFailures:
-    """How many rows of a task failed a policy, and up to three of them as texts."""
+    """The rows of a task that failed a policy: their number, and up to three of them as texts."""
 
     count: int
     samples: tuple[str, ...] = ()
@@ -95,7 +95,9 @@ _BATCH_ROWS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class RowSampler:
-    """Shows rows that were set aside, each with the policies that it failed. A value that can be pickled.
+    """A sampler that shows rows that were set aside, each with the policies that it failed.
+
+    A value that can be pickled.
 
     ``types``: of the shown columns, as Spark writes them.
     """

@@ -93,7 +93,7 @@ def _decimal(before: int, scale: int) -> t.DecimalType | None:
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """What two schemas have at one place, such as ``address.zip``; structs, arrays and maps are taken apart."""
+    """The two schemas' types at one place, such as ``address.zip``; structs, arrays and maps are taken apart."""
 
     place: str
     newer: t.DataType

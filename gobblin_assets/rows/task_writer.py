@@ -109,7 +109,7 @@ class TaskFiles(NewFiles, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TaskWrite:
-    """What a task needs, as a value that is pickled. ``open_files`` is called where the files are written."""
+    """The task's part of a write, as a value that is pickled. ``open_files`` is called where the files are written."""
 
     open_files: Callable[[], TaskFiles]
     partition_columns: tuple[str, ...]

@@ -24,10 +24,10 @@ from gobblin_assets.spec.source_spec import SourceSpec
 
 @dataclass(frozen=True, slots=True)
 class LogNews:
-    """What a run would find in a log now.
+    """The news of a log: what a run would find in it now.
 
     ``begins``: some position is still to be set, by the rule for a log's first run. ``unread`` omits offsets that this
-    rule finds by a time, since no time is asked for here. ``mark`` tells whether a run got any further: it changes
+    rule finds by a time, since no time is asked for here. ``mark`` shows whether a run got any further: it changes
     whenever a position with something unread behind it moves.
     """
 

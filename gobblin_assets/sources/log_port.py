@@ -116,7 +116,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DecodedRows:
-    """What a batch of records became; each record is one of them. ``left_out``: records that are no rows by a rule."""
+    """The rows and dead letters of a batch; each record became one of them.
+
+    ``left_out``: records that are no rows by a rule.
+    """
 
     rows: pa.RecordBatch
     dead_letters: pa.RecordBatch
@@ -170,7 +173,7 @@ class VnodeStart:
 class LogStart:
     """The vnodes to read now, by their names, which are watermark keys.
 
-    ``facts`` are to be stored with the dataset. ``notes`` tell people how positions were chosen, ``degraded`` what is
+    ``facts`` are to be stored with the dataset. ``notes`` say to people how positions were chosen, ``degraded`` what is
     left out for now. ``memory``: what the log's own reader needs.
     """
 
@@ -202,7 +205,7 @@ class EpochSource(Protocol):
     def open_reader(self, starts: Sequence[LogStart], say: Callable[[str], None]) -> LogReader:
         """A reader of this log, before any vnode is assigned to it. ``starts``: of all datasets of its stream.
 
-        Of a stream, the caller holds all lanes that anybody holds. ``say`` is told what the reader waits for.
+        Of a stream, the caller holds all lanes that anybody holds. ``say`` gets what the reader waits for.
         """
         ...
 
@@ -283,7 +286,7 @@ class CopiedLog(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SpanPlan:
-    """How the spans of several lanes are read. ``columns``: the log's own, name to Spark's type, in order.
+    """The plan to read the spans of several lanes. ``columns``: the log's own, name to Spark's type, in order.
 
     ``can_share``: one read may give the rows of all lanes. ``is_inferred``: the columns come from these records alone,
     and a plan of others might have others.

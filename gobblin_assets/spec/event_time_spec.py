@@ -24,7 +24,7 @@ NAME_LENGTH_MAX: Final = 80
 
 
 class TimeUnit(StrEnum):
-    """What a number that stands for a time counts since 1970."""
+    """The unit in which a number counts the time since 1970."""
 
     SECONDS = "s"
     MILLISECONDS = "ms"
@@ -32,7 +32,7 @@ class TimeUnit(StrEnum):
 
 
 class Granularity(StrEnum):
-    """How much time one directory holds, finest first."""
+    """The time that one directory holds, finest first."""
 
     MINUTE = "minute"
     HOUR = "hour"

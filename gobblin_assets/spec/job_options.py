@@ -23,14 +23,14 @@ _OPTIONS_BY_KIND: Final = {"jsonl": _OF_JSONL, "webhook": _OF_WEBHOOK}
 
 
 class EventSinkSpec(SpecModel):
-    """One sink of events. A sink that is new is told what is published from then on."""
+    """One sink of events. A new sink gets what is published from then on."""
 
     kind: str = Field(description="`jsonl`, `webhook`, or a kind that a package or a program registered.")
     name: str | None = Field(
         None,
         min_length=1,
         max_length=200,
-        description="By which the log knows what it was told; default: the kind.",
+        description="By which the log knows what it got; default: the kind.",
     )
     files: bool = Field(True, description="Whether each file has an event, or only the datasets.")
     path: str | None = Field(None, description="jsonl: the file to append to, an absolute path.")
@@ -135,7 +135,7 @@ class StreamSpec(SpecModel):
 
 
 class LogSpec(SpecModel):
-    """What the commit log keeps of a dataset: old publications are folded into one, and old history is removed."""
+    """The bounds of a dataset in the commit log: old publications are folded into one, old history is removed."""
 
     fold_keep: int = Field(DEFAULT_FOLD.keep, ge=0, description="This many of the newest publications stay unfolded.")
     fold_min: int = Field(
@@ -155,7 +155,7 @@ class LogSpec(SpecModel):
 
 
 class DatasetOptions(SpecModel):
-    """What a dataset of every kind of job has."""
+    """The options of a dataset of every kind of job."""
 
     urn: str | None = None
     partitions: PartitionsSpec = PartitionsSpec()
@@ -170,7 +170,7 @@ class DatasetOptions(SpecModel):
 
 
 class JobOptions(SpecModel):
-    """What a job of every kind has: one destination, many datasets; one multi_asset in Dagster."""
+    """The options of every kind of job: one destination, many datasets; one multi_asset in Dagster."""
 
     job: str
     kind: str

@@ -32,7 +32,7 @@ from gobblin_assets.spec.spec_model import MIB, SpecModel, Whole, refused
 
 
 class RollSpec(SpecModel):
-    """When the open, invisible files of a lane are closed and published: at the first barrier behind any bound."""
+    """The bounds of a lane's open, invisible files: they are closed and published at the first barrier behind any."""
 
     rows_max: Whole | None = Field(None, ge=1, description="So many rows are gathered.")
     bytes_max: Whole | None = Field(
@@ -48,7 +48,7 @@ DAGSTER_OPTIONS: Final = frozenset({"workers", "worker_s", "lag_max", "bases"})
 
 
 class BasesSpec(SpecModel):
-    """When the current rows of a change log are written as a base, from which ``read_current`` goes on."""
+    """The bases of a change log: its current rows are written as one, from which ``read_current`` goes on."""
 
     changes_min: int = Field(1_000_000, ge=1, description="Changes behind the last base that are worth a new one.")
     cron: Annotated[str, Field(pattern=r"^\s*\S+(\s+\S+){4}\s*$")] | None = Field(
@@ -57,7 +57,7 @@ class BasesSpec(SpecModel):
 
 
 class SinkSpec(SpecModel):
-    """How several workers publish the job's logs at once, each exactly once."""
+    """The sink of a job: several workers publish the job's logs at once, each exactly once."""
 
     lanes: int = Field(4, ge=1, le=256, description="Lanes of each dataset at first; later, `sink scale` says it.")
     every_s: float = Field(
@@ -227,7 +227,7 @@ class WriterSpec(SpecModel):
 
 
 class SplitSpec(SpecModel):
-    """How a read is divided into WorkUnits and packed into MultiWorkUnits."""
+    """The division of a read into WorkUnits, and their packing into MultiWorkUnits."""
 
     work_unit_rows: int | None = Field(
         None,
@@ -256,7 +256,7 @@ class SplitSpec(SpecModel):
 
 
 class SchemaChangeSpec(SpecModel):
-    """Which changes of the source's columns are accepted.
+    """The changes of the source's columns that are accepted.
 
     Added columns always are, and so are types that hold every value published before. A type that would lose a value of
     old or new files is always refused (docs/TYPES.md).
@@ -270,7 +270,7 @@ class SchemaChangeSpec(SpecModel):
 
 
 class PackerSpec(SpecModel):
-    """How WorkUnits become MultiWorkUnits (Gobblin: kafka.workunit.packer.type).
+    """The packing of WorkUnits into MultiWorkUnits (Gobblin: kafka.workunit.packer.type).
 
     ``single_level``: each watermark key goes where there is least. ``bi_level``: small datasets stay together.
     ``topic_grouping``: a MultiWorkUnit holds one dataset, up to a task's capacity, as far as
@@ -291,7 +291,7 @@ class PackerSpec(SpecModel):
 
 
 class CompactionSpec(SpecModel):
-    """Which partitions are rewritten with fewer, larger files."""
+    """The partitions that are rewritten with fewer, larger files."""
 
     files_min: int = Field(50, ge=2, description="Partitions with fewer files stay as they are.")
     file_bytes_target: int = Field(128 * MIB, ge=1, description="Aim for files of this size.")

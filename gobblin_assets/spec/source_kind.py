@@ -26,9 +26,11 @@ def _demand_spark(_job: JobSpec) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scaffold:
-    """What `dg scaffold defs` writes for a kind: ``dataset``, the name of a first one; ``address``, what the variable
-    of the connection's address may hold; ``beside``, the ends of further variables; ``datasets``, the text under
-    ``datasets:``, with ``{datasets}`` where they stand; ``source``, further options of the source, on one line.
+    """The texts that `dg scaffold defs` writes for a kind.
+
+    ``dataset``: the name of a first one. ``address``: what the variable of the connection's address may hold.
+    ``beside``: the ends of further variables. ``datasets``: the text under ``datasets:``, with ``{datasets}`` where
+    they stand. ``source``: further options of the source, on one line.
     """
 
     dataset: str

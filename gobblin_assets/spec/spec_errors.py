@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.spec.destination_kind import IntoSpec, list_into_specs
+from gobblin_assets.spec.destination_kind import IntoSpec, kind_of_rows, list_into_specs
 from gobblin_assets.spec.job_spec import DatasetSpec
 from gobblin_assets.spec.kind_options import UNKNOWN_KIND, UNKNOWN_OPTION
 from gobblin_assets.spec.source_spec import (
@@ -179,6 +179,24 @@ def read_extension_options(model: type[_Model], options: Mapping[str, object], *
         refused = refuse(error, model)
         message = refused.message.removeprefix(f"{refused.field}: ")
         raise RejectedError(message, field=f"{within}{refused.field}", hint=refused.hint) from None
+
+
+def into_of(job: IntoSpec, dataset: Mapping[str, object] | None, where: str) -> IntoSpec:
+    """The destination of a dataset's rows: as its job says, and what the dataset says otherwise.
+
+    ``where``: the dataset's ``into`` in the job file. RejectedError names the option and the fix.
+    """
+    if not dataset:
+        return job
+    kind = kind_of_rows(job)
+    for name in dataset:
+        if name not in kind.of_datasets:
+            raise RejectedError(
+                f"expected an option of one dataset, found {name!a}",
+                field=f"{where}.{name}",
+                hint=f"A dataset may say {', '.join(sorted(kind.of_datasets))}; the rest is said by the job's `into`.",
+            )
+    return read_extension_options(kind.spec, {**job.model_dump(exclude_unset=True), **dataset}, within=f"{where}.")
 
 
 def show_path(location: Location) -> str:

@@ -43,7 +43,9 @@ class Log(FixedCluster):
         if self.is_silent:
             return MarkAnswers({}, frozenset(marks))
         found = {each.offset: each for each in self.records}
-        said = {name: mark.tell_difference(found[mark.offset]) for name, mark in marks.items() if mark.offset in found}
+        said = {
+            name: mark.describe_difference(found[mark.offset]) for name, mark in marks.items() if mark.offset in found
+        }
         return MarkAnswers({name: reason for name, reason in said.items() if reason is not None}, frozenset())
 
 

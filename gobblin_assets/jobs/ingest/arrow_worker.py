@@ -18,7 +18,7 @@ from gobblin_assets.jobs.ingest.attempt_checks import position_columns, require_
 from gobblin_assets.model.urn import Role
 from gobblin_assets.model.work_unit import WorkUnit
 from gobblin_assets.rows.arrow_types import arrow_schema, schema_to_json
-from gobblin_assets.rows.arrow_writer import HighestPosition, RollingWriter, highest_of, reading_ahead
+from gobblin_assets.rows.arrow_writer import HighestPosition, RollingWriter, highest_of, prefetching
 from gobblin_assets.rows.attempt_files import open_role_files
 from gobblin_assets.rows.new_files import FilesInDirectory, FinishedRows, NewFiles, plan_file_rows_max
 from gobblin_assets.run.job_kind import Output, Staged, UnitPlan, WorkOrder
@@ -104,7 +104,7 @@ class ArrowWorker:
             with (
                 task.reader.open(unit) as rows,
                 running.interrupting(rows.interrupt),
-                reading_ahead(rows.batches) as batches,
+                prefetching(rows.batches) as batches,
                 RollingWriter(
                     self._open_files(task),
                     "",

@@ -72,7 +72,7 @@ _NO_CLOCK: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 class Planner:
     """A planner within one view of the source.
 
-    ``processors``: of this machine. ``needs_spark`` tells whether Spark reads a layout of so many rows (None: nobody
+    ``processors``: of this machine. ``needs_spark`` says whether Spark reads a layout of so many rows (None: nobody
     knows how many), whatever the dataset itself asks of Spark.
     """
 
@@ -421,7 +421,7 @@ class Planner:
 
 @dataclass(frozen=True, slots=True)
 class _Ground:
-    """What partitions of a dataset have in common. ``at_source``: all columns of the table."""
+    """The common ground of a dataset's partitions. ``at_source``: all columns of the table."""
 
     spec: DatasetSpec
     layout: Layout
@@ -449,7 +449,7 @@ def _describe_ground(spec: DatasetSpec, layout: Layout) -> _Ground:
 
 
 def _needs_clock(request: SourceRequest, layout: Layout) -> bool:
-    """Whether anything of the plan depends on the time: not every source tells it."""
+    """Whether anything of the plan depends on the time: not every source says it."""
     return request.partition.window is not None or (layout.axis is not None and layout.axis.lead.is_time)
 
 

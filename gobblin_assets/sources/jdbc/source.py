@@ -115,15 +115,15 @@ class JdbcPlanSession:
         self._readers = readers
         self._planner = Planner(catalog, new_id, os.cpu_count() or 1, self._needs_spark)
         self._zone = ZoneCheck()
-        self._ahead = _Ahead(requests if catalog.shares_snapshot else ())
+        self._prefetched = _PrefetchedPlans(requests if catalog.shares_snapshot else ())
 
     def plan(self, request: SourceRequest) -> UnitPlan:
         require_expressions(request.spec, request.urn, self._connection.subprotocol)
-        if not self._ahead.has(request):
-            together = self._ahead.take(request)
-            self._ahead.keep(together, plan_together(self._catalog, [self._asking(each) for each in together]))
+        if not self._prefetched.has(request):
+            together = self._prefetched.take(request)
+            self._prefetched.keep(together, plan_together(self._catalog, [self._asking(each) for each in together]))
         try:
-            found = self._ahead.pop(request)
+            found = self._prefetched.pop(request)
             if isinstance(found, Exception):
                 raise found
         except RejectedError as error:
@@ -157,7 +157,7 @@ class JdbcPlanSession:
         return PostgresArrowReader(self._readers, self._connection, self._catalog.dialect, layout, request.urn)
 
 
-class _Ahead:
+class _PrefetchedPlans:
     """Plans that were made together with another one, until they are asked for."""
 
     def __init__(self, requests: Sequence[SourceRequest]) -> None:

@@ -29,7 +29,7 @@ class RecordMark:
         """As it is kept with a position."""
         return {"offset": self.offset, "epoch": self.leader_epoch, "time_ms": self.time_ms, "digest": self.digest}
 
-    def tell_difference(self, found: "RecordMark") -> str | None:
+    def describe_difference(self, found: "RecordMark") -> str | None:
         """Why ``found``, which has the same offset, is another record; None: it is the same."""
         if None not in (self.leader_epoch, found.leader_epoch) and self.leader_epoch != found.leader_epoch:
             return (

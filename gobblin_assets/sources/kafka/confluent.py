@@ -201,7 +201,7 @@ class _Session:
         """The answers to a call that the client sends to the controller; ``ask`` is given the call's time.
 
         The client waits for the controller that it heard of first, which may be the broker that is gone. Only new
-        metadata tells it of another one: so a call gets a share of the time, and is made again after new metadata.
+        metadata shows it another one: so a call gets a share of the time, and is made again after new metadata.
         """
         while True:
             futures = ask(min(self.left_s(), self.connection.timeout_s / CALL_SHARE))
@@ -338,7 +338,7 @@ def _as_offset(future: "Future[Any]", timeout_s: float) -> int | ClientFailure:
         offset: int = future.result().offset
     except KafkaException as error:
         return _as_failure(error)
-    # In an answer without an error, librdkafka marks an offset that it was not told; -1 means that there is none.
+    # In an answer without an error, librdkafka marks an offset that it did not get; -1 means that there is none.
     if offset < -1:
         return ClientFailure("_TIMED_OUT", f"the partition's leader did not answer in {timeout_s:g} s")
     return offset

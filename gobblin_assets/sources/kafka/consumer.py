@@ -86,7 +86,7 @@ def find_beyond_time(
 
 
 class _Kept(Protocol):
-    """What a read keeps of its records."""
+    """The records that a read keeps."""
 
     @property
     def size_bytes(self) -> int: ...
@@ -151,7 +151,7 @@ class _Read:
         consumer = Consumer({
             **_SETTINGS,
             **self._connection.admin_settings(),
-            # The client requires a group, but no broker is told of it: nothing is subscribed to or committed.
+            # The client requires a group, but no broker hears of it: nothing is subscribed to or committed.
             "group.id": f"gobblin-{uuid.uuid4().hex}",
             "isolation.level": self._isolation,
             "error_cb": self._see,

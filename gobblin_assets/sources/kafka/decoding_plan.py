@@ -69,7 +69,7 @@ class DecodingPlan:
 
 @dataclass(frozen=True, slots=True)
 class PlanningTools:
-    """What planning may use: Spark for types, the registry, and a frame of some of the topic's records.
+    """The tools of planning: Spark for types, the registry, and a frame of some of the topic's records.
 
     ``known_columns`` are those of the dataset's earlier runs; a schema that was inferred then is taken from them.
     """

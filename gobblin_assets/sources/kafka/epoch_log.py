@@ -200,7 +200,7 @@ class KafkaEpochLog:
         """Kafka drops records by the topic's own retention."""
 
     def measure_lag(self) -> Mapping[str, int]:
-        """A vnode whose end the brokers have not told is left out."""
+        """A vnode whose end the brokers have not said is left out."""
         ends = self._consumer.find_ends()
         return {vnode: max(0, ends[each.name] - each.cut) for vnode, each in self._vnodes.items() if each.name in ends}
 

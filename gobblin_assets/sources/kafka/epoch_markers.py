@@ -27,7 +27,7 @@ _SHOWN_MAX: Final = 40
 
 @dataclass(frozen=True, slots=True)
 class MarkerBarriers:
-    """Barriers are markers in the topic; ``alignment_s``: how long vnodes wait for the next marker of another one."""
+    """Barriers by markers in the topic; ``alignment_s``: how long vnodes wait for the next marker of another one."""
 
     alignment_s: float = ALIGNMENT_S
 
@@ -66,7 +66,7 @@ def reject_marker(marker: ClientMessage, name: TopicPartition, message: str) -> 
 
 
 class Reached(Enum):
-    """What a vnode does at a marker.
+    """The three things that a vnode can do at a marker.
 
     ``WAITS``: until all vnodes are there. ``PASSES``: other vnodes are ahead of this epoch, no barrier will be here.
     ``BACK``: the marker is wrong, its epoch is not above the one before it in the same vnode.

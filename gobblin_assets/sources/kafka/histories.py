@@ -69,7 +69,7 @@ def _refuse_lost(urn: str, position: Position, reason: str) -> PositionLostError
 
 @dataclass(slots=True)
 class Histories:
-    """What the brokers said of records before positions. Asked for all topics of a run at once; answers are kept."""
+    """The brokers' answers on records before positions. Asked for all topics of a run at once; answers are kept."""
 
     cluster: Cluster
     _checked: dict[tuple[TopicPartition, RecordMark], str | None] = field(default_factory=dict)

@@ -204,5 +204,5 @@ class JsonDecoder:
 
 
 def _any(*gates: Column | None) -> Column:
-    """Whether a gate is true or NULL. NULL: the gate can't tell."""
+    """Whether a gate is true or NULL. NULL: the gate does not know."""
     return reduce(or_, (f.coalesce(gate, f.lit(True)) for gate in gates if gate is not None), f.lit(False))

@@ -157,7 +157,7 @@ def has_texts(data_type: t.DataType) -> bool:
 
 
 def read_type(data_type: t.DataType) -> t.DataType:
-    """The type to read by: a wider one in place of a byte, so that ``fits_bytes`` can tell what is beyond it."""
+    """The type to read by: a wider one in place of a byte, so that ``fits_bytes`` can find what is beyond it."""
     match data_type:
         case t.StructType():
             return t.StructType([t.StructField(each.name, read_type(each.dataType)) for each in data_type.fields])

@@ -72,7 +72,7 @@ class _Members(list[tuple[str, Any]]):
 
 
 class _Lossy:
-    """Whether the value that was read last is not exact in its column."""
+    """A note that the value that was read last is not exact in its column."""
 
     __slots__ = ("found",)
 

@@ -18,7 +18,7 @@ from gobblin_assets.spec.spec_model import Moment, SpecModel, list_differing
 
 
 class BootstrapWith(StrEnum):
-    """Where a topic's partitions begin at the first run that sees the topic (Gobblin: bootstrap.with.offset)."""
+    """The begin of a topic's partitions at the first run that sees the topic (Gobblin: bootstrap.with.offset)."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -28,7 +28,7 @@ class BootstrapWith(StrEnum):
 
 
 class ResetOnOutOfRange(StrEnum):
-    """What to do when the broker no longer has, or never had, the offset that the watermark names."""
+    """The way to go on when the broker no longer has, or never had, the offset that the watermark names."""
 
     FAIL = "fail"
     NEAREST = "nearest"
@@ -59,7 +59,7 @@ class Decoder(StrEnum):
 
 
 class DecoderSpec(SpecModel):
-    """How the bytes of a key or a value become columns.
+    """The decoding of a key or a value: how its bytes become columns.
 
     The fields of a record become columns of their own; any other value is one column, ``value``. A key is always the
     one column ``kafka_key``, and is decoded only where it is kept.
@@ -100,7 +100,7 @@ Kept = Literal["topic", "key", "headers", "partition", "offset", "timestamp", "t
 
 
 class KafkaReadSpec(SpecModel):
-    """How one topic is read. Columns of ``keep`` are called ``kafka_key``, ``kafka_offset`` and so on.
+    """The reading of one topic. Columns of ``keep`` are called ``kafka_key``, ``kafka_offset`` and so on.
 
     ``kafka_timestamp`` is NULL for a record without a time, and for one whose time does not fit into 64 bits as
     microseconds: its key and value are sound. An event time that is read from it follows its rule for missing times.

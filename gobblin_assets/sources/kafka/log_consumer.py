@@ -92,7 +92,7 @@ class LogConsumer:
         settings = {
             **_SETTINGS,
             **connection.admin_settings(),
-            # The client requires a group, but no broker is told of it: nothing is subscribed to or committed.
+            # The client requires a group, but no broker hears of it: nothing is subscribed to or committed.
             "group.id": f"gobblin-{uuid.uuid4().hex}",
             "isolation.level": isolation,
             "error_cb": self._see,

@@ -88,7 +88,7 @@ def check_marks(connection: KafkaConnection, marks: Mapping[TopicPartition, Reco
         mark = marks[name]
         said = each.truncation
         if each.mark is not None and each.mark.offset == mark.offset:
-            said = said or mark.tell_difference(each.mark)
+            said = said or mark.describe_difference(each.mark)
         if said is not None:
             lost[name] = said
     return MarkAnswers(lost, frozenset(name for name, each in asked.items() if not each.is_done))
@@ -133,7 +133,7 @@ class _Question:
         settings = {
             **_SETTINGS,
             **self.connection.admin_settings(),
-            # The client requires a group, but no broker is told of it: nothing is subscribed to or committed.
+            # The client requires a group, but no broker hears of it: nothing is subscribed to or committed.
             "group.id": f"gobblin-{uuid.uuid4().hex}",
             "error_cb": self._see,
         }

@@ -176,7 +176,7 @@ _Name = TypeVar("_Name")
 
 @dataclass(frozen=True, slots=True)
 class TopicMemory:
-    """What a dataset knows of its topic before a run.
+    """The memory that a dataset has of its topic before a run.
 
     ``positions`` are the valid ones: a topic that starts over has none. The bootstrap rule holds for the partitions
     ``at_bootstrap``. ``generation`` is that of the keys of partitions without a position.
@@ -234,7 +234,7 @@ class ChosenRange:
 
 @dataclass(slots=True)
 class TopicDecision:
-    """What one run reads of a topic, by partition. ``facts`` are stored once this is published.
+    """The ranges of a topic that one run reads, by partition. ``facts`` are stored once this is published.
 
     ``ends`` are the partitions' ends as the broker gave them; a limit may end a range before them. A past window has
     no ends, and no limit ends it, because no later run goes on with it; nor does one end what a reader of epochs reads.

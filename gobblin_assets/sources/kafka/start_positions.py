@@ -20,7 +20,8 @@ from gobblin_assets.sources.source_port import SourceRequest
 class TopicStart:
     """The vnodes to read, by their names, which are watermark keys. ``facts`` are to be stored with the dataset.
 
-    ``notes`` tell people how positions were chosen, ``degraded`` which partitions are left out, as they have no leader.
+    ``notes`` say to people how positions were chosen, ``degraded`` which partitions are left out, as they have no
+    leader.
     """
 
     topic: str

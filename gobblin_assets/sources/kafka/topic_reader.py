@@ -101,7 +101,7 @@ _OF_EXPRESSIONS: Final = "[ARITHMETIC_OVERFLOW"
 
 @dataclass(frozen=True, slots=True)
 class RecordReader:
-    """How the records of a run's topics are read."""
+    """A reader of the records of a run's topics."""
 
     connection: KafkaConnection
     isolation: Isolation

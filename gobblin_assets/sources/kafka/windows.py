@@ -131,7 +131,7 @@ def fill_ranges(
 
 
 class Taken:
-    """What the windows of one dataset that this run has planned will read, so that nothing is read twice."""
+    """The offsets that a dataset's planned windows will read in this run, so that nothing is read twice."""
 
     def __init__(self) -> None:
         self._intervals: dict[PartitionKey, list[Interval]] = {}

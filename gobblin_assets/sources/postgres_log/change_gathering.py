@@ -58,9 +58,9 @@ Cells = Sequence[tuple[int, bytes]]
 
 @dataclass(frozen=True, slots=True)
 class JudgedChange:
-    """What is left of a message. ``step``: 1 if only its second row is left.
+    """The rest of a message, without what a copy has. ``step``: 1 if only its second row is left.
 
-    ``lost``: why the log can't tell what is so behind it.
+    ``lost``: why the log can't say what is so behind it.
     """
 
     payload: bytes
@@ -156,7 +156,7 @@ _EPOCH_START: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 class _Changes:
     """Changes of one table that were gathered and not given. Of the transaction that is read now: ``is_left_out``, and
     ``verdicts`` if only some ranges of the copy have it. ``key_at``: the place of their column. ``lost``: what has
-    happened to the table, if no more of it can be told. ``relation``: what the next change that is not left out comes
+    happened to the table, if no more of it is known. ``relation``: what the next change that is not left out comes
     with, unless that is known already.
     """
 

@@ -37,7 +37,7 @@ class ColumnMemory:
     """The columns of one vnode's table.
 
     ``known`` None: no table is known yet. ``is_told``: a barrier has had what is in ``joined``, and the terms, which
-    ``are_new`` if the log has told more of the table than they had.
+    ``are_new`` if the log has shown more of the table than they had.
     """
 
     known: frozenset[str] | None

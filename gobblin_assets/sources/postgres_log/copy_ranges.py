@@ -135,9 +135,9 @@ class SeenRanges:
 class PartialCopy:
     """A copy of which some ranges are done.
 
-    ``place``: from which the log is followed behind the last range. ``shape``: tells the table from what it becomes
-    by another definition, or once it was emptied or written anew; then ranges of both do not fit together. ``terms``:
-    of the first range; None: not known.
+    ``place``: from which the log is followed behind the last range. ``shape``: distinguishes the table from what it
+    becomes by another definition, or once it was emptied or written anew; then ranges of both do not fit together.
+    ``terms``: of the first range; None: not known.
     """
 
     place: int

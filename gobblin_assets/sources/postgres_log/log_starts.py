@@ -61,7 +61,7 @@ class LogPlace:
 
 @dataclass(frozen=True, slots=True)
 class TableStart:
-    """What a reader of the slot must know of one table, or of the messages of one prefix (``table`` None).
+    """The start of one table, or of the messages of one prefix (``table`` None), for a reader of the slot.
 
     ``seen``: what its copy has, if it has one; ``partial``: what there is of a copy that is not whole. ``kept``: the
     dataset's fact, as it stays while a copy is made. ``whole``: the newest copy that is whole. ``range_rows``: of a
@@ -318,7 +318,7 @@ def _require_same_log(
 def _require_same_table(
     urn: str, was: TableTerms | None, now: TermsLook, state: DatasetState, place: LogPlace
 ) -> TableTerms:
-    """The terms from now on. ``was`` None: nobody has kept them yet, and nothing can be told of the time before."""
+    """The terms from now on. ``was`` None: nobody has kept them yet, and nothing is known of the time before."""
     if was is None:
         is_met = now.columns <= frozenset(state.source_columns or ())
         return now.terms if is_met else replace(now.terms, width=0, file=None)

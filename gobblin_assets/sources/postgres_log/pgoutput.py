@@ -90,7 +90,7 @@ class TruncateMessage:
 
 @dataclass(frozen=True, slots=True)
 class LogicalMessage:
-    """What somebody wrote by ``pg_logical_emit_message``."""
+    """A message that somebody wrote by ``pg_logical_emit_message``."""
 
     is_transactional: bool
     lsn: int
@@ -169,7 +169,7 @@ def _read_time(micros: int) -> dt.datetime:
 
 
 class _Cursor:
-    """Reads a payload from its front to its end."""
+    """A cursor that reads a payload from its front to its end."""
 
     def __init__(self, payload: bytes, kind: bytes) -> None:
         if payload[:1] != kind:
@@ -365,7 +365,7 @@ def _combine(
 
 
 class _Reader:
-    """Moves cursors through a buffer of messages of one table."""
+    """A reader that moves cursors through a buffer of one table's messages."""
 
     def __init__(self, buffer: pa.Buffer, width: int) -> None:
         self.data: _Bytes = np.frombuffer(buffer, np.uint8)

@@ -48,7 +48,7 @@ from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """What the server says now, to all tables of the slot."""
+    """The server's present answer for all tables of the slot."""
 
     server: LogServerState
     slot: SlotState | None
@@ -57,7 +57,7 @@ class _Said:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What the server says of the dataset. ``table`` None: it is one of messages."""
+    """The server's present answer for the dataset. ``table`` None: it is one of messages."""
 
     server: LogServerState
     slot: SlotState | None

@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from gobblin_assets.errors import CorruptionError, GobblinError, RejectedError, RetryableError
 from gobblin_assets.rows.arrow_types import arrow_schema
-from gobblin_assets.rows.arrow_writer import reading_ahead
+from gobblin_assets.rows.arrow_writer import prefetching
 from gobblin_assets.sources.jdbc.catalog import Selected
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.dialect import write_table
@@ -331,7 +331,7 @@ class TableCopy:
         try:
             with readers.take() as reader, reader.read(query.write(keys)) as (batches, interrupt):
                 converted = (convert_batch(batch, schema) for batch in batches)
-                with reading_ahead(converted, ahead=_AHEAD) as coming:
+                with prefetching(converted, ahead=_AHEAD) as coming:
                     try:
                         yield from coming
                     except GeneratorExit:

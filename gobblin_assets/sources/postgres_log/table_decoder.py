@@ -82,7 +82,10 @@ _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """How batches of one table become rows. ``sources``: the place of the table's column, by the row's column."""
+    """The layout by which batches of one table become rows.
+
+    ``sources``: the place of the table's column, by the row's column.
+    """
 
     table: LoggedTable
     places: tuple[TextPlace, ...]

@@ -4,7 +4,7 @@ Spark numbers the batches of a checkpoint from 0, writes down what a batch reads
 last one over again, with the same rows, if it did not learn that it was done. So a batch's number is its position, and
 the id of the query, which Spark keeps in the checkpoint, names the key. Spark repeats no batch but the last: an earlier
 one says that the checkpoint is an older copy, whose next batches hold other rows than those of the same numbers that
-are published. The moment at which Spark planned a batch tells the same of the last one.
+are published. The moment at which Spark planned a batch says the same of the last one.
 """
 
 from collections.abc import Mapping
