@@ -15,6 +15,7 @@ from gobblin_assets.kafka.connection import KafkaConnection
 
 _CHARACTERS_MAX: Final = 400
 _REASONS_MAX: Final = 3
+_SEEN_MAX: Final = 50
 
 GONE: Final = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_ID"})
 """What a consumer reports of a topic that was deleted."""
@@ -60,6 +61,17 @@ class ClientFailure:
     def is_silence(self) -> bool:
         """Whether no broker answered, as far as the client knows."""
         return self.name in _SILENCE
+
+
+class SeenFailures(list[ClientFailure]):
+    """The first failures that a client's connections reported: they report as long as nobody answers."""
+
+    def note(self, failure: ClientFailure) -> None:
+        if len(self) < _SEEN_MAX:
+            self.append(failure)
+
+    def find_final(self) -> ClientFailure | None:
+        return next((each for each in self if each.is_final), None)
 
 
 def judge_client(

@@ -5,9 +5,8 @@ It also describes a table to the author of a job: columns, types, key, a waterma
 
 import os
 import re
-import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
@@ -104,7 +103,6 @@ class JdbcPlanSession:
         catalog: Catalog,
         connection: JdbcConnection,
         spec: JdbcSourceSpec,
-        new_id: Callable[[], uuid.UUID],
         readers: ReaderConnections | None,
         requests: Sequence[SourceRequest] = (),
     ) -> None:
@@ -113,7 +111,7 @@ class JdbcPlanSession:
         self._connection = connection
         self._spec = spec
         self._readers = readers
-        self._planner = Planner(catalog, new_id, os.cpu_count() or 1, self._needs_spark)
+        self._planner = Planner(catalog, SystemClock().new_id, os.cpu_count() or 1, self._needs_spark)
         self._zone = ZoneCheck()
         self._prefetched = _PrefetchedPlans(requests if catalog.shares_snapshot else ())
 
@@ -198,26 +196,23 @@ class JdbcSource:
     tables now.
     """
 
-    def __init__(
-        self,
-        connection: JdbcConnection,
-        spec: JdbcSourceSpec,
-        new_id: Callable[[], uuid.UUID] | None = None,
-        *,
-        known: Discovery | None = None,
-    ) -> None:
+    def __init__(self, connection: JdbcConnection, spec: JdbcSourceSpec, *, known: Discovery | None = None) -> None:
         self._connection = connection
         self._spec = spec
         self._known = known
-        self._new_id = new_id or SystemClock().new_id
 
+    @contextmanager
     def open_plan(
-        self,
-        spark: "Callable[[], SparkSession]",
-        say: Callable[[str], None],
-        requests: Sequence[SourceRequest] = (),
-    ) -> AbstractContextManager[PlanSession]:
-        return self._open(spark, say, requests)
+        self, spark: "Callable[[], SparkSession]", say: Callable[[str], None], requests: Sequence[SourceRequest] = ()
+    ) -> Iterator[PlanSession]:
+        with self._open_catalog(spark) as catalog, self._open_readers(catalog) as readers:
+            say(self._describe_view(catalog))
+            catalog.look_up(list_table_names(requests))
+            if self._known is not None and self._spec.include:
+                now = [str(name) for name in catalog.list_tables()]
+                if changes := find_changes(self._known, now, self._spec):
+                    say(changes)
+            yield JdbcPlanSession(catalog, self._connection, self._spec, readers, requests)
 
     def discover(self, spark: "Callable[[], SparkSession]") -> Sequence[str]:
         with self._open_catalog(spark) as catalog:
@@ -229,19 +224,6 @@ class JdbcSource:
         """What the source says about each dataset's table. A table takes some queries: ask only about a few tables."""
         with self._open_catalog(spark) as catalog:
             return [describe_table(catalog, urn, spec) for urn, spec in datasets.items()]
-
-    @contextmanager
-    def _open(
-        self, spark: "Callable[[], SparkSession]", say: Callable[[str], None], requests: Sequence[SourceRequest]
-    ) -> Iterator[PlanSession]:
-        with self._open_catalog(spark) as catalog, self._open_readers(catalog) as readers:
-            say(self._describe_view(catalog))
-            catalog.look_up(list_table_names(requests))
-            if self._known is not None and self._spec.include:
-                now = [str(name) for name in catalog.list_tables()]
-                if changes := find_changes(self._known, now, self._spec):
-                    say(changes)
-            yield JdbcPlanSession(catalog, self._connection, self._spec, self._new_id, readers, requests)
 
     @contextmanager
     def _open_readers(self, catalog: Catalog) -> Iterator[ReaderConnections | None]:

@@ -11,7 +11,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,12 +26,14 @@ from confluent_kafka.admin import TopicDescription as ClientTopic  # type: ignor
 from gobblin_assets.errors import GobblinError, RetryableError
 from gobblin_assets.kafka.client_reports import (
     ClientFailure,
+    SeenFailures,
     explain_partition,
     judge_client,
     judge_topic,
     read_topic_id,
 )
 from gobblin_assets.kafka.connection import KafkaConnection
+from gobblin_assets.sources.kafka.client_messages import failure_of
 from gobblin_assets.sources.kafka.cluster import (
     Isolation,
     MarkAnswers,
@@ -61,8 +63,6 @@ ROUND_PAUSE_S: Final = 0.5
 
 CALL_SHARE: Final = 3
 """A silent broker uses up a call's time; this share of a question's time leaves enough to ask again."""
-
-SEEN_MAX: Final = 50
 
 _EARLIEST: Final[OffsetSpec] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # the vendor left it untyped
 _LATEST: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the same
@@ -181,7 +181,7 @@ class _Session:
     connection: KafkaConnection
     action: str
     deadline: float
-    seen: list[ClientFailure] = field(default_factory=list)
+    seen: SeenFailures
 
     def left_s(self) -> float:
         return max(POLL_S, self.deadline - time.monotonic())
@@ -191,7 +191,7 @@ class _Session:
         for future in futures:
             while not future.done():
                 self.admin.poll(0)  # has the client hand over what its connections report
-                if any(each.is_final for each in self.seen):
+                if self.seen.find_final():
                     raise self.judge(ClientFailure("_TIMED_OUT", ""))
                 if time.monotonic() > self.deadline + GRACE_S:
                     raise self.judge(ClientFailure("_TIMED_OUT", "the client gave no answer"))
@@ -224,7 +224,7 @@ class _Session:
             return list(self.admin.list_topics(timeout=self.left_s()).topics)
         except KafkaException as error:
             self.admin.poll(0)
-            raise self.judge(_as_failure(error)) from error
+            raise self.judge(failure_of(error.args[0])) from error
 
     def describe(self, names: Iterable[str]) -> dict[str, ClientTopic | ClientFailure]:
         wanted = list(dict.fromkeys(names))
@@ -300,17 +300,16 @@ class _Session:
 
 def _open(connection: KafkaConnection, action: str) -> _Session:
     """A client that a broker has answered."""
-    seen: list[ClientFailure] = []
+    seen = SeenFailures()
 
-    def report(error: KafkaError) -> None:
-        if len(seen) < SEEN_MAX:
-            seen.append(ClientFailure(error.name(), error.str()))
+    def see(error: KafkaError) -> None:
+        seen.note(failure_of(error))
 
-    settings: dict[str, Any] = {**connection.admin_settings(), **_QUIET, "error_cb": report}
+    settings: dict[str, Any] = {**connection.admin_settings(), **_QUIET, "error_cb": see}
     try:
         admin = AdminClient(settings)
     except KafkaException as error:
-        raise judge_client(_as_failure(error), connection, action=action) from error
+        raise judge_client(failure_of(error.args[0]), connection, action=action) from error
     session = _Session(admin, connection, action, time.monotonic() + connection.timeout_s, seen)
     found = session.ask_controller(lambda time_s: {"": admin.describe_cluster(request_timeout=time_s)})[""]
     if isinstance(found, ClientFailure):
@@ -330,14 +329,14 @@ def _as_answer(future: "Future[Any]") -> Any | ClientFailure:
     try:
         return future.result()
     except KafkaException as error:
-        return _as_failure(error)
+        return failure_of(error.args[0])
 
 
 def _as_offset(future: "Future[Any]", timeout_s: float) -> int | ClientFailure:
     try:
         offset: int = future.result().offset
     except KafkaException as error:
-        return _as_failure(error)
+        return failure_of(error.args[0])
     # In an answer without an error, librdkafka marks an offset that it did not get; -1 means that there is none.
     if offset < -1:
         return ClientFailure("_TIMED_OUT", f"the partition's leader did not answer in {timeout_s:g} s")
@@ -346,11 +345,6 @@ def _as_offset(future: "Future[Any]", timeout_s: float) -> int | ClientFailure:
 
 def _failed_by(answer: int | ClientFailure, names: frozenset[str]) -> bool:
     return isinstance(answer, ClientFailure) and answer.name in names
-
-
-def _as_failure(error: KafkaException) -> ClientFailure:
-    found = error.args[0]
-    return ClientFailure(found.name(), found.str())
 
 
 def _as_description(topic: ClientTopic) -> TopicDescription:

@@ -25,6 +25,7 @@ from gobblin_assets.model.partition import WHOLE
 from gobblin_assets.model.state import DatasetState
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.sources.kafka.arrow_decoding import ArrowDecoder
+from gobblin_assets.sources.kafka.client_messages import ClientMessage, build_records, offset_of_message, time_ms_of
 from gobblin_assets.sources.kafka.cluster import Cluster, Isolation, RecordMark, TopicPartition, read_mark
 from gobblin_assets.sources.kafka.epoch_markers import (
     EPOCH_HEADER,
@@ -39,7 +40,6 @@ from gobblin_assets.sources.kafka.kafka_kind import KafkaSourceSpec, topic_optio
 from gobblin_assets.sources.kafka.keys import parse_key
 from gobblin_assets.sources.kafka.log_consumer import LogConsumer, PolledPartition
 from gobblin_assets.sources.kafka.mark_reader import mark_record
-from gobblin_assets.sources.kafka.record_columns import ClientMessage, build_records, offset_of_message, time_ms_of
 from gobblin_assets.sources.kafka.start_positions import find_start_positions
 from gobblin_assets.sources.log_port import (
     NEVER_CUT,

@@ -13,8 +13,8 @@ from enum import Enum, auto
 from typing import Final
 
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.sources.kafka.client_messages import ClientMessage, headers_of, offset_of_message
 from gobblin_assets.sources.kafka.cluster import TopicPartition
-from gobblin_assets.sources.kafka.record_columns import ClientMessage, headers_of, offset_of_message
 
 EPOCH_HEADER: Final = "gobblin-epoch"
 """Its value is the number of the epoch that ends here, in decimal digits."""

@@ -23,6 +23,7 @@ from typing import Final
 import pyarrow as pa
 from pyarrow import compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from gobblin_assets.errors import CorruptionError, GobblinError, RejectedError, RetryableError
@@ -268,14 +269,19 @@ class TopicReader:
         spec: KafkaReadSpec,
         *,
         leaves_out: Callable[[DataFrame], DataFrame] | None = None,
+        shares: Mapping[int, str] | None = None,
     ) -> None:
-        """``leaves_out``: takes those records out of a frame with headers that are none of the topic's."""
+        """``leaves_out``: takes those records out of a frame with headers that are none of the topic's.
+
+        ``shares``: by partition, the name of the plan that gets its records, where plans of a topic are read together.
+        """
         self._records = records
         self._registry = registry
         self._urn = urn
         self._topic = topic
         self._spec = spec
         self._leaves_out = leaves_out
+        self._shares = shares
         self._lock = threading.Lock()
         self._decoding: DecodingPlan | None = None
         # Only a failed read shows records by a schema that the subject does not have, and records beyond time.
@@ -342,6 +348,10 @@ class TopicReader:
 
     def read_together(self, spark: SparkSession, parts: Sequence[tuple[ReadPlan, Sequence[WorkUnit]]]) -> SharedRows:
         """The records of all parts, decoded like the first part's: topics share only if they are decoded alike."""
+        if self._shares is not None:
+            pairs = itertools.chain.from_iterable((f.lit(number), f.lit(name)) for number, name in self._shares.items())
+            share = f.create_map(*pairs)[named("partition")]
+            return SharedRows(self.read(spark, [unit for _plan, units in parts for unit in units], share=share), None)
         ranges = join_ranges(unit for _plan, units in parts for unit in units if not unit.is_empty)
         decoding = self.decoding
         records = read_ranges(self._records.connection, ranges, isolation=self._records.isolation)

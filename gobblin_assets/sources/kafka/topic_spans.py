@@ -1,12 +1,10 @@
 """A topic's records between positions that a reader of epochs found, as Spark reads them for several lanes at once."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain
 from types import MappingProxyType
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from gobblin_assets.errors import CorruptionError
@@ -23,33 +21,8 @@ from gobblin_assets.sources.kafka.keys import parse_key
 from gobblin_assets.sources.kafka.registry import SchemaRegistry
 from gobblin_assets.sources.kafka.topic_reader import RecordReader, TopicReader, mixes_rows
 from gobblin_assets.sources.log_port import SpanPlan
-from gobblin_assets.sources.source_port import ReadPlan, SharedRows
+from gobblin_assets.sources.source_port import ReadPlan
 from gobblin_assets.spec.job_spec import DatasetSpec, SinkSpec
-
-
-@dataclass(frozen=True, slots=True)
-class SpanReader:
-    """``Reader`` of the plans of one topic's lanes. ``shares``: whose the records of each partition are."""
-
-    topic: TopicReader
-    shares: Mapping[int, str]
-
-    def read(self, spark: SparkSession, units: Sequence[WorkUnit]) -> DataFrame:
-        return self.topic.read(spark, units)
-
-    def read_together(self, spark: SparkSession, parts: Sequence[tuple[ReadPlan, Sequence[WorkUnit]]]) -> SharedRows:
-        units = [unit for _plan, some in parts for unit in some]
-        return SharedRows(self.topic.read(spark, units, share=self._share()), None)
-
-    def learn(self, error: Exception) -> None:
-        self.topic.learn(error)
-
-    def explain(self, error: Exception) -> Exception:
-        return self.topic.explain(error)
-
-    def _share(self) -> Column:
-        pairs = chain.from_iterable((f.lit(number), f.lit(name)) for number, name in self.shares.items())
-        return f.create_map(*pairs)[named("partition")]
 
 
 def without_markers(records: DataFrame) -> DataFrame:
@@ -101,11 +74,11 @@ class TopicSpans:
             self._topic,
             self._read,
             leaves_out=without_markers if self._has_markers else None,
+            shares={_partition_of(unit): name for name, units in spans.items() for unit in units},
         )
         decoding = reader.settle(spark, [unit for units in spans.values() for unit in units], state.source_columns)
         columns = decoded_columns(spark, decoding)
-        shares = {_partition_of(unit): name for name, units in spans.items() for unit in units}
-        read = ReadPlan(self._dataset, SpanReader(reader, shares), may_fail_rows=True)
+        read = ReadPlan(self._dataset, reader, may_fail_rows=True)
         parts = (self._read.value, *([self._read.key] if "key" in self._read.keep else []))
         infers = any(part.format is Decoder.JSON and part.schema_ is None for part in parts)
         return SpanPlan(
