@@ -4,24 +4,12 @@ Rules that hold for the source options of every kind stand here too, each with i
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from gobblin_assets.errors import CorruptionError, RejectedError
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 from gobblin_assets.spec.source_spec import SOURCE_OPTIONS, SOURCES, LogSourceSpec, SourceOptions, SourceSpec
 from gobblin_assets.spec.spec_model import list_differing
-
-
-def _accept_job(_job: JobSpec) -> None:
-    pass
-
-
-def _accept_dataset(_dataset: DatasetSpec, _where: str) -> None:
-    pass
-
-
-def _demand_spark(_job: JobSpec) -> bool:
-    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,10 +46,10 @@ class SourceKind(SourceOptions):
     scaffold: Scaffold | None = None
     instead: str = ""
     shown_as: str | None = None
-    check_job: Callable[[JobSpec], None] = field(default=_accept_job)
-    check_dataset: Callable[[DatasetSpec, str], None] = field(default=_accept_dataset)
+    check_job: Callable[[JobSpec], None] = lambda _job: None
+    check_dataset: Callable[[DatasetSpec, str], None] = lambda _dataset, _where: None
     has_dead_letters: bool = False
-    demands_spark: Callable[[JobSpec], bool] = field(default=_demand_spark)
+    demands_spark: Callable[[JobSpec], bool] = lambda _job: True
 
     @property
     def has_own_positions(self) -> bool:

@@ -33,6 +33,7 @@ from gobblin_assets.sources.kafka.arrow_json import ArrowJson, are_utf8
 from gobblin_assets.sources.kafka.json_values import NO_UTF8, JsonValues
 from gobblin_assets.sources.kafka.kafka_kind import (
     KEPT_ORDER,
+    KEPT_TYPES,
     Decoder,
     DecoderSpec,
     KafkaReadSpec,
@@ -204,7 +205,7 @@ def plan_arrow_part(spec: DecoderSpec) -> ArrowPart:
     if spec.format is Decoder.JSON:
         found = read_ddl(spec.schema_ or "")
         if found is not None:
-            return _JsonRecords(found) if found.is_record else _JsonValues(found)
+            return _Json(found)
     return _Texts() if spec.format is Decoder.STRING else _Bytes()
 
 
@@ -231,33 +232,23 @@ class _Texts:
         return [pc.if_else(good, contents, None).cast(pa.string())], reasons
 
 
-class _JsonRecords:
+class _Json:
+    """JSON: records with a column of each field, or values that are no records, which make one column."""
+
     can_fail = True
 
     def __init__(self, found: DdlColumns) -> None:
         self.columns: Sequence[tuple[str, str]] = found.columns
         schema = arrow_schema(found.columns)
-        self._reader = ArrowJson(schema.names, schema.types)
+        self._read = (
+            ArrowJson(schema.names, schema.types).read if found.is_record else JsonValues(None, schema.types).read_all
+        )
 
     def decode(self, contents: pa.BinaryArray) -> tuple[list[pa.Array], pa.Array | None]:
         if not contents.null_count:
-            read = self._reader.read(contents)
+            read = self._read(contents)
             return read.columns, read.reasons
-        read = self._reader.read(contents.drop_null())
-        return _spread(read.columns, contents), None if read.reasons is None else _spread([read.reasons], contents)[0]
-
-
-class _JsonValues:
-    """Values that are no records, which make one column."""
-
-    can_fail = True
-
-    def __init__(self, found: DdlColumns) -> None:
-        self.columns: Sequence[tuple[str, str]] = found.columns
-        self._values = JsonValues(None, arrow_schema(found.columns).types)
-
-    def decode(self, contents: pa.BinaryArray) -> tuple[list[pa.Array], pa.Array | None]:
-        read = self._values.read_all(contents.drop_null())
+        read = self._read(contents.drop_null())
         return _spread(read.columns, contents), None if read.reasons is None else _spread([read.reasons], contents)[0]
 
 
@@ -268,26 +259,14 @@ def _spread(columns: Sequence[pa.Array], contents: pa.BinaryArray) -> list[pa.Ar
     return [column.take(order) for column in columns]
 
 
-_HEADERS: Final = "array<struct<key:string,value:binary>>"
 # Named as in Spark's own files.
 _HEADERS_TYPE: Final = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
-_KEPT_TYPES: Final = MappingProxyType({
-    "kafka_topic": "string",
-    "kafka_partition": "int",
-    "kafka_offset": "bigint",
-    "kafka_timestamp": "timestamp",
-    "kafka_timestamp_type": "string",
-    "kafka_headers": _HEADERS,
-})  # fmt: skip
+_FACTS: Final = ("topic", "partition", "offset", "timestamp", "timestamp_type")
 _LETTER_TYPES: Final = MappingProxyType({
-    "topic": "string",
-    "partition": "int",
-    "offset": "bigint",
-    "timestamp": "timestamp",
-    "timestamp_type": "string",
+    **{name: KEPT_TYPES[f"kafka_{name}"] for name in _FACTS},
     "key": "binary",
     "value": "binary",
-    "headers": _HEADERS,
+    "headers": KEPT_TYPES["kafka_headers"],
 })  # fmt: skip
 _KEY_COLUMN: Final = KEPT_ORDER["key"]
 _TIME_COLUMNS: Final = frozenset({KEPT_ORDER["timestamp"], KEPT_ORDER["timestamp_type"]})
@@ -402,7 +381,7 @@ class ArrowDecoder:
     def _kept_type(self, name: str) -> str:
         if name == _KEY_COLUMN and self._key is not None:
             return self._key.columns[0][1]
-        return _KEPT_TYPES[name]
+        return KEPT_TYPES[name]
 
 
 def find_need_of_decoding(read: KafkaReadSpec, field: str) -> str | None:
@@ -415,7 +394,10 @@ def find_need_of_decoding(read: KafkaReadSpec, field: str) -> str | None:
 
 def _schema_of(columns: Iterable[tuple[str, str]]) -> pa.Schema:
     return pa.schema(
-        [pa.field(name, _HEADERS_TYPE if each == _HEADERS else arrow_type(each)) for name, each in columns]
+        [
+            pa.field(name, _HEADERS_TYPE if each == KEPT_TYPES["kafka_headers"] else arrow_type(each))
+            for name, each in columns
+        ]
     )
 
 

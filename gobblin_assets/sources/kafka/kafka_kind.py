@@ -164,6 +164,17 @@ KEPT_ORDER: Final[Mapping[Kept, str]] = {
 """The names of the columns that ``keep`` asks for, in their order."""
 
 
+KEPT_TYPES: Final[Mapping[str, str]] = MappingProxyType({
+    "kafka_topic": "string",
+    "kafka_partition": "int",
+    "kafka_offset": "bigint",
+    "kafka_timestamp": "timestamp",
+    "kafka_timestamp_type": "string",
+    "kafka_headers": "array<struct<key:string,value:binary>>",
+})  # fmt: skip
+"""Their types, as Spark writes types; that of the key is its decoder's."""
+
+
 def list_kept(keep: Collection[Kept]) -> list[str]:
     """The columns' names, in their order."""
     return [column for kept, column in KEPT_ORDER.items() if kept in keep]

@@ -303,7 +303,8 @@ def recall_topic(request: SourceRequest, topic: str, offsets: TopicOffsets) -> T
         _require_all(topic, offsets)
         # Earlier positions belong to a log that is no longer followed, also those of partitions that are gone.
         above = max((position.key.generation + 1 for position in positions.values()), default=0)
-        return TopicMemory(topic, {}, everything, max(generation, above), _without_statistics(facts))
+        kept = {name: value for name, value in facts.items() if name not in STATISTICS_FACTS}
+        return TopicMemory(topic, {}, everything, max(generation, above), kept)
     return TopicMemory(
         topic,
         {number: position for number, position in positions.items() if position.key.generation >= generation},
@@ -491,10 +492,6 @@ def _require_all(topic: str, offsets: TopicOffsets) -> None:
             f"such as {number}: {reason}",
             hint="Nothing was read and watermarks stay; start over again when all partitions have a leader.",
         )
-
-
-def _without_statistics(facts: Mapping[str, object]) -> dict[str, object]:
-    return {name: value for name, value in facts.items() if name not in STATISTICS_FACTS}
 
 
 def _as_numbers(found: object) -> list[int]:

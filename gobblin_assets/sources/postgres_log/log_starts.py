@@ -182,16 +182,11 @@ def _find_whole_copy(name: str, state: DatasetState) -> int | None:
     return max(numbers, default=None)
 
 
-def find_row_key(table: PublishedTable) -> tuple[str, ...] | None:
-    """The columns that tell the table's rows apart; None: only all of them do."""
-    return table.key or None
-
-
 @dataclass(frozen=True, slots=True)
 class StartDecision:
     """The place where a reader of the slot begins with one table, and what the dataset records of it.
 
-    ``watermark`` None: nothing of the copy is recorded. ``key`` as ``find_row_key`` has it.
+    ``watermark`` None: nothing of the copy is recorded. ``key`` None: only all columns tell rows apart.
 
     ``kept``, ``whole``, ``partial``, ``terms``: as a ``TableStart`` has them. ``is_adopted``: the dataset did not know
     its terms yet.
@@ -222,7 +217,7 @@ def decide_start(
 
     RejectedError if the log or the table is another one than before, or changes are missing in it: a new copy mends it.
     """
-    key = None if table is None else find_row_key(table)
+    key = None if table is None else table.key or None
     terms = None if table is None else table.look.terms
     copy = find_last_copy(name, state) or 1
     watermark = state.find_watermark(vnode_of(name, copy), "")

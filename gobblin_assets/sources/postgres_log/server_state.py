@@ -5,7 +5,7 @@ A server, a publication or a table whose log can't be followed is refused: Rejec
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -294,18 +294,14 @@ def find_publication(session: LogSession, publication: str) -> PublicationState 
 def _ask_tables(session: LogSession, publication: str) -> list[Mapping[str, Any]]:
     """What is said of each table. One that somebody else has locked keeps no other one waiting."""
     try:
-        with savepoint(session):
+        # Its failure leaves the transaction that it is in as it was.
+        with session.transaction():
             return [each for (each,) in session.execute(_TABLES, [publication]).fetchall()]
     except psycopg.errors.LockNotAvailable:
         ((version,),) = session.execute("SELECT current_setting('server_version_num')::int").fetchall()
         schemas = _SCHEMAS if version >= _SCHEMAS_FROM else _NO_SCHEMAS
         statement = _TABLES_UNLOCKED.format(key=f"({ROW_IDENTITY})", schemas=schemas)
         return [each for (each,) in session.execute(statement.encode(), [publication]).fetchall()]
-
-
-def savepoint(session: LogSession) -> AbstractContextManager[object]:
-    """A block whose failure leaves the transaction that it is in as it was."""
-    return session.transaction()
 
 
 def _read_table(said: Mapping[str, Any], look: TermsLook) -> PublishedTable:

@@ -245,7 +245,7 @@ class SlotReader:
         if found is None:
             yield self._end_epoch_of_copy(vnode, start)
         else:
-            yield self._chunk(vnode, _describe_copied(found, copy.source, start.copy))
+            yield self._chunk(vnode, _with_source(found, copy.source, start.copy, begins=False))
         return False
 
     def _chunk(self, vnode: str, records: pa.RecordBatch) -> StreamChunk:
@@ -375,7 +375,7 @@ class SlotReader:
             )
             for vnode in followed:
                 # What the last stream reported may have been given up since.
-                self._memories[vnode].is_told = False
+                self._memories[vnode].is_reported = False
         return self._walsender
 
     def _start_walsender(self, start: int) -> Walsender:
@@ -421,17 +421,13 @@ class SlotReader:
         self._walsender = self._gathering = None
 
 
-def _describe_copied(rows: pa.RecordBatch, source: CopiedFrom, copy: int) -> pa.RecordBatch:
-    """The batch, with the metadata that the decoder reads."""
-    return _with_source(rows, source, copy, begins=False)
-
-
 def _begin_copy(source: CopiedFrom, copy: int) -> pa.RecordBatch:
     """A record that begins a copy behind another one, or behind a part of one: the rows before it do not count."""
     return _with_source(pa.RecordBatch.from_pylist([], schema=source.schema), source, copy, begins=True)
 
 
 def _with_source(rows: pa.RecordBatch, source: CopiedFrom, copy: int, *, begins: bool) -> pa.RecordBatch:
+    """The batch, with the metadata that the decoder reads."""
     said = {"lsn": source.partial.place, "at": (source.at - _EPOCH_START) // _MICROS, "begins": begins}
     return rows.replace_schema_metadata(
         {b"table": table_to_json(source.table), b"copy": str(copy), b"copied": json.dumps(said)}

@@ -36,7 +36,7 @@ from gobblin_assets.sources.jdbc.postgres_arrow import ReaderConnections, conver
 from gobblin_assets.sources.jdbc.postgres_sessions import SETTINGS, open_source_session, write_set_config
 from gobblin_assets.sources.jdbc.postgres_tables import KeyColumn, find_problem, find_tables, suggest_cast, write_read
 from gobblin_assets.sources.postgres_log.copy_ranges import KeyRange, PartialCopy, SeenRanges, read_snapshot, split_keys
-from gobblin_assets.sources.postgres_log.log_starts import TableStart, find_row_key
+from gobblin_assets.sources.postgres_log.log_starts import TableStart
 from gobblin_assets.sources.postgres_log.logged_table import (
     LoggedColumn,
     LoggedReading,
@@ -285,7 +285,7 @@ class TableCopy:
             raise AssertionError(f"{start.urn}: messages are not copied")
         found = find_publication(session, start.place.publication)
         table = None if found is None else found.tables.get(start.table.name)
-        if table is None or find_row_key(table) != start.key:
+        if table is None or (table.key or None) != start.key:
             raise RetryableError(f"{start.urn}: its table has another key than a moment ago, or is not published")
         if partial is None and _is_broken(start.table.look.terms, table.look):
             raise RetryableError(f"{start.urn}: its table or its publication was altered as its copy began")
