@@ -16,7 +16,7 @@ from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.model.watermark import WatermarkType
 from gobblin_assets.model.work_unit import WorkUnit, sum_rows
 from gobblin_assets.run.job_kind import UnitPlan
-from gobblin_assets.sources.discovery import ColumnDescription, Discovery, TableDescription, find_changes
+from gobblin_assets.sources.discovery import Discovery, find_changes
 from gobblin_assets.sources.jdbc.catalog import Catalog, Table, TableColumn
 from gobblin_assets.sources.jdbc.connection import JdbcConnection, dialect_of
 from gobblin_assets.sources.jdbc.expressions import require_expressions
@@ -28,7 +28,7 @@ from gobblin_assets.sources.jdbc.postgres import PostgresCatalog, open_postgres
 from gobblin_assets.sources.jdbc.postgres_arrow import PostgresArrowReader, ReaderConnections, can_read
 from gobblin_assets.sources.jdbc.questions import Asking, plan_together
 from gobblin_assets.sources.jdbc.table_reader import TableReader, ZoneCheck
-from gobblin_assets.sources.source_port import PlanSession, SourceRequest
+from gobblin_assets.sources.source_port import ColumnDescription, PlanSession, SourceRequest, TableDescription
 from gobblin_assets.spec.job_spec import DatasetSpec
 
 _CHANGED: Final = re.compile(r"updat|modif|chang|touch", re.IGNORECASE)

@@ -86,14 +86,14 @@ def open_consumer(
             "error_cb": see,
         })  # fmt: skip
     except KafkaException as error:
-        raise judge_client(failure_of(error.args[0]), connection, action=action) from None
+        raise judge_client(client_failure(error.args[0]), connection, action=action) from None
 
 
-def failure_of(error: KafkaError) -> ClientFailure:
+def client_failure(error: KafkaError) -> ClientFailure:
     return ClientFailure(error.name(), error.str())
 
 
-def name_of(topic: str | None, number: int | None) -> TopicPartition:
+def partition_of_message(topic: str | None, number: int | None) -> TopicPartition:
     """The partition of a message, as its client names it: an error may have none."""
     return TopicPartition(topic or "", _NO_PARTITION if number is None else number)
 

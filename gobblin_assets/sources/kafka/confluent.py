@@ -33,7 +33,7 @@ from gobblin_assets.kafka.client_reports import (
     read_topic_id,
 )
 from gobblin_assets.kafka.connection import KafkaConnection
-from gobblin_assets.sources.kafka.client_messages import failure_of
+from gobblin_assets.sources.kafka.client_messages import client_failure
 from gobblin_assets.sources.kafka.cluster import (
     Isolation,
     MarkAnswers,
@@ -224,7 +224,7 @@ class _Session:
             return list(self.admin.list_topics(timeout=self.left_s()).topics)
         except KafkaException as error:
             self.admin.poll(0)
-            raise self.judge(failure_of(error.args[0])) from error
+            raise self.judge(client_failure(error.args[0])) from error
 
     def describe(self, names: Iterable[str]) -> dict[str, ClientTopic | ClientFailure]:
         wanted = list(dict.fromkeys(names))
@@ -303,13 +303,13 @@ def _open(connection: KafkaConnection, action: str) -> _Session:
     seen = SeenFailures()
 
     def see(error: KafkaError) -> None:
-        seen.note(failure_of(error))
+        seen.note(client_failure(error))
 
     settings: dict[str, Any] = {**connection.admin_settings(), **_QUIET, "error_cb": see}
     try:
         admin = AdminClient(settings)
     except KafkaException as error:
-        raise judge_client(failure_of(error.args[0]), connection, action=action) from error
+        raise judge_client(client_failure(error.args[0]), connection, action=action) from error
     session = _Session(admin, connection, action, time.monotonic() + connection.timeout_s, seen)
     found = session.ask_controller(lambda time_s: {"": admin.describe_cluster(request_timeout=time_s)})[""]
     if isinstance(found, ClientFailure):
@@ -329,14 +329,14 @@ def _as_answer(future: "Future[Any]") -> Any | ClientFailure:
     try:
         return future.result()
     except KafkaException as error:
-        return failure_of(error.args[0])
+        return client_failure(error.args[0])
 
 
 def _as_offset(future: "Future[Any]", timeout_s: float) -> int | ClientFailure:
     try:
         offset: int = future.result().offset
     except KafkaException as error:
-        return failure_of(error.args[0])
+        return client_failure(error.args[0])
     # In an answer without an error, librdkafka marks an offset that it did not get; -1 means that there is none.
     if offset < -1:
         return ClientFailure("_TIMED_OUT", f"the partition's leader did not answer in {timeout_s:g} s")

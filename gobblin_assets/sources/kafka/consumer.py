@@ -27,10 +27,10 @@ from gobblin_assets.sources.kafka.client_messages import (
     TIME_MS_MAX,
     TIME_MS_MIN,
     build_records,
-    failure_of,
+    client_failure,
     headers_of,
-    name_of,
     open_consumer,
+    partition_of_message,
 )
 from gobblin_assets.sources.kafka.cluster import Isolation, TopicPartition
 from gobblin_assets.sources.kafka.reading import POLL_TIMEOUT_MS, Ranges
@@ -181,7 +181,7 @@ class _Read:
     def _take(self, message: Message) -> TopicPartition | None:
         """Keep a record. Returns its partition if the record completes that partition."""
         error = message.error()
-        name = name_of(message.topic(), message.partition())
+        name = partition_of_message(message.topic(), message.partition())
         if error is not None and error.name() != END:
             self._judge(name, error)
             return None
@@ -218,7 +218,7 @@ class _Read:
         raise judge_client(ClientFailure(code, said), self._connection, action=f"read {name}")
 
     def _see(self, error: KafkaError) -> None:
-        self._seen.note(failure_of(error))
+        self._seen.note(client_failure(error))
 
     def _give_up(self) -> Exception:
         name = next(iter(self._left))

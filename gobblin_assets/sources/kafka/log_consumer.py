@@ -18,7 +18,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.kafka.client_reports import GONE, PASSING, ClientFailure, SeenFailures, judge_client
 from gobblin_assets.kafka.connection import KafkaConnection
-from gobblin_assets.sources.kafka.client_messages import END, failure_of, name_of, open_consumer
+from gobblin_assets.sources.kafka.client_messages import END, client_failure, open_consumer, partition_of_message
 from gobblin_assets.sources.kafka.cluster import Isolation, TopicOffsets, TopicPartition
 from gobblin_assets.sources.kafka.confluent import ConfluentCluster
 from gobblin_assets.sources.kafka.mark_reader import is_truncation
@@ -188,7 +188,7 @@ class LogConsumer:
             )
 
     def _take_event(self, event: Message, error: KafkaError, found: dict[TopicPartition, PolledPartition]) -> None:
-        name, offset = name_of(event.topic(), event.partition()), event.offset()
+        name, offset = partition_of_message(event.topic(), event.partition()), event.offset()
         code, said = error.name(), self._connection.scrub(error.str())
         if code == END:
             found.setdefault(name, PolledPartition()).end = offset
@@ -216,7 +216,7 @@ class LogConsumer:
     def _see(self, error: KafkaError) -> None:
         if error.name() in GONE:
             self._asked_at = float("-inf")
-        self._seen.note(failure_of(error))
+        self._seen.note(client_failure(error))
 
     def _hear(self) -> None:
         self._heard_at = self._monotonic()
@@ -234,4 +234,4 @@ def _sort_by_partition(messages: list[Message], found: dict[TopicPartition, Poll
         for message in messages:
             groups.setdefault((message.topic(), message.partition()), []).append(message)
     for (topic, number), records in groups.items():
-        found.setdefault(name_of(topic, number), PolledPartition()).messages = records
+        found.setdefault(partition_of_message(topic, number), PolledPartition()).messages = records

@@ -17,11 +17,11 @@ from gobblin_assets.kafka.connection import KafkaConnection
 from gobblin_assets.sources.kafka.client_messages import (
     END,
     ClientMessage,
-    failure_of,
+    client_failure,
     headers_of,
-    name_of,
     offset_of_message,
     open_consumer,
+    partition_of_message,
     time_ms_of,
 )
 from gobblin_assets.sources.kafka.cluster import MarkAnswers, RecordMark, TopicPartition
@@ -151,7 +151,7 @@ class _Question:
     def _take(self, message: Message) -> TopicPartition | None:
         """The partition of which nothing more is asked."""
         error = message.error()
-        name = name_of(message.topic(), message.partition())
+        name = partition_of_message(message.topic(), message.partition())
         each = self.asked.get(name)
         if each is None or each.is_done:
             return None
@@ -169,4 +169,4 @@ class _Question:
         return name if each.is_done else None
 
     def _see(self, error: KafkaError) -> None:
-        self._seen.note(failure_of(error))
+        self._seen.note(client_failure(error))

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from gobblin_assets.errors import CorruptionError, GobblinError
 from gobblin_assets.kafka.connection import KafkaConnection
-from gobblin_assets.model.clock import SystemClock
+from gobblin_assets.model.clock import Clock, SystemClock
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.urn import DatasetUrn
@@ -58,6 +58,7 @@ class KafkaSource:
     spec: KafkaSourceSpec
     registry: SchemaRegistry | None = None
     known: Discovery | None = None
+    clock: Clock = field(default_factory=SystemClock)
 
     @contextmanager
     def open_plan(
@@ -90,7 +91,7 @@ class KafkaPlanSession:
         self._spec = source.spec
         self._registry = source.registry
         self._spark = spark
-        self._clock = SystemClock()
+        self._clock = source.clock
         self._offsets = dict(offsets)
         # One moment for all plans: the open window must not change between them.
         self._now = self._clock.now()
