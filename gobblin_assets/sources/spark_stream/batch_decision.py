@@ -103,8 +103,8 @@ def _recall_batch(state: DatasetState) -> Mapping[str, object]:
 def _require_repeated(batch: QueryBatch, state: DatasetState, expected: int) -> None:
     """RejectedError if the published batch of this number is another one, by all that is known."""
     last = _recall_batch(state)
-    is_told = (last.get(_QUERY), last.get(_BATCH)) == (batch.query_id, batch.batch_id)
-    known = last.get(_PLANNED) if is_told else None
+    is_last = (last.get(_QUERY), last.get(_BATCH)) == (batch.query_id, batch.batch_id)
+    known = last.get(_PLANNED) if is_last else None
     is_same = known is None or batch.planned_at_ms is None or known == batch.planned_at_ms
     if batch.batch_id == expected - 1 and is_same:
         return
