@@ -28,7 +28,7 @@ from gobblin_assets.dagster.resources import (
 from gobblin_assets.dagster.resources.connections import connection_from_environment
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.run.stores import Stores
-from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
+from gobblin_assets.sources.jdbc.jdbc_kind import JdbcSourceSpec
 from gobblin_assets.sources.source_port import Source
 from gobblin_assets.spec.job_spec import JobSpec
 

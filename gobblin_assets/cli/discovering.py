@@ -16,9 +16,8 @@ from gobblin_assets.jobs.ingest.running import open_source
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.settings import make_home, read_settings
-from gobblin_assets.sources.description import DescribedSource, TableDescription
 from gobblin_assets.sources.discovery import Discovery, select_tables, write_discovery
-from gobblin_assets.sources.source_port import Source
+from gobblin_assets.sources.source_port import DescribedSource, Source, TableDescription
 from gobblin_assets.spec.job_files import read_job_file
 from gobblin_assets.spec.job_parsing import resolve_datasets
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec

@@ -27,7 +27,7 @@ from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.model.watermark import Watermark
 from gobblin_assets.model.wording import count_of, join_some
 from gobblin_assets.run.log import Log, open_log
-from gobblin_assets.sources.epoch_source import CopiedLog
+from gobblin_assets.sources.log_port import CopiedLog
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 from gobblin_assets.state.sink_workers import SinkWorkerRow, sum_lags
 

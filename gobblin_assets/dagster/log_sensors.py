@@ -37,8 +37,8 @@ from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.run.job_kind import CheckResult
 from gobblin_assets.run.quality_checks import LAG_CHECK, check_lag
 from gobblin_assets.run.stores import Stores
+from gobblin_assets.sources.connection import LogNews, LogWatch
 from gobblin_assets.sources.discovery import describe_changes, select_tables, write_discovery
-from gobblin_assets.sources.log_watch import LogNews, LogWatch
 from gobblin_assets.sources.source_port import SourceRequest
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 from gobblin_assets.spec.partition_keys import open_partition

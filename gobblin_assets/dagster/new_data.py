@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from gobblin_assets.dagster.sensors import decide_try_wait_s
 from gobblin_assets.errors import GobblinError, RetryableError
 from gobblin_assets.model.urn import DatasetUrn
-from gobblin_assets.sources.log_watch import LogNews
+from gobblin_assets.sources.connection import LogNews
 from gobblin_assets.spec.source_spec import NewDataSpec
 
 _REFUSED_MARK: Final = "refused"

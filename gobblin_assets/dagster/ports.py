@@ -8,7 +8,7 @@ from typing import Final, Protocol
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.jobs.ingest.engine_port import Connection
-from gobblin_assets.sources.log_watch import LogWatch
+from gobblin_assets.sources.connection import LogWatch
 from gobblin_assets.spec.job_spec import JobSpec
 from gobblin_assets.spec.source_spec import SourceSpec
 

@@ -13,9 +13,10 @@ from gobblin_assets.model.file_formats import FileFormat
 from gobblin_assets.model.files import DataFile
 from gobblin_assets.model.partition import PartitionKind
 from gobblin_assets.model.urn import DatasetUrn
-from gobblin_assets.spec.destination_kind import IntoSpec, into_of, kind_of_rows
+from gobblin_assets.spec.destination_kind import IntoSpec, kind_of_rows
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 from gobblin_assets.spec.source_kind import kind_of
+from gobblin_assets.spec.spec_errors import into_of
 
 
 @dataclass(frozen=True, slots=True)

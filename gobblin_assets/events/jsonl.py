@@ -10,7 +10,7 @@ from typing import Final
 
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.events.sinks import Event
-from gobblin_assets.spec.event_sinks import EventSinkSpec
+from gobblin_assets.spec.job_options import EventSinkSpec
 
 _OPEN: Final = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
 _MODE: Final = 0o640

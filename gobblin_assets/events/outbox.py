@@ -17,8 +17,7 @@ from gobblin_assets.model.urn import JobName
 from gobblin_assets.run.events import NO_SINKS, Events
 from gobblin_assets.run.job_kind import FIGURES
 from gobblin_assets.run.stores import Stores
-from gobblin_assets.spec.event_sinks import EventSinkSpec
-from gobblin_assets.spec.job_options import JobOptions
+from gobblin_assets.spec.job_options import EventSinkSpec, JobOptions
 from gobblin_assets.state.events import EventStore, UntoldFailure, UntoldPublication
 
 BATCH_EVENTS: Final = 500

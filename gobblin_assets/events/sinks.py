@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from gobblin_assets.errors import GobblinError, RetryableError
 from gobblin_assets.extensions import Extensions
-from gobblin_assets.spec.event_sinks import EventSinkSpec
+from gobblin_assets.spec.job_options import EventSinkSpec
 
 Event = Mapping[str, object]
 """Fit for JSON."""

@@ -16,7 +16,7 @@ from urllib3.exceptions import HTTPError, LocationValueError
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.events.sinks import Event
 from gobblin_assets.events.timed_request import post
-from gobblin_assets.spec.event_sinks import EventSinkSpec
+from gobblin_assets.spec.job_options import EventSinkSpec
 
 TRIES_MAX: Final = 2
 TRY_S_MAX: Final = 15.0

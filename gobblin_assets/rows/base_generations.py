@@ -36,9 +36,11 @@ _BASE_FACT: Final = "base_generation"
 
 
 @dataclass(frozen=True, slots=True)
-class BaseStanding:
-    """What a base is of. ``version``: of the log's dataset; ``newest``: the publication that made it, or the last one
-    with files before; ``said``: a digest of the source's fact.
+class BaseOrigin:
+    """The origin of a base: the state of the log that it has.
+
+    ``version``: of the log's dataset; ``newest``: the publication that made it, or the last one with files before;
+    ``said``: a digest of the source's fact.
     """
 
     urn: DatasetUrn
@@ -58,7 +60,7 @@ class BaseStanding:
 class BaseGeneration:
     """A base that counts: its files, and those of the log that stand behind it."""
 
-    standing: BaseStanding
+    origin: BaseOrigin
     urn: DatasetUrn
     files: PublishedSet
     later: PublishedSet
@@ -83,19 +85,19 @@ def choose_base(
     port: PublishedFiles, bases: PublishedSource | None, log: PublishedSource, urn: DatasetUrn
 ) -> BaseGeneration | None:
     """The base, if it counts for the log as it is now."""
-    standing = None if bases is None else _read_standing(bases, urn)
-    if bases is None or standing is None or standing.said != _digest(log) or standing.version > log.files.version:
+    origin = None if bases is None else _read_origin(bases, urn)
+    if bases is None or origin is None or origin.said != _digest(log) or origin.version > log.files.version:
         return None
-    if not port.is_published(standing.newest):
+    if not port.is_published(origin.newest):
         return None
-    later = tuple(segment for segment in log.files.segments if segment.version > standing.version)
-    return BaseGeneration(standing, name_base(urn), bases.files, replace(log.files, segments=later))
+    later = tuple(segment for segment in log.files.segments if segment.version > origin.version)
+    return BaseGeneration(origin, name_base(urn), bases.files, replace(log.files, segments=later))
 
 
-def describe_base(log: PublishedSource, urn: DatasetUrn, place: ChangePlace) -> BaseStanding:
+def describe_base(log: PublishedSource, urn: DatasetUrn, place: ChangePlace) -> BaseOrigin:
     """Of a base with all rows of ``log``, which has files, up to ``place``."""
     newest: PublishedSegment = max(log.files.segments, key=lambda segment: segment.version)
-    return BaseStanding(urn, log.files.version, newest.sequence_id, _digest(log), place)
+    return BaseOrigin(urn, log.files.version, newest.sequence_id, _digest(log), place)
 
 
 def _digest(log: PublishedSource) -> str:
@@ -103,13 +105,13 @@ def _digest(log: PublishedSource) -> str:
     return hashlib.sha256(said.encode()).hexdigest()
 
 
-def _read_standing(bases: PublishedSource, urn: DatasetUrn) -> BaseStanding | None:
+def _read_origin(bases: PublishedSource, urn: DatasetUrn) -> BaseOrigin | None:
     """None: a dataset of that name that is no base of this log, or whose base was taken away."""
     fact = bases.source_facts.get(_BASE_FACT)
     if not isinstance(fact, Mapping) or fact.get("of") != urn or not bases.files.file_schemas:
         return None
     try:
-        return BaseStanding(
+        return BaseOrigin(
             urn,
             int(fact["version"]),
             SequenceId(uuid.UUID(fact["newest"])),

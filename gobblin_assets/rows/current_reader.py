@@ -18,7 +18,7 @@ from gobblin_assets.model.urn import DatasetUrn, JobName, Role, parse_job_name, 
 from gobblin_assets.rows.base_generations import (
     TABLE_FACT,
     BaseGeneration,
-    BaseStanding,
+    BaseOrigin,
     choose_base,
     describe_base,
     find_base_files,
@@ -39,7 +39,7 @@ def read_current(spark: SparkSession, urn: str, *, job: str, database: Database 
     over the log first, at columns that are read fast; two or more if keys were changed by updates that left out large
     values. The result itself is lazy. Of a log with a base generation, only the base is read, and what came since.
 
-    A query on the result fails with a message that names the dataset if the log does not tell the rows any more: the
+    A query on the result fails with a message that names the dataset if the log does not give the rows any more: the
     key was changed, or a column was added with a DEFAULT to a table without a key.
 
     Raises:
@@ -56,7 +56,7 @@ def read_current(spark: SparkSession, urn: str, *, job: str, database: Database 
 
 @dataclass(frozen=True, slots=True)
 class CurrentView:
-    """What there is to read of a table, of one moment. ``base`` None: the whole log.
+    """A table's view of one moment: what there is to read. ``base`` None: the whole log.
 
     ``copies_max``: the newest copy that is whole, while another one is made and a part of it is published.
     """
@@ -88,7 +88,7 @@ class CurrentView:
             rows = read_found(
                 *(spark, self.port, self.base.files, self.job, self.base.urn, Role.DATA), schema=changes.schema
             )
-            known = KnownRows(rows, self.base.standing.place)
+            known = KnownRows(rows, self.base.origin.place)
         return rebuild_table(
             changes,
             key=self.key,
@@ -98,7 +98,7 @@ class CurrentView:
             joined=parse_joined(self.log.source_facts),
         )
 
-    def describe_base(self, rebuilt: RebuiltTable) -> BaseStanding | None:
+    def describe_base(self, rebuilt: RebuiltTable) -> BaseOrigin | None:
         """Of a base with the rows that were rebuilt of the view; None: there is nothing to keep."""
         if rebuilt.place is None:
             return None

@@ -3,10 +3,15 @@
 The ledger says which files these are, and which schemas they were written with. Columns that were added later
 are NULL in older files; a column that was retyped has the type that holds every value of all of them
 (docs/TYPES.md). Values of output partitions come from the directories, with the types of the schema.
+
+Files of each format are read with the values that were written. Spark says nothing of the types of a text, so all types
+come from the schema of the files. A text that has not the type of its column fails the query; Spark alone would give
+NULL.
 """
 
 import difflib
 import operator
+import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +20,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
@@ -33,11 +38,74 @@ from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.path_names import path_of
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role, parse_job_name, parse_urn
 from gobblin_assets.rows.columns import named
-from gobblin_assets.rows.format_reading import columns_to_read, open_format, read_value
 from gobblin_assets.rows.row_quality import FAILED_TYPE
 from gobblin_assets.rows.row_samples import FAILED_COLUMN
 from gobblin_assets.rows.schema_merge import merge_schemas, parse_schema, type_to_read
 from gobblin_assets.run.log import open_log
+
+_STRICT: Final = {"mode": "FAILFAST", "allowNonNumericNumbers": "true"}
+_CSV: Final = {
+    "header": "true",
+    "enforceSchema": "false",
+    "sep": ",",
+    "quote": '"',
+    "escape": '"',
+    # Spark would take a NUL before a quote for an escape.
+    "charToEscapeQuoteEscaping": '"',
+    "emptyValue": "",
+    "nanValue": "NaN",
+    "positiveInf": "Infinity",
+    "negativeInf": "-Infinity",
+    "maxColumns": "1000000",
+    # Values have line feeds in them, and carriage returns that must stay as they are.
+    "multiLine": "true",
+    "lineSep": "\n",
+}
+
+
+def columns_to_read(
+    file_format: FileFormat, stored: t.StructType, asked: Mapping[str, t.DataType]
+) -> Mapping[str, t.DataType]:
+    """What a read must name so that the columns ``asked`` are among it: CSV has its columns by their places."""
+    if file_format is not FileFormat.CSV:
+        return asked
+    return {field.name: field.dataType for field in stored.fields}
+
+
+def open_format(
+    reader: DataFrameReader, file_format: FileFormat, columns: Mapping[str, t.DataType], uris: Sequence[str]
+) -> DataFrame:
+    """The files, lazily, with these columns; ``read_value`` gives the values."""
+    match file_format:
+        case FileFormat.PARQUET:
+            return reader.schema(_schema(columns)).parquet(*uris)
+        case FileFormat.JSON:
+            return _open_strictly(reader).schema(_schema(columns)).json(list(uris))
+        case FileFormat.CSV:
+            as_texts = {name: t.StringType() if _is_base64(kind) else kind for name, kind in columns.items()}
+            # A text that no value is: else a text would come back as NULL.
+            marked = _open_strictly(reader).options(**_CSV, nullValue=uuid.uuid4().hex)
+            return marked.schema(_schema(as_texts)).csv(list(uris))
+
+
+def read_value(file_format: FileFormat, name: str, kind: t.DataType) -> Column:
+    """The value of a column of ``open_format``."""
+    is_text = file_format is FileFormat.CSV and _is_base64(kind)
+    return f.unbase64(named(name)) if is_text else named(name)
+
+
+def _is_base64(kind: t.DataType) -> bool:
+    return isinstance(kind, t.BinaryType)
+
+
+def _schema(columns: Mapping[str, t.DataType]) -> t.StructType:
+    return t.StructType([t.StructField(name, kind) for name, kind in columns.items()])
+
+
+def _open_strictly(reader: DataFrameReader) -> DataFrameReader:
+    # Spark takes a column of this name for one of its own.
+    return reader.options(**_STRICT, columnNameOfCorruptRecord=uuid.uuid4().hex)
+
 
 FILES_MAX: Final = 200_000
 """Spark keeps every path of a query in the driver, and asks for each file's state when the query is made."""

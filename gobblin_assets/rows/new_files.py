@@ -1,19 +1,40 @@
 """The port by which rows become files: new files below one place, each whole once it is finished.
 
-``FilesInDirectory`` makes them in a directory of an attempt, which is published as a whole. ``rows.uploads`` makes them
-as uploads to a store, and ``rows.renamed_files`` as files that are renamed one by one.
+``FilesInDirectory`` makes them in a directory of an attempt, which is published as a whole. ``rows.attempt_files``
+makes them as uploads to a store, or as files that are renamed one by one. ``plan_file_rows_max`` says how many rows a
+file gets, and ``reading_parquet`` opens the footer of one.
 """
 
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import BinaryIO, Protocol
+from types import MappingProxyType
+from typing import Any, BinaryIO, Final, Protocol
+
+from pyarrow import ArrowException
+from pyarrow import parquet as pq
 
 from gobblin_assets.commit.steps import CommitStep
 from gobblin_assets.errors import RetryableError
 from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.model.file_formats import FileFormat, format_of
 from gobblin_assets.model.files import DataFile
-from gobblin_assets.rows.footers import count_rows
+
+
+@contextmanager
+def reading_parquet(fs: FileSystem, path: str) -> Iterator[pq.ParquetFile]:
+    """In the block, an error of Arrow or of the file system is a RetryableError: the file can't be read."""
+    try:
+        with fs.open_input(path) as stream, pq.ParquetFile(stream) as file:
+            yield file
+    except (ArrowException, OSError) as error:
+        raise RetryableError(f"{path} is no readable Parquet file: {error}", path=path) from error
+
+
+def count_rows(fs: FileSystem, path: str) -> int:
+    """The rows of one Parquet file, by its footer. RetryableError if it can't be read."""
+    with reading_parquet(fs, path) as file:
+        return int(file.metadata.num_rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +66,7 @@ class NewFile(Protocol):
 
 
 class NewFiles(Protocol):
-    """Makes files. ``partition_path`` is relative to the place, or ""; a name is unique in the attempt."""
+    """A maker of files. ``partition_path`` is relative to the place, or ""; a name is unique in the attempt."""
 
     def create(self, partition_path: str, name: str) -> NewFile: ...
 
@@ -98,3 +119,48 @@ def finish_file(fs: FileSystem, path: str, stream: BinaryIO, row_count: int, siz
     elif (found := count_rows(fs, path)) != row_count:
         raise RetryableError(f"{path} holds {found:,} rows, and {row_count:,} were written", path=path)
     return DataFile(path.rpartition("/")[2], identity, row_count)
+
+
+# Bytes of a value in Parquet before compression; for texts and the like, the guesses of Spark's own planner.
+_FIXED_BYTES: Final = MappingProxyType(
+    {
+        "boolean": 0.125,
+        "byte": 1.0,
+        "short": 2.0,
+        "integer": 4.0,
+        "date": 4.0,
+        "float": 4.0,
+        "long": 8.0,
+        "double": 8.0,
+        "timestamp": 8.0,
+        "timestamp_ntz": 8.0,
+    }
+)
+_TEXT_BYTES: Final = 20.0
+_DECIMAL_BYTES: Final = 16.0
+_ELEMENTS: Final = 4
+
+
+def plan_file_rows_max(schema: Mapping[str, Any], *, file_bytes_max: int, file_rows_max: int | None = None) -> int:
+    """How many rows a file may have, so that it has about ``file_bytes_max`` at most.
+
+    Computed from the widths of the types in ``schema``, Spark's JSON, before compression, which makes smaller files;
+    only a column of long texts makes larger ones. Spark offers a bound by rows only. ``file_rows_max`` is a further
+    bound, where it is given.
+    """
+    planned = max(1, int(file_bytes_max / max(_width(schema), 1.0)))
+    return planned if file_rows_max is None else min(planned, file_rows_max)
+
+
+def _width(data_type: Any) -> float:
+    match data_type:
+        case {"type": "struct", "fields": fields}:
+            return sum(_width(column["type"]) for column in fields)
+        case {"type": "array", "elementType": element}:
+            return _ELEMENTS * _width(element)
+        case {"type": "map", "keyType": key, "valueType": value}:
+            return _ELEMENTS * (_width(key) + _width(value))
+        case str() as name:
+            return _DECIMAL_BYTES if name.startswith("decimal") else _FIXED_BYTES.get(name, _TEXT_BYTES)
+        case _:
+            return _TEXT_BYTES

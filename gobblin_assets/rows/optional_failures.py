@@ -11,12 +11,11 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import ArrowException
 from pyarrow import parquet as pq
 
-from gobblin_assets.errors import RetryableError
 from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.model.urn import Role
+from gobblin_assets.rows.new_files import reading_parquet
 from gobblin_assets.rows.row_samples import FAILED_COLUMN
 from gobblin_assets.run.job_kind import Output
 from gobblin_assets.spec.job_spec import RowPolicySpec
@@ -49,14 +48,11 @@ def count_in_files(fs: FileSystem, outputs: Sequence[Output], names: Collection[
 
 def _count_in_file(fs: FileSystem, path: str) -> Counter[str]:
     found: Counter[str] = Counter()
-    try:
-        with fs.open_input(path) as stream, pq.ParquetFile(stream) as file:
-            groups = [number for number in range(file.num_row_groups) if _may_name_policies(file.metadata, number)]
-            if groups:
-                for batch in file.iter_batches(row_groups=groups, columns=[FAILED_COLUMN]):
-                    found += count_in_rows(batch)
-    except (ArrowException, OSError) as error:
-        raise RetryableError(f"{path} is no readable Parquet file: {error}", path=path) from error
+    with reading_parquet(fs, path) as file:
+        groups = [number for number in range(file.num_row_groups) if _may_name_policies(file.metadata, number)]
+        if groups:
+            for batch in file.iter_batches(row_groups=groups, columns=[FAILED_COLUMN]):
+                found += count_in_rows(batch)
     return found
 
 

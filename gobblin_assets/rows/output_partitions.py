@@ -6,7 +6,7 @@ there too, and it would come back as NULL: a task that meets an empty text fails
 that would be hidden from readers, or that no file system accepts as a name (``directory_names``).
 
 The directory of the event time is the innermost. Dead letters (``row_quality``) have none: Spark writes them to a
-fixed one, which ``role_paths`` removes from the path.
+fixed one, which ``hidden_columns`` removes from the path.
 """
 
 import datetime as dt

@@ -17,7 +17,7 @@ from gobblin_assets.commit.steps import CommitStep
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.model.files import DataFile, FileStat
-from gobblin_assets.rows.footers import count_rows
+from gobblin_assets.rows.new_files import count_rows
 from gobblin_assets.spark.errors import spark_families
 from gobblin_assets.spark.executor_sight import require_sight
 

@@ -3,7 +3,7 @@
 A check that gives NULL counts as a failure. Any number of policies may fail for one row:
 
     fail      the task fails, and with it nothing of the attempt is published. The first such row ends it; how many
-              there are is then counted by another read (``rows.failed_rows``), which a good task never needs.
+              there are is then counted by another read (``look_at_failed``), which a good task never needs.
     err_file  the row is set aside: it goes to the quarantine role, published in the same sequence.
     optional  the row stays, annotated.
 
@@ -13,7 +13,7 @@ that frame has the column ``ROLE_COLUMN``, and the writer makes it the outermost
     <attempt>/gobblin_role=data/<output partitions>/part-….parquet
     <attempt>/gobblin_role=quarantine/<output partitions>/part-….parquet
 
-``role_paths`` takes that directory off again. Without such a policy there is no such directory and all
+``hidden_columns`` takes that directory off again. Without such a policy there is no such directory and all
 files are data. How many rows were set aside is counted in the files' footers, never by an observation: a stage
 that is repeated is observed twice.
 
@@ -39,7 +39,7 @@ reason as ``dead_letter_reason``; neither data nor quarantine have these.
 
 A frame may hold the rows of several datasets, which are read and written together. Its hidden column
 ``gobblin_share``, text and never NULL, then says to which dataset each row belongs, dead letters included. It passes
-unseen as well, and becomes the outermost directory of all; ``role_paths`` takes it off.
+unseen as well, and becomes the outermost directory of all; ``hidden_columns`` takes it off.
 
 A dead letter's output partitions are those of its columns (NULL has a directory), without the directory of the event
 time. Spark must be given some value there: ``output_partitions`` writes a fixed one, takes that directory off the
@@ -62,10 +62,18 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.urn import Role
 from gobblin_assets.rows.column_names import find_column
 from gobblin_assets.rows.columns import find_raised, named, raising, refuse_expression
-from gobblin_assets.rows.hidden_columns import DEAD_LETTER_COLUMN, SHARE_COLUMN, published_name
-from gobblin_assets.rows.role_paths import ROLE_COLUMN
-from gobblin_assets.rows.row_samples import FAILED_COLUMN, RowFailures
-from gobblin_assets.spec.job_spec import RowPolicySpec
+from gobblin_assets.rows.hidden_columns import DEAD_LETTER_COLUMN, ROLE_COLUMN, SHARE_COLUMN, published_name
+from gobblin_assets.rows.row_samples import (
+    FAILED_COLUMN,
+    SAMPLES_MAX,
+    VALUE_LENGTH_MAX,
+    RowFailures,
+    ShownValue,
+    choose_columns,
+    unit_of,
+    write_sample,
+)
+from gobblin_assets.spec.job_spec import DatasetSpec, RowPolicySpec
 
 FAILED_TYPE: Final = t.ArrayType(t.StringType(), containsNull=False)
 
@@ -243,3 +251,48 @@ def _require_check(frame: DataFrame, policy: RowPolicySpec, *, field: str, datas
         field=field,
         hint="Write something that is true for a good row, such as amount >= 0.",
     )
+
+
+def look_at_failed(frame: DataFrame, policy: RowPolicySpec, spec: DatasetSpec) -> RowFailures:
+    """Count the rows that fail the policy, and show some: two reads of the source, of which one ends early."""
+    failing = failed_rows(frame, policy)
+    mode = spec.quality.samples
+    names = choose_columns(spec, [policy], frame.columns)
+    if mode == "none" or not names:
+        return RowFailures(failing.count())
+    types = {name: frame.schema[name].dataType for name in names}
+    shown = [
+        f.struct(
+            named(name).isNull().alias("is_null"),
+            _size_of(name, types[name].simpleString()).alias("size"),
+            (_text_of(name, types[name]) if mode == "values" else f.lit(None).cast("string")).alias("text"),
+        ).alias(f"c{number}")
+        for number, name in enumerate(names)
+    ]
+    samples = [
+        write_sample(
+            {
+                name: ShownValue(types[name].simpleString(), cell["is_null"], cell["size"], cell["text"])
+                for name, cell in zip(names, row, strict=True)
+            }
+        )
+        for row in failing.select(*shown).limit(SAMPLES_MAX).collect()
+    ]
+    return RowFailures(failing.count(), tuple(samples))
+
+
+def _size_of(name: str, type_text: str) -> Column:
+    match unit_of(type_text):
+        case "characters":
+            return f.length(named(name))
+        case "bytes":
+            return f.octet_length(named(name))
+        case "elements":
+            return f.size(named(name))
+        case _:
+            return f.lit(None).cast("int")
+
+
+def _text_of(name: str, data_type: t.DataType) -> Column:
+    text = f.hex(named(name)) if isinstance(data_type, t.BinaryType) else named(name).cast("string")
+    return f.left(text, f.lit(VALUE_LENGTH_MAX))

@@ -1,13 +1,21 @@
 """Samples of rows that failed a policy: their positions, their keys, and the columns that the policy looks at.
 
 Values are masked unless ``quality.samples`` says otherwise, since samples go to events, logs and the commit log.
+
+Rows that were set aside are shown from their files, without Spark.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+import pyarrow as pa
+
+from gobblin_assets.fs.file_system import FileSystem
+from gobblin_assets.model.urn import Role
+from gobblin_assets.rows.new_files import reading_parquet
+from gobblin_assets.run.job_kind import Output
 from gobblin_assets.spec.job_spec import DatasetSpec, RowPolicySpec
 
 SAMPLES_MAX: Final = 3
@@ -22,7 +30,7 @@ _MASK: Final = "•••"
 
 @dataclass(frozen=True, slots=True)
 class RowFailures:
-    """How many rows of a task failed a policy, and up to three of them as texts."""
+    """The rows of a task that failed a policy: their number, and up to three of them as texts."""
 
     count: int
     samples: tuple[str, ...] = ()
@@ -80,3 +88,79 @@ def _write_value(value: ShownValue) -> str:
 
 def _speaks_of(check: str, name: str) -> bool:
     return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", check, re.IGNORECASE) is not None
+
+
+_BATCH_ROWS: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class RowSampler:
+    """A sampler that shows rows that were set aside, each with the policies that it failed.
+
+    A value that can be pickled.
+
+    ``types``: of the shown columns, as Spark writes them.
+    """
+
+    types: Mapping[str, str]
+    with_values: bool
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """What is read of a row."""
+        return [*self.types, FAILED_COLUMN]
+
+    def show(self, batch: pa.RecordBatch, count: int) -> list[str]:
+        """The first ``count`` rows at most. No text is longer than what the columns' names and bounds allow."""
+        return [
+            write_sample(
+                {name: _show(row[name], kind, with_values=self.with_values) for name, kind in self.types.items()},
+                row[FAILED_COLUMN],
+            )
+            for row in batch.slice(0, count).select(self.columns).to_pylist()
+        ]
+
+
+def open_sampler(spec: DatasetSpec, types: Mapping[str, str], directories: Collection[str]) -> RowSampler | None:
+    """None where no row is shown.
+
+    ``types``: of the columns of rows that are set aside, as Spark writes them; none: no row is. ``directories`` are not
+    in the files.
+    """
+    if spec.quality.samples == "none" or not types:
+        return None
+    policies = [policy for policy in spec.quality.rows if policy.on_failure == "err_file"]
+    names = choose_columns(spec, policies, [name for name in types if name not in directories])
+    return RowSampler({name: types[name] for name in names}, spec.quality.samples == "values")
+
+
+def sample_files(fs: FileSystem, directories: Sequence[Output], sampler: RowSampler | None) -> list[str]:
+    """Some of the rows in files that were set aside. Files are read one by one."""
+    samples: list[str] = []
+    if sampler is None:
+        return samples
+    for path in _list_files(directories):
+        samples += sampler.show(_read_head(fs, path, sampler.columns), SAMPLES_MAX - len(samples))
+        if len(samples) >= SAMPLES_MAX:
+            break
+    return samples
+
+
+def _read_head(fs: FileSystem, path: str, columns: Sequence[str]) -> pa.RecordBatch:
+    with reading_parquet(fs, path) as file:
+        return next(file.iter_batches(batch_size=_BATCH_ROWS, columns=columns))
+
+
+def _list_files(directories: Sequence[Output]) -> Iterator[str]:
+    """At most as many files as samples are needed: no file is without rows."""
+    aside = (each for each in directories if each.role is Role.QUARANTINE)
+    paths = [f"{each.path}/{file.name}" for each in aside for file in each.files[:SAMPLES_MAX]]
+    yield from paths[:SAMPLES_MAX]
+
+
+def _show(value: Any, type_text: str, *, with_values: bool) -> ShownValue:
+    if value is None:
+        return ShownValue(type_text, is_null=True)
+    text = value.hex() if isinstance(value, bytes) else str(value)
+    size = len(value) if unit_of(type_text) is not None else None
+    return ShownValue(type_text, is_null=False, size=size, text=text[:VALUE_LENGTH_MAX] if with_values else None)

@@ -6,29 +6,35 @@ their output partition, and has one file open at a time.
 
 What goes wrong with the place is an answer as well: Spark would try a task that raises again, and end the whole job
 after some tries.
+
+Spark bounds a batch for a Python worker by rows and by bytes. For the latter it computes the size of the batch anew
+with each row, which takes more than a quarter of the time of such a task. Where the source holds so many rows in memory
+anyway, a bound of rows is enough (``batches_by_rows``).
 """
 
 import json
 import pickle
+import threading
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, groupby, pairwise
 from operator import itemgetter
 from typing import Final, Protocol
+from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from gobblin_assets.errors import GobblinError, RejectedError
 from gobblin_assets.model.directory_names import NULL_DIRECTORY, escape_directory
-from gobblin_assets.rows.arrow_batches import batches_by_rows
 from gobblin_assets.rows.arrow_writer import RollingWriter
 from gobblin_assets.rows.columns import named
 from gobblin_assets.rows.new_files import FinishedRows, NewFiles
@@ -37,6 +43,49 @@ from gobblin_assets.rows.parquet_writer import WrittenDirectory
 from gobblin_assets.rows.row_samples import FAILED_COLUMN
 from gobblin_assets.spark.errors import spark_families
 from gobblin_assets.spark.python_workers import run_lightly
+
+_ROWS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
+_ROWS_DEFAULT: Final = 10_000
+_BYTES_UNBOUNDED: Final = str(2**31 - 1)
+
+_lock: Final = threading.Lock()
+_writes: Final[WeakKeyDictionary[SparkSession, list[int]]] = WeakKeyDictionary()
+"""What the writes that go on in a session hold. Its configuration is that of all its threads."""
+
+
+@contextmanager
+def batches_by_rows(spark: SparkSession, rows_held: int | None) -> Iterator[None]:
+    """In the block, batches have at most ``rows_held`` rows, and any number of bytes.
+
+    Nothing is changed without ``rows_held``, or where the user has set a bound.
+    """
+    if rows_held is None:
+        yield
+        return
+    with _lock:
+        active = _writes.setdefault(spark, [])
+        is_bounded = not active and any(spark.conf.get(name, None) is not None for name in (_ROWS, _BYTES))
+        if not is_bounded:
+            active.append(rows_held)
+            _apply(spark, active)
+    try:
+        yield
+    finally:
+        with _lock:
+            if not is_bounded:
+                active.remove(rows_held)
+                _apply(spark, active)
+
+
+def _apply(spark: SparkSession, active: list[int]) -> None:
+    if active:
+        spark.conf.set(_ROWS, str(min(_ROWS_DEFAULT, *active)))
+        spark.conf.set(_BYTES, _BYTES_UNBOUNDED)
+    else:
+        spark.conf.unset(_ROWS)
+        spark.conf.unset(_BYTES)
+
 
 _KEY: Final = "gobblin_partition"
 _ANSWER: Final = "found binary"
@@ -60,7 +109,7 @@ class TaskFiles(NewFiles, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TaskWrite:
-    """What a task needs, as a value that is pickled. ``open_files`` is called where the files are written."""
+    """The task's part of a write, as a value that is pickled. ``open_files`` is called where the files are written."""
 
     open_files: Callable[[], TaskFiles]
     partition_columns: tuple[str, ...]

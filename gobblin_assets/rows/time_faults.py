@@ -1,4 +1,4 @@
-"""Faults of a row's event time, what becomes of such a row, and how people are told: one for all readers."""
+"""Faults of a row's event time, what becomes of such a row, and what people read about it: one for all readers."""
 
 from enum import StrEnum
 from types import MappingProxyType

@@ -1,1 +1,1 @@
-"""Sources: one package each, behind the port in ``port``."""
+"""Sources: one package each, behind the port in ``source_port``."""

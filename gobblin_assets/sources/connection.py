@@ -2,20 +2,64 @@
 
 A kind's class names its fields once. ``sources.environment`` reads them from variables; Dagster's resource of the kind
 has the same fields.
+
+A ``LogWatch`` shows sensors what is new in logs, without reading records.
 """
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict
 
+from gobblin_assets.errors import GobblinError
 from gobblin_assets.model.urn import DatasetUrn
-from gobblin_assets.sources.epoch_source import EpochSource, SpanSource
-from gobblin_assets.sources.log_watch import LogWatch
-from gobblin_assets.sources.source_port import Source
+from gobblin_assets.run.lag import Lag, Unread, measure_lag
+from gobblin_assets.sources.log_port import EpochSource, SpanSource
+from gobblin_assets.sources.source_port import Source, SourceRequest
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 from gobblin_assets.spec.source_spec import SourceSpec
+
+
+@dataclass(frozen=True, slots=True)
+class LogNews:
+    """The news of a log: what a run would find in it now.
+
+    ``begins``: some position is still to be set, by the rule for a log's first run. ``unread`` omits offsets that this
+    rule finds by a time, since no time is asked for here. ``mark`` shows whether a run got any further: it changes
+    whenever a position with something unread behind it moves.
+    """
+
+    unread: Unread
+    begins: bool
+    mark: str
+
+    @property
+    def count(self) -> int:
+        return sum(end - first for first, end in self.unread.values())
+
+    @property
+    def lag(self) -> Lag | None:
+        return measure_lag(self.unread)
+
+
+class LogWatch(Protocol):
+    """A watch over the logs of one connection, which is opened by the first question."""
+
+    def find_news(self, requests: Sequence[SourceRequest]) -> dict[DatasetUrn, LogNews | GobblinError]:
+        """By URN, what is new, or the error that planning would end with. One question to the source.
+
+        Raises:
+            RejectedError: the source refuses the login.
+            RetryableError: it does not answer.
+
+        """
+        ...
+
+    def list_names(self) -> list[str]:
+        """The names of all logs, sorted. Raises as ``find_news`` does."""
+        ...
 
 
 class SourceConnection(BaseModel):

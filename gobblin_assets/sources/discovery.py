@@ -26,7 +26,7 @@ _SHOWN_MAX: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Discovery:
-    """What was found: the names of all tables of ``connection``, sorted, and the patterns of that time."""
+    """The names of all tables of ``connection`` that were found, sorted, and the patterns of that time."""
 
     connection: str
     include: tuple[str, ...]

@@ -15,7 +15,7 @@ from gobblin_assets.model.directory_names import check_directory_column, check_d
 from gobblin_assets.model.extract import ExtractType, OnNull
 from gobblin_assets.model.partition import PartitionKind
 from gobblin_assets.model.watermark import WatermarkType, parse_position
-from gobblin_assets.spec.event_time_rules import check_event_time, check_pattern, unquoted
+from gobblin_assets.spec.event_time_spec import check_event_time, check_pattern, unquoted
 from gobblin_assets.spec.job_options import PartitionsSpec
 from gobblin_assets.spec.job_spec import (
     ConverterSpec,

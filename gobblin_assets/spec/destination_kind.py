@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Annotated, Final
 
-from pydantic import Field, SerializeAsAny, ValidationError
+from pydantic import Field, SerializeAsAny
 
-from gobblin_assets.errors import RejectedError
 from gobblin_assets.extensions import Extensions
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.spec.kind_options import KindOptions
@@ -69,33 +68,6 @@ AnyInto = Annotated[SerializeAsAny[IntoSpec], INTO_OPTIONS]
 def list_into_specs() -> list[type[IntoSpec]]:
     """The models of what ``into`` may be."""
     return [kind.spec for kind in INTO_OPTIONS.list_kinds()]
-
-
-def into_of(job: IntoSpec, dataset: Mapping[str, object] | None, where: str) -> IntoSpec:
-    """Where a dataset's rows go: as its job says, and what the dataset says otherwise.
-
-    ``where``: the dataset's ``into`` in the job file. RejectedError names the option and the fix.
-    """
-    if not dataset:
-        return job
-    kind = kind_of_rows(job)
-    for name in dataset:
-        if name not in kind.of_datasets:
-            raise RejectedError(
-                f"expected an option of one dataset, found {name!a}",
-                field=f"{where}.{name}",
-                hint=f"A dataset may say {', '.join(sorted(kind.of_datasets))}; the rest is said by the job's `into`.",
-            )
-    try:
-        return kind.spec.model_validate({**job.model_dump(exclude_unset=True), **dataset})
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join((where, *map(str, first["loc"])))
-        raise RejectedError(
-            f"{first['msg'][:1].lower()}{first['msg'][1:]}, found {first['input']!a:.80}",
-            field=place,
-            hint="Correct it.",
-        ) from None
 
 
 def kind_of_rows(into: IntoSpec) -> DestinationKind:

@@ -16,13 +16,11 @@ from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.fs.staging import StagingFiles
 from gobblin_assets.model.urn import DatasetUrn, Role, parse_job_name, parse_urn
 from gobblin_assets.spec.dataset_rules import check_dataset, check_distinct_urns
-from gobblin_assets.spec.destination_kind import into_of
 from gobblin_assets.spec.job_kinds import read_options
 from gobblin_assets.spec.job_options import DatasetOptions, JobOptions
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
-from gobblin_assets.spec.source_kind import kind_of
-from gobblin_assets.spec.source_rules import check_new_data, check_packing, check_words
-from gobblin_assets.spec.spec_errors import refuse
+from gobblin_assets.spec.source_kind import check_new_data, check_packing, check_words, kind_of
+from gobblin_assets.spec.spec_errors import into_of, refuse
 
 # A URL never matches, so a password can't be given in place of a name.
 _CONNECTION: Final = re.compile(r"[A-Za-z0-9_.-]{1,100}")

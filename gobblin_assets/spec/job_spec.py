@@ -27,9 +27,76 @@ from gobblin_assets.spec.destination_kind import AnyInto, IntoSpec
 from gobblin_assets.spec.event_time_spec import EventTimeSpec
 from gobblin_assets.spec.job_options import DatasetOptions, JobOptions
 from gobblin_assets.spec.kind_options import keep_errors
-from gobblin_assets.spec.sink_spec import SinkSpec
 from gobblin_assets.spec.source_spec import AnySource, list_dataset_options, read_dataset_options
-from gobblin_assets.spec.spec_model import MIB, SpecModel, refused
+from gobblin_assets.spec.spec_model import MIB, SpecModel, Whole, refused
+
+
+class RollSpec(SpecModel):
+    """The bounds of a lane's open, invisible files: they are closed and published at the first barrier behind any."""
+
+    rows_max: Whole | None = Field(None, ge=1, description="So many rows are gathered.")
+    bytes_max: Whole | None = Field(
+        128 * MIB, ge=1, description="So many bytes are written; or, where Spark makes the rows, have come as records."
+    )
+    age_s: float | None = Field(
+        10.0, ge=0, allow_inf_nan=False, description="The first row has waited so long; 0: at each barrier with rows."
+    )
+
+
+DAGSTER_OPTIONS: Final = frozenset({"workers", "worker_s", "lag_max", "bases"})
+"""Of a sink: they say nothing of what a worker does to records."""
+
+
+class BasesSpec(SpecModel):
+    """The bases of a change log: its current rows are written as one, from which ``read_current`` goes on."""
+
+    changes_min: int = Field(1_000_000, ge=1, description="Changes behind the last base that are worth a new one.")
+    cron: Annotated[str, Field(pattern=r"^\s*\S+(\s+\S+){4}\s*$")] | None = Field(
+        None, description="In Dagster, a schedule writes bases at these times (UTC). Default: by command, or by hand."
+    )
+
+
+class SinkSpec(SpecModel):
+    """The sink of a job: several workers publish the job's logs at once, each exactly once."""
+
+    lanes: int = Field(4, ge=1, le=256, description="Lanes of each dataset at first; later, `sink scale` says it.")
+    every_s: float = Field(
+        1.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="Barriers by time: a publication ends at one, so that this is the least wait.",
+    )
+    barriers: Literal["time", "log"] = Field(
+        "time",
+        description="time: each worker makes them. log: records with the header gobblin-epoch in every partition, so "
+        "that an epoch is the same in all of them.",
+    )
+    alignment_s: float = Field(
+        300.0, gt=0, allow_inf_nan=False, description="Barriers in the log: the longest wait for a partition's marker."
+    )
+    roll: RollSpec = RollSpec()
+    format: Literal["parquet", "json", "csv"] = "parquet"
+    into: AnyInto | None = Field(None, description="An older place of the job's own `into`.")
+    bases: BasesSpec | None = Field(
+        None,
+        description="Change logs: when `gobblin-assets sink compact` writes the tables' current rows as a base.",
+    )
+    workers: int = Field(
+        0,
+        ge=0,
+        le=256,
+        description="In Dagster, the sink's sensor keeps so many workers alive, and starts runs for those that lack.",
+    )
+    worker_s: float = Field(
+        3_600.0, gt=0, allow_inf_nan=False, description="How long such a run works, before another one follows it."
+    )
+    lag_max: int | None = Field(
+        None,
+        ge=0,
+        description="In Dagster, the check sink_lag warns if more records of a dataset are not published; of a change "
+        "log, if more bytes of the server's log are not.",
+    )
+
 
 RETIRE_GRACE_S: Final = 86_400.0
 """How long retired files stay by default, in seconds."""
@@ -160,7 +227,7 @@ class WriterSpec(SpecModel):
 
 
 class SplitSpec(SpecModel):
-    """How a read is divided into WorkUnits and packed into MultiWorkUnits."""
+    """The division of a read into WorkUnits, and their packing into MultiWorkUnits."""
 
     work_unit_rows: int | None = Field(
         None,
@@ -189,7 +256,7 @@ class SplitSpec(SpecModel):
 
 
 class SchemaChangeSpec(SpecModel):
-    """Which changes of the source's columns are accepted.
+    """The changes of the source's columns that are accepted.
 
     Added columns always are, and so are types that hold every value published before. A type that would lose a value of
     old or new files is always refused (docs/TYPES.md).
@@ -203,7 +270,7 @@ class SchemaChangeSpec(SpecModel):
 
 
 class PackerSpec(SpecModel):
-    """How WorkUnits become MultiWorkUnits (Gobblin: kafka.workunit.packer.type).
+    """The packing of WorkUnits into MultiWorkUnits (Gobblin: kafka.workunit.packer.type).
 
     ``single_level``: each watermark key goes where there is least. ``bi_level``: small datasets stay together.
     ``topic_grouping``: a MultiWorkUnit holds one dataset, up to a task's capacity, as far as
@@ -224,7 +291,7 @@ class PackerSpec(SpecModel):
 
 
 class CompactionSpec(SpecModel):
-    """Which partitions are rewritten with fewer, larger files."""
+    """The partitions that are rewritten with fewer, larger files."""
 
     files_min: int = Field(50, ge=2, description="Partitions with fewer files stay as they are.")
     file_bytes_target: int = Field(128 * MIB, ge=1, description="Aim for files of this size.")

@@ -15,7 +15,6 @@ from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError, V
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.extensions import Extensions
-from gobblin_assets.spec.meant_words import OF_CONNECTIONS
 from gobblin_assets.spec.spec_model import SpecModel
 
 UNKNOWN_KIND: Final = "unknown_kind"
@@ -23,6 +22,12 @@ UNKNOWN_KIND: Final = "unknown_kind"
 
 UNKNOWN_OPTION: Final = "unknown_option"
 """Pydantic's error for an option that the kind does not have; its context has ``known`` and ``hint``."""
+
+OF_CONNECTIONS: Final = frozenset({
+    "url", "uri", "dsn", "host", "hostname", "port", "database", "dbname", "user", "username", "password", "driver",
+    "properties", "bootstrap_servers", "brokers", "security_protocol", "sasl_mechanism", "token", "registry_url",
+})  # fmt: skip
+"""Options of a source that belong to its connection, and are never in a job."""
 
 
 class OptionsOfKind(Protocol):

@@ -35,7 +35,7 @@ class SourceSpec(SpecModel):
 
 
 class NewDataSpec(SpecModel):
-    """When the job's sensor for new data asks for a run of a log."""
+    """The moment at which the job's sensor for new data asks for a run of a log."""
 
     running: bool = Field(False, description="Whether the sensor runs from the start; otherwise a person turns it on.")
     interval_s: int = Field(30, ge=5, description="How often it looks, at most.")

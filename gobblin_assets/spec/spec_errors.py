@@ -1,4 +1,8 @@
-"""Says in the words of this product what pydantic found wrong: one RejectedError that names every field."""
+"""Errors of pydantic in the words of this product: one RejectedError that names every field.
+
+Words of other products for options and their values are known: a message offers the word that was meant, or says where
+an option belongs.
+"""
 
 import difflib
 import re
@@ -10,16 +14,90 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.spec.destination_kind import IntoSpec, list_into_specs
+from gobblin_assets.spec.destination_kind import IntoSpec, kind_of_rows, list_into_specs
 from gobblin_assets.spec.job_spec import DatasetSpec
 from gobblin_assets.spec.kind_options import UNKNOWN_KIND, UNKNOWN_OPTION
-from gobblin_assets.spec.meant_words import ELSEWHERE, MAIN_OPTIONS, MEANT_OPTIONS, MEANT_VALUES
 from gobblin_assets.spec.source_spec import (
     SourceSpec,
     list_dataset_options,
     list_source_specs,
 )
 from gobblin_assets.spec.spec_model import REFUSED
+
+MEANT_OPTIONS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        **dict.fromkeys(("name", "id", "dataset"), ("urn", "job")),
+        **dict.fromkeys(
+            ("cursor", "cursor_field", "cursor_column", "incremental", "incremental_column"), ("watermark",)
+        ),
+        **dict.fromkeys(("key", "keys", "pk", "primary_keys", "unique_key"), ("primary_key",)),
+        **dict.fromkeys(("dest", "target", "output", "path", "root", "sink_path"), ("destination",)),
+        **dict.fromkeys(("tables", "topics", "streams", "collections"), ("datasets",)),
+        **dict.fromkeys(("mode", "load", "load_type", "strategy", "sync_mode"), ("extract",)),
+        **dict.fromkeys(("filter", "condition", "query"), ("where",)),
+        **dict.fromkeys(("transform", "transforms", "transformations", "columns_map"), ("converters",)),
+        **dict.fromkeys(("partition", "partitioning"), ("partitions",)),
+        **dict.fromkeys(("workers", "threads", "concurrency"), ("parallelism",)),
+        **dict.fromkeys(("decoder", "format", "deserializer"), ("value",)),
+        **dict.fromkeys(("lag", "lookback", "overlap"), ("late_window",)),
+        **dict.fromkeys(("field", "by"), ("column",)),
+        "timezone": ("zone",),
+        "tz": ("zone",),
+    }
+)
+"""Options by other names for them. One that is not known where the word stands is not offered."""
+
+ELSEWHERE: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        **dict.fromkeys(
+            ("schedule", "cron", "interval"),
+            "A job runs when Dagster's schedules, sensors or your cron start it: take it out.",
+        ),
+        **dict.fromkeys(
+            ("owners", "owner"), "Owners are in Dagster: `translation: {owners: [team:data]}` of a component."
+        ),
+        **dict.fromkeys(("retries", "max_retries"), "Write retry: {task_tries_max: 3}."),
+        **dict.fromkeys(("spark", "spark_conf", "spark_config"), "Settings of Spark are in GOBBLIN_SPARK_CONF."),
+    }
+)
+"""Options that no job has, and what does it instead."""
+
+MEANT_VALUES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        **dict.fromkeys(
+            ("full", "full_refresh", "full_table", "replace", "overwrite", "snapshot", "truncate"), "snapshot_only"
+        ),
+        **dict.fromkeys(("incremental", "append", "upsert", "merge", "delta"), "append_only"),
+        **dict.fromkeys(("datetime", "timestamptz", "time", "timestamp_tz"), "timestamp"),
+        **dict.fromkeys(("int", "integer", "bigint", "number", "numeric", "id"), "long"),
+        **dict.fromkeys(("text", "varchar", "uuid"), "string"),
+        **dict.fromkeys(("drop", "quarantine", "reject"), "err_file"),
+        **dict.fromkeys(("warn", "ignore"), "optional"),
+        **dict.fromkeys(("error", "abort"), "fail"),
+        **dict.fromkeys(("day", "date"), "daily"),
+        **dict.fromkeys(("true", "yes", "on"), "ours"),
+        **dict.fromkeys(("false", "no"), "off"),
+        "month": "monthly",
+        "week": "weekly",
+        "hour": "hourly",
+        "uncompressed": "none",
+        "gz": "gzip",
+        "per_partition": "multi_run",
+    }
+)
+"""Values by other words for them. One that the option does not take is not offered."""
+
+MAIN_OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "datasets": "urn",
+        "partitions": "kind",
+        "retry": "task_tries_max",
+        "trigger": "marker",
+        "watermark": "column",
+    }
+)
+"""Groups of options, each with the one that a person may have written in place of the group."""
+
 
 PROBLEMS_SHOWN_MAX: Final = 10
 VALUE_SHOWN_LENGTH_MAX: Final = 80
@@ -101,6 +179,24 @@ def read_extension_options(model: type[_Model], options: Mapping[str, object], *
         refused = refuse(error, model)
         message = refused.message.removeprefix(f"{refused.field}: ")
         raise RejectedError(message, field=f"{within}{refused.field}", hint=refused.hint) from None
+
+
+def into_of(job: IntoSpec, dataset: Mapping[str, object] | None, where: str) -> IntoSpec:
+    """The destination of a dataset's rows: as its job says, and what the dataset says otherwise.
+
+    ``where``: the dataset's ``into`` in the job file. RejectedError names the option and the fix.
+    """
+    if not dataset:
+        return job
+    kind = kind_of_rows(job)
+    for name in dataset:
+        if name not in kind.of_datasets:
+            raise RejectedError(
+                f"expected an option of one dataset, found {name!a}",
+                field=f"{where}.{name}",
+                hint=f"A dataset may say {', '.join(sorted(kind.of_datasets))}; the rest is said by the job's `into`.",
+            )
+    return read_extension_options(kind.spec, {**job.model_dump(exclude_unset=True), **dataset}, within=f"{where}.")
 
 
 def show_path(location: Location) -> str:

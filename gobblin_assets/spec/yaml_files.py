@@ -59,7 +59,7 @@ def read_yaml(text: str, path: Path) -> object:
 
 
 class _Values(_Reader):  # type: ignore[misc]  # its class is chosen when this loads
-    """Reads plain values, and says where one is that Python does not have, such as a 30th of February."""
+    """A reader of plain values, which says where one is that Python does not have, such as a 30th of February."""
 
 
 def _construct_place(kind: str) -> None:

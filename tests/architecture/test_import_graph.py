@@ -37,7 +37,7 @@ REGISTRIES = {
     "jobs.copy.finders": _KINDS,
     "jobs.copy.transfer.crews": _PROCESS,
     "jobs.programs": _KINDS,
-    "sources.jdbc.databases": _KINDS,
+    "sources.jdbc.connection": _KINDS,
     "sources.jdbc.jdbc_kind": _KIND,
     "sources.kafka.kafka_kind": _KIND,
     "sources.postgres_log.postgres_log_kind": _KIND,

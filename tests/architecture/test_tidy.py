@@ -213,7 +213,7 @@ def test_every_failpoint_stands_somewhere_in_the_product() -> None:
         (
             "confluent_kafka",
             re.compile(
-                r"^gobblin_assets/(sources/kafka/(confluent|consumer|log_consumer|mark_reader|record_columns)"
+                r"^gobblin_assets/(sources/kafka/(client_messages|confluent|consumer|log_consumer|mark_reader)"
                 r"|destinations/kafka/(lane_producer|mark_reader|topic_admin|write_failures))\.py$"
             ),
         ),

@@ -25,7 +25,7 @@ from gobblin_assets.jobs.copy.uploading import Uploading, UploadOrder
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import parse_job_name, parse_urn
-from gobblin_assets.rows.uploads import UploadedFiles
+from gobblin_assets.rows.attempt_files import UploadedFiles
 from gobblin_assets.run.destination import Target
 from tests.support.copying import fill, identity_of
 from tests.support.object_store import MemoryObjects, ObjectStore

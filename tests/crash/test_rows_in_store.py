@@ -112,7 +112,7 @@ def test_files_whose_etags_nobody_knows_are_verified_retired_and_removed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The ETags of a store that encrypts are none of the bytes."""
-    monkeypatch.setattr("gobblin_assets.rows.uploads.expected_etag", lambda _parts: None)
+    monkeypatch.setattr("gobblin_assets.rows.attempt_files.expected_etag", lambda _parts: None)
     world.run()
     assert verify(world) == []
 

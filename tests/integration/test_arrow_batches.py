@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from gobblin_assets.rows.arrow_batches import batches_by_rows
+from gobblin_assets.rows.task_writer import batches_by_rows
 from gobblin_assets.spark.connect_server import ConnectServer
 from tests.support.spark import in_child, open_remote
 

@@ -18,7 +18,7 @@ from pyspark.sql import types as t
 
 from gobblin_assets.model.urn import Role
 from gobblin_assets.rows.columns import named
-from gobblin_assets.rows.role_paths import ROLE_COLUMN
+from gobblin_assets.rows.hidden_columns import ROLE_COLUMN
 from gobblin_assets.rows.row_quality import split_rows
 from gobblin_assets.sources.kafka.decoding import decode, decoded_columns
 from tests.integration.test_kafka_decoding import NOT_FITTING

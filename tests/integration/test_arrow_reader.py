@@ -28,12 +28,11 @@ from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.model.watermark import WatermarkType
 from gobblin_assets.model.work_unit import WorkUnit
 from gobblin_assets.run.job_kind import PlanRequest, UnitPlan, Worker, WorkOrder
-from gobblin_assets.sources.arrow_port import ArrowReader, ArrowRows
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.postgres import CLIENT_GONE_S, open_postgres
 from gobblin_assets.sources.jdbc.postgres_arrow import ReaderConnections
 from gobblin_assets.sources.jdbc.source import JdbcSource
-from gobblin_assets.sources.source_port import read_plan_of
+from gobblin_assets.sources.source_port import ArrowReader, ArrowRows, read_plan_of
 from gobblin_assets.spec.job_parsing import parse_job, resolve_datasets
 from tests.support.jdbc import new_state
 from tests.support.postgres import Database

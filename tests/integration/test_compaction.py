@@ -28,7 +28,7 @@ from gobblin_assets.rows.dataset_reader import read_dataset
 from gobblin_assets.run.compaction import Compaction
 from gobblin_assets.run.destination import DestinationRequest
 from gobblin_assets.run.postgres import open_stores
-from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
+from gobblin_assets.sources.jdbc.jdbc_kind import JdbcSourceSpec
 from gobblin_assets.spark.connect_server import ConnectServer
 from gobblin_assets.spec.job_spec import CompactionSpec, DatasetSpec, JobSpec, RowPolicySpec, WriterSpec
 from gobblin_assets.state.datasets import NewRun

@@ -20,7 +20,7 @@ from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.sources.discovery import find_discovery
 from gobblin_assets.sources.kafka.cluster import TopicOffsets
-from gobblin_assets.sources.kafka.kafka_spec import KafkaSourceSpec
+from gobblin_assets.sources.kafka.kafka_kind import KafkaSourceSpec
 from gobblin_assets.sources.kafka.watch import TopicWatch
 from gobblin_assets.spec.job_spec import JobSpec
 from gobblin_assets.state.datasets import NewRun

@@ -12,8 +12,8 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.posix import PosixFileSystem
 from gobblin_assets.model.urn import Role
 from gobblin_assets.rows.converters import convert
+from gobblin_assets.rows.hidden_columns import parse_role_path
 from gobblin_assets.rows.parquet_writer import collect_output, write_parquet
-from gobblin_assets.rows.role_paths import parse_role_path
 from gobblin_assets.rows.row_quality import split_rows
 from gobblin_assets.spec.job_spec import ConverterSpec, RowPolicySpec
 

@@ -15,7 +15,7 @@ from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.urn import Role
 from gobblin_assets.sources.discovery import write_discovery
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
-from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
+from gobblin_assets.sources.jdbc.jdbc_kind import JdbcSourceSpec
 from gobblin_assets.sources.jdbc.source import JdbcSource
 from gobblin_assets.spark.connect_server import ConnectServer
 from tests.support.expired import expire_all_leases

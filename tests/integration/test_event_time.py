@@ -16,10 +16,9 @@ from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.fs.posix import PosixFileSystem
 from gobblin_assets.model.urn import Role
 from gobblin_assets.rows.event_time import add_event_time
-from gobblin_assets.rows.hidden_columns import DEAD_LETTER_COLUMN
+from gobblin_assets.rows.hidden_columns import DEAD_LETTER_COLUMN, parse_role_path, published_path
 from gobblin_assets.rows.output_partitions import add_output_partitions, explain_partition_failure
 from gobblin_assets.rows.parquet_writer import collect_output, write_parquet
-from gobblin_assets.rows.role_paths import parse_role_path, published_path
 from gobblin_assets.rows.row_quality import split_rows
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.spec.event_time_spec import EventTimeSpec

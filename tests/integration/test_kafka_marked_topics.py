@@ -28,7 +28,7 @@ from gobblin_assets.errors import (
     RejectedError,
     RetryableError,
 )
-from gobblin_assets.kafka.addresses import read_cluster
+from gobblin_assets.kafka.connection import read_cluster
 from tests.support.kafka import (
     Record,
     add_partitions,

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from demo.kafka.broker import KafkaBroker
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.urn import Role
-from gobblin_assets.sources.kafka import odd_times
+from gobblin_assets.sources.kafka import topic_reader
 from gobblin_assets.sources.kafka.decoding import decode
 from gobblin_assets.sources.kafka.epoch_markers import EPOCH_HEADER
 from gobblin_assets.sources.kafka.protobuf_messages import decoder_of, parse_message_type
@@ -97,7 +97,7 @@ def test_an_event_time_from_such_a_record_goes_by_the_rule_for_missing_ones(
 def test_more_such_records_than_fit_this_process_are_refused_with_the_way_out(
     ingest: Open, kafka_broker: KafkaBroker, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(odd_times, "BYTES_MAX", 20)
+    monkeypatch.setattr(topic_reader, "BYTES_MAX", 20)
     name = topic("times", settings=ANY_TIME)
     produce(kafka_broker.bootstrap, name, _records())
     dataset = {"topic": name, "kafka": {"value": {"format": "string"}, "keep": ["offset"]}}

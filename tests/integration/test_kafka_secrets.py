@@ -11,7 +11,7 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.sources.environment import read_connection
 from gobblin_assets.sources.kafka.cluster_connection import ClusterConnection
 from gobblin_assets.sources.kafka.confluent import ConfluentCluster
-from gobblin_assets.sources.kafka.kafka_spec import KafkaSourceSpec
+from gobblin_assets.sources.kafka.kafka_kind import KafkaSourceSpec
 from gobblin_assets.sources.kafka.source import KafkaSource
 from gobblin_assets.sources.source_port import Source
 from gobblin_assets.spark.spark_settings import SparkSettings

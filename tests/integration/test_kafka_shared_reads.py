@@ -15,7 +15,7 @@ from gobblin_assets.failpoints import Failpoint, install
 from gobblin_assets.jobs.ingest import extractor
 from gobblin_assets.kafka.connection import KafkaConnection
 from gobblin_assets.model.urn import Role
-from gobblin_assets.sources.kafka import odd_times, sharing, source
+from gobblin_assets.sources.kafka import source, topic_reader
 from gobblin_assets.sources.kafka.cluster import TopicPartition
 from gobblin_assets.sources.kafka.consumer import read_ranges
 from gobblin_assets.spark.errors import spark_families
@@ -183,14 +183,14 @@ def test_small_topics_are_one_read_and_each_its_own_publication(
     assert len({str(Path(each.uri or "")) for each in report.datasets}) == len(names)
 
 
-@pytest.mark.parametrize("bytes_max", [sharing.THIN_BYTES_MAX, 100])
+@pytest.mark.parametrize("bytes_max", [topic_reader.THIN_BYTES_MAX, 100])
 def test_few_records_of_many_partitions_are_one_read_unless_they_are_large(
     ingest: Open, kafka_broker: KafkaBroker, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch, bytes_max: int
 ) -> None:
-    partitions = sharing.THIN_PARTITIONS_MIN
+    partitions = topic_reader.THIN_PARTITIONS_MIN
     name = topic("thin", partitions=partitions)
     produce(kafka_broker.bootstrap, name, [*records(name, 3 * partitions, partitions=partitions), b"broken"])
-    monkeypatch.setattr(odd_times, "THIN_BYTES_MAX", bytes_max)
+    monkeypatch.setattr(topic_reader, "THIN_BYTES_MAX", bytes_max)
     ingestion = ingest(dataset(name))
 
     report = ingestion.run()

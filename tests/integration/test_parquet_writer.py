@@ -9,7 +9,7 @@ from pyspark.sql import types as t
 from gobblin_assets.commit.published.verification import find_damage
 from gobblin_assets.errors import ConflictError, RejectedError, RetryableError
 from gobblin_assets.fs.posix import PosixFileSystem
-from gobblin_assets.rows.file_sizes import plan_file_rows_max
+from gobblin_assets.rows.new_files import plan_file_rows_max
 from gobblin_assets.rows.parquet_writer import collect_output, write_parquet
 
 FS = PosixFileSystem()

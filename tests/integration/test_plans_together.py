@@ -9,7 +9,7 @@ import pytest
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
-from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
+from gobblin_assets.sources.jdbc.jdbc_kind import JdbcSourceSpec
 from gobblin_assets.sources.jdbc.source import JdbcSource
 from gobblin_assets.sources.source_port import SourceRequest
 from gobblin_assets.spec.partition_keys import asset_partition

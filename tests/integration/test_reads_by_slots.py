@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 import pytest
 
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
-from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
+from gobblin_assets.sources.jdbc.jdbc_kind import JdbcSourceSpec
 from gobblin_assets.sources.jdbc.source import JdbcSource
 from tests.support.jdbc import request_for
 from tests.support.postgres import Database

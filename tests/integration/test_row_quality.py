@@ -13,9 +13,9 @@ from gobblin_assets.fs.posix import PosixFileSystem
 from gobblin_assets.jobs.ingest.quality import check_rows
 from gobblin_assets.model.urn import Role
 from gobblin_assets.rows.columns import find_raised
+from gobblin_assets.rows.hidden_columns import parse_role_path
 from gobblin_assets.rows.optional_failures import count_in_files, list_optional
 from gobblin_assets.rows.parquet_writer import collect_output, write_parquet
-from gobblin_assets.rows.role_paths import parse_role_path
 from gobblin_assets.rows.row_quality import explain_row_failure, split_rows
 from gobblin_assets.run.job_kind import Output
 from gobblin_assets.spec.job_spec import RowPolicySpec

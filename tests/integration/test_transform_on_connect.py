@@ -10,9 +10,8 @@ from gobblin_assets.model.urn import Role
 from gobblin_assets.model.watermark import long_watermark
 from gobblin_assets.rows.converters import convert
 from gobblin_assets.rows.dataset_reader import read_dataset
-from gobblin_assets.rows.failed_rows import look_at_failed
 from gobblin_assets.rows.late_rows import without_published
-from gobblin_assets.rows.row_quality import explain_row_failure, split_rows
+from gobblin_assets.rows.row_quality import explain_row_failure, look_at_failed, split_rows
 from gobblin_assets.rows.row_samples import RowFailures
 from gobblin_assets.spark.connect_server import ConnectServer
 from gobblin_assets.spec.job_spec import ConverterSpec, DatasetSpec, RowPolicySpec, WriterSpec

@@ -20,8 +20,7 @@ from gobblin_assets.jobs.sink.dataset_sink import LaneCut
 from gobblin_assets.jobs.sink.sink_lanes import SinkLanes
 from gobblin_assets.jobs.sink.sink_worker import SinkWorker
 from gobblin_assets.model.sequence_state import SequenceState
-from gobblin_assets.sources.epoch_source import LogStart, VnodeStart
-from gobblin_assets.sources.log_port import Barrier
+from gobblin_assets.sources.log_port import Barrier, LogStart, VnodeStart
 from tests.simulation import log_building
 from tests.simulation.guards import Guard
 from tests.simulation.mutant import Change, Mutant, patched, without

@@ -31,10 +31,9 @@ from gobblin_assets.model.watermark import Watermark
 from gobblin_assets.rows.arrow_types import arrow_schema
 from gobblin_assets.run.destination import Destination, DestinationRequest
 from gobblin_assets.run.stores import Stores
-from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
+from gobblin_assets.sources.jdbc.jdbc_kind import JdbcSourceSpec
 from gobblin_assets.spec.job_options import LeaseSpec, LogSpec
-from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec, QualitySpec
-from gobblin_assets.spec.sink_spec import RollSpec, SinkSpec
+from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec, QualitySpec, RollSpec, SinkSpec
 from gobblin_assets.state.leases import Holder, Lease
 from tests.models.lane_traces import (
     LaneObservation,

@@ -13,9 +13,9 @@ from gobblin_assets.errors import GobblinError
 from gobblin_assets.jobs.sink import roll_policy
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.rows.arrow_types import arrow_schema
-from gobblin_assets.sources.epoch_source import DecodedRows, LogStart
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
-from gobblin_assets.sources.jdbc.postgres_types import PgType
+from gobblin_assets.sources.jdbc.postgres_tables import PgType
+from gobblin_assets.sources.log_port import DecodedRows, LogStart
 from gobblin_assets.sources.postgres_log import (
     change_gathering,
     server_state,
@@ -37,12 +37,11 @@ from gobblin_assets.sources.postgres_log.logged_table import (
     refuse_lost,
 )
 from gobblin_assets.sources.postgres_log.pgoutput import RelationMessage
-from gobblin_assets.sources.postgres_log.postgres_log_spec import PostgresLogSourceSpec
-from gobblin_assets.sources.postgres_log.range_planning import TablePlan
+from gobblin_assets.sources.postgres_log.postgres_log_kind import PostgresLogSourceSpec
 from gobblin_assets.sources.postgres_log.server_state import PublishedTable
 from gobblin_assets.sources.postgres_log.slot_epochs import SlotEpochs
 from gobblin_assets.sources.postgres_log.slot_reader import SlotReader
-from gobblin_assets.sources.postgres_log.table_copy import TableCopy
+from gobblin_assets.sources.postgres_log.table_copy import TableCopy, TablePlan
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 from tests.simulation.process import Watched
 from tests.simulation.sink_world import JOB, TurningClock

@@ -10,10 +10,8 @@ from gobblin_assets.jobs.sink.sink_worker import SinkWorker
 from gobblin_assets.sources.jdbc.names import TableName
 from gobblin_assets.sources.log_port import Barrier
 from gobblin_assets.sources.postgres_log import change_gathering, slot_reader, table_copy
-from gobblin_assets.sources.postgres_log.change_gathering import ChangeGathering
-from gobblin_assets.sources.postgres_log.copy_ranges import SeenRanges
-from gobblin_assets.sources.postgres_log.range_judging import JudgedChange, judge_change
-from gobblin_assets.sources.postgres_log.seen_transactions import SeenTransactions
+from gobblin_assets.sources.postgres_log.change_gathering import ChangeGathering, JudgedChange, judge_change
+from gobblin_assets.sources.postgres_log.copy_ranges import SeenRanges, SeenTransactions
 from gobblin_assets.sources.postgres_log.slot_reader import SlotReader
 from gobblin_assets.sources.postgres_log.table_copy import TableCopy
 from tests.simulation.mutant import Mutant, patched

@@ -23,10 +23,9 @@ from gobblin_assets.model.urn import DatasetUrn, Role
 from gobblin_assets.rows.arrow_types import arrow_schema
 from gobblin_assets.sources.postgres_log.log_starts import LOG_FACT, PLACE_MIN
 from gobblin_assets.sources.postgres_log.pgoutput import parse_lsn
-from gobblin_assets.sources.postgres_log.postgres_log_spec import PostgresLogSourceSpec
+from gobblin_assets.sources.postgres_log.postgres_log_kind import PostgresLogSourceSpec
 from gobblin_assets.spec.job_options import LeaseSpec, LogSpec
-from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
-from gobblin_assets.spec.sink_spec import RollSpec, SinkSpec
+from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec, RollSpec, SinkSpec
 from tests.models.lane_traces import Transition
 from tests.simulation.sink_world import JOB, LEASE_S, ROOT, SinkHands, SinkWorld
 from tests.simulation.slot_client import LOGGED_COLUMNS, WRITES_MAX, SimConnection, SimSlotEpochs

@@ -21,8 +21,8 @@ from gobblin_assets.fs.object_work import ObjectWorkFiles
 from gobblin_assets.fs.objects import Ability, UploadId
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.files import DataFile
-from gobblin_assets.rows import uploads
-from gobblin_assets.rows.uploads import UploadedFiles
+from gobblin_assets.rows import attempt_files
+from gobblin_assets.rows.attempt_files import UploadedFiles
 from gobblin_assets.run.destination import Destination
 from gobblin_assets.run.job_kind import WorkOrder
 from tests.simulation.file_system import SimDisk
@@ -166,7 +166,7 @@ def _nothing_is_aborted() -> AbstractContextManager[Any]:
 
 
 def _nothing_is_written_down() -> AbstractContextManager[Any]:
-    return mock.patch.object(uploads, "write_uploads", return_value=None)
+    return mock.patch.object(attempt_files, "write_uploads", return_value=None)
 
 
 def _nothing_is_taken_back() -> AbstractContextManager[Any]:

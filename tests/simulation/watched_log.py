@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from gobblin_assets.sources.epoch_source import EpochSource
-from gobblin_assets.sources.log_port import LogItem
+from gobblin_assets.sources.log_port import EpochSource, LogItem
 from tests.simulation.process import Watched
 from tests.simulation.stepping import SeenProcess
 

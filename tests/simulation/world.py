@@ -29,7 +29,7 @@ from gobblin_assets.model.policy import CommitPolicy
 from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import DatasetState, RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName
-from gobblin_assets.rows import uploads
+from gobblin_assets.rows import attempt_files
 from gobblin_assets.run import round as run_round
 from gobblin_assets.run.destination import Destination, DestinationRequest
 from gobblin_assets.run.job_kind import JobKind, PlanRequest, WorkOrder
@@ -37,7 +37,7 @@ from gobblin_assets.run.job_rules import JobRules
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest
 from gobblin_assets.run.runner import run_request
 from gobblin_assets.run.stores import Stores
-from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
+from gobblin_assets.sources.jdbc.jdbc_kind import JdbcSourceSpec
 from gobblin_assets.spec.job_options import LeaseSpec, LogSpec, RetrySpec
 from gobblin_assets.spec.job_spec import JobSpec
 from gobblin_assets.state.leases import Holder, LeaseKeeper
@@ -168,7 +168,7 @@ def stepped() -> Iterator[None]:
     with (
         mock.patch.object(LeaseKeeper, "start", start),
         mock.patch.object(run_round, "ThreadPoolExecutor", _InlinePool),
-        mock.patch.object(uploads, "ThreadPoolExecutor", _InlinePool),
+        mock.patch.object(attempt_files, "ThreadPoolExecutor", _InlinePool),
         mock.patch.object(row_forms, "ThreadPoolExecutor", _InlinePool),
     ):
         yield

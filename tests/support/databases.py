@@ -13,8 +13,7 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from gobblin_assets.sources.jdbc.connection import JdbcConnection
-from gobblin_assets.sources.jdbc.databases import find_jdbc_database
+from gobblin_assets.sources.jdbc.connection import JdbcConnection, find_jdbc_database
 from tests.support import mariadb, mysql
 
 _numbers = itertools.count(1)

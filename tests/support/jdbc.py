@@ -18,11 +18,10 @@ from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.model.work_unit import WorkUnit
 from gobblin_assets.rows.schema_merge import parse_schema
 from gobblin_assets.run.job_kind import UnitPlan, WorkOrder
-from gobblin_assets.sources.description import TableDescription
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
-from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
+from gobblin_assets.sources.jdbc.jdbc_kind import JdbcSourceSpec
 from gobblin_assets.sources.jdbc.source import JdbcSource
-from gobblin_assets.sources.source_port import SourceRequest, read_plan_of
+from gobblin_assets.sources.source_port import SourceRequest, TableDescription, read_plan_of
 from gobblin_assets.spec.job_spec import DatasetSpec
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from gobblin_assets.sources.kafka.arrow_decoding import ArrowDecoder
-from gobblin_assets.sources.kafka.kafka_spec import KafkaReadSpec
+from gobblin_assets.sources.kafka.kafka_kind import KafkaReadSpec
 from tests.support.kafka_records import AT, TOPIC
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from gobblin_assets.sources.kafka.decoding import KAFKA_SCHEMA
 from gobblin_assets.sources.kafka.decoding_plan import DecodingPlan, PlanningTools, plan_decoding
-from gobblin_assets.sources.kafka.kafka_spec import KafkaReadSpec
+from gobblin_assets.sources.kafka.kafka_kind import KafkaReadSpec
 from gobblin_assets.sources.kafka.registry import RegistryConnection, SchemaRegistry
 
 TOPIC = "page views"

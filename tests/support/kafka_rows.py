@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from gobblin_assets.destinations.kafka.kafka_topics import KafkaTopics
 from gobblin_assets.destinations.kafka.topic_batches import LoadedTopic
 from gobblin_assets.destinations.kafka.topics_place import TopicsPlace
-from gobblin_assets.kafka.addresses import read_cluster
+from gobblin_assets.kafka.connection import read_cluster
 from gobblin_assets.model.urn import DatasetUrn
 from tests.support.kafka import Found, delete_topics, open_admin, read_all
 from tests.support.tried_place import TriedPlace

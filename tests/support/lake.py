@@ -39,7 +39,7 @@ from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest
 from gobblin_assets.run.runner import run_request, stream_request
 from gobblin_assets.run.streaming import WaitForStop
-from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
+from gobblin_assets.sources.jdbc.jdbc_kind import JdbcSourceSpec
 from gobblin_assets.spec.job_options import LeaseSpec, LogSpec, RetrySpec, StreamSpec
 from gobblin_assets.spec.job_spec import JobSpec
 from gobblin_assets.state.leases import Holder

@@ -12,7 +12,7 @@ from psycopg2.extras import LogicalReplicationConnection
 
 from gobblin_assets.sources.jdbc import postgres_sessions
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
-from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
+from gobblin_assets.sources.jdbc.jdbc_kind import JdbcSourceSpec
 from gobblin_assets.sources.jdbc.postgres_sessions import write_options
 from gobblin_assets.sources.jdbc.postgres_tables import find_types
 from gobblin_assets.sources.jdbc.source import JdbcSource

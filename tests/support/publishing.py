@@ -21,9 +21,9 @@ from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.path_names import path_of
 from gobblin_assets.model.state import AttemptId, DatasetId, RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
+from gobblin_assets.rows.hidden_columns import parse_role_path
 from gobblin_assets.rows.output_partitions import add_output_partitions
 from gobblin_assets.rows.parquet_writer import WrittenDirectory, collect_output, write_parquet
-from gobblin_assets.rows.role_paths import parse_role_path
 from gobblin_assets.rows.row_quality import RowSplit, split_rows
 from gobblin_assets.spec.job_spec import RowPolicySpec, WriterSpec
 from gobblin_assets.state.datasets import NewRun

@@ -14,8 +14,7 @@ import pyarrow as pa
 from gobblin_assets.jobs.sink.roll_policy import EMPTY_CUT_AGE_S
 from gobblin_assets.model.state import DatasetState
 from gobblin_assets.model.urn import Role
-from gobblin_assets.sources.epoch_source import DecodedRows, LogStart, VnodeStart
-from gobblin_assets.sources.log_port import NEVER_CUT, Barrier, LogItem
+from gobblin_assets.sources.log_port import NEVER_CUT, Barrier, DecodedRows, LogItem, LogStart, VnodeStart
 from tests.support.fake_log import STARTED_AT, FakeLog, FakeReader
 
 COLUMNS: Final = (("vnode", "string"), ("n", "bigint"))

@@ -8,7 +8,7 @@ from types import EllipsisType
 
 import pyarrow as pa
 
-from gobblin_assets.sources.jdbc.postgres_types import PgType
+from gobblin_assets.sources.jdbc.postgres_tables import PgType
 from gobblin_assets.sources.postgres_log.logged_table import (
     CHANGE_SCHEMA,
     LoggedColumn,

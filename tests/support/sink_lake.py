@@ -36,10 +36,9 @@ from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.rows.arrow_types import arrow_schema
 from gobblin_assets.run.destination import Destination, DestinationRequest
 from gobblin_assets.run.postgres import open_stores
-from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
+from gobblin_assets.sources.jdbc.jdbc_kind import JdbcSourceSpec
 from gobblin_assets.spec.job_options import LeaseSpec, LogSpec, PartitionsSpec
-from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec, QualitySpec
-from gobblin_assets.spec.sink_spec import RollSpec, SinkSpec
+from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec, QualitySpec, RollSpec, SinkSpec
 from tests.support.fake_log import FakeLog
 from tests.support.forks import FORKS
 from tests.support.random_logs import COLUMNS, FakeEpochSource, Records, make_random_log, records_of

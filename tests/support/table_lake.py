@@ -17,7 +17,7 @@ from gobblin_assets.jobs.ingest.ingest_kind import IngestKind
 from gobblin_assets.model.extract import ExtractType
 from gobblin_assets.run.job_kind import JobKind
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
-from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
+from gobblin_assets.sources.jdbc.jdbc_kind import JdbcSourceSpec
 from gobblin_assets.sources.jdbc.source import JdbcSource
 from gobblin_assets.spec.job_parsing import parse_job, resolve_datasets
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec, SplitSpec, WatermarkSpec

@@ -6,10 +6,10 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 
 from gobblin_assets.kafka.connection import KafkaConnection
+from gobblin_assets.sources.kafka.client_messages import RECORD_SCHEMA
 from gobblin_assets.sources.kafka.cluster import Isolation
 from gobblin_assets.sources.kafka.confluent import ConfluentCluster
 from gobblin_assets.sources.kafka.epoch_log import KafkaEpochLog, TimeBarriers
-from gobblin_assets.sources.kafka.record_columns import RECORD_SCHEMA
 from gobblin_assets.sources.kafka.start_positions import TopicStart, find_start_positions
 from gobblin_assets.sources.log_port import Barrier, LogItem, StreamChunk, UpdateVnodeBitmap
 from tests.support.kafka import Record

@@ -20,11 +20,12 @@ from gobblin_assets.sources.kafka.cluster import (
     Isolation,
     MarkAnswers,
     PartitionOffsets,
+    RecordMark,
     TopicDescription,
     TopicOffsets,
     TopicPartition,
 )
-from gobblin_assets.sources.kafka.kafka_spec import SizeEstimator
+from gobblin_assets.sources.kafka.kafka_kind import SizeEstimator
 from gobblin_assets.sources.kafka.planning import (
     TopicDecision,
     cut_ranges,
@@ -32,7 +33,6 @@ from gobblin_assets.sources.kafka.planning import (
     find_beginners,
     recall_topic,
 )
-from gobblin_assets.sources.kafka.record_marks import RecordMark
 from gobblin_assets.sources.kafka.sizes import Sizes
 from gobblin_assets.sources.source_port import SourceRequest
 from gobblin_assets.spec.job_spec import DatasetSpec

@@ -15,7 +15,7 @@ from gobblin_assets.model.state import AttemptId, DatasetId, DatasetState, KeyId
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.model.watermark import Watermark, long_watermark
 from gobblin_assets.sources.kafka.cluster import PartitionOffsets, TopicOffsets, TopicPartition
-from gobblin_assets.sources.kafka.kafka_spec import SizeEstimator
+from gobblin_assets.sources.kafka.kafka_kind import SizeEstimator
 from gobblin_assets.sources.kafka.planning import TopicDecision, cut_ranges, decide_ranges, recall_topic
 from gobblin_assets.sources.kafka.sizes import Sizes
 from gobblin_assets.sources.kafka.windows import Taken, WindowReading, decide_reading, fill_ranges, reread_ranges

@@ -35,7 +35,7 @@ from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, Ru
 from gobblin_assets.run.runner import run_request, stream_request
 from gobblin_assets.run.streaming import WaitForStop
 from gobblin_assets.sources.kafka.confluent import ConfluentCluster
-from gobblin_assets.sources.kafka.kafka_spec import KafkaSourceSpec
+from gobblin_assets.sources.kafka.kafka_kind import KafkaSourceSpec
 from gobblin_assets.sources.kafka.registry import SchemaRegistry
 from gobblin_assets.sources.kafka.source import KafkaSource
 from gobblin_assets.sources.source_port import Source

@@ -15,7 +15,7 @@ import pytest
 
 from gobblin_assets.destinations.lane_marks import PlaceGoneError
 from gobblin_assets.sources.kafka.cluster import PartitionOffsets, TopicPartition
-from gobblin_assets.sources.kafka.offsets import describe_out_of_range
+from gobblin_assets.sources.kafka.planning import describe_out_of_range
 from tests.crash.points import OF_A_CAPTURE, OF_A_RESCALE, OF_A_REUSE, OF_A_SINK, OF_A_SLOT, OF_CLEANUP, OF_EXECUTION
 from tests.crash.test_kills import OF_ABANDONMENT
 from tests.support.postgres import make_reachable_directory

@@ -13,11 +13,10 @@ from pyspark.sql import types as t
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.rows.arrow_types import arrow_schema, schema_to_json
 from gobblin_assets.rows.schema_merge import parse_schema
-from gobblin_assets.sources.kafka.arrow_decoding import ArrowDecoder
+from gobblin_assets.sources.kafka.arrow_decoding import ArrowDecoder, read_ddl
 from gobblin_assets.sources.kafka.arrow_json import ArrowJson
-from gobblin_assets.sources.kafka.ddl_columns import read_ddl
 from gobblin_assets.sources.kafka.json_values import JsonValues
-from gobblin_assets.sources.kafka.kafka_spec import KafkaReadSpec
+from gobblin_assets.sources.kafka.kafka_kind import KafkaReadSpec
 from tests.support.json_documents import documents
 from tests.support.json_oracle import DEAD, expect, same
 from tests.support.kafka_batches import arrow_decoder, decode_texts, record_batch

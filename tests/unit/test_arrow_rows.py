@@ -20,9 +20,8 @@ from pyspark.sql import types as t
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.fs.posix import PosixFileSystem
 from gobblin_assets.model.watermark import Watermark, WatermarkType
-from gobblin_assets.rows.arrow_positions import HighestPosition, highest_of
 from gobblin_assets.rows.arrow_types import arrow_type, schema_to_json
-from gobblin_assets.rows.arrow_writer import RollingWriter
+from gobblin_assets.rows.arrow_writer import HighestPosition, RollingWriter, highest_of
 from gobblin_assets.rows.new_files import FilesInDirectory
 
 NOON = dt.datetime(2026, 1, 1, 12, 0, 0, 1, tzinfo=dt.UTC)

@@ -6,8 +6,7 @@ import pytest
 from pyspark.sql import types as t
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.rows.column_types import describe_holders, join_all, join_types
-from gobblin_assets.rows.schema_merge import merge_schemas, require_joinable
+from gobblin_assets.rows.schema_merge import describe_holders, join_all, join_types, merge_schemas, require_joinable
 
 BYTE, SHORT, INT, LONG = t.ByteType(), t.ShortType(), t.IntegerType(), t.LongType()
 FLOAT, DOUBLE, TEXT, DATE = t.FloatType(), t.DoubleType(), t.StringType(), t.DateType()

@@ -6,17 +6,17 @@ from itertools import product
 import pytest
 
 from gobblin_assets.errors import CorruptionError
+from gobblin_assets.sources.postgres_log.change_gathering import JudgedChange, judge_change
 from gobblin_assets.sources.postgres_log.copy_ranges import (
     RANGES_MAX,
     KeyRange,
     PartialCopy,
     SeenRanges,
+    SeenTransactions,
     parse_partial,
     parse_ranges,
     split_keys,
 )
-from gobblin_assets.sources.postgres_log.range_judging import JudgedChange, judge_change
-from gobblin_assets.sources.postgres_log.seen_transactions import SeenTransactions
 
 OID = struct.pack(">I", 77)
 TWO = SeenRanges("id", (100,), ())

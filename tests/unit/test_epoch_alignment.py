@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gobblin_assets.sources.kafka.epoch_alignment import AlignedEpoch, EpochAlignment, Reached
+from gobblin_assets.sources.kafka.epoch_markers import AlignedEpoch, EpochAlignment, Reached
 
 _MARKERS = st.lists(st.integers(1, 12), unique=True, max_size=8).map(sorted)
 

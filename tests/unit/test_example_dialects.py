@@ -12,8 +12,7 @@ import pytest
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.watermark import WatermarkType
 from gobblin_assets.sources.environment import find_shown_kind, list_capabilities
-from gobblin_assets.sources.jdbc.connection import JdbcConnection
-from gobblin_assets.sources.jdbc.databases import JDBC_DATABASES, dialect_of, find_jdbc_database
+from gobblin_assets.sources.jdbc.connection import JDBC_DATABASES, JdbcConnection, dialect_of, find_jdbc_database
 from gobblin_assets.sources.jdbc.dialect import ColumnReading, SparkDialect
 from gobblin_assets.sources.jdbc.names import TableName
 from gobblin_assets.spark.spark_settings import SparkSettings, plan_conf

@@ -5,7 +5,7 @@ import datetime as dt
 import pytest
 
 from gobblin_assets.model.watermark import WatermarkType
-from gobblin_assets.sources.jdbc.databases import dialect_of
+from gobblin_assets.sources.jdbc.connection import dialect_of
 from gobblin_assets.sources.jdbc.dialects.ansi import AnsiDialect
 from gobblin_assets.sources.jdbc.names import TableName
 from gobblin_assets.sources.jdbc.spark_catalog import parse_moment

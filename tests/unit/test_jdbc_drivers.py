@@ -4,8 +4,7 @@ import pytest
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.sources.environment import find_shown_kind, list_capabilities, plan_driver_jars
-from gobblin_assets.sources.jdbc.connection import JdbcConnection
-from gobblin_assets.sources.jdbc.databases import JDBC_DATABASES
+from gobblin_assets.sources.jdbc.connection import JDBC_DATABASES, JdbcConnection
 from gobblin_assets.spark.spark_settings import COORDINATES, plan_jars
 from gobblin_assets.spec.job_parsing import parse_job
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gobblin_assets.errors import CorruptionError, RejectedError
 from gobblin_assets.sources.discovery import find_changes, find_discovery, write_discovery
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
-from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
+from gobblin_assets.sources.jdbc.jdbc_kind import JdbcSourceSpec
 from gobblin_assets.sources.jdbc.names import TableName, parse_table_name
 from gobblin_assets.sources.jdbc.postgres_sessions import plan_conninfo
 

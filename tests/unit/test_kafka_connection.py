@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from gobblin_assets.dagster.resources import KafkaConnectionResource
 from gobblin_assets.dagster.resources.connections import connection_from_environment
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
+from gobblin_assets.kafka.client_reports import ClientFailure, explain_partition, judge_client, judge_topic
 from gobblin_assets.kafka.connection import READER_OPTIONS, SHARED_OPTIONS, KafkaConnection
-from gobblin_assets.kafka.failures import ClientFailure, explain_partition, judge_client, judge_topic
-from gobblin_assets.sources.kafka.kafka_spec import KafkaSourceSpec
+from gobblin_assets.sources.kafka.kafka_kind import KafkaSourceSpec
 
 _SASL: dict[str, Any] = {
     "bootstrap_servers": "a:1, b:2",

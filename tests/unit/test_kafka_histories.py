@@ -8,8 +8,7 @@ import pytest
 from gobblin_assets.model.lost_positions import LOST, PositionLostError
 from gobblin_assets.model.watermark import long_watermark, parse_watermark
 from gobblin_assets.run.job_kind import Restart, StartAt
-from gobblin_assets.sources.kafka.cluster import MarkAnswers, TopicOffsets, TopicPartition
-from gobblin_assets.sources.kafka.record_marks import RecordMark, read_mark
+from gobblin_assets.sources.kafka.cluster import MarkAnswers, RecordMark, TopicOffsets, TopicPartition, read_mark
 from gobblin_assets.sources.kafka.start_positions import TopicStart, find_start_positions
 from tests.support.topic_plans import TOPIC, FixedCluster, Follower, offsets_of
 
@@ -44,7 +43,9 @@ class Log(FixedCluster):
         if self.is_silent:
             return MarkAnswers({}, frozenset(marks))
         found = {each.offset: each for each in self.records}
-        said = {name: mark.tell_difference(found[mark.offset]) for name, mark in marks.items() if mark.offset in found}
+        said = {
+            name: mark.describe_difference(found[mark.offset]) for name, mark in marks.items() if mark.offset in found
+        }
         return MarkAnswers({name: reason for name, reason in said.items() if reason is not None}, frozenset())
 
 

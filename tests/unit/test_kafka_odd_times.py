@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gobblin_assets.sources.kafka.cluster import TopicPartition
-from gobblin_assets.sources.kafka.odd_times import is_time_overflow, plan_spans, split_ranges
+from gobblin_assets.sources.kafka.topic_reader import is_time_overflow, plan_spans, split_ranges
 
 A, B = TopicPartition("a", 0), TopicPartition("a", 1)
 

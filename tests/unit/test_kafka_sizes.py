@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gobblin_assets.run.job_kind import TaskFigures
-from gobblin_assets.sources.kafka.kafka_spec import KafkaSourceSpec, SizeEstimator
+from gobblin_assets.sources.kafka.kafka_kind import KafkaSourceSpec, SizeEstimator
 from gobblin_assets.sources.kafka.planning import share_out
 from gobblin_assets.sources.kafka.sizes import (
     Sizes,

@@ -18,7 +18,7 @@ from gobblin_assets.run.job_kind import Staged, TaskFigures, UnitPlan
 from gobblin_assets.run.seal_decision import learn_facts
 from gobblin_assets.run.slices import Slice, StagedTask
 from gobblin_assets.sources.kafka.cluster import TopicPartition
-from gobblin_assets.sources.kafka.kafka_spec import KafkaSourceSpec
+from gobblin_assets.sources.kafka.kafka_kind import KafkaSourceSpec
 from gobblin_assets.sources.kafka.source import KafkaSource
 from gobblin_assets.sources.source_port import SourceRequest
 from gobblin_assets.state.leases import Lease

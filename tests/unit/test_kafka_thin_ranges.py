@@ -3,9 +3,9 @@
 import pytest
 
 from gobblin_assets.sources.kafka.cluster import TopicPartition
-from gobblin_assets.sources.kafka.kafka_spec import SizeEstimator
-from gobblin_assets.sources.kafka.sharing import THIN_BYTES_MAX, THIN_PARTITIONS_MIN, THIN_RECORDS_MAX, are_thin
+from gobblin_assets.sources.kafka.kafka_kind import SizeEstimator
 from gobblin_assets.sources.kafka.sizes import RECORD_BYTES, Sizes
+from gobblin_assets.sources.kafka.topic_reader import THIN_BYTES_MAX, THIN_PARTITIONS_MIN, THIN_RECORDS_MAX, are_thin
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ from gobblin_assets.errors import CorruptionError, GobblinError, RejectedError, 
 from gobblin_assets.model.watermark import long_watermark, parse_watermark
 from gobblin_assets.run.lag import KEYS_SHOWN_MAX, KeyLag, lag_from_json, lag_to_json, measure_lag
 from gobblin_assets.run.quality_checks import check_lag
+from gobblin_assets.sources.connection import LogNews
 from gobblin_assets.sources.kafka.cluster import TopicOffsets
-from gobblin_assets.sources.kafka.kafka_spec import KafkaSourceSpec
+from gobblin_assets.sources.kafka.kafka_kind import KafkaSourceSpec
 from gobblin_assets.sources.kafka.watch import TopicWatch, decide_news
-from gobblin_assets.sources.log_watch import LogNews
 from tests.support.topic_plans import FixedCluster, Follower, offsets_of
 
 SOURCE = KafkaSourceSpec(type="kafka", connection="kafka")

@@ -3,7 +3,7 @@
 import pytest
 
 from gobblin_assets.errors import CorruptionError, RejectedError
-from gobblin_assets.sources.jdbc.postgres_types import PgType, suggest_cast
+from gobblin_assets.sources.jdbc.postgres_tables import PgType, suggest_cast
 from gobblin_assets.sources.postgres_log.logged_table import (
     LoggedColumn,
     LoggedTable,

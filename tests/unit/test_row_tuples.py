@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gobblin_assets.errors import CorruptionError
-from gobblin_assets.sources.postgres_log.tuple_columns import OPS, RowTuples, parse_tuples
+from gobblin_assets.sources.postgres_log.pgoutput import OPS, RowTuples, parse_tuples
 from tests.support.row_messages import OID, Cell, deleted, inserted, truncated, updated
 
 WIDTH_MAX = 4

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.rows.converters import MODULES_VARIABLE, require_allowed_module
 from gobblin_assets.sources.jdbc.expressions import require_expression
-from gobblin_assets.spec.function_modules import MODULES_VARIABLE, require_allowed_module
 
 POSTGRES = "postgresql"
 

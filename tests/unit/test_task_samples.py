@@ -16,10 +16,9 @@ from gobblin_assets.fs.object_work import ObjectWorkFiles
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import parse_job_name, parse_urn
 from gobblin_assets.rows.attempt_files import ALONE, AttemptFiles, AttemptPlace
-from gobblin_assets.rows.role_paths import ROLE_COLUMN
+from gobblin_assets.rows.hidden_columns import ROLE_COLUMN
 from gobblin_assets.rows.row_quality import FAILED_TYPE
-from gobblin_assets.rows.row_sampler import open_sampler
-from gobblin_assets.rows.row_samples import FAILED_COLUMN
+from gobblin_assets.rows.row_samples import FAILED_COLUMN, open_sampler
 from gobblin_assets.rows.task_writer import TaskWrite, WrittenFile, write_rows
 from gobblin_assets.run.destination import Target
 from gobblin_assets.spec.job_spec import DatasetSpec

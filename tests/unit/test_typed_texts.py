@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gobblin_assets.errors import CorruptionError, RejectedError
 from gobblin_assets.rows.arrow_types import arrow_type
-from gobblin_assets.sources.jdbc.postgres_types import PgType
+from gobblin_assets.sources.jdbc.postgres_tables import PgType
 from gobblin_assets.sources.postgres_log.logged_table import list_readings
 from gobblin_assets.sources.postgres_log.typed_texts import TextPlace, parse_texts
 from tests.support.row_messages import numeric, table_of, type_named

@@ -15,10 +15,9 @@ from pydantic import Field
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.extensions import Extensions
 from gobblin_assets.model.urn import DatasetUrn
-from gobblin_assets.sources.connection import LogConnection, SourceConnection
+from gobblin_assets.sources.connection import LogConnection, LogWatch, SourceConnection
 from gobblin_assets.sources.environment import connection_class, list_text_fields, read_numbers, variable_prefix
-from gobblin_assets.sources.epoch_source import EpochSource, SpanSource
-from gobblin_assets.sources.log_watch import LogWatch
+from gobblin_assets.sources.log_port import EpochSource, SpanSource
 from gobblin_assets.sources.source_port import Source
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 from gobblin_assets.spec.source_kind import SourceKind, kind_of

@@ -39,8 +39,7 @@ from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace, PlaceGon
 from gobblin_assets.destinations.row_forms import write_ahead
 from gobblin_assets.errors import ConflictError, GobblinError, OutcomeUnknownError, RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
-from gobblin_assets.kafka.addresses import read_cluster
-from gobblin_assets.kafka.connection import KafkaConnection
+from gobblin_assets.kafka.connection import KafkaConnection, read_cluster
 
 GLANCE_S: Final = 1.0
 """Of a look that decides nothing: what is open after so long counts as not there."""

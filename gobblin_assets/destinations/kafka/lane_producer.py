@@ -16,8 +16,8 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from gobblin_assets.destinations.kafka.mark_records import PARTITION, TopicMark
 from gobblin_assets.destinations.kafka.write_failures import QUIET, TooLargeError, as_failure, judge_write
 from gobblin_assets.errors import FencedError, GobblinError, OutcomeUnknownError
+from gobblin_assets.kafka.client_reports import ClientFailure
 from gobblin_assets.kafka.connection import KafkaConnection
-from gobblin_assets.kafka.failures import ClientFailure
 
 TRANSACTION_S: Final = (20, 60, 300, 900)
 """How long a transaction may take. A process that is paused in one holds others back for so long at most."""

@@ -16,8 +16,8 @@ from gobblin_assets.destinations.kafka.mark_records import PARTITION, TopicMark,
 from gobblin_assets.destinations.kafka.write_failures import as_failure, judge_write
 from gobblin_assets.destinations.lane_marks import MarkPlace
 from gobblin_assets.errors import GobblinError, OutcomeUnknownError
+from gobblin_assets.kafka.client_reports import ClientFailure
 from gobblin_assets.kafka.connection import KafkaConnection
-from gobblin_assets.kafka.failures import ClientFailure
 
 _POLL_S: Final = 0.05
 _EOF: Final = "_PARTITION_EOF"

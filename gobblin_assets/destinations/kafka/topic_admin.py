@@ -21,9 +21,8 @@ from confluent_kafka.cimpl import NewTopic
 from gobblin_assets.destinations.kafka.topic_batches import LoadedTopic
 from gobblin_assets.destinations.kafka.write_failures import as_failure, judge_write
 from gobblin_assets.errors import GobblinError, RejectedError
+from gobblin_assets.kafka.client_reports import UNKNOWN_ID, ClientFailure, read_topic_id
 from gobblin_assets.kafka.connection import KafkaConnection
-from gobblin_assets.kafka.failures import ClientFailure
-from gobblin_assets.kafka.topic_ids import UNKNOWN_ID, read_topic_id
 
 _UNKNOWN: Final = frozenset({"UNKNOWN_TOPIC_OR_PART", "UNKNOWN_TOPIC_ID"})
 _HIDDEN: Final = frozenset({"TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED"})

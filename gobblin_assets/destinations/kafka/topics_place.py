@@ -16,7 +16,7 @@ from gobblin_assets.destinations.kafka.topics_kind import TopicsSpec
 from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace
 from gobblin_assets.destinations.rows_place import PlaceRequest, PlannedLoad
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.kafka.addresses import read_cluster, servers_variable
+from gobblin_assets.kafka.connection import read_cluster, servers_variable
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.spec.source_kind import kind_of
 

@@ -8,8 +8,8 @@ from confluent_kafka import KafkaError
 
 from gobblin_assets.destinations.kafka.topic_batches import TRANSACTIONAL_PREFIX
 from gobblin_assets.errors import FencedError, GobblinError, OutcomeUnknownError, RejectedError
+from gobblin_assets.kafka.client_reports import ClientFailure, judge_client
 from gobblin_assets.kafka.connection import KafkaConnection
-from gobblin_assets.kafka.failures import ClientFailure, judge_client
 
 _FENCED: Final = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"})
 _TOO_LARGE: Final = frozenset({"MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"})

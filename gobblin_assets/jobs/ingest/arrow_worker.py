@@ -17,16 +17,12 @@ from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.jobs.ingest.attempt_checks import position_columns, require_below, require_readable
 from gobblin_assets.model.urn import Role
 from gobblin_assets.model.work_unit import WorkUnit
-from gobblin_assets.rows.arrow_positions import HighestPosition, highest_of
 from gobblin_assets.rows.arrow_types import arrow_schema, schema_to_json
-from gobblin_assets.rows.arrow_writer import RollingWriter
+from gobblin_assets.rows.arrow_writer import HighestPosition, RollingWriter, highest_of, prefetching
 from gobblin_assets.rows.attempt_files import open_role_files
-from gobblin_assets.rows.file_sizes import plan_file_rows_max
-from gobblin_assets.rows.new_files import FilesInDirectory, FinishedRows, NewFiles
-from gobblin_assets.rows.read_ahead import reading_ahead
+from gobblin_assets.rows.new_files import FilesInDirectory, FinishedRows, NewFiles, plan_file_rows_max
 from gobblin_assets.run.job_kind import Output, Staged, UnitPlan, WorkOrder
-from gobblin_assets.sources.arrow_port import ArrowReader, find_asked_of_spark
-from gobblin_assets.sources.source_port import read_plan_of
+from gobblin_assets.sources.source_port import ArrowReader, find_asked_of_spark, read_plan_of
 from gobblin_assets.spec.job_spec import WriterSpec
 
 _DATA_DIRECTORY: Final = "files"
@@ -108,7 +104,7 @@ class ArrowWorker:
             with (
                 task.reader.open(unit) as rows,
                 running.interrupting(rows.interrupt),
-                reading_ahead(rows.batches) as batches,
+                prefetching(rows.batches) as batches,
                 RollingWriter(
                     self._open_files(task),
                     "",

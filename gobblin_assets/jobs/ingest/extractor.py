@@ -23,10 +23,9 @@ from gobblin_assets.model.urn import Role
 from gobblin_assets.rows.attempt_files import ALONE, AttemptPlace, open_attempt_files
 from gobblin_assets.rows.converters import convert
 from gobblin_assets.rows.dataset_reader import read_published
-from gobblin_assets.rows.failed_rows import look_at_failed
-from gobblin_assets.rows.file_sizes import plan_file_rows_max
-from gobblin_assets.rows.hidden_columns import SHARE_COLUMN
+from gobblin_assets.rows.hidden_columns import SHARE_COLUMN, parse_role_path, parse_share_path, published_path
 from gobblin_assets.rows.late_rows import without_published
+from gobblin_assets.rows.new_files import plan_file_rows_max
 from gobblin_assets.rows.observation import Observed, ObservedPositions, observe_positions
 from gobblin_assets.rows.optional_failures import count_in_files, list_optional
 from gobblin_assets.rows.output_partitions import add_output_partitions, explain_partition_failure
@@ -36,10 +35,14 @@ from gobblin_assets.rows.parquet_writer import (
     refuse_blind_writers,
     write_parquet,
 )
-from gobblin_assets.rows.role_paths import parse_role_path, parse_share_path, published_path
-from gobblin_assets.rows.row_quality import RowSplit, explain_row_failure, find_broken_policy, split_rows
-from gobblin_assets.rows.row_sampler import open_sampler, sample_files
-from gobblin_assets.rows.row_samples import SAMPLES_MAX, RowFailures
+from gobblin_assets.rows.row_quality import (
+    RowSplit,
+    explain_row_failure,
+    find_broken_policy,
+    look_at_failed,
+    split_rows,
+)
+from gobblin_assets.rows.row_samples import SAMPLES_MAX, RowFailures, open_sampler, sample_files
 from gobblin_assets.rows.task_writer import TaskFiles, TaskWrite, write_by_tasks
 from gobblin_assets.run.job_kind import Output, Staged, UnitPlan, WorkOrder
 from gobblin_assets.run.slices import partition_text

@@ -30,7 +30,7 @@ from gobblin_assets.run.runner import run_request
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.sources.spark_stream.batch_decision import QueryBatch
 from gobblin_assets.sources.spark_stream.batch_source import BatchSource
-from gobblin_assets.sources.spark_stream.stream_spec import SparkStreamSpec
+from gobblin_assets.sources.spark_stream.spark_stream_kind import SparkStreamSpec
 from gobblin_assets.spark.running_query import find_planned_at_ms, find_query_id, session_with
 from gobblin_assets.spark.spark_settings import SESSION_CONF
 from gobblin_assets.spec.job_options import LeaseSpec

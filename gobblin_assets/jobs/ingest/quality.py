@@ -15,8 +15,7 @@ from gobblin_assets.model.source_comments import SourceComments, comments_to_jso
 from gobblin_assets.model.source_constraints import SourceConstraints, constraints_to_json
 from gobblin_assets.model.state import DatasetState
 from gobblin_assets.model.urn import Role
-from gobblin_assets.rows.column_comments import carry_comments
-from gobblin_assets.rows.column_constraints import carry_constraints
+from gobblin_assets.rows.carried_facts import carry_comments, carry_constraints
 from gobblin_assets.rows.row_samples import SAMPLES_MAX, RowFailures
 from gobblin_assets.run.job_kind import CheckResult, Staged
 from gobblin_assets.run.quality_checks import check_dead_letters, check_quarantine, show_samples

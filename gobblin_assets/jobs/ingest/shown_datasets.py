@@ -8,10 +8,11 @@ from gobblin_assets.jobs.sink.sink_rules import has_sink
 from gobblin_assets.model.path_names import path_of
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.quality_checks import DEAD_LETTER_CHECK, LAG_CHECK, QUARANTINE_CHECK
-from gobblin_assets.sources.arrow_port import find_asked_of_spark
-from gobblin_assets.spec.destination_kind import into_of, kind_of_rows
+from gobblin_assets.sources.source_port import find_asked_of_spark
+from gobblin_assets.spec.destination_kind import kind_of_rows
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 from gobblin_assets.spec.source_kind import kind_of
+from gobblin_assets.spec.spec_errors import into_of
 
 
 def show_dataset(job: JobSpec, dataset: DatasetSpec, role: Role) -> ShownAsset:

@@ -10,8 +10,7 @@ from gobblin_assets import __version__
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.run.stores import Stores
-from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
-from gobblin_assets.spec.sink_spec import DAGSTER_OPTIONS
+from gobblin_assets.spec.job_spec import DAGSTER_OPTIONS, DatasetSpec, JobSpec
 from gobblin_assets.state.sink_workers import SinkWorkerRow
 
 _LOOK_S: Final = 0.5

@@ -34,8 +34,7 @@ from gobblin_assets.run.replacement import Replacement, ReplacementOrder, Writte
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.spark.cancellation import describe_interruption, find_session_identity, open_cancellation
 from gobblin_assets.spark.errors import spark_families
-from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
-from gobblin_assets.spec.sink_spec import BasesSpec
+from gobblin_assets.spec.job_spec import BasesSpec, DatasetSpec, JobSpec
 from gobblin_assets.state.leases import Lease
 
 _COMPRESSION: Final = "zstd"
@@ -145,8 +144,8 @@ class BaseWriting:
         session = self.spark.get_session(self.job)
         with spark_families(f"write a base of {urn}"):
             rebuilt = view.rebuild(session)
-        standing = view.describe_base(rebuilt)
-        if standing is None:
+        origin = view.describe_base(rebuilt)
+        if origin is None:
             return ()
         spec = self.specs[urn].writer
         is_parquet = FileFormat(self.job.sink.format) is FileFormat.PARQUET
@@ -160,7 +159,7 @@ class BaseWriting:
                 moves=(),
                 open_work=lambda: work,
                 told={"base_of": urn, "changes": view.changes_behind},
-                details={"source_facts": standing.write(), "notes": [f"the rows of {urn} at {standing.place}"]},
+                details={"source_facts": origin.write(), "notes": [f"the rows of {urn} at {origin.place}"]},
             )
         )
         self.say(f"{urn}: a base of {publication.row_count:,} rows in {publication.file_count:,} files")

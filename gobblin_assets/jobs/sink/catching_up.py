@@ -20,7 +20,7 @@ from gobblin_assets.model.state import DatasetState
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.sources.connection import OpensEpochs
-from gobblin_assets.sources.epoch_source import CopiedLog, EpochSource
+from gobblin_assets.sources.log_port import CopiedLog, EpochSource
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 
 LOOK_EVERY_S: Final = 1.0

@@ -28,7 +28,7 @@ from gobblin_assets.model.watermark import long_watermark
 from gobblin_assets.model.work_unit import WorkUnit, WorkUnitId
 from gobblin_assets.run.job_kind import SessionLostError, Sharing, Staged, UnitPlan, Worker, WorkOrder
 from gobblin_assets.run.task import task_tag
-from gobblin_assets.sources.epoch_source import SpanPlan
+from gobblin_assets.sources.log_port import SpanPlan
 from gobblin_assets.spark.errors import family_of_spark, session_failure, spark_raises
 from gobblin_assets.state.leases import Lease
 

@@ -26,8 +26,7 @@ from gobblin_assets.rows.new_files import NewFiles
 from gobblin_assets.rows.schema_merge import parse_schema
 from gobblin_assets.run.output_names import OutputNames
 from gobblin_assets.run.quality_checks import check_dead_letters, check_quarantine
-from gobblin_assets.sources.epoch_source import EpochSource, LogStart, SpanSource
-from gobblin_assets.sources.log_port import Barrier
+from gobblin_assets.sources.log_port import Barrier, EpochSource, LogStart, SpanSource
 from gobblin_assets.spec.job_spec import DatasetSpec
 from gobblin_assets.spec.partition_keys import open_partition
 from gobblin_assets.state.leases import Lease

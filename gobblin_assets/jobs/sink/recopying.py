@@ -24,7 +24,7 @@ from gobblin_assets.run.destination import Destination
 from gobblin_assets.run.maintenance_run import HeldDataset
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.sources.connection import OpensEpochs
-from gobblin_assets.sources.epoch_source import CopiedLog
+from gobblin_assets.sources.log_port import CopiedLog
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 from gobblin_assets.spec.partition_keys import open_partition
 

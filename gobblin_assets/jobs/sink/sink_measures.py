@@ -10,7 +10,7 @@ from gobblin_assets.jobs.sink.sink_log import SinkLog, SinkLogs
 from gobblin_assets.jobs.sink.stream_standing import say_kept
 from gobblin_assets.model.state import DatasetId
 from gobblin_assets.model.wording import join_some
-from gobblin_assets.sources.epoch_source import CopiedLog
+from gobblin_assets.sources.log_port import CopiedLog
 from gobblin_assets.state.sink_workers import SinkRest
 
 MEASURE_EVERY_S: Final = 5.0

@@ -13,7 +13,7 @@ from gobblin_assets.model.defects import find_family
 from gobblin_assets.model.state import DatasetState
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.run.progress import said_if_slow
-from gobblin_assets.sources.epoch_source import CopiedLog, EpochSource, LogStart
+from gobblin_assets.sources.log_port import CopiedLog, EpochSource, LogStart
 
 DISCOVER_EVERY_S: Final = 30.0
 """How often a log is asked for new vnodes."""

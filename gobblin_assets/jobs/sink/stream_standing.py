@@ -11,7 +11,7 @@ from gobblin_assets.model.state import DatasetState
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.run.progress import MIB
 from gobblin_assets.sources.connection import OpensEpochs
-from gobblin_assets.sources.epoch_source import CopiedLog, StreamLook
+from gobblin_assets.sources.log_port import CopiedLog, StreamLook
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 from gobblin_assets.state.sink_windows import DatasetLook
 

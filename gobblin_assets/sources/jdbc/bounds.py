@@ -38,7 +38,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """What the source's clock says of a dataset's positions. ``old_enough``: rows at or above it are too young.
+    """The times of a dataset's positions by the source's clock. ``old_enough``: rows at or above it are too young.
 
     ``ahead``: the least position that lies ahead of the clock. None: positions are no times, or there is no such one.
     """

@@ -72,7 +72,7 @@ class RowQuestion:
 
 @dataclass(frozen=True, slots=True)
 class EstimateQuestion:
-    """How many rows of the table a condition gives."""
+    """The question how many rows of the table a condition gives."""
 
     # Questions about many partitions are kept by their conditions; a table with many columns would be hashed for each.
     table: Table = field(hash=False)

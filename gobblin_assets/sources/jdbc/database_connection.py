@@ -9,9 +9,8 @@ from gobblin_assets.db.jdbc_url import is_postgres_url, read_postgres_url
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.sources.connection import SourceConnection
 from gobblin_assets.sources.discovery import discovery_of
-from gobblin_assets.sources.jdbc.connection import JdbcConnection, find_subprotocol
-from gobblin_assets.sources.jdbc.databases import JDBC_DATABASES, find_jdbc_database
-from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
+from gobblin_assets.sources.jdbc.connection import JDBC_DATABASES, JdbcConnection, find_jdbc_database, find_subprotocol
+from gobblin_assets.sources.jdbc.jdbc_kind import JdbcSourceSpec
 from gobblin_assets.sources.jdbc.source import JdbcSource
 from gobblin_assets.sources.source_port import Source
 from gobblin_assets.spec.job_spec import JobSpec

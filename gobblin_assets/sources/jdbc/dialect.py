@@ -38,7 +38,7 @@ class ColumnReading:
 
 @dataclass(frozen=True, slots=True)
 class DescribedColumn:
-    """What Spark found out about an expression: its type as Spark writes it, and the metadata of the column."""
+    """An expression as Spark describes it: its type as Spark writes it, and the metadata of the column."""
 
     spark_type: str
     metadata: Mapping[str, object]

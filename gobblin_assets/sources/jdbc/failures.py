@@ -7,7 +7,7 @@ from typing import Final
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.sources.jdbc.catalog import Selected
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
-from gobblin_assets.sources.jdbc.postgres_types import VALUE_MARK
+from gobblin_assets.sources.jdbc.postgres_tables import VALUE_MARK
 from gobblin_assets.spark.errors import family_of_spark
 
 POSITIONS_HINT: Final = (

@@ -1,10 +1,35 @@
-"""Databases over JDBC as a kind of source."""
+"""Databases over JDBC as a kind of source, with the source options of a job."""
 
-from typing import Final
+from typing import Final, Literal
 
-from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
+from pydantic import Field
+
 from gobblin_assets.spec.job_spec import JobSpec
 from gobblin_assets.spec.source_kind import Scaffold, SourceKind
+from gobblin_assets.spec.source_spec import SourceSpec
+
+
+class JdbcSourceSpec(SourceSpec):
+    """Tables of one JDBC connection."""
+
+    type: Literal["jdbc"] = "jdbc"
+    connection: str = Field(description="Name of a JDBC connection resource.")
+    include: tuple[str, ...] = Field((), description="Patterns of table names, such as public.*; from discovery.")
+    reader: Literal["auto", "jdbc", "arrow"] = Field(
+        "auto",
+        description="Who reads the tables: arrow (Postgres; in this process, without Spark), or jdbc (Spark). auto "
+        "takes arrow for tables of up to arrow_rows_max rows, unless the job needs Spark for them.",
+    )
+    arrow_rows_max: int = Field(
+        20_000_000, ge=0, description="With reader: auto, tables of more rows (estimated) are read by Spark."
+    )
+    read_timeout_s: int = Field(3600, ge=1, description="Statement timeout of each read.")
+    packages: tuple[str, ...] = Field(
+        (),
+        description="Maven coordinates (group:artifact:version) of JDBC drivers; drivers of known databases need no "
+        "entry.",
+    )
+    jars: tuple[str, ...] = Field((), description="Jar files of JDBC drivers, by path.")
 
 
 def _demands_spark(job: JobSpec) -> bool:

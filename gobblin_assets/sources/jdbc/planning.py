@@ -1,4 +1,7 @@
-"""Plan one dataset partition: ask for bounds, decide what rows without a position mean, cut WorkUnits."""
+"""The planning of one dataset partition: ask for bounds, decide what rows without a position mean, cut WorkUnits.
+
+``write_unit`` says in the source's SQL which rows a WorkUnit reads.
+"""
 
 import datetime as dt
 import itertools
@@ -16,8 +19,6 @@ from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.model.watermark import Scalar, Watermark, WatermarkType
 from gobblin_assets.model.work_unit import WorkUnit, WorkUnitId
 from gobblin_assets.run.job_kind import UnitPlan
-from gobblin_assets.sources.arrow_port import ArrowReader, find_asked_of_spark
-from gobblin_assets.sources.column_changes import compare_columns
 from gobblin_assets.sources.jdbc.bounds import (
     Ahead,
     Limits,
@@ -33,7 +34,7 @@ from gobblin_assets.sources.jdbc.bounds import (
     require_late_window,
 )
 from gobblin_assets.sources.jdbc.catalog import Catalog, Estimate, TableColumn
-from gobblin_assets.sources.jdbc.dialect import ROW_ADDRESS
+from gobblin_assets.sources.jdbc.dialect import ROW_ADDRESS, Dialect
 from gobblin_assets.sources.jdbc.layout import Layout, bounds_partition, lay_out
 from gobblin_assets.sources.jdbc.positions import Axis, write_at_least, write_below, write_interval
 from gobblin_assets.sources.jdbc.questions import Asking, ask_count, ask_estimate, ask_extreme
@@ -45,7 +46,14 @@ from gobblin_assets.sources.jdbc.split import (
     equal_width_points,
     quantile_points,
 )
-from gobblin_assets.sources.source_port import Reader, ReadPlan, SourceRequest
+from gobblin_assets.sources.source_port import (
+    ArrowReader,
+    Reader,
+    ReadPlan,
+    SourceRequest,
+    compare_columns,
+    find_asked_of_spark,
+)
 from gobblin_assets.spec.job_spec import DatasetSpec
 
 WITH_NULLS = "with_nulls"
@@ -64,7 +72,7 @@ _NO_CLOCK: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 class Planner:
     """A planner within one view of the source.
 
-    ``processors``: of this machine. ``needs_spark`` tells whether Spark reads a layout of so many rows (None: nobody
+    ``processors``: of this machine. ``needs_spark`` says whether Spark reads a layout of so many rows (None: nobody
     knows how many), whatever the dataset itself asks of Spark.
     """
 
@@ -413,7 +421,7 @@ class Planner:
 
 @dataclass(frozen=True, slots=True)
 class _Ground:
-    """What partitions of a dataset have in common. ``at_source``: all columns of the table."""
+    """The common ground of a dataset's partitions. ``at_source``: all columns of the table."""
 
     spec: DatasetSpec
     layout: Layout
@@ -441,7 +449,7 @@ def _describe_ground(spec: DatasetSpec, layout: Layout) -> _Ground:
 
 
 def _needs_clock(request: SourceRequest, layout: Layout) -> bool:
-    """Whether anything of the plan depends on the time: not every source tells it."""
+    """Whether anything of the plan depends on the time: not every source says it."""
     return request.partition.window is not None or (layout.axis is not None and layout.axis.lead.is_time)
 
 
@@ -449,3 +457,20 @@ def _scalar(position: Watermark) -> Scalar:
     if isinstance(position.value, tuple):
         raise RejectedError(f"{position} is not a single value", field="watermark.type")
     return position.value
+
+
+def write_unit(dialect: Dialect, layout: Layout, unit: WorkUnit) -> str:
+    """The condition on ``Layout.source_query`` with its ``hidden_columns``."""
+    if unit.interval is None:
+        return str(unit.properties.get(CONDITION, "1 = 1"))
+    if layout.axis is None:
+        raise RejectedError("an interval needs a column of positions", field=f"datasets[{unit.dataset}].watermark")
+    names = tuple(dialect.quote(f"w{number}") for number in range(len(layout.axis.columns)))
+    low = unit.interval.low if unit.reread_from is None else unit.reread_from
+    condition = write_interval(dialect, layout.axis, names, Interval(low, unit.interval.high))
+    if unit.properties.get(WITH_NULLS):
+        return f"(({condition}) OR {' OR '.join(f'{name} IS NULL' for name in names)})"
+    if len(names) > 1:
+        # If the first column alone decides the comparison, it is true even with NULL in the second column.
+        return f"({condition}) AND {names[1]} IS NOT NULL"
+    return condition

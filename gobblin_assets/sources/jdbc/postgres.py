@@ -40,12 +40,14 @@ from gobblin_assets.sources.jdbc.postgres_sessions import (
     open_source_session,
     write_set_config,
 )
-from gobblin_assets.sources.jdbc.postgres_tables import PgTable, find_tables, find_types
-from gobblin_assets.sources.jdbc.postgres_types import (
+from gobblin_assets.sources.jdbc.postgres_tables import (
     KeyColumn,
+    PgTable,
     PgType,
     find_problem,
     find_spark_type,
+    find_tables,
+    find_types,
     suggest_cast,
     write_read,
 )

@@ -20,14 +20,13 @@ from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.model.work_unit import WorkUnit
 from gobblin_assets.rows.arrow_types import arrow_schema, arrow_type
-from gobblin_assets.sources.arrow_port import ArrowRows
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.dialect import Dialect
 from gobblin_assets.sources.jdbc.failures import find_refused_value, judge_words
 from gobblin_assets.sources.jdbc.layout import Layout, hidden_columns
-from gobblin_assets.sources.jdbc.planning import SPLIT_BY
+from gobblin_assets.sources.jdbc.planning import SPLIT_BY, write_unit
 from gobblin_assets.sources.jdbc.postgres_sessions import plan_conninfo
-from gobblin_assets.sources.jdbc.unit_query import write_unit
+from gobblin_assets.sources.source_port import ArrowRows
 
 _BATCH_BYTES: Final = 8 << 20
 _BATCH_OPTION: Final = "adbc.postgresql.batch_size_hint_bytes"

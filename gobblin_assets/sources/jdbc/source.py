@@ -1,33 +1,92 @@
-"""The JDBC source: opens a view of the database, plans in it, and gives DataFrames of what was planned."""
+"""The JDBC source: opens a view of the database, plans in it, and gives DataFrames of what was planned.
+
+It also describes a table to the author of a job: columns, types, key, a watermark, needed casts.
+"""
 
 import os
-import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.urn import DatasetUrn
+from gobblin_assets.model.watermark import WatermarkType
 from gobblin_assets.model.work_unit import WorkUnit, sum_rows
 from gobblin_assets.run.job_kind import UnitPlan
-from gobblin_assets.sources.description import TableDescription
 from gobblin_assets.sources.discovery import Discovery, find_changes
-from gobblin_assets.sources.jdbc.catalog import Catalog
-from gobblin_assets.sources.jdbc.connection import JdbcConnection
-from gobblin_assets.sources.jdbc.databases import dialect_of
-from gobblin_assets.sources.jdbc.description import describe_table
+from gobblin_assets.sources.jdbc.catalog import Catalog, Table, TableColumn
+from gobblin_assets.sources.jdbc.connection import JdbcConnection, dialect_of
 from gobblin_assets.sources.jdbc.expressions import require_expressions
-from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
+from gobblin_assets.sources.jdbc.jdbc_kind import JdbcSourceSpec
 from gobblin_assets.sources.jdbc.layout import Layout, list_table_names
+from gobblin_assets.sources.jdbc.names import parse_table_name
 from gobblin_assets.sources.jdbc.planning import Planner
 from gobblin_assets.sources.jdbc.postgres import PostgresCatalog, open_postgres
 from gobblin_assets.sources.jdbc.postgres_arrow import PostgresArrowReader, ReaderConnections, can_read
 from gobblin_assets.sources.jdbc.questions import Asking, plan_together
 from gobblin_assets.sources.jdbc.table_reader import TableReader, ZoneCheck
-from gobblin_assets.sources.source_port import PlanSession, SourceRequest
+from gobblin_assets.sources.source_port import ColumnDescription, PlanSession, SourceRequest, TableDescription
 from gobblin_assets.spec.job_spec import DatasetSpec
+
+_CHANGED: Final = re.compile(r"updat|modif|chang|touch", re.IGNORECASE)
+_CREATED: Final = re.compile(r"creat|insert|added|(^|_)(at|ts|time|timestamp)$", re.IGNORECASE)
+
+
+def describe_table(catalog: Catalog, urn: DatasetUrn, spec: DatasetSpec) -> TableDescription:
+    """Ask about one table, without reading rows. For a refused table the description holds the error."""
+    written = spec.table or urn
+    try:
+        name = parse_table_name(written, field=f"datasets[{urn}].table")
+        table = catalog.find_table(name)
+        if table is None:
+            return TableDescription(urn, written, error="the source has no such table")
+        return _describe(catalog, urn, spec, table)
+    except RejectedError as error:
+        return TableDescription(urn, written, error=str(error))
+
+
+def _describe(catalog: Catalog, urn: DatasetUrn, spec: DatasetSpec, table: Table) -> TableDescription:
+    names = [column.name for column in table.columns]
+    casts = {name: text for name, text in spec.casts.items() if name in names}
+    selected = catalog.select(table, names, casts)
+    types = catalog.find_spark_types(table, [each for each in selected if each.problem is None])
+    places = {name: place for place, name in enumerate(table.primary_key, 1)}
+    columns = tuple(
+        ColumnDescription(
+            column.name,
+            column.type_text,
+            column.nullable,
+            types.get(column.name),
+            places.get(column.name),
+            column.watermark_type,
+            each.problem,
+            None if each.problem is None else each.cast,
+            column.comment,
+        )
+        for column, each in zip(table.columns, selected, strict=True)
+    )
+    return TableDescription(urn, str(table.name), columns, suggest_watermark(table, spec.casts), table.comment)
+
+
+def suggest_watermark(table: Table, casts: Collection[str] = ()) -> str | None:
+    """A time of change by its name, else a primary key of whole numbers, else a time of creation; else None. Pure.
+
+    The suggestion looks only at names and types: the table's owner knows whether values grow with each change.
+    """
+    usable = [column for column in table.columns if column.name not in casts and not column.nullable]
+    times = [column for column in table.columns if column.name not in casts and _is_time(column)]
+    changed = [column.name for column in times if _CHANGED.search(column.name)]
+    key = [c.name for c in usable if (c.name,) == table.primary_key and c.watermark_type is WatermarkType.LONG]
+    created = [column.name for column in times if _CREATED.search(column.name)]
+    return next(iter((*changed, *key, *created)), None)
+
+
+def _is_time(column: TableColumn) -> bool:
+    return column.watermark_type in (WatermarkType.TIMESTAMP, WatermarkType.LOCAL_TIMESTAMP)
+
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,7 +103,6 @@ class JdbcPlanSession:
         catalog: Catalog,
         connection: JdbcConnection,
         spec: JdbcSourceSpec,
-        new_id: Callable[[], uuid.UUID],
         readers: ReaderConnections | None,
         requests: Sequence[SourceRequest] = (),
     ) -> None:
@@ -53,17 +111,17 @@ class JdbcPlanSession:
         self._connection = connection
         self._spec = spec
         self._readers = readers
-        self._planner = Planner(catalog, new_id, os.cpu_count() or 1, self._needs_spark)
+        self._planner = Planner(catalog, SystemClock().new_id, os.cpu_count() or 1, self._needs_spark)
         self._zone = ZoneCheck()
-        self._ahead = _Ahead(requests if catalog.shares_snapshot else ())
+        self._prefetched = _PrefetchedPlans(requests if catalog.shares_snapshot else ())
 
     def plan(self, request: SourceRequest) -> UnitPlan:
         require_expressions(request.spec, request.urn, self._connection.subprotocol)
-        if not self._ahead.has(request):
-            together = self._ahead.take(request)
-            self._ahead.keep(together, plan_together(self._catalog, [self._asking(each) for each in together]))
+        if not self._prefetched.has(request):
+            together = self._prefetched.take(request)
+            self._prefetched.keep(together, plan_together(self._catalog, [self._asking(each) for each in together]))
         try:
-            found = self._ahead.pop(request)
+            found = self._prefetched.pop(request)
             if isinstance(found, Exception):
                 raise found
         except RejectedError as error:
@@ -97,7 +155,7 @@ class JdbcPlanSession:
         return PostgresArrowReader(self._readers, self._connection, self._catalog.dialect, layout, request.urn)
 
 
-class _Ahead:
+class _PrefetchedPlans:
     """Plans that were made together with another one, until they are asked for."""
 
     def __init__(self, requests: Sequence[SourceRequest]) -> None:
@@ -138,26 +196,23 @@ class JdbcSource:
     tables now.
     """
 
-    def __init__(
-        self,
-        connection: JdbcConnection,
-        spec: JdbcSourceSpec,
-        new_id: Callable[[], uuid.UUID] | None = None,
-        *,
-        known: Discovery | None = None,
-    ) -> None:
+    def __init__(self, connection: JdbcConnection, spec: JdbcSourceSpec, *, known: Discovery | None = None) -> None:
         self._connection = connection
         self._spec = spec
         self._known = known
-        self._new_id = new_id or SystemClock().new_id
 
+    @contextmanager
     def open_plan(
-        self,
-        spark: "Callable[[], SparkSession]",
-        say: Callable[[str], None],
-        requests: Sequence[SourceRequest] = (),
-    ) -> AbstractContextManager[PlanSession]:
-        return self._open(spark, say, requests)
+        self, spark: "Callable[[], SparkSession]", say: Callable[[str], None], requests: Sequence[SourceRequest] = ()
+    ) -> Iterator[PlanSession]:
+        with self._open_catalog(spark) as catalog, self._open_readers(catalog) as readers:
+            say(self._describe_view(catalog))
+            catalog.look_up(list_table_names(requests))
+            if self._known is not None and self._spec.include:
+                now = [str(name) for name in catalog.list_tables()]
+                if changes := find_changes(self._known, now, self._spec):
+                    say(changes)
+            yield JdbcPlanSession(catalog, self._connection, self._spec, readers, requests)
 
     def discover(self, spark: "Callable[[], SparkSession]") -> Sequence[str]:
         with self._open_catalog(spark) as catalog:
@@ -169,19 +224,6 @@ class JdbcSource:
         """What the source says about each dataset's table. A table takes some queries: ask only about a few tables."""
         with self._open_catalog(spark) as catalog:
             return [describe_table(catalog, urn, spec) for urn, spec in datasets.items()]
-
-    @contextmanager
-    def _open(
-        self, spark: "Callable[[], SparkSession]", say: Callable[[str], None], requests: Sequence[SourceRequest]
-    ) -> Iterator[PlanSession]:
-        with self._open_catalog(spark) as catalog, self._open_readers(catalog) as readers:
-            say(self._describe_view(catalog))
-            catalog.look_up(list_table_names(requests))
-            if self._known is not None and self._spec.include:
-                now = [str(name) for name in catalog.list_tables()]
-                if changes := find_changes(self._known, now, self._spec):
-                    say(changes)
-            yield JdbcPlanSession(catalog, self._connection, self._spec, self._new_id, readers, requests)
 
     @contextmanager
     def _open_readers(self, catalog: Catalog) -> Iterator[ReaderConnections | None]:

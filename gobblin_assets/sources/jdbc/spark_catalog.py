@@ -137,10 +137,10 @@ class SparkCatalog:
         return tuple(chosen)
 
     def find_spark_types(self, table: Table, selected: Sequence[Selected]) -> Mapping[str, str]:
-        told = {each.name: (each.spark_type or each.wire).lower() for each in selected}
-        unknown = {each.name: each.expression for each in selected if not told[each.name]}
+        declared = {each.name: (each.spark_type or each.wire).lower() for each in selected}
+        unknown = {each.name: each.expression for each in selected if not declared[each.name]}
         described = self._fields_of(table.name, unknown) if unknown else {}
-        return told | {name: field.spark_type for name, field in described.items()}
+        return declared | {name: field.spark_type for name, field in described.items()}
 
     def fetch_row(self, sql: str, types: Sequence[WatermarkType]) -> tuple[Scalar | None, ...]:
         row = self._rows(sql, *(f"c{number}" for number in range(len(types))))[0]

@@ -1,6 +1,6 @@
 """Spark turns fetched texts into exactly the same values, or the read fails and names the value.
 
-A failure is the message ``gobblin_value:<column number>=<value>``, as Postgres' readers write it (``postgres_types``).
+A failure is the message ``gobblin_value:<column number>=<value>``, as Postgres' readers write it (``postgres_tables``).
 """
 
 from collections.abc import Sequence

@@ -27,7 +27,7 @@ _VALUE_BYTES: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Readers:
-    """Who reads the WorkUnits of a table at once.
+    """The readers of a table's WorkUnits at once.
 
     ``slots``: of the cluster on which Spark reads it; None: it is read on this machine, or nobody knows. ``divided``:
     a read may be divided for readers alone, since all see the source at one moment.
@@ -65,7 +65,7 @@ def _share(estimate: Estimate, rows: int, readers: int) -> int:
 
 
 def decide_fetch_size(units: Sequence[WorkUnit], column_count: int) -> int:
-    """Rows of a round trip, for about 4 MiB of them in the driver; by a guess where the source tells no width."""
+    """Rows of a round trip, for about 4 MiB of them in the driver; by a guess where the source says no width."""
     widths = [
         -(-unit.estimated_bytes // unit.estimated_row_count)
         for unit in units

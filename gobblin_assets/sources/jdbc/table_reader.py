@@ -10,9 +10,8 @@ from gobblin_assets.sources.jdbc.catalog import Catalog
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.failures import find_refused_value, judge_driver
 from gobblin_assets.sources.jdbc.layout import Layout, hidden_columns
-from gobblin_assets.sources.jdbc.planning import SPLIT_BY
+from gobblin_assets.sources.jdbc.planning import SPLIT_BY, write_unit
 from gobblin_assets.sources.jdbc.split import decide_fetch_size
-from gobblin_assets.sources.jdbc.unit_query import write_unit
 from gobblin_assets.sources.source_port import ReadPlan, SharedRows
 
 if TYPE_CHECKING:

@@ -8,43 +8,265 @@ of three places, and the places are counted:
     left out       a tombstone, where ``on_tombstone`` is ``drop``
 
 Rows and dead letters are in the order of the records.
+
+``ArrowPart`` decodes keys or values: there is one class for each format that needs no Spark. A DDL of JSON is read here
+where it names only scalars and arrays of them. What is left to Spark: structs and maps; ``binary``, which is Base64 in
+JSON, and ``variant``; comments and constraints; texts that are no DDL, and names that Spark can't tell apart, which
+Spark's decoder refuses.
 """
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Protocol
 
+import numpy as np
 import pyarrow as pa
 from pyarrow import compute as pc
 
 from gobblin_assets.errors import CorruptionError, GobblinError, RejectedError
-from gobblin_assets.rows.arrow_types import arrow_type
+from gobblin_assets.model.column_names import find_alike
+from gobblin_assets.rows.arrow_types import arrow_schema, arrow_type
 from gobblin_assets.rows.hidden_columns import DEAD_LETTER_COLUMN, published_name
-from gobblin_assets.sources.epoch_source import DecodedRows
-from gobblin_assets.sources.kafka.arrow_parts import find_spark_part, plan_arrow_part
-from gobblin_assets.sources.kafka.kafka_spec import KafkaReadSpec
-from gobblin_assets.sources.kafka.kept_columns import KEPT_ORDER, list_kept, require_own_names
+from gobblin_assets.sources.kafka.arrow_json import ArrowJson, are_utf8
+from gobblin_assets.sources.kafka.json_values import NO_UTF8, JsonValues
+from gobblin_assets.sources.kafka.kafka_kind import (
+    KEPT_ORDER,
+    KEPT_TYPES,
+    Decoder,
+    DecoderSpec,
+    KafkaReadSpec,
+    list_kept,
+    require_own_names,
+)
+from gobblin_assets.sources.log_port import DecodedRows
 
-_HEADERS: Final = "array<struct<key:string,value:binary>>"
+_TOKEN: Final = re.compile(r"\s*(?:(`(?:[^`]|``)+`)|([A-Za-z_][A-Za-z0-9_]*)|([0-9]+)|([<>(),]))")
+_END: Final = ""
+_NAMES: Final = MappingProxyType({
+    "boolean": "boolean", "tinyint": "tinyint", "byte": "tinyint",
+    "smallint": "smallint", "short": "smallint", "int": "int", "integer": "int",
+    "bigint": "bigint", "long": "bigint", "float": "float", "real": "float", "double": "double", "string": "string",
+    "date": "date", "timestamp": "timestamp", "timestamp_ltz": "timestamp", "timestamp_ntz": "timestamp_ntz",
+})  # fmt: skip
+_DECIMALS: Final = frozenset({"decimal", "dec", "numeric"})
+_DIGITS_MAX: Final = 38
+
+
+@dataclass(frozen=True, slots=True)
+class DdlColumns:
+    """The columns that a DDL names.
+
+    ``columns``: name and type as ``simpleString`` writes it. Without ``is_record``, the one column ``value``.
+    """
+
+    columns: tuple[tuple[str, str], ...]
+    is_record: bool
+
+
+def read_ddl(ddl: str) -> DdlColumns | None:
+    """None: Spark has to read it."""
+    tokens = _split(ddl)
+    if tokens is None:
+        return None
+    try:
+        # An array alone is the only DDL that is a type and no column.
+        if len(tokens) > 1 and tokens[1] == "<":
+            return DdlColumns((("value", _Reader(iter(tokens)).read_all_as_type()),), is_record=False)
+        columns = _Reader(iter(tokens)).read_columns()
+    except _UnreadError:
+        return None
+    if find_alike([name for name, _type in columns]) is not None:
+        return None
+    return DdlColumns(tuple(columns), is_record=True)
+
+
+class _UnreadError(Exception):
+    pass
+
+
+def _split(ddl: str) -> list[str] | None:
+    tokens, position, text = [], 0, ddl.rstrip()
+    while position < len(text):
+        found = _TOKEN.match(text, position)
+        if found is None:
+            return None
+        tokens.append(found[0].strip())
+        position = found.end()
+    return tokens
+
+
+class _Reader:
+    """A cursor over the words of a DDL.
+
+    ``_next`` is the next one, ``_END`` behind the last.
+    """
+
+    def __init__(self, tokens: Iterator[str]) -> None:
+        self._tokens = tokens
+        self._next = next(tokens, _END)
+
+    def read_all_as_type(self) -> str:
+        found = self._read_type()
+        self._expect(_END)
+        return found
+
+    def read_columns(self) -> list[tuple[str, str]]:
+        columns = []
+        while True:
+            name = self._read_name()
+            columns.append((name, self._read_type()))
+            if self._next == _END:
+                return columns
+            self._expect(",")
+
+    def _read_name(self) -> str:
+        token = self._take()
+        if token.startswith("`"):
+            return token[1:-1].replace("``", "`")
+        if not token or not (token[0].isalpha() or token[0] == "_"):
+            raise _UnreadError
+        return token
+
+    def _read_type(self) -> str:
+        name = self._take().lower()
+        if name == "array":
+            self._expect("<")
+            element = self._read_type()
+            self._expect(">")
+            return f"array<{element}>"
+        if name in _DECIMALS:
+            return self._read_decimal()
+        if name not in _NAMES:
+            raise _UnreadError
+        return _NAMES[name]
+
+    def _read_decimal(self) -> str:
+        precision, scale = 10, 0
+        if self._next == "(":
+            self._take()
+            precision = self._read_number()
+            if self._next == ",":
+                self._take()
+                scale = self._read_number()
+            self._expect(")")
+        if not 1 <= precision <= _DIGITS_MAX or scale > precision:
+            raise _UnreadError
+        return f"decimal({precision},{scale})"
+
+    def _read_number(self) -> int:
+        token = self._take()
+        if not token.isdecimal():
+            raise _UnreadError
+        return int(token)
+
+    def _expect(self, token: str) -> None:
+        if self._take() != token:
+            raise _UnreadError
+
+    def _take(self) -> str:
+        token, self._next = self._next, next(self._tokens, _END)
+        return token
+
+
+class ArrowPart(Protocol):
+    """A decoder of keys or values of one format, by Arrow.
+
+    ``columns``: names, and Spark's types. ``can_fail``: whether a record may be wrong.
+    """
+
+    @property
+    def columns(self) -> Sequence[tuple[str, str]]: ...
+
+    @property
+    def can_fail(self) -> bool: ...
+
+    def decode(self, contents: pa.BinaryArray) -> tuple[list[pa.Array], pa.Array | None]:
+        """The columns, and the reasons of records that are wrong, if there are any. NULL is a good record of NULLs."""
+        ...
+
+
+def find_spark_part(spec: DecoderSpec, field: str, *, is_key: bool) -> str | None:
+    """The option by which only Spark can decode this. ``field`` is the place of ``spec``."""
+    match spec.format:
+        case Decoder.BYTES | Decoder.STRING:
+            return None
+        case Decoder.JSON:
+            found = None if spec.schema_ is None else read_ddl(spec.schema_)
+            # A key is one column, and a record's would be a struct.
+            return f"{field}.schema" if found is None or (is_key and found.is_record) else None
+        case _:
+            return f"{field}.format"
+
+
+def plan_arrow_part(spec: DecoderSpec) -> ArrowPart:
+    """For what ``find_spark_part`` finds nothing in."""
+    if spec.format is Decoder.JSON:
+        found = read_ddl(spec.schema_ or "")
+        if found is not None:
+            return _Json(found)
+    return _Texts() if spec.format is Decoder.STRING else _Bytes()
+
+
+@dataclass(frozen=True, slots=True)
+class _Bytes:
+    columns: Sequence[tuple[str, str]] = (("value", "binary"),)
+    can_fail: bool = False
+
+    def decode(self, contents: pa.BinaryArray) -> tuple[list[pa.Array], pa.Array | None]:
+        return [contents], None
+
+
+@dataclass(frozen=True, slots=True)
+class _Texts:
+    columns: Sequence[tuple[str, str]] = (("value", "string"),)
+    can_fail: bool = True
+
+    def decode(self, contents: pa.BinaryArray) -> tuple[list[pa.Array], pa.Array | None]:
+        try:
+            return [contents.cast(pa.string())], None
+        except pa.ArrowInvalid:
+            good = pa.array(are_utf8(contents))
+        reasons = pc.if_else(good, pa.scalar(None, pa.string()), NO_UTF8)
+        return [pc.if_else(good, contents, None).cast(pa.string())], reasons
+
+
+class _Json:
+    """JSON: records with a column of each field, or values that are no records, which make one column."""
+
+    can_fail = True
+
+    def __init__(self, found: DdlColumns) -> None:
+        self.columns: Sequence[tuple[str, str]] = found.columns
+        schema = arrow_schema(found.columns)
+        self._read = (
+            ArrowJson(schema.names, schema.types).read if found.is_record else JsonValues(None, schema.types).read_all
+        )
+
+    def decode(self, contents: pa.BinaryArray) -> tuple[list[pa.Array], pa.Array | None]:
+        if not contents.null_count:
+            read = self._read(contents)
+            return read.columns, read.reasons
+        read = self._read(contents.drop_null())
+        return _spread(read.columns, contents), None if read.reasons is None else _spread([read.reasons], contents)[0]
+
+
+def _spread(columns: Sequence[pa.Array], contents: pa.BinaryArray) -> list[pa.Array]:
+    """The columns of the contents that are not NULL, with a NULL in the place of each that is."""
+    is_valid = np.asarray(contents.is_valid())
+    order = pa.array(np.cumsum(is_valid) - 1, mask=~is_valid)
+    return [column.take(order) for column in columns]
+
+
 # Named as in Spark's own files.
 _HEADERS_TYPE: Final = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
-_KEPT_TYPES: Final = MappingProxyType({
-    "kafka_topic": "string",
-    "kafka_partition": "int",
-    "kafka_offset": "bigint",
-    "kafka_timestamp": "timestamp",
-    "kafka_timestamp_type": "string",
-    "kafka_headers": _HEADERS,
-})  # fmt: skip
+_FACTS: Final = ("topic", "partition", "offset", "timestamp", "timestamp_type")
 _LETTER_TYPES: Final = MappingProxyType({
-    "topic": "string",
-    "partition": "int",
-    "offset": "bigint",
-    "timestamp": "timestamp",
-    "timestamp_type": "string",
+    **{name: KEPT_TYPES[f"kafka_{name}"] for name in _FACTS},
     "key": "binary",
     "value": "binary",
-    "headers": _HEADERS,
+    "headers": KEPT_TYPES["kafka_headers"],
 })  # fmt: skip
 _KEY_COLUMN: Final = KEPT_ORDER["key"]
 _TIME_COLUMNS: Final = frozenset({KEPT_ORDER["timestamp"], KEPT_ORDER["timestamp_type"]})
@@ -159,7 +381,7 @@ class ArrowDecoder:
     def _kept_type(self, name: str) -> str:
         if name == _KEY_COLUMN and self._key is not None:
             return self._key.columns[0][1]
-        return _KEPT_TYPES[name]
+        return KEPT_TYPES[name]
 
 
 def find_need_of_decoding(read: KafkaReadSpec, field: str) -> str | None:
@@ -172,7 +394,10 @@ def find_need_of_decoding(read: KafkaReadSpec, field: str) -> str | None:
 
 def _schema_of(columns: Iterable[tuple[str, str]]) -> pa.Schema:
     return pa.schema(
-        [pa.field(name, _HEADERS_TYPE if each == _HEADERS else arrow_type(each)) for name, each in columns]
+        [
+            pa.field(name, _HEADERS_TYPE if each == KEPT_TYPES["kafka_headers"] else arrow_type(each))
+            for name, each in columns
+        ]
     )
 
 

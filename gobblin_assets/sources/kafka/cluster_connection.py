@@ -9,17 +9,16 @@ from pydantic import Field
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.kafka.connection import TIMEOUT_S, KafkaConnection, SaslMechanism, SecurityProtocol
 from gobblin_assets.model.urn import DatasetUrn
-from gobblin_assets.sources.connection import LogConnection
+from gobblin_assets.sources.connection import LogConnection, LogWatch
 from gobblin_assets.sources.discovery import discovery_of
-from gobblin_assets.sources.epoch_source import EpochSource, SpanSource
 from gobblin_assets.sources.kafka.confluent import ConfluentCluster
-from gobblin_assets.sources.kafka.kafka_spec import Decoder, KafkaSourceSpec, topic_options
+from gobblin_assets.sources.kafka.epoch_log import TopicEpochs
+from gobblin_assets.sources.kafka.kafka_kind import Decoder, KafkaSourceSpec, topic_options
 from gobblin_assets.sources.kafka.registry import RegistryConnection, SchemaRegistry
 from gobblin_assets.sources.kafka.source import KafkaSource
-from gobblin_assets.sources.kafka.topic_epochs import TopicEpochs
 from gobblin_assets.sources.kafka.topic_spans import TopicSpans
 from gobblin_assets.sources.kafka.watch import TopicWatch
-from gobblin_assets.sources.log_watch import LogWatch
+from gobblin_assets.sources.log_port import EpochSource, SpanSource
 from gobblin_assets.sources.source_port import Source
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 

@@ -11,7 +11,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,19 +24,26 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the vendor 
 from confluent_kafka.admin import TopicDescription as ClientTopic  # type: ignore[attr-defined]  # the same
 
 from gobblin_assets.errors import GobblinError, RetryableError
+from gobblin_assets.kafka.client_reports import (
+    ClientFailure,
+    SeenFailures,
+    explain_partition,
+    judge_client,
+    judge_topic,
+    read_topic_id,
+)
 from gobblin_assets.kafka.connection import KafkaConnection
-from gobblin_assets.kafka.failures import ClientFailure, explain_partition, judge_client, judge_topic
-from gobblin_assets.kafka.topic_ids import read_topic_id
+from gobblin_assets.sources.kafka.client_messages import client_failure
 from gobblin_assets.sources.kafka.cluster import (
     Isolation,
     MarkAnswers,
     PartitionOffsets,
+    RecordMark,
     TopicDescription,
     TopicOffsets,
     TopicPartition,
 )
 from gobblin_assets.sources.kafka.mark_reader import check_marks, find_marks
-from gobblin_assets.sources.kafka.record_marks import RecordMark
 
 POLL_S: Final = 0.1
 GRACE_S: Final = 5.0
@@ -56,8 +63,6 @@ ROUND_PAUSE_S: Final = 0.5
 
 CALL_SHARE: Final = 3
 """A silent broker uses up a call's time; this share of a question's time leaves enough to ask again."""
-
-SEEN_MAX: Final = 50
 
 _EARLIEST: Final[OffsetSpec] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # the vendor left it untyped
 _LATEST: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the same
@@ -176,7 +181,7 @@ class _Session:
     connection: KafkaConnection
     action: str
     deadline: float
-    seen: list[ClientFailure] = field(default_factory=list)
+    seen: SeenFailures
 
     def left_s(self) -> float:
         return max(POLL_S, self.deadline - time.monotonic())
@@ -186,7 +191,7 @@ class _Session:
         for future in futures:
             while not future.done():
                 self.admin.poll(0)  # has the client hand over what its connections report
-                if any(each.is_final for each in self.seen):
+                if self.seen.find_final():
                     raise self.judge(ClientFailure("_TIMED_OUT", ""))
                 if time.monotonic() > self.deadline + GRACE_S:
                     raise self.judge(ClientFailure("_TIMED_OUT", "the client gave no answer"))
@@ -196,7 +201,7 @@ class _Session:
         """The answers to a call that the client sends to the controller; ``ask`` is given the call's time.
 
         The client waits for the controller that it heard of first, which may be the broker that is gone. Only new
-        metadata tells it of another one: so a call gets a share of the time, and is made again after new metadata.
+        metadata shows it another one: so a call gets a share of the time, and is made again after new metadata.
         """
         while True:
             futures = ask(min(self.left_s(), self.connection.timeout_s / CALL_SHARE))
@@ -219,7 +224,7 @@ class _Session:
             return list(self.admin.list_topics(timeout=self.left_s()).topics)
         except KafkaException as error:
             self.admin.poll(0)
-            raise self.judge(_as_failure(error)) from error
+            raise self.judge(client_failure(error.args[0])) from error
 
     def describe(self, names: Iterable[str]) -> dict[str, ClientTopic | ClientFailure]:
         wanted = list(dict.fromkeys(names))
@@ -295,17 +300,16 @@ class _Session:
 
 def _open(connection: KafkaConnection, action: str) -> _Session:
     """A client that a broker has answered."""
-    seen: list[ClientFailure] = []
+    seen = SeenFailures()
 
-    def report(error: KafkaError) -> None:
-        if len(seen) < SEEN_MAX:
-            seen.append(ClientFailure(error.name(), error.str()))
+    def see(error: KafkaError) -> None:
+        seen.note(client_failure(error))
 
-    settings: dict[str, Any] = {**connection.admin_settings(), **_QUIET, "error_cb": report}
+    settings: dict[str, Any] = {**connection.admin_settings(), **_QUIET, "error_cb": see}
     try:
         admin = AdminClient(settings)
     except KafkaException as error:
-        raise judge_client(_as_failure(error), connection, action=action) from error
+        raise judge_client(client_failure(error.args[0]), connection, action=action) from error
     session = _Session(admin, connection, action, time.monotonic() + connection.timeout_s, seen)
     found = session.ask_controller(lambda time_s: {"": admin.describe_cluster(request_timeout=time_s)})[""]
     if isinstance(found, ClientFailure):
@@ -325,15 +329,15 @@ def _as_answer(future: "Future[Any]") -> Any | ClientFailure:
     try:
         return future.result()
     except KafkaException as error:
-        return _as_failure(error)
+        return client_failure(error.args[0])
 
 
 def _as_offset(future: "Future[Any]", timeout_s: float) -> int | ClientFailure:
     try:
         offset: int = future.result().offset
     except KafkaException as error:
-        return _as_failure(error)
-    # In an answer without an error, librdkafka marks an offset that it was not told; -1 means that there is none.
+        return client_failure(error.args[0])
+    # In an answer without an error, librdkafka marks an offset that it did not get; -1 means that there is none.
     if offset < -1:
         return ClientFailure("_TIMED_OUT", f"the partition's leader did not answer in {timeout_s:g} s")
     return offset
@@ -341,11 +345,6 @@ def _as_offset(future: "Future[Any]", timeout_s: float) -> int | ClientFailure:
 
 def _failed_by(answer: int | ClientFailure, names: frozenset[str]) -> bool:
     return isinstance(answer, ClientFailure) and answer.name in names
-
-
-def _as_failure(error: KafkaException) -> ClientFailure:
-    found = error.args[0]
-    return ClientFailure(found.name(), found.str())
 
 
 def _as_description(topic: ClientTopic) -> TopicDescription:

@@ -11,7 +11,6 @@ reports the end of the partition.
 """
 
 import time
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -21,11 +20,20 @@ from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
 from gobblin_assets.errors import RejectedError, RetryableError
+from gobblin_assets.kafka.client_reports import GONE, PASSING, ClientFailure, SeenFailures, judge_client
 from gobblin_assets.kafka.connection import KafkaConnection
-from gobblin_assets.kafka.failures import GONE, PASSING, ClientFailure, judge_client
+from gobblin_assets.sources.kafka.client_messages import (
+    END,
+    TIME_MS_MAX,
+    TIME_MS_MIN,
+    build_records,
+    client_failure,
+    headers_of,
+    open_consumer,
+    partition_of_message,
+)
 from gobblin_assets.sources.kafka.cluster import Isolation, TopicPartition
 from gobblin_assets.sources.kafka.reading import POLL_TIMEOUT_MS, Ranges
-from gobblin_assets.sources.kafka.record_columns import TIME_MS_MAX, TIME_MS_MIN, build_records, headers_of
 
 BYTES_MAX: Final = 256 * 1024 * 1024
 """Bytes of keys, values and headers in one read: more than the sizes of earlier runs let expect."""
@@ -35,21 +43,11 @@ BEYOND_MAX: Final = 1_000_000
 
 _BATCH_RECORDS: Final = 10_000
 _POLL_S: Final = 0.5
-_SEEN_MAX: Final = 50
 _SETTINGS: Final = {
-    "log_level": 0,
-    "log.connection.close": False,
-    "enable.auto.commit": False,
-    "auto.offset.reset": "error",
-    "enable.partition.eof": True,
     # The records are there already: a partition without more is to be reported at once.
     "fetch.wait.max.ms": 20,
-    # How long the client treats a topic that it can't find as one that was just made.
-    "topic.metadata.propagation.max.ms": 3_000,
     "queued.max.messages.kbytes": 65_536,
 }
-_END: Final = "_PARTITION_EOF"
-_NO_PARTITION: Final = -1
 
 
 class TooManyBytesError(RetryableError):
@@ -86,7 +84,7 @@ def find_beyond_time(
 
 
 class _Kept(Protocol):
-    """What a read keeps of its records."""
+    """The records that a read keeps."""
 
     @property
     def size_bytes(self) -> int: ...
@@ -142,20 +140,14 @@ class _Read:
         self._isolation = isolation
         self._bytes_max = bytes_max
         self._patience_s = float(connection.options.get("default.api.timeout.ms", POLL_TIMEOUT_MS)) / 1000
-        self._seen: list[ClientFailure] = []
+        self._seen = SeenFailures()
         self._kept = kept
 
     def run(self) -> None:
         if not self._left:
             return
-        consumer = Consumer({
-            **_SETTINGS,
-            **self._connection.admin_settings(),
-            # The client requires a group, but no broker is told of it: nothing is subscribed to or committed.
-            "group.id": f"gobblin-{uuid.uuid4().hex}",
-            "isolation.level": self._isolation,
-            "error_cb": self._see,
-        })  # fmt: skip
+        settings = {**_SETTINGS, "isolation.level": self._isolation}
+        consumer = open_consumer(self._connection, settings, self._see, action="read")
         try:
             consumer.assign([ClientPartition(n.topic, n.partition, low) for n, low in self._starts.items()])
             self._consume(consumer)
@@ -183,15 +175,14 @@ class _Read:
             elif gone := next((failure for failure in self._seen if failure.name in GONE), None):
                 # The client reports a partition that it can't find in this way; no message of it comes.
                 raise _describe_gone(self._connection.scrub(gone.text))
-            elif any(failure.is_final for failure in self._seen) or time.monotonic() > deadline:
+            elif self._seen.find_final() or time.monotonic() > deadline:
                 raise self._give_up()
 
     def _take(self, message: Message) -> TopicPartition | None:
         """Keep a record. Returns its partition if the record completes that partition."""
         error = message.error()
-        number = message.partition()
-        name = TopicPartition(message.topic() or "", _NO_PARTITION if number is None else number)
-        if error is not None and error.name() != _END:
+        name = partition_of_message(message.topic(), message.partition())
+        if error is not None and error.name() != END:
             self._judge(name, error)
             return None
         high = self._left.get(name)
@@ -227,8 +218,7 @@ class _Read:
         raise judge_client(ClientFailure(code, said), self._connection, action=f"read {name}")
 
     def _see(self, error: KafkaError) -> None:
-        if len(self._seen) < _SEEN_MAX:
-            self._seen.append(ClientFailure(error.name(), error.str()))
+        self._seen.note(client_failure(error))
 
     def _give_up(self) -> Exception:
         name = next(iter(self._left))

@@ -22,7 +22,7 @@ from gobblin_assets.rows.columns import named
 from gobblin_assets.rows.hidden_columns import DEAD_LETTER_COLUMN, SHARE_COLUMN
 from gobblin_assets.sources.kafka.decoding_plan import DecodingPlan
 from gobblin_assets.sources.kafka.json_decoder import JsonDecoder
-from gobblin_assets.sources.kafka.kept_columns import list_kept, require_own_names
+from gobblin_assets.sources.kafka.kafka_kind import KEPT_TYPES, list_kept, require_own_names
 from gobblin_assets.sources.kafka.part_decoders import (
     BytesDecoder,
     PartDecoder,
@@ -47,14 +47,6 @@ KAFKA_SCHEMA: Final = t.StructType(
 )
 """The columns of Spark's source, with ``includeHeaders``."""
 
-_KEPT_TYPES: Final[Mapping[str, t.DataType]] = {
-    "kafka_topic": t.StringType(),
-    "kafka_partition": t.IntegerType(),
-    "kafka_offset": t.LongType(),
-    "kafka_timestamp": t.TimestampType(),
-    "kafka_timestamp_type": t.StringType(),
-    "kafka_headers": HEADERS_TYPE,
-}
 _VALUE: Final = "gobblin_decoded_value"
 _KEY: Final = "gobblin_decoded_key"
 
@@ -104,10 +96,10 @@ def decoded_columns(spark: Callable[[], SparkSession], plan: DecodingPlan) -> Ma
     decoded = {"value": data_type}
     if isinstance(data_type, t.StructType) and plan.value.is_record:
         decoded = {each.name: each.dataType for each in data_type.fields}
-    types = {**_KEPT_TYPES, **({} if plan.key is None else {"kafka_key": _type_of(plan.key, spark)})}
+    types = {**KEPT_TYPES, **({} if plan.key is None else {"kafka_key": _type_of(plan.key, spark).simpleString()})}
     kept = {name: types[name] for name in list_kept(plan.keep)}
     require_own_names(list(decoded), list(kept), topic=plan.topic, field=plan.field)
-    return {name: each.simpleString() for name, each in {**decoded, **kept}.items()}
+    return {**{name: each.simpleString() for name, each in decoded.items()}, **kept}
 
 
 def _type_of(decoder: PartDecoder, spark: Callable[[], SparkSession]) -> t.DataType:
@@ -154,41 +146,26 @@ def _field_names(frame: DataFrame) -> list[str]:
     return list(data_type.names) if isinstance(data_type, t.StructType) else []
 
 
-def _timestamp() -> Column:
-    """NULL for a record without a time; Kafka marks such a record with one millisecond before 1970."""
-    return f.when(named("timestamp") != f.timestamp_millis(f.lit(-1)), named("timestamp"))
-
-
-def _timestamp_type() -> Column:
-    return f.when(named("timestampType") == 0, "create_time").when(named("timestampType") == 1, "log_append_time")
-
-
-def _headers(frame: DataFrame) -> Column:
-    return named("headers") if "headers" in frame.columns else f.lit(None).cast(HEADERS_TYPE)
-
-
 def _select_kept(plan: DecodingPlan, frame: DataFrame, key: Column) -> dict[str, Column]:
-    columns = {
+    columns = {f"kafka_{name}": column for name, column in _list_facts().items()} | {
         "kafka_key": key,
-        "kafka_topic": named("topic"),
-        "kafka_partition": named("partition"),
-        "kafka_offset": named("offset"),
-        "kafka_timestamp": _timestamp(),
-        "kafka_timestamp_type": _timestamp_type(),
-        "kafka_headers": _headers(frame),
+        "kafka_headers": named("headers") if "headers" in frame.columns else f.lit(None).cast(HEADERS_TYPE),
     }
     return {name: columns[name] for name in list_kept(plan.keep)}
 
 
 def _letter_columns(frame: DataFrame) -> dict[str, Column]:
-    columns = {
+    columns = _list_facts() | {name: named(name) for name in ("key", "value", "headers") if name in frame.columns}
+    return {f"{DEAD_LETTER_COLUMN}_{name}": column for name, column in columns.items()}
+
+
+def _list_facts() -> dict[str, Column]:
+    """A record's place and time. Kafka marks a record without a time with one millisecond before 1970."""
+    kind = named("timestampType")
+    return {
         "topic": named("topic"),
         "partition": named("partition"),
         "offset": named("offset"),
-        "timestamp": _timestamp(),
-        "timestamp_type": _timestamp_type(),
-        "key": named("key"),
-        "value": named("value"),
-        **({"headers": named("headers")} if "headers" in frame.columns else {}),
+        "timestamp": f.when(named("timestamp") != f.timestamp_millis(f.lit(-1)), named("timestamp")),
+        "timestamp_type": f.when(kind == 0, "create_time").when(kind == 1, "log_append_time"),
     }
-    return {f"{DEAD_LETTER_COLUMN}_{name}": column for name, column in columns.items()}

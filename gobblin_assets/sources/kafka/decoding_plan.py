@@ -23,8 +23,7 @@ from gobblin_assets.rows.columns import named
 from gobblin_assets.sources.kafka.avro_schemas import find_recursive, is_record, make_whole, wrap
 from gobblin_assets.sources.kafka.json_decoder import JsonDecoder
 from gobblin_assets.sources.kafka.json_inference import infer_json_schema
-from gobblin_assets.sources.kafka.kafka_spec import Decoder, DecoderSpec, KafkaReadSpec, Kept
-from gobblin_assets.sources.kafka.kept_columns import KEPT_ORDER
+from gobblin_assets.sources.kafka.kafka_kind import KEPT_ORDER, Decoder, DecoderSpec, KafkaReadSpec, Kept
 from gobblin_assets.sources.kafka.part_decoders import (
     AvroDecoder,
     BytesDecoder,
@@ -70,7 +69,7 @@ class DecodingPlan:
 
 @dataclass(frozen=True, slots=True)
 class PlanningTools:
-    """What planning may use: Spark for types, the registry, and a frame of some of the topic's records.
+    """The tools of planning: Spark for types, the registry, and a frame of some of the topic's records.
 
     ``known_columns`` are those of the dataset's earlier runs; a schema that was inferred then is taken from them.
     """

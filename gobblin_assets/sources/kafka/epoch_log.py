@@ -6,34 +6,53 @@ transactions, records of aborted ones, and gaps of compaction. With read_committ
 
 Before a barrier is given, the brokers are asked for the topics' ids: an epoch has no record of a topic that was made
 anew under the same name.
+
+``TopicEpochs`` is such a log for a sink: its records are decoded by Arrow.
 """
 
 import datetime as dt
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from gobblin_assets.errors import RejectedError, RetryableError
+from gobblin_assets.errors import CorruptionError, RejectedError, RetryableError
 from gobblin_assets.kafka.connection import KafkaConnection
 from gobblin_assets.model.clock import Clock, SystemClock
-from gobblin_assets.sources.epoch_source import VnodeStart
-from gobblin_assets.sources.kafka.cluster import Isolation, TopicPartition
-from gobblin_assets.sources.kafka.epoch_alignment import EpochAlignment, Reached
+from gobblin_assets.model.extract import Mode
+from gobblin_assets.model.partition import WHOLE
+from gobblin_assets.model.state import DatasetState
+from gobblin_assets.model.urn import DatasetUrn
+from gobblin_assets.sources.kafka.arrow_decoding import ArrowDecoder
+from gobblin_assets.sources.kafka.client_messages import ClientMessage, build_records, offset_of_message, time_ms_of
+from gobblin_assets.sources.kafka.cluster import Cluster, Isolation, RecordMark, TopicPartition, read_mark
 from gobblin_assets.sources.kafka.epoch_markers import (
     EPOCH_HEADER,
+    EpochAlignment,
     MarkerBarriers,
+    Reached,
     find_marker,
     read_epoch,
     reject_marker,
 )
+from gobblin_assets.sources.kafka.kafka_kind import KafkaSourceSpec, topic_options
 from gobblin_assets.sources.kafka.keys import parse_key
 from gobblin_assets.sources.kafka.log_consumer import LogConsumer, PolledPartition
 from gobblin_assets.sources.kafka.mark_reader import mark_record
-from gobblin_assets.sources.kafka.record_columns import ClientMessage, build_records, offset_of_message, time_ms_of
-from gobblin_assets.sources.kafka.record_marks import RecordMark, read_mark
-from gobblin_assets.sources.log_port import NEVER_CUT, Barrier, LogItem, StreamChunk, UpdateVnodeBitmap
+from gobblin_assets.sources.kafka.start_positions import find_start_positions
+from gobblin_assets.sources.log_port import (
+    NEVER_CUT,
+    Barrier,
+    LogItem,
+    LogStart,
+    RowDecoder,
+    StreamChunk,
+    UpdateVnodeBitmap,
+    VnodeStart,
+)
+from gobblin_assets.sources.source_port import SourceRequest
+from gobblin_assets.spec.job_spec import DatasetSpec, SinkSpec
 
 ASK_EVERY_S: Final = 10.0
 """A topic in which no barrier comes is asked for its id so often, since its silence may be that of the brokers."""
@@ -181,7 +200,7 @@ class KafkaEpochLog:
         """Kafka drops records by the topic's own retention."""
 
     def measure_lag(self) -> Mapping[str, int]:
-        """A vnode whose end the brokers have not told is left out."""
+        """A vnode whose end the brokers have not said is left out."""
         ends = self._consumer.find_ends()
         return {vnode: max(0, ends[each.name] - each.cut) for vnode, each in self._vnodes.items() if each.name in ends}
 
@@ -334,3 +353,70 @@ def _parse_vnode(vnode: str) -> TopicPartition:
             f"{vnode!r} is no vnode of a topic", field="positions", hint="Write it like MyTopic:0, as its watermark."
         )
     return key.partition
+
+
+class TopicEpochs:
+    """``EpochSource`` of one topic."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        connection: KafkaConnection,
+        source: KafkaSourceSpec,
+        sink: SinkSpec,
+        urn: DatasetUrn,
+        dataset: DatasetSpec,
+    ) -> None:
+        options = topic_options(dataset)
+        self._cluster = cluster
+        self._connection = connection
+        self._source = source
+        self._sink = sink
+        self._urn = urn
+        self._dataset = dataset
+        self._topic = options.topic or urn
+        self._with_headers = "headers" in options.kafka.keep
+        self._decoder: ArrowDecoder | None = None
+        # Also of the reader, which looks up what it is assigned.
+        self._starts: dict[str, VnodeStart] = {}
+
+    @property
+    def stream(self) -> None:
+        """Each topic is read by itself."""
+
+    @property
+    def decoder(self) -> RowDecoder:
+        """RejectedError names an option that only Spark carries out."""
+        if self._decoder is None:
+            read = topic_options(self._dataset).kafka
+            self._decoder = ArrowDecoder(read, self._topic, field=f"datasets[{self._urn}].kafka")
+        return self._decoder
+
+    def find_start(self, state: DatasetState) -> LogStart:
+        request = SourceRequest(
+            urn=self._urn, partition=WHOLE, state=state, mode=Mode.APPEND, by_hand=False, spec=self._dataset
+        )
+        found = find_start_positions(self._cluster, request, isolation=self._source.isolation)
+        self._starts |= found.vnodes
+        return LogStart(
+            found.vnodes, facts=found.facts, notes=found.notes, degraded=found.degraded, memory=found.topic_id
+        )
+
+    def open_reader(self, starts: Sequence[LogStart], say: Callable[[str], None]) -> KafkaEpochLog:
+        del say
+        (start,) = starts
+        if not isinstance(start.memory, str):
+            raise CorruptionError(f"{self._urn}: where its topic begins was not asked")
+        barriers: TimeBarriers | MarkerBarriers = TimeBarriers(self._sink.every_s)
+        if self._sink.barriers == "log":
+            barriers = MarkerBarriers(self._sink.alignment_s)
+        return KafkaEpochLog(
+            self._connection,
+            topic_ids={self._topic: start.memory},
+            barriers=barriers,
+            starts=self._starts,
+            isolation=self._source.isolation,
+            with_headers=self._with_headers,
+            # Records whose rows come from Spark are only counted.
+            with_times=self._decoder is not None and self._decoder.needs_times,
+        )

@@ -11,9 +11,15 @@ from typing import Final, TypeVar
 from gobblin_assets.model.lost_positions import LOST, PositionLostError, find_reason
 from gobblin_assets.model.watermark import long_watermark
 from gobblin_assets.run.job_kind import Restart, StartAt
-from gobblin_assets.sources.kafka.cluster import Cluster, MarkAnswers, PartitionOffsets, TopicOffsets, TopicPartition
+from gobblin_assets.sources.kafka.cluster import (
+    Cluster,
+    MarkAnswers,
+    PartitionOffsets,
+    RecordMark,
+    TopicOffsets,
+    TopicPartition,
+)
 from gobblin_assets.sources.kafka.keys import Position
-from gobblin_assets.sources.kafka.record_marks import RecordMark
 from gobblin_assets.sources.source_port import SourceRequest
 
 LOOK_BACK: Final = 8
@@ -63,7 +69,7 @@ def _refuse_lost(urn: str, position: Position, reason: str) -> PositionLostError
 
 @dataclass(slots=True)
 class Histories:
-    """What the brokers said of records before positions. Asked for all topics of a run at once; answers are kept."""
+    """The brokers' answers on records before positions. Asked for all topics of a run at once; answers are kept."""
 
     cluster: Cluster
     _checked: dict[tuple[TopicPartition, RecordMark], str | None] = field(default_factory=dict)

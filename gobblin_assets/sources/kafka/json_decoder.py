@@ -1,7 +1,7 @@
 """JSON to columns by Spark's ``from_json``, without its losses: a record is exact, or a dead letter.
 
 ``DecoderSpec`` states the rules for users; they are checked in the order of their cost. Values are read again only
-where neither the record's text nor its values show that nothing was lost; ``json_exactness`` and ``json_keys`` say how.
+where neither the record's text nor its values show that nothing was lost; ``json_exactness`` says how.
 Spark interprets the checks that few records need. These checks have a step of their own, so that the code of all other
 steps is compiled as a whole.
 """
@@ -18,28 +18,26 @@ from pyspark.sql import types as t
 
 from gobblin_assets.sources.kafka.json_exactness import (
     apart,
+    count_keys,
     fits_bytes,
     fits_exactly,
     has_half_pair,
+    has_more_keys,
     has_texts,
     is_finite,
+    is_flat,
+    keys_are_plain,
     keys_differ,
     mark_numbers,
     may_lose_digits,
     may_lose_text,
     may_lose_time,
+    names_are_plain,
     read_type,
     restore_texts,
     text_type,
 )
-from gobblin_assets.sources.kafka.json_keys import (
-    count_keys,
-    has_more_keys,
-    is_flat,
-    keys_are_plain,
-    names_are_plain,
-)
-from gobblin_assets.sources.kafka.json_reasons import DOUBLED, HALF_PAIR, MISFIT, NO_UTF8, ROUNDED
+from gobblin_assets.sources.kafka.json_values import DOUBLED, HALF_PAIR, MISFIT, NO_UTF8, ROUNDED
 from gobblin_assets.sources.kafka.part_decoders import Steps, is_utf8
 
 _VALUE: Final = "gobblin_value"
@@ -206,5 +204,5 @@ class JsonDecoder:
 
 
 def _any(*gates: Column | None) -> Column:
-    """Whether a gate is true or NULL. NULL: the gate can't tell."""
+    """Whether a gate is true or NULL. NULL: the gate does not know."""
     return reduce(or_, (f.coalesce(gate, f.lit(True)) for gate in gates if gate is not None), f.lit(False))

@@ -1,6 +1,8 @@
 """One JSON record after another, read exactly by the rules of ``DecoderSpec``: its columns' values, or why it has none.
 
 It decides as ``JsonDecoder`` does on Spark, in the same order of reasons, with the same limits of Spark's parser.
+
+The reasons of dead letters stand in the order in which they are looked for. None shows any content.
 """
 
 import json
@@ -16,8 +18,14 @@ from typing import Any, Final, NoReturn
 import pyarrow as pa
 
 from gobblin_assets.model.column_names import name_key
-from gobblin_assets.sources.kafka.json_reasons import DOUBLED, HALF_PAIR, MISFIT, NO_UTF8, ROUNDED
 from gobblin_assets.sources.kafka.json_times import SECONDS_MAX, Unread, read_date, read_moment
+
+NO_UTF8: Final = "it is not UTF-8"
+MISFIT: Final = "it is not one JSON value whose fields fit the schema"
+ROUNDED: Final = "a number or a time of it is not exact in its column, or beyond it"
+DOUBLED: Final = "it has a key twice, or one that differs from a column by case alone"
+HALF_PAIR: Final = "it has half of a pair of surrogates"
+
 
 # The limits of Spark's parser.
 DEPTH_MAX: Final = 1_000
@@ -64,7 +72,7 @@ class _Members(list[tuple[str, Any]]):
 
 
 class _Lossy:
-    """Whether the value that was read last is not exact in its column."""
+    """A note that the value that was read last is not exact in its column."""
 
     __slots__ = ("found",)
 

@@ -11,8 +11,7 @@ from typing import Final
 
 from gobblin_assets.errors import CorruptionError
 from gobblin_assets.model.state import DatasetState
-from gobblin_assets.sources.kafka.cluster import TopicPartition
-from gobblin_assets.sources.kafka.record_marks import RecordMark, read_mark
+from gobblin_assets.sources.kafka.cluster import RecordMark, TopicPartition, read_mark
 
 _KEY: Final = re.compile(r"(?P<topic>.+):(?P<partition>\d+)(#(?P<generation>\d+))?")
 

@@ -7,18 +7,18 @@ before an answer with the same ids is of the same topics.
 
 import contextlib
 import time
-import uuid
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import KafkaError, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
+from gobblin_assets.kafka.client_reports import GONE, PASSING, ClientFailure, SeenFailures, judge_client
 from gobblin_assets.kafka.connection import KafkaConnection
-from gobblin_assets.kafka.failures import GONE, PASSING, ClientFailure, judge_client
+from gobblin_assets.sources.kafka.client_messages import END, client_failure, open_consumer, partition_of_message
 from gobblin_assets.sources.kafka.cluster import Isolation, TopicOffsets, TopicPartition
 from gobblin_assets.sources.kafka.confluent import ConfluentCluster
 from gobblin_assets.sources.kafka.mark_reader import is_truncation
@@ -34,21 +34,11 @@ ASK_AGAIN_S: Final = 1.0
 """The pause after a question without an answer."""
 
 _BATCH_RECORDS: Final = 10_000
-_SEEN_MAX: Final = 50
-_NO_PARTITION: Final = -1
-_END: Final = "_PARTITION_EOF"
 _SETTINGS: Final = {
-    "log_level": 0,
-    "log.connection.close": False,
-    "enable.auto.commit": False,
-    "enable.auto.offset.store": False,
-    "auto.offset.reset": "error",
-    "enable.partition.eof": True,
     "fetch.wait.max.ms": 100,
     # With the default, a full queue stops the fetching for a second.
     "fetch.queue.backoff.ms": 10,
     "reconnect.backoff.max.ms": 2_000,
-    "topic.metadata.propagation.max.ms": 3_000,
     "queued.max.messages.kbytes": 65_536,
 }
 
@@ -84,25 +74,13 @@ class LogConsumer:
         self._patience_s = float(connection.options.get("default.api.timeout.ms", POLL_TIMEOUT_MS)) / 1000
         asking = replace(connection, timeout_s=min(connection.timeout_s, ANSWER_S_MAX, self._patience_s))
         self._cluster = ConfluentCluster(asking)
-        self._seen: list[ClientFailure] = []
+        self._seen = SeenFailures()
         self._heard_at = self._asked_at = monotonic()
         self._ask_at = float("-inf")
         self._ends: Mapping[TopicPartition, int] = {}
         self._ends_at = float("-inf")
-        settings = {
-            **_SETTINGS,
-            **connection.admin_settings(),
-            # The client requires a group, but no broker is told of it: nothing is subscribed to or committed.
-            "group.id": f"gobblin-{uuid.uuid4().hex}",
-            "isolation.level": isolation,
-            "error_cb": self._see,
-        }
-        try:
-            self._consumer = Consumer(settings)
-        except KafkaException as error:
-            found = error.args[0]
-            failure = ClientFailure(found.name(), found.str())
-            raise judge_client(failure, connection, action="open a consumer") from error
+        settings = {**_SETTINGS, "isolation.level": isolation}
+        self._consumer = open_consumer(connection, settings, self._see, action="open a consumer")
 
     def find_ends(self) -> Mapping[TopicPartition, int]:
         """The ends of the topics' partitions for the consumer's isolation, some seconds old; those that are known."""
@@ -159,7 +137,7 @@ class LogConsumer:
         """What comes within the time, or some of it."""
         messages = self._consumer.consume(_BATCH_RECORDS, timeout_s)
         if not messages:
-            if final := next((each for each in self._seen if each.is_final), None):
+            if final := self._seen.find_final():
                 raise judge_client(final, self._connection, action="read")
             return {}
         found: dict[TopicPartition, PolledPartition] = {}
@@ -210,10 +188,9 @@ class LogConsumer:
             )
 
     def _take_event(self, event: Message, error: KafkaError, found: dict[TopicPartition, PolledPartition]) -> None:
-        number, offset = event.partition(), event.offset()
-        name = TopicPartition(event.topic() or "", _NO_PARTITION if number is None else number)
+        name, offset = partition_of_message(event.topic(), event.partition()), event.offset()
         code, said = error.name(), self._connection.scrub(error.str())
-        if code == _END:
+        if code == END:
             found.setdefault(name, PolledPartition()).end = offset
         elif code == "_AUTO_OFFSET_RESET" and is_truncation(said):
             raise RejectedError(
@@ -239,8 +216,7 @@ class LogConsumer:
     def _see(self, error: KafkaError) -> None:
         if error.name() in GONE:
             self._asked_at = float("-inf")
-        if len(self._seen) < _SEEN_MAX:
-            self._seen.append(ClientFailure(error.name(), error.str()))
+        self._seen.note(client_failure(error))
 
     def _hear(self) -> None:
         self._heard_at = self._monotonic()
@@ -258,5 +234,4 @@ def _sort_by_partition(messages: list[Message], found: dict[TopicPartition, Poll
         for message in messages:
             groups.setdefault((message.topic(), message.partition()), []).append(message)
     for (topic, number), records in groups.items():
-        name = TopicPartition(topic or "", _NO_PARTITION if number is None else number)
-        found.setdefault(name, PolledPartition()).messages = records
+        found.setdefault(partition_of_message(topic, number), PolledPartition()).messages = records

@@ -5,42 +5,41 @@ The client itself asks the leaders whether the log was truncated behind the epoc
 
 import hashlib
 import time
-import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
+from gobblin_assets.kafka.client_reports import SeenFailures, judge_client
 from gobblin_assets.kafka.connection import KafkaConnection
-from gobblin_assets.kafka.failures import ClientFailure, judge_client
-from gobblin_assets.sources.kafka.cluster import MarkAnswers, TopicPartition
+from gobblin_assets.sources.kafka.client_messages import (
+    END,
+    ClientMessage,
+    client_failure,
+    headers_of,
+    offset_of_message,
+    open_consumer,
+    partition_of_message,
+    time_ms_of,
+)
+from gobblin_assets.sources.kafka.cluster import MarkAnswers, RecordMark, TopicPartition
 from gobblin_assets.sources.kafka.reading import Ranges
-from gobblin_assets.sources.kafka.record_columns import ClientMessage, headers_of, offset_of_message, time_ms_of
-from gobblin_assets.sources.kafka.record_marks import RecordMark
 
 _PARTITIONS_MAX: Final = 1_000
 """In one consumer: what it fetches lies in memory until it is polled."""
 
 _BATCH_RECORDS: Final = 1_000
 _POLL_S: Final = 0.1
-_SEEN_MAX: Final = 50
 _SETTINGS: Final = {
-    "log_level": 0,
-    "log.connection.close": False,
-    "enable.auto.commit": False,
-    "enable.auto.offset.store": False,
-    "auto.offset.reset": "error",
-    "enable.partition.eof": True,
     # Also of transactions that are open or were aborted: what stands at an offset is asked for.
     "isolation.level": "read_uncommitted",
     "fetch.wait.max.ms": 10,
     # Of a larger batch the client asks for more.
     "fetch.message.max.bytes": 65_536,
-    "topic.metadata.propagation.max.ms": 3_000,
 }
-_END: Final = "_PARTITION_EOF"
+_ACTION: Final = "look at the records before positions"
 _OUT_OF_RANGE: Final = "_AUTO_OFFSET_RESET"
 _TRUNCATION: Final = "truncation detected"
 _DIGEST_BYTES: Final = 8
@@ -89,7 +88,7 @@ def check_marks(connection: KafkaConnection, marks: Mapping[TopicPartition, Reco
         mark = marks[name]
         said = each.truncation
         if each.mark is not None and each.mark.offset == mark.offset:
-            said = said or mark.tell_difference(each.mark)
+            said = said or mark.describe_difference(each.mark)
         if said is not None:
             lost[name] = said
     return MarkAnswers(lost, frozenset(name for name, each in asked.items() if not each.is_done))
@@ -127,21 +126,11 @@ class _Question:
 
     connection: KafkaConnection
     asked: Mapping[TopicPartition, _Asked]
-    _seen: list[ClientFailure] = field(default_factory=list)
+    _seen: SeenFailures = field(default_factory=SeenFailures)
     _last: dict[TopicPartition, Message] = field(default_factory=dict)
 
     def ask(self) -> None:
-        settings = {
-            **_SETTINGS,
-            **self.connection.admin_settings(),
-            # The client requires a group, but no broker is told of it: nothing is subscribed to or committed.
-            "group.id": f"gobblin-{uuid.uuid4().hex}",
-            "error_cb": self._see,
-        }
-        try:
-            consumer = Consumer(settings)
-        except KafkaException as error:
-            raise self._judge(error.args[0]) from None
+        consumer = open_consumer(self.connection, _SETTINGS, self._see, action=_ACTION)
         try:
             consumer.assign([each.place for each in self.asked.values()])
             self._consume(consumer)
@@ -155,14 +144,14 @@ class _Question:
         while any(not each.is_done for each in self.asked.values()) and time.monotonic() < deadline:
             done = [name for message in consumer.consume(_BATCH_RECORDS, _POLL_S) if (name := self._take(message))]
             if done:
-                consumer.pause(list(_as_partitions(done)))
-            elif final := next((each for each in self._seen if each.is_final), None):
-                raise judge_client(final, self.connection, action="look at the records before positions")
+                consumer.pause([ClientPartition(name.topic, name.partition) for name in done])
+            elif final := self._seen.find_final():
+                raise judge_client(final, self.connection, action=_ACTION)
 
     def _take(self, message: Message) -> TopicPartition | None:
         """The partition of which nothing more is asked."""
-        number, error = message.partition(), message.error()
-        name = TopicPartition(message.topic() or "", -1 if number is None else number)
+        error = message.error()
+        name = partition_of_message(message.topic(), message.partition())
         each = self.asked.get(name)
         if each is None or each.is_done:
             return None
@@ -171,7 +160,7 @@ class _Question:
             if offset is not None and offset < each.before:
                 self._last[name] = message
             each.is_done = offset is None or offset >= each.before - 1
-        elif error.name() in (_END, _OUT_OF_RANGE):
+        elif error.name() in (END, _OUT_OF_RANGE):
             each.is_done = True
             if is_truncation(error.str()):
                 each.truncation = self.connection.scrub(error.str()).partition(". Reset")[0]
@@ -180,13 +169,4 @@ class _Question:
         return name if each.is_done else None
 
     def _see(self, error: KafkaError) -> None:
-        if len(self._seen) < _SEEN_MAX:
-            self._seen.append(ClientFailure(error.name(), error.str()))
-
-    def _judge(self, error: KafkaError) -> Exception:
-        failure = ClientFailure(error.name(), error.str())
-        return judge_client(failure, self.connection, action="look at the records before positions")
-
-
-def _as_partitions(names: Iterable[TopicPartition]) -> Iterable[ClientPartition]:
-    return (ClientPartition(name.topic, name.partition) for name in names)
+        self._seen.note(client_failure(error))

@@ -16,7 +16,7 @@ from pyspark.sql.avro.functions import from_avro
 
 from gobblin_assets.rows.columns import find_raised
 from gobblin_assets.sources.kafka.avro_schemas import END, END_FIELD, VALUE_FIELD
-from gobblin_assets.sources.kafka.json_reasons import NO_UTF8
+from gobblin_assets.sources.kafka.json_values import NO_UTF8
 from gobblin_assets.sources.kafka.protobuf_messages import MessageType, decoder_of
 
 FRAME_BYTES: Final = 5

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gobblin_assets.run.job_kind import TaskFigures
-from gobblin_assets.sources.kafka.kafka_spec import KafkaSourceSpec, SizeEstimator
+from gobblin_assets.sources.kafka.kafka_kind import KafkaSourceSpec, SizeEstimator
 
 RECORD_BYTES_FACT: Final = "record_bytes"
 RECORD_TIME_FACT: Final = "record_time_ms"

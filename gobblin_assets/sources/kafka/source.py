@@ -1,8 +1,8 @@
 """The Kafka source: asks the brokers once for all topics of a run, plans by their answers, and reads exactly that."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
@@ -19,9 +19,8 @@ from gobblin_assets.sources.discovery import Discovery, find_changes
 from gobblin_assets.sources.kafka.cluster import Cluster, TopicOffsets, TopicPartition
 from gobblin_assets.sources.kafka.decoding import decoded_columns
 from gobblin_assets.sources.kafka.histories import Histories, require_histories
-from gobblin_assets.sources.kafka.kafka_spec import KafkaSourceSpec, SizeEstimator, topic_options
+from gobblin_assets.sources.kafka.kafka_kind import KafkaSourceSpec, SizeEstimator, topic_options
 from gobblin_assets.sources.kafka.keys import find_positions
-from gobblin_assets.sources.kafka.odd_times import RecordReader
 from gobblin_assets.sources.kafka.planning import (
     TopicDecision,
     TopicMemory,
@@ -32,7 +31,6 @@ from gobblin_assets.sources.kafka.planning import (
     topic_of,
 )
 from gobblin_assets.sources.kafka.registry import SchemaRegistry
-from gobblin_assets.sources.kafka.sharing import decide_sharing_key
 from gobblin_assets.sources.kafka.sizes import (
     average_record_time_ms,
     learn_sizes,
@@ -41,59 +39,43 @@ from gobblin_assets.sources.kafka.sizes import (
     track_production,
 )
 from gobblin_assets.sources.kafka.start_positions import ask_beginnings
-from gobblin_assets.sources.kafka.topic_reader import TopicReader
+from gobblin_assets.sources.kafka.topic_reader import RecordReader, TopicReader, decide_sharing_key
 from gobblin_assets.sources.kafka.windows import Taken, WindowReading, decide_reading, fill_ranges, reread_ranges
 from gobblin_assets.sources.source_port import PlanSession, ReadPlan, SourceRequest
 
 _GROUP_ID_PREFIX: Final = "gobblin"
 
 
+@dataclass(frozen=True, slots=True)
 class KafkaSource:
     """Topics of one cluster. Nothing connects before ``open_plan`` or ``discover``.
 
     ``known`` are the topics that the definitions were made from, where patterns chose them.
     """
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        connection: KafkaConnection,
-        spec: KafkaSourceSpec,
-        *,
-        registry: SchemaRegistry | None = None,
-        known: Discovery | None = None,
-        clock: Clock | None = None,
-    ) -> None:
-        self._cluster = cluster
-        self._connection = connection
-        self._spec = spec
-        self._registry = registry
-        self._known = known
-        self._clock = clock or SystemClock()
-
-    def open_plan(
-        self, spark: Callable[[], SparkSession], say: Callable[[str], None], requests: Sequence[SourceRequest] = ()
-    ) -> AbstractContextManager[PlanSession]:
-        return self._open(spark, say, requests)
-
-    def discover(self, spark: Callable[[], SparkSession]) -> Sequence[str]:  # noqa: ARG002  the port's; brokers are asked
-        return sorted(self._cluster.list_topics())
+    cluster: Cluster
+    connection: KafkaConnection
+    spec: KafkaSourceSpec
+    registry: SchemaRegistry | None = None
+    known: Discovery | None = None
+    clock: Clock = field(default_factory=SystemClock)
 
     @contextmanager
-    def _open(
-        self, spark: Callable[[], SparkSession], say: Callable[[str], None], requests: Sequence[SourceRequest]
+    def open_plan(
+        self, spark: Callable[[], SparkSession], say: Callable[[str], None], requests: Sequence[SourceRequest] = ()
     ) -> Iterator[PlanSession]:
-        if self._known is not None and self._spec.include:
-            changes = find_changes(self._known, self._cluster.list_topics(), self._spec)
+        if self.known is not None and self.spec.include:
+            changes = find_changes(self.known, self.cluster.list_topics(), self.spec)
             if changes:
                 say(changes)
         wanted = sorted({topic_of(request) for request in requests})
-        offsets = self._cluster.find_offsets(wanted, isolation=self._spec.isolation) if wanted else {}
-        session = KafkaPlanSession(
-            self._cluster, self._connection, self._spec, offsets, spark, self._registry, self._clock
-        )
+        offsets = self.cluster.find_offsets(wanted, isolation=self.spec.isolation) if wanted else {}
+        session = KafkaPlanSession(self, offsets, spark)
         session.expect(requests)
         yield session
+
+    def discover(self, spark: Callable[[], SparkSession]) -> Sequence[str]:  # noqa: ARG002  the port's; brokers are asked
+        return sorted(self.cluster.list_topics())
 
 
 class KafkaPlanSession:
@@ -101,30 +83,25 @@ class KafkaPlanSession:
 
     def __init__(
         self,
-        cluster: Cluster,
-        connection: KafkaConnection,
-        spec: KafkaSourceSpec,
+        source: KafkaSource,
         offsets: Mapping[str, TopicOffsets | GobblinError],
         spark: Callable[[], SparkSession],
-        registry: SchemaRegistry | None,
-        clock: Clock,
     ) -> None:
-        self._cluster = cluster
-        self._connection = connection
-        self._spec = spec
-        self._offsets = dict(offsets)
+        self._cluster = source.cluster
+        self._spec = source.spec
+        self._registry = source.registry
         self._spark = spark
-        self._registry = registry
-        self._clock = clock
+        self._clock = source.clock
+        self._offsets = dict(offsets)
         # One moment for all plans: the open window must not change between them.
-        self._now = clock.now()
+        self._now = self._clock.now()
         self._others_time_ms = average_record_time_ms([])
         self._decisions: dict[tuple[DatasetUrn, AssetPartition], TopicDecision | GobblinError] = {}
         self._taken: dict[DatasetUrn, Taken] = {}
         # Shared by the windows of one run: a schema that is inferred for the first one holds for the others.
         self._readers: dict[DatasetUrn, TopicReader] = {}
-        self._records = RecordReader(connection, spec.isolation, _GROUP_ID_PREFIX)
-        self._histories = Histories(cluster)
+        self._records = RecordReader(source.connection, source.spec.isolation, _GROUP_ID_PREFIX)
+        self._histories = Histories(source.cluster)
 
     def expect(self, requests: Sequence[SourceRequest]) -> None:
         """Decide what concerns several topics: called once, with all requests, before the first is planned."""
@@ -148,7 +125,7 @@ class KafkaPlanSession:
         found = self._decisions.pop(name) if name in self._decisions else self._decide(request)
         if isinstance(found, GobblinError):
             raise found
-        reading = self._decide_reading(request)
+        reading = decide_reading(request, self._now)
         if reading is WindowReading.CONTINUE:
             self._mark_ends(found)
         sizes = recall_sizes(self._spec, found.facts, others_time_ms=self._others_time_ms)
@@ -192,7 +169,7 @@ class KafkaPlanSession:
 
     def _decide(self, request: SourceRequest) -> TopicDecision:
         topic = topic_of(request)
-        reading = self._decide_reading(request)
+        reading = decide_reading(request, self._now)
         offsets = self._offsets_of(topic)
         memory = recall_topic(request, topic, offsets)
         positions, offsets = self._histories.judge(topic, memory.positions, offsets)
@@ -242,9 +219,6 @@ class KafkaPlanSession:
         found = self._histories.find(moved, {decision.topic: self._offsets_of(decision.topic)})
         for number, chosen in decision.ranges.items():
             decision.ranges[number] = replace(chosen, history=found.get(chosen.key.partition))
-
-    def _decide_reading(self, request: SourceRequest) -> WindowReading:
-        return decide_reading(request, self._now)
 
     def _fill(self, request: SourceRequest, memory: TopicMemory, offsets: TopicOffsets) -> TopicDecision:
         window = request.partition.window

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from gobblin_assets.errors import GobblinError, RejectedError
-from gobblin_assets.sources.epoch_source import VnodeStart
 from gobblin_assets.sources.kafka.cluster import Cluster, Isolation, TopicOffsets, TopicPartition
 from gobblin_assets.sources.kafka.histories import Histories, require_histories
-from gobblin_assets.sources.kafka.kafka_spec import topic_options
+from gobblin_assets.sources.kafka.kafka_kind import topic_options
 from gobblin_assets.sources.kafka.planning import TopicMemory, decide_ranges, find_beginners, recall_topic, topic_of
+from gobblin_assets.sources.log_port import VnodeStart
 from gobblin_assets.sources.source_port import SourceRequest
 
 
@@ -20,7 +20,8 @@ from gobblin_assets.sources.source_port import SourceRequest
 class TopicStart:
     """The vnodes to read, by their names, which are watermark keys. ``facts`` are to be stored with the dataset.
 
-    ``notes`` tell people how positions were chosen, ``degraded`` which partitions are left out, as they have no leader.
+    ``notes`` say to people how positions were chosen, ``degraded`` which partitions are left out, as they have no
+    leader.
     """
 
     topic: str

@@ -1,29 +1,35 @@
-"""A topic's records between positions that a reader of epochs found, as Spark reads them."""
+"""A topic's records between positions that a reader of epochs found, as Spark reads them for several lanes at once."""
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from gobblin_assets.errors import CorruptionError
 from gobblin_assets.kafka.connection import KafkaConnection
 from gobblin_assets.model.state import DatasetState
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.model.work_unit import WorkUnit
-from gobblin_assets.sources.epoch_source import SpanPlan
+from gobblin_assets.rows.columns import named
 from gobblin_assets.sources.kafka.arrow_decoding import find_need_of_decoding
 from gobblin_assets.sources.kafka.decoding import decoded_columns
-from gobblin_assets.sources.kafka.kafka_spec import Decoder, DecoderSpec, KafkaSourceSpec, topic_options
+from gobblin_assets.sources.kafka.epoch_markers import EPOCH_HEADER
+from gobblin_assets.sources.kafka.kafka_kind import Decoder, DecoderSpec, KafkaSourceSpec, topic_options
 from gobblin_assets.sources.kafka.keys import parse_key
-from gobblin_assets.sources.kafka.odd_times import RecordReader
 from gobblin_assets.sources.kafka.registry import SchemaRegistry
-from gobblin_assets.sources.kafka.sharing import mixes_rows
-from gobblin_assets.sources.kafka.span_reader import SpanReader, without_markers
-from gobblin_assets.sources.kafka.topic_reader import TopicReader
+from gobblin_assets.sources.kafka.topic_reader import RecordReader, TopicReader, mixes_rows
+from gobblin_assets.sources.log_port import SpanPlan
 from gobblin_assets.sources.source_port import ReadPlan
-from gobblin_assets.spec.job_spec import DatasetSpec
-from gobblin_assets.spec.sink_spec import SinkSpec
+from gobblin_assets.spec.job_spec import DatasetSpec, SinkSpec
+
+
+def without_markers(records: DataFrame) -> DataFrame:
+    """The records that end no epoch."""
+    is_marker = f.exists(named("headers"), lambda header: header["key"] == EPOCH_HEADER)
+    return records.where(~f.coalesce(is_marker, f.lit(False)))
+
 
 _GROUP_ID_PREFIX: Final = "gobblin"
 _NAMES: Final = MappingProxyType({Decoder.AVRO: "Avro", Decoder.PROTOBUF: "Protobuf"})
@@ -68,11 +74,11 @@ class TopicSpans:
             self._topic,
             self._read,
             leaves_out=without_markers if self._has_markers else None,
+            shares={_partition_of(unit): name for name, units in spans.items() for unit in units},
         )
         decoding = reader.settle(spark, [unit for units in spans.values() for unit in units], state.source_columns)
         columns = decoded_columns(spark, decoding)
-        shares = {_partition_of(unit): name for name, units in spans.items() for unit in units}
-        read = ReadPlan(self._dataset, SpanReader(reader, shares), may_fail_rows=True)
+        read = ReadPlan(self._dataset, reader, may_fail_rows=True)
         parts = (self._read.value, *([self._read.key] if "key" in self._read.keep else []))
         infers = any(part.format is Decoder.JSON and part.schema_ is None for part in parts)
         return SpanPlan(

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.run.lag import Unread
+from gobblin_assets.sources.connection import LogNews
 from gobblin_assets.sources.kafka.cluster import Cluster, TopicOffsets
 from gobblin_assets.sources.kafka.histories import require_histories
-from gobblin_assets.sources.kafka.kafka_spec import KafkaSourceSpec
+from gobblin_assets.sources.kafka.kafka_kind import KafkaSourceSpec
 from gobblin_assets.sources.kafka.planning import decide_ranges, find_beginners, recall_topic, topic_of
-from gobblin_assets.sources.log_watch import LogNews
 from gobblin_assets.sources.source_port import SourceRequest
 
 _MARK_DIGITS = 12

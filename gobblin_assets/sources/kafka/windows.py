@@ -17,8 +17,7 @@ from gobblin_assets.model.interval import Gap, Interval, find_gaps
 from gobblin_assets.model.watermark import long_watermark
 from gobblin_assets.sources.kafka.cluster import PartitionOffsets, TopicOffsets, TopicPartition
 from gobblin_assets.sources.kafka.keys import PartitionKey, parse_key
-from gobblin_assets.sources.kafka.offsets import OffsetRange
-from gobblin_assets.sources.kafka.planning import ChosenRange, TopicDecision, TopicMemory, offset_of
+from gobblin_assets.sources.kafka.planning import ChosenRange, OffsetRange, TopicDecision, TopicMemory, offset_of
 from gobblin_assets.sources.source_port import SourceRequest
 
 Intervals = Mapping[str, Sequence[Interval]]
@@ -132,7 +131,7 @@ def fill_ranges(
 
 
 class Taken:
-    """What the windows of one dataset that this run has planned will read, so that nothing is read twice."""
+    """The offsets that a dataset's planned windows will read in this run, so that nothing is read twice."""
 
     def __init__(self) -> None:
         self._intervals: dict[PartitionKey, list[Interval]] = {}

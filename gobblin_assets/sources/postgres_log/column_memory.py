@@ -36,25 +36,25 @@ _COLUMNS: Final = """
 class ColumnMemory:
     """The columns of one vnode's table.
 
-    ``known`` None: no table is known yet. ``is_told``: a barrier has had what is in ``joined``, and the terms, which
-    ``are_new`` if the log has told more of the table than they had.
+    ``known`` None: no table is known yet. ``is_reported``: a barrier had what is in ``joined``, and the terms, which
+    ``are_new`` if the log has shown more of the table than they had.
     """
 
     known: frozenset[str] | None
     terms: TableTerms | None
     joined: dict[str, JoinedColumn] = field(default_factory=dict)
-    is_told: bool = False
+    is_reported: bool = False
     are_new: bool = False
 
     def begin_anew(self, names: Sequence[str], terms: TableTerms | None) -> None:
         """A copy has these columns, with all values, and these terms."""
-        self.known, self.terms, self.joined, self.is_told, self.are_new = frozenset(names), terms, {}, True, False
+        self.known, self.terms, self.joined, self.is_reported, self.are_new = frozenset(names), terms, {}, True, False
 
     def list_news(self) -> Mapping[str, object]:
         """Facts to be kept with the next publication; nothing if a barrier has had them."""
-        if self.is_told or not (self.joined or self.are_new):
+        if self.is_reported or not (self.joined or self.are_new):
             return {}
-        self.is_told = True
+        self.is_reported = True
         return {**write_joined(self.joined.values()), **(write_terms(self.terms) if self.are_new else {})}
 
     def meet(
@@ -80,7 +80,7 @@ class ColumnMemory:
         if was is not None:
             self.terms = take_over(was, now, is_met=now.columns <= {column.name for column in table.columns})
             if self.terms != was:
-                self.are_new, self.is_told = True, False
+                self.are_new, self.is_reported = True, False
         return None
 
     def _meet_columns(
@@ -121,7 +121,7 @@ class ColumnMemory:
                 say(f"{start.urn}: older rows have a value in the new column {name!r} that can't be kept: sink recopy")
                 continue
             self.joined[name] = JoinedColumn(name, start.copy, *place, value)
-            self.is_told = False
+            self.is_reported = False
         return None
 
 

@@ -12,13 +12,16 @@ from gobblin_assets.errors import GobblinError, RejectedError
 from gobblin_assets.model.state import DatasetState
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.model.work_unit import WorkUnit
-from gobblin_assets.sources.connection import LogConnection
-from gobblin_assets.sources.epoch_source import EpochSource, SpanPlan, SpanSource
+from gobblin_assets.sources.connection import LogConnection, LogNews, LogWatch
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
-from gobblin_assets.sources.log_watch import LogNews, LogWatch
-from gobblin_assets.sources.postgres_log.log_requirements import require_publication
-from gobblin_assets.sources.postgres_log.postgres_log_spec import PostgresLogSourceSpec
-from gobblin_assets.sources.postgres_log.server_state import find_publication, log_families, open_log_session
+from gobblin_assets.sources.log_port import EpochSource, SpanPlan, SpanSource
+from gobblin_assets.sources.postgres_log.postgres_log_kind import PostgresLogSourceSpec
+from gobblin_assets.sources.postgres_log.server_state import (
+    find_publication,
+    log_families,
+    open_log_session,
+    require_publication,
+)
 from gobblin_assets.sources.postgres_log.slot_epochs import SlotEpochs
 from gobblin_assets.sources.source_port import PlanSession, Source, SourceRequest
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec

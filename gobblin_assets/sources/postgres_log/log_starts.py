@@ -17,11 +17,11 @@ from gobblin_assets.sources.postgres_log.copy_ranges import (
     SeenRanges,
     parse_partial,
     parse_ranges,
+    parse_seen,
     say_progress,
     single_range,
 )
 from gobblin_assets.sources.postgres_log.pgoutput import write_lsn
-from gobblin_assets.sources.postgres_log.seen_transactions import parse_seen
 from gobblin_assets.sources.postgres_log.server_state import (
     LogServerState,
     PublishedTable,
@@ -61,7 +61,7 @@ class LogPlace:
 
 @dataclass(frozen=True, slots=True)
 class TableStart:
-    """What a reader of the slot must know of one table, or of the messages of one prefix (``table`` None).
+    """The start of one table, or of the messages of one prefix (``table`` None), for a reader of the slot.
 
     ``seen``: what its copy has, if it has one; ``partial``: what there is of a copy that is not whole. ``kept``: the
     dataset's fact, as it stays while a copy is made. ``whole``: the newest copy that is whole. ``range_rows``: of a
@@ -182,16 +182,11 @@ def _find_whole_copy(name: str, state: DatasetState) -> int | None:
     return max(numbers, default=None)
 
 
-def find_row_key(table: PublishedTable) -> tuple[str, ...] | None:
-    """The columns that tell the table's rows apart; None: only all of them do."""
-    return table.key or None
-
-
 @dataclass(frozen=True, slots=True)
 class StartDecision:
     """The place where a reader of the slot begins with one table, and what the dataset records of it.
 
-    ``watermark`` None: nothing of the copy is recorded. ``key`` as ``find_row_key`` has it.
+    ``watermark`` None: nothing of the copy is recorded. ``key`` None: only all columns tell rows apart.
 
     ``kept``, ``whole``, ``partial``, ``terms``: as a ``TableStart`` has them. ``is_adopted``: the dataset did not know
     its terms yet.
@@ -222,7 +217,7 @@ def decide_start(
 
     RejectedError if the log or the table is another one than before, or changes are missing in it: a new copy mends it.
     """
-    key = None if table is None else find_row_key(table)
+    key = None if table is None else table.key or None
     terms = None if table is None else table.look.terms
     copy = find_last_copy(name, state) or 1
     watermark = state.find_watermark(vnode_of(name, copy), "")
@@ -318,7 +313,7 @@ def _require_same_log(
 def _require_same_table(
     urn: str, was: TableTerms | None, now: TermsLook, state: DatasetState, place: LogPlace
 ) -> TableTerms:
-    """The terms from now on. ``was`` None: nobody has kept them yet, and nothing can be told of the time before."""
+    """The terms from now on. ``was`` None: nobody has kept them yet, and nothing is known of the time before."""
     if was is None:
         is_met = now.columns <= frozenset(state.source_columns or ())
         return now.terms if is_met else replace(now.terms, width=0, file=None)

@@ -12,7 +12,7 @@ import pyarrow as pa
 from gobblin_assets.errors import CorruptionError, RejectedError
 from gobblin_assets.model.column_names import find_alike, name_key
 from gobblin_assets.sources.jdbc.names import TableName
-from gobblin_assets.sources.jdbc.postgres_types import PgType, find_problem, find_spark_type, suggest_cast
+from gobblin_assets.sources.jdbc.postgres_tables import PgType, find_problem, find_spark_type, suggest_cast
 
 CHANGE_SCHEMA: Final = pa.schema([
     ("payload", pa.binary()),
@@ -31,7 +31,7 @@ LOST_KEY: Final = b"lost"
 """Of the metadata of a batch's schema: the table as ``table_to_json`` writes it, and the number of the copy.
 
 Changes also have JSON of the columns that told rows apart when the table was copied, or of null; and what has happened
-to the table, once no more of it can be told. Copied rows have JSON of ``lsn``, where the stream behind the copy begins,
+to the table, once no more of it is known. Copied rows have JSON of ``lsn``, where the stream behind the copy begins,
 ``at``, in microseconds since 1970, and ``begins``: the batch has no row, and stands before those of a copy.
 """
 
@@ -89,7 +89,7 @@ class LoggedTable:
 
 @dataclass(frozen=True, slots=True)
 class LoggedReading:
-    """How a column is read: its texts are of ``sent``, and become values of ``held``, by a cast or as they are.
+    """The reading of a column: its texts are of ``sent``, and become values of ``held``, by a cast or as they are.
 
     ``in_key``: it tells rows apart, so that no cast may change its values.
     """
@@ -158,7 +158,7 @@ def require_key(table: LoggedTable, key: Sequence[str] | None, *, urn: str) -> N
 
 
 def refuse_lost(table: LoggedTable, why: str, *, urn: str) -> RejectedError:
-    """For changes behind which the log can't tell what the table is. ``why``: a clause, of which it is the subject."""
+    """For changes behind which the log can't say what the table is. ``why``: a clause, of which it is the subject."""
     return RejectedError(
         f"{table.label} {why}",
         field=f"datasets[{urn}]",

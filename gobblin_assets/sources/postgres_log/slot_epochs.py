@@ -8,10 +8,9 @@ from gobblin_assets.errors import CorruptionError
 from gobblin_assets.model.state import DatasetState
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.rows.joined_columns import parse_joined
-from gobblin_assets.sources.epoch_source import CopyPlace, LogStart, RowDecoder, StreamLook, VnodeStart
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.names import TableName, parse_table_name
-from gobblin_assets.sources.postgres_log.log_requirements import require_server, require_table, require_unhidden
+from gobblin_assets.sources.log_port import CopyPlace, LogStart, RowDecoder, StreamLook, VnodeStart
 from gobblin_assets.sources.postgres_log.log_starts import (
     PLACE_MIN,
     TO_COPY,
@@ -25,9 +24,8 @@ from gobblin_assets.sources.postgres_log.log_starts import (
     name_messages,
     vnode_of,
 )
-from gobblin_assets.sources.postgres_log.message_decoder import MessageDecoder
 from gobblin_assets.sources.postgres_log.pgoutput import write_lsn
-from gobblin_assets.sources.postgres_log.postgres_log_spec import PostgresLogSourceSpec, message_of
+from gobblin_assets.sources.postgres_log.postgres_log_kind import PostgresLogSourceSpec, message_of
 from gobblin_assets.sources.postgres_log.server_state import (
     LogServerState,
     PublicationState,
@@ -38,30 +36,23 @@ from gobblin_assets.sources.postgres_log.server_state import (
     log_families,
     look_at_server,
     open_log_session,
+    require_server,
+    require_table,
+    require_unhidden,
 )
 from gobblin_assets.sources.postgres_log.slot_reader import SlotReader
 from gobblin_assets.sources.postgres_log.table_copy import require_copyable
-from gobblin_assets.sources.postgres_log.table_decoder import TableDecoder
+from gobblin_assets.sources.postgres_log.table_decoder import MessageDecoder, TableDecoder
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """What the server says now, to all tables of the slot."""
+    """The server's present answer for all tables of the slot."""
 
     server: LogServerState
     slot: SlotState | None
     publication: PublicationState | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Look:
-    """What the server says of the dataset. ``table`` None: it is one of messages."""
-
-    server: LogServerState
-    slot: SlotState | None
-    table: PublishedTable | None
-    place: LogPlace
 
 
 class SlotEpochs:
@@ -98,9 +89,8 @@ class SlotEpochs:
 
     def find_start_in(self, said: Any, state: DatasetState) -> LogStart:
         source, urn = self._source, self._urn
-        look, name = self._find_in(said, state), self._find_name()
-        table = look.table
-        decision = decide_start(urn, name, table, state, look.server, look.slot, look.place)
+        (table, place), name = self._find_in(said, state), self._find_name()
+        decision = decide_start(urn, name, table, state, said.server, said.slot, place)
         is_copied_first = (source.first_copy or decision.partial is not None) and table is not None
         if state.published_columns is not None and isinstance(self._decoder, TableDecoder):
             self._decoder.learn(state.published_columns)
@@ -131,7 +121,7 @@ class SlotEpochs:
             partial=decision.partial,
             kept=decision.kept,
             whole=decision.whole,
-            place=look.place,
+            place=place,
             is_copied_first=is_copied_first,
             range_rows=source.copy_rows,
             columns=None if position < PLACE_MIN or not state.source_columns else frozenset(state.source_columns),
@@ -177,8 +167,9 @@ class SlotEpochs:
         return None if position < PLACE_MIN else write_lsn(position)
 
     def begin_copy(self, state: DatasetState) -> LogStart:
-        look, name = self._find_in(self.ask_server(), state), self._find_name()
-        copy, is_begun = decide_copy(self._urn, name, state, look.slot, look.place)
+        said, name = self.ask_server(), self._find_name()
+        _table, place = self._find_in(said, state)
+        copy, is_begun = decide_copy(self._urn, name, state, said.slot, place)
         return LogStart({vnode_of(name, copy): VnodeStart(TO_COPY, TO_COPY if is_begun else None)})
 
     def ask_server(self) -> _Said:
@@ -188,8 +179,8 @@ class SlotEpochs:
             slot = find_slot(session, self._source.slot_of(self._job.job))
         return _Said(server, slot, publication)
 
-    def _find_in(self, said: _Said, state: DatasetState) -> _Look:
-        """RejectedError if the server, the publication or the table can't be followed."""
+    def _find_in(self, said: _Said, state: DatasetState) -> tuple[PublishedTable | None, LogPlace]:
+        """The table, None for messages, and the place. RejectedError for what can't be followed."""
         source, server = self._source, said.server
         where = f"connections[{self._connection.name}]"
         found = require_server(server, source.publication, said.publication, where=where)
@@ -199,7 +190,7 @@ class SlotEpochs:
             is_followed = copied is not None and copied.position is not None
             table = require_table(self._urn, self._find_table(), source.publication, found, is_followed=is_followed)
         place = LogPlace(source.slot_of(self._job.job), source.publication, server.system_id, server.timeline or 0)
-        return _Look(server, said.slot, table, place)
+        return table, place
 
     def _find_table(self) -> TableName:
         name = parse_table_name(self._dataset.table or self._urn, field=f"datasets[{self._urn}].table")

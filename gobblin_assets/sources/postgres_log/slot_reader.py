@@ -47,10 +47,10 @@ from gobblin_assets.sources.postgres_log.table_terms import write_terms
 from gobblin_assets.sources.postgres_log.walsender import Walsender, end_other_reader, require_slot
 
 CONFIRM_EVERY_S: Final = 10.0
-"""The server is told so often that the reader lives, and what it needs no more."""
+"""So often the server hears that the reader lives, and what it needs no more."""
 
 POLL_S: Final = 0.1
-_TELL_EVERY_S: Final = 10.0
+_REPORT_EVERY_S: Final = 10.0
 _PATIENCE_S: Final = 2.0
 _PATIENCE_S_MAX: Final = 600.0
 _MICROS: Final = dt.timedelta(microseconds=1)
@@ -77,7 +77,7 @@ class _TableVnode:
 class SlotReader:
     """``LogReader`` over one slot. ``starts``: of all of its tables that were found.
 
-    ``every_s``: barriers come no more often. ``say`` is told what a copy waits for. The caller holds the lanes of all
+    ``every_s``: barriers come no more often. ``say`` gets what a copy waits for. The caller holds the lanes of all
     tables.
     """
 
@@ -117,7 +117,7 @@ class SlotReader:
         self._chunks = 0
         self._is_moved = False
         self._patience_s = _PATIENCE_S
-        self._tell_at = 0.0
+        self._report_at = 0.0
 
     def assign(self, positions: Mapping[str, int], *, epochs: Mapping[str, int] = NEVER_CUT) -> None:
         before, self._vnodes = self._vnodes, {}
@@ -129,7 +129,7 @@ class SlotReader:
                 continue
             start = self._starts.get(vnode)
             if start is None:
-                raise CorruptionError(f"the reader of a slot was not told of {vnode!r}", vnode=vnode)
+                raise CorruptionError(f"the reader of a slot was not given {vnode!r}", vnode=vnode)
             if start.partial is not None and start.position != position:
                 late = RetryableError(f"{start.urn}: its copy is further than when its start was looked for")
                 failures.append(VnodeFailure(vnode, late))
@@ -187,7 +187,7 @@ class SlotReader:
         self._is_moved = True
 
     def truncate(self, published: Mapping[str, int]) -> None:
-        """The server is told at the next look at the stream."""
+        """The server hears it at the next look at the stream."""
         newest: dict[str, tuple[int, int]] = {}
         for vnode, position in published.items():
             table = vnode.rpartition(":")[0]
@@ -228,7 +228,7 @@ class SlotReader:
         start = each.start
         found = copy.step() if start.is_copied_first else None
         if isinstance(found, str):
-            self._tell(f"{start.urn}: the copy {found}")
+            self._report(f"{start.urn}: the copy {found}")
             return not self._copy_is_begun
         # The stream would end meanwhile, since nobody reads it; what it has given is read again.
         self._end_stream()
@@ -245,7 +245,7 @@ class SlotReader:
         if found is None:
             yield self._end_epoch_of_copy(vnode, start)
         else:
-            yield self._chunk(vnode, _describe_copied(found, copy.source, start.copy))
+            yield self._chunk(vnode, _with_source(found, copy.source, start.copy, begins=False))
         return False
 
     def _chunk(self, vnode: str, records: pa.RecordBatch) -> StreamChunk:
@@ -293,15 +293,15 @@ class SlotReader:
             return True
         if not is_made:
             self._patience_s = min(2 * self._patience_s, _PATIENCE_S_MAX)
-            self._tell(f"the slot {slot} waits for transactions that were running when it was to be made")
+            self._report(f"the slot {slot} waits for transactions that were running when it was to be made")
         else:
             reach(Failpoint.SLOT_MADE)
         return is_made
 
-    def _tell(self, text: str) -> None:
+    def _report(self, text: str) -> None:
         now = self._monotonic()
-        if now >= self._tell_at:
-            self._tell_at = now + _TELL_EVERY_S
+        if now >= self._report_at:
+            self._report_at = now + _REPORT_EVERY_S
             self._say(text)
 
     # The stream ------------------------------------------------------------------------------------------
@@ -374,8 +374,8 @@ class SlotReader:
                 self._say,
             )
             for vnode in followed:
-                # What the last stream told may have been given up since.
-                self._memories[vnode].is_told = False
+                # What the last stream reported may have been given up since.
+                self._memories[vnode].is_reported = False
         return self._walsender
 
     def _start_walsender(self, start: int) -> Walsender:
@@ -421,17 +421,13 @@ class SlotReader:
         self._walsender = self._gathering = None
 
 
-def _describe_copied(rows: pa.RecordBatch, source: CopiedFrom, copy: int) -> pa.RecordBatch:
-    """The batch, with the metadata that the decoder reads."""
-    return _with_source(rows, source, copy, begins=False)
-
-
 def _begin_copy(source: CopiedFrom, copy: int) -> pa.RecordBatch:
     """A record that begins a copy behind another one, or behind a part of one: the rows before it do not count."""
     return _with_source(pa.RecordBatch.from_pylist([], schema=source.schema), source, copy, begins=True)
 
 
 def _with_source(rows: pa.RecordBatch, source: CopiedFrom, copy: int, *, begins: bool) -> pa.RecordBatch:
+    """The batch, with the metadata that the decoder reads."""
     said = {"lsn": source.partial.place, "at": (source.at - _EPOCH_START) // _MICROS, "begins": begins}
     return rows.replace_schema_metadata(
         {b"table": table_to_json(source.table), b"copy": str(copy), b"copied": json.dumps(said)}

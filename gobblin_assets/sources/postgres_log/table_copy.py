@@ -11,6 +11,9 @@ was emptied, written anew, or defined otherwise meanwhile, the copy begins anew.
 """
 
 import datetime as dt
+import hashlib
+import json
+import math
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack
@@ -23,7 +26,7 @@ import pyarrow as pa
 
 from gobblin_assets.errors import CorruptionError, GobblinError, RejectedError, RetryableError
 from gobblin_assets.rows.arrow_types import arrow_schema
-from gobblin_assets.rows.read_ahead import reading_ahead
+from gobblin_assets.rows.arrow_writer import prefetching
 from gobblin_assets.sources.jdbc.catalog import Selected
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.dialect import write_table
@@ -31,21 +34,95 @@ from gobblin_assets.sources.jdbc.dialects.postgres import PostgresDialect
 from gobblin_assets.sources.jdbc.failures import find_refused_value, judge_words
 from gobblin_assets.sources.jdbc.postgres_arrow import ReaderConnections, convert_batch
 from gobblin_assets.sources.jdbc.postgres_sessions import SETTINGS, open_source_session, write_set_config
-from gobblin_assets.sources.jdbc.postgres_tables import find_tables
-from gobblin_assets.sources.jdbc.postgres_types import KeyColumn, find_problem, suggest_cast, write_read
-from gobblin_assets.sources.postgres_log.copy_ranges import KeyRange, PartialCopy, SeenRanges
-from gobblin_assets.sources.postgres_log.log_starts import TableStart, find_row_key
-from gobblin_assets.sources.postgres_log.logged_table import LoggedColumn, LoggedReading, LoggedTable, list_readings
+from gobblin_assets.sources.jdbc.postgres_tables import KeyColumn, find_problem, find_tables, suggest_cast, write_read
+from gobblin_assets.sources.postgres_log.copy_ranges import KeyRange, PartialCopy, SeenRanges, read_snapshot, split_keys
+from gobblin_assets.sources.postgres_log.log_starts import TableStart
+from gobblin_assets.sources.postgres_log.logged_table import (
+    LoggedColumn,
+    LoggedReading,
+    LoggedTable,
+    list_readings,
+    table_to_json,
+)
 from gobblin_assets.sources.postgres_log.pgoutput import parse_lsn
-from gobblin_assets.sources.postgres_log.range_planning import TablePlan, plan_ranges, write_rows_of
-from gobblin_assets.sources.postgres_log.seen_transactions import read_snapshot
 from gobblin_assets.sources.postgres_log.server_state import (
+    LogSession,
     PublishedTable,
     find_publication,
     log_families,
     open_log_session,
 )
 from gobblin_assets.sources.postgres_log.table_terms import TableTerms, TermsLook, find_break
+
+_NUMBERS: Final = frozenset({"int2", "int4", "int8"})
+# As the snapshot has it, and now. Of a table with partitions, there is none. And whether the name is still its own.
+_STORAGE: Final = """
+    SELECT c.relfilenode::bigint, coalesce(pg_relation_filenode(c.oid), 0)::bigint,
+           coalesce(to_regclass(%s) = c.oid, false)
+      FROM pg_class c WHERE c.oid = %s"""
+
+_STEPS: Final = """
+    SELECT histogram_bounds::text::bigint[] FROM pg_stats
+     WHERE schemaname = %s AND tablename = %s AND attname = %s AND NOT inherited"""
+
+
+@dataclass(frozen=True, slots=True)
+class TablePlan:
+    """The ranges in which a table is copied.
+
+    ``shape`` as a ``PartialCopy`` has it, ``column`` and ``bounds`` as ``SeenRanges``.
+    """
+
+    shape: str
+    column: str | None = None
+    bounds: tuple[int, ...] = ()
+
+
+def plan_ranges(
+    session: LogSession, published: PublishedTable, table: LoggedTable, *, range_rows: int | None
+) -> TablePlan:
+    """``table``: as the session's snapshot has it. ``range_rows`` None: only its shape is wanted.
+
+    RetryableError if the table was written anew since the snapshot, which sees nothing of it then, or another one has
+    its name.
+    """
+    dialect = PostgresDialect()
+    name, rows = write_table(dialect, published.name), write_rows_of(published)
+    # From here on until the end of the transaction, nobody empties the table, writes it anew, or takes its name.
+    session.execute(f"SELECT FROM {rows} LIMIT 0".encode())
+    ((seen, now, is_named),) = session.execute(_STORAGE.encode(), [name, published.oid]).fetchall()
+    if seen != now or not is_named:
+        raise RetryableError(f"{table.label} was emptied, written anew or replaced as its copy began")
+    shape = json.dumps([seen, table_to_json(table), published.row_filter, published.key])
+    digest = hashlib.sha256(shape.encode()).hexdigest()
+    key = next((each for each in table.columns if published.key and each.name == published.key[0]), None)
+    if range_rows is None or not seen or key is None or key.type.name not in _NUMBERS:
+        return TablePlan(digest)
+    condition = "true" if published.row_filter is None else f"({published.row_filter})"
+    ((explained,),) = session.execute(f"EXPLAIN (FORMAT JSON) SELECT FROM {rows} WHERE {condition}".encode()).fetchall()
+    parts = math.ceil(explained[0]["Plan"]["Plan Rows"] / range_rows)
+    if parts == 1:
+        return TablePlan(digest)
+    steps = _list_steps(session, published, key.name)
+    bounds = split_keys(steps, parts) if steps else ()
+    return TablePlan(digest, key.name if bounds else None, bounds)
+
+
+def write_rows_of(table: PublishedTable) -> str:
+    """What a query reads the rows FROM that the table's log has: those of its children have logs of their own."""
+    name = write_table(PostgresDialect(), table.name)
+    return name if table.look.is_partitioned else f"ONLY {name}"
+
+
+def _list_steps(session: LogSession, table: PublishedTable, column: str) -> Sequence[int]:
+    """As ``split_keys`` takes them: by the server's statistics, or else from the least key to the greatest."""
+    found = session.execute(_STEPS.encode(), [table.name.schema, table.name.table, column]).fetchall()
+    if found and found[0][0]:
+        return tuple(found[0][0])
+    quoted, rows = PostgresDialect().quote(column), write_rows_of(table)
+    ((low, high),) = session.execute(f"SELECT min({quoted}), max({quoted}) FROM {rows}".encode()).fetchall()
+    return () if low is None else (low, high)
+
 
 _WAIT_S: Final = 0.2
 _AHEAD: Final = 4
@@ -208,7 +285,7 @@ class TableCopy:
             raise AssertionError(f"{start.urn}: messages are not copied")
         found = find_publication(session, start.place.publication)
         table = None if found is None else found.tables.get(start.table.name)
-        if table is None or find_row_key(table) != start.key:
+        if table is None or (table.key or None) != start.key:
             raise RetryableError(f"{start.urn}: its table has another key than a moment ago, or is not published")
         if partial is None and _is_broken(start.table.look.terms, table.look):
             raise RetryableError(f"{start.urn}: its table or its publication was altered as its copy began")
@@ -254,7 +331,7 @@ class TableCopy:
         try:
             with readers.take() as reader, reader.read(query.write(keys)) as (batches, interrupt):
                 converted = (convert_batch(batch, schema) for batch in batches)
-                with reading_ahead(converted, ahead=_AHEAD) as coming:
+                with prefetching(converted, ahead=_AHEAD) as coming:
                     try:
                         yield from coming
                     except GeneratorExit:

@@ -1,13 +1,16 @@
-"""Changes of one table, and copied rows of it, as the rows of its change log.
+"""Changes of one table, and copied rows of it, as the rows of its change log; and messages of one prefix as rows.
 
 The columns are those of the newest table, then those that only earlier ones had (NULL from now on), then our own. A
 column whose type changed has the type that holds all values of both.
+
+A message is written by ``pg_logical_emit_message``: an outbox as a dataset.
 """
 
 import datetime as dt
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final, cast
 
 import numpy as np
@@ -17,7 +20,7 @@ from pyspark.sql import types as t
 from gobblin_assets.errors import CorruptionError
 from gobblin_assets.rows.arrow_types import arrow_schema, arrow_type, schema_to_json
 from gobblin_assets.rows.schema_merge import merge_schemas, parse_schema, require_joinable
-from gobblin_assets.sources.epoch_source import DecodedRows
+from gobblin_assets.sources.log_port import DecodedRows
 from gobblin_assets.sources.postgres_log.logged_table import (
     CHANGE_COLUMNS,
     CHANGE_SCHEMA,
@@ -33,8 +36,43 @@ from gobblin_assets.sources.postgres_log.logged_table import (
     refuse_lost,
     require_key,
 )
-from gobblin_assets.sources.postgres_log.tuple_columns import OPS, RowTuples, parse_tuples
+from gobblin_assets.sources.postgres_log.pgoutput import OPS, RowTuples, parse_tuples
 from gobblin_assets.sources.postgres_log.typed_texts import TextPlace, parse_texts
+
+MESSAGE_COLUMNS: Final[Mapping[str, str]] = MappingProxyType({
+    "content": "binary",
+    "_lsn": "bigint",
+    "_seq": "bigint",
+    "_xid": "bigint",
+    "_commit_at": "timestamp",
+})  # fmt: skip
+"""Name to Spark type. Of a message outside of transactions, ``_lsn`` is its own place, and what follows is NULL."""
+
+MESSAGE_SCHEMA: Final = arrow_schema(list(MESSAGE_COLUMNS.items()))
+
+
+class MessageDecoder:
+    """``RowDecoder`` of messages, which are rows already."""
+
+    may_change = False
+
+    @property
+    def columns(self) -> Sequence[tuple[str, str]]:
+        return list(MESSAGE_COLUMNS.items())
+
+    @property
+    def source_columns(self) -> Sequence[tuple[str, str]]:
+        return self.columns
+
+    @property
+    def dead_letter_columns(self) -> Sequence[tuple[str, str]]:
+        return ()
+
+    def decode(self, records: pa.RecordBatch) -> DecodedRows:
+        if records.schema != MESSAGE_SCHEMA:
+            raise CorruptionError("messages have other columns than messages have")
+        return DecodedRows(records, pa.RecordBatch.from_arrays([], schema=pa.schema([])), 0)
+
 
 _OP_NAMES: Final = pa.array(OPS, pa.string())
 _FACTS: Final = ["lsn", "seq", "xid", "commit_at"]
@@ -44,7 +82,10 @@ _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """How batches of one table become rows. ``sources``: the place of the table's column, by the row's column."""
+    """The layout by which batches of one table become rows.
+
+    ``sources``: the place of the table's column, by the row's column.
+    """
 
     table: LoggedTable
     places: tuple[TextPlace, ...]

@@ -1,6 +1,6 @@
 """The terms under which a table's log has all of its changes: which table it is, and how it is published.
 
-A name tells neither: another table may take it, and a table may leave a publication and come back, while rows come that
+A name says neither: another table may take it, and a table may leave a publication and come back, while rows come that
 no log has. So the dataset keeps what the server's catalogue had: numbers that are given once, and versions of its rows.
 """
 
@@ -119,7 +119,7 @@ class TableTerms:
 
 @dataclass(frozen=True, slots=True)
 class TermsLook:
-    """What the server's catalogue has of a table of a publication now.
+    """A look at a table of a publication: what the server's catalogue has of it now.
 
     ``strangers``: those of its parts that may have come with rows. ``columns``: their names, without those that are
     computed from others. ``is_secured``: row level security hides rows from the session's user.
@@ -141,7 +141,7 @@ def look_at_terms(ask: AskServer, publication: str, oids: Sequence[int]) -> dict
 
 def find_break(was: TableTerms, now: TermsLook) -> str | None:
     """Why changes of the table may be missing in its log: what has happened to the table, as a clause. None: they are
-    not. What is so of all tables of the publication is told by ``publication`` alone.
+    not. ``publication`` alone says what is so of all its tables.
     """
     terms = now.terms
     if terms.oid != was.oid:
@@ -165,7 +165,7 @@ def find_break(was: TableTerms, now: TermsLook) -> str | None:
 
 
 def take_over(was: TableTerms, now: TermsLook, *, is_met: bool) -> TableTerms:
-    """What counts from now on, where nothing is broken. ``is_met``: the log has told of all columns that there are."""
+    """What counts from now on, where nothing is broken. ``is_met``: the log has shown all columns that there are."""
     terms = replace(now.terms, row_filter=was.row_filter)
     return terms if is_met or terms.width == was.width else replace(terms, width=was.width, file=was.file)
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from gobblin_assets.errors import CorruptionError, RejectedError
 from gobblin_assets.rows.arrow_types import arrow_type
-from gobblin_assets.sources.jdbc.postgres_types import PgType
+from gobblin_assets.sources.jdbc.postgres_tables import PgType
 from gobblin_assets.sources.postgres_log.logged_table import LoggedReading, write_cast_option
 
 _VALUE_CHARACTERS_MAX: Final = 100

@@ -1,6 +1,6 @@
 """One process of the server that sends the changes of a slot (a walsender), by libpq's own calls.
 
-psycopg 2 has a client for it, which confirms what is not published: told by the server how far it is, it takes that
+psycopg 2 has a client for it, which confirms what is not published: once the server says how far it is, it takes that
 for confirmed as long as no message is newer than what was confirmed. The connection is not for several threads. Values
 come as texts in formats that the decoder knows.
 

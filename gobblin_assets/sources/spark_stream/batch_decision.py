@@ -4,7 +4,7 @@ Spark numbers the batches of a checkpoint from 0, writes down what a batch reads
 last one over again, with the same rows, if it did not learn that it was done. So a batch's number is its position, and
 the id of the query, which Spark keeps in the checkpoint, names the key. Spark repeats no batch but the last: an earlier
 one says that the checkpoint is an older copy, whose next batches hold other rows than those of the same numbers that
-are published. The moment at which Spark planned a batch tells the same of the last one.
+are published. The moment at which Spark planned a batch says the same of the last one.
 """
 
 from collections.abc import Mapping
@@ -103,8 +103,8 @@ def _recall_batch(state: DatasetState) -> Mapping[str, object]:
 def _require_repeated(batch: QueryBatch, state: DatasetState, expected: int) -> None:
     """RejectedError if the published batch of this number is another one, by all that is known."""
     last = _recall_batch(state)
-    is_told = (last.get(_QUERY), last.get(_BATCH)) == (batch.query_id, batch.batch_id)
-    known = last.get(_PLANNED) if is_told else None
+    is_last = (last.get(_QUERY), last.get(_BATCH)) == (batch.query_id, batch.batch_id)
+    known = last.get(_PLANNED) if is_last else None
     is_same = known is None or batch.planned_at_ms is None or known == batch.planned_at_ms
     if batch.batch_id == expected - 1 and is_same:
         return

@@ -16,8 +16,7 @@ from gobblin_assets.model.work_unit import WorkUnit, WorkUnitId
 from gobblin_assets.rows.column_names import require_distinct_fields
 from gobblin_assets.rows.hidden_columns import DEAD_LETTER_COLUMN, SHARE_COLUMN
 from gobblin_assets.run.job_kind import UnitPlan
-from gobblin_assets.sources.column_changes import compare_columns
-from gobblin_assets.sources.source_port import PlanSession, ReadPlan, SharedRows, SourceRequest
+from gobblin_assets.sources.source_port import PlanSession, ReadPlan, SharedRows, SourceRequest, compare_columns
 from gobblin_assets.sources.spark_stream.batch_decision import QueryBatch, is_published, remember_batch
 from gobblin_assets.spark.errors import family_of_spark
 from gobblin_assets.spec.job_spec import JobSpec

@@ -38,6 +38,9 @@ class AnsiDialect:
     is_experimental = False
     has_binary_text = False  # an unknown collation: texts as positions are refused
     row_address: str | None = None
+    instant_form = "TIMESTAMP '{}+00:00'"
+    moment_form = "{{ts '{}'}}"
+    date_form = "{{d '{}'}}"
     binary_text_query: str | None = None
     session_statement: str | None = None
     clock_is_utc = False
@@ -58,12 +61,11 @@ class AnsiDialect:
 
     def literal(self, kind: WatermarkType, value: Scalar) -> str:
         match value:
-            case dt.datetime() if kind is WatermarkType.TIMESTAMP:
-                return f"TIMESTAMP '{write_moment(value)}+00:00'"
             case dt.datetime():
-                return f"{{ts '{write_moment(value)}'}}"
+                form = self.instant_form if kind is WatermarkType.TIMESTAMP else self.moment_form
+                return form.format(write_moment(value))
             case dt.date():
-                return f"{{d '{value.isoformat()}'}}"
+                return self.date_form.format(value.isoformat())
             case int():
                 return str(value)
             case str():

@@ -3,12 +3,11 @@
 Each reader sees the file as it is when its statement starts. The clock is that of the machine that reads.
 """
 
-import datetime as dt
 import re
 from typing import Final
 
 from gobblin_assets.model.watermark import Scalar, WatermarkType
-from gobblin_assets.sources.jdbc.dialect import ColumnReading, JdbcDatabase, write_moment
+from gobblin_assets.sources.jdbc.dialect import ColumnReading, JdbcDatabase
 from gobblin_assets.sources.jdbc.dialects.ansi import LONG_DIGITS_MAX, KnownDialect
 from gobblin_assets.sources.jdbc.names import TableName
 
@@ -27,6 +26,8 @@ class DuckDbDialect(KnownDialect):
 
     title = "DuckDB"
     has_binary_text = True
+    instant_form = moment_form = "TIMESTAMP '{}'"
+    date_form = "DATE '{}'"
     # For the job's own conditions and casts; this dialect's SQL holds in any zone.
     session_statement: str | None = "SET TimeZone = 'UTC'"
     clock_query = 'SELECT CAST(make_timestamp(epoch_us(now())) AS VARCHAR) AS "clock"'
@@ -37,15 +38,8 @@ class DuckDbDialect(KnownDialect):
     )
 
     def literal(self, kind: WatermarkType, value: Scalar) -> str:
-        match value:
-            case dt.datetime():
-                return f"TIMESTAMP '{write_moment(value)}'"
-            case dt.date():
-                return f"DATE '{value.isoformat()}'"
-            case str():
-                return f"encode({self.text_literal(value)})"
-            case int():
-                return super().literal(kind, value)
+        found = super().literal(kind, value)
+        return f"encode({found})" if isinstance(value, str) else found
 
     def in_order(self, expression: str, kind: WatermarkType) -> str:
         match kind:

@@ -11,7 +11,7 @@ from typing import Final
 
 from gobblin_assets.db.jdbc_url import CONNECT_TIMEOUT_S
 from gobblin_assets.model.watermark import Scalar, WatermarkType
-from gobblin_assets.sources.jdbc.dialect import ColumnReading, JdbcDatabase, write_moment
+from gobblin_assets.sources.jdbc.dialect import ColumnReading, JdbcDatabase
 from gobblin_assets.sources.jdbc.dialects.ansi import DECIMAL_DIGITS_MAX, LONG_DIGITS_MAX, KnownDialect
 from gobblin_assets.sources.jdbc.names import TableName
 
@@ -37,6 +37,9 @@ class MySqlDialect(KnownDialect):
 
     title = "MariaDB and MySQL"
     has_binary_text = True
+    # JDBC's escapes are avoided: drivers cut the fraction off if they take the server for an old one.
+    instant_form = moment_form = "TIMESTAMP'{}'"
+    date_form = "DATE'{}'"
     clock_query = "SELECT CAST(UTC_TIMESTAMP(6) AS CHAR) AS clock"
     schema_query = "SELECT DATABASE() AS table_schema"
     session_statement: str | None = "SET time_zone = '+00:00', net_write_timeout = 3600"
@@ -45,16 +48,7 @@ class MySqlDialect(KnownDialect):
         return "`" + identifier.replace("`", "``") + "`"
 
     def literal(self, kind: WatermarkType, value: Scalar) -> str:
-        match value:
-            case dt.datetime():
-                # JDBC's escapes are avoided: drivers cut the fraction off if they take the server for an old one.
-                return f"TIMESTAMP'{write_moment(value)}'"
-            case dt.date():
-                return f"DATE'{value.isoformat()}'"
-            case str():
-                return f"X'{value.encode().hex()}'"
-            case int():
-                return super().literal(kind, value)
+        return f"X'{value.encode().hex()}'" if isinstance(value, str) else super().literal(kind, value)
 
     def text_literal(self, text: str) -> str:
         if "\\" in text:

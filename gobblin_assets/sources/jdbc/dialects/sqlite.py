@@ -5,13 +5,12 @@ Times are texts, ``2020-01-31 10:00:00`` with up to six digits behind the point,
 Files are opened for reading only; each reader sees the file as it is when its statement starts.
 """
 
-import datetime as dt
 import re
 from typing import Final
 
 from gobblin_assets.db.jdbc_url import CONNECT_TIMEOUT_S
-from gobblin_assets.model.watermark import Scalar, WatermarkType
-from gobblin_assets.sources.jdbc.dialect import ColumnReading, JdbcDatabase, write_moment
+from gobblin_assets.model.watermark import WatermarkType
+from gobblin_assets.sources.jdbc.dialect import ColumnReading, JdbcDatabase
 from gobblin_assets.sources.jdbc.dialects.ansi import KnownDialect
 from gobblin_assets.sources.jdbc.names import TableName
 
@@ -25,6 +24,7 @@ class SqliteDialect(KnownDialect):
 
     title = "SQLite"
     has_binary_text = True
+    instant_form = moment_form = date_form = "'{}'"
     # Texts compare by the bytes of the file's own encoding.
     binary_text_query: str | None = "SELECT encoding = 'UTF-8' AS \"is_binary\" FROM pragma_encoding"
     clock_query = "SELECT strftime('%Y-%m-%d %H:%M:%f', 'now') AS \"clock\""
@@ -33,15 +33,6 @@ class SqliteDialect(KnownDialect):
         'SELECT \'main\' AS "table_schema", name AS "table_name" FROM main.sqlite_master'
         " WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite^_%' ESCAPE '^'"
     )
-
-    def literal(self, kind: WatermarkType, value: Scalar) -> str:
-        match value:
-            case dt.datetime():
-                return f"'{write_moment(value)}'"
-            case dt.date():
-                return f"'{value.isoformat()}'"
-            case int() | str():
-                return super().literal(kind, value)
 
     def in_order(self, expression: str, kind: WatermarkType) -> str:
         match kind:

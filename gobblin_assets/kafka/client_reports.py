@@ -1,6 +1,11 @@
-"""A Kafka client's reports as families of errors, by the error's name in librdkafka; no message holds a secret."""
+"""The reports of a Kafka client: its errors as families, by the error's name in librdkafka, and the ids of topics.
 
+No message holds a secret.
+"""
+
+import base64
 import re
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -10,6 +15,7 @@ from gobblin_assets.kafka.connection import KafkaConnection
 
 _CHARACTERS_MAX: Final = 400
 _REASONS_MAX: Final = 3
+_SEEN_MAX: Final = 50
 
 GONE: Final = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_ID"})
 """What a consumer reports of a topic that was deleted."""
@@ -55,6 +61,17 @@ class ClientFailure:
     def is_silence(self) -> bool:
         """Whether no broker answered, as far as the client knows."""
         return self.name in _SILENCE
+
+
+class SeenFailures(list[ClientFailure]):
+    """The first failures that a client's connections reported: they report as long as nobody answers."""
+
+    def note(self, failure: ClientFailure) -> None:
+        if len(self) < _SEEN_MAX:
+            self.append(failure)
+
+    def find_final(self) -> ClientFailure | None:
+        return next((each for each in self if each.is_final), None)
 
 
 def judge_client(
@@ -122,3 +139,12 @@ def _no_answer(connection: KafkaConnection, action: str, seen: Sequence[ClientFa
 
 def _clean(connection: KafkaConnection, text: str) -> str:
     return " ".join(_TIMING.sub("", connection.scrub(text)).split())[:_CHARACTERS_MAX]
+
+
+UNKNOWN_ID: Final = str(uuid.UUID(int=0))
+"""What brokers before 2.8 say of each topic."""
+
+
+def read_topic_id(said: object) -> str:
+    """The UUID as text of what the client says: the 16 bytes in base64, without its padding."""
+    return str(uuid.UUID(bytes=base64.urlsafe_b64decode(f"{said}==")))

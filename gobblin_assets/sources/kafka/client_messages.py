@@ -1,13 +1,26 @@
-"""Messages of librdkafka as columns of Arrow, column by column: a record costs no Python code of its own."""
+"""Messages of librdkafka's consumers: how a consumer is opened, and its messages as columns of Arrow.
 
-from collections.abc import Sequence
+Messages become columns column by column: a record costs no Python code of its own.
+"""
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import Final, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Message
+from confluent_kafka import (
+    TIMESTAMP_CREATE_TIME,
+    TIMESTAMP_LOG_APPEND_TIME,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+)
 
+from gobblin_assets.kafka.client_reports import ClientFailure, judge_client
+from gobblin_assets.kafka.connection import KafkaConnection
 from gobblin_assets.sources.kafka.cluster import TopicPartition
 
 ClientMessage = Message
@@ -19,6 +32,20 @@ TIME_MS_MAX: Final = (2**63 - 1) // 1000
 TIME_MS_MIN: Final = -TIME_MS_MAX
 """The first one."""
 
+END: Final = "_PARTITION_EOF"
+"""The error by which a consumer reports the end of a partition."""
+
+_CONSUMER: Final = {
+    "log_level": 0,
+    "log.connection.close": False,
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "auto.offset.reset": "error",
+    "enable.partition.eof": True,
+    # How long the client treats a topic that it can't find as one that was just made.
+    "topic.metadata.propagation.max.ms": 3_000,
+}
+_NO_PARTITION: Final = -1
 _NO_TIME_MS: Final = -1
 # Spark's numbers for kinds of times; Spark gives -1 for a record without a time.
 _TIMESTAMP_TYPES: Final = {TIMESTAMP_CREATE_TIME: 0, TIMESTAMP_LOG_APPEND_TIME: 1}
@@ -39,6 +66,36 @@ RECORD_SCHEMA: Final = pa.schema(
     ]
 )
 """The schema of Spark's source, with ``headers``."""
+
+
+def open_consumer(
+    connection: KafkaConnection,
+    settings: Mapping[str, object],
+    see: Callable[[KafkaError], None],
+    *,
+    action: str,
+) -> Consumer:
+    """A consumer for ``assign``. ``see`` gets what its connections report; ``action`` completes "can't …" in errors."""
+    try:
+        return Consumer({
+            **_CONSUMER,
+            **settings,
+            **connection.admin_settings(),
+            # The client requires a group, but no broker hears of it: nothing is subscribed to or committed.
+            "group.id": f"gobblin-{uuid.uuid4().hex}",
+            "error_cb": see,
+        })  # fmt: skip
+    except KafkaException as error:
+        raise judge_client(client_failure(error.args[0]), connection, action=action) from None
+
+
+def client_failure(error: KafkaError) -> ClientFailure:
+    return ClientFailure(error.name(), error.str())
+
+
+def partition_of_message(topic: str | None, number: int | None) -> TopicPartition:
+    """The partition of a message, as its client names it: an error may have none."""
+    return TopicPartition(topic or "", _NO_PARTITION if number is None else number)
 
 
 def build_records(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from gobblin_assets.rows.read_ahead import reading_ahead
+from gobblin_assets.rows.arrow_writer import prefetching
 
 WAIT_S = 30
 
@@ -22,7 +22,7 @@ def numbers_of(batches: Iterator[pa.RecordBatch]) -> list[int]:
 @pytest.mark.parametrize("ahead", [1, 3])
 @pytest.mark.parametrize("count", [0, 1, 2, 5])
 def test_all_batches_come_in_order(count: int, ahead: int) -> None:
-    with reading_ahead((batch(number) for number in range(count)), ahead=ahead) as batches:
+    with prefetching((batch(number) for number in range(count)), ahead=ahead) as batches:
         assert numbers_of(batches) == list(range(count))
 
 
@@ -34,7 +34,7 @@ def test_no_more_are_read_ahead_than_asked_for() -> None:
             asked.append(number)
             yield batch(number)
 
-    with reading_ahead(read(), ahead=3) as batches:
+    with prefetching(read(), ahead=3) as batches:
         next(batches)
     assert asked in ([0], [0, 1], [0, 1, 2], [0, 1, 2, 3])
 
@@ -47,7 +47,7 @@ def test_the_second_is_read_before_the_first_is_done_with() -> None:
         second_asked.set()
         yield batch(1)
 
-    with reading_ahead(read()) as batches:
+    with prefetching(read()) as batches:
         next(batches)
         assert second_asked.wait(WAIT_S)
 
@@ -57,7 +57,7 @@ def test_an_error_comes_behind_the_batches_before_it() -> None:
         yield batch(0)
         raise OSError("cut")
 
-    with reading_ahead(read()) as batches:
+    with prefetching(read()) as batches:
         assert next(batches).num_rows == 1
         with pytest.raises(OSError, match="cut"):
             next(batches)
@@ -74,7 +74,7 @@ def test_the_block_ends_behind_the_read_that_is_under_way() -> None:
         yield batch(1)
 
     def fail() -> None:
-        with reading_ahead(read()) as batches:
+        with prefetching(read()) as batches:
             next(batches)
             begun.wait(WAIT_S)
             threading.Timer(0.05, go_on.set).start()
