@@ -12,9 +12,8 @@ from gobblin_assets.destinations.claims import find_claim, refuse_rows, refuse_t
 from gobblin_assets.destinations.given_names import GivenNames
 from gobblin_assets.destinations.object_outputs import NamedObject, ObjectAtName
 from gobblin_assets.fs.file_system import FileSystem
-from gobblin_assets.fs.object_etags import expected_etag
 from gobblin_assets.fs.object_work import for_given_names
-from gobblin_assets.fs.objects import HoldsObjects
+from gobblin_assets.fs.objects import HoldsObjects, expected_etag
 from gobblin_assets.model.path_names import list_upwards
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.run.destination import Target

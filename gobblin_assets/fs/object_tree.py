@@ -12,8 +12,7 @@ from typing import Final
 
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.fs.objects import ObjectEntry, ReadableObjects
-from gobblin_assets.fs.told_lengths import wrong_length
-from gobblin_assets.fs.tree import Descend, EntryKind, TreeEntry
+from gobblin_assets.fs.tree import Descend, EntryKind, TreeEntry, wrong_length
 from gobblin_assets.model.files import FileIdentity
 
 MTIME_PRECISION_NS: Final = 1_000_000_000

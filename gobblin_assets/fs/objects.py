@@ -7,11 +7,15 @@ Paths are ``/<bucket>/<key>``. Every method succeeds or raises one of the famili
 """
 
 import datetime as dt
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import hashlib
+import io
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import BinaryIO, Final, NewType, Protocol, runtime_checkable
+from typing import BinaryIO, Final, NewType, Protocol, TypeVar, runtime_checkable
 
 from gobblin_assets.errors import RejectedError
 
@@ -31,6 +35,11 @@ KEPT_HEADERS: Final = (
     "cache-control", "content-disposition", "content-encoding", "content-language", "content-type", "expires",
 )  # fmt: skip
 """What an object says of itself to whoever reads it, besides its metadata."""
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_MD5: Final = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,3 +250,71 @@ def require_objects(fs: object) -> ObjectFiles:
         field="destination",
         hint="Name a destination in an object store, such as s3://bucket/prefix.",
     )
+
+
+def call_side_by_side(fs: object, call: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    """The results, in the order of ``items``. Calls go side by side, as many as the store takes: they mostly wait.
+
+    The first error is raised, after those that were begun have ended.
+    """
+    threads = min(len(items), fs.calls_at_once if isinstance(fs, HoldsObjects) else 1)
+    if threads <= 1:
+        return [call(each) for each in items]
+    with ThreadPoolExecutor(threads, thread_name_prefix="store") as pool:
+        return list(pool.map(call, items))
+
+
+def expected_etag(parts: Sequence[UploadPart]) -> str | None:
+    """The ETag of the object that these parts become; None where those of the parts look otherwise.
+
+    As most stores make them: an MD5 of a part's bytes, and of the parts' MD5s for an object. Stores that encrypt by
+    keys of their own have others, which may look the same; a rehearsal finds out (``Ability.FORESEEN_ETAGS``).
+    """
+    if not all(_MD5.fullmatch(each.etag) for each in parts):
+        return None
+    digests = b"".join(bytes.fromhex(each.etag) for each in parts)
+    return f"{hashlib.md5(digests, usedforsecurity=False).hexdigest()}-{len(parts)}"
+
+
+class ObjectStream(io.RawIOBase):
+    """A seekable stream over one version of an object, read by ranges. To be buffered: each read is a request."""
+
+    BUFFER_BYTES: Final = 1 << 20
+    READ_BYTES: Final = 8 << 20
+    """Of one request, where all is read."""
+
+    def __init__(self, files: ObjectFiles, entry: ObjectEntry) -> None:
+        super().__init__()
+        self._files = files
+        self._entry = entry
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        begin = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._entry.size_bytes}[whence]
+        self._position = max(0, begin + offset)
+        return self._position
+
+    def readall(self) -> bytes:
+        """By requests of bounded size; the default would make one for each 8 KiB."""
+        parts = []
+        while (left := self._entry.size_bytes - self._position) > 0:
+            parts.append(self.read(min(left, self.READ_BYTES)))
+        return b"".join(parts)
+
+    def readinto(self, buffer: "memoryview[int]") -> int:  # type: ignore[override]  # a buffer is whatever has bytes
+        count = min(len(buffer), self._entry.size_bytes - self._position)
+        if count <= 0:
+            return 0
+        entry = self._entry
+        buffer[:count] = memoryview(self._files.read_range(entry.path, entry.etag, self._position, count))
+        self._position += count
+        return count

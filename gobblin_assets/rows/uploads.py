@@ -18,8 +18,7 @@ import google_crc32c
 
 from gobblin_assets.commit.object_attempts import ID_KEY, PART_BYTES, aborted_on_error, write_uploads
 from gobblin_assets.commit.object_steps import PublishObject, object_id
-from gobblin_assets.fs.object_etags import expected_etag
-from gobblin_assets.fs.objects import ObjectFiles, UploadId, UploadPart
+from gobblin_assets.fs.objects import ObjectFiles, UploadId, UploadPart, expected_etag
 from gobblin_assets.model.files import DataFile, FileIdentity
 from gobblin_assets.model.urn import Role
 from gobblin_assets.rows.new_files import FinishedRows, NewFile

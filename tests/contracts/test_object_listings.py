@@ -21,9 +21,8 @@ from gobblin_assets.commit.object_steps import PlaceObject, object_id
 from gobblin_assets.commit.step_calls import execute_steps, verify_steps
 from gobblin_assets.commit.step_world import StepPorts, StepWorld
 from gobblin_assets.commit.steps import StepVerdict
-from gobblin_assets.fs.object_etags import expected_etag
 from gobblin_assets.fs.object_work import ObjectWorkFiles, identity_of
-from gobblin_assets.fs.objects import ObjectEntry
+from gobblin_assets.fs.objects import ObjectEntry, expected_etag
 from gobblin_assets.model.files import FileIdentity
 from tests.support.object_store import MemoryObjects, ObjectStore
 

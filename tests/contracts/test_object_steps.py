@@ -29,9 +29,8 @@ from gobblin_assets.commit.step_calls import execute_steps, verify_steps
 from gobblin_assets.commit.step_world import StepPorts, StepWorld
 from gobblin_assets.commit.steps import CapturedStaging, StepVerdict, UndoOutcome
 from gobblin_assets.errors import FencedError, OutcomeUnknownError, RejectedError, RetryableError
-from gobblin_assets.fs.object_etags import expected_etag
 from gobblin_assets.fs.object_work import ObjectWorkFiles
-from gobblin_assets.fs.objects import HasEtag, ObjectEntry, ObjectFiles, UploadId, UploadPart
+from gobblin_assets.fs.objects import HasEtag, ObjectEntry, ObjectFiles, UploadId, UploadPart, expected_etag
 from gobblin_assets.fs.posix_named import PosixNamedFiles
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.state import SequenceId

@@ -8,7 +8,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.fs.process_user import find_own_name
+from gobblin_assets.fs.servers import find_own_name
 
 PREFIX: Final = "GOBBLIN_HDFS_"
 WEB_PORT: Final = 9870

@@ -8,9 +8,14 @@ from functools import partial
 from typing import Final
 
 from gobblin_assets.errors import RejectedError, RetryableError
-from gobblin_assets.fs.sftp.answers import SftpFailure, entry_of_attributes, explain_sftp_failure
 from gobblin_assets.fs.sftp.client import SftpClient
-from gobblin_assets.fs.sftp.session import SftpSession, run_together
+from gobblin_assets.fs.sftp.session import (
+    SftpFailure,
+    SftpSession,
+    entry_of_attributes,
+    explain_sftp_failure,
+    run_together,
+)
 from gobblin_assets.fs.tree import Descend, EntryKind, TreeEntry, is_hidden, sort_key
 
 READ_AHEAD: Final = 8

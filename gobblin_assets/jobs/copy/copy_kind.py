@@ -10,8 +10,7 @@ from typing import Final
 
 from gobblin_assets.errors import CorruptionError, RejectedError
 from gobblin_assets.fs.named_files import NamedFiles
-from gobblin_assets.fs.ranged import RangedFiles
-from gobblin_assets.fs.staging import StagingFiles
+from gobblin_assets.fs.network_files import RangedFiles, StagingFiles
 from gobblin_assets.fs.tree import EntryKind, Tree, TreeEntry
 from gobblin_assets.jobs.copy.budgets import CopyBudget, RunBudget, parse_tiers
 from gobblin_assets.jobs.copy.checksums import checksums_agree

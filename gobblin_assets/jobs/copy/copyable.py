@@ -6,8 +6,7 @@ A plan may have a million of them. They are named tuples, which are small, quick
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Self
 
-from gobblin_assets.fs.placement import Placement
-from gobblin_assets.fs.tree import EntryKind, TreeEntry
+from gobblin_assets.fs.tree import EntryKind, Placement, TreeEntry
 from gobblin_assets.model.files import FileIdentity
 
 

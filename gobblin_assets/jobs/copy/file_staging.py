@@ -7,8 +7,8 @@ from functools import partial
 from gobblin_assets.commit.named_steps import DIRECTORIES, RETURNED, SLOTS
 from gobblin_assets.errors import GobblinError, RetryableError
 from gobblin_assets.fs.named_files import ClosedDirectories, NamedFiles, SteppedTimes
+from gobblin_assets.fs.network_files import StagingFiles
 from gobblin_assets.fs.posix_errors import families
-from gobblin_assets.fs.staging import StagingFiles
 from gobblin_assets.jobs.copy.checksums import compute_checksum, compute_stream
 from gobblin_assets.jobs.copy.closed_directories import list_closed, open_closed
 from gobblin_assets.jobs.copy.copied_files import CopiedFiles

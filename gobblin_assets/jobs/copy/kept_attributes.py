@@ -15,12 +15,10 @@ from typing import Final
 from gobblin_assets.destinations.claims import work_root_of
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.named_files import NamedFiles
-from gobblin_assets.fs.placement import PlacedEntries, make_placement
+from gobblin_assets.fs.network_files import RangedFiles, StagingFiles
 from gobblin_assets.fs.posix_errors import translate_error
-from gobblin_assets.fs.ranged import RangedFiles
 from gobblin_assets.fs.registry import is_object_store, open_file_system
-from gobblin_assets.fs.staging import StagingFiles
-from gobblin_assets.fs.tree import Tree, TreeEntry
+from gobblin_assets.fs.tree import PlacedEntries, Tree, TreeEntry, make_placement
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec, CopySpec
 from gobblin_assets.jobs.copy.copyable import Attributes, ConvertedEntry
 from gobblin_assets.jobs.copy.datasets import NamedFile

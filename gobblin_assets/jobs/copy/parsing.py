@@ -12,15 +12,15 @@ from pydantic import ValidationError
 
 from gobblin_assets.destinations.claims import WORK_NAME
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.fs.network_files import StagingFiles
 from gobblin_assets.fs.registry import (
     is_object_store,
     is_only_source,
     open_file_system,
     open_object_store,
+    open_tree,
     scheme_of,
 )
-from gobblin_assets.fs.source_trees import open_tree
-from gobblin_assets.fs.staging import StagingFiles
 from gobblin_assets.fs.tree import Tree
 from gobblin_assets.jobs.copy.budgets import parse_tiers
 from gobblin_assets.jobs.copy.converters.chain import open_chain

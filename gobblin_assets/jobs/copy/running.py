@@ -15,9 +15,9 @@ from gobblin_assets.destinations.named_tree import NamedTree
 from gobblin_assets.events.outbox import open_events
 from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.fs.named_files import require_named_files
+from gobblin_assets.fs.network_files import StagingFiles
 from gobblin_assets.fs.objects import HoldsObjects, ObjectFiles
 from gobblin_assets.fs.registry import is_object_store, open_file_system
-from gobblin_assets.fs.staging import StagingFiles
 from gobblin_assets.jobs.copy.budgets import CopyBudget
 from gobblin_assets.jobs.copy.copy_kind import CopyKind, IsOurs
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec, CopySpec

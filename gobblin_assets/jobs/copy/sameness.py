@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from gobblin_assets.fs.placement import Placement
-from gobblin_assets.fs.tree import TreeEntry
+from gobblin_assets.fs.tree import Placement, TreeEntry
 from gobblin_assets.jobs.copy.copyable import Attributes, ConvertedEntry
 from gobblin_assets.jobs.copy.ticks import TICK_NS_MAX, is_tick_over
 

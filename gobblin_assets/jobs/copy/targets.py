@@ -22,9 +22,9 @@ from gobblin_assets.destinations.named_outputs import published_place
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.fs.named_files import NamedFiles, SteppedTimes
+from gobblin_assets.fs.network_files import RangedFile
 from gobblin_assets.fs.object_tree import ObjectTree
 from gobblin_assets.fs.objects import ObjectFiles
-from gobblin_assets.fs.ranged import RangedFile
 from gobblin_assets.fs.tree import DIRECTORIES_AND_LINKS, Descend, EntryKind, Tree, TreeEntry
 from gobblin_assets.jobs.copy.copy_plan import CopyPlan
 from gobblin_assets.model.files import FileIdentity

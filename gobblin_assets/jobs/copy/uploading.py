@@ -36,7 +36,7 @@ from gobblin_assets.destinations.object_outputs import NamedObject, ObjectAtName
 from gobblin_assets.errors import ErrorFamily, GobblinError, RejectedError, RetryableError, family_of
 from gobblin_assets.fs.objects import ObjectFiles, UploadId, UploadPart
 from gobblin_assets.fs.posix_ranged import open_posix_ranged
-from gobblin_assets.fs.source_trees import open_ranged
+from gobblin_assets.fs.registry import open_ranged
 from gobblin_assets.jobs.copy.copy_plan import CopyPlan
 from gobblin_assets.jobs.copy.copyable import CopyItem, PlannedFile
 from gobblin_assets.jobs.copy.transfer.pacing import ThreadPace

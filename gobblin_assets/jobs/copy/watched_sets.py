@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gobblin_assets.errors import RejectedError, RetryableError
-from gobblin_assets.fs.ranged import RangedFiles
+from gobblin_assets.fs.network_files import RangedFiles
 from gobblin_assets.jobs.copy.copy_assets import as_assets
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec, CopySpec
 from gobblin_assets.jobs.copy.datasets import FileSet

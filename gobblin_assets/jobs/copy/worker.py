@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from gobblin_assets.errors import CorruptionError, ErrorFamily, GobblinError, RejectedError, RetryableError
 from gobblin_assets.fs.posix_tree import entry_of
-from gobblin_assets.fs.source_trees import open_ranged
+from gobblin_assets.fs.registry import open_ranged
 from gobblin_assets.fs.tree import EntryKind
 from gobblin_assets.jobs.copy.copy_plan import CopyPlan
 from gobblin_assets.jobs.copy.copyable import CopyItem, PackedOrigin, PlannedFile

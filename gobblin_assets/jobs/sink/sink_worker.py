@@ -290,8 +290,8 @@ class SinkWorker:
                     passed.append((lane, lane.pass_barrier(barrier)))
                 except Exception as error:  # noqa: BLE001  the failure of this lane; others of its log go on
                     failed.append((lane, error))
-        for lane, error in failed:
-            self._lanes.fail(lane, error)
+        for lane, failure in failed:
+            self._lanes.fail(lane, failure)
         return passed
 
     def _cut_beside(self, log: SinkLog, cuts: Sequence[LaneCut]) -> list[LaneCut]:

@@ -17,7 +17,7 @@ import google_crc32c
 from gobblin_assets.errors import ConflictError, CorruptionError, GobblinError, RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.fs.posix_errors import translate_error
-from gobblin_assets.fs.told_lengths import require_length
+from gobblin_assets.fs.tree import require_length
 from gobblin_assets.jobs.copy.converters.chain import Chain, read_chain
 from gobblin_assets.jobs.copy.converters.converter_port import ByteSource, PackedEntry, looking_for_stop
 from gobblin_assets.jobs.copy.converters.streams import PulledSource

@@ -16,7 +16,7 @@ import google_crc32c
 
 from gobblin_assets.errors import ConflictError, GobblinError, RejectedError, RetryableError
 from gobblin_assets.fs.posix_errors import translate_error
-from gobblin_assets.fs.told_lengths import require_length, wrong_length
+from gobblin_assets.fs.tree import require_length, wrong_length
 from gobblin_assets.jobs.copy.copyable import PackedOrigin, PlannedFile
 from gobblin_assets.jobs.copy.transfer.attributes import ExtendedAttributes, apply_attributes, read_extended
 from gobblin_assets.jobs.copy.transfer.moving import (

@@ -5,8 +5,7 @@ from enum import StrEnum
 from typing import Final
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.fs.placement import AS_GIVEN, Placement, make_placement
-from gobblin_assets.fs.tree import EntryKind, TreeEntry
+from gobblin_assets.fs.tree import AS_GIVEN, EntryKind, Placement, TreeEntry, make_placement
 from gobblin_assets.jobs.copy.copyable import Attributes, ConvertedEntry
 
 

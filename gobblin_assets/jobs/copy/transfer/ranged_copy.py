@@ -8,8 +8,8 @@ from typing import Final
 import google_crc32c
 
 from gobblin_assets.errors import RetryableError
-from gobblin_assets.fs.ranged import RangedFile
-from gobblin_assets.fs.source_trees import open_ranged
+from gobblin_assets.fs.network_files import RangedFile
+from gobblin_assets.fs.registry import open_ranged
 from gobblin_assets.jobs.copy.transfer.moving import Moved, write_all
 from gobblin_assets.model.files import FileIdentity
 

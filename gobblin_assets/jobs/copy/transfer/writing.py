@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from gobblin_assets.errors import GobblinError, family_of
 from gobblin_assets.failpoints import Failpoint, reach
-from gobblin_assets.fs.placement import make_placement
+from gobblin_assets.fs.tree import make_placement
 from gobblin_assets.jobs.copy.copyable import NO_ATTRIBUTES, Attributes, Conversion, CopyItem, PackedOrigin, PlannedFile
 from gobblin_assets.jobs.copy.transfer.attributes import apply_attributes
 from gobblin_assets.jobs.copy.transfer.bins import SplitPart
