@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from gobblin_assets.cli.connections import SparkChoice
 from gobblin_assets.cli.output import say
-from gobblin_assets.jobs.ingest.told_engine import ToldEngine
+from gobblin_assets.jobs.ingest.engine_port import ToldEngine
 from gobblin_assets.jobs.programs import program_of
 from gobblin_assets.run.log import open_log
 from gobblin_assets.run.run_values import DatasetReport, RunPorts

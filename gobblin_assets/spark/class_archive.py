@@ -23,8 +23,7 @@ from pyspark.sql import SparkSession
 from gobblin_assets.errors import RetryableError
 from gobblin_assets.fs.posix_errors import families
 from gobblin_assets.settings import cache_folder
-from gobblin_assets.spark.java import check_java, find_java
-from gobblin_assets.spark.variables import without_addresses
+from gobblin_assets.spark.java import check_java, find_java, without_addresses
 
 MAKE_S_MAX: Final = 300.0
 """A JVM that writes an archive needs some 20 s of a processor; a loaded machine takes longer."""

@@ -3,7 +3,7 @@
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -79,6 +79,13 @@ _END_OF_HOST: Final = re.compile(r"[/;?#]")
 _TOKEN: Final = re.compile(r"(\btoken=)[^\s;,'\"\])]+", re.IGNORECASE)
 # Like Spark's own spark.redaction.regex, but a little wider.
 _SECRET_KEY: Final = re.compile(r"secret|password|token|credential|access[.]?key", re.IGNORECASE)
+
+_CORES_MAX: Final = "spark.cores.max"
+_CORES_OF_TASK: Final = "spark.task.cpus"
+_CORES_OF_EXECUTOR: Final = "spark.executor.cores"
+_EXECUTORS: Final = "spark.executor.instances"
+_EXECUTORS_MAX: Final = "spark.dynamicAllocation.maxExecutors"
+_IS_DYNAMIC: Final = "spark.dynamicAllocation.enabled"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -300,3 +307,31 @@ def _get_coordinates(settings: SparkSettings, capability: str) -> str:
 
 def _join(separator: str, *parts: str | None) -> str:
     return separator.join(part for part in parts if part)
+
+
+def count_conf_slots(master: str, conf: Mapping[str, str]) -> int | None:
+    """How many tasks a cluster runs at once, as far as settings say: nothing is opened to learn it.
+
+    None: Spark runs on this machine, or the settings don't say.
+    """
+    return None if is_local(master) else count_slots(master, conf.get)
+
+
+def count_slots(master: str, find: Callable[[str], str | None]) -> int | None:
+    """By the settings that ``find`` finds; None: they don't say."""
+    of_executor = _read_number(find(_CORES_OF_EXECUTOR))
+    if of_executor is None and not master.startswith("spark://"):
+        # Executors of a standalone master take all cores of their worker; others take one, if nobody says more.
+        of_executor = 1
+    is_dynamic = (find(_IS_DYNAMIC) or "").strip().lower() == "true"
+    executors = _read_number(find(_EXECUTORS_MAX if is_dynamic else _EXECUTORS))
+    limits = [_read_number(find(_CORES_MAX))]
+    if of_executor is not None and executors is not None:
+        limits.append(of_executor * executors)
+    known = [limit for limit in limits if limit is not None]
+    return max(1, min(known) // (_read_number(find(_CORES_OF_TASK)) or 1)) if known else None
+
+
+def _read_number(text: str | None) -> int | None:
+    """None also for what is no number of cores: Spark itself refuses it when it starts."""
+    return int(text) if text is not None and text.strip().isdecimal() and int(text) > 0 else None

@@ -21,7 +21,7 @@ from tests.support.sink_lake import SinkLake, SinkWorld, start_sink_worker
 
 @pytest.fixture
 def world(database_url: str, tmp_path: Path) -> Iterator[SinkWorld]:
-    # A lane that failed rests for five seconds, and the clock runs fast.
+    # A lane that failed backs off for five seconds, and the clock runs fast.
     opened = SinkWorld(SinkLake(database_url, str(tmp_path), speed=200.0))
     yield opened
     opened.close()

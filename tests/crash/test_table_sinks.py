@@ -88,7 +88,7 @@ def test_a_database_that_lost_rows_is_not_loaded_any_more(lake: TableSinkLake, w
     longer = replace(lake, epoch_count=lake.epoch_count + 1)
     again = longer.open_world()
 
-    again.work(lambda: any("rests" in line for line in again.lines))
+    again.work(lambda: any("backs off" in line for line in again.lines))
 
     assert any("restored from an older backup" in line for line in again.lines)
     assert again.marks() == []

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Engine
 
 from gobblin_assets.failpoints import Failpoint, install
-from gobblin_assets.jobs.sink import roll_policy
+from gobblin_assets.jobs.sink import sink_rules
 from gobblin_assets.sources.postgres_log import slot_reader
 from gobblin_assets.sources.postgres_log.log_starts import LOG_FACT
 from tests.support.changed_tables import ChangedTables, ShopWriting, set_log_variables
@@ -26,7 +26,7 @@ def tables(
 ) -> ChangedTables:
     monkeypatch.setenv("GOBBLIN_DATABASE_URL", database_url)
     monkeypatch.setenv("GOBBLIN_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(roll_policy, "EMPTY_CUT_AGE_S", 0.3)
+    monkeypatch.setattr(sink_rules, "EMPTY_CUT_AGE_S", 0.3)
     monkeypatch.setattr(slot_reader, "CONFIRM_EVERY_S", 0.3)
     made = ChangedTables(tmp_path, source_database, engine, ["orders", "notes"], source={"copy_rows": 250})
     made.do(

@@ -11,7 +11,7 @@ from gobblin_assets.jobs.copy import watched_sets
 from gobblin_assets.jobs.copy.parsing import read_copy
 from gobblin_assets.jobs.copy.program import PROGRAM
 from gobblin_assets.jobs.copy.ticks import CLOCK_STEP_NS
-from gobblin_assets.jobs.file_sets import SetId
+from gobblin_assets.jobs.programs import SetId
 from gobblin_assets.model.urn import DatasetUrn
 from tests.support.copying import fill
 

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from gobblin_assets.errors import GobblinError
-from gobblin_assets.jobs.asset_view import DeclaredCheck, ShownAsset, ShownTree
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec, CopySpec, dataset_of
 from gobblin_assets.jobs.copy.parsing import CopyDataset, find_copy_datasets
 from gobblin_assets.jobs.copy.transfer.transfer_port import TransferWay
+from gobblin_assets.jobs.programs import DeclaredCheck, ShownAsset, ShownTree
 from gobblin_assets.model.partition import PartitionKind
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.run.dry_run import PlannedSlice

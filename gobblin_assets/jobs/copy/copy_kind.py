@@ -199,7 +199,7 @@ class CopyKind:
         known = memory.read() if unlogged.is_empty else {}
         unchanged = UnchangedDirectories(source, known, self.trees.find_source_entry, stands)
         if chain.steps:
-            find = partial(self._find_standing, target, root, rules) if unpacked.agrees else _know_nothing
+            find = partial(self._find_stream_status, target, root, rules) if unpacked.agrees else _know_nothing
             follows = spec.links is LinkPolicy.FOLLOW
             converted = ConvertedListing(chain, source_root, filters, find, rules.sameness, follows_links=follows)
             listed = list_converted(converted, source)
@@ -341,7 +341,7 @@ class CopyKind:
     def _describe_letters(self, spec: CopyDatasetSpec) -> Iterator[str]:
         return describe_kept(spec, self.trees.open_source(spec)[0], self.files)
 
-    def _find_standing(
+    def _find_stream_status(
         self, target: Tree, root: str, rules: DifferenceRules, directory: str
     ) -> Sequence[TreeEntry] | None:
         """A directory with all below it, by paths below ``root``. None: it is not there, or times tell too little."""

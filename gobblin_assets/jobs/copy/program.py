@@ -5,7 +5,6 @@ from contextlib import AbstractContextManager
 from typing import Final
 
 from gobblin_assets.destinations.claims import work_root_of
-from gobblin_assets.jobs.asset_view import DeclaredCheck, ShownAsset
 from gobblin_assets.jobs.copy.copy_assets import (
     SIDES_AGREE,
     as_assets,
@@ -19,8 +18,15 @@ from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec, CopySpec
 from gobblin_assets.jobs.copy.running import list_copy_datasets, open_copy_run
 from gobblin_assets.jobs.copy.transfer.choice import SparkSessions
 from gobblin_assets.jobs.copy.watched_sets import CopySets
-from gobblin_assets.jobs.file_sets import WatchRules
-from gobblin_assets.jobs.programs import FROM_ENVIRONMENT, RunResources, Say, Tell
+from gobblin_assets.jobs.programs import (
+    FROM_ENVIRONMENT,
+    DeclaredCheck,
+    RunResources,
+    Say,
+    ShownAsset,
+    Tell,
+    WatchRules,
+)
 from gobblin_assets.model.urn import DatasetUrn, Role
 from gobblin_assets.run.dry_run import PlannedSlice
 from gobblin_assets.run.job_kind import CheckResult

@@ -18,7 +18,7 @@ from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec, CopySpec
 from gobblin_assets.jobs.copy.datasets import FileSet
 from gobblin_assets.jobs.copy.parsing import CopyDataset, open_source_tree
 from gobblin_assets.jobs.copy.ticks import is_tick_over
-from gobblin_assets.jobs.file_sets import SetId
+from gobblin_assets.jobs.programs import SetId
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.urn import DatasetUrn
 

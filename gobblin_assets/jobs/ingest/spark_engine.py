@@ -16,9 +16,9 @@ from gobblin_assets.run.stores import Stores
 from gobblin_assets.settings import make_home, read_settings
 from gobblin_assets.sources.environment import list_capabilities, plan_driver_jars
 from gobblin_assets.spark.hdfs import find_place_user
-from gobblin_assets.spark.slots import count_conf_slots
 from gobblin_assets.spark.spark_settings import (
     SparkSettings,
+    count_conf_slots,
     list_place_capabilities,
     merge_jars,
     read_site_conf,

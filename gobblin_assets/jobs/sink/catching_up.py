@@ -14,7 +14,7 @@ from gobblin_assets.errors import (
     family_of,
 )
 from gobblin_assets.jobs.sink.dataset_sink import DatasetSink
-from gobblin_assets.jobs.sink.sink_starts import ask_starts
+from gobblin_assets.jobs.sink.sink_log import ask_starts
 from gobblin_assets.model.clock import Clock
 from gobblin_assets.model.state import DatasetState
 from gobblin_assets.model.urn import DatasetUrn, JobName

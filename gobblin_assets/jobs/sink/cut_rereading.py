@@ -15,8 +15,7 @@ from pyspark.sql import SparkSession
 from gobblin_assets.commit.batches import in_bounds
 from gobblin_assets.errors import CorruptionError, GobblinError, RetryableError
 from gobblin_assets.jobs.sink.cut_publishing import new_attempt
-from gobblin_assets.jobs.sink.dataset_sink import DatasetSink, HeldLane, LaneAttempt, LaneCut
-from gobblin_assets.jobs.sink.lane_description import RereadRows
+from gobblin_assets.jobs.sink.dataset_sink import DatasetSink, HeldLane, LaneAttempt, LaneCut, RereadRows
 from gobblin_assets.jobs.sink.sink_ports import SinkPorts, SinkSpark
 from gobblin_assets.model.defects import explain_exception
 from gobblin_assets.model.extract import Mode
@@ -35,7 +34,7 @@ from gobblin_assets.state.leases import Lease
 TRIES_MAX: Final = 2
 """Of one lane by itself: a read that met a schema, or a time, that nobody knew of succeeds at the next try.
 
-What fails again rests with its lane.
+If it fails again, its lane backs off.
 """
 
 _ERROR_TEXT_MAX: Final = 4_000

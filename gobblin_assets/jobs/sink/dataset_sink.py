@@ -13,17 +13,16 @@ import pyarrow as pa
 from gobblin_assets.commit.lanes import DatasetLanes
 from gobblin_assets.commit.sequence import Publication
 from gobblin_assets.errors import CorruptionError, GobblinError, RejectedError
-from gobblin_assets.jobs.sink.lane_description import LaneDescription, RereadRows
-from gobblin_assets.jobs.sink.lane_files import LaneFiles, LaneFormat
+from gobblin_assets.jobs.sink.lane_files import LaneFiles, LaneFormat, RecordCounts
 from gobblin_assets.jobs.sink.lane_writer import Cut, LaneWriter, PlaceRows
-from gobblin_assets.jobs.sink.record_counts import RecordCounts
-from gobblin_assets.jobs.sink.roll_policy import RollPolicy
+from gobblin_assets.jobs.sink.sink_rules import RollPolicy
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.state import AttemptId, DatasetId, LaneId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, Role
 from gobblin_assets.rows.arrow_types import schema_to_json
 from gobblin_assets.rows.new_files import NewFiles
 from gobblin_assets.rows.schema_merge import parse_schema
+from gobblin_assets.run.job_kind import Staged
 from gobblin_assets.run.output_names import OutputNames
 from gobblin_assets.run.quality_checks import check_dead_letters, check_quarantine
 from gobblin_assets.sources.epoch_source import EpochSource, LogStart, SpanSource
@@ -33,13 +32,39 @@ from gobblin_assets.spec.partition_keys import open_partition
 from gobblin_assets.state.leases import Lease
 
 
+@dataclass(frozen=True, slots=True)
+class LaneDescription:
+    """The description of a dataset by a lane's publication. ``file_schemas``: as Spark's JSON.
+
+    ``details``: of each first publication, and of each that has other ``columns`` or ``facts`` than the one before.
+    ``columns`` None: they are not known yet.
+    """
+
+    file_schemas: Mapping[Role, object]
+    columns: object
+    facts: Mapping[str, object]
+    details: Mapping[str, object]
+
+    def has_news(self, before: "LaneDescription | None") -> bool:
+        """Whether it says more than the lane's publication ``before``; None: there was none."""
+        return before is None or self.columns not in (None, before.columns) or self.facts != before.facts
+
+
+@dataclass(frozen=True, slots=True)
+class RereadRows:
+    """The rows that Spark made of a cut's records. ``columns``: the log's own, name to Spark's type, in order."""
+
+    staged: Staged
+    columns: Mapping[str, str]
+
+
 @dataclass(slots=True, eq=False)
 class DatasetSink:
-    """A dataset of a sink, as a worker has it. ``not_before_s``: after a failure of its log, by the monotonic clock.
+    """A dataset of a sink, as a worker has it. ``back_off_until_s``: by the monotonic clock.
 
     ``published``: up to where each vnode is, as the commit log said at the last look. ``learnt``: facts that the log
-    gave with its barriers, since the start; ``is_start_old``: some of them are published. ``error``: why it rests, or
-    rested; None: it has published since.
+    gave with its barriers, since the start; ``is_start_old``: some of them are published. ``error``: why it backs off,
+    or did; None: it has published since.
 
     Rows are made in this process, as ``lane_format`` and ``place_rows`` say; or ``spans`` is set, and Spark reads the
     records of each cut again and makes them.
@@ -56,7 +81,7 @@ class DatasetSink:
     start: LogStart | None = None
     started_s: float = 0.0
     lanes: "dict[LaneId, HeldLane]" = field(default_factory=dict)
-    not_before_s: float = 0.0
+    back_off_until_s: float = 0.0
     failures: int = 0
     published: Mapping[str, int] = field(default_factory=dict)
     learnt: Mapping[str, object] = field(default_factory=dict)
@@ -133,11 +158,11 @@ class DatasetSink:
         """A lane has failed. What its barriers said is learnt again."""
         self.learnt, self.error = {}, error
 
-    def rest(self, error: GobblinError, until_s: float) -> None:
+    def back_off(self, error: GobblinError, until_s: float) -> None:
         """The log does not go on for it; where it begins is asked anew."""
         self.note_failure(error)
         self.failures += 1
-        self.not_before_s, self.start = until_s, None
+        self.back_off_until_s, self.start = until_s, None
 
     def learn(self, facts: Mapping[str, object]) -> None:
         """The log gave them with a barrier."""

@@ -175,3 +175,37 @@ class LaneFiles:
 
 def _foreign(name: str, message: str) -> RejectedError:
     return RejectedError(message, field=f"columns.{name}", hint="A dataset's columns change between cuts only.")
+
+
+class RecordCounts:
+    """``Gathering`` of records that are only counted, since Spark reads them again at the cut.
+
+    ``size_bytes``: as Arrow has the records, without a memory of them.
+    """
+
+    held_bytes = 0
+
+    def __init__(self) -> None:
+        self.size_bytes = 0
+        self.row_counts: Counter[Role] = Counter()
+
+    def require_columns(self, role: Role, found: pa.Schema) -> None:
+        """Records have the log's columns."""
+
+    def change_columns(self, columns: pa.Schema) -> None:
+        """Records are counted, whatever their columns."""
+
+    def add(self, placed: PlacedRows) -> None:
+        self.size_bytes += placed.rows.nbytes
+        self.row_counts[placed.role] += placed.rows.num_rows
+
+    def encode_held(self) -> None:
+        """Nothing is held."""
+
+    def close(self) -> tuple[CutFile, ...]:
+        self.discard()
+        return ()
+
+    def discard(self) -> None:
+        self.size_bytes = 0
+        self.row_counts = Counter()

@@ -31,13 +31,13 @@ def decide_quota(workers: Sequence[uuid.UUID], me: uuid.UUID, unit_count: int) -
 
 
 def decide_shares(
-    units: Sequence[Sequence[LaneState]], mine: frozenset[LaneId], quota: int, resting: frozenset[LaneId]
+    units: Sequence[Sequence[LaneState]], mine: frozenset[LaneId], quota: int, backing_off: frozenset[LaneId]
 ) -> Shares:
     """What the worker takes and gives back. ``units``: the lanes of all datasets that are in use, in one order; those
     of a unit are held together, by one worker.
 
-    ``resting``: lanes that failed here a moment ago; they are left to others. A lane of the worker's that is not in use
-    is given back: its vnodes have moved, and nobody needs it.
+    ``backing_off``: lanes that failed here a moment ago; they are left to others. A lane of the worker's that is not in
+    use is given back: its vnodes have moved, and nobody needs it.
     """
     held = [unit for unit in units if _is_kept(unit, mine)]
     kept, unused = held[:quota], set(mine)
@@ -46,10 +46,10 @@ def decide_shares(
     # A lane of a unit that failed here comes back to it.
     take = [lane for unit in kept for lane in unit]
     free = [unit for unit in units if not any(lane.is_live or lane.lane_id in mine for lane in unit)]
-    ready = [unit for unit in free if any(lane.lane_id not in resting for lane in unit)]
+    ready = [unit for unit in free if any(lane.lane_id not in backing_off for lane in unit)]
     take += [lane for unit in ready[: max(0, quota - len(held))] for lane in unit]
     return Shares(
-        tuple(lane.lane_id for lane in take if not lane.is_live and lane.lane_id not in mine | resting),
+        tuple(lane.lane_id for lane in take if not lane.is_live and lane.lane_id not in mine | backing_off),
         (*(lane.lane_id for unit in held[quota:] for lane in unit if lane.lane_id in mine), *sorted(unused)),
     )
 

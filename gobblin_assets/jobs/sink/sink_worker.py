@@ -240,7 +240,7 @@ class SinkWorker:
                 self._lanes.fail(lane, error)
 
     def _open_attempts(self, wanted: HeldLane) -> bool:
-        """Those of all lanes together; lanes that fail rest. Whether the wanted one is open."""
+        """Those of all lanes together; lanes that fail back off. Whether the wanted one is open."""
         held = self._list_held()
         errors = self._publisher.open_attempts(held)
         for lane in held:

@@ -47,7 +47,7 @@ class ConvertedListing:
     chain: Chain
     root: str
     filters: Filters
-    find_standing: Standing
+    find_stream_status: Standing
     sameness: Sameness
     follows_links: bool = False
 
@@ -86,7 +86,7 @@ class ConvertedListing:
                 yield from self._unpack(entry, route)
 
     def _unpack(self, archive: TreeEntry, route: Route) -> Iterator[TreeEntry]:
-        standing = self.find_standing(route.path)
+        standing = self.find_stream_status(route.path)
         if standing is not None and _all_have(archive.identity.mtime_ns, standing, self.sameness):
             yield from standing
             return
