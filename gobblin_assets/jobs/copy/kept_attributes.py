@@ -20,8 +20,7 @@ from gobblin_assets.fs.posix_errors import translate_error
 from gobblin_assets.fs.registry import is_object_store, open_file_system
 from gobblin_assets.fs.tree import PlacedEntries, Tree, TreeEntry, make_placement
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec, CopySpec
-from gobblin_assets.jobs.copy.copyable import Attributes, ConvertedEntry
-from gobblin_assets.jobs.copy.datasets import NamedFile
+from gobblin_assets.jobs.copy.copyable import Attributes, ConvertedEntry, NamedFile
 from gobblin_assets.jobs.copy.transfer.attributes import ACCESS_LISTS, ExtendedAttributes, read_extended
 from gobblin_assets.jobs.copy.transfer.file_copy import CopyOptions, source_error
 from gobblin_assets.jobs.copy.transfer.preserve import Preserve, PreserveLetter, parse_preserve

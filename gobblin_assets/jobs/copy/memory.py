@@ -27,7 +27,7 @@ from gobblin_assets.commit.named_repair import EVERY_NAME, UNLOGGED_FACT
 from gobblin_assets.fs.object_tree import ObjectTree
 from gobblin_assets.fs.tree import Descend, EntryKind, MountedPlaces, Tree, TreeEntry
 from gobblin_assets.jobs.copy.copy_plan import CopyPlan
-from gobblin_assets.jobs.copy.datasets import FileSet
+from gobblin_assets.jobs.copy.copyable import FileSet
 from gobblin_assets.jobs.copy.difference import Deletes, Difference, LinkPolicy
 from gobblin_assets.jobs.copy.parsing import CopyDataset
 from gobblin_assets.jobs.copy.removals import Loss, StoppedRemovals

@@ -25,11 +25,10 @@ from gobblin_assets.fs.tree import Tree
 from gobblin_assets.jobs.copy.budgets import parse_tiers
 from gobblin_assets.jobs.copy.converters.chain import open_chain
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec, CopySpec, dataset_of, list_overridden
-from gobblin_assets.jobs.copy.datasets import WHOLE_TREE, CopyableDataset, DatasetFinder, FileSet
+from gobblin_assets.jobs.copy.copyable import WHOLE_TREE, CopyableDataset, DatasetFinder, FileSet
 from gobblin_assets.jobs.copy.difference import LinkPolicy
-from gobblin_assets.jobs.copy.filters import parse_filters
 from gobblin_assets.jobs.copy.finders import BoundedTree, open_finder
-from gobblin_assets.jobs.copy.globs import parse_glob
+from gobblin_assets.jobs.copy.globs import parse_filters, parse_glob
 from gobblin_assets.jobs.copy.kept_attributes import check_placement
 from gobblin_assets.jobs.copy.manifest import ManifestDatasetFinder, parse_relative_path
 from gobblin_assets.jobs.copy.sameness import SameRule

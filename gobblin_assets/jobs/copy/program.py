@@ -7,6 +7,7 @@ from typing import Final
 from gobblin_assets.destinations.claims import work_root_of
 from gobblin_assets.jobs.copy.copy_assets import (
     SIDES_AGREE,
+    CopySets,
     as_assets,
     declare_copies,
     find_within_bound,
@@ -17,7 +18,6 @@ from gobblin_assets.jobs.copy.copy_assets import (
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec, CopySpec
 from gobblin_assets.jobs.copy.running import list_copy_datasets, open_copy_run
 from gobblin_assets.jobs.copy.transfer.choice import SparkSessions
-from gobblin_assets.jobs.copy.watched_sets import CopySets
 from gobblin_assets.jobs.programs import (
     FROM_ENVIRONMENT,
     DeclaredCheck,

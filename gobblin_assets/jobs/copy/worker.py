@@ -16,7 +16,7 @@ from gobblin_assets.fs.registry import open_ranged
 from gobblin_assets.fs.tree import EntryKind
 from gobblin_assets.jobs.copy.copy_plan import CopyPlan
 from gobblin_assets.jobs.copy.copyable import CopyItem, PackedOrigin, PlannedFile
-from gobblin_assets.jobs.copy.ticks import (
+from gobblin_assets.jobs.copy.sameness import (
     AHEAD_NS_MAX,
     PRECISION_NS_MAX,
     TICK_NS_MAX,

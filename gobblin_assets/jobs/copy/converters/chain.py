@@ -20,9 +20,9 @@ from gobblin_assets.jobs.copy.converters.converter_port import (
     Packer,
     StreamConverter,
     Unpacker,
+    read_to_end,
 )
-from gobblin_assets.jobs.copy.converters.streams import read_to_end
-from gobblin_assets.jobs.copy.filters import Filters, parse_filters
+from gobblin_assets.jobs.copy.globs import Filters, parse_filters
 
 RATIO_FREE_BYTES: Final = 16 << 20
 """Less than this is no bomb, whatever its ratio."""

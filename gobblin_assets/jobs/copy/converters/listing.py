@@ -19,7 +19,7 @@ from gobblin_assets.fs.posix_errors import families, translate_error
 from gobblin_assets.fs.tree import EntryKind, TreeEntry, sort_key
 from gobblin_assets.jobs.copy.converters.chain import Chain, Route
 from gobblin_assets.jobs.copy.copyable import Conversion, ConvertedEntry, PackedOrigin
-from gobblin_assets.jobs.copy.filters import Filters
+from gobblin_assets.jobs.copy.globs import Filters
 from gobblin_assets.jobs.copy.refusals import Refusals
 from gobblin_assets.jobs.copy.sameness import Sameness
 from gobblin_assets.model.files import FileIdentity

@@ -19,8 +19,7 @@ from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.fs.posix_errors import translate_error
 from gobblin_assets.fs.tree import require_length
 from gobblin_assets.jobs.copy.converters.chain import Chain, read_chain
-from gobblin_assets.jobs.copy.converters.converter_port import ByteSource, PackedEntry, looking_for_stop
-from gobblin_assets.jobs.copy.converters.streams import PulledSource
+from gobblin_assets.jobs.copy.converters.converter_port import ByteSource, PackedEntry, PulledSource, looking_for_stop
 from gobblin_assets.jobs.copy.copyable import Conversion, PackedOrigin, PlannedFile
 from gobblin_assets.jobs.copy.transfer.attributes import ExtendedAttributes, read_extended
 from gobblin_assets.jobs.copy.transfer.file_copy import (

@@ -26,15 +26,19 @@ from gobblin_assets.jobs.copy.transfer.bins import Bin, list_items, plan_bins
 from gobblin_assets.jobs.copy.transfer.file_copy import missing_or_translated, source_error
 from gobblin_assets.jobs.copy.transfer.local import BINS_A_WORKER, options_of, plan_work
 from gobblin_assets.jobs.copy.transfer.results import SplitFiles, list_lost, list_results
-from gobblin_assets.jobs.copy.transfer.spark_orders import (
+from gobblin_assets.jobs.copy.transfer.spark_task import (
+    ANSWER,
     ORDERS,
+    SIGHT,
     TOKEN,
     BinOrder,
+    copy_bins,
+    find_version,
     name_file_system,
+    probe_executor,
     sum_counts,
     write_plan,
 )
-from gobblin_assets.jobs.copy.transfer.spark_task import ANSWER, SIGHT, copy_bins, find_version, probe_executor
 from gobblin_assets.jobs.copy.transfer.transfer_port import Executors, FileResult, TransferOrder, TransferProgress
 from gobblin_assets.jobs.copy.transfer.writing import ResultRow
 from gobblin_assets.spark.cancellation import describe_interruption, find_session_identity, open_cancellation
