@@ -24,7 +24,7 @@ class ExchangeOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NameLimits:
-    """In bytes of UTF-8. None: there is no limit, or none is known."""
+    """The limits of names, in bytes of UTF-8. None: there is no limit, or none is known."""
 
     name_bytes_max: int | None
     path_bytes_max: int | None

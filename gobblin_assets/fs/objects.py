@@ -108,7 +108,7 @@ class RemoveOutcome(StrEnum):
 
 
 class Ability(StrEnum):
-    """What a store enforces, or ignores; a rehearsal with scratch keys finds out.
+    """A condition that a store enforces, or ignores; a rehearsal with scratch keys finds out.
 
     FORESEEN_ETAGS is needed by nothing: without it, nobody knows the ETag of an object before it is there.
     """

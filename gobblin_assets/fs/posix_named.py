@@ -34,7 +34,10 @@ _DESCRIPTORS: Final = "/proc/self/fd"
 
 
 class PosixNamedFiles(PosixFileSystem):
-    """``exchange`` None: files are moved aside and then replaced, in two renames."""
+    """``NamedFiles`` on local disks and mounted file systems.
+
+    ``exchange`` None: files are moved aside and then replaced, in two renames.
+    """
 
     def __init__(
         self,

@@ -188,6 +188,15 @@ def sort_key(entry: TreeEntry) -> str:
     return f"{entry.path}/" if entry.kind is EntryKind.DIRECTORY else entry.path
 
 
+def is_utf8(name: str) -> bool:
+    """Whether the name came from UTF-8: other bytes are lone surrogates in names of files, and in keys of stores."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def wrong_length(path: str, told_bytes: int, *, has_more: bool) -> RejectedError:
     """Of a source's file that is as it was planned, and has other bytes than it says."""
     return RejectedError(

@@ -83,9 +83,10 @@ class SetId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WatchRules:
-    """``interval_s``: how often sets are looked at. ``running``: whether the sensor runs without being turned on.
+    """The rules by which sets are watched.
 
-    ``finds_datasets``: whether datasets and sets may come and go; else they are written in the job.
+    ``interval_s``: how often. ``running``: whether the sensor runs without being turned on. ``finds_datasets``: whether
+    datasets and sets may come and go; else they are written in the job.
     """
 
     interval_s: int
@@ -121,7 +122,7 @@ class OpenFiles(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RunResources:
-    """What a run is given instead of what the environment says. ``connection`` None: the environment's."""
+    """The resources of a run in place of the environment's. ``connection`` None: the environment's."""
 
     open_file_system: OpenFiles = open_file_system
     connection: Any = None
@@ -131,7 +132,7 @@ FROM_ENVIRONMENT: Final = RunResources()
 
 
 class JobProgram(Protocol):
-    """What commands and assets do with a job. ``job`` is a specification of the program's kind."""
+    """The work of commands and assets with a job. ``job`` is a specification of the program's kind."""
 
     def read_datasets(self, job: Any) -> Mapping[DatasetUrn, DatasetOptions]:
         """Every dataset of the job, as written or found. RejectedError for what a person must correct."""

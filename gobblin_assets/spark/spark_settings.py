@@ -90,13 +90,14 @@ _IS_DYNAMIC: Final = "spark.dynamicAllocation.enabled"
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SparkSettings:
-    """``work_folder`` takes the driver's logs and Spark's warehouse, so that nothing falls into the working directory.
+    """The settings of a session.
 
+    ``work_folder`` takes the driver's logs and Spark's warehouse, so that nothing falls into the working directory.
     ``remote`` is a Spark Connect URL (``sc://host:port/;token=…``). Then the server's starter decides on ``master``,
-    ``capabilities``, ``jars`` and settings in ``conf`` outside ``spark.sql.``.
-    ``capabilities`` name entries of ``COORDINATES`` or ``coordinates``, or are Maven coordinates themselves. They are
-    resolved from Maven when the JVM starts; a folder of ``jars`` is used instead of the resolver. ``hdfs_user``: as
-    whom files of HDFS have to be read; None where there are none.
+    ``capabilities``, ``jars`` and settings in ``conf`` outside ``spark.sql.``. ``capabilities`` name entries of
+    ``COORDINATES`` or ``coordinates``, or are Maven coordinates themselves. They are resolved from Maven when the JVM
+    starts; a folder of ``jars`` is used instead of the resolver. ``hdfs_user``: as whom files of HDFS have to be read;
+    None where there are none.
     """
 
     work_folder: Path

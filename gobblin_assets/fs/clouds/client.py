@@ -121,7 +121,7 @@ def refuse_cloud_key(key: str, uri: str, option: str) -> RejectedError:
 
 @dataclass(frozen=True, slots=True)
 class CloudObject:
-    """``path``: the key, without the slash at its end. ``metadata`` is None in listings."""
+    """An object of a store. ``path``: the key, without the slash at its end. ``metadata`` is None in listings."""
 
     path: str
     size_bytes: int
@@ -132,7 +132,10 @@ class CloudObject:
 
 @dataclass(frozen=True, slots=True)
 class CloudDirectory:
-    """What is directly below one prefix, in no order. ``directories``: longer prefixes, without a slash at the end."""
+    """The entries directly below one prefix, in no order.
+
+    ``directories``: longer prefixes, without a slash at the end.
+    """
 
     directories: Sequence[str]
     objects: Sequence[CloudObject]
@@ -147,7 +150,7 @@ class CloudPage:
 
 
 class _Absence(Enum):
-    """Of the object that was asked for. CHANGED: another version stands there."""
+    """The absence of the object that was asked for. CHANGED: another version stands there."""
 
     GONE = auto()
     CHANGED = auto()

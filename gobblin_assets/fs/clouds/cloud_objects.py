@@ -24,7 +24,10 @@ _NEVER: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 @dataclass(frozen=True, slots=True)
 class ListedKey:
-    """``found``: None for a directory of which the store tells only that it is there; its key ends with a slash."""
+    """A key of a listing.
+
+    ``found``: None for a directory of which the store tells only that it is there; its key ends with a slash.
+    """
 
     key: str
     found: CloudObject | None

@@ -27,7 +27,7 @@ _USER: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@-]{0,63}\$?")
 
 @dataclass(frozen=True, slots=True)
 class HdfsSettings:
-    """``user``: the name that is said to the cluster. ``proxy_user``: on whose behalf the user acts.
+    """The way to a cluster. ``user``: the name that is said to it. ``proxy_user``: on whose behalf the user acts.
 
     ``web_url``: of WebHDFS, where it is not ``http://{host}:9870``; ``{host}`` stands for the host of the cluster's
     URI. ``replication``: of new files; None:

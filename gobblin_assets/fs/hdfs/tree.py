@@ -72,7 +72,7 @@ class _Level:
 
 
 class HdfsListing:
-    """``hidden``, ``descend``: as in ``fs.tree``. For one thread, once."""
+    """A listing of a tree. ``hidden``, ``descend``: as in ``fs.tree``. For one thread, once."""
 
     def __init__(self, web: WebHdfs, root: str, hidden: frozenset[str], descend: Descend | None) -> None:
         self._web = web

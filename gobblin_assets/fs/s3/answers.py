@@ -18,7 +18,7 @@ _MESSAGE_CHARACTERS_MAX: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class S3Failure:
-    """``code`` is the store's word, such as ``NoSuchKey``; empty if it gave none."""
+    """A failure that a store tells. ``code`` is its word, such as ``NoSuchKey``; empty if it gave none."""
 
     status: int
     code: str = ""
@@ -31,7 +31,7 @@ class S3Failure:
 
 @dataclass(frozen=True, slots=True)
 class S3Answer:
-    """``headers`` have small letters. ``failure`` is None for a success."""
+    """An answer. ``headers`` have small letters. ``failure`` is None for a success."""
 
     status: int
     headers: Mapping[str, str]
@@ -41,7 +41,7 @@ class S3Answer:
 
 @dataclass(frozen=True, slots=True)
 class ObjectPage:
-    """``next_token``: asks for the page behind this one; None at the end."""
+    """A page of a listing. ``next_token``: asks for the page behind this one; None at the end."""
 
     entries: tuple[ObjectEntry, ...]
     next_token: str | None
@@ -49,7 +49,10 @@ class ObjectPage:
 
 @dataclass(frozen=True, slots=True)
 class UploadPage:
-    """``next_markers``: the key and the upload behind which the next page begins; None at the end."""
+    """A page of pending uploads.
+
+    ``next_markers``: the key and the upload behind which the next page begins; None at the end.
+    """
 
     uploads: tuple[PendingUpload, ...]
     next_markers: tuple[str, str] | None

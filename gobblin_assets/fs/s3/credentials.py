@@ -23,7 +23,7 @@ _EMPTY_SHA256: Final = hashlib.sha256(b"").hexdigest()
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """``session_token``: of keys that were lent for a time."""
+    """The keys of a request. ``session_token``: of keys that were lent for a time."""
 
     access_key_id: str
     secret_access_key: str = field(repr=False)
@@ -32,7 +32,7 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True)
 class StoreAccount:
-    """Who asks, and in which region. ``credentials`` gives keys that are valid now."""
+    """The asker, and the region. ``credentials`` gives keys that are valid now."""
 
     region: str
     credentials: Callable[[], Credentials]

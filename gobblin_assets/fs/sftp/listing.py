@@ -54,7 +54,7 @@ class _Level:
 
 
 class SftpListing:
-    """``hidden``, ``follow_links``: as in ``fs.tree.ListedFiles``. For one thread, once."""
+    """A listing of a tree. ``hidden``, ``follow_links``: as in ``fs.tree.ListedFiles``. For one thread, once."""
 
     def __init__(
         self,

@@ -40,8 +40,9 @@ _PASSWORD_METHODS: Final = ("password", "keyboard-interactive")
 
 @dataclass(frozen=True, slots=True)
 class SftpSettings:
-    """``user``: where a URI names none; None: the user of the process. ``known_hosts``: the file of trusted host keys.
+    """The ways to log in.
 
+    ``user``: where a URI names none; None: the user of the process. ``known_hosts``: the file of trusted host keys.
     ``agent``: the socket of an ssh-agent, which is asked where there is no ``key_file``.
     """
 

@@ -40,7 +40,7 @@ _S_NS: Final = 1_000_000_000
 
 
 class CopyTask:
-    """One copy that is under way: its order and plan, and what is to be told of it.
+    """A copy that is under way: its order and plan, and what is to be reported of it.
 
     ``notes``: sentences for the run's log. ``left_out``: items that changed while they were copied, by number with
     their paths.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Engine(Protocol):
-    """What reads and writes by Spark. Nothing starts before the first use."""
+    """A reader and writer by Spark. Nothing starts before the first use."""
 
     @property
     def master(self) -> str | None:
@@ -57,7 +57,7 @@ class Engine(Protocol):
 
 
 class Connection(Protocol):
-    """How the source is reached."""
+    """The connection to a source."""
 
     def open_source(self, job: JobSpec) -> Source:
         """The job's source over this connection. Nothing is connected to yet."""

@@ -359,10 +359,11 @@ _Read = Callable[[], tuple[DataFrame, Mapping[str, int] | None]]
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """``row_counts``: how many rows should be in the files, by share; ``ALONE`` is the only share of one order.
+    """The files of an order.
 
-    ``directories``: what tasks finished, where the tasks wrote the files themselves. ``partition_columns``: not in
-    the files.
+    ``row_counts``: how many rows should be in the files, by share; ``ALONE`` is the only share of one order.
+    ``directories``: what tasks finished, where the tasks wrote the files themselves. ``partition_columns``: not in the
+    files.
     """
 
     observed: Observed | None

@@ -1,5 +1,4 @@
-"""Publishes cuts of a worker's lanes: each is a sequence of its own, and all of them go through the log together.
-
+"""Publications of the cuts of a worker's lanes: each is a sequence of its own, and all go through the log together.
 The order is that of every publication. The attempt is recorded before its first byte. At the cut, files are durable
 before the attempt is staged, the sequence is sealed with the start and the end of each vnode, files are renamed and
 verified, and the watermarks move at the end. A cut without rows is a sequence without steps.

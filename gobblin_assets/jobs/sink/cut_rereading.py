@@ -42,7 +42,7 @@ _ERROR_TEXT_MAX: Final = 4_000
 
 @dataclass(slots=True)
 class _Reading:
-    """How a dataset's cuts are read. ``schemas``: of the dataset's active files. ``failures``: of its jobs so far."""
+    """The reading of a dataset's cuts. ``schemas``: of the dataset's active files. ``failures``: of its jobs so far."""
 
     sink: DatasetSink
     plan: SpanPlan

@@ -24,7 +24,7 @@ FILES_OPEN_MAX: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class LaneFormat:
-    """What the files of a lane are. ``columns``: those of each role's files.
+    """The format of a lane's files. ``columns``: those of each role's files.
 
     ``held_bytes_max`` and ``files_open_max`` bound memory: beyond the first, the file that holds most is encoded;
     beyond the second, the largest file is closed, and waits for the cut. So is a file whose encoder keeps most, if all

@@ -56,7 +56,7 @@ class Cut:
 
 
 class Gathering(Protocol):
-    """What a lane has gathered since its last cut. ``row_counts`` and ``size_bytes`` are of all of it."""
+    """The rows that a lane has gathered since its last cut. ``row_counts`` and ``size_bytes`` are of all of it."""
 
     @property
     def row_counts(self) -> Counter[Role]: ...

@@ -20,7 +20,7 @@ _MICROS: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class DatasetStatus:
-    """How far a dataset of a stream is. ``copy``: of the newest one that was begun.
+    """The progress of a dataset of a stream. ``copy``: of the newest one that was begun.
 
     ``position``: as the server writes places; None: it is to be copied. ``progress``: how far a copy is of which a part
     is published.
