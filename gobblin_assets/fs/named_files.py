@@ -32,7 +32,7 @@ class NameLimits:
 
 @runtime_checkable
 class LimitedNames(Protocol):
-    """A file system that tells how long names may be."""
+    """A file system that says how long names may be."""
 
     def find_name_limits(self, directory: str) -> NameLimits:
         """Of names in ``directory``, which need not be there yet, and of full paths."""

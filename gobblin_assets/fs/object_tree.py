@@ -16,7 +16,7 @@ from gobblin_assets.fs.tree import Descend, EntryKind, TreeEntry, is_utf8, wrong
 from gobblin_assets.model.files import FileIdentity
 
 MTIME_PRECISION_NS: Final = 1_000_000_000
-"""S3 tells the time of a change in whole seconds."""
+"""S3 gives the time of a change in whole seconds."""
 
 LEFT_OUT_MAX: Final = 1_000
 """So many objects of a directory that is left out are passed over, before the listing goes on behind it."""

@@ -25,7 +25,7 @@ UNSUPPORTED: Final = "unsupported"
 """A field, and true, of a RejectedError that says that the store does not know what it was asked to do."""
 
 LOST: Final = "\udcff"
-"""In a key: a character that the listing could not tell. A name of a tree never has it."""
+"""In a key: a character that the listing could not give. A name of a tree never has it."""
 
 SPOILED: Final = "spoiled"
 """A field, and true, of a RetryableError that says that other bytes than sent came to the store."""
@@ -44,7 +44,7 @@ _MD5: Final = re.compile(r"[0-9a-f]{32}")
 
 @dataclass(frozen=True, slots=True)
 class ObjectEntry:
-    """An object as the store tells it. ``metadata`` and ``headers`` are None in listings, which don't tell them.
+    """An object as the store describes it. ``metadata`` and ``headers`` are None in listings, which have neither.
 
     ``headers``: those of ``KEPT_HEADERS`` that it has.
     """
@@ -195,7 +195,7 @@ class ObjectFiles(ReadableObjects, Protocol):
         ...
 
     def abort_upload(self, path: str, upload: UploadId) -> bool:
-        """Discard the upload; False if it was completed or aborted before, which of both the object tells."""
+        """Discard the upload; False if it was completed or aborted before, which of both the object shows."""
         ...
 
     def has_upload(self, path: str, upload: UploadId) -> bool:

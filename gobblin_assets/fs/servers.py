@@ -21,7 +21,7 @@ def back_off_s(number: int) -> float:
 
 
 def find_own_name(variable: str) -> str:
-    """The user of this process, for servers that are told no other one.
+    """The user of this process, for servers for which no other one is given.
 
     RejectedError names ``variable``, which would name another user: containers run as numbers without a name.
     """

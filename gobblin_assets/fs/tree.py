@@ -1,6 +1,6 @@
 """Directory trees as copies see them: every entry, of every kind, with its attributes.
 
-A length is where a reader expects the end. Some file systems don't tell it: in ``/proc`` all files have 0 bytes, in
+A length is where a reader expects the end. Some file systems give another: in ``/proc`` all files have 0 bytes, in
 ``/sys`` 4,096. Only a read behind the length shows that the end is there.
 """
 
@@ -78,8 +78,8 @@ class TreeEntry:
     """One entry of a listed tree. ``path`` is relative to the tree's root, with ``/`` between its names.
 
     ``mode``: the permission bits. ``owner`` and ``group`` are numbers. ``mode``, ``owner`` and ``group`` are None where
-    a file system has none. ``placement``: what a distributed one tells besides, owners by name among it.
-    ``changed_ns``: when bytes, attributes or links changed last, which nobody can set; None where it is not told. It is
+    a file system has none. ``placement``: what a distributed one gives besides, owners by name among it.
+    ``changed_ns``: when bytes, attributes or links changed last, which nobody can set; None where it is unknown. It is
     no part of the identity, since a rename changes it.
     """
 

@@ -23,7 +23,7 @@ from gobblin_assets.spec.job_options import DatasetOptions, JobOptions
 from gobblin_assets.spec.source_spec import SourceSpec
 
 Say = Callable[[str], None]
-Tell = Callable[[DatasetReport], None]
+OnPublication = Callable[[DatasetReport], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ class JobProgram(Protocol):
         open_spark: Callable[[], Any],
         stores: Stores,
         say: Say,
-        on_publication: Tell,
+        on_publication: OnPublication,
         resources: RunResources = FROM_ENVIRONMENT,
     ) -> AbstractContextManager[RunPorts]:
         """What a run of the job needs. ``open_spark`` gives the engine that may open a session of Spark."""

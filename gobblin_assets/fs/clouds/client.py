@@ -284,7 +284,7 @@ def _try(path: str, ask: Callable[[], _Answer]) -> _Answer | _Absence | CloudFai
 
 
 def _read_object(found: Any, metadata: Mapping[str, str] | None = None) -> CloudObject:
-    """Times in whole seconds: listings of some stores tell finer ones, answers about one object don't."""
+    """Times in whole seconds: listings of some stores give finer ones, answers about one object don't."""
     etag = (found["e_tag"] or "").strip('"')
     if not etag:
         raise RetryableError(f"the store tells no ETag of {found['path']}", path=found["path"])

@@ -1,4 +1,4 @@
-"""Keys in byte order. obstore tells them without the slash at their end: a marker of a directory looks like a file.
+"""Keys in byte order. obstore gives them without the slash at their end: a marker of a directory looks like a file.
 
 Google lists in byte order, in pages: whether an empty object is a file or a marker is looked at. Azure may list in
 another order: where an account has directories, what is below ``a`` comes before ``a-b``. So each directory is listed
@@ -26,7 +26,7 @@ _NEVER: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 class ListedKey:
     """A key of a listing.
 
-    ``found``: None for a directory of which the store tells only that it is there; its key ends with a slash.
+    ``found``: None for a directory of which the store says only that it is there; its key ends with a slash.
     """
 
     key: str

@@ -18,7 +18,7 @@ _MESSAGE_CHARACTERS_MAX: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class S3Failure:
-    """A failure that a store tells. ``code`` is its word, such as ``NoSuchKey``; empty if it gave none."""
+    """A failure that a store reports. ``code`` is its word, such as ``NoSuchKey``; empty if it gave none."""
 
     status: int
     code: str = ""
@@ -59,7 +59,7 @@ class UploadPage:
 
 
 def read_failure(method: str, status: int, body: bytes) -> S3Failure | None:
-    """The failure that an answer tells; None for a success. A change's success may be a failure by its text.
+    """The failure that an answer reports; None for a success. A change's success may be a failure by its text.
 
     Only the code and the message: an answer to a wrong signature repeats what was signed.
     """

@@ -22,7 +22,7 @@ from gobblin_assets.fs.tree import EntryKind, TreeEntry
 from gobblin_assets.model.files import FileIdentity
 
 S_NS: Final = 1_000_000_000
-"""The third version of SFTP tells times in whole seconds."""
+"""The third version of SFTP gives times in whole seconds."""
 
 SAID_CHARACTERS_MAX: Final = 200
 
@@ -84,7 +84,7 @@ def explain_sftp_failure(failure: SftpFailure, *, action: str, path: str, option
 
 
 def entry_of_attributes(path: str, found: asyncssh.SFTPAttrs) -> TreeEntry | None:
-    """The entry; None if the server tells too little: a listing of some servers has no attributes."""
+    """The entry; None if the server says too little: a listing of some servers has no attributes."""
     if found.type == FILEXFER_TYPE_UNKNOWN:
         return None
     kind = _KINDS.get(found.type, EntryKind.SPECIAL)

@@ -43,7 +43,7 @@ class RangedSftpFile:
     """``RangedFile`` of the version that was planned. Safe to share between threads. Nothing is asked for at first.
 
     A connection that is lost meanwhile is opened again, and the file with it: what came of a range is not read again.
-    SFTP tells length and time of a file, by its name and by its open handle, and nothing else of its version. Both are
+    SFTP gives length and time of a file, by its name and by its open handle, and nothing else of its version. Both are
     looked at before the first byte and after each range.
     """
 

@@ -70,7 +70,7 @@ class CopiedFiles:
         }
 
     def add(self, result: FileResult) -> None:
-        """A file or directory that was copied. RetryableError if its identity is not told."""
+        """A file or directory that was copied. RetryableError if its identity is not known."""
         identity, number = result.identity, result.item
         if identity is None or identity.inode is None:
             raise _untold(result.path)
@@ -288,7 +288,7 @@ class FileStaging:
             tag=order.tag,
             checksum=self._rereads or journals,
             preserve=plan.preserve,
-            on_progress=task.show_progress().tell,
+            on_progress=task.show_progress().report,
             follows_links=plan.follows_links,
             split_bytes=plan.split_bytes,
             journals=journals,

@@ -21,10 +21,10 @@ from gobblin_assets.jobs.copy.transfer.choice import SparkSessions
 from gobblin_assets.jobs.programs import (
     FROM_ENVIRONMENT,
     DeclaredCheck,
+    OnPublication,
     RunResources,
     Say,
     ShownAsset,
-    Tell,
     WatchRules,
 )
 from gobblin_assets.model.urn import DatasetUrn, Role
@@ -54,7 +54,7 @@ class CopyProgram:
         open_spark: Callable[[], SparkSessions],
         stores: Stores,
         say: Say,
-        on_publication: Tell,
+        on_publication: OnPublication,
         resources: RunResources = FROM_ENVIRONMENT,
     ) -> AbstractContextManager[RunPorts]:
         """Spark starts only for a copy that goes to it. Copies need no connection."""

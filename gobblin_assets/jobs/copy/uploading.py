@@ -375,7 +375,7 @@ class _Bytes:
 
 @dataclass(slots=True)
 class _Moved:
-    """The bytes that all threads have moved, which are told. A small file is one part."""
+    """The bytes that all threads have moved, which are reported. A small file is one part."""
 
     lines: CopyLines
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -386,7 +386,7 @@ class _Moved:
         with self._lock:
             self._moved_bytes += size_bytes
             self._parts += 1
-            self.lines.tell(TransferProgress(self._parts, 0, self._moved_bytes))
+            self.lines.report(TransferProgress(self._parts, 0, self._moved_bytes))
 
 
 def _metadata_of(staging: str, item: CopyItem) -> dict[str, str]:

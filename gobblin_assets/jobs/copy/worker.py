@@ -1,4 +1,4 @@
-"""The worker of copies: it waits for ticks, has a plan's files staged at a rate, and tells what became of them.
+"""The worker of copies: it waits for ticks, has a plan's files staged at a rate, and reports what became of them.
 
 Where they are staged is behind the port ``CopyStaging``: in directories by a transfer (``file_staging``), or in an
 object store as uploads (``uploading``).
@@ -210,7 +210,7 @@ class CopyLines:
         self._say = say
         self._started_s = self._said_s = clock.monotonic()
 
-    def tell(self, progress: TransferProgress) -> None:
+    def report(self, progress: TransferProgress) -> None:
         now_s = self._clock.monotonic()
         if now_s - self._said_s < LINE_EVERY_S:
             return

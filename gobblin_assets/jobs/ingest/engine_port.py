@@ -64,7 +64,7 @@ class Connection(Protocol):
         ...
 
 
-class ToldEngine:
+class AnnouncedEngine:
     """``Engine`` that says when its first use starts Spark, and when Spark is ready.
 
     A start takes a new process many seconds, and has no message of its own.

@@ -12,11 +12,11 @@ from gobblin_assets.jobs.programs import (
     FROM_ENVIRONMENT,
     DeclaredCheck,
     FileSets,
+    OnPublication,
     RunResources,
     Say,
     ShownAsset,
     ShownTable,
-    Tell,
 )
 from gobblin_assets.jobs.sink.sink_checks import declare_sink_checks
 from gobblin_assets.jobs.sink.sink_rules import has_sink
@@ -119,7 +119,7 @@ class IngestProgram:
         open_spark: Callable[[], Engine],
         stores: Stores,
         say: Say,
-        on_publication: Tell,
+        on_publication: OnPublication,
         resources: RunResources = FROM_ENVIRONMENT,
     ) -> AbstractContextManager[RunPorts]:
         return open_run(

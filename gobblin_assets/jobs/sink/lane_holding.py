@@ -22,10 +22,10 @@ _BACK_OFF_S: Final = 5.0
 _BACK_OFF_S_MAX: Final = 300.0
 
 BACK_OFFS_MAX: Final = 100
-"""Of so many datasets and lanes a worker tells others why they back off."""
+"""Of so many datasets and lanes a worker reports to others why they back off."""
 
 ERROR_MAX: Final = 2_000
-"""Characters of an error that others are told."""
+"""Characters of an error that is reported to others."""
 
 
 def decide_back_off_s(failures: int) -> float:

@@ -120,7 +120,7 @@ class Recopying:
         held.require(lease)
         store.seal(self._order(sequence, held.urn, positions, base_version, now))
         publication = held.driver.publish(sequence.sequence_id, lease)
-        # Nobody is told of a sink's empty cuts.
+        # Empty cuts of a sink are not reported.
         store.mark_announced(sequence.sequence_id)
         return publication
 

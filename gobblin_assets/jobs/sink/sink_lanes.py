@@ -284,7 +284,7 @@ class SinkLanes:
             return [self.explain(log.label, error)] * len(cuts)
 
     def _announce(self, outcomes: Sequence[Publication | GobblinError]) -> None:
-        """Nobody is told of each of a sink's publications; old ones can be folded."""
+        """A sink's publications are not reported one by one; old ones can be folded."""
         published = [each.sequence_id for each in outcomes if not isinstance(each, GobblinError)]
         if not published:
             return

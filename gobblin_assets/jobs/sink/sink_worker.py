@@ -350,7 +350,7 @@ class SinkWorker:
         store = self.ports.stores.commits
         held = {(lane.dataset_id, lane.number) for lane in self._list_held()}
         found = store.list_unannounced(job=JobName(self.ports.job.job), limit=LEFT_OVER_MAX)
-        # A run's own is told by the next run, or by a recovery.
+        # A run's own is reported by the next run, or by a recovery.
         mine = [each for each in found if (each.dataset_id, each.lane_number) in held and "epoch" in each.details]
         if mine:
             store.mark_announced(*(each.sequence_id for each in mine))

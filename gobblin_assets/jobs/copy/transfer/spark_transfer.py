@@ -125,7 +125,7 @@ class SparkTransfer:
             return str(self._session.conf.get("spark.speculation", "false")).lower() == "true"
 
     def _run_reporting(self, orders: str, order: TransferOrder, count: int) -> Sequence[Row]:
-        """Run the job in a thread; this one tells how far it has come. Returns when no job runs any more."""
+        """Run the job in a thread; this one reports how far it has come. Returns when no job runs any more."""
         job = partial(self._run, order.tag, partial(run_lightly, partial(copy_bins, orders)), ANSWER, count, count)
         with ThreadPoolExecutor(1, thread_name_prefix="spark-copy") as pool:
             running: Future[Sequence[Row]] = pool.submit(job)
