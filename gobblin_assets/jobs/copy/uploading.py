@@ -87,6 +87,9 @@ class UploadOrder:
     open: Callable[[], OpenedFile]
 
 
+WriteParts = Callable[[UploadOrder, UploadId, OpenedFile], Sequence[UploadPart]]
+"""Writes all parts of a begun upload."""
+
 UploadResult = StagedUpload | CopyFailure
 
 
@@ -123,9 +126,11 @@ class Uploading:
         return self._results
 
     def _upload_all(self, orders: Sequence[UploadOrder]) -> None:
-        self._do_all([partial(self._upload, some) for some in _share_out(self._small(orders), self.workers)])
+        small = [each for each in orders if self._is_small(each)]
+        self._do_all([partial(self._upload, some, self._write_whole) for some in _share_out(small, self.workers)])
+        # One file after another, the parts of each side by side.
         for some in _share_out([each for each in orders if not self._is_small(each)], 1):
-            self._upload_large(some)
+            self._upload(some, self._write_parts)
 
     def _do_all(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         """Raise the first error, after those that were begun have ended."""
@@ -142,9 +147,6 @@ class Uploading:
 
     def _is_small(self, order: UploadOrder) -> bool:
         return len(plan_parts(order.size_bytes, self.files.part_bytes_min)) == 1
-
-    def _small(self, orders: Sequence[UploadOrder]) -> list[UploadOrder]:
-        return [each for each in orders if self._is_small(each)]
 
     def _begin(self, orders: Sequence[UploadOrder]) -> list[tuple[UploadOrder, UploadId]]:
         """Their uploads, which are written down; none if the store fails."""
@@ -163,26 +165,18 @@ class Uploading:
             return []
         return [(order, upload) for order, (_path, upload) in zip(orders, begun, strict=True)]
 
-    def _upload(self, orders: Sequence[UploadOrder]) -> None:
+    def _upload(self, orders: Sequence[UploadOrder], write: WriteParts) -> None:
         for order, upload in self._begin(orders):
             with self._failing(order):
                 file = order.open()
                 try:
-                    part = self._write(order, upload, file, 1, 0, order.size_bytes)
-                finally:
-                    file.close()
-                self._keep(order, StagedUpload(order.number, upload, (part,)))
-
-    def _upload_large(self, orders: Sequence[UploadOrder]) -> None:
-        """One file after another, the parts of each side by side."""
-        for order, upload in self._begin(orders):
-            with self._failing(order):
-                file = order.open()
-                try:
-                    parts = self._write_parts(order, upload, file)
+                    parts = write(order, upload, file)
                 finally:
                     file.close()
                 self._keep(order, StagedUpload(order.number, upload, tuple(parts)))
+
+    def _write_whole(self, order: UploadOrder, upload: UploadId, file: OpenedFile) -> list[UploadPart]:
+        return [self._write(order, upload, file, 1, 0, order.size_bytes)]
 
     def _write_parts(self, order: UploadOrder, upload: UploadId, file: OpenedFile) -> list[UploadPart]:
         parts: list[UploadPart] = []

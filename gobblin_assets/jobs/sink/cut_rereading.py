@@ -25,7 +25,7 @@ from gobblin_assets.model.state import AttemptId, LaneId
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.model.watermark import long_watermark
 from gobblin_assets.model.work_unit import WorkUnit, WorkUnitId
-from gobblin_assets.run.job_kind import SessionLostError, Sharing, Staged, UnitPlan, Worker, WorkOrder
+from gobblin_assets.run.job_kind import SessionLostError, Sharing, UnitPlan, Worker, WorkOrder
 from gobblin_assets.run.task import task_tag
 from gobblin_assets.sources.epoch_source import SpanPlan
 from gobblin_assets.spark.errors import family_of_spark, session_failure, spark_raises
@@ -158,7 +158,8 @@ class CutRereading:
             self._record_failure(ids, failure)
             reading.failures.append(failure)
             raise failure from error
-        return {each.lane.lane_id: _as_rows(reading, found) for each, found in zip(cuts, staged, strict=True)}
+        columns = reading.plan.columns
+        return {each.lane.lane_id: RereadRows(found, columns) for each, found in zip(cuts, staged, strict=True)}
 
     def _register(
         self, reading: _Reading, cuts: Sequence[LaneCut], try_number: int, ids: list[AttemptId]
@@ -239,10 +240,6 @@ class CutRereading:
         if self.ports.spark is None:
             raise CorruptionError("a dataset needs Spark, and the worker has none")
         return self.ports.spark
-
-
-def _as_rows(reading: _Reading, staged: Staged) -> RereadRows:
-    return RereadRows(staged, reading.plan.columns)
 
 
 def _plan_of(reading: _Reading, lane: HeldLane) -> UnitPlan:
