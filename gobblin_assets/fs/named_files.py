@@ -35,7 +35,7 @@ class LimitedNames(Protocol):
     """A file system that says how long names may be."""
 
     def find_name_limits(self, directory: str) -> NameLimits:
-        """Of names in ``directory``, which need not be there yet, and of full paths."""
+        """The limits of names in ``directory``, which need not be there yet, and of full paths."""
         ...
 
 

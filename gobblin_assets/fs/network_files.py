@@ -29,11 +29,11 @@ class RangedFiles(Tree, Protocol):
         ...
 
     def to_uri(self, path: str) -> str:
-        """As ``registry.open_ranged`` takes it; characters stand for themselves."""
+        """The URI as ``registry.open_ranged`` takes it; characters stand for themselves."""
         ...
 
     def find_file(self, path: str) -> FileIdentity | None:
-        """Of the file; None if there is none."""
+        """The identity of the file; None if there is none."""
         ...
 
     def open_ranged(self, path: str, identity: FileIdentity) -> RangedFile:

@@ -215,7 +215,7 @@ class ObjectFiles(ReadableObjects, Protocol):
         ...
 
     def rehearse(self, directory: str, asked: Collection[Ability]) -> frozenset[Ability]:
-        """Those of ``asked`` that the store has: tried with scratch keys below ``directory``, which are removed."""
+        """The abilities among ``asked`` that the store has, by scratch keys below ``directory``, which are removed."""
         ...
 
 

@@ -305,7 +305,7 @@ class _Mount:
 
 
 def find_mounts(root: str) -> dict[str, str]:
-    """By path below ``root``: what is mounted there, as a text that the same file system has again. "": root's own.
+    """The mounts by path below ``root``, as texts that the same file systems have again. "": root's own.
 
     Numbers of devices are given anew when a machine starts, and those of network mounts each time that they are
     mounted. So a file system is known by its own number where it has one, else by the server and path that it comes
@@ -326,7 +326,7 @@ def find_mounts(root: str) -> dict[str, str]:
 
 
 def _list_around(place: str) -> dict[str, _Mount]:
-    """By path below ``place``; a later mount at a point hides those before it."""
+    """The mounts by path below ``place``; a later mount at a point hides those before it."""
     found: dict[str, _Mount] = {}
     below = "/" if place == "/" else f"{place}/"
     for each in _read():

@@ -241,7 +241,7 @@ def open_tree(
 
 
 def open_ranged(uri: str, option: str, *, follow_links: bool = False) -> tuple[RangedFiles, str]:
-    """What holds a file of ``RangedFiles.to_uri``, and its path there. Names may have any characters.
+    """The tree that holds a file of ``RangedFiles.to_uri``, and its path there. Names may have any characters.
 
     ``follow_links``: the file may be reached by a link, as in the tree that listed it.
     """

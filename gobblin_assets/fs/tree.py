@@ -35,7 +35,7 @@ class Placement:
     block_bytes: int | None = None
 
     def over(self, others: "Placement") -> "Placement":
-        """What is None here is taken from the others."""
+        """The placement with what is None here taken from the others."""
         return make_placement(
             others.owner if self.owner is None else self.owner,
             others.group if self.group is None else self.group,
@@ -153,7 +153,7 @@ class LinkedPlaces(Protocol):
     """A tree in which links may stand on the way to a place."""
 
     def find_link_target(self, path: str) -> str | None:
-        """Where the link at a full path leads, through all others; None if no link stands there.
+        """The place to which the link at a full path leads, through all others; None if no link stands there.
 
         RejectedError if it leads nowhere, or can't be followed.
         """
@@ -174,7 +174,10 @@ class MountedPlaces(Protocol):
 
 
 def list_without_files(tree: Tree, root: str, descend: Descend | None = None) -> Iterator[TreeEntry]:
-    """For those who want directories only. Files come where the tree can't do without a look at them."""
+    """The directories of a tree, for those who want no files.
+
+    Files come where the tree can't do without a look at them.
+    """
     return (tree.list_without_files if isinstance(tree, ListedWithoutFiles) else tree.list_tree)(root, descend)
 
 
@@ -198,7 +201,7 @@ def is_utf8(name: str) -> bool:
 
 
 def wrong_length(path: str, told_bytes: int, *, has_more: bool) -> RejectedError:
-    """Of a source's file that is as it was planned, and has other bytes than it says."""
+    """The refusal of a source's file that is as it was planned, and has other bytes than it says."""
     return RejectedError(
         f"{path} says {told_bytes:,} bytes, and has {'more' if has_more else 'fewer'}",
         field="source",

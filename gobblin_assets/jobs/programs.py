@@ -139,7 +139,7 @@ class JobProgram(Protocol):
         ...
 
     def rules_of(self, job: Any) -> JobRules:
-        """What the engine asks of the job."""
+        """The rules that the engine asks the job for."""
         ...
 
     def root_uri(self, job: Any) -> str:
@@ -156,7 +156,7 @@ class JobProgram(Protocol):
         on_publication: OnPublication,
         resources: RunResources = FROM_ENVIRONMENT,
     ) -> AbstractContextManager[RunPorts]:
-        """What a run of the job needs. ``open_spark`` gives the engine that may open a session of Spark."""
+        """The ports of a run of the job. ``open_spark`` gives the engine that may open a session of Spark."""
         ...
 
     def source_of(self, job: Any) -> SourceSpec | None:
@@ -190,7 +190,7 @@ class JobProgram(Protocol):
         ...
 
     def show(self, job: Any, dataset: Any, role: Role) -> ShownAsset:
-        """How one role of a dataset of ``declare_datasets`` looks."""
+        """One role of a dataset of ``declare_datasets``, as it is shown."""
         ...
 
     def list_checks(self, job: Any, dataset: Any) -> Sequence[DeclaredCheck]:
@@ -198,7 +198,7 @@ class JobProgram(Protocol):
         ...
 
     def find_watch_rules(self, job: Any) -> WatchRules | None:
-        """How a job of file sets is watched; None for another job."""
+        """The rules by which a job of file sets is watched; None for another job."""
         ...
 
     def look_at_sets(self, job: Any) -> FileSets:

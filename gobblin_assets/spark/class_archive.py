@@ -61,7 +61,7 @@ def make_archive(say: Callable[[str], None]) -> Path:
 
 
 def archive_path() -> Path:
-    """Where the archive is, or would be. RejectedError without Java."""
+    """The path where the archive is, or would be. RejectedError without Java."""
     java = Path(find_java(os.environ)).resolve()
     spark = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
     # A JVM leaves an archive of classes whose files were written anew, as by an installation at the same place.

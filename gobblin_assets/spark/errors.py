@@ -73,7 +73,7 @@ def explain_starvation(text: str, *, action: str) -> RejectedError | None:
 
 
 def spark_raises() -> tuple[type[Exception], ...]:
-    """What Spark's API may raise; a ConnectionError if the JVM of this process is gone."""
+    """The exceptions that Spark's API may raise; a ConnectionError if the JVM of this process is gone."""
     return (
         *_imported("pyspark.errors", "PySparkException"),
         *_imported("py4j.protocol", "Py4JError"),

@@ -258,7 +258,7 @@ def _open_driver_log(work_folder: Path) -> Path:
 
 
 def count_session_slots(session: SparkSession) -> int | None:
-    """How many tasks a cluster runs at once, as an open session says; None: its driver runs them, or nobody knows.
+    """The tasks that a cluster runs at once, as an open session says; None: its driver runs them, or nobody knows.
 
     What settings say goes before what a session sees: it stays the same while executors come and go.
     """

@@ -194,7 +194,7 @@ def hide_parameters(remote: str) -> str:
 
 
 def hide_tokens(text: str) -> str:
-    """What a library says, without the tokens of Connect URLs in it."""
+    """The text of a library without the tokens of Connect URLs."""
     return _TOKEN.sub(r"\1…", text)
 
 
@@ -311,7 +311,7 @@ def _join(separator: str, *parts: str | None) -> str:
 
 
 def count_conf_slots(master: str, conf: Mapping[str, str]) -> int | None:
-    """How many tasks a cluster runs at once, as far as settings say: nothing is opened to learn it.
+    """The number of tasks that a cluster runs at once, as far as settings say: nothing is opened to learn it.
 
     None: Spark runs on this machine, or the settings don't say.
     """
@@ -319,7 +319,7 @@ def count_conf_slots(master: str, conf: Mapping[str, str]) -> int | None:
 
 
 def count_slots(master: str, find: Callable[[str], str | None]) -> int | None:
-    """By the settings that ``find`` finds; None: they don't say."""
+    """The slots by the settings that ``find`` finds; None: they don't say."""
     of_executor = _read_number(find(_CORES_OF_EXECUTOR))
     if of_executor is None and not master.startswith("spark://"):
         # Executors of a standalone master take all cores of their worker; others take one, if nobody says more.

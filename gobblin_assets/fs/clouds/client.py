@@ -239,7 +239,7 @@ class CloudClient:
             after = page[-1].path
 
     def list_directory(self, prefix: str) -> CloudDirectory:
-        """What is directly below ``prefix``, or at the top of the bucket if it is empty."""
+        """The entries directly below ``prefix``, or at the top of the bucket if it is empty."""
 
         def ask() -> CloudDirectory:
             found = obstore.list_with_delimiter(self._store, prefix or None)

@@ -39,7 +39,7 @@ def is_folder(found: CloudObject) -> bool:
 
 
 def list_by_key(client: CloudClient, prefix: str, after: str) -> Iterator[ListedKey]:
-    """Below ``prefix``, of a store that lists in byte order. ``after``: only keys behind this one."""
+    """The keys below ``prefix`` of a store that lists in byte order. ``after``: only keys behind this one."""
     files: list[str] = []
     last = floor = after
     pages = client.list_pages(prefix, after)
@@ -86,7 +86,10 @@ def _find_empty(
 
 
 def list_by_directory(client: CloudClient, prefix: str, after: str) -> Iterator[ListedKey]:
-    """Below ``prefix``, of a store that lists in any order. What is directly in one directory is held and sorted."""
+    """The keys below ``prefix`` of a store that lists in any order.
+
+    What is directly in one directory is held and sorted.
+    """
     threads = ThreadPoolExecutor(REQUESTS_AHEAD)
     try:
         yield from _Walk(client, after, threads).list_below(prefix, threads.submit(client.list_directory, prefix))
@@ -117,7 +120,7 @@ class _Walk:
             yield from self.list_below(each.key.removesuffix("/"), ahead.popleft())
 
     def _sort(self, directory: str, answer: CloudDirectory) -> list[ListedKey]:
-        """Without what lies before ``after`` as a whole."""
+        """The keys in order, without what lies before ``after`` as a whole."""
         keys: dict[str, CloudObject | None] = {}
         standing = _find_empty(self.client, answer.objects, self.threads)
         for found in answer.objects:

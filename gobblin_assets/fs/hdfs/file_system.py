@@ -400,7 +400,7 @@ class HdfsFileSystem:
                 yield entry
 
     def _list_entries(self, directory: str, after: str = "") -> Iterator[TreeEntry]:
-        """Those directly below, behind the name ``after`` in the NameNode's order, by full paths."""
+        """The entries directly below, behind the name ``after`` in the NameNode's order, by full paths."""
         for each in self._list_directory(directory, after, _NOWHERE):
             if not each["pathSuffix"]:
                 raise ConflictError(f"{directory} is not a directory", path=directory)

@@ -146,7 +146,7 @@ def read_upload_id(path: str, body: bytes) -> UploadId:
 
 
 def read_part_etag(path: str, body: bytes) -> str:
-    """Of a part that the store copied."""
+    """The ETag of a part that the store copied."""
     found = _text(_parse(body, "CopyPartResult"), "ETag").strip('"')
     if not found:
         raise _senseless(f"a copied part of {path}")
@@ -190,5 +190,5 @@ def _text(root: ET.Element, name: str) -> str:
 
 
 def _name(element: ET.Element) -> str:
-    """Without the namespace, which not every store gives."""
+    """The name without the namespace, which not every store gives."""
     return element.tag.rpartition("}")[2]

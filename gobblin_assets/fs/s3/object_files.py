@@ -60,7 +60,7 @@ CLIENTS_KEPT_MAX: Final = 8
 
 
 def copy_headers(source: str, etag: str) -> dict[str, str]:
-    """Of a request that copies this version."""
+    """The headers of a request that copies this version."""
     bucket, key = split_key(source)
     return {
         "x-amz-copy-source": f"/{encode(bucket)}/{encode(key, safe='/')}",
@@ -114,7 +114,7 @@ def _copy_parts(send: Send, source: ObjectEntry, target: str, upload: UploadId) 
 
 
 def describe_parts(parts: list[tuple[int, str, str | None]]) -> bytes:
-    """What completes an upload: number, ETag and checksum of each part; none of them has a character to escape."""
+    """The body that completes an upload: number, ETag and checksum of each part, without a character to escape."""
     lines = [
         f"<Part><PartNumber>{number}</PartNumber><ETag>&quot;{etag}&quot;</ETag>"
         + ("" if checksum is None else f"<ChecksumCRC32C>{checksum}</ChecksumCRC32C>")

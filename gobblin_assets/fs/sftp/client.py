@@ -143,7 +143,7 @@ _LOOPS_LOCK: Final = threading.Lock()
 
 
 def _find_loop() -> asyncio.AbstractEventLoop:
-    """Of this process, in a thread that ends with it."""
+    """The event loop of this process, in a thread that ends with it."""
     with _LOOPS_LOCK:
         found = _LOOPS.get(os.getpid())
         if found is None:

@@ -94,7 +94,7 @@ class SftpServer:
 
     @property
     def known_as(self) -> str:
-        """As files of known hosts and ``ssh-keygen`` name it."""
+        """The name in files of known hosts and for ``ssh-keygen``."""
         return self.host if self.port == asyncssh.DEFAULT_PORT else f"[{self.host}]:{self.port}"
 
 
@@ -189,7 +189,7 @@ async def _open_keys(settings: SftpSettings) -> AsyncIterator[Sequence[asyncssh.
 
 
 def _load_key(key_file: str, passphrase: str | None) -> Sequence[asyncssh.SSHKeyPair]:
-    """With the certificate that lies beside it, if there is one."""
+    """The key with the certificate that lies beside it, if there is one."""
     try:
         return asyncssh.load_keypairs(key_file, passphrase)
     except OSError as error:
@@ -234,7 +234,7 @@ def _list_methods(settings: SftpSettings, *, has_keys: bool) -> list[str]:
 
 
 def _read_known_hosts(settings: SftpSettings) -> asyncssh.SSHKnownHosts:
-    """Those that are trusted; nobody, where the user has no such file."""
+    """The hosts that are trusted; nobody, where the user has no such file."""
     if not Path(settings.known_hosts).is_file():
         return asyncssh.import_known_hosts("")
     try:

@@ -153,18 +153,21 @@ class SftpSession:
         return await self._ask(self._sftp.stat(name) if follow else self._sftp.lstat(name))
 
     async def find_real_path(self, path: str) -> bytes | SftpFailure:
-        """Where links lead to, if the server says it."""
+        """The path that links lead to, if the server says it."""
         return await self._ask(self._sftp.realpath(path.encode()))
 
     async def open_file(self, path: str) -> asyncssh.SFTPClientFile | SftpFailure:
         return await self._ask(self._open(path))
 
     async def look_into(self, file: asyncssh.SFTPClientFile) -> asyncssh.SFTPAttrs | SftpFailure:
-        """Of the open file, whatever has its name now."""
+        """The attributes of the open file, whatever has its name now."""
         return await self._ask(file.stat())
 
     async def read_range(self, file: asyncssh.SFTPClientFile, wanted: "FileRange") -> SftpFailure | None:
-        """By many requests at once. Blocks that come stay, also if others fail; one behind the end is left missing."""
+        """Read the range by many requests at once. Blocks that come stay, also if others fail.
+
+        A block behind the end is left missing.
+        """
         waiting = iter(list(wanted.missing))
 
         async def read() -> SftpFailure | None:
@@ -184,7 +187,7 @@ class SftpSession:
 
     @property
     def block_bytes(self) -> int:
-        """What the server gives for one request."""
+        """The bytes that the server gives for one request."""
         return min(self._sftp.limits.max_read_len or BLOCK_BYTES_MAX, BLOCK_BYTES_MAX)
 
     async def close_file(self, file: asyncssh.SFTPClientFile) -> None:

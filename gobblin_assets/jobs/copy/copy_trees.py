@@ -121,7 +121,7 @@ class CopyTrees(Protocol):
         ...
 
     def find_source_entry(self, place: str) -> TreeEntry | None:
-        """What stands at a full path of the source; links are not followed."""
+        """The entry at a full path of the source; links are not followed."""
         ...
 
     def find_source_directory(self, place: str) -> TreeEntry | None:

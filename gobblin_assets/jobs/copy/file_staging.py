@@ -102,7 +102,7 @@ class CopiedFiles:
                 raise _missing(item, 0)
 
     def list_inodes(self) -> Iterator[int]:
-        """Of all files that were copied."""
+        """The inodes of all files that were copied."""
         for results in self._of_directories.values():
             yield from (_identity_of(each).inode or 0 for each in results if not each.is_directory)
         for writer, inode in zip(self._writer, self._inode, strict=True):
@@ -115,7 +115,7 @@ class CopiedFiles:
             yield from ((number, each.staged_path) for each in results if each.is_directory)
 
     def list_checksums(self) -> Iterator[tuple[str, str, int | None]]:
-        """Of each file its place below the destination, that below the attempt, and its CRC32C."""
+        """The place below the destination, that below the attempt, and the CRC32C of each file."""
         for item in self._plan.items:
             if item.is_directory:
                 yield from ((each.path, each.staged_path, each.checksum) for each in self._files_of(item))
@@ -357,9 +357,10 @@ def _make_directory(files: NamedFiles, path: str, desired: Attributes) -> None:
 
 
 def find_finished(files: NamedFiles, directories: Sequence[str], say: Callable[[str], None]) -> dict[str, FinishedFile]:
-    """By work guid. ``directories``: the newest first; a newer attempt took what it could from those before it.
+    """The finished files by work guid.
 
-    A directory that can't be read, or whose writes were lost, gives nothing.
+    ``directories``: the newest first; a newer attempt took what it could from those before it. A directory that can't
+    be read, or whose writes were lost, gives nothing.
     """
     found: dict[str, FinishedFile] = {}
     for directory in reversed(directories):

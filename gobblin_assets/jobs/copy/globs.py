@@ -274,8 +274,7 @@ class Filters:
 
 
 def parse_filters(*, include: Sequence[str] = (), exclude: Sequence[str] = (), filters: Sequence[str] = ()) -> Filters:
-    """Of one of the three: globs to include, globs to exclude, or ordered rules such as ``- *.tmp``, ``+ /data/**``.
-
+    """The filters of globs to include, globs to exclude, or ordered rules such as ``- *.tmp``: of one kind.
     RejectedError names the rule, such as ``exclude[0]``.
     """
     written = {"include": include, "exclude": exclude, "filters": filters}
@@ -314,7 +313,7 @@ def list_within(tree: Tree, root: str, filters: Filters) -> Iterator[TreeEntry]:
 
 
 def choose_entries(entries: Iterable[TreeEntry], filters: Filters, *, bare_directories: bool) -> Iterator[TreeEntry]:
-    """Of a listing, what ``list_chosen`` gives."""
+    """The entries of a listing that ``list_chosen`` gives."""
     bare: list[TreeEntry] = []
     for entry in entries:
         while bare and not entry.path.startswith(f"{bare[-1].path}/"):

@@ -30,7 +30,7 @@ BLOCK_STEP_BYTES: Final = 512
 
 
 def find_kept(spec: CopyDatasetSpec, source: Tree, files: object) -> Preserve:
-    """What the destination can keep of it. ``files``: its file system; None: an object store."""
+    """The attributes that the destination can keep. ``files``: its file system; None: an object store."""
     preserve = parse_preserve(spec.preserve)
     if not isinstance(files, StagingFiles):
         return preserve
@@ -117,7 +117,7 @@ ANY_OWNER: Final = Ownership()
 
 
 def find_ownership(preserve: Preserve, named: Iterable[NamedFile], files: NamedFiles | None, root: str) -> Ownership:
-    """What this process may give to files of the tree at ``root``. ``named``: files of a manifest.
+    """The owners that this process may give to files of the tree at ``root``. ``named``: files of a manifest.
     ``files`` None: it is in an object store.
 
     A file system may allow less than the kernel, as a server of NFS does: then the copy itself is refused.
@@ -155,7 +155,7 @@ ReadDirectory = Callable[[str], ExtendedAttributes]
 
 
 def read_nothing(_path: str) -> ExtendedAttributes:
-    """Where directories have no such attributes, or nobody wants them."""
+    """No attributes: directories have none, or nobody wants them."""
     return ()
 
 
@@ -187,7 +187,10 @@ def _read(source_root: str, options: CopyOptions, path: str) -> ExtendedAttribut
 def find_extended_changes(
     source: Tree, source_root: str, target_root: str, preserve: Preserve
 ) -> Callable[[TreeEntry, TreeEntry], str] | None:
-    """For ``Sameness``, of a destination on this machine; None if none is kept, or the source is elsewhere."""
+    """The comparison for ``Sameness``, of a destination on this machine.
+
+    None if it keeps none, or the source is elsewhere.
+    """
     access_lists = PreserveLetter.ACCESS_LISTS in preserve.letters
     extended = PreserveLetter.EXTENDED in preserve.letters
     if isinstance(source, RangedFiles) or not (access_lists or extended):

@@ -87,7 +87,7 @@ def open_copy_run(
     *,
     known: Mapping[DatasetUrn, CopyDatasetSpec] = MappingProxyType({}),
 ) -> Iterator[RunPorts]:
-    """What a run of ``job`` needs. Its datasets are found now; of ``known``, those that are gone have no file sets.
+    """The ports of a run of ``job``. Its datasets are found now; of ``known``, those that are gone have no file sets.
 
     ``spark`` None: nothing is copied by Spark.
     """
@@ -163,7 +163,7 @@ def _copy_to_objects(
     clock, known = SystemClock(), KnownFiles(stores.published, JobName(job.job))
 
     def find_known(root: str) -> FindPublished:
-        """What the log says was published there last."""
+        """The files that were published there last, as the log says."""
         places = ((urn, destination.place_of(urn)) for urn in datasets)
         inside = [known.find(urn) for urn, place in places if root == place or root.startswith(f"{place}/")]
         if len(inside) == 1:

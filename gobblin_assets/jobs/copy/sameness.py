@@ -48,12 +48,12 @@ _UNITS: Final = (
 
 
 def nanoseconds_of(moment: dt.datetime) -> int:
-    """Since 1970."""
+    """The nanoseconds since 1970."""
     return (moment - _EPOCH) // dt.timedelta(microseconds=1) * 1_000
 
 
 def tick_end(time_ns: int, precision_ns: int = 1, *, is_far: bool = False) -> int:
-    """From this moment on, whoever writes the file gives it another time than ``time_ns``.
+    """The moment from which on whoever writes the file gives it another time than ``time_ns``.
 
     ``precision_ns``: steps in which times are compared. A copy may have a time that is rounded to them. ``is_far``:
     another machine keeps the time, as any that has whole seconds may.
@@ -123,7 +123,7 @@ class Sameness:
 
 
 def compare_files(source: TreeEntry, destination: TreeEntry, sameness: Sameness) -> tuple[Likeness, str]:
-    """How alike two files of one path are, and why, as the rest of a sentence about the source's file.
+    """The likeness of two files of one path, and why, as the rest of a sentence about the source's file.
 
     The length of a file that is converted is not known, and not compared.
     """
@@ -153,7 +153,7 @@ def compare_files(source: TreeEntry, destination: TreeEntry, sameness: Sameness)
 
 
 def _compare_times(mine_ns: int | None, theirs_ns: int | None, sameness: Sameness) -> str:
-    """What shows that they are of two versions, or tells nothing; empty if they are of one."""
+    """The reason to take both times for those of two versions, or for no proof; empty if they are of one."""
     if mine_ns is None or theirs_ns is None:
         side = "source" if mine_ns is None else "destination"
         return f"the {side} keeps no modification time to compare"

@@ -273,7 +273,7 @@ REQUESTS_PER_WORKER: Final = 4
 
 
 def open_planned(plan: CopyPlan) -> OpenPlanned:
-    """How the files of a plan are read: by ranges, from a local disk or from a store."""
+    """The opener of a plan's files: by ranges, from a local disk or from a store."""
     if plan.source_root.startswith("/"):
         return partial(_open_local, plan.follows_links)
     return partial(_open_remote, plan.follows_links)

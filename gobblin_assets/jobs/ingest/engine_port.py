@@ -37,7 +37,7 @@ class Engine(Protocol):
         ...
 
     def count_slots(self) -> int | None:
-        """How many tasks a cluster runs at once for the session. Nothing is opened to learn it.
+        """The number of tasks that a cluster runs at once for the session. Nothing is opened to learn it.
 
         None: Spark runs on this machine, or nobody knows.
         """

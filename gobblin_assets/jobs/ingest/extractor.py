@@ -275,7 +275,7 @@ class SparkExtractor:
     def _open_files(
         self, orders: Sequence[WorkOrder], place: str, split: RowSplit, columns: Sequence[str]
     ) -> Callable[[], TaskFiles]:
-        """What a task calls to make its files."""
+        """The function that a task calls to make its files."""
         is_shared = len(orders) > 1
         aside = _types_in(split.schemas, Role.QUARANTINE)
         places = {}

@@ -50,7 +50,7 @@ def show_dataset(job: JobSpec, dataset: DatasetSpec, role: Role) -> ShownAsset:
 
 
 def _list_kinds(job: JobSpec, dataset: DatasetSpec, role: Role) -> Iterator[str]:
-    """What is so whichever way a run takes: Spark, only where nothing else could make the rows."""
+    """The kinds that hold whichever way a run takes: Spark, only where nothing else could make the rows."""
     late = dataset.watermark is not None and dataset.watermark.late_window > 0
     if find_asked_of_spark(dataset, rereads=late) or (kind_of(job.source).demands_spark(job) and not has_sink(job)):
         yield "spark"

@@ -120,7 +120,7 @@ def open_run(
     open_files: OpenFiles = open_file_system,
     connection: Connection | None = None,
 ) -> Iterator[RunPorts]:
-    """What a run of ``job`` needs. ``connection`` None: that of the environment."""
+    """The ports of a run of ``job``. ``connection`` None: that of the environment."""
     fs, root = open_files(job.destination, umask=job.umask)
     clock = SystemClock()
     ports = RunPorts(

@@ -99,7 +99,7 @@ class SparkEngine:
             return self._session
 
     def count_slots(self) -> int | None:
-        """How many tasks a cluster runs at once for the session; None: Spark runs on this machine, or nobody knows.
+        """The number of tasks that a cluster runs at once; None: Spark runs on this machine, or nobody knows.
 
         Nothing is opened to learn it: before the session is, settings say it, or nobody.
         """

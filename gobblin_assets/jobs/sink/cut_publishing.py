@@ -73,7 +73,7 @@ class PendingCut:
 
     @property
     def rows_read(self) -> int:
-        """How many rows the files must have; never counted in the files."""
+        """The number of rows that the files must have; never counted in the files."""
         return sum(self.cut.row_counts.values()) if self.reread is None else self.reread.staged.rows_read
 
     @property
@@ -109,7 +109,7 @@ class PendingCut:
 
 
 def _move_of(lane: HeldLane, vnode: str, span: VnodeSpan) -> KeyMove:
-    """From where the vnode is published to where the cut ends. What a rule of the log leaves out is in no interval."""
+    """The move from the vnode's published end to the cut's. What a rule of the log leaves out is in no interval."""
     published = lane.positions.get(vnode)
     return KeyMove(
         key=vnode,
@@ -284,7 +284,7 @@ class CutPublisher:
     def _make_durable(
         self, pending: Sequence[PendingCut], outcomes: dict[SequenceId, Publication | GobblinError]
     ) -> None:
-        """Once only, for all of them: what a disk has failed to keep is read again, and never synced again."""
+        """Make all files durable, once only: what a disk has failed to keep is read again, and never synced again."""
         left = self._left(pending, outcomes)
         outputs = {each.sequence_id: each.list_outputs() for each in left}
         reach(Failpoint.ATTEMPT_WRITTEN)

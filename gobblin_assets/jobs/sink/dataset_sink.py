@@ -94,7 +94,7 @@ class DatasetSink:
 
     @property
     def vnodes(self) -> frozenset[str]:
-        """Those that are read."""
+        """The vnodes that are read."""
         return frozenset(self.start.vnodes) if self.start is not None else frozenset()
 
     @property
@@ -120,7 +120,7 @@ class DatasetSink:
         return LaneWriter(LaneFiles(self.lane_format, open_files), self.policy, place_rows=self.place_rows)
 
     def describe(self, reread: RereadRows | None) -> LaneDescription:
-        """What a cut says of the dataset. ``reread``: the rows that Spark made for it, if it did."""
+        """The description of the dataset by a cut. ``reread``: the rows that Spark made for it, if it did."""
         if self.is_reread and reread is None:
             return self._describe_positions()
         if reread is not None:
@@ -145,31 +145,31 @@ class DatasetSink:
 
     @property
     def facts(self) -> Mapping[str, object]:
-        """What is to be kept with the dataset."""
+        """The facts that are to be kept with the dataset."""
         return {**({} if self.start is None else self.start.facts), **self.learnt}
 
     def note_success(self) -> None:
-        """A lane has published, and with it the facts that were learnt."""
+        """Note that a lane has published, and with it the facts that were learnt."""
         self.failures, self.error = 0, None
         if self.learnt and self.start is not None:
             self.start, self.learnt, self.is_start_old = replace(self.start, facts=self.facts), {}, True
 
     def note_failure(self, error: GobblinError) -> None:
-        """A lane has failed. What its barriers said is learnt again."""
+        """Note that a lane has failed. What its barriers said is learnt again."""
         self.learnt, self.error = {}, error
 
     def back_off(self, error: GobblinError, until_s: float) -> None:
-        """The log does not go on for it; where it begins is asked anew."""
+        """Leave the dataset alone, since its log does not go on. Where it begins is asked anew."""
         self.note_failure(error)
         self.failures += 1
         self.back_off_until_s, self.start = until_s, None
 
     def learn(self, facts: Mapping[str, object]) -> None:
-        """The log gave them with a barrier."""
+        """Note facts that the log gave with a barrier."""
         self.learnt = {**self.learnt, **facts}
 
     def note_start(self, start: LogStart, asked_s: float | None = None) -> None:
-        """Where it begins, as the log says now. ``asked_s``: when it was asked, by the monotonic clock."""
+        """Note where the dataset begins, as the log says now. ``asked_s``: when it said so, by the monotonic clock."""
         self.start, self.is_start_old = start, False
         if asked_s is not None:
             self.started_s = asked_s
@@ -283,7 +283,7 @@ class HeldLane:
     # Held or not ----------------------------------------------------------------------------------------
 
     def hold(self) -> None:
-        """It is one of the dataset's from now on."""
+        """Make the lane one of the dataset's from now on."""
         self.sink.lanes[self.lane_id] = self
 
     def let_go(self) -> None:
@@ -322,16 +322,16 @@ class HeldLane:
     # Publications ---------------------------------------------------------------------------------------
 
     def build(self, attempt: LaneAttempt) -> None:
-        """``attempt`` gets the lane's rows from now on."""
+        """Let ``attempt`` get the lane's rows from now on."""
         self.attempt = attempt
 
     def end_building(self) -> LaneAttempt | None:
-        """Nothing is being built any more. Returns what was."""
+        """Build nothing any more. Returns what was being built."""
         attempt, self.attempt = self.attempt, None
         return attempt
 
     def note_described(self, description: LaneDescription | None) -> None:
-        """What a publication said."""
+        """Note what a publication said."""
         if description is not None and description.has_news(self.described):
             self.described = description
 
@@ -342,7 +342,7 @@ class HeldLane:
     # Changes of its vnodes, at a barrier ----------------------------------------------------------------
 
     def leave(self) -> None:
-        """It is given back behind its next cut."""
+        """Give the lane back behind its next cut."""
         self.is_leaving = True
 
     def plan_change(self, moves: Mapping[str, int], vnodes: AbstractSet[str]) -> None:
@@ -351,7 +351,7 @@ class HeldLane:
         self.joining = frozenset(vnodes & self.sink.vnodes) - self.read_to.keys() - self.moves.keys()
 
     def give(self, vnodes: Iterable[str]) -> None:
-        """These are another lane's now. Those that could not move are asked for again."""
+        """Note that these are another lane's now. Those that could not move are asked for again."""
         for vnode in vnodes:
             self.read_to.pop(vnode, None)
             self.positions.pop(vnode, None)
@@ -385,5 +385,5 @@ class LaneCut:
 
 
 def _schema_json(columns: Sequence[tuple[str, str]]) -> object:
-    """As a publication describes its files."""
+    """The schema as a publication describes its files."""
     return parse_schema(schema_to_json(columns)).jsonValue()

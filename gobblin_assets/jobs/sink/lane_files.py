@@ -79,7 +79,7 @@ class LaneFiles:
 
     @property
     def size_bytes(self) -> int:
-        """Of all files since the last cut: encoded bytes, and held ones as Arrow has them."""
+        """The size of all files since the last cut: encoded bytes, and held ones as Arrow has them."""
         closed = sum(each.finished.file.identity.size_bytes for each in self._closed)
         return closed + sum(each.size_bytes for each in self._open.values())
 

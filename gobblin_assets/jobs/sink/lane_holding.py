@@ -142,7 +142,7 @@ class LaneHolding:
 
 
 def list_back_offs(sinks: Iterable[DatasetSink], holding: LaneHolding, now_s: float) -> list[SinkBackOff]:
-    """What this worker leaves alone now, for others to see. No error holds a secret."""
+    """The datasets and lanes that this worker leaves alone now, for others to see. No error holds a secret."""
     datasets = [
         SinkBackOff(sink.dataset_id, None, str(sink.error))
         for sink in sinks

@@ -24,7 +24,7 @@ class Shares:
 
 
 def decide_quota(workers: Sequence[uuid.UUID], me: uuid.UUID, unit_count: int) -> int:
-    """How many units of lanes are the worker's fair share; the shares of all workers add up to ``unit_count``."""
+    """The number of units of lanes that is the worker's fair share; all shares add up to ``unit_count``."""
     place = sorted(workers).index(me)
     least, more = divmod(unit_count, len(workers))
     return least + (place < more)
@@ -33,11 +33,11 @@ def decide_quota(workers: Sequence[uuid.UUID], me: uuid.UUID, unit_count: int) -
 def decide_shares(
     units: Sequence[Sequence[LaneState]], mine: frozenset[LaneId], quota: int, backing_off: frozenset[LaneId]
 ) -> Shares:
-    """What the worker takes and gives back. ``units``: the lanes of all datasets that are in use, in one order; those
-    of a unit are held together, by one worker.
+    """The lanes that the worker takes and gives back.
 
-    ``backing_off``: lanes that failed here a moment ago; they are left to others. A lane of the worker's that is not in
-    use is given back: its vnodes have moved, and nobody needs it.
+    ``units``: the lanes of all datasets that are in use, in one order; those of a unit are held together, by one
+    worker. ``backing_off``: lanes that failed here a moment ago; they are left to others. A lane of the worker's that
+    is not in use is given back: its vnodes have moved, and nobody needs it.
     """
     held = [unit for unit in units if _is_kept(unit, mine)]
     kept, unused = held[:quota], set(mine)
@@ -61,12 +61,12 @@ def _is_kept(unit: Sequence[LaneState], mine: frozenset[LaneId]) -> bool:
 
 
 def lanes_in_use(found: DatasetLanes) -> list[LaneState]:
-    """Those over which vnodes are to be spread, and those that still have some."""
+    """The lanes over which vnodes are to be spread, and those that still have some."""
     return [lane for lane in found.lanes if _is_in_use(lane, found)]
 
 
 def lanes_out_of_use(found: DatasetLanes) -> list[LaneState]:
-    """Those that were given up when there were to be fewer; nobody takes them for their vnodes."""
+    """The lanes that were given up when there were to be fewer; nobody takes them for their vnodes."""
     return [lane for lane in found.lanes if not _is_in_use(lane, found)]
 
 
@@ -88,7 +88,7 @@ def plan_places(found: DatasetLanes, vnodes: Sequence[str]) -> Mapping[str, int]
 
 
 def plan_moves(found: DatasetLanes, read: frozenset[str]) -> Mapping[int, Mapping[str, int]]:
-    """Which vnodes each lane gives to which lanes, until shares are even: (from lane) -> vnode -> (to lane).
+    """The vnodes that each lane gives to other lanes, until shares are even: (from lane) -> vnode -> (to lane).
 
     ``read``: the vnodes that are read. Others, of earlier lives of a topic, stay where they are in lanes that are kept.
     """

@@ -153,7 +153,7 @@ class SinkLanes:
         return self.holding.take(unused)
 
     def _note_changes(self, sink: DatasetSink, found: DatasetLanes) -> None:
-        """What each of the dataset's lanes is to do at its next barrier; vnodes without a lane get one."""
+        """Note what each of the dataset's lanes is to do at its next barrier. Vnodes without a lane get one."""
         places = plan_places(found, sorted(sink.vnodes))
         moves = plan_moves(found, sink.vnodes)
         of_lane = {state.lane_id: state for state in found.lanes}
@@ -312,7 +312,7 @@ class SinkLanes:
         return explain_exception(label, error, self.ports.say)
 
     def fail(self, lane: HeldLane, error: Exception) -> None:
-        """The lane backs off; the others of its log go on."""
+        """Let the lane back off; the others of its log go on."""
         self._back_off(lane, self.explain(lane.label, error))
         self.assign(self.logs.of(lane.sink))
 
@@ -328,7 +328,7 @@ class SinkLanes:
             self.holding.back_off(lane.lease, lane.label, error)
 
     def fail_datasets(self, failures: Failures) -> None:
-        """The log does not go on for these datasets: their lanes are given up, and all of them back off.
+        """Let these datasets back off, for which the log does not go on: their lanes are given up.
 
         What has hit several at once is said once.
         """
@@ -340,11 +340,11 @@ class SinkLanes:
             self.ports.say(f"{names}: {'backs' if len(hit) == 1 else 'back'} off for {wait_s:.0f} s: {text}")
 
     def fail_log(self, log: SinkLog, error: GobblinError) -> None:
-        """The log fails, and all of its datasets back off."""
+        """Let all datasets of a log that fails back off."""
         self.fail_datasets([(sink, error) for sink in log.sinks])
 
     def fail_dataset(self, sink: DatasetSink, error: GobblinError) -> None:
-        """The dataset backs off; those that come together with it go on."""
+        """Let the dataset back off; those that come together with it go on."""
         self.fail_datasets([(sink, error)])
         self.assign(self.logs.of(sink))
 
@@ -367,7 +367,7 @@ class SinkLanes:
             self._close_reader(log)
 
     def _discard(self, lane: HeldLane) -> None:
-        """Whoever recovers the lane removes its files, however they were closed."""
+        """Close the lane's files, however that goes: whoever recovers the lane removes them."""
         try:
             lane.writer.discard()
         except Exception as error:  # noqa: BLE001  what is given up can't fail

@@ -47,12 +47,12 @@ class SinkLog:
 
     @property
     def lanes(self) -> list[HeldLane]:
-        """Those that this worker holds."""
+        """The lanes that this worker holds."""
         return [lane for sink in self.sinks for lane in sink.lanes.values()]
 
     @property
     def label(self) -> str:
-        """For people."""
+        """The names of the datasets, for people."""
         return join_some([sink.urn for sink in self.sinks])
 
     @property
@@ -85,7 +85,7 @@ class SinkLog:
         self.is_contested = self.is_shared and any(self._list_foreign(found))
 
     def list_published(self) -> dict[str, int]:
-        """Up to where each vnode is published that was ever begun; also of datasets that nobody reads now."""
+        """The published end of each vnode that was ever begun, also of datasets that nobody reads now."""
         published: dict[str, int] = {}
         for sink in self.sinks:
             published |= sink.published

@@ -40,7 +40,7 @@ class SinkMeasures:
     _kept_at_s: float = 0.0
 
     def measure_lags(self, now_s: float) -> None:
-        """Of the datasets that are read. A log that does not answer leaves its dataset out."""
+        """Measure the lags of the datasets that are read. A log that does not answer leaves its dataset out."""
         if now_s < self._measure_at_s:
             return
         self._measure_at_s = now_s + MEASURE_EVERY_S
@@ -54,7 +54,7 @@ class SinkMeasures:
         self.lags = lags
 
     def say_kept(self, back_offs: Sequence[SinkBackOff], now_s: float) -> None:
-        """What it costs that some datasets of a stream back off while others are followed."""
+        """Say what it costs that some datasets of a stream back off while others are followed."""
         if now_s < self._kept_at_s:
             return
         ids = {each.dataset_id for each in back_offs}

@@ -93,7 +93,7 @@ def is_one_stream(job: JobSpec) -> bool:
 
 
 def lag_unit_of(job: JobSpec) -> str:
-    """In what the lag of the job's datasets is measured."""
+    """The unit of the lag of the job's datasets."""
     return "bytes" if is_one_stream(job) else "records"
 
 
@@ -154,7 +154,7 @@ def check_spark_dataset(job: JobSpec, urn: DatasetUrn, need: str) -> None:
 
 
 def choose_compression(job: JobSpec, dataset: DatasetSpec) -> str:
-    """Of the sink's files: text files that say nothing of it are compressed by gzip, as every reader knows it."""
+    """The compression of the sink's files; text files have gzip, as every reader knows it, unless the job says other."""
     given = dataset.writer.compression
     is_text = FileFormat(job.sink.format) is not FileFormat.PARQUET
     said = "compression" in dataset.writer.model_fields_set

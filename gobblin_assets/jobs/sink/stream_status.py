@@ -53,7 +53,7 @@ class StreamStatus:
 
 
 def say_kept(stream: StreamLook) -> str:
-    """What the server keeps for the stream, and up to where; for people."""
+    """A sentence on what the server keeps for the stream, and up to where; for people."""
     kept = f"the server keeps {(stream.retained_bytes or 0) / MIB:,.0f} MiB of its log for the slot {stream.name}"
     if stream.safe_bytes is None:
         return f"{kept}, without a bound (max_slot_wal_keep_size)"
@@ -63,7 +63,7 @@ def say_kept(stream: StreamLook) -> str:
 def open_copied_logs(
     job: JobSpec, specs: Mapping[DatasetUrn, DatasetSpec], connection: OpensEpochs
 ) -> Mapping[DatasetUrn, CopiedLog]:
-    """Those of a stream; none if the job's datasets have logs of their own. Nothing is connected to."""
+    """The copied logs of a stream; none if the job's datasets have logs of their own. Nothing is connected to."""
     sources = {urn: connection.open_epochs(job, urn, spec) for urn, spec in specs.items()} if is_one_stream(job) else {}
     return {urn: source for urn, source in sources.items() if isinstance(source, CopiedLog)}
 
@@ -75,9 +75,10 @@ def find_stream_status(
     states: Mapping[DatasetUrn, DatasetState],
     looks: Mapping[DatasetUrn, DatasetLook],
 ) -> StreamStatus | None:
-    """None: the job's datasets have logs of their own, or there are none. ``looks`` were taken before ``states``.
+    """The status of the job's stream.
 
-    RejectedError, or RetryableError if the stream's server is out of reach.
+    None: the datasets have logs of their own, or there are none. ``looks`` were taken before ``states``. RejectedError,
+    or RetryableError if the stream's server is out of reach.
     """
     copied = open_copied_logs(job, specs, connection)
     if not copied:
@@ -100,7 +101,7 @@ def _stand(source: CopiedLog, stream: StreamLook, state: DatasetState, look: Dat
 
 
 def _find_age(look: DatasetLook | None) -> float | None:
-    """Since the barrier of the newest publication. Epochs of a stream are microseconds since 1970."""
+    """The seconds since the barrier of the newest publication. Epochs of a stream are microseconds since 1970."""
     epochs = [lane.epoch for lane in look.lanes if lane.epoch] if look is not None else []
     if look is None or not epochs:
         return None

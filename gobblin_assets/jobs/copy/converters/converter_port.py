@@ -28,7 +28,7 @@ def look_for_stop() -> None:
 
 @contextmanager
 def looking_for_stop(look: Callable[[], object]) -> Iterator[None]:
-    """In the block, and in the contexts that it copies, ``look`` is what ``look_for_stop`` calls."""
+    """Let ``look_for_stop`` call ``look`` in the block, and in the contexts that it copies."""
     token = _LOOK.set(look)
     try:
         yield
@@ -148,7 +148,7 @@ class Packer(Protocol):
 
     @property
     def name(self) -> str:
-        """Of the archive, in the file set's directory."""
+        """The name of the archive, in the file set's directory."""
         ...
 
     def pack(self, entries: Sequence[PackedEntry], open_entry: OpenEntry) -> Iterator[bytes]:
@@ -296,7 +296,7 @@ def read_to_end(source: ByteSource) -> None:
 
 
 def read_up_to(source: ByteSource, size_bytes: int) -> bytes:
-    """So many bytes; fewer only at the end."""
+    """As many bytes; fewer only at the end."""
     content = b""
     while len(content) < size_bytes and (more := source.read(size_bytes - len(content))):
         content += more

@@ -284,6 +284,6 @@ def _recipients(fingerprints: Sequence[str]) -> list[str]:
 
 
 def _show(lines: Sequence[bytes]) -> str:
-    """What was meant for people."""
+    """The lines that were meant for people."""
     words = [line.decode(errors="replace") for line in lines if line and not line.startswith(_STATUS)]
     return "; ".join(words)[:_SHOWN_LENGTH_MAX] or "it said nothing"

@@ -212,7 +212,7 @@ def _require_times(files: Sequence[TreeEntry]) -> None:
 
 
 def _packed_origin(name: str, files: Sequence[TreeEntry], parts: Sequence[TreeEntry]) -> TreeEntry:
-    """What stands for all files: their newest time, with a digest of all parts in its nanoseconds."""
+    """The origin that stands for all files: their newest time, with a digest of all parts in its nanoseconds."""
     digest = hashlib.blake2b(digest_size=8)
     for each in parts:
         is_directory = each.kind is EntryKind.DIRECTORY

@@ -45,7 +45,7 @@ _MODE_OF_DIRECTORY: Final = 0o755
 def convert_entries(
     source_root: str, converters: str, options: CopyOptions, entries: Sequence[PlannedEntry], moved: Moved
 ) -> Iterator[Outcome]:
-    """What becomes of each entry, in their order. Entries of one archive, if they come together, are read in one pass.
+    """The outcome of each entry, in their order. Entries of one archive, if they come together, are read in one pass.
 
     ``converters``: the chain of the conversions. An entry without a conversion is copied as it is.
     """

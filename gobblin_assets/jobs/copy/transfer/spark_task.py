@@ -103,7 +103,7 @@ def write_count(descriptor: int, progress: TransferProgress) -> None:
 
 
 def sum_counts(orders: str) -> TransferProgress:
-    """How far all bins have come: of each, the try that has come farthest. What can't be read is left out."""
+    """The progress of all bins: of each, the try that has come farthest. What can't be read is left out."""
     farthest: dict[str, tuple[int, int, int]] = {}
     for name, count in _read_counts(orders):
         writer = name.partition("-")[0]
@@ -253,7 +253,7 @@ def _row(number: int, name: str, lost: str | None, rows: list[ResultRow]) -> pa.
 
 
 def find_version() -> str:
-    """Of this package; "" where it is not installed, but found as source."""
+    """The version of this package; "" where it is not installed, but found as source."""
     try:
         return version(_DISTRIBUTION)
     except PackageNotFoundError:
