@@ -154,7 +154,7 @@ def check_spark_dataset(job: JobSpec, urn: DatasetUrn, need: str) -> None:
 
 
 def choose_compression(job: JobSpec, dataset: DatasetSpec) -> str:
-    """The compression of the sink's files; text files have gzip, as every reader knows it, unless the job says other."""
+    """The compression of the sink's files; text files have gzip, as every reader knows it, if the job says none."""
     given = dataset.writer.compression
     is_text = FileFormat(job.sink.format) is not FileFormat.PARQUET
     said = "compression" in dataset.writer.model_fields_set
