@@ -12,7 +12,7 @@ from typing import Final
 
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.fs.objects import ObjectEntry, ReadableObjects
-from gobblin_assets.fs.tree import Descend, EntryKind, TreeEntry, is_utf8, wrong_length
+from gobblin_assets.fs.tree import Descend, EntryKind, TreeEntry, is_utf8_name, wrong_length
 from gobblin_assets.model.files import FileIdentity
 
 MTIME_PRECISION_NS: Final = 1_000_000_000
@@ -181,7 +181,7 @@ class _Listing:
     def _check_name(self, key: str, name: str) -> None:
         if name in {"", ".", ".."}:
             raise self._refuse(key, f"the name {name!r} is none of a file", "Rename the object, or remove it.")
-        if "\0" in name or not is_utf8(name):
+        if "\0" in name or not is_utf8_name(name):
             raise self._refuse(key, "has a character that no listing can tell", "Rename the object, or remove it.")
 
     def _require_root(self) -> None:

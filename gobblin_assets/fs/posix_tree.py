@@ -12,7 +12,7 @@ from typing import Final
 
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.fs.posix_errors import translate_error
-from gobblin_assets.fs.tree import Descend, EntryKind, TreeEntry, is_utf8
+from gobblin_assets.fs.tree import Descend, EntryKind, TreeEntry, is_utf8_name
 from gobblin_assets.model.files import FileIdentity
 
 _OPEN_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -220,7 +220,7 @@ class _Listing:
         finally:
             os.close(descriptor)
         for key in keys:
-            if not key.isascii() and not is_utf8(key):
+            if not key.isascii() and not is_utf8_name(key):
                 raise self._refuse(
                     f"expected names in UTF-8, found {os.fsencode(key)!r} in {place}", "Rename it, or remove it."
                 )

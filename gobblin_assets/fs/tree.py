@@ -191,7 +191,7 @@ def sort_key(entry: TreeEntry) -> str:
     return f"{entry.path}/" if entry.kind is EntryKind.DIRECTORY else entry.path
 
 
-def is_utf8(name: str) -> bool:
+def is_utf8_name(name: str) -> bool:
     """Whether the name came from UTF-8: other bytes are lone surrogates in names of files, and in keys of stores."""
     try:
         name.encode()
