@@ -23,9 +23,9 @@ from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.fs.tree import EntryKind, TreeEntry
-from gobblin_assets.jobs.copy.copied_files import CopiedFiles
 from gobblin_assets.jobs.copy.copy_plan import CopyPlan
 from gobblin_assets.jobs.copy.copyable import Attributes, CopyItem, PlannedFile
+from gobblin_assets.jobs.copy.file_staging import CopiedFiles
 from gobblin_assets.jobs.copy.transfer.preserve import NOTHING_PRESERVED
 from gobblin_assets.jobs.copy.transfer.transfer_port import FileResult
 from gobblin_assets.model.extract import Mode

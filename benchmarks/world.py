@@ -26,8 +26,7 @@ from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.ingest.arrow_worker import ArrowWorker
 from gobblin_assets.jobs.ingest.extractor import SparkExtractor
-from gobblin_assets.jobs.ingest.ingest_kind import IngestKind
-from gobblin_assets.jobs.ingest.worker import IngestWorker
+from gobblin_assets.jobs.ingest.ingest_kind import IngestKind, IngestWorker
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import WHOLE

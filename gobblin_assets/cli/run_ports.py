@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from gobblin_assets.cli.connections import SparkChoice
 from gobblin_assets.cli.output import say
-from gobblin_assets.jobs.ingest.told_engine import ToldEngine
+from gobblin_assets.jobs.ingest.engine_port import AnnouncedEngine
 from gobblin_assets.jobs.programs import program_of
 from gobblin_assets.run.log import open_log
 from gobblin_assets.run.run_values import DatasetReport, RunPorts
@@ -20,8 +20,8 @@ def open_ports(
     """What a run of the job needs; ``tell`` is shown each publication."""
     program = program_of(job)
 
-    def open_spark() -> ToldEngine:
-        return ToldEngine(spark.open(), say)
+    def open_spark() -> AnnouncedEngine:
+        return AnnouncedEngine(spark.open(), say)
 
     with open_log(say) as log, program.open_run(job, datasets, open_spark, log.stores, say, tell) as ports:
         yield ports

@@ -15,10 +15,10 @@ from gobblin_assets.jobs.ingest.running import read_job
 from gobblin_assets.jobs.sink.lane_shares import lanes_in_use
 from gobblin_assets.jobs.sink.running import open_log_connection, read_sink_datasets
 from gobblin_assets.jobs.sink.sink_rules import is_one_stream, lag_unit_of
-from gobblin_assets.jobs.sink.stream_standing import (
-    DatasetStanding,
-    StreamStanding,
-    find_standing,
+from gobblin_assets.jobs.sink.stream_status import (
+    DatasetStatus,
+    StreamStatus,
+    find_stream_status,
     open_copied_logs,
     say_kept,
 )
@@ -43,8 +43,8 @@ class _LaneLine(NamedTuple):
     vnodes: Mapping[str, str | None]
 
 
-class _RestLine(NamedTuple):
-    """``lane`` None: the whole dataset rests. ``worker``: that leaves it alone."""
+class _BackOffLine(NamedTuple):
+    """A dataset or a lane that backs off. ``lane`` None: the whole dataset. ``worker``: that leaves it alone."""
 
     dataset: DatasetUrn
     lane: int | None
@@ -56,7 +56,7 @@ class _RestLine(NamedTuple):
 @job_file_argument
 @json_option
 def status(job_file: Path, as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
-    """Show workers and lanes, and why some rest.
+    """Show workers and lanes, and why some back off.
 
     Also how far they are, and of a change log its slot.
     """
@@ -67,23 +67,23 @@ def status(job_file: Path, as_json: bool) -> None:  # noqa: FBT001  an option th
         live = log.stores.sink_workers.list_live(name)
         found = log.stores.lanes.load(*(state.dataset_id for state in states.values()))
         lanes = _list_lanes(log, name, states, found, _open_copied(job, specs))
-        rests = _list_rests(live, states, found)
-        standing = _find_standing(log, job, specs, states)
-    lags = _list_lags(states, live, standing)
+        back_offs = _list_back_offs(live, states, found)
+        status = _find_stream_status(log, job, specs, states)
+    lags = _list_lags(states, live, status)
     workers = [worker.owner for worker in live]
     if as_json:
-        stream = {"stream": standing and standing.stream, "datasets": standing and standing.datasets}
+        stream = {"stream": status and status.stream, "datasets": status and status.datasets}
         said = {
             "workers": workers,
             "lags": lags,
             "lanes": [each._asdict() for each in lanes],
-            "rests": [each._asdict() for each in rests],
+            "rests": [each._asdict() for each in back_offs],
         }
         print_json({**said, **(stream if is_one_stream(job) else {})})
         return
     say(f"{count_of(len(workers), 'live worker', 'live workers')}: {', '.join(workers) or 'none'}")
-    if standing is not None:
-        _print_stream(standing)
+    if status is not None:
+        _print_stream(status)
     rows = [
         (
             *each[:5],
@@ -95,7 +95,7 @@ def status(job_file: Path, as_json: bool) -> None:  # noqa: FBT001  an option th
     # The lag is that of the dataset; of topics, as far as its lanes are held.
     behind = f"{lag_unit_of(job)} behind"
     print_table("lanes", ("dataset", "lane", "held by", "publications", "open", behind, "vnodes"), rows)
-    _print_rests(rests)
+    _print_back_offs(back_offs)
 
 
 def _open_copied(job: JobSpec, specs: Mapping[DatasetUrn, DatasetSpec]) -> Mapping[DatasetUrn, CopiedLog]:
@@ -134,11 +134,11 @@ def _write_place(copied: CopiedLog | None, at: Watermark | None) -> str | None:
     return None if at is None else str(at)
 
 
-def _list_rests(
+def _list_back_offs(
     live: Sequence[SinkWorkerRow],
     states: Mapping[DatasetUrn, DatasetState],
     found: Mapping[DatasetId, DatasetLanes],
-) -> list[_RestLine]:
+) -> list[_BackOffLine]:
     """What nobody works on. What one worker leaves alone, another one may have taken."""
     urns = {state.dataset_id: urn for urn, state in states.items()}
     free = {
@@ -149,57 +149,59 @@ def _list_rests(
     }
     idle = {each.dataset_id for each in found.values() if any(lane.lane_id in free for lane in each.lanes)}
     return [
-        _RestLine(urns[rest.dataset_id], None if rest.lane_id is None else free[rest.lane_id], worker.owner, rest.error)
+        _BackOffLine(
+            urns[each.dataset_id], None if each.lane_id is None else free[each.lane_id], worker.owner, each.error
+        )
         for worker in live
-        for rest in worker.rests
-        if rest.dataset_id in idle and (rest.lane_id is None or rest.lane_id in free)
+        for each in worker.back_offs
+        if each.dataset_id in idle and (each.lane_id is None or each.lane_id in free)
     ]
 
 
-def _print_rests(rests: Sequence[_RestLine]) -> None:
+def _print_back_offs(back_offs: Sequence[_BackOffLine]) -> None:
     """What has hit several at once is one line."""
-    if not rests:
+    if not back_offs:
         return
     alike: dict[tuple[str, str], list[str]] = {}
-    for each in rests:
+    for each in back_offs:
         name = each.dataset if each.lane is None else f"{each.dataset} lane {each.lane}"
         alike.setdefault((each.worker, each.error), []).append(name)
     rows = [(join_some(names), worker, error) for (worker, error), names in alike.items()]
-    print_table("at rest after a failure", ("what", "worker", "error"), rows)
+    print_table("backing off after a failure", ("what", "worker", "error"), rows)
 
 
-def _find_standing(
+def _find_stream_status(
     log: Log, job: JobSpec, specs: Mapping[DatasetUrn, DatasetSpec], states: Mapping[DatasetUrn, DatasetState]
-) -> StreamStanding | None:
+) -> StreamStatus | None:
     """None for topics: nothing is asked there. What the log says of a stream is shown without its server as well."""
     if not is_one_stream(job):
         return None
     found = log.stores.sink_windows.look([state.dataset_id for state in states.values()])
     looks = {urn: found[state.dataset_id] for urn, state in states.items() if state.dataset_id in found}
     try:
-        return find_standing(job, specs, open_log_connection(job), states, looks)
+        return find_stream_status(job, specs, open_log_connection(job), states, looks)
     except GobblinError as error:
         say(f"the slot could not be looked at: {error}")
         return None
 
 
 def _list_lags(
-    states: Mapping[DatasetUrn, DatasetState], live: Sequence[SinkWorkerRow], standing: StreamStanding | None
+    states: Mapping[DatasetUrn, DatasetState], live: Sequence[SinkWorkerRow], status: StreamStatus | None
 ) -> Mapping[DatasetUrn, int | None]:
-    if standing is None:
+    if status is None:
         return {urn: sum_lags(live, state.dataset_id) for urn, state in states.items()}
-    return {urn: standing.datasets.get(urn, DatasetStanding()).lag_bytes for urn in states}
+    return {urn: status.datasets.get(urn, DatasetStatus()).lag_bytes for urn in states}
 
 
-def _print_stream(standing: StreamStanding) -> None:
-    stream = standing.stream
+def _print_stream(status: StreamStatus) -> None:
+    stream = status.stream
     columns = ("slot", "read", "log kept", "confirmed up to", "bytes kept")
     kept = stream.status or "there is no such slot"
     print_table("slot", columns, [(stream.name, stream.is_read, kept, stream.confirmed, stream.retained_bytes)])
-    if standing.kept_for and not stream.is_lost:
-        say(f"{say_kept(stream)}: for {join_some(standing.kept_for)}")
+    if status.kept_for and not stream.is_lost:
+        say(f"{say_kept(stream)}: for {join_some(status.kept_for)}")
     rows = [
         (urn, each.copy, each.position or each.progress or "to be copied", each.lag_bytes, each.lag_s)
-        for urn, each in standing.datasets.items()
+        for urn, each in status.datasets.items()
     ]
     print_table("tables", ("dataset", "copy", "published up to", "bytes behind", "seconds behind"), rows)

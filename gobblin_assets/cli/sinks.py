@@ -19,9 +19,8 @@ from gobblin_assets.cli.recopying import recopy
 from gobblin_assets.cli.sink_status import status
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.jobs.ingest.running import read_job
-from gobblin_assets.jobs.sink.running import find_spark_needs, read_sink_datasets, run_worker
+from gobblin_assets.jobs.sink.running import WorkerGroup, find_spark_needs, read_sink_datasets, run_worker
 from gobblin_assets.jobs.sink.sink_rules import is_one_stream
-from gobblin_assets.jobs.sink.worker_group import WorkerGroup
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.model.wording import count_of, join_some

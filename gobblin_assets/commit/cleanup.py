@@ -26,8 +26,7 @@ from gobblin_assets.commit.store import SequenceFolder, StoredSegment
 from gobblin_assets.errors import CorruptionError, GobblinError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.fs.file_system import FileSystem
-from gobblin_assets.fs.objects import HoldsObjects, UploadId
-from gobblin_assets.fs.side_by_side import call_side_by_side
+from gobblin_assets.fs.objects import HoldsObjects, UploadId, call_side_by_side
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import AttemptId, LaneId

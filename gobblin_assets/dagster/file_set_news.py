@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from pydantic import TypeAdapter, ValidationError
 
 from gobblin_assets.dagster.sensors import decide_try_wait_s
-from gobblin_assets.jobs.file_sets import SetId
+from gobblin_assets.jobs.programs import SetId
 from gobblin_assets.model.urn import DatasetUrn
 
 _KEY_DIGITS: Final = 32

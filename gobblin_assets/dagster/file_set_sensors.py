@@ -30,7 +30,7 @@ from gobblin_assets.dagster.ports import STORES_KEY
 from gobblin_assets.dagster.run_config import ASKED_AGAIN_TAG
 from gobblin_assets.dagster.sensors import UNFINISHED
 from gobblin_assets.errors import GobblinError
-from gobblin_assets.jobs.file_sets import FileSets, SetId, WatchRules
+from gobblin_assets.jobs.programs import FileSets, SetId, WatchRules
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.sources.discovery import describe_changes

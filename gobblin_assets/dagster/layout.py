@@ -23,8 +23,7 @@ from gobblin_assets.dagster.naming import (
 from gobblin_assets.dagster.partitions import build_partitions_def, list_keys
 from gobblin_assets.dagster.ports import FILE_SYSTEMS_KEY, SPARK_KEY, STORES_KEY, connection_key
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.jobs.asset_view import DeclaredCheck, ShownAsset
-from gobblin_assets.jobs.programs import JobProgram, program_of
+from gobblin_assets.jobs.programs import DeclaredCheck, JobProgram, ShownAsset, program_of
 from gobblin_assets.jobs.sink.sink_checks import LANES_CHECK, SINK_LAG_CHECK
 from gobblin_assets.jobs.sink.sink_rules import is_one_stream
 from gobblin_assets.model.partition import AssetPartition

@@ -33,8 +33,7 @@ from gobblin_assets.dagster.sink_runs import catch_up, work_on_sink
 from gobblin_assets.dagster.source_observing import SourceObservations
 from gobblin_assets.dagster.stopping import say_nothing, wait_until_over
 from gobblin_assets.errors import GobblinError, RejectedError
-from gobblin_assets.jobs.ingest.engine_port import Engine
-from gobblin_assets.jobs.ingest.told_engine import ToldEngine
+from gobblin_assets.jobs.ingest.engine_port import AnnouncedEngine, Engine
 from gobblin_assets.jobs.programs import RunResources
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
@@ -246,7 +245,7 @@ def _open_ports(
     opened = layout.program.open_run(
         layout.job,
         layout.datasets,
-        lambda: ToldEngine(engine, context.log.info),
+        lambda: AnnouncedEngine(engine, context.log.info),
         getattr(context.resources, STORES_KEY),
         say,
         events.log_publication,

@@ -16,7 +16,7 @@ from dagster import DagsterError
 from dagster._check import CheckError
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.jobs.asset_view import ShownAsset, ShownTable, ShownTree
+from gobblin_assets.jobs.programs import ShownAsset, ShownTable, ShownTree
 from gobblin_assets.model.path_names import asset_key_of, source_key_of, source_tree_key_of
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.spec.job_options import DatasetOptions, JobOptions

@@ -56,8 +56,8 @@ def judge_sink(layout: JobLayout, sight: SinkSight, urn: DatasetUrn) -> Iterator
     """The results of a dataset's checks of its sink."""
     job = cast("JobSpec", layout.job)
     yield judge_lanes(sight.looks[urn].lanes, worker_count=len(sight.workers))
-    if sight.standing is not None:
-        yield judge_stream_lag(sight.standing, urn, lag_max=job.sink.lag_max)
+    if sight.status is not None:
+        yield judge_stream_lag(sight.status, urn, lag_max=job.sink.lag_max)
     elif sight.unanswered is None:
         yield judge_sink_lag(sight.lag_of(urn), lag_max=job.sink.lag_max)
 

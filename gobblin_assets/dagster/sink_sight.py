@@ -7,7 +7,7 @@ from typing import Final, cast
 from gobblin_assets.commit.driver import describe_ways_out
 from gobblin_assets.dagster.layout import JobLayout
 from gobblin_assets.errors import GobblinError
-from gobblin_assets.jobs.sink.stream_standing import DatasetStanding, StreamStanding, find_standing
+from gobblin_assets.jobs.sink.stream_status import DatasetStatus, StreamStatus, find_stream_status
 from gobblin_assets.model.state import DatasetId, DatasetOutcome
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.run.stores import Stores
@@ -24,7 +24,7 @@ TELL_EVERY_S: Final = 60.0
 class SinkSight:
     """A sink at one moment. ``workers``: the live ones, asked before the datasets were looked at.
 
-    ``columns``: of each dataset's last publication that knew them, name to type text. ``standing``: of a stream whose
+    ``columns``: of each dataset's last publication that knew them, name to type text. ``status``: of a stream whose
     server has answered; ``unanswered``: why it has not.
     """
 
@@ -32,13 +32,13 @@ class SinkSight:
     ids: Mapping[DatasetUrn, DatasetId]
     looks: Mapping[DatasetUrn, DatasetLook]
     columns: Mapping[DatasetUrn, Mapping[str, str]] = field(default_factory=dict)
-    standing: StreamStanding | None = None
+    status: StreamStatus | None = None
     unanswered: GobblinError | None = None
 
     def lag_of(self, urn: DatasetUrn) -> int | None:
         """What is not published: records, as far as workers read them; of a stream, bytes. None: not known."""
-        if self.standing is not None:
-            return self.standing.datasets.get(urn, DatasetStanding()).lag_bytes
+        if self.status is not None:
+            return self.status.datasets.get(urn, DatasetStatus()).lag_bytes
         return sum_lags(self.workers, self.ids[urn])
 
     def find_trouble(self, urn: DatasetUrn) -> tuple[DatasetOutcome, str] | None:
@@ -54,9 +54,9 @@ class SinkSight:
 
     def _list_failures(self, urn: DatasetUrn) -> Iterator[tuple[DatasetOutcome, str]]:
         for worker in self.workers:
-            for rest in worker.rests:
-                if rest.dataset_id == self.ids[urn]:
-                    yield DatasetOutcome.FAILED, rest.error
+            for each in worker.back_offs:
+                if each.dataset_id == self.ids[urn]:
+                    yield DatasetOutcome.FAILED, each.error
 
 
 def look_at_sink(layout: JobLayout, stores: Stores, connection: OpensEpochs | None = None) -> SinkSight:
@@ -76,8 +76,8 @@ def look_at_sink(layout: JobLayout, stores: Stores, connection: OpensEpochs | No
     states = stores.datasets.load(job, list(looks))
     specs = {urn: cast("DatasetSpec", spec) for urn, spec in layout.datasets.items()}
     try:
-        standing = find_standing(cast("JobSpec", layout.job), specs, connection, states, looks)
+        status = find_stream_status(cast("JobSpec", layout.job), specs, connection, states, looks)
     except GobblinError as error:
         # What the log says is told without the server as well.
         return SinkSight(workers, ids, looks, columns, unanswered=error)
-    return SinkSight(workers, ids, looks, columns, standing)
+    return SinkSight(workers, ids, looks, columns, status)

@@ -18,8 +18,8 @@ from gobblin_assets.dagster.sink_published_check import tell_published
 from gobblin_assets.dagster.sink_sight import TELL_EVERY_S, SinkSight
 from gobblin_assets.dagster.source_observing import build_observation
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.jobs.sink.closed_windows import list_due
-from gobblin_assets.jobs.sink.stream_standing import DatasetStanding, StreamStanding
+from gobblin_assets.jobs.sink.sink_checks import list_due
+from gobblin_assets.jobs.sink.stream_status import DatasetStatus, StreamStatus
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.source_constraints import SourceConstraints
 from gobblin_assets.model.urn import DatasetUrn, Role
@@ -145,8 +145,8 @@ def _tell(
 
 def _find_constraints(sight: SinkSight, urn: DatasetUrn, columns: Mapping[str, str]) -> SourceConstraints:
     """The key of a table that is followed. Its columns hold NULL as well: a delete of a row has little else."""
-    standing = None if sight.standing is None else sight.standing.datasets.get(urn)
-    key = () if standing is None else standing.key
+    status = None if sight.status is None else sight.status.datasets.get(urn)
+    key = () if status is None else status.key
     return SourceConstraints(tuple(name for name in key if name in columns))
 
 
@@ -176,15 +176,15 @@ def _describe_counts(counts: WindowCounts) -> dict[str, dg.MetadataValue]:
 
 def _describe_workers(sight: SinkSight, urn: DatasetUrn) -> dict[str, dg.MetadataValue]:
     metadata: dict[str, dg.MetadataValue] = {"gobblin/workers": dg.MetadataValue.int(len(sight.workers))}
-    if sight.standing is not None:
-        return metadata | _describe_stream(sight.standing, urn)
+    if sight.status is not None:
+        return metadata | _describe_stream(sight.status, urn)
     if (lag := sight.lag_of(urn)) is not None:
         metadata["gobblin/lag"] = dg.MetadataValue.int(lag)
     return metadata
 
 
-def _describe_stream(standing: StreamStanding, urn: DatasetUrn) -> dict[str, dg.MetadataValue]:
-    found = standing.datasets.get(urn, DatasetStanding())
+def _describe_stream(status: StreamStatus, urn: DatasetUrn) -> dict[str, dg.MetadataValue]:
+    found = status.datasets.get(urn, DatasetStatus())
     metadata: dict[str, dg.MetadataValue] = {}
     if found.copy is not None:
         metadata["gobblin/copy"] = dg.MetadataValue.int(found.copy)
@@ -194,8 +194,8 @@ def _describe_stream(standing: StreamStanding, urn: DatasetUrn) -> dict[str, dg.
         metadata["gobblin/lag_bytes"] = dg.MetadataValue.int(found.lag_bytes)
     if found.lag_s is not None:
         metadata["gobblin/lag_s"] = dg.MetadataValue.float(found.lag_s)
-    if standing.stream.retained_bytes is not None:
-        metadata["gobblin/retained_bytes"] = dg.MetadataValue.int(standing.stream.retained_bytes)
+    if status.stream.retained_bytes is not None:
+        metadata["gobblin/retained_bytes"] = dg.MetadataValue.int(status.stream.retained_bytes)
     return metadata
 
 

@@ -13,8 +13,8 @@ from gobblin_assets.destinations.files.rooted import Directories
 from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace, PlaceGoneError
 from gobblin_assets.destinations.rows_place import PlannedLoad, RowsPlace
 from gobblin_assets.errors import GobblinError, RejectedError
+from gobblin_assets.fs.network_files import StagingFiles
 from gobblin_assets.fs.objects import HoldsObjects
-from gobblin_assets.fs.staging import StagingFiles
 from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import DatasetUrn, Role

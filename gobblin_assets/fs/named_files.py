@@ -24,7 +24,7 @@ class ExchangeOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NameLimits:
-    """In bytes of UTF-8. None: there is no limit, or none is known."""
+    """The limits of names, in bytes of UTF-8. None: there is no limit, or none is known."""
 
     name_bytes_max: int | None
     path_bytes_max: int | None
@@ -32,10 +32,10 @@ class NameLimits:
 
 @runtime_checkable
 class LimitedNames(Protocol):
-    """A file system that tells how long names may be."""
+    """A file system that says how long names may be."""
 
     def find_name_limits(self, directory: str) -> NameLimits:
-        """Of names in ``directory``, which need not be there yet, and of full paths."""
+        """The limits of names in ``directory``, which need not be there yet, and of full paths."""
         ...
 
 

@@ -11,8 +11,7 @@ from typing import Final
 
 from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.fs.object_work import identity_of
-from gobblin_assets.fs.objects import HoldsObjects, ObjectEntry, ObjectFiles
-from gobblin_assets.fs.side_by_side import call_side_by_side
+from gobblin_assets.fs.objects import HoldsObjects, ObjectEntry, ObjectFiles, call_side_by_side
 from gobblin_assets.model.files import FileIdentity
 
 LISTING_WORTH: Final = 16

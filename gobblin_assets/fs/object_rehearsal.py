@@ -12,7 +12,6 @@ from typing import Final
 import google_crc32c
 
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
-from gobblin_assets.fs.object_etags import expected_etag
 from gobblin_assets.fs.objects import (
     SPOILED,
     UNSUPPORTED,
@@ -26,6 +25,7 @@ from gobblin_assets.fs.objects import (
     UploadId,
     UploadPart,
     WriteOutcome,
+    expected_etag,
 )
 
 _ONE: Final = b"one"

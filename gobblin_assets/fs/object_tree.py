@@ -12,12 +12,11 @@ from typing import Final
 
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.fs.objects import ObjectEntry, ReadableObjects
-from gobblin_assets.fs.told_lengths import wrong_length
-from gobblin_assets.fs.tree import Descend, EntryKind, TreeEntry
+from gobblin_assets.fs.tree import Descend, EntryKind, TreeEntry, is_utf8_name, wrong_length
 from gobblin_assets.model.files import FileIdentity
 
 MTIME_PRECISION_NS: Final = 1_000_000_000
-"""S3 tells the time of a change in whole seconds."""
+"""S3 gives the time of a change in whole seconds."""
 
 LEFT_OUT_MAX: Final = 1_000
 """So many objects of a directory that is left out are passed over, before the listing goes on behind it."""
@@ -182,7 +181,7 @@ class _Listing:
     def _check_name(self, key: str, name: str) -> None:
         if name in {"", ".", ".."}:
             raise self._refuse(key, f"the name {name!r} is none of a file", "Rename the object, or remove it.")
-        if "\0" in name or not _is_text(name):
+        if "\0" in name or not is_utf8_name(name):
             raise self._refuse(key, "has a character that no listing can tell", "Rename the object, or remove it.")
 
     def _require_root(self) -> None:
@@ -197,15 +196,6 @@ class _Listing:
     def _refuse(self, key: str, message: str, hint: str) -> RejectedError:
         path = f"{self.root}/{key}"
         return RejectedError(f"{self.files.to_uri(path)!a}: {message}", field=self.option, hint=hint, path=path)
-
-
-def _is_text(name: str) -> bool:
-    """Whether it came from UTF-8: what a listing could not tell are lone surrogates."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _identity_of(found: ObjectEntry) -> FileIdentity:

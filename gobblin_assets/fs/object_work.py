@@ -50,7 +50,7 @@ class ObjectWorkFiles:
         return next(iter(self.objects.list_objects(path)), None) is not None
 
     def find_directories(self, root: str, name: str) -> Iterator[str]:
-        """Of objects whose keys have the name between two slashes."""
+        """The directories of objects whose keys have the name between two slashes."""
         last = ""
         for each in self.objects.list_objects(root):
             above, found, _ = each.path.removeprefix(root).partition(f"/{name}/")
@@ -109,8 +109,10 @@ class ObjectWorkFiles:
         return True
 
     def _find_etag(self, path: str, identity: FileIdentity) -> str | None:
-        """Of the object there; None if there is none. ETags of some stores are none of the bytes, so no step knows
-        them; and an object that a person copied to another destination may have got another one.
+        """The ETag of the object there.
+
+        None if there is none. ETags of some stores are none of the bytes, so no step knows them; and an object that a
+        person copied to another destination may have got another one.
         """
         found = self.objects.find_object(path)
         if found is not None and not identity_of(found).matches(identity):

@@ -7,11 +7,15 @@ Paths are ``/<bucket>/<key>``. Every method succeeds or raises one of the famili
 """
 
 import datetime as dt
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import hashlib
+import io
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import BinaryIO, Final, NewType, Protocol, runtime_checkable
+from typing import BinaryIO, Final, NewType, Protocol, TypeVar, runtime_checkable
 
 from gobblin_assets.errors import RejectedError
 
@@ -21,7 +25,7 @@ UNSUPPORTED: Final = "unsupported"
 """A field, and true, of a RejectedError that says that the store does not know what it was asked to do."""
 
 LOST: Final = "\udcff"
-"""In a key: a character that the listing could not tell. A name of a tree never has it."""
+"""In a key: a character that the listing could not give. A name of a tree never has it."""
 
 SPOILED: Final = "spoiled"
 """A field, and true, of a RetryableError that says that other bytes than sent came to the store."""
@@ -32,10 +36,15 @@ KEPT_HEADERS: Final = (
 )  # fmt: skip
 """What an object says of itself to whoever reads it, besides its metadata."""
 
+T = TypeVar("T")
+R = TypeVar("R")
+
+_MD5: Final = re.compile(r"[0-9a-f]{32}")
+
 
 @dataclass(frozen=True, slots=True)
 class ObjectEntry:
-    """An object as the store tells it. ``metadata`` and ``headers`` are None in listings, which don't tell them.
+    """An object as the store describes it. ``metadata`` and ``headers`` are None in listings, which have neither.
 
     ``headers``: those of ``KEPT_HEADERS`` that it has.
     """
@@ -99,7 +108,7 @@ class RemoveOutcome(StrEnum):
 
 
 class Ability(StrEnum):
-    """What a store enforces, or ignores; a rehearsal with scratch keys finds out.
+    """A condition that a store enforces, or ignores; a rehearsal with scratch keys finds out.
 
     FORESEEN_ETAGS is needed by nothing: without it, nobody knows the ETag of an object before it is there.
     """
@@ -186,7 +195,7 @@ class ObjectFiles(ReadableObjects, Protocol):
         ...
 
     def abort_upload(self, path: str, upload: UploadId) -> bool:
-        """Discard the upload; False if it was completed or aborted before, which of both the object tells."""
+        """Discard the upload; False if it was completed or aborted before, which of both the object shows."""
         ...
 
     def has_upload(self, path: str, upload: UploadId) -> bool:
@@ -206,7 +215,7 @@ class ObjectFiles(ReadableObjects, Protocol):
         ...
 
     def rehearse(self, directory: str, asked: Collection[Ability]) -> frozenset[Ability]:
-        """Those of ``asked`` that the store has: tried with scratch keys below ``directory``, which are removed."""
+        """The abilities among ``asked`` that the store has, by scratch keys below ``directory``, which are removed."""
         ...
 
 
@@ -241,3 +250,71 @@ def require_objects(fs: object) -> ObjectFiles:
         field="destination",
         hint="Name a destination in an object store, such as s3://bucket/prefix.",
     )
+
+
+def call_side_by_side(fs: object, call: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    """The results, in the order of ``items``. Calls go side by side, as many as the store takes: they mostly wait.
+
+    The first error is raised, after those that were begun have ended.
+    """
+    threads = min(len(items), fs.calls_at_once if isinstance(fs, HoldsObjects) else 1)
+    if threads <= 1:
+        return [call(each) for each in items]
+    with ThreadPoolExecutor(threads, thread_name_prefix="store") as pool:
+        return list(pool.map(call, items))
+
+
+def expected_etag(parts: Sequence[UploadPart]) -> str | None:
+    """The ETag of the object that these parts become; None where those of the parts look otherwise.
+
+    As most stores make them: an MD5 of a part's bytes, and of the parts' MD5s for an object. Stores that encrypt by
+    keys of their own have others, which may look the same; a rehearsal finds out (``Ability.FORESEEN_ETAGS``).
+    """
+    if not all(_MD5.fullmatch(each.etag) for each in parts):
+        return None
+    digests = b"".join(bytes.fromhex(each.etag) for each in parts)
+    return f"{hashlib.md5(digests, usedforsecurity=False).hexdigest()}-{len(parts)}"
+
+
+class ObjectStream(io.RawIOBase):
+    """A seekable stream over one version of an object, read by ranges. To be buffered: each read is a request."""
+
+    BUFFER_BYTES: Final = 1 << 20
+    READ_BYTES: Final = 8 << 20
+    """Of one request, where all is read."""
+
+    def __init__(self, files: ObjectFiles, entry: ObjectEntry) -> None:
+        super().__init__()
+        self._files = files
+        self._entry = entry
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        begin = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._entry.size_bytes}[whence]
+        self._position = max(0, begin + offset)
+        return self._position
+
+    def readall(self) -> bytes:
+        """By requests of bounded size; the default would make one for each 8 KiB."""
+        parts = []
+        while (left := self._entry.size_bytes - self._position) > 0:
+            parts.append(self.read(min(left, self.READ_BYTES)))
+        return b"".join(parts)
+
+    def readinto(self, buffer: "memoryview[int]") -> int:  # type: ignore[override]  # a buffer is whatever has bytes
+        count = min(len(buffer), self._entry.size_bytes - self._position)
+        if count <= 0:
+            return 0
+        entry = self._entry
+        buffer[:count] = memoryview(self._files.read_range(entry.path, entry.etag, self._position, count))
+        self._position += count
+        return count

@@ -3,23 +3,37 @@
 ``posix_sync`` says what is durable, and what a failed fsync means.
 """
 
+import ctypes
 import errno
 import os
+import platform
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final
 from uuid import uuid4
 
-from gobblin_assets.errors import ConflictError, OutcomeUnknownError, RejectedError, RetryableError
-from gobblin_assets.fs.file_system import RenameOutcome
-from gobblin_assets.fs.kernel_rename import UNSUPPORTED, KernelRename, find_exclusive_rename
+from gobblin_assets.errors import ConflictError, GobblinError, OutcomeUnknownError, RejectedError, RetryableError
+from gobblin_assets.fs.file_system import FileSystem, RenameOutcome
 from gobblin_assets.fs.posix_errors import families, translate_error
-from gobblin_assets.fs.posix_probe import prove_publication
 from gobblin_assets.fs.posix_sync import OPEN_FILE, for_all, sync_directory, sync_file, watched_file_system
 from gobblin_assets.model.files import FileIdentity, FileStat
+
+KernelRename = Callable[[str, str], None]
+"""Takes two names as absolute paths; raises the OSError that the kernel gave."""
+
+UNSUPPORTED: Final = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
+"""Error codes that mean "not supported". EINVAL is also the error of moving a directory into itself."""
+
+# renameat2(2) refuses to replace anything, or exchanges two names. Python does not offer it, so it is called by ctypes.
+# File systems that do not know a flag answer EINVAL, old kernels ENOSYS.
+_AT_FDCWD: Final = -100
+_RENAME_NOREPLACE: Final = 1
+_RENAME_EXCHANGE: Final = 2
+# From the kernel's tables, for C libraries that have the kernel's call but no function for it.
+_SYSTEM_CALLS: Final = {"x86_64": 316, "aarch64": 276, "riscv64": 276, "ppc64le": 357, "s390x": 347}
 
 RACE_TRIES_MAX: Final = 5
 """Another process may remove an empty parent, or add to a tree that is being removed, between two calls."""
@@ -27,11 +41,64 @@ RACE_TRIES_MAX: Final = 5
 SYNC_TOGETHER_FILES_MIN: Final = 64
 """Fewer files are synced one by one: that waits for nobody else's writes."""
 
-_KERNEL_RENAME: Final = find_exclusive_rename()
 _OPEN_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CREATE_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _NOT_EMPTY: Final = frozenset({errno.ENOTEMPTY, errno.EEXIST})
 _TAKES_FROM_OWNER: Final = 0o700
+
+PROBE_PREFIX: Final = ".gobblin-probe-"
+"""Hidden from readers; a killed probe leaves a few bytes under such a name, and a later probe removes them."""
+
+LEFT_BEHIND_S: Final = 3_600.0
+"""A probe takes seconds, so older files belong to no living probe."""
+
+_KINDS: Final = {"file": "", "directory": "/inside"}
+
+PROBE_TRIES_MAX: Final = 5
+"""Tries, since two first runs may probe one destination at once, and one removes the directories that it made."""
+
+
+def find_exclusive_rename() -> KernelRename | None:
+    """The rename that never replaces; None off Linux."""
+    return _find_rename(_RENAME_NOREPLACE)
+
+
+def find_exchange() -> KernelRename | None:
+    """The exchange of two existing names in one moment; None off Linux."""
+    return _find_rename(_RENAME_EXCHANGE)
+
+
+def _find_rename(flag: int) -> KernelRename | None:
+    """The kernel's call, by the C library's function or by its number."""
+    if platform.system() != "Linux":
+        return None
+    library = ctypes.CDLL(None, use_errno=True)
+    if hasattr(library, "renameat2"):
+        function: Any = library.renameat2
+        leading: tuple[ctypes.c_long, ...] = ()
+    elif platform.machine() in _SYSTEM_CALLS:
+        function = library.syscall
+        leading = (ctypes.c_long(_SYSTEM_CALLS[platform.machine()]),)
+    else:
+        return None
+
+    def rename(source: str, target: str) -> None:
+        result = function(
+            *leading,
+            ctypes.c_int(_AT_FDCWD),
+            ctypes.c_char_p(os.fsencode(source)),
+            ctypes.c_int(_AT_FDCWD),
+            ctypes.c_char_p(os.fsencode(target)),
+            ctypes.c_uint(flag),
+        )
+        if result != 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code), source, None, target)
+
+    return rename
+
+
+_KERNEL_RENAME: Final = find_exclusive_rename()
 
 
 class PosixFileSystem:
@@ -413,3 +480,107 @@ def _rename_directory(source: str, target: str) -> None:
     if _find_stat(target) is not None:
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), source, None, target)
     Path(source).rename(target)
+
+
+def prove_publication(file_system: FileSystem, staging_root: str, final_root: str) -> None:
+    """Rehearse one publication with files of a few bytes, so that a bad destination is refused before a run writes.
+
+    Both roots are made, a file and a directory are written, synced and renamed, and neither is ever replaced.
+    Removes files that killed probes left in the roots more than ``LEFT_BEHIND_S`` ago by the file system's clock.
+    The probe leaves nothing behind, and removes the directories that it made, unless another probe uses them at that
+    moment: then they may stay, empty. RejectedError names the destination.
+    """
+    roots = (staging_root, final_root)
+    for tries in range(1, PROBE_TRIES_MAX + 1):
+        missing = [path for root in roots for path in _missing_directories(root)]
+        name = PROBE_PREFIX + uuid4().hex
+        probes = [f"{root}/{name}-{kind}" for root in roots for kind in _KINDS]
+        try:
+            for root in roots:
+                _make_root(file_system, root)
+            _prove(file_system, Path(staging_root, name), Path(final_root, name))
+            for root in dict.fromkeys(roots):
+                _remove_left_behind(file_system, Path(root), now_s=_moment_of(root))
+        except BaseException as error:
+            # The other probe may have made the roots again by now, so a look at the roots alone is not enough.
+            vanished = isinstance(error, GobblinError) and (
+                error.fields.get("errno") == "ENOENT" or not all(Path(root).is_dir() for root in roots)
+            )
+            # A person needs the error that stopped the probe, not the error of the removal after it.
+            with suppress(GobblinError):
+                _clean_up(file_system, probes, missing)
+            if tries == PROBE_TRIES_MAX or not vanished:
+                raise
+        else:
+            _clean_up(file_system, probes, missing)
+            return
+
+
+def _make_root(file_system: FileSystem, root: str) -> None:
+    try:
+        file_system.make_directories(root)
+    except ConflictError as error:
+        raise RejectedError(
+            f"can't make {root}: ENOTDIR ({error.fields['path']} is not a directory)",
+            field="destination",
+            hint="Correct the path: something on the way to it is a file.",
+        ) from error
+
+
+def _prove(file_system: FileSystem, staged: Path, final: Path) -> None:
+    for kind, written in _KINDS.items():
+        source, target = f"{staged}-{kind}", f"{final}-{kind}"
+        for expected in (RenameOutcome.RENAMED, RenameOutcome.TARGET_EXISTS):
+            if kind == "directory":
+                file_system.make_directories(source)
+            with families("write", source):
+                Path(source + written).write_bytes(b"probe\n")
+            file_system.make_durable([source + written])
+            found = file_system.rename_no_replace(source, target)
+            if found is not expected:
+                raise RejectedError(
+                    f"expected a rename to {target} to answer {expected.value!r}, it answered {found.value!r}",
+                    field="destination",
+                    hint="Use a file system that keeps POSIX's rules for rename and link.",
+                )
+            file_system.sync_directories([str(final.parent), str(staged.parent)])
+
+
+def _moment_of(directory: str) -> float:
+    """Now, by the clock of the file system: the probe has just changed the directory."""
+    with families("look at", directory):
+        return Path(directory).stat().st_mtime
+
+
+def _remove_left_behind(file_system: FileSystem, root: Path, *, now_s: float) -> None:
+    """Files that can't be read or removed stay: another probe may be removing them, and no probe needs them gone."""
+    with suppress(OSError), os.scandir(root) as entries:
+        for entry in entries:
+            if entry.name.startswith(PROBE_PREFIX):
+                with suppress(OSError, GobblinError):
+                    if now_s - entry.stat(follow_symlinks=False).st_mtime > LEFT_BEHIND_S:
+                        _remove(file_system, entry)
+
+
+def _remove(file_system: FileSystem, entry: os.DirEntry[str]) -> None:
+    if entry.is_dir(follow_symlinks=False):
+        file_system.remove_tree(entry.path)
+    else:
+        Path(entry.path).unlink(missing_ok=True)
+
+
+def _missing_directories(root: str) -> list[str]:
+    path = Path(root)
+    with families("look at", root):
+        return [str(ancestor) for ancestor in (path, *path.parents) if not ancestor.exists()]
+
+
+def _clean_up(file_system: FileSystem, probes: list[str], made: list[str]) -> None:
+    for path in probes:
+        if Path(path).is_dir():
+            file_system.remove_tree(path)
+        else:
+            with families("remove", path):
+                Path(path).unlink(missing_ok=True)
+    for path in sorted(made, key=len, reverse=True):
+        file_system.remove_empty_directory(path)

@@ -11,9 +11,8 @@ from uuid import uuid4
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.file_system import RenameOutcome
-from gobblin_assets.fs.kernel_rename import UNSUPPORTED, KernelRename, find_exchange, find_exclusive_rename
 from gobblin_assets.fs.named_files import ExchangeOutcome, NameLimits
-from gobblin_assets.fs.posix import PosixFileSystem
+from gobblin_assets.fs.posix import UNSUPPORTED, KernelRename, PosixFileSystem, find_exchange, find_exclusive_rename
 from gobblin_assets.fs.posix_errors import families, translate_error
 from gobblin_assets.fs.posix_tree import PosixTree, entry_of
 from gobblin_assets.fs.tree import EntryKind, TreeEntry
@@ -23,8 +22,10 @@ _EXCHANGE: Final = find_exchange()
 
 _TIME_NS: Final = 1_700_000_001_387_654_321
 """Cut off or rounded to one of the steps, it is a multiple of no larger one."""
+
 _TIME_STEPS_NS: Final = (1, 100, 1_000, 1_000_000, 10_000_000, 1_000_000_000, 2_000_000_000)
 """Of Linux's own file systems, NTFS and SMB, microseconds, milliseconds, exFAT, old ext4 and servers, FAT."""
+
 _CLOSED: Final = 0o555
 _STANDS: Final = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})
 _LOOK_AT_DIRECTORY: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -33,7 +34,10 @@ _DESCRIPTORS: Final = "/proc/self/fd"
 
 
 class PosixNamedFiles(PosixFileSystem):
-    """``exchange`` None: files are moved aside and then replaced, in two renames."""
+    """``NamedFiles`` on local disks and mounted file systems.
+
+    ``exchange`` None: files are moved aside and then replaced, in two renames.
+    """
 
     def __init__(
         self,

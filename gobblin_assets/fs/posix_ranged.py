@@ -8,7 +8,7 @@ from typing import Final
 
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.fs.posix_errors import translate_error
-from gobblin_assets.fs.told_lengths import require_end, wrong_length
+from gobblin_assets.fs.tree import require_end, wrong_length
 from gobblin_assets.model.files import FileIdentity
 
 _GONE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})

@@ -94,7 +94,7 @@ def _sync_and_close(descriptor: int) -> None:
 
 @contextmanager
 def watched_file_system(directory: str) -> Iterator[Callable[[], None] | None]:
-    """For the block, which writes below ``directory``: a call that makes the directory's whole file system durable.
+    """A call, for the block that writes below ``directory``, that makes the directory's whole file system durable.
 
     Call it once, at the end. It raises RetryableError if the file system has lost a write since the block began, by
     whichever process. None where no such call can be trusted: then each file is synced by itself.

@@ -2,20 +2,26 @@
 
 import errno
 import os
+import re
 import stat
 from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.fs.posix_errors import translate_error
-from gobblin_assets.fs.posix_mounts import find_mounts
-from gobblin_assets.fs.tree import Descend, EntryKind, TreeEntry
+from gobblin_assets.fs.tree import Descend, EntryKind, TreeEntry, is_utf8_name
 from gobblin_assets.model.files import FileIdentity
 
 _OPEN_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NOT_A_LINK: Final = os.O_NOFOLLOW
 _KINDS: Final = {stat.S_IFREG: EntryKind.FILE, stat.S_IFDIR: EntryKind.DIRECTORY, stat.S_IFLNK: EntryKind.LINK}
+
+MOUNTS: Final = Path("/proc/self/mountinfo")
+
+_ESCAPED: Final = re.compile(r"\\([0-7]{3})")
 
 
 class PosixTree:
@@ -214,7 +220,7 @@ class _Listing:
         finally:
             os.close(descriptor)
         for key in keys:
-            if not key.isascii() and not _is_utf8(key):
+            if not key.isascii() and not is_utf8_name(key):
                 raise self._refuse(
                     f"expected names in UTF-8, found {os.fsencode(key)!r} in {place}", "Rename it, or remove it."
                 )
@@ -287,10 +293,72 @@ def entry_of(path: str, found: os.stat_result) -> TreeEntry:
     )
 
 
-def _is_utf8(name: str) -> bool:
-    """Whether the name came from UTF-8: other bytes are lone surrogates in Python's names of files."""
+@dataclass(frozen=True, slots=True)
+class _Mount:
+    """A mount. ``device``: its numbers. ``directory``: of its file system, which is mounted at ``point``."""
+
+    point: str
+    device: str
+    directory: str
+    kind: str
+    origin: str
+
+
+def find_mounts(root: str) -> dict[str, str]:
+    """The mounts by path below ``root``, as texts that the same file systems have again. "": root's own.
+
+    Numbers of devices are given anew when a machine starts, and those of network mounts each time that they are
+    mounted. So a file system is known by its own number where it has one, else by the server and path that it comes
+    from. A directory that is mounted at a second place has the number of the first: the directory tells them apart.
+    Where the system has no list of mounts, only the root's own is known.
+    """
+    place = os.path.realpath(root)
+    mounts = _list_around(place)
+    waiting = [each.point for each in mounts.values() if each.kind == "autofs"]
+    for point in waiting:
+        # It mounts what belongs there once somebody looks inside.
+        with suppress(OSError):
+            os.stat(f"{point}/.")  # noqa: PTH116  a Path would drop the dot
+    found = _list_around(place) if waiting else mounts
+    if not found:
+        return {"": str(os.stat(place).st_dev)}  # noqa: PTH116  as the others of this package
+    return {path: _name(each) for path, each in found.items()}
+
+
+def _list_around(place: str) -> dict[str, _Mount]:
+    """The mounts by path below ``place``; a later mount at a point hides those before it."""
+    found: dict[str, _Mount] = {}
+    below = "/" if place == "/" else f"{place}/"
+    for each in _read():
+        if each.point.startswith(below) and each.point != "/":
+            found[each.point.removeprefix(below)] = each
+        elif place == each.point or place.startswith(f"{each.point.rstrip('/')}/"):
+            own = found.get("")
+            if own is None or len(each.point) >= len(own.point):
+                found[""] = each
+    return found
+
+
+def _read() -> Iterator[_Mount]:
     try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+        lines = MOUNTS.read_text(errors="surrogateescape").splitlines()
+    except OSError:
+        return
+    for line in lines:
+        fields, _, rest = line.partition(" - ")
+        _number, _parent, device, directory, point, *_options = fields.split(" ")
+        kind, origin, *_others = rest.split(" ")
+        yield _Mount(*(_unescape(each) for each in (point, device, directory, kind, origin)))
+
+
+def _unescape(text: str) -> str:
+    return _ESCAPED.sub(lambda found: chr(int(found[1], 8)), text)
+
+
+def _name(mount: _Mount) -> str:
+    number = 0
+    with suppress(OSError):
+        number = os.statvfs(mount.point).f_fsid
+    is_remote = ":" in mount.origin or mount.origin.startswith("//")
+    known = f"{number:x}" if number else mount.origin if is_remote else mount.device
+    return f"{mount.kind} {known} {mount.directory}"

@@ -1,4 +1,4 @@
-"""Finds the file system, or the object store, and the path of a place as a person writes it, by the scheme of its URI.
+"""File systems, object stores and trees of copies, and the path of a place in them, by the scheme of its URI.
 
 A package offers another file system by an entry point of the group ``gobblin_assets.file_systems``, whose value is a
 ``FileSystemFactory``, and another object store by the group ``gobblin_assets.object_stores``, whose value is an
@@ -9,6 +9,7 @@ value is a ``SourceFactory``. The entry point's name is the scheme.
 import os
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -16,11 +17,16 @@ from typing import Final
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.extensions import Extensions
 from gobblin_assets.fs.file_system import FileSystem
+from gobblin_assets.fs.network_files import RangedFiles
+from gobblin_assets.fs.object_tree import ObjectTree
 from gobblin_assets.fs.object_work import ObjectWorkFiles
 from gobblin_assets.fs.objects import ObjectFiles
 from gobblin_assets.fs.posix_named import PosixNamedFiles
-from gobblin_assets.fs.shown_uris import show_uri
-from gobblin_assets.fs.tree import ListedFiles
+from gobblin_assets.fs.tree import ListedFiles, Tree
+
+_START: Final = re.compile(r"\s*(?:[A-Za-z][A-Za-z0-9+.-]*:)?/*")
+_PATH: Final = re.compile(r"/(?!/)")
+_PARAMETERS: Final = re.compile(r"[?#]")
 
 FileSystemFactory = Callable[[str, int | None], tuple[FileSystem, str]]
 """Takes the whole URI and the umask for what is published; gives the file system and the root's path in it."""
@@ -29,7 +35,7 @@ ObjectStoreFactory = Callable[[str, str], tuple[ObjectFiles, str]]
 """Takes the whole URI and the option in which it was written, for errors; gives the store and the path in it."""
 
 SourceFactory = Callable[[str, str], tuple[ListedFiles, str]]
-"""The same of places that copies read and nobody writes: their trees are ``ranged.RangedFiles``."""
+"""The same of places that copies read and nobody writes: their trees are ``network_files.RangedFiles``."""
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _EXPANDED_BY_SPARK: Final = frozenset("*?[]{}\\")
@@ -44,7 +50,7 @@ FILE_SYSTEMS: Final = Extensions[FileSystemFactory](
     accepts=callable,
     built_in={
         "file": "gobblin_assets.fs.registry:open_posix",
-        "hdfs": "gobblin_assets.fs.hdfs.opening:open_hdfs",
+        "hdfs": "gobblin_assets.fs.hdfs.file_system:open_hdfs",
         "s3": "gobblin_assets.fs.registry:open_objects",
     },
 )
@@ -54,7 +60,7 @@ OBJECT_STORES: Final = Extensions[ObjectStoreFactory](
     noun="scheme",
     option="source",
     accepts=callable,
-    built_in={"s3": "gobblin_assets.fs.s3.opening:open_s3"},
+    built_in={"s3": "gobblin_assets.fs.s3.object_files:open_s3"},
 )
 
 SOURCE_TREES: Final = Extensions[SourceFactory](
@@ -66,13 +72,36 @@ SOURCE_TREES: Final = Extensions[SourceFactory](
         "abfs": "gobblin_assets.fs.clouds.opening:open_azure",
         "abfss": "gobblin_assets.fs.clouds.opening:open_azure",
         "gs": "gobblin_assets.fs.clouds.opening:open_gcs",
-        "sftp": "gobblin_assets.fs.sftp.opening:open_sftp",
+        "sftp": "gobblin_assets.fs.sftp.tree:open_sftp",
     },
 )
 
-
 _MEANT_SCHEMES: Final = MappingProxyType({"s3a": "s3", "s3n": "s3", "webhdfs": "hdfs", "viewfs": "hdfs"})
 """Hadoop's words for what has one scheme here."""
+
+CLUSTERS_KEPT_MAX: Final = 16
+
+_URI: Final = re.compile(r"(?P<store>[a-z][a-z0-9+.-]*://(?P<authority>[^/]+))(?P<path>/.*)?", re.DOTALL)
+
+
+def show_uri(uri: str) -> str:
+    """The URI as a person wrote it, for errors. ``…`` stands for what may be a secret: a login, a query, a fragment.
+
+    An absolute path keeps all but a query.
+    """
+    if _PATH.match(uri) and "://" not in uri:
+        path, mark, query = uri.partition("?")
+        return f"{path}{mark}{'…' if query else ''}"
+    start = _START.match(uri)
+    begin = start[0] if start else ""
+    rest = uri[len(begin) :]
+    found = _PARAMETERS.search(rest)
+    end = found.start() if found else len(rest)
+    if "@" in rest[end:]:
+        # A login with such a character, or parameters with an @: nobody can tell.
+        return f"{begin}…"
+    login, at, place = rest[:end].rpartition("@")
+    return f"{begin}{'…@' if login else at}{place}{rest[end : end + 1]}{'…' if rest[end + 1 :] else ''}"
 
 
 def register_file_system(scheme: str, factory: FileSystemFactory) -> None:
@@ -183,3 +212,60 @@ def _offer(uri: str, meant: str) -> str:
 
 def _refuse(uri: str, expected: str, fix: str) -> RejectedError:
     return RejectedError(f"expected {expected}, found {show_uri(uri)!r}", field="destination", hint=fix)
+
+
+def open_tree(
+    uri: str, option: str, *, hidden: frozenset[str], follow_links: bool, order: Callable[[str], str] | None = None
+) -> tuple[Tree, str]:
+    """The tree and its root's path in it, for an absolute path or the URI of a file system or an object store.
+
+    ``hidden``, ``follow_links``, ``order``: as in ``ListedFiles``; stores have no links, and one order.
+    RejectedError names ``option``.
+    """
+    if is_object_store(uri):
+        objects, root = open_object_store(uri, option)
+        return ObjectTree(objects, option, hidden=hidden), root
+    if is_only_source(uri):
+        listed, root = open_listed_source(uri, option)
+        return listed.open_tree(option, hidden=hidden, follow_links=follow_links, order=order), root
+    if FILE_SYSTEMS.has(scheme_of(uri)):
+        files, root = open_file_system(uri)
+        if isinstance(files, ListedFiles):
+            return files.open_tree(option, hidden=hidden, follow_links=follow_links, order=order), root
+    known = ", ".join(sorted({*FILE_SYSTEMS.list_names(), *OBJECT_STORES.list_names(), *SOURCE_TREES.list_names()}))
+    raise RejectedError(
+        f"expected one of the schemes {known}; found {scheme_of(uri)!a}",
+        field=option,
+        hint="Mount it, and name the directory, or install the package that offers such trees.",
+    )
+
+
+def open_ranged(uri: str, option: str, *, follow_links: bool = False) -> tuple[RangedFiles, str]:
+    """The tree that holds a file of ``RangedFiles.to_uri``, and its path there. Names may have any characters.
+
+    ``follow_links``: the file may be reached by a link, as in the tree that listed it.
+    """
+    found = _URI.fullmatch(uri)
+    if found is None:
+        raise ValueError("expected a URI with a host or a bucket")
+    path = found["path"] or ""
+    if not is_object_store(uri):
+        # Sources are asked each time, as the environment is now: they keep their connections themselves. So do stores.
+        open_listed = _open_ranged_tree if is_only_source(uri) else _open_cluster
+        tree, top = open_listed(found["store"], option, follow_links)
+        return tree, f"{top}{path}"
+    files, _root = open_object_store(found["store"], option)
+    return ObjectTree(files, option), f"/{found['authority']}{path}"
+
+
+@lru_cache(CLUSTERS_KEPT_MAX)
+def _open_cluster(uri: str, option: str, follow_links: bool) -> tuple[RangedFiles, str]:  # noqa: FBT001  of this module only
+    return _open_ranged_tree(uri, option, follow_links)
+
+
+def _open_ranged_tree(uri: str, option: str, follow_links: bool) -> tuple[RangedFiles, str]:  # noqa: FBT001  of this module only
+    """The tree, and what its paths begin with before those of the URI."""
+    tree, root = open_tree(f"{uri}/any", option, hidden=frozenset(), follow_links=follow_links)
+    if not isinstance(tree, RangedFiles):
+        raise RejectedError("its files can't be read by ranges", field=option, hint="Mount it, and name the directory.")
+    return tree, root.removesuffix("/any")

@@ -1,15 +1,64 @@
-"""Directory trees as copies see them: every entry, of every kind, with its attributes."""
+"""Directory trees as copies see them: every entry, of every kind, with its attributes.
 
+A length is where a reader expects the end. Some file systems give another: in ``/proc`` all files have 0 bytes, in
+``/sys`` 4,096. Only a read behind the length shows that the end is there.
+"""
+
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final, Protocol, runtime_checkable
 
-from gobblin_assets.fs.placement import Placement
+from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.files import FileIdentity
+
+PLACEMENTS_KEPT_MAX: Final = 1_024
 
 Descend = Callable[[str], bool]
 """Whether a listing shall give what is below the directory of this path, relative to the tree's root."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The placement of a file, which distributed file systems keep besides: owners by name, and how bytes are stored.
+
+    ``replication``: how many copies there are of each block. ``block_bytes``: the size of all blocks but the last.
+
+    None: it is not known, or shall be as the file system gives it.
+    """
+
+    owner: str | None = None
+    group: str | None = None
+    replication: int | None = None
+    block_bytes: int | None = None
+
+    def over(self, others: "Placement") -> "Placement":
+        """The placement with what is None here taken from the others."""
+        return make_placement(
+            others.owner if self.owner is None else self.owner,
+            others.group if self.group is None else self.group,
+            others.replication if self.replication is None else self.replication,
+            others.block_bytes if self.block_bytes is None else self.block_bytes,
+        )
+
+
+@lru_cache(PLACEMENTS_KEPT_MAX)
+def make_placement(owner: str | None, group: str | None, replication: int | None, block_bytes: int | None) -> Placement:
+    """One for all files that have the same: a listing may give a million."""
+    return Placement(owner, group, replication, block_bytes)
+
+
+AS_GIVEN: Final = make_placement(None, None, None, None)
+
+
+@runtime_checkable
+class PlacedEntries(Protocol):
+    """A tree whose entries have placements."""
+
+    @property
+    def has_placements(self) -> bool: ...
 
 
 class EntryKind(StrEnum):
@@ -29,8 +78,8 @@ class TreeEntry:
     """One entry of a listed tree. ``path`` is relative to the tree's root, with ``/`` between its names.
 
     ``mode``: the permission bits. ``owner`` and ``group`` are numbers. ``mode``, ``owner`` and ``group`` are None where
-    a file system has none. ``placement``: what a distributed one tells besides, owners by name among it.
-    ``changed_ns``: when bytes, attributes or links changed last, which nobody can set; None where it is not told. It is
+    a file system has none. ``placement``: what a distributed one gives besides, owners by name among it.
+    ``changed_ns``: when bytes, attributes or links changed last, which nobody can set; None where it is unknown. It is
     no part of the identity, since a rename changes it.
     """
 
@@ -104,7 +153,7 @@ class LinkedPlaces(Protocol):
     """A tree in which links may stand on the way to a place."""
 
     def find_link_target(self, path: str) -> str | None:
-        """Where the link at a full path leads, through all others; None if no link stands there.
+        """The place to which the link at a full path leads, through all others; None if no link stands there.
 
         RejectedError if it leads nowhere, or can't be followed.
         """
@@ -125,7 +174,10 @@ class MountedPlaces(Protocol):
 
 
 def list_without_files(tree: Tree, root: str, descend: Descend | None = None) -> Iterator[TreeEntry]:
-    """For those who want directories only. Files come where the tree can't do without a look at them."""
+    """The directories of a tree, for those who want no files.
+
+    Files come where the tree can't do without a look at them.
+    """
     return (tree.list_without_files if isinstance(tree, ListedWithoutFiles) else tree.list_tree)(root, descend)
 
 
@@ -137,3 +189,35 @@ def is_hidden(entry: TreeEntry, hidden: frozenset[str]) -> bool:
 def sort_key(entry: TreeEntry) -> str:
     """The path, with ``/`` behind that of a directory. Python compares texts as their UTF-8 bytes compare."""
     return f"{entry.path}/" if entry.kind is EntryKind.DIRECTORY else entry.path
+
+
+def is_utf8_name(name: str) -> bool:
+    """Whether the name came from UTF-8: other bytes are lone surrogates in names of files, and in keys of stores."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def wrong_length(path: str, told_bytes: int, *, has_more: bool) -> RejectedError:
+    """The refusal of a source's file that is as it was planned, and has other bytes than it says."""
+    return RejectedError(
+        f"{path} says {told_bytes:,} bytes, and has {'more' if has_more else 'fewer'}",
+        field="source",
+        hint="Its file system does not tell lengths, as /proc: exclude the file, or copy it to a disk first.",
+        path=path,
+    )
+
+
+def require_end(descriptor: int, path: str, told_bytes: int) -> None:
+    """RejectedError if the file goes on behind the bytes that it says. OSError as the system gives it."""
+    if os.pread(descriptor, 1, told_bytes):
+        raise wrong_length(path, told_bytes, has_more=True)
+
+
+def require_length(descriptor: int, path: str, told_bytes: int) -> None:
+    """The same, and if it ends before."""
+    require_end(descriptor, path, told_bytes)
+    if told_bytes and not os.pread(descriptor, 1, told_bytes - 1):
+        raise wrong_length(path, told_bytes, has_more=False)

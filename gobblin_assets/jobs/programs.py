@@ -1,4 +1,4 @@
-"""Programs that run and show jobs, by the kind of their specification.
+"""Programs that run and show jobs, by the kind of their specification, and the views that they give of datasets.
 
 A package whose kind has a specification of its own offers a program by an entry point of the group
 ``gobblin_assets.job_programs``. A kind that writes the options of an ingestion needs none.
@@ -6,14 +6,12 @@ A package whose kind has a specification of its own offers a program by an entry
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, Protocol
 
 from gobblin_assets.extensions import Extensions
 from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.fs.registry import open_file_system
-from gobblin_assets.jobs.asset_view import DeclaredCheck, ShownAsset
-from gobblin_assets.jobs.file_sets import FileSets, WatchRules
 from gobblin_assets.model.urn import DatasetUrn, Role
 from gobblin_assets.run.dry_run import PlannedSlice
 from gobblin_assets.run.job_kind import CheckResult
@@ -25,7 +23,95 @@ from gobblin_assets.spec.job_options import DatasetOptions, JobOptions
 from gobblin_assets.spec.source_spec import SourceSpec
 
 Say = Callable[[str], None]
-Tell = Callable[[DatasetReport], None]
+OnPublication = Callable[[DatasetReport], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ShownTable:
+    """A table that has the rows. ``storage``: the kind of the store, such as postgres, iceberg."""
+
+    name: str
+    storage: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShownTree:
+    """A tree of files that a dataset is copied from. ``kind``: that of its file system, such as file, s3."""
+
+    uri: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShownAsset:
+    """One role of one dataset. ``kinds``: the technologies that people see, at most three.
+
+    ``uri``: where it is published. ``source_name``: its table or topic, for a dataset that is read over a connection;
+    ``source_tree``: of a copy. ``table``: where rows go into a table.
+    """
+
+    description: str
+    uri: str
+    kinds: frozenset[str]
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    source_name: str | None = None
+    source_tree: ShownTree | None = None
+    table: ShownTable | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredCheck:
+    """A check that a dataset has.
+
+    ``is_audit``: no publication evaluates it; it compares what is published with the source when somebody asks.
+    ``of_sink``: of the dataset as a whole, and not of its partitions; the sink's sensor evaluates it.
+    """
+
+    name: str
+    description: str
+    blocking: bool = False
+    is_audit: bool = False
+    of_sink: bool = False
+
+
+class SetId(NamedTuple):
+    """A file set of a dataset. ``key``: its partition's; empty for a dataset that is one set."""
+
+    urn: DatasetUrn
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class WatchRules:
+    """The rules by which sets are watched.
+
+    ``interval_s``: how often. ``running``: whether the sensor runs without being turned on. ``finds_datasets``: whether
+    datasets and sets may come and go; else they are written in the job.
+    """
+
+    interval_s: int
+    running: bool
+    finds_datasets: bool
+
+
+class FileSets(Protocol):
+    """The sets that one look has found. Looks are cheap and bounded, since sensors repeat them."""
+
+    @property
+    def datasets(self) -> Mapping[DatasetUrn, DatasetOptions]:
+        """The datasets as assets."""
+        ...
+
+    def list_sets(self) -> Sequence[SetId]:
+        """The sets, newest keys first."""
+        ...
+
+    def find_mark(self, each: SetId) -> str | None:
+        """A short text that changes when the set does; None for a set that is not ready.
+
+        RejectedError for a set that is too large for a look, RetryableError if it can't be looked at now.
+        """
+        ...
 
 
 class OpenFiles(Protocol):
@@ -36,7 +122,7 @@ class OpenFiles(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RunResources:
-    """What a run is given instead of what the environment says. ``connection`` None: the environment's."""
+    """The resources of a run in place of the environment's. ``connection`` None: the environment's."""
 
     open_file_system: OpenFiles = open_file_system
     connection: Any = None
@@ -46,14 +132,14 @@ FROM_ENVIRONMENT: Final = RunResources()
 
 
 class JobProgram(Protocol):
-    """What commands and assets do with a job. ``job`` is a specification of the program's kind."""
+    """The work of commands and assets with a job. ``job`` is a specification of the program's kind."""
 
     def read_datasets(self, job: Any) -> Mapping[DatasetUrn, DatasetOptions]:
         """Every dataset of the job, as written or found. RejectedError for what a person must correct."""
         ...
 
     def rules_of(self, job: Any) -> JobRules:
-        """What the engine asks of the job."""
+        """The rules that the engine asks the job for."""
         ...
 
     def root_uri(self, job: Any) -> str:
@@ -67,10 +153,10 @@ class JobProgram(Protocol):
         open_spark: Callable[[], Any],
         stores: Stores,
         say: Say,
-        on_publication: Tell,
+        on_publication: OnPublication,
         resources: RunResources = FROM_ENVIRONMENT,
     ) -> AbstractContextManager[RunPorts]:
-        """What a run of the job needs. ``open_spark`` gives the engine that may open a session of Spark."""
+        """The ports of a run of the job. ``open_spark`` gives the engine that may open a session of Spark."""
         ...
 
     def source_of(self, job: Any) -> SourceSpec | None:
@@ -104,7 +190,7 @@ class JobProgram(Protocol):
         ...
 
     def show(self, job: Any, dataset: Any, role: Role) -> ShownAsset:
-        """How one role of a dataset of ``declare_datasets`` looks."""
+        """One role of a dataset of ``declare_datasets``, as it is shown."""
         ...
 
     def list_checks(self, job: Any, dataset: Any) -> Sequence[DeclaredCheck]:
@@ -112,7 +198,7 @@ class JobProgram(Protocol):
         ...
 
     def find_watch_rules(self, job: Any) -> WatchRules | None:
-        """How a job of file sets is watched; None for another job."""
+        """The rules by which a job of file sets is watched; None for another job."""
         ...
 
     def look_at_sets(self, job: Any) -> FileSets:

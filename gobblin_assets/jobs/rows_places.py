@@ -12,7 +12,7 @@ from gobblin_assets.spec.source_kind import kind_of
 
 
 def rows_place_of(job: JobSpec, specs: Mapping[DatasetUrn, DatasetSpec]) -> RowsPlace | None:
-    """None: the job publishes files. RejectedError names the field and the fix."""
+    """The place of the job's rows; None: the job publishes files. RejectedError names the field and the fix."""
     source_address = None if kind_of(job.source).connection is None else address_variable(job.source)
     return choose_rows_place(job, specs, source_address)
 

@@ -26,8 +26,7 @@ from gobblin_assets.destinations.files.rename_steps import RenameFile
 from gobblin_assets.destinations.files.upload_step import PublishObject, object_id
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.fs.file_system import FileSystem
-from gobblin_assets.fs.object_etags import expected_etag
-from gobblin_assets.fs.objects import HoldsObjects, ObjectFiles, UploadId, UploadPart
+from gobblin_assets.fs.objects import HoldsObjects, ObjectFiles, UploadId, UploadPart, expected_etag
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.file_formats import format_of
 from gobblin_assets.model.files import DataFile, FileIdentity

@@ -46,7 +46,7 @@ class Cancellation(Protocol):
 
 
 class ClassicCancellation:
-    """For a session in this process."""
+    """``Cancellation`` for a session in this process."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._context = spark.sparkContext
@@ -69,7 +69,7 @@ class ClassicCancellation:
 
 
 class ConnectCancellation:
-    """For a session on a Connect server."""
+    """``Cancellation`` for a session on a Connect server."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -89,7 +89,7 @@ class ConnectCancellation:
 
 
 class _Blocks:
-    """How many threads are inside a block of each tag."""
+    """Counts of the threads that are inside a block of each tag."""
 
     def __init__(self) -> None:
         self._changed = Condition()

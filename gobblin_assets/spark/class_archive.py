@@ -23,8 +23,7 @@ from pyspark.sql import SparkSession
 from gobblin_assets.errors import RetryableError
 from gobblin_assets.fs.posix_errors import families
 from gobblin_assets.settings import cache_folder
-from gobblin_assets.spark.java import check_java, find_java
-from gobblin_assets.spark.variables import without_addresses
+from gobblin_assets.spark.java import check_java, find_java, without_addresses
 
 MAKE_S_MAX: Final = 300.0
 """A JVM that writes an archive needs some 20 s of a processor; a loaded machine takes longer."""
@@ -62,7 +61,7 @@ def make_archive(say: Callable[[str], None]) -> Path:
 
 
 def archive_path() -> Path:
-    """Where the archive is, or would be. RejectedError without Java."""
+    """The path where the archive is, or would be. RejectedError without Java."""
     java = Path(find_java(os.environ)).resolve()
     spark = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
     # A JVM leaves an archive of classes whose files were written anew, as by an installation at the same place.

@@ -35,13 +35,11 @@ from gobblin_assets.settings import make_home
 from gobblin_assets.spark.class_archive import with_archive
 from gobblin_assets.spark.connect_calls import answers
 from gobblin_assets.spark.hdfs import find_hdfs_user, name_hdfs_user, refuse_other_user
-from gobblin_assets.spark.jar_cache import fetching_alone
-from gobblin_assets.spark.java import check_java
+from gobblin_assets.spark.java import check_java, fetching_alone, without_addresses
 from gobblin_assets.spark.processes import find_start_mark, signal_and_wait
 from gobblin_assets.spark.s3 import S3_CAPABILITY, mark_environment
 from gobblin_assets.spark.session import explain_failed_start
 from gobblin_assets.spark.spark_settings import SparkSettings, is_local, plan_conf
-from gobblin_assets.spark.variables import without_addresses
 
 START_S_MAX: Final = 180.0
 """A start takes some 8 s; a first one also downloads jars."""

@@ -10,11 +10,17 @@ from contextlib import contextmanager
 from typing import Any, Final, cast
 
 from gobblin_assets.errors import ConflictError, GobblinError, RejectedError, RetryableError
+from gobblin_assets.fs.s3.s3_settings import PREFIX
 from gobblin_assets.run.job_kind import SessionLostError
 from gobblin_assets.spark.python_workers import explain_python_failure
-from gobblin_assets.spark.s3_failures import explain_s3_failure
 from gobblin_assets.spark.spark_settings import hide_tokens
-from gobblin_assets.spark.starvation_failures import explain_starvation
+
+# `java.nio.file.AccessDeniedException: s3://b/a: open s3://…`, and on Connect `(java.nio.file.Access…) s3://b/a: …`.
+_DENIED: Final = re.compile(r"\bAccessDeniedException[:)] `?(s3a?://.*?)'?: ")
+_NO_KEYS: Final = re.compile(r"\b(?:NoAuthWithAWSException|NoAwsCredentialsException)\b")
+_NO_BUCKET: Final = re.compile(r"\bUnknownStoreException[:)] `?s3a?://([^/'\s]+)")
+
+_CANCELLED: Final = re.compile(r"SPARK_JOB_CANCELLED|OPERATION_CANCELED|[Jj]ob \d+ cancelled")
 
 LINE_LENGTH_MAX: Final = 400
 """Enough characters for the error's sentence, without the query plan that may follow it."""
@@ -23,8 +29,52 @@ _REFUSALS: Final = ("AnalysisException", "IllegalArgumentException", "PySparkVal
 _CAUSE: Final = re.compile(r"^(?:Caused by: |: )(.*)", re.MULTILINE)
 
 
+def explain_s3_failure(text: str, *, action: str) -> RejectedError | None:
+    """The refusal of a store, in the words of Hadoop's S3A. None: ``text``, of an error of Spark's, says else."""
+    if missing := _NO_BUCKET.search(text):
+        return RejectedError(
+            f"Spark can't {action}: there is no bucket {missing[1]}",
+            field="destination",
+            hint=f"Correct the name, or {PREFIX}ENDPOINT_URL.",
+        )
+    denied = _DENIED.search(text)
+    if denied is None:
+        return None
+    found = "Spark's processes have no keys for" if _NO_KEYS.search(text) else "the store denies access to"
+    return RejectedError(
+        f"Spark can't {action}: {found} {denied[1]}",
+        field=f"{PREFIX}ACCESS_KEY_ID",
+        hint="Correct the keys in the environment of Spark's processes: the driver, and each machine's executors. "
+        "They have none of this command's (docs/STORES_REFERENCE.md). "
+        "Or give them the rights to list the bucket and read it.",
+    )
+
+
+class _GivenUp:
+    """The reason why the last watch (``starvation``) of this process cancelled work; None since tasks ran again."""
+
+    reason: str | None = None
+
+
+GIVEN_UP: Final = _GivenUp()
+
+
+def explain_starvation(text: str, *, action: str) -> RejectedError | None:
+    """The refusal for an action that a watch cancelled; None: ``text``, of an error of Spark's, has another cause."""
+    reason = GIVEN_UP.reason
+    if reason is None or not _CANCELLED.search(text):
+        return None
+    return RejectedError(
+        f"Spark can't {action}: {reason}",
+        field="spark.master",
+        hint="Start workers there, or free cores: the master's page shows which applications have them, and "
+        "--conf spark.cores.max=N limits one. A master that was started anew wants the application to be started anew. "
+        "GOBBLIN_SPARK_WAIT_S gives it longer.",
+    )
+
+
 def spark_raises() -> tuple[type[Exception], ...]:
-    """What Spark's API may raise; a ConnectionError if the JVM of this process is gone."""
+    """The exceptions that Spark's API may raise; a ConnectionError if the JVM of this process is gone."""
     return (
         *_imported("pyspark.errors", "PySparkException"),
         *_imported("py4j.protocol", "Py4JError"),

@@ -14,7 +14,7 @@ from gobblin_assets.fs.registry import scheme_of
 
 
 def find_hdfs_user(environment: Mapping[str, str]) -> str:
-    """As whom a JVM with this environment reaches HDFS; nobody, as an empty text, where the process has no name."""
+    """The user as whom a JVM with this environment reaches HDFS; empty where the process has no name."""
     try:
         return find_named_user(environment) or getpass.getuser()
     except (KeyError, OSError):
@@ -22,19 +22,19 @@ def find_hdfs_user(environment: Mapping[str, str]) -> str:
 
 
 def find_place_user(uris: Iterable[str], environment: Mapping[str, str]) -> str | None:
-    """As whom files at these places have to be read; None if none of them is on HDFS."""
+    """The user as whom files at these places have to be read; None if none of them is on HDFS."""
     return find_hdfs_user(environment) if any(scheme_of(uri) == "hdfs" for uri in uris) else None
 
 
 def prepare_hdfs_user() -> None:
-    """Before this process starts a JVM, which has its environment."""
+    """Name the user before this process starts a JVM, which has its environment."""
     user = find_named_user(os.environ)
     if user is not None:
         act_as(user)
 
 
 def name_hdfs_user(environment: Mapping[str, str]) -> dict[str, str]:
-    """What the environment of a JVM needs besides."""
+    """The variables that the environment of a JVM needs besides."""
     user = find_named_user(environment)
     return {} if user is None else {HADOOP_USER: user}
 

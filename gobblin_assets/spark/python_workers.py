@@ -44,7 +44,7 @@ def explain_python_failure(text: str, *, action: str) -> RejectedError | None:
 
 
 def keep_python(listed: str) -> str:
-    """Of the files that Spark puts on the path, with commas between them, all but the jars without a module."""
+    """The files that Spark puts on the path, with commas between them, without the jars that have no module."""
     return ",".join(path for path in listed.split(",") if not path.lower().endswith(_JAR) or _has_python(path))
 
 

@@ -113,7 +113,7 @@ def mark_environment(environment: Mapping[str, str], key: str) -> str:
 
 
 def _plan_place(settings: S3Settings) -> dict[str, str]:
-    """As ``fs.s3.requests.find_target``: another store has its buckets in the path."""
+    """The place, as ``fs.s3.requests.find_target`` finds it: another store has its buckets in the path."""
     if settings.endpoint_url is None:
         return {}
     return {"endpoint": settings.endpoint_url, "path.style.access": "true"}

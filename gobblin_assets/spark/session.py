@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, cast
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # py4j has no types
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.logger import PySparkLogger
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, is_remote
 from pyspark.sql.connect.client.retries import DefaultPolicy
 
 from gobblin_assets.errors import RejectedError, RetryableError
@@ -22,19 +23,18 @@ from gobblin_assets.fs.posix_errors import families
 from gobblin_assets.spark.class_archive import with_archive
 from gobblin_assets.spark.errors import first_cause, shown_cause, spark_families
 from gobblin_assets.spark.hdfs import find_hdfs_user, prepare_hdfs_user, refuse_other_user
-from gobblin_assets.spark.jar_cache import fetching_alone
-from gobblin_assets.spark.java import check_java
+from gobblin_assets.spark.java import check_java, fetching_alone, own_environment
 from gobblin_assets.spark.python_workers import keep_python
 from gobblin_assets.spark.spark_settings import (
     SESSION_CONF,
     SESSION_DEFAULTS,
     SparkSettings,
+    count_slots,
     hide_parameters,
     is_local,
     is_secret,
     plan_conf,
 )
-from gobblin_assets.spark.variables import own_environment
 
 CONNECT_ANSWER_S: Final = 10.0
 """An unreachable server is reported by then, before the client's own ten minutes of retries."""
@@ -255,3 +255,32 @@ def _open_driver_log(work_folder: Path) -> Path:
         for path in by_age[: max(0, len(by_age) - DRIVER_LOGS_KEPT + 1)]:
             path.unlink(missing_ok=True)
     return work_folder / f"driver-{os.getpid()}.log"
+
+
+def count_session_slots(session: SparkSession) -> int | None:
+    """The tasks that a cluster runs at once, as an open session says; None: its driver runs them, or nobody knows.
+
+    What settings say goes before what a session sees: it stays the same while executors come and go.
+    """
+    try:
+        return _count_open(session)
+    except (Py4JError, PySparkException, OSError):
+        # The session is gone; who reads by it hears so.
+        return None
+
+
+def _count_open(session: SparkSession) -> int | None:
+    master = _ask(session, "spark.master") or "local"
+    if is_local(master):
+        return None
+    found = count_slots(master, lambda key: _ask(session, key))
+    if found is not None or is_remote():
+        # A server's context can't be asked.
+        return found
+    context = session.sparkContext
+    # None once it was stopped.
+    return None if cast("Any", context)._jsc is None else context.defaultParallelism  # noqa: SLF001  PySpark has no call for it
+
+
+def _ask(session: SparkSession, key: str) -> str | None:
+    return session.conf.get(key, None)

@@ -3,7 +3,7 @@
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -80,16 +80,24 @@ _TOKEN: Final = re.compile(r"(\btoken=)[^\s;,'\"\])]+", re.IGNORECASE)
 # Like Spark's own spark.redaction.regex, but a little wider.
 _SECRET_KEY: Final = re.compile(r"secret|password|token|credential|access[.]?key", re.IGNORECASE)
 
+_CORES_MAX: Final = "spark.cores.max"
+_CORES_OF_TASK: Final = "spark.task.cpus"
+_CORES_OF_EXECUTOR: Final = "spark.executor.cores"
+_EXECUTORS: Final = "spark.executor.instances"
+_EXECUTORS_MAX: Final = "spark.dynamicAllocation.maxExecutors"
+_IS_DYNAMIC: Final = "spark.dynamicAllocation.enabled"
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SparkSettings:
-    """``work_folder`` takes the driver's logs and Spark's warehouse, so that nothing falls into the working directory.
+    """The settings of a session.
 
+    ``work_folder`` takes the driver's logs and Spark's warehouse, so that nothing falls into the working directory.
     ``remote`` is a Spark Connect URL (``sc://host:port/;token=…``). Then the server's starter decides on ``master``,
-    ``capabilities``, ``jars`` and settings in ``conf`` outside ``spark.sql.``.
-    ``capabilities`` name entries of ``COORDINATES`` or ``coordinates``, or are Maven coordinates themselves. They are
-    resolved from Maven when the JVM starts; a folder of ``jars`` is used instead of the resolver. ``hdfs_user``: as
-    whom files of HDFS have to be read; None where there are none.
+    ``capabilities``, ``jars`` and settings in ``conf`` outside ``spark.sql.``. ``capabilities`` name entries of
+    ``COORDINATES`` or ``coordinates``, or are Maven coordinates themselves. They are resolved from Maven when the JVM
+    starts; a folder of ``jars`` is used instead of the resolver. ``hdfs_user``: as whom files of HDFS have to be read;
+    None where there are none.
     """
 
     work_folder: Path
@@ -186,7 +194,7 @@ def hide_parameters(remote: str) -> str:
 
 
 def hide_tokens(text: str) -> str:
-    """What a library says, without the tokens of Connect URLs in it."""
+    """The text of a library without the tokens of Connect URLs."""
     return _TOKEN.sub(r"\1…", text)
 
 
@@ -300,3 +308,31 @@ def _get_coordinates(settings: SparkSettings, capability: str) -> str:
 
 def _join(separator: str, *parts: str | None) -> str:
     return separator.join(part for part in parts if part)
+
+
+def count_conf_slots(master: str, conf: Mapping[str, str]) -> int | None:
+    """The number of tasks that a cluster runs at once, as far as settings say: nothing is opened to learn it.
+
+    None: Spark runs on this machine, or the settings don't say.
+    """
+    return None if is_local(master) else count_slots(master, conf.get)
+
+
+def count_slots(master: str, find: Callable[[str], str | None]) -> int | None:
+    """The slots by the settings that ``find`` finds; None: they don't say."""
+    of_executor = _read_number(find(_CORES_OF_EXECUTOR))
+    if of_executor is None and not master.startswith("spark://"):
+        # Executors of a standalone master take all cores of their worker; others take one, if nobody says more.
+        of_executor = 1
+    is_dynamic = (find(_IS_DYNAMIC) or "").strip().lower() == "true"
+    executors = _read_number(find(_EXECUTORS_MAX if is_dynamic else _EXECUTORS))
+    limits = [_read_number(find(_CORES_MAX))]
+    if of_executor is not None and executors is not None:
+        limits.append(of_executor * executors)
+    known = [limit for limit in limits if limit is not None]
+    return max(1, min(known) // (_read_number(find(_CORES_OF_TASK)) or 1)) if known else None
+
+
+def _read_number(text: str | None) -> int | None:
+    """None also for what is no number of cores: Spark itself refuses it when it starts."""
+    return int(text) if text is not None and text.strip().isdecimal() and int(text) > 0 else None

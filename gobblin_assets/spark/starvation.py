@@ -16,8 +16,8 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # py4j has 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession, is_remote
 
+from gobblin_assets.spark.errors import GIVEN_UP
 from gobblin_assets.spark.spark_settings import is_local
-from gobblin_assets.spark.starvation_failures import GIVEN_UP
 
 SAY_AFTER_S: Final = 30.0
 """A cluster may take so long to start an executor. With a short ``wait_s`` it is half of that."""

@@ -11,9 +11,9 @@ from typing import Final
 from pydantic import ValidationError
 
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.fs.network_files import StagingFiles
 from gobblin_assets.fs.objects import HoldsObjects
 from gobblin_assets.fs.registry import open_file_system
-from gobblin_assets.fs.staging import StagingFiles
 from gobblin_assets.model.urn import DatasetUrn, Role, parse_job_name, parse_urn
 from gobblin_assets.spec.dataset_rules import check_dataset, check_distinct_urns
 from gobblin_assets.spec.job_kinds import read_options

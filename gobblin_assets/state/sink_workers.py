@@ -13,7 +13,7 @@ from gobblin_assets.model.urn import JobName
 
 
 @dataclass(frozen=True, slots=True)
-class SinkRest:
+class SinkBackOff:
     """What a worker leaves alone for a while after a failure, and why. ``lane_id`` None: the whole dataset."""
 
     dataset_id: DatasetId
@@ -27,7 +27,7 @@ class SinkWorkerRow:
 
     ``is_drained``: somebody asked the worker to end behind a cut. ``looked_at``: by the worker's own clock, and aware;
     what it begins later belongs to a window that is open then, or to a later one. ``lags``: records that are not
-    published, or bytes of a stream's log, of the vnodes that the worker reads. ``rests``: what it leaves alone now.
+    published, or bytes of a stream's log, of the vnodes that the worker reads. ``back_offs``: what it leaves alone now.
     ``dagster_run_id``: of the Dagster run that the worker is, if it is one; the log knows it by the worker's run.
     """
 
@@ -37,7 +37,7 @@ class SinkWorkerRow:
     is_drained: bool = False
     looked_at: dt.datetime | None = None
     lags: Mapping[DatasetId, int] = field(default_factory=dict)
-    rests: Sequence[SinkRest] = ()
+    back_offs: Sequence[SinkBackOff] = ()
     dagster_run_id: str | None = None
 
 
@@ -53,7 +53,7 @@ class SinkWorkerStore(Protocol):
     def beat(self, job: JobName, worker: SinkWorkerRow, *, ttl_s: float) -> Sequence[SinkWorkerRow]:
         """Count the worker for ``ttl_s`` more; returns the job's live workers, itself included, in a fixed order.
 
-        Its clock, its lags and its rests are kept.
+        Its clock, its lags and its back-offs are kept.
         """
         ...
 

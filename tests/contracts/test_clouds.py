@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.fs.clouds import client as cloud_client
-from gobblin_assets.fs.patience import BUSY_TRIES_MAX, TRIES_MAX
-from gobblin_assets.fs.ranged import RangedFiles
-from gobblin_assets.fs.source_trees import open_tree
+from gobblin_assets.fs.network_files import RangedFiles
+from gobblin_assets.fs.registry import open_tree
+from gobblin_assets.fs.servers import BUSY_TRIES_MAX, TRIES_MAX
 from gobblin_assets.fs.tree import EntryKind, sort_key
 from tests.support.cloud_servers import ACCOUNT_KEY, AzureServer, CloudServer, GcsServer, run_fake_gcs, sign_sas
 from tests.support.faulty_store import FaultyStore, Message, StoreFault, faulty_store

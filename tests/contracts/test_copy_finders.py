@@ -10,8 +10,8 @@ import pytest
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.posix_tree import PosixTree
 from gobblin_assets.jobs.copy.difference import Deletes, DifferenceRules, compare_trees
-from gobblin_assets.jobs.copy.filters import list_chosen, parse_filters
 from gobblin_assets.jobs.copy.finders import BoundedTree, open_finder
+from gobblin_assets.jobs.copy.globs import list_chosen, parse_filters
 from gobblin_assets.jobs.copy.manifest import list_named
 from tests.support.file_systems import write
 

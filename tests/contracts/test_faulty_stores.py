@@ -23,12 +23,12 @@ from gobblin_assets.fs.objects import (
     UploadPart,
     WriteOutcome,
 )
-from gobblin_assets.fs.patience import BUSY_TRIES_MAX
-from gobblin_assets.fs.s3 import large_copies
+from gobblin_assets.fs.s3 import object_files
 from gobblin_assets.fs.s3.client import S3Client
 from gobblin_assets.fs.s3.object_files import S3ObjectFiles
 from gobblin_assets.fs.s3.requests import Repeat, S3Request
 from gobblin_assets.fs.s3.s3_settings import S3Settings
+from gobblin_assets.fs.servers import BUSY_TRIES_MAX
 from tests.support.faulty_store import FaultyStore, Message, StoreFault, faulty_store
 from tests.support.s3_servers import SECRET, S3Server, make_certificate, run_versitygw
 
@@ -164,8 +164,8 @@ def test_an_object_that_is_too_large_for_one_copy_is_copied_by_parts(
     fault: Fault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     part_bytes = fault.straight.part_bytes_min
-    monkeypatch.setattr(large_copies, "COPY_BYTES_MAX", part_bytes)
-    monkeypatch.setattr(large_copies, "PART_BYTES", part_bytes)
+    monkeypatch.setattr(object_files, "COPY_BYTES_MAX", part_bytes)
+    monkeypatch.setattr(object_files, "PART_BYTES", part_bytes)
     source, target = f"{fault.bucket}/a", f"{fault.bucket}/d/copy"
     content = os.urandom(2 * part_bytes + 3)
     upload = fault.straight.begin_upload(source, {"gobblin-id": "1"}, {"content-type": "text/csv"})
@@ -201,8 +201,8 @@ def test_an_object_that_is_too_large_for_one_copy_is_copied_by_parts(
 @pytest.mark.parametrize("part", ["partNumber=2", "uploadId="], ids=["amid the parts", "at the end"])
 def test_a_copy_by_parts_that_fails_leaves_no_upload(fault: Fault, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
     part_bytes = fault.straight.part_bytes_min
-    monkeypatch.setattr(large_copies, "COPY_BYTES_MAX", part_bytes)
-    monkeypatch.setattr(large_copies, "PART_BYTES", part_bytes)
+    monkeypatch.setattr(object_files, "COPY_BYTES_MAX", part_bytes)
+    monkeypatch.setattr(object_files, "PART_BYTES", part_bytes)
     source, target = f"{fault.bucket}/a", f"{fault.bucket}/d/copy"
     upload, parts = fault.upload("a", os.urandom(2 * part_bytes))
     fault.straight.complete_upload(source, upload, parts, Absent())

@@ -16,12 +16,10 @@ from gobblin_assets.errors import (
     RetryableError,
 )
 from gobblin_assets.fs.file_system import RenameOutcome
-from gobblin_assets.fs.hdfs.file_system import HdfsFileSystem
+from gobblin_assets.fs.hdfs.file_system import LEFT_BEHIND_S, PROBE_PREFIX, HdfsFileSystem
 from gobblin_assets.fs.hdfs.hdfs_settings import HdfsSettings
-from gobblin_assets.fs.hdfs.probe import LEFT_BEHIND_S, PROBE_PREFIX
 from gobblin_assets.fs.named_files import NamedFiles
-from gobblin_assets.fs.ranged import RangedFiles
-from gobblin_assets.fs.staging import StagingFiles
+from gobblin_assets.fs.network_files import RangedFiles, StagingFiles
 from gobblin_assets.fs.tree import EntryKind, ListedFiles, sort_key
 from gobblin_assets.model.files import FileIdentity
 from tests.support.faulty_store import FaultyStore, StoreFault, faulty_store

@@ -13,8 +13,7 @@ from gobblin_assets.commit.object_attempts import (
     write_uploads,
 )
 from gobblin_assets.errors import FencedError, RetryableError
-from gobblin_assets.fs.object_etags import expected_etag
-from gobblin_assets.fs.objects import UploadId, UploadPart
+from gobblin_assets.fs.objects import UploadId, UploadPart, expected_etag
 from gobblin_assets.fs.s3.client import S3Client
 from gobblin_assets.fs.s3.object_files import S3ObjectFiles
 from tests.contracts import test_object_steps

@@ -15,7 +15,6 @@ from gobblin_assets.commit.step_world import StepPorts, StepWorld
 from gobblin_assets.commit.steps import StepVerdict
 from gobblin_assets.destinations.files.upload_step import object_id
 from gobblin_assets.destinations.fixed_names.object_steps import PlaceObject
-from gobblin_assets.fs.object_etags import expected_etag
 from gobblin_assets.fs.object_listings import (
     ENTRIES_PER_NAME_MAX,
     LISTING_WORTH,
@@ -24,7 +23,7 @@ from gobblin_assets.fs.object_listings import (
     look_at_files,
 )
 from gobblin_assets.fs.object_work import ObjectWorkFiles, identity_of
-from gobblin_assets.fs.objects import ObjectEntry
+from gobblin_assets.fs.objects import ObjectEntry, expected_etag
 from gobblin_assets.model.files import FileIdentity
 from tests.support.object_store import MemoryObjects, ObjectStore
 

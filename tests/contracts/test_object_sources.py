@@ -9,9 +9,9 @@ import google_crc32c
 import pytest
 
 from gobblin_assets.errors import RejectedError, RetryableError
+from gobblin_assets.fs.network_files import RangedFiles
 from gobblin_assets.fs.objects import HasEtag, WriteOutcome
-from gobblin_assets.fs.ranged import RangedFiles
-from gobblin_assets.fs.source_trees import open_ranged, open_tree
+from gobblin_assets.fs.registry import open_ranged, open_tree
 from gobblin_assets.fs.tree import EntryKind, TreeEntry, sort_key
 from tests.support.cloud_servers import CloudServer
 from tests.support.s3_servers import S3Server

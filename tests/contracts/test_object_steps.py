@@ -23,9 +23,8 @@ from gobblin_assets.commit.steps import CapturedStaging, StepVerdict, UndoOutcom
 from gobblin_assets.destinations.files.upload_step import PublishObject, UploadStep, object_id
 from gobblin_assets.destinations.fixed_names.object_steps import PlaceObject, RemoveObject, ReplaceObject, make_mark
 from gobblin_assets.errors import FencedError, OutcomeUnknownError, RejectedError, RetryableError
-from gobblin_assets.fs.object_etags import expected_etag
 from gobblin_assets.fs.object_work import ObjectWorkFiles
-from gobblin_assets.fs.objects import HasEtag, ObjectEntry, ObjectFiles, UploadId, UploadPart
+from gobblin_assets.fs.objects import HasEtag, ObjectEntry, ObjectFiles, UploadId, UploadPart, expected_etag
 from gobblin_assets.fs.posix_named import PosixNamedFiles
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.state import SequenceId

@@ -11,8 +11,7 @@ import pytest
 
 from gobblin_assets.errors import ConflictError, OutcomeUnknownError, RejectedError, RetryableError
 from gobblin_assets.fs.file_system import FileSystem, RenameOutcome
-from gobblin_assets.fs.kernel_rename import find_exclusive_rename
-from gobblin_assets.fs.posix import PosixFileSystem
+from gobblin_assets.fs.posix import PosixFileSystem, find_exclusive_rename
 from gobblin_assets.fs.posix_named import PosixNamedFiles
 from gobblin_assets.fs.posix_sync import SYNC_BATCH_FILES, watched_file_system
 from tests.support.file_systems import ADAPTERS, identity, write

@@ -12,8 +12,7 @@ import pytest
 
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.fs.file_system import FileSystem
-from gobblin_assets.fs.posix import PosixFileSystem
-from gobblin_assets.fs.posix_probe import LEFT_BEHIND_S, PROBE_PREFIX
+from gobblin_assets.fs.posix import LEFT_BEHIND_S, PROBE_PREFIX, PosixFileSystem
 from tests.support.file_systems import ADAPTERS, identity, write
 from tests.support.forks import FORKS
 from tests.support.mounts import tmpfs

@@ -7,7 +7,7 @@ from typing import Final
 
 from gobblin_assets.model.state import RunId
 from gobblin_assets.model.urn import JobName
-from gobblin_assets.state.sink_workers import SinkRest, SinkWorkerRow
+from gobblin_assets.state.sink_workers import SinkBackOff, SinkWorkerRow
 from tests.support.commit_log import TTL_S, LogWorld
 
 SINK, OTHER = JobName("sink"), JobName("other")
@@ -41,9 +41,9 @@ def test_a_worker_says_its_clock_its_lags_and_its_rests_with_each_beat(log: LogW
     dataset_id = log.register("orders", SINK)
     beat(log, A)
     for lag in (5, 3):
-        rests = tuple(SinkRest(dataset_id, lane_id, f"no {lag}: “{lane_id}”") for lane_id in (None, dataset_id))
+        back_offs = tuple(SinkBackOff(dataset_id, lane_id, f"no {lag}: “{lane_id}”") for lane_id in (None, dataset_id))
         looked_at = dt.datetime(2026, 3, 1, 0, 0, lag, tzinfo=dt.UTC)
-        said = replace(A, looked_at=looked_at, lags={dataset_id: lag}, rests=rests)
+        said = replace(A, looked_at=looked_at, lags={dataset_id: lag}, back_offs=back_offs)
         assert beat(log, said) == [said]
         assert list(log.sink_workers.list_live(SINK)) == [said]
     assert beat(log, A) == [A], "what it does not say any more is gone"

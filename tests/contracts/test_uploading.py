@@ -17,7 +17,7 @@ from gobblin_assets.commit.object_attempts import discard_attempt
 from gobblin_assets.destinations.files.rooted import FinalNames
 from gobblin_assets.destinations.fixed_names.named_outputs import StagedUpload
 from gobblin_assets.errors import ErrorFamily, RejectedError, RetryableError
-from gobblin_assets.fs.object_reading import ObjectStream
+from gobblin_assets.fs.objects import ObjectStream
 from gobblin_assets.fs.posix_ranged import open_posix_ranged
 from gobblin_assets.jobs.copy import uploading
 from gobblin_assets.jobs.copy.transfer.transfer_port import CopyFailure

@@ -21,7 +21,7 @@ from tests.support.sink_lake import SinkLake, SinkWorld, start_sink_worker
 
 @pytest.fixture
 def world(database_url: str, tmp_path: Path) -> Iterator[SinkWorld]:
-    # A lane that failed rests for five seconds, and the clock runs fast.
+    # A lane that failed backs off for five seconds, and the clock runs fast.
     opened = SinkWorld(SinkLake(database_url, str(tmp_path), speed=200.0))
     yield opened
     opened.close()
@@ -73,7 +73,7 @@ def test_lanes_that_were_taken_and_not_loaded_are_given_back(world: SinkWorld) -
     world.check_exactly_once()
 
 
-def test_a_log_that_failed_long_ago_rests_as_if_for_the_first_time(world: SinkWorld) -> None:
+def test_a_log_that_failed_long_ago_backs_off_as_if_for_the_first_time(world: SinkWorld) -> None:
     def wait(seconds: float) -> bool:
         time.sleep(seconds / world.lake.speed)
         return world.is_published()

@@ -19,7 +19,7 @@ from gobblin_assets.jobs.copy.converters.chain import open_chain, write_chain
 from gobblin_assets.jobs.copy.converters.listing import ConvertedListing
 from gobblin_assets.jobs.copy.copyable import Conversion, CopyItem, PlannedFile
 from gobblin_assets.jobs.copy.difference import DifferenceRules, compare_trees
-from gobblin_assets.jobs.copy.filters import Filters
+from gobblin_assets.jobs.copy.globs import Filters
 from gobblin_assets.jobs.copy.sameness import Sameness
 from gobblin_assets.jobs.copy.transfer.bins import plan_bins
 from gobblin_assets.jobs.copy.transfer.converting import convert_entries

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from gobblin_assets.errors import ErrorFamily
-from gobblin_assets.jobs.copy.copy_kind import CopyKind
+from gobblin_assets.jobs.copy.copy_kind import CopyKind, SharedPlanning
 from gobblin_assets.jobs.copy.running import list_copy_datasets, open_copy_run
-from gobblin_assets.jobs.copy.session import SharedPlanning
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import WHOLE
 from gobblin_assets.run.dry_run import plan_dry

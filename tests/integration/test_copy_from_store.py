@@ -13,9 +13,9 @@ import pytest
 
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.fs.objects import HasEtag, ObjectFiles, WriteOutcome
+from gobblin_assets.jobs.copy.copy_assets import CopySets
 from gobblin_assets.jobs.copy.parsing import read_copy
 from gobblin_assets.jobs.copy.running import list_copy_datasets
-from gobblin_assets.jobs.copy.watched_sets import CopySets
 from tests.support.command_lake import ask, invoke
 from tests.support.s3_servers import S3Server
 

@@ -11,13 +11,13 @@ import pytest
 from gobblin_assets.errors import ErrorFamily
 from gobblin_assets.fs.objects import Absent, HasEtag, ObjectFiles
 from gobblin_assets.fs.posix_tree import PosixTree
+from gobblin_assets.fs.registry import open_tree
 from gobblin_assets.fs.s3.s3_settings import PREFIX
-from gobblin_assets.fs.source_trees import open_tree
 from gobblin_assets.fs.tree import EntryKind
 from gobblin_assets.jobs.copy.checksums import checksums_agree
 from gobblin_assets.jobs.copy.copyable import CopyItem, PlannedFile
 from gobblin_assets.jobs.copy.transfer import local
-from gobblin_assets.jobs.copy.transfer.ranged_copy import RANGE_BYTES
+from gobblin_assets.jobs.copy.transfer.file_copy import RANGE_BYTES
 from gobblin_assets.jobs.copy.transfer.transfer_port import FileResult, TransferOrder
 from tests.support.copying import copy_all, divide, entry_of, order_of, staged
 from tests.support.faulty_store import FaultyStore, Message, StoreFault, faulty_store

@@ -13,8 +13,15 @@ from gobblin_assets.fs.posix_named import PosixNamedFiles
 from gobblin_assets.jobs.copy.file_staging import find_finished
 from gobblin_assets.jobs.copy.transfer.bins import Bin, plan_bins
 from gobblin_assets.jobs.copy.transfer.local import plan_work
-from gobblin_assets.jobs.copy.transfer.spark_orders import BinOrder, name_file_system, sum_counts, write_plan
-from gobblin_assets.jobs.copy.transfer.spark_task import copy_bins, find_version, probe_executor
+from gobblin_assets.jobs.copy.transfer.spark_task import (
+    BinOrder,
+    copy_bins,
+    find_version,
+    name_file_system,
+    probe_executor,
+    sum_counts,
+    write_plan,
+)
 from gobblin_assets.jobs.copy.transfer.transfer_port import TransferProgress
 from tests.support.copying import file_items, fill, order_of
 

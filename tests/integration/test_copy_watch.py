@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.jobs.copy import watched_sets
+from gobblin_assets.jobs.copy import copy_assets
 from gobblin_assets.jobs.copy.parsing import read_copy
 from gobblin_assets.jobs.copy.program import PROGRAM
-from gobblin_assets.jobs.copy.ticks import CLOCK_STEP_NS
-from gobblin_assets.jobs.file_sets import SetId
+from gobblin_assets.jobs.copy.sameness import CLOCK_STEP_NS
+from gobblin_assets.jobs.programs import SetId
 from gobblin_assets.model.urn import DatasetUrn
 from tests.support.copying import fill
 
@@ -98,7 +98,7 @@ def test_with_a_marker_only_the_marker_counts(tmp_path: Path) -> None:
 
 
 def test_a_set_of_too_many_names_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watched_sets, "NAMES_PER_SET_MAX", 2)
+    monkeypatch.setattr(copy_assets, "NAMES_PER_SET_MAX", 2)
     for name in "abc":
         fill(tmp_path / "in/photos" / name)
     with pytest.raises(RejectedError, match="Name a marker file"):

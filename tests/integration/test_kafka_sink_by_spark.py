@@ -249,7 +249,7 @@ def test_of_lanes_that_all_fail_only_some_are_tried_by_themselves(
         options={"sink": {"lanes": 8, "barriers": "log", "roll": {"age_s": 0.0}}},
     )
 
-    sink.work(lambda: sum("rests" in line for line in sink.lines) == 8)
+    sink.work(lambda: sum("backs off" in line for line in sink.lines) == 8)
 
     assert sink.count_attempts() == 8 + 4 + 2 + 1 + 1 + 2, "after the sixth job that failed, no other one is tried"
     assert sink.files(name) == []
@@ -266,7 +266,9 @@ def test_a_lane_whose_rows_fail_rests_and_the_others_are_published(
         quality={"rows": [{"name": "even", "check": "n <> 3", "on_failure": "fail"}]},
     )
 
-    sink.work(lambda: sink.watermarks().get(f"{name}:0") == 3 and any("lane 1: rests" in line for line in sink.lines))
+    sink.work(
+        lambda: sink.watermarks().get(f"{name}:0") == 3 and any("lane 1: backs off" in line for line in sink.lines)
+    )
 
     assert sink.rows(name, "n") == Counter([(0,), (2,), (4,)])
     assert sink.watermarks()[f"{name}:1"] == 0
@@ -286,11 +288,11 @@ def test_a_column_of_another_type_is_refused_before_a_row_is_written_and_other_d
     produce(kafka_broker.bootstrap, other, [Record(b"a")])
     sink.datasets = [{**sink.datasets[0], "converters": [{"sql": {"m": "array(n)"}}]}, {"topic": other}]
 
-    sink.work(lambda: any("rests" in line for line in sink.lines))
+    sink.work(lambda: any("backs off" in line for line in sink.lines))
     produce(kafka_broker.bootstrap, other, [Record(b"b", partition=1)])
     sink.work(lambda: [sink.watermarks().get(f"{other}:{n}") for n in range(2)] == [1, 1])
 
-    said = [line for line in sink.lines if "rests" in line]
+    said = [line for line in sink.lines if "backs off" in line]
     assert all(f"datasets[{name}].schema_change" in line for line in said)
     assert sink.rows(name, "n", "m") == Counter([(1, 1)])
     assert sink.rows(other, "value") == Counter([(b"a",), (b"b",)])
@@ -323,7 +325,7 @@ def test_leases_are_kept_while_spark_decodes_protobuf_for_longer_than_they_last(
 
     assert sink.rows(name, "id", "name") == Counter((n, "hi") for n in range(1, 9))
     assert sink.rows(name, "dead_letter_value", role=Role.DEAD_LETTER) == Counter([(b"\x08",)])
-    assert not any("rests" in line or "taken over" in line or "lost" in line for line in sink.lines)
+    assert not any("backs off" in line or "taken over" in line or "lost" in line for line in sink.lines)
     assert sink.count("state NOT IN ('DONE', 'ABORTED')") == 0
 
 

@@ -153,7 +153,7 @@ def test_a_table_that_is_refused_stops_no_other(tables: ChangedTables) -> None:
     tables.do("CREATE TABLE odd (id int PRIMARY KEY, _op int)", "ALTER PUBLICATION lake ADD TABLE odd")
     tables.tables = ["odd", "orders"]
     with tables.working():
-        tables.await_said("public.odd: rests")
+        tables.await_said("public.odd: backs off")
         tables.await_copied("orders")
         tables.do("INSERT INTO orders VALUES (1, 1)", "INSERT INTO odd VALUES (1, 1)")
         tables.await_published("orders")

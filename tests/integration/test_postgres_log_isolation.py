@@ -24,7 +24,7 @@ pytestmark = pytest.mark.turns(of=3)
 _END_S_MAX: Final = 15.0
 """Of a worker that is asked to end: a barrier, and what it has just begun."""
 
-_REST_S: Final = 0.5
+_BACK_OFF_S: Final = 0.5
 
 PUBLICATIONS: Final = (
     "CREATE TABLE plain (id int PRIMARY KEY, a text, double_id int GENERATED ALWAYS AS (id * 2) STORED, gone int)",
@@ -55,7 +55,7 @@ def tables(
     tmp_path: Path, source_database: Database, engine: Engine, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> ChangedTables:
     """Two tables that are followed. What fails is tried again soon."""
-    monkeypatch.setattr(lane_holding, "_REST_S", _REST_S)
+    monkeypatch.setattr(lane_holding, "_BACK_OFF_S", _BACK_OFF_S)
     monkeypatch.setenv("GOBBLIN_DATABASE_URL", database_url)
     monkeypatch.setenv("GOBBLIN_HOME", str(tmp_path / "home"))
     made = ChangedTables(tmp_path, source_database, engine, ["orders", "notes"])
@@ -93,10 +93,10 @@ def test_a_value_that_can_t_be_held_stops_the_table_that_joins_with_it(tables: C
     add_table(tables, "late", "day date", "INSERT INTO late VALUES (1, 'infinity')")
 
     with tables.working():
-        tables.await_said("public.late: rests")
+        tables.await_said("public.late: backs off")
         assert any("late.day (date) holds infinity" in line for line in tables.said), tables.said
         require_followed(tables, 1000)
-        tables.await_said("public.late: at rest, and the server keeps")
+        tables.await_said("public.late: backs off, and the server keeps")
         status = " ".join(invoke("sink", "status", tables.write_job()).output.split())
         assert (
             "of its log for the slot gobblin_shop, without a bound (max_slot_wal_keep_size): for public.late" in status
@@ -183,7 +183,7 @@ def test_a_column_that_may_not_be_read_is_named(tables: ChangedTables, monkeypat
     )
     try:
         with tables.working():
-            tables.await_said("public.late: rests")
+            tables.await_said("public.late: backs off")
             assert any("the user may not read secret of public.late" in line for line in tables.said), tables.said
             require_followed(tables, 1000)
             tables.do("GRANT SELECT ON late TO reader_of_some")
@@ -205,7 +205,7 @@ def test_a_type_that_was_dropped_before_its_last_rows_were_read_stops_its_table(
     tables.do("ALTER TABLE notes DROP COLUMN mood", "DROP TYPE mood" if "ENUM" in making else "DROP DOMAIN mood")
 
     with tables.working():
-        tables.await_said("public.notes: rests")
+        tables.await_said("public.notes: backs off")
         assert any("from before the type of mood was dropped" in line for line in tables.said), tables.said
         tables.do("INSERT INTO orders VALUES (1000, 'meanwhile')")
         tables.await_published("orders")

@@ -65,9 +65,9 @@ def test_tables_go_on_from_a_new_copy_once_the_slot_was_dropped(tables: ChangedT
     tables.do("UPDATE orders SET total = 0 WHERE id < 10", "DELETE FROM notes")
     with tables.working():
         tables.await_said("the replication slot gobblin_shop is gone")
-        why = await_rests(tables)["public.orders"]
+        why = await_back_offs(tables)["public.orders"]
         assert "the replication slot gobblin_shop is gone" in why
-        assert await_rests(tables) == {"public.orders": why, "public.notes": why}
+        assert await_back_offs(tables) == {"public.orders": why, "public.notes": why}
         shown = invoke("sink", "status", tables.write_job()).output
         assert shown.count("sink recopy JOB --all") == 1, "what hits both is said once"
     assert len([line for line in tables.said if "is gone" in line]) == 1, "what hits both is said once"
@@ -152,7 +152,7 @@ def status_of(tables: ChangedTables) -> Any:
     return json.loads(found.stdout)
 
 
-def await_rests(tables: ChangedTables) -> dict[str, str]:
+def await_back_offs(tables: ChangedTables) -> dict[str, str]:
     """Why datasets rest, as another process sees it."""
     found: dict[str, str] = {}
 
@@ -168,13 +168,13 @@ def test_status_says_why_a_table_rests_beside_those_that_go_on(tables: ChangedTa
     tables.do("ALTER PUBLICATION lake DROP TABLE notes")
     with tables.working():
         tables.await_copied("orders")
-        assert "ALTER PUBLICATION lake ADD TABLE public.notes" in await_rests(tables)["public.notes"]
+        assert "ALTER PUBLICATION lake ADD TABLE public.notes" in await_back_offs(tables)["public.notes"]
         shown = invoke("sink", "status", tables.write_job())
-        assert "at rest after a failure" in shown.output
+        assert "backing off after a failure" in shown.output
         assert "public.notes" in shown.output
         tables.do("ALTER PUBLICATION lake ADD TABLE notes")
         tables.await_copied("notes")
-        wait_until(lambda: status_of(tables)["rests"] == [], "it rests no more")
+        wait_until(lambda: status_of(tables)["rests"] == [], "it backs off no more")
 
 
 def test_status_says_how_far_tables_are_and_what_the_server_keeps(tables: ChangedTables) -> None:

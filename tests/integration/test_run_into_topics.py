@@ -12,8 +12,7 @@ import yaml
 from pyspark.sql import SparkSession
 
 from demo.kafka.broker import KafkaBroker
-from gobblin_assets.jobs.ingest.running import open_run, read_job_datasets
-from gobblin_assets.jobs.ingest.stream_job import plan_stream_job
+from gobblin_assets.jobs.ingest.running import open_run, plan_stream_job, read_job_datasets
 from gobblin_assets.run.log import open_log
 from gobblin_assets.run.run_values import RunReport, RunRequest
 from gobblin_assets.run.runner import run_request, stream_request

@@ -17,7 +17,7 @@ from gobblin_assets.dagster.sink_telling import observe, tell_windows
 from gobblin_assets.model.state import RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.state.sink_windows import SinkWindowStore, UnfinishedSequence
-from gobblin_assets.state.sink_workers import SinkRest, SinkWorkerRow
+from gobblin_assets.state.sink_workers import SinkBackOff, SinkWorkerRow
 from tests.support.random_logs import Records
 from tests.support.sink_lake import JOB, NO_PARTITIONS, URN, SinkWorld
 from tests.support.sink_sensor import SinkInDagster, month, sink
@@ -126,8 +126,8 @@ def test_the_check_of_a_window_fails_while_a_worker_reports_a_failure_and_passes
     world.work()
     sight = look_at_sink(sink.layout, world.stores)
     (dataset_id,) = sight.ids.values()
-    rest = SinkRest(dataset_id, None, "the disk is full")
-    long_ago = SinkWorkerRow(RunId(uuid.uuid4()), "me", "", looked_at=dt.datetime.now(dt.UTC), rests=[rest])
+    back_off = SinkBackOff(dataset_id, None, "the disk is full")
+    long_ago = SinkWorkerRow(RunId(uuid.uuid4()), "me", "", looked_at=dt.datetime.now(dt.UTC), back_offs=[back_off])
     failing = replace(sight, workers=[long_ago])
     assert tell_windows(sink.layout, world.stores, sink.instance, failing) == 1
     (check,) = sink.checked(PUBLISHED_CHECK)

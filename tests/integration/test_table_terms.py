@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, text
 
-from gobblin_assets.jobs.sink import sink_starts
+from gobblin_assets.jobs.sink import sink_log
 from tests.support.changed_tables import ChangedTables, set_log_variables
 from tests.support.command_lake import invoke
 from tests.support.postgres import Database
@@ -23,7 +23,7 @@ def tables(
 ) -> ChangedTables:
     monkeypatch.setenv("GOBBLIN_DATABASE_URL", database_url)
     monkeypatch.setenv("GOBBLIN_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(sink_starts, "DISCOVER_EVERY_S", 0.3)
+    monkeypatch.setattr(sink_log, "DISCOVER_EVERY_S", 0.3)
     made = ChangedTables(tmp_path, source_database, engine, ["quiet"])
     set_log_variables(made, monkeypatch)
     return made
@@ -39,7 +39,7 @@ def await_stopped(tables: ChangedTables, table: str, why: str) -> None:
     """For good, with the command that mends it."""
     wait_until(
         lambda: (
-            any(f"public.{table}: rests" in line and why in line for line in tables.said)
+            any(f"public.{table}: backs off" in line and why in line for line in tables.said)
             or any(f"public.{table} (lane" in line and why in line for line in tables.said)
         ),
         f"{table} stops because it {why}; {tables.said}",
@@ -180,7 +180,7 @@ def test_a_table_that_left_a_published_schema_and_came_back_stops(tables: Change
 def test_changes_of_another_table_by_the_name_stop_the_table_before_the_worker_looks_again(
     tables: ChangedTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sink_starts, "DISCOVER_EVERY_S", 3600.0)
+    monkeypatch.setattr(sink_log, "DISCOVER_EVERY_S", 3600.0)
     make_plain(tables, "quiet", "orders")
     tables.do("CREATE PUBLICATION lake FOR ALL TABLES")
     with tables.working():
@@ -196,7 +196,7 @@ def test_changes_of_another_table_by_the_name_stop_the_table_before_the_worker_l
 def test_what_the_log_tells_of_the_table_again_is_looked_at_at_once(
     tables: ChangedTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sink_starts, "DISCOVER_EVERY_S", 3600.0)
+    monkeypatch.setattr(sink_log, "DISCOVER_EVERY_S", 3600.0)
     make_plain(tables, "quiet", "orders")
     tables.do("CREATE PUBLICATION lake FOR TABLE quiet, orders")
     with tables.working():

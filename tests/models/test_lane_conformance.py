@@ -16,7 +16,7 @@ from gobblin_assets.commit.steps import StepVerdict
 from gobblin_assets.destinations.files.rename_steps import RenameDirectory
 from gobblin_assets.destinations.files.rooted import RootedDestination
 from gobblin_assets.errors import FencedError
-from gobblin_assets.jobs.sink import pending_cut
+from gobblin_assets.jobs.sink import cut_publishing
 from gobblin_assets.jobs.sink.cut_publishing import CutPublisher
 from gobblin_assets.model.watermark import long_watermark
 from gobblin_assets.state.leases import Lease
@@ -170,8 +170,8 @@ def test_a_row_that_is_given_up_leaves_files(open_world: Opened, monkeypatch: py
 
 
 def test_a_row_starts_elsewhere_than_its_vnode_is(open_world: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = pending_cut._move_of
-    monkeypatch.setattr(pending_cut, "_move_of", lambda *given: replace(plan(*given), old=long_watermark(-7)))
+    plan = cut_publishing._move_of
+    monkeypatch.setattr(cut_publishing, "_move_of", lambda *given: replace(plan(*given), old=long_watermark(-7)))
     world = open_world(without=frozenset({Guard.SEAL_COMPARES_WATERMARKS}))
     until(world.start_worker(), lambda: bool(world.list_open()))
     with pytest.raises(AssertionError, match="starts elsewhere than vnode"):

@@ -21,8 +21,7 @@ from gobblin_assets.fs.tree import Descend, EntryKind, Tree, TreeEntry, sort_key
 from gobblin_assets.jobs.copy.copy_kind import CopyKind
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec, CopySpec
 from gobblin_assets.jobs.copy.copy_trees import CopyTrees
-from gobblin_assets.jobs.copy.copyable import CopyItem, PlannedFile
-from gobblin_assets.jobs.copy.datasets import CopyableDataset, FileSet
+from gobblin_assets.jobs.copy.copyable import CopyableDataset, CopyItem, FileSet, PlannedFile
 from gobblin_assets.jobs.copy.difference import Deletes
 from gobblin_assets.jobs.copy.file_staging import FileStaging
 from gobblin_assets.jobs.copy.parsing import CopyDataset

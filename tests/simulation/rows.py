@@ -24,7 +24,7 @@ from gobblin_assets.model.state import (
 )
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.model.watermark import Watermark
-from gobblin_assets.state.sink_workers import SinkRest
+from gobblin_assets.state.sink_workers import SinkBackOff
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +250,7 @@ class CountedWorkerRow:
     is_drained: bool = False
     looked_at: dt.datetime | None = None
     lags: tuple[tuple[DatasetId, int], ...] = ()
-    rests: tuple[SinkRest, ...] = ()
+    rests: tuple[SinkBackOff, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

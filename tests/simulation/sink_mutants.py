@@ -201,14 +201,14 @@ def _reads_before_recovery(driver: Any, abandonment: Any, leases: Any) -> list[R
 def _reads_again(self: SinkLanes, lane: Any, error: Any) -> None:
     """A seal without an answer is taken for not done: its epochs are read, cut and sealed once more."""
     if not isinstance(error, OutcomeUnknownError) or None in lane.positions.values():
-        _REST(self, lane, error)
+        _BACK_OFF(self, lane, error)
         return
     lane.writer.discard()
     lane.read_to = dict(lane.positions)
     lane.writer.assign(lane.read_to)
 
 
-_REST: Final = SinkLanes._rest
+_BACK_OFF: Final = SinkLanes._back_off
 
 
 # A library's exceptions ------------------------------------------------------------------------------------
@@ -271,7 +271,7 @@ IN_SINK_HISTORIES = (
     ),
     Mutant(
         "two open rows a lane, and a seal without an answer is not done",
-        _all(patched(SinkLanes, "_rest", _reads_again), without(Guard.ONE_OPEN_SEQUENCE)),
+        _all(patched(SinkLanes, "_back_off", _reads_again), without(Guard.ONE_OPEN_SEQUENCE)),
     ),
     Mutant("a library's exception in the read loop", patched(SinkLanes, "explain", _knows_families_only)),
 )

@@ -23,7 +23,7 @@ class SimSinkWorkerStore:
                 expires_at=db.now_s + ttl_s,
                 looked_at=worker.looked_at,
                 lags=tuple(sorted(worker.lags.items())),
-                rests=tuple(worker.rests),
+                rests=tuple(worker.back_offs),
             )
             db.sink_workers.put(worker.run_id, new)
             dead = [row for row in db.sink_workers.values() if row.job == job and row.expires_at <= db.now_s]

@@ -10,7 +10,7 @@ from unittest import mock
 import pyarrow as pa
 
 from gobblin_assets.errors import GobblinError
-from gobblin_assets.jobs.sink import roll_policy
+from gobblin_assets.jobs.sink import sink_rules
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.rows.arrow_types import arrow_schema
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
@@ -249,7 +249,7 @@ def simulated_postgres() -> Iterator[None]:
         (change_gathering, opened),
         (server_state, {"savepoint": nullcontext}),
         (ChangeGathering, {"_describe": _describe_relation}),
-        (roll_policy, {"EMPTY_CUT_AGE_S": EMPTY_CUT_S}),
+        (sink_rules, {"EMPTY_CUT_AGE_S": EMPTY_CUT_S}),
     )
     with ExitStack() as stack:
         for target, names in changes:

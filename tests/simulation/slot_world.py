@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from gobblin_assets.jobs.sink.dataset_sink import DatasetSink
 from gobblin_assets.jobs.sink.lane_files import LaneFormat
-from gobblin_assets.jobs.sink.roll_policy import RollPolicy
+from gobblin_assets.jobs.sink.sink_rules import RollPolicy
 from gobblin_assets.jobs.sink.sink_worker import SinkWorker
 from gobblin_assets.model.file_formats import FileFormat
 from gobblin_assets.model.urn import DatasetUrn, Role

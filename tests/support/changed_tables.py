@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from sqlalchemy import Engine
 
 from gobblin_assets.commit.sequence import AttemptRecord
-from gobblin_assets.jobs.sink import roll_policy
+from gobblin_assets.jobs.sink import sink_rules
 from gobblin_assets.jobs.sink.running import open_worker, read_sink_datasets
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.job_kind import Worker
@@ -117,7 +117,7 @@ class ChangedTables:
                 self.said.append(f"the worker has failed: {error!r}")
 
         thread = threading.Thread(target=work, daemon=True)
-        with mock.patch.object(roll_policy, "EMPTY_CUT_AGE_S", self.empty_cut_age_s):
+        with mock.patch.object(sink_rules, "EMPTY_CUT_AGE_S", self.empty_cut_age_s):
             thread.start()
             try:
                 yield

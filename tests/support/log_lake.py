@@ -15,7 +15,7 @@ from sqlalchemy import Engine, text
 
 from gobblin_assets.db.engine import open_external
 from gobblin_assets.failpoints import ArmedFailpoints, install
-from gobblin_assets.jobs.sink import roll_policy, sink_worker
+from gobblin_assets.jobs.sink import sink_rules, sink_worker
 from gobblin_assets.jobs.sink.running import open_worker, read_sink_datasets
 from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.sources.postgres_log import slot_reader
@@ -103,7 +103,7 @@ def _hasty() -> Iterator[None]:
     with (
         mock.patch.object(sink_worker, "CLEAN_EVERY_S", _OFTEN_S),
         mock.patch.object(slot_reader, "CONFIRM_EVERY_S", _OFTEN_S),
-        mock.patch.object(roll_policy, "EMPTY_CUT_AGE_S", _OFTEN_S),
+        mock.patch.object(sink_rules, "EMPTY_CUT_AGE_S", _OFTEN_S),
     ):
         yield
 

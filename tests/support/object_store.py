@@ -15,7 +15,6 @@ from typing import BinaryIO, Final, cast
 import google_crc32c
 
 from gobblin_assets.errors import ConflictError, RejectedError, RetryableError
-from gobblin_assets.fs.object_reading import ObjectStream
 from gobblin_assets.fs.object_rehearsal import rehearse
 from gobblin_assets.fs.objects import (
     KEPT_HEADERS,
@@ -24,6 +23,7 @@ from gobblin_assets.fs.objects import (
     Absent,
     Condition,
     ObjectEntry,
+    ObjectStream,
     PendingUpload,
     RemoveOutcome,
     UploadId,

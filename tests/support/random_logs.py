@@ -11,7 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from gobblin_assets.jobs.sink.roll_policy import EMPTY_CUT_AGE_S
+from gobblin_assets.jobs.sink.sink_rules import EMPTY_CUT_AGE_S
 from gobblin_assets.model.state import DatasetState
 from gobblin_assets.model.urn import Role
 from gobblin_assets.sources.log_port import NEVER_CUT, Barrier, DecodedRows, LogItem, LogStart, VnodeStart

@@ -5,7 +5,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from gobblin_assets.fs.ranged import RangedFiles
+from gobblin_assets.fs.network_files import RangedFiles
 from gobblin_assets.model.files import FileIdentity
 
 TIME_NS: Final = 1_700_000_000_000_000_000

@@ -27,9 +27,8 @@ import pytest
 
 from demo.server_process import serve
 from gobblin_assets.fs.sftp.client import IDLE_S, SftpClient
-from gobblin_assets.fs.sftp.login import SftpServer
+from gobblin_assets.fs.sftp.login import AGENT_VARIABLE, PREFIX, SftpServer, SftpSettings
 from gobblin_assets.fs.sftp.session import ANSWER_WAIT_S
-from gobblin_assets.fs.sftp.sftp_settings import AGENT_VARIABLE, PREFIX, SftpSettings
 from gobblin_assets.fs.sftp.tree import SftpTree
 from gobblin_assets.settings import cache_folder
 

@@ -25,9 +25,9 @@ from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.sink.dataset_sink import DatasetSink
 from gobblin_assets.jobs.sink.lane_files import LaneFormat
 from gobblin_assets.jobs.sink.lane_shares import plan_moves
-from gobblin_assets.jobs.sink.roll_policy import RollPolicy
 from gobblin_assets.jobs.sink.running import make_first_lanes
 from gobblin_assets.jobs.sink.sink_ports import SinkPorts
+from gobblin_assets.jobs.sink.sink_rules import RollPolicy
 from gobblin_assets.jobs.sink.sink_worker import SinkWorker
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.file_formats import FileFormat

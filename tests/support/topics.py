@@ -22,7 +22,7 @@ from gobblin_assets.failpoints import Failpoint, arm, install
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.ingest.extractor import SparkExtractor
 from gobblin_assets.jobs.ingest.ingest_kind import IngestKind
-from gobblin_assets.jobs.ingest.stream_job import plan_stream_job
+from gobblin_assets.jobs.ingest.running import plan_stream_job
 from gobblin_assets.kafka.connection import KafkaConnection
 from gobblin_assets.model.clock import Clock, SystemClock
 from gobblin_assets.model.extract import Mode

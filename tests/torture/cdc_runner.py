@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gobblin_assets.jobs.sink import roll_policy, sink_starts
+from gobblin_assets.jobs.sink import sink_log, sink_rules
 from gobblin_assets.model.state import DatasetState
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.run.stores import Stores
@@ -31,9 +31,9 @@ class CdcSite:
     def job(self) -> JobSpec:
         # Of each process of its own: positions without rows are cut, the slot is confirmed, and the tables
         # are looked at, more often.
-        roll_policy.EMPTY_CUT_AGE_S = _OFTEN_S  # type: ignore[misc]  # another value, for a process of tests
+        sink_rules.EMPTY_CUT_AGE_S = _OFTEN_S  # type: ignore[misc]  # another value, for a process of tests
         slot_reader.CONFIRM_EVERY_S = _OFTEN_S  # type: ignore[misc]  # as above
-        sink_starts.DISCOVER_EVERY_S = _LOOK_EVERY_S  # type: ignore[misc]  # as above
+        sink_log.DISCOVER_EVERY_S = _LOOK_EVERY_S  # type: ignore[misc]  # as above
         return parse_job(self.described)
 
     def is_published(self, stores: Stores) -> bool:

@@ -11,7 +11,7 @@ from tests.torture.tally import Tally
 # In a job's directory; readers ignore names that begin with a dot.
 _STAGING: Final = ".staging"
 _HIDDEN: Final = frozenset({_STAGING, ".markers"})
-# A run that is killed while it probes a destination leaves a few bytes: see ``fs.posix_probe``.
+# A run that is killed while it probes a destination leaves a few bytes: see ``fs.posix.prove_publication``.
 _OF_PROBES: Final = ".gobblin-probe-"
 _VERSIONS: Final = """
     SELECT s.result_version, s.sequence_id::text, s.publication_count, d.version

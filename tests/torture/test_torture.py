@@ -301,7 +301,9 @@ def test_what_nobody_says_of_a_stranger_s_act_is_a_difference(tmp_path: Path, is
     sayings = Sayings(logs, hear_of_tables(["notes", "orders"]), tally)
     sayings.expect(Injection.TABLE_SWAPPED, ["orders"])
     tables = ["notes", "orders"] if is_said else ["notes"]
-    lines = (f"public.{table}: rests: … gobblin-assets sink recopy JOB --dataset public.{table}.\n" for table in tables)
+    lines = (
+        f"public.{table}: backs off: … gobblin-assets sink recopy JOB --dataset public.{table}.\n" for table in tables
+    )
     (logs / "1.log").write_text("".join(lines), encoding="utf-8")
 
     sayings.judge()
@@ -322,7 +324,7 @@ def test_what_nobody_says_of_a_stranger_s_act_is_a_difference(tmp_path: Path, is
     ],
 )
 def test_what_workers_say_of_topics_and_their_destinations_is_heard(text: object, heard: list[str]) -> None:
-    assert hear_of_topics(f"orders: rests for 5 s: {text}") == heard
+    assert hear_of_topics(f"orders: backs off for 5 s: {text}") == heard
 
 
 def test_a_schedule_has_every_kind_of_fate() -> None:

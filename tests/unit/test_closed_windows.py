@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from gobblin_assets.jobs.sink.closed_windows import is_closed, list_due
+from gobblin_assets.jobs.sink.sink_checks import is_closed, list_due
 from gobblin_assets.model.state import RunId
 from gobblin_assets.state.sink_windows import DatasetLook, LaneLook, WindowNews
 from gobblin_assets.state.sink_workers import SinkWorkerRow

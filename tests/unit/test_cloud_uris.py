@@ -6,12 +6,11 @@ from pathlib import Path
 import pytest
 
 from gobblin_assets.errors import RejectedError, RetryableError
-from gobblin_assets.fs.clouds.answers import CloudFailure, explain_cloud_failure, read_cloud_failure
+from gobblin_assets.fs.clouds.client import CloudFailure, explain_cloud_failure, read_cloud_failure
 from gobblin_assets.fs.clouds.cloud_settings import AZURE, GOOGLE, read_azure_settings, read_gcs_settings
 from gobblin_assets.fs.clouds.opening import open_azure
-from gobblin_assets.fs.ranged import RangedFiles
-from gobblin_assets.fs.registry import open_file_system
-from gobblin_assets.fs.source_trees import open_ranged, open_tree
+from gobblin_assets.fs.network_files import RangedFiles
+from gobblin_assets.fs.registry import open_file_system, open_ranged, open_tree
 from gobblin_assets.jobs.copy.parsing import read_copy
 from gobblin_assets.spec.job_parsing import parse_job
 

@@ -14,10 +14,10 @@ from gobblin_assets.destinations.fixed_names.named_steps import Phase, PlaceFile
 from gobblin_assets.errors import RetryableError
 from gobblin_assets.fs.posix import PosixFileSystem
 from gobblin_assets.fs.tree import EntryKind, TreeEntry
-from gobblin_assets.jobs.copy import copied_files
-from gobblin_assets.jobs.copy.copied_files import CopiedFiles
+from gobblin_assets.jobs.copy import file_staging
 from gobblin_assets.jobs.copy.copy_plan import CopyPlan
 from gobblin_assets.jobs.copy.copyable import Attributes, CopyItem, PlannedFile
+from gobblin_assets.jobs.copy.file_staging import CopiedFiles
 from gobblin_assets.jobs.copy.transfer.preserve import NOTHING_PRESERVED
 from gobblin_assets.jobs.copy.transfer.transfer_port import FileResult
 from gobblin_assets.model.files import DataFile, FileIdentity
@@ -138,7 +138,7 @@ def test_a_directory_of_metadata_comes_after_replacements() -> None:
 
 @pytest.mark.parametrize("steps_max", [1, 2, 3])
 def test_segments_stay_in_their_bounds_wherever_columns_end(steps_max: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copied_files, "FILES_PER_OUTPUT_MAX", 2)
+    monkeypatch.setattr(file_staging, "FILES_PER_OUTPUT_MAX", 2)
     copied = CopiedFiles(PLAN)
     report(PLAN.items, copied)
 

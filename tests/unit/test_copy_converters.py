@@ -19,7 +19,7 @@ from gobblin_assets.jobs.copy.converters.converter_port import ByteSource
 from gobblin_assets.jobs.copy.converters.listing import ConvertedListing
 from gobblin_assets.jobs.copy.copyable import Conversion, ConvertedEntry
 from gobblin_assets.jobs.copy.difference import DifferenceKind, DifferenceRules, compare_trees
-from gobblin_assets.jobs.copy.filters import Filters
+from gobblin_assets.jobs.copy.globs import Filters
 from gobblin_assets.jobs.copy.sameness import Sameness
 from tests.support.tree_entries import S_NS, file_entry, listing
 

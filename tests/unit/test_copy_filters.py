@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.tree import EntryKind
-from gobblin_assets.jobs.copy.filters import list_chosen, parse_filters
-from gobblin_assets.jobs.copy.globs import parse_glob
+from gobblin_assets.jobs.copy.globs import list_chosen, parse_filters, parse_glob
 from tests.support.tree_entries import ListedTree, directory_entry, file_entry, with_parents
 
 # From the tables and texts of rclone's document on filtering: glob, what it matches, what it does not match.

@@ -8,7 +8,7 @@ import pytest
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.tree import Descend, TreeEntry
-from gobblin_assets.jobs.copy.datasets import CopyableDataset, FileSet
+from gobblin_assets.jobs.copy.copyable import CopyableDataset, FileSet
 from gobblin_assets.jobs.copy.finders import DATASET_FINDERS, open_finder
 from gobblin_assets.jobs.copy.stream_finder import LOOKBACK_S_MAX, parse_date_pattern
 from gobblin_assets.model.partition import PartitionWindow

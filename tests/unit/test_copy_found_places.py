@@ -10,7 +10,7 @@ import pytest
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.tree import Tree
 from gobblin_assets.jobs.copy import parsing
-from gobblin_assets.jobs.copy.datasets import CopyableDataset, FileSet
+from gobblin_assets.jobs.copy.copyable import CopyableDataset, FileSet
 from gobblin_assets.jobs.copy.parsing import find_copy_datasets, read_copy
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)

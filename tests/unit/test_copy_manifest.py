@@ -5,8 +5,7 @@ import json
 import pytest
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.jobs.copy.copyable import Attributes
-from gobblin_assets.jobs.copy.datasets import FileSet, NamedFile
+from gobblin_assets.jobs.copy.copyable import Attributes, FileSet, NamedFile
 from gobblin_assets.jobs.copy.manifest import list_named, open_manifest_finder, parse_manifest
 from tests.support.tree_entries import ListedTree, listing
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from gobblin_assets.fs.placement import make_placement
-from gobblin_assets.fs.tree import EntryKind, TreeEntry
+from gobblin_assets.fs.tree import EntryKind, TreeEntry, make_placement
 from gobblin_assets.jobs.copy.copyable import Attributes, Conversion, CopyItem, PackedOrigin, PlannedFile
 from gobblin_assets.jobs.copy.transfer.bins import SplitPart
 from gobblin_assets.jobs.copy.transfer.writing import pack_item, pack_part, unpack_item, unpack_part

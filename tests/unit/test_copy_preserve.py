@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.fs.placement import AS_GIVEN, Placement
-from gobblin_assets.fs.tree import EntryKind, TreeEntry
+from gobblin_assets.fs.tree import AS_GIVEN, EntryKind, Placement, TreeEntry
 from gobblin_assets.jobs.copy.copyable import Attributes
 from gobblin_assets.jobs.copy.parsing import read_copy
 from gobblin_assets.jobs.copy.transfer.preserve import NOTHING_PRESERVED, Preserve, PreserveLetter, parse_preserve

@@ -11,8 +11,15 @@ from hypothesis import strategies as st
 from gobblin_assets.fs.tree import EntryKind, TreeEntry
 from gobblin_assets.jobs.copy.copy_plan import CopyPlan
 from gobblin_assets.jobs.copy.copyable import Conversion, CopyItem, PackedOrigin, PlannedFile
-from gobblin_assets.jobs.copy.sameness import Likeness, Sameness, compare_files
-from gobblin_assets.jobs.copy.ticks import AHEAD_NS_MAX, TICK_NS_MAX, is_tick_over, tick_end
+from gobblin_assets.jobs.copy.sameness import (
+    AHEAD_NS_MAX,
+    TICK_NS_MAX,
+    Likeness,
+    Sameness,
+    compare_files,
+    is_tick_over,
+    tick_end,
+)
 from gobblin_assets.jobs.copy.transfer.preserve import NOTHING_PRESERVED
 from gobblin_assets.jobs.copy.worker import wait_for_tick, wait_for_ticks
 from gobblin_assets.model.clock import SystemClock

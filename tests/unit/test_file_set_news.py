@@ -13,7 +13,7 @@ from gobblin_assets.dagster.file_set_news import (
     write_set_memory,
 )
 from gobblin_assets.dagster.sensors import TRY_WAIT_S_FIRST
-from gobblin_assets.jobs.file_sets import SetId
+from gobblin_assets.jobs.programs import SetId
 from gobblin_assets.model.urn import DatasetUrn
 
 PHOTOS, LOGS = DatasetUrn("photos"), DatasetUrn("logs")

@@ -6,8 +6,7 @@ import pytest
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.fs.posix import PosixFileSystem
-from gobblin_assets.fs.registry import open_file_system, register_file_system
-from gobblin_assets.fs.shown_uris import show_uri
+from gobblin_assets.fs.registry import open_file_system, register_file_system, show_uri
 from gobblin_assets.jobs.copy.parsing import read_copy
 
 

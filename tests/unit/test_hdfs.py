@@ -10,20 +10,18 @@ from collections.abc import Callable
 import pytest
 
 from gobblin_assets.errors import GobblinError, OutcomeUnknownError, RejectedError, RetryableError
-from gobblin_assets.fs.hdfs.answers import (
+from gobblin_assets.fs.hdfs.file_system import HdfsFileSystem, open_hdfs
+from gobblin_assets.fs.hdfs.hdfs_settings import HdfsSettings, read_hdfs_settings
+from gobblin_assets.fs.hdfs.streams import HdfsStreams
+from gobblin_assets.fs.hdfs.web import (
     HdfsFailure,
     entry_of_status,
     explain_failure,
     failure_of_native,
     read_exception,
 )
-from gobblin_assets.fs.hdfs.file_system import HdfsFileSystem
-from gobblin_assets.fs.hdfs.hdfs_settings import HdfsSettings, read_hdfs_settings
-from gobblin_assets.fs.hdfs.opening import open_hdfs
-from gobblin_assets.fs.hdfs.streams import HdfsStreams
-from gobblin_assets.fs.placement import Placement
-from gobblin_assets.fs.sftp.opening import open_sftp
-from gobblin_assets.fs.tree import EntryKind
+from gobblin_assets.fs.sftp.tree import open_sftp
+from gobblin_assets.fs.tree import EntryKind, Placement
 from tests.support.answering import answering
 
 _PROGRAM = """

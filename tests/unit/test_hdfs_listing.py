@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.hdfs.hdfs_settings import HdfsSettings
-from gobblin_assets.fs.hdfs.listing import in_byte_order, list_pages
+from gobblin_assets.fs.hdfs.tree import in_byte_order, list_pages
 from gobblin_assets.fs.hdfs.web import WebHdfs
 from gobblin_assets.fs.tree import EntryKind, TreeEntry, sort_key
 from gobblin_assets.model.files import FileIdentity

@@ -1,4 +1,4 @@
-"""``sink recopy`` beside workers: a look at a table that rests is waited for, and one that is followed is not."""
+"""``sink recopy`` beside workers: a try of a table that backs off is waited for, and one that is followed is not."""
 
 from collections.abc import Mapping
 from typing import cast

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.spark.jar_cache import fetching_alone
+from gobblin_assets.spark.java import fetching_alone
 
 SPAWN = multiprocessing.get_context("spawn")
 WAIT_S = 30

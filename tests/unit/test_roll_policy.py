@@ -5,7 +5,7 @@ import datetime as dt
 import pytest
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.jobs.sink.roll_policy import EMPTY_CUT_AGE_S, FAR_CUT_AGE_S, RollPolicy, check_roll_policy
+from gobblin_assets.jobs.sink.sink_rules import EMPTY_CUT_AGE_S, FAR_CUT_AGE_S, RollPolicy, check_roll_policy
 
 BEGAN = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
 

@@ -13,13 +13,11 @@ from botocore.credentials import Credentials as BotoCredentials
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.objects import LOST
-from gobblin_assets.fs.registry import open_object_store
+from gobblin_assets.fs.registry import open_object_store, open_ranged
 from gobblin_assets.fs.s3.answers import read_failure, read_objects
-from gobblin_assets.fs.s3.credentials import Credentials, open_store_account
+from gobblin_assets.fs.s3.credentials import Credentials, Signer, open_store_account
 from gobblin_assets.fs.s3.requests import Repeat, S3Request, encode_query, find_target, split_key, split_uri
 from gobblin_assets.fs.s3.s3_settings import S3Settings, read_s3_settings
-from gobblin_assets.fs.s3.signing import Signer
-from gobblin_assets.fs.source_trees import open_ranged
 
 SECRET = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"  # the one of AWS's documentation
 KEYS = {"GOBBLIN_S3_ACCESS_KEY_ID": "AKIDEXAMPLE", "GOBBLIN_S3_SECRET_ACCESS_KEY": SECRET}

@@ -5,12 +5,11 @@ from pathlib import Path
 import pytest
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.fs.ranged import RangedFiles
-from gobblin_assets.fs.registry import open_file_system
-from gobblin_assets.fs.sftp.answers import spell_reason
-from gobblin_assets.fs.sftp.opening import open_sftp
-from gobblin_assets.fs.sftp.sftp_settings import read_sftp_settings
-from gobblin_assets.fs.source_trees import open_ranged, open_tree
+from gobblin_assets.fs.network_files import RangedFiles
+from gobblin_assets.fs.registry import open_file_system, open_ranged, open_tree
+from gobblin_assets.fs.sftp.login import read_sftp_settings
+from gobblin_assets.fs.sftp.session import spell_reason
+from gobblin_assets.fs.sftp.tree import open_sftp
 from gobblin_assets.jobs.copy.parsing import read_copy
 
 HOME = Path("/nowhere")

@@ -12,8 +12,8 @@ from gobblin_assets.fs.s3.credentials import find_region
 from gobblin_assets.fs.s3.s3_settings import DEFAULT_REGION, S3Settings
 from gobblin_assets.jobs.ingest.spark_engine import SparkEngine
 from gobblin_assets.spark.connect_server import ConnectServer
+from gobblin_assets.spark.errors import explain_s3_failure
 from gobblin_assets.spark.s3 import mark_environment, plan_s3_conf
-from gobblin_assets.spark.s3_failures import explain_s3_failure
 from gobblin_assets.spark.spark_settings import COORDINATES, SparkSettings, merge_jars, plan_conf
 from gobblin_assets.spec.job_parsing import parse_job
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gobblin_assets.jobs.ingest.spark_engine import SparkEngine
-from gobblin_assets.spark.slots import count_conf_slots
+from gobblin_assets.spark.spark_settings import count_conf_slots
 
 
 @pytest.mark.parametrize(

@@ -49,9 +49,8 @@ from gobblin_assets.destinations.fixed_names.object_steps import PlaceObject, Re
 from gobblin_assets.errors import CorruptionError, GobblinError, RejectedError
 from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.fs.named_files import require_named_files
-from gobblin_assets.fs.object_etags import expected_etag
 from gobblin_assets.fs.object_work import for_given_names
-from gobblin_assets.fs.objects import HoldsObjects
+from gobblin_assets.fs.objects import HoldsObjects, expected_etag
 from gobblin_assets.fs.tree import EntryKind
 from gobblin_assets.model.path_names import list_upwards
 from gobblin_assets.model.state import AttemptId

@@ -16,7 +16,10 @@ ACCOUNT_PLACE: Final = "{account}"
 
 @dataclass(frozen=True, slots=True)
 class CloudWords:
-    """What errors about one provider say. ``key``: the variable that a person sets first, of those that hold keys."""
+    """The words of errors about one provider.
+
+    ``key``: the variable that a person sets first, of those that hold keys.
+    """
 
     provider: str
     prefix: str
@@ -41,9 +44,10 @@ AZURE: Final = CloudWords("Azure", "GOBBLIN_AZURE_", "ACCOUNT_KEY")
 
 @dataclass(frozen=True, slots=True)
 class GcsSettings:
-    """``endpoint_url``: of a store other than Google's. Without file, key and token, Google's own chain is asked.
+    """The way to Google's stores.
 
-    ``service_account_key``: the text of a service account's JSON file. ``token``: of OAuth, used as it is.
+    ``endpoint_url``: of another one. Without file, key and token, Google's own chain is asked. ``service_account_key``:
+    the text of a service account's JSON file. ``token``: of OAuth, used as it is.
     """
 
     endpoint_url: str | None = None
@@ -55,7 +59,9 @@ class GcsSettings:
 
 @dataclass(frozen=True, slots=True)
 class AzureSettings:
-    """``endpoint_url``: of the Blob service; ``{account}`` stands for the account. Without key and token, Azure's own
+    """The way to Azure's stores.
+
+    ``endpoint_url``: of the Blob service; ``{account}`` stands for the account. Without key and token, Azure's own
     chain is asked.
     """
 

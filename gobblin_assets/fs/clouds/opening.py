@@ -15,7 +15,7 @@ from obstore.store import AzureStore, GCSStore
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.clouds.client import CloudClient
-from gobblin_assets.fs.clouds.cloud_objects import CloudObjects
+from gobblin_assets.fs.clouds.cloud_objects import CloudObjects, list_by_directory, list_by_key
 from gobblin_assets.fs.clouds.cloud_settings import (
     ACCOUNT_PLACE,
     AZURE,
@@ -26,7 +26,6 @@ from gobblin_assets.fs.clouds.cloud_settings import (
     read_azure_settings,
     read_gcs_settings,
 )
-from gobblin_assets.fs.clouds.listing import list_by_directory, list_by_key
 from gobblin_assets.fs.object_tree import ObjectTree
 
 CONNECT_WAIT_S: Final = 5

@@ -6,31 +6,21 @@ is moved, an empty directory; names can't be exchanged, so that a replacement is
 """
 
 import io
+import os
 import posixpath
+import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
+from functools import lru_cache, partial
+from itertools import takewhile
+from pathlib import PurePosixPath
 from typing import Any, BinaryIO, Final, cast
 from uuid import uuid4
 
 from gobblin_assets.errors import ConflictError, GobblinError, RejectedError, RetryableError
-from gobblin_assets.fs.file_system import RenameOutcome
-from gobblin_assets.fs.hdfs.answers import (
-    FORBIDDEN,
-    MISSING,
-    MS_NS,
-    NO_DIRECTORY,
-    NOT_EMPTY,
-    STANDS,
-    HdfsFailure,
-    entry_of_status,
-    explain_failure,
-    status_of,
-)
-from gobblin_assets.fs.hdfs.hdfs_settings import HdfsSettings
-from gobblin_assets.fs.hdfs.listing import list_pages
-from gobblin_assets.fs.hdfs.probe import rehearse_publication
+from gobblin_assets.fs.file_system import FileSystem, RenameOutcome
+from gobblin_assets.fs.hdfs.hdfs_settings import HdfsSettings, read_hdfs_settings
 from gobblin_assets.fs.hdfs.streams import (
     DIRECTORY_MODE,
     FILE_MODE,
@@ -39,11 +29,22 @@ from gobblin_assets.fs.hdfs.streams import (
     HdfsStreams,
     HdfsWriter,
 )
-from gobblin_assets.fs.hdfs.tree import HdfsTree
-from gobblin_assets.fs.hdfs.web import WebHdfs
+from gobblin_assets.fs.hdfs.tree import HdfsTree, list_pages
+from gobblin_assets.fs.hdfs.web import (
+    FORBIDDEN,
+    MISSING,
+    MS_NS,
+    NO_DIRECTORY,
+    NOT_EMPTY,
+    STANDS,
+    HdfsFailure,
+    WebHdfs,
+    entry_of_status,
+    explain_failure,
+    status_of,
+)
 from gobblin_assets.fs.named_files import ExchangeOutcome
-from gobblin_assets.fs.placement import AS_GIVEN, Placement
-from gobblin_assets.fs.tree import EntryKind, TreeEntry
+from gobblin_assets.fs.tree import AS_GIVEN, EntryKind, Placement, TreeEntry
 from gobblin_assets.model.files import FileIdentity, FileStat
 
 _NOWHERE: Final = MISSING | NO_DIRECTORY
@@ -55,6 +56,29 @@ _BY_FILE_ID: Final = "/.reserved/.inodes"
 """Below it, each file and directory has its file id for a name."""
 
 _SETTING_MODE: Final = "set the mode of"
+
+PROBE_PREFIX: Final = ".gobblin-probe-"
+"""Hidden from readers; a killed probe leaves a few bytes under such a name, and a later probe removes them."""
+
+LEFT_BEHIND_S: Final = 3_600.0
+"""A probe takes seconds, so what is older belongs to no living probe."""
+
+ListDirectory = Callable[[str, str], Iterator[TreeEntry]]
+"""The entries of a directory that are listed behind a name, by their full paths."""
+
+S_NS: Final = 1_000_000_000
+
+PROBE_TRIES_MAX: Final = 5
+"""Two first runs may probe one destination at once, and one removes the directories that it made."""
+
+RPC_PORT: Final = 8020
+"""A NameNode's own default."""
+
+CLUSTERS_KEPT_MAX: Final = 8
+
+_URI: Final = re.compile(
+    r"hdfs://(?P<host>[A-Za-z0-9.-]+|\[[0-9a-fA-F:]+\])(:(?P<port>[0-9]{1,5}))?(?P<path>/.*)?", re.IGNORECASE
+)
 
 
 class HdfsFileSystem:
@@ -376,7 +400,7 @@ class HdfsFileSystem:
                 yield entry
 
     def _list_entries(self, directory: str, after: str = "") -> Iterator[TreeEntry]:
-        """Those directly below, behind the name ``after`` in the NameNode's order, by full paths."""
+        """The entries directly below, behind the name ``after`` in the NameNode's order, by full paths."""
         for each in self._list_directory(directory, after, _NOWHERE):
             if not each["pathSuffix"]:
                 raise ConflictError(f"{directory} is not a directory", path=directory)
@@ -449,3 +473,114 @@ def _unexpected(entry: TreeEntry, expected: str) -> ConflictError:
         hint="gobblin-assets never changes one kind into another: move it away.",
         path=entry.path,
     )
+
+
+def rehearse_publication(
+    files: FileSystem, list_directory: ListDirectory, staging_root: str, final_root: str, option: str
+) -> None:
+    """Rehearse one publication with files of a few bytes, so that a bad destination is refused before a run writes.
+
+    Both roots are made, a file and a directory are written and renamed, and neither is ever replaced.
+
+    Removes what killed probes left in the roots more than ``LEFT_BEHIND_S`` ago by the cluster's clock. The directories
+    that it made are removed, unless another probe uses them at that moment: then they may stay, empty.
+    RejectedError names ``option``.
+    """
+    roots = (staging_root, final_root)
+    for tries in range(1, PROBE_TRIES_MAX + 1):
+        made = {path for root in roots for path in _list_missing(files, root)}
+        name = PROBE_PREFIX + uuid4().hex
+        staged, final = f"{staging_root}/{name}-staged", f"{final_root}/{name}-final"
+        try:
+            for root in roots:
+                _make_root(files, root, option)
+            _prove(files, staged, final, option)
+            for root in dict.fromkeys(roots):
+                _remove_left_behind(files, list_directory(root, PROBE_PREFIX))
+        except GobblinError:
+            # Where directories were missing, another first probe may have removed them: it takes what it made.
+            if tries == PROBE_TRIES_MAX or not made:
+                raise
+        else:
+            return
+        finally:
+            # A person needs the error that stopped the probe, not the error of the removal after it.
+            with suppress(GobblinError):
+                for place in (staged, final):
+                    files.remove_tree(place)
+                for path in sorted(made, key=len, reverse=True):
+                    files.remove_empty_directory(path)
+
+
+def _remove_left_behind(files: FileSystem, entries: Iterator[TreeEntry]) -> None:
+    """What can't be listed or removed stays: another probe may be removing it, and no probe needs it gone."""
+    with suppress(GobblinError):
+        found = list(takewhile(lambda each: PurePosixPath(each.path).name.startswith(PROBE_PREFIX), entries))
+        # The own probe is among them, and has just been written.
+        now_ns = max((each.identity.mtime_ns or 0 for each in found), default=0)
+        for each in found:
+            if now_ns - (each.identity.mtime_ns or 0) > LEFT_BEHIND_S * S_NS:
+                with suppress(GobblinError):
+                    files.remove_tree(each.path)
+
+
+def _make_root(files: FileSystem, root: str, option: str) -> None:
+    try:
+        files.make_directories(root)
+    except ConflictError as error:
+        hint = "Correct the path: something on the way to it is a file."
+        raise RejectedError(error.message, field=option, hint=hint) from error
+
+
+def _list_missing(files: FileSystem, root: str) -> Iterator[str]:
+    """The directories on the way to ``root`` that are not there."""
+    for path in (root, *(str(each) for each in PurePosixPath(root).parents)):
+        try:
+            if files.is_directory(path):
+                return
+        except GobblinError:
+            # Whatever is wrong there is said when the directory is to be made.
+            continue
+        yield path
+
+
+def _prove(files: FileSystem, staged: str, final: str, option: str) -> None:
+    files.make_directories(final)
+    for kind, inside in {"file": "", "directory": "/inside"}.items():
+        target = f"{final}/{kind}"
+        for number, expected in enumerate((RenameOutcome.RENAMED, RenameOutcome.TARGET_EXISTS)):
+            source = f"{staged}/{kind}-{number}"
+            files.make_directories(source if inside else staged)
+            with files.create_file(source + inside) as stream:
+                stream.write(b"probe\n")
+            found = files.rename_no_replace(source, target)
+            if found is not expected:
+                raise RejectedError(
+                    f"expected a rename to {target} to answer {expected.value!r}, it answered {found.value!r}",
+                    field=option,
+                    hint="Use a NameNode that keeps the rules of rename2.",
+                )
+
+
+def open_hdfs(uri: str, umask: int | None) -> tuple[HdfsFileSystem, str]:
+    """The ``FileSystemFactory`` of the scheme ``hdfs``. Nothing is connected to."""
+    found = _URI.fullmatch(uri)
+    if found is None:
+        raise _refuse("expected hdfs://<host>:<port>/<path>", "Correct it; the user is named by GOBBLIN_HDFS_USER.")
+    parts = [part for part in (found["path"] or "").split("/") if part not in {"", "."}]
+    if ".." in parts:
+        raise _refuse("expected a path without '..'", "Write the path that was meant.")
+    if not parts:
+        raise _refuse("expected a folder", "Name a folder of its own: the root of the file system is not one.")
+    address = f"{found['host'].lower()}:{found['port'] or RPC_PORT}"
+    return _open(address, read_hdfs_settings(os.environ), umask), "/" + "/".join(parts)
+
+
+@lru_cache(CLUSTERS_KEPT_MAX)
+def _open(address: str, settings: HdfsSettings, umask: int | None) -> HdfsFileSystem:
+    """One for each way to reach a cluster: clients keep connections."""
+    return HdfsFileSystem(address, settings, umask)
+
+
+def _refuse(message: str, hint: str) -> RejectedError:
+    return RejectedError(message, field="destination", hint=hint)

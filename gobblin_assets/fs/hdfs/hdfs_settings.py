@@ -8,7 +8,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.fs.process_user import find_own_name
+from gobblin_assets.fs.servers import find_own_name
 
 PREFIX: Final = "GOBBLIN_HDFS_"
 WEB_PORT: Final = 9870
@@ -27,7 +27,7 @@ _USER: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@-]{0,63}\$?")
 
 @dataclass(frozen=True, slots=True)
 class HdfsSettings:
-    """``user``: the name that is said to the cluster. ``proxy_user``: on whose behalf the user acts.
+    """The way to a cluster. ``user``: the name that is said to it. ``proxy_user``: on whose behalf the user acts.
 
     ``web_url``: of WebHDFS, where it is not ``http://{host}:9870``; ``{host}`` stands for the host of the cluster's
     URI. ``replication``: of new files; None:

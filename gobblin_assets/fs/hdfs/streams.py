@@ -17,9 +17,9 @@ from typing import Final, TypeVar, cast
 from hdfs_native import Client, FileReader, FileWriter, WriteOptions
 
 from gobblin_assets.errors import ConflictError, GobblinError, RetryableError
-from gobblin_assets.fs.hdfs.answers import MS_NS, STANDS, explain_failure, failure_of_native
 from gobblin_assets.fs.hdfs.hdfs_settings import HdfsSettings, act_as
-from gobblin_assets.fs.placement import AS_GIVEN, Placement
+from gobblin_assets.fs.hdfs.web import MS_NS, STANDS, explain_failure, failure_of_native
+from gobblin_assets.fs.tree import AS_GIVEN, Placement
 from gobblin_assets.model.files import FileIdentity
 
 FILE_MODE: Final = 0o644

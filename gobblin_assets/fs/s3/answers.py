@@ -18,7 +18,7 @@ _MESSAGE_CHARACTERS_MAX: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class S3Failure:
-    """``code`` is the store's word, such as ``NoSuchKey``; empty if it gave none."""
+    """A failure that a store reports. ``code`` is its word, such as ``NoSuchKey``; empty if it gave none."""
 
     status: int
     code: str = ""
@@ -31,7 +31,7 @@ class S3Failure:
 
 @dataclass(frozen=True, slots=True)
 class S3Answer:
-    """``headers`` have small letters. ``failure`` is None for a success."""
+    """An answer. ``headers`` have small letters. ``failure`` is None for a success."""
 
     status: int
     headers: Mapping[str, str]
@@ -41,7 +41,7 @@ class S3Answer:
 
 @dataclass(frozen=True, slots=True)
 class ObjectPage:
-    """``next_token``: asks for the page behind this one; None at the end."""
+    """A page of a listing. ``next_token``: asks for the page behind this one; None at the end."""
 
     entries: tuple[ObjectEntry, ...]
     next_token: str | None
@@ -49,14 +49,17 @@ class ObjectPage:
 
 @dataclass(frozen=True, slots=True)
 class UploadPage:
-    """``next_markers``: the key and the upload behind which the next page begins; None at the end."""
+    """A page of pending uploads.
+
+    ``next_markers``: the key and the upload behind which the next page begins; None at the end.
+    """
 
     uploads: tuple[PendingUpload, ...]
     next_markers: tuple[str, str] | None
 
 
 def read_failure(method: str, status: int, body: bytes) -> S3Failure | None:
-    """The failure that an answer tells; None for a success. A change's success may be a failure by its text.
+    """The failure that an answer reports; None for a success. A change's success may be a failure by its text.
 
     Only the code and the message: an answer to a wrong signature repeats what was signed.
     """
@@ -143,7 +146,7 @@ def read_upload_id(path: str, body: bytes) -> UploadId:
 
 
 def read_part_etag(path: str, body: bytes) -> str:
-    """Of a part that the store copied."""
+    """The ETag of a part that the store copied."""
     found = _text(_parse(body, "CopyPartResult"), "ETag").strip('"')
     if not found:
         raise _senseless(f"a copied part of {path}")
@@ -187,5 +190,5 @@ def _text(root: ET.Element, name: str) -> str:
 
 
 def _name(element: ET.Element) -> str:
-    """Without the namespace, which not every store gives."""
+    """The name without the namespace, which not every store gives."""
     return element.tag.rpartition("}")[2]

@@ -13,19 +13,30 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
+import urllib3
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError, SSLError
+from urllib3.util import Timeout
 
 from gobblin_assets.errors import GobblinError, OutcomeUnknownError, RejectedError, RetryableError
 from gobblin_assets.fs.objects import UNSUPPORTED
-from gobblin_assets.fs.patience import BUSY_TRIES_MAX, TRIES_MAX, back_off_s
 from gobblin_assets.fs.s3.answers import S3Answer, S3Failure, read_failure
-from gobblin_assets.fs.s3.connections import open_pools
-from gobblin_assets.fs.s3.credentials import StoreAccount, open_store_account
+from gobblin_assets.fs.s3.credentials import Signer, StoreAccount, open_store_account
 from gobblin_assets.fs.s3.requests import Repeat, RequestTarget, S3Request, encode_query, find_target
 from gobblin_assets.fs.s3.s3_settings import PREFIX, S3Settings
-from gobblin_assets.fs.s3.signing import Signer
+from gobblin_assets.fs.servers import BUSY_TRIES_MAX, TRIES_MAX, back_off_s
+
+BLOCK_BYTES: Final = 1 << 18
+"""A body that is a stream is sent in such blocks."""
+
+SEND_WAIT_S: Final = 60.0
+"""For each block."""
+
+CONNECTIONS_KEPT_MAX: Final = 64
+"""To one host, while nobody needs them."""
 
 CONNECT_WAIT_S: Final = 5.0
 ANSWER_WAIT_S: Final = 60.0
@@ -58,6 +69,43 @@ _ABOUT_KEYS: Final = MappingProxyType({
 
 _WRONG_REGION: Final = re.compile(r"""region ['"][a-z0-9-]*['"] is wrong; expecting ['"]([a-z0-9-]{1,64})['"]""")
 """AWS, MinIO and versitygw say it with these words."""
+
+
+class _Connection(HTTPConnection):
+    """A connection that gives each block of a body a limit of time of its own.
+
+    urllib3 leaves the time to connect on a connection while it sends, and one call that sends a body counts it over the
+    whole body.
+    """
+
+    def endheaders(self, message_body: Any = None, *, encode_chunked: bool = False) -> None:
+        super().endheaders(message_body, encode_chunked=encode_chunked)
+        self.sock.settimeout(SEND_WAIT_S)
+
+
+class _TlsConnection(_Connection, HTTPSConnection):
+    pass
+
+
+class _Pool(HTTPConnectionPool):
+    ConnectionCls = _Connection
+
+
+class _TlsPool(HTTPSConnectionPool):
+    ConnectionCls = _TlsConnection
+
+
+def open_pools(*, connect_wait_s: float, answer_wait_s: float, ca_file: str | None) -> urllib3.PoolManager:
+    """Connects to nothing. A request must be given its body as a stream, with its length."""
+    pools = urllib3.PoolManager(
+        maxsize=CONNECTIONS_KEPT_MAX,
+        blocksize=BLOCK_BYTES,
+        timeout=Timeout(connect=connect_wait_s, read=answer_wait_s),
+        retries=False,
+        ca_certs=ca_file,
+    )
+    pools.pool_classes_by_scheme = {"http": _Pool, "https": _TlsPool}
+    return pools
 
 
 class S3Client:

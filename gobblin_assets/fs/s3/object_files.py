@@ -1,15 +1,16 @@
-"""The port of object stores, by S3's requests."""
+"""Stores of ``s3://<bucket>/<prefix>``: the port of object stores, by S3's requests."""
 
+import os
 from base64 import b64encode
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from functools import lru_cache
 from io import BufferedReader
 from typing import BinaryIO, Final, cast
 
 import google_crc32c
 
-from gobblin_assets.errors import ConflictError, RejectedError, RetryableError
-from gobblin_assets.fs.object_reading import ObjectStream
+from gobblin_assets.errors import ConflictError, GobblinError, RejectedError, RetryableError
 from gobblin_assets.fs.object_rehearsal import rehearse
 from gobblin_assets.fs.objects import (
     SPOILED,
@@ -17,22 +18,33 @@ from gobblin_assets.fs.objects import (
     Absent,
     Condition,
     ObjectEntry,
+    ObjectFiles,
+    ObjectStream,
     PendingUpload,
     RemoveOutcome,
     UploadId,
     UploadPart,
     WriteOutcome,
 )
-from gobblin_assets.fs.s3 import large_copies
 from gobblin_assets.fs.s3.answers import (
     S3Answer,
     read_entry,
     read_objects,
+    read_part_etag,
     read_upload_id,
     read_uploads,
 )
 from gobblin_assets.fs.s3.client import S3Client
-from gobblin_assets.fs.s3.requests import CHECKSUM, Repeat, S3Request, describe_object, split_key
+from gobblin_assets.fs.s3.requests import CHECKSUM, Repeat, S3Request, describe_object, encode, split_key, split_uri
+from gobblin_assets.fs.s3.s3_settings import S3Settings, read_s3_settings
+
+COPY_BYTES_MAX: Final = 5 << 30
+"""By one request, at S3."""
+
+PART_BYTES: Final = 1 << 30
+
+Send = Callable[[S3Request, tuple[int | str, ...]], S3Answer]
+"""A request, and the failures that are answers to it."""
 
 PART_BYTES_MIN: Final = 5 << 20
 PAGE_MAX: Final = 1_000
@@ -43,6 +55,83 @@ _NOT_FOUND: Final = 404
 _RANGE_WRONG: Final = 416
 _WHOLE: Final = 200
 _SPOILED: Final = ("BadDigest", "XAmzContentChecksumMismatch")
+
+CLIENTS_KEPT_MAX: Final = 8
+
+
+def copy_headers(source: str, etag: str) -> dict[str, str]:
+    """The headers of a request that copies this version."""
+    bucket, key = split_key(source)
+    return {
+        "x-amz-copy-source": f"/{encode(bucket)}/{encode(key, safe='/')}",
+        "x-amz-copy-source-if-match": f'"{etag}"',
+    }
+
+
+def copy_by_parts(send: Send, source: ObjectEntry, target: str) -> bool:
+    """Copy an object that is too large for one request, by an upload whose parts the store copies itself.
+
+    Whether the version was there to the end. Metadata of its maker and ``KEPT_HEADERS`` are kept.
+
+    The upload has no checksum of ours: the bytes don't come this way.
+    """
+    bucket, key = split_key(target)
+    said = describe_object(source.metadata or {}, source.headers)
+    begin = S3Request("begin a copy at", "POST", bucket, key, Repeat.ANY, {"uploads": ""}, said)
+    upload = read_upload_id(target, send(begin, ()).body)
+    try:
+        etags = _copy_parts(send, source, target, upload)
+        if etags is None:
+            _abort(send, target, upload)
+            return False
+        body = describe_parts([(number, etag, None) for number, etag in enumerate(etags, start=1)])
+        query, headers = {"uploadId": upload}, {"content-type": "application/xml"}
+        send(S3Request("complete a copy at", "POST", bucket, key, Repeat.UNSENT, query, headers, body), ())
+    except BaseException:
+        # The store keeps its parts until somebody aborts it. Whoever discards the attempt does, should this fail.
+        with suppress(GobblinError):
+            _abort(send, target, upload)
+        raise
+    return True
+
+
+def _copy_parts(send: Send, source: ObjectEntry, target: str, upload: UploadId) -> list[str] | None:
+    """The ETags of all parts. None: the version is not there any more."""
+    bucket, key = split_key(target)
+    etags = []
+    for number, position in enumerate(range(0, source.size_bytes, PART_BYTES), start=1):
+        end = min(position + PART_BYTES, source.size_bytes) - 1
+        headers = {**copy_headers(source.path, source.etag), "x-amz-copy-source-range": f"bytes={position}-{end}"}
+        query = {"partNumber": str(number), "uploadId": upload}
+        copied = send(
+            S3Request("copy a part to", "PUT", bucket, key, Repeat.ANY, query, headers),
+            (_PRECONDITION, "NoSuchKey"),
+        )
+        if copied.failure is not None:
+            return None
+        etags.append(read_part_etag(target, copied.body))
+    return etags
+
+
+def describe_parts(parts: list[tuple[int, str, str | None]]) -> bytes:
+    """The body that completes an upload: number, ETag and checksum of each part, without a character to escape."""
+    lines = [
+        f"<Part><PartNumber>{number}</PartNumber><ETag>&quot;{etag}&quot;</ETag>"
+        + ("" if checksum is None else f"<ChecksumCRC32C>{checksum}</ChecksumCRC32C>")
+        + "</Part>"
+        for number, etag, checksum in parts
+    ]
+    return (
+        '<CompleteMultipartUpload xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
+        + "".join(lines)
+        + "</CompleteMultipartUpload>"
+    ).encode()
+
+
+def _abort(send: Send, target: str, upload: UploadId) -> None:
+    bucket, key = split_key(target)
+    request = S3Request("abort a copy at", "DELETE", bucket, key, Repeat.ANY, {"uploadId": upload})
+    send(request, ("NoSuchUpload",))
 
 
 class S3ObjectFiles:
@@ -135,7 +224,7 @@ class S3ObjectFiles:
                 "content-type": "application/xml",
                 **({"if-none-match": "*"} if isinstance(condition, Absent) else {"if-match": f'"{condition.etag}"'}),
             },
-            body=large_copies.describe_parts([(each.number, each.etag, _spell_any(each.crc32c)) for each in parts]),
+            body=describe_parts([(each.number, each.etag, _spell_any(each.crc32c)) for each in parts]),
             answers=[_PRECONDITION, "NoSuchUpload", *([] if absent else ["NoSuchKey"])],
         )
         if answer.failure is None:
@@ -164,19 +253,15 @@ class S3ObjectFiles:
             query["key-marker"], query["upload-id-marker"] = page.next_markers
 
     def copy_object(self, source: str, target: str, etag: str) -> WriteOutcome:
-        request = S3Request(
-            "make a copy at", "PUT", *split_key(target), Repeat.UNSENT, {}, large_copies.copy_headers(source, etag)
-        )
+        request = S3Request("make a copy at", "PUT", *split_key(target), Repeat.UNSENT, {}, copy_headers(source, etag))
         try:
             answer = self._client.send(request, answers=[_PRECONDITION, "NoSuchKey"])
         except RejectedError:
             # A store that refuses large copies says so in words of its own.
             found = self.find_object(source)
-            if found is None or found.etag != etag or found.size_bytes <= large_copies.COPY_BYTES_MAX:
+            if found is None or found.etag != etag or found.size_bytes <= COPY_BYTES_MAX:
                 raise
-            is_copied = large_copies.copy_by_parts(
-                lambda each, answers: self._client.send(each, answers=answers), found, target
-            )
+            is_copied = copy_by_parts(lambda each, answers: self._client.send(each, answers=answers), found, target)
             return WriteOutcome.WRITTEN if is_copied else WriteOutcome.SOURCE_MISSING
         return WriteOutcome.SOURCE_MISSING if answer.failure else WriteOutcome.WRITTEN
 
@@ -225,3 +310,15 @@ def _spell(crc32c: int) -> str:
 
 def _spell_any(crc32c: int | None) -> str | None:
     return None if crc32c is None else _spell(crc32c)
+
+
+def open_s3(uri: str, option: str) -> tuple[ObjectFiles, str]:
+    """The ``ObjectStoreFactory`` of the scheme ``s3``. Nothing is connected to."""
+    path = split_uri(uri, option)
+    return _open(read_s3_settings(os.environ), option), path
+
+
+@lru_cache(CLIENTS_KEPT_MAX)
+def _open(settings: S3Settings, option: str) -> S3ObjectFiles:
+    """One for each way to reach a store: clients keep connections, and keys that were lent."""
+    return S3ObjectFiles(S3Client(settings, option))

@@ -27,8 +27,9 @@ class Repeat(Enum):
 
 @dataclass(frozen=True, slots=True)
 class S3Request:
-    """``action``: as errors name it, such as ``complete the upload of``. ``key`` is empty for the bucket itself.
+    """A request to a store.
 
+    ``action``: as errors name it, such as ``complete the upload of``. ``key`` is empty for the bucket itself.
     ``headers`` are in small letters, and all of them are signed.
     """
 
@@ -48,7 +49,10 @@ class S3Request:
 
 @dataclass(frozen=True, slots=True)
 class RequestTarget:
-    """Where a request goes. ``path`` is encoded. ``host_header``: with the port, where it is not the scheme's own."""
+    """The place that a request goes to.
+
+    ``path`` is encoded. ``host_header``: with the port, where it is not the scheme's own.
+    """
 
     scheme: str
     host: str

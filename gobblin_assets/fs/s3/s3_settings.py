@@ -20,7 +20,7 @@ _KEY: Final = re.compile(r"[ -~]+")
 
 @dataclass(frozen=True, slots=True)
 class S3Settings:
-    """``endpoint_url``: of a store other than AWS's, such as ``https://store.example.com:9000``.
+    """The way to a store. ``endpoint_url``: of one other than AWS's, such as ``https://store.example.com:9000``.
 
     Without ``access_key_id``, and without ``region``, AWS's own chain is asked. ``ca_file``: the certificates to trust,
     where the machine does not know the store's.

@@ -11,9 +11,8 @@ from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
 from gobblin_assets.errors import RetryableError
-from gobblin_assets.fs.sftp.login import SftpServer, log_in
+from gobblin_assets.fs.sftp.login import SftpServer, SftpSettings, log_in
 from gobblin_assets.fs.sftp.session import ANSWER_WAIT_S, LostConnectionError, SftpSession, start_sftp
-from gobblin_assets.fs.sftp.sftp_settings import SftpSettings
 
 TRIES_MAX: Final = 3
 BACK_OFF_S: Final = 0.3
@@ -144,7 +143,7 @@ _LOOPS_LOCK: Final = threading.Lock()
 
 
 def _find_loop() -> asyncio.AbstractEventLoop:
-    """Of this process, in a thread that ends with it."""
+    """The event loop of this process, in a thread that ends with it."""
     with _LOOPS_LOCK:
         found = _LOOPS.get(os.getpid())
         if found is None:

@@ -8,9 +8,14 @@ from functools import partial
 from typing import Final
 
 from gobblin_assets.errors import RejectedError, RetryableError
-from gobblin_assets.fs.sftp.answers import SftpFailure, entry_of_attributes, explain_sftp_failure
 from gobblin_assets.fs.sftp.client import SftpClient
-from gobblin_assets.fs.sftp.session import SftpSession, run_together
+from gobblin_assets.fs.sftp.session import (
+    SftpFailure,
+    SftpSession,
+    entry_of_attributes,
+    explain_sftp_failure,
+    run_together,
+)
 from gobblin_assets.fs.tree import Descend, EntryKind, TreeEntry, is_hidden, sort_key
 
 READ_AHEAD: Final = 8
@@ -49,7 +54,7 @@ class _Level:
 
 
 class SftpListing:
-    """``hidden``, ``follow_links``: as in ``fs.tree.ListedFiles``. For one thread, once."""
+    """A listing of a tree. ``hidden``, ``follow_links``: as in ``fs.tree.ListedFiles``. For one thread, once."""
 
     def __init__(
         self,
@@ -189,12 +194,12 @@ class SftpListing:
         if isinstance(found, SftpFailure):
             return found
         names = [self._read_name(place, each.name) for each in found]
-        told = [entry_of_attributes(name, each.attributes) for name, each in zip(names, found, strict=True)]
-        listed = [_Listed(entry) for entry in told if entry is not None]
-        untold = [name for name, entry in zip(names, told, strict=True) if entry is None]
-        for begin in range(0, len(untold), LOOKS_AT_ONCE):
-            some = untold[begin : begin + LOOKS_AT_ONCE]
-            looked = await run_together(self._require_told(session, place, name) for name in some)
+        found_entries = [entry_of_attributes(name, each.attributes) for name, each in zip(names, found, strict=True)]
+        listed = [_Listed(entry) for entry in found_entries if entry is not None]
+        unknown = [name for name, entry in zip(names, found_entries, strict=True) if entry is None]
+        for begin in range(0, len(unknown), LOOKS_AT_ONCE):
+            some = unknown[begin : begin + LOOKS_AT_ONCE]
+            looked = await run_together(self._require_entry(session, place, name) for name in some)
             listed += [_Listed(entry) for entry in looked if entry is not None]
         if self._follow_links:
             links = [each for each in listed if each.entry.kind is EntryKind.LINK]
@@ -216,7 +221,7 @@ class SftpListing:
             )
         return found
 
-    async def _require_told(self, session: SftpSession, place: str, name: str) -> TreeEntry | None:
+    async def _require_entry(self, session: SftpSession, place: str, name: str) -> TreeEntry | None:
         """None if it has disappeared."""
         path = _join(place, name)
         found = await session.look_at(path, follow=False)

@@ -4,9 +4,9 @@
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,8 +14,10 @@ import asyncssh
 from asyncssh.public_key import get_default_certificate_algs, get_default_public_key_algs
 
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
-from gobblin_assets.fs.sftp.answers import spell_reason
-from gobblin_assets.fs.sftp.sftp_settings import AGENT_VARIABLE, PREFIX, SftpSettings
+from gobblin_assets.fs.sftp.session import spell_reason
+
+PREFIX: Final = "GOBBLIN_SFTP_"
+AGENT_VARIABLE: Final = "SSH_AUTH_SOCK"
 
 LOGIN_WAIT_S: Final = 30.0
 """For a connection, its keys and the login."""
@@ -37,6 +39,51 @@ _PASSWORD_METHODS: Final = ("password", "keyboard-interactive")
 
 
 @dataclass(frozen=True, slots=True)
+class SftpSettings:
+    """The ways to log in.
+
+    ``user``: where a URI names none; None: the user of the process. ``known_hosts``: the file of trusted host keys.
+    ``agent``: the socket of an ssh-agent, which is asked where there is no ``key_file``.
+    """
+
+    known_hosts: str
+    user: str | None = None
+    key_file: str | None = None
+    key_passphrase: str | None = field(default=None, repr=False)
+    password: str | None = field(default=None, repr=False)
+    agent: str | None = None
+
+
+def read_sftp_settings(environment: Mapping[str, str], home: Path) -> SftpSettings:
+    """From ``GOBBLIN_SFTP_USER``, ``…_KNOWN_HOSTS``, ``…_KEY_FILE`` and so on; empty values count as missing.
+
+    ``home``: in it lies the user's own file of known hosts. RejectedError names the variable.
+    """
+    names = ("user", "known_hosts", "key_file", "key_passphrase", "password")
+    given = {name: environment.get(PREFIX + name.upper()) or None for name in names}
+    for name in ("known_hosts", "key_file"):
+        path = given[name]
+        if path is not None and not Path(path).is_file():
+            # A key itself may be written in place of its file.
+            where = "there" if name == "key_file" else f"at {path!a}"
+            raise _refuse(name, f"expected a file, found none {where}", "Correct the path.")
+    if given["key_passphrase"] is not None and given["key_file"] is None:
+        raise _refuse("key_file", "expected the key of the passphrase, found none", "Name its file, or unset both.")
+    return SftpSettings(
+        given["known_hosts"] or str(home / ".ssh" / "known_hosts"),
+        given["user"],
+        given["key_file"],
+        given["key_passphrase"],
+        given["password"],
+        environment.get(AGENT_VARIABLE) or None,
+    )
+
+
+def _refuse(name: str, message: str, fix: str) -> RejectedError:
+    return RejectedError(message, field=PREFIX + name.upper(), hint=fix)
+
+
+@dataclass(frozen=True, slots=True)
 class SftpServer:
     host: str
     port: int
@@ -47,7 +94,7 @@ class SftpServer:
 
     @property
     def known_as(self) -> str:
-        """As files of known hosts and ``ssh-keygen`` name it."""
+        """The name in files of known hosts and for ``ssh-keygen``."""
         return self.host if self.port == asyncssh.DEFAULT_PORT else f"[{self.host}]:{self.port}"
 
 
@@ -142,7 +189,7 @@ async def _open_keys(settings: SftpSettings) -> AsyncIterator[Sequence[asyncssh.
 
 
 def _load_key(key_file: str, passphrase: str | None) -> Sequence[asyncssh.SSHKeyPair]:
-    """With the certificate that lies beside it, if there is one."""
+    """The key with the certificate that lies beside it, if there is one."""
     try:
         return asyncssh.load_keypairs(key_file, passphrase)
     except OSError as error:
@@ -187,7 +234,7 @@ def _list_methods(settings: SftpSettings, *, has_keys: bool) -> list[str]:
 
 
 def _read_known_hosts(settings: SftpSettings) -> asyncssh.SSHKnownHosts:
-    """Those that are trusted; nobody, where the user has no such file."""
+    """The hosts that are trusted; nobody, where the user has no such file."""
     if not Path(settings.known_hosts).is_file():
         return asyncssh.import_known_hosts("")
     try:

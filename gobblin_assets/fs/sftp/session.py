@@ -1,4 +1,7 @@
-"""The requests of one connection. A wait ends when the server has given no answer to anything for a while."""
+"""The requests of one connection, and their answers: entries, and failures as families of errors.
+
+A wait ends when the server has given no answer to anything for a while.
+"""
 
 import asyncio
 from collections.abc import Coroutine, Iterable, Sequence
@@ -7,9 +10,28 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar, cast
 
 import asyncssh
+from asyncssh.constants import (
+    FILEXFER_TYPE_DIRECTORY,
+    FILEXFER_TYPE_REGULAR,
+    FILEXFER_TYPE_SYMLINK,
+    FILEXFER_TYPE_UNKNOWN,
+)
 
-from gobblin_assets.errors import RejectedError
-from gobblin_assets.fs.sftp.answers import SftpFailure, read_sftp_failure, spell_reason
+from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
+from gobblin_assets.fs.tree import EntryKind, TreeEntry
+from gobblin_assets.model.files import FileIdentity
+
+S_NS: Final = 1_000_000_000
+"""The third version of SFTP gives times in whole seconds."""
+
+SAID_CHARACTERS_MAX: Final = 200
+
+_MODE_BITS: Final = 0o7777
+_KINDS: Final = {
+    FILEXFER_TYPE_REGULAR: EntryKind.FILE,
+    FILEXFER_TYPE_DIRECTORY: EntryKind.DIRECTORY,
+    FILEXFER_TYPE_SYMLINK: EntryKind.LINK,
+}
 
 ANSWER_WAIT_S: Final = 60.0
 
@@ -22,6 +44,56 @@ IN_FLIGHT_BYTES: Final = 4 << 20
 BLOCKS_AT_ONCE_MAX: Final = 128
 
 _Found = TypeVar("_Found")
+
+
+@dataclass(frozen=True, slots=True)
+class SftpFailure:
+    """A status that is no success. ``said``: the server's words."""
+
+    is_missing: bool
+    is_forbidden: bool
+    said: str
+
+    def __str__(self) -> str:
+        return self.said or "no reason was given"
+
+
+def read_sftp_failure(error: asyncssh.SFTPError) -> SftpFailure:
+    return SftpFailure(
+        isinstance(error, asyncssh.SFTPNoSuchFile),
+        isinstance(error, asyncssh.SFTPPermissionDenied),
+        spell_reason(error.reason),
+    )
+
+
+def spell_reason(said: str) -> str:
+    """A server's words, on one line of a terminal."""
+    shown = "".join(each if each.isprintable() else " " for each in said[:SAID_CHARACTERS_MAX])
+    return " ".join(shown.split())
+
+
+def explain_sftp_failure(failure: SftpFailure, *, action: str, path: str, option: str) -> GobblinError:
+    """The error to raise for a failure that is no answer. Most servers call everything else just a failure."""
+    said = f"can't {action} {path}: {failure}"
+    if failure.is_forbidden:
+        hint = "Give the user of the server the right to read and search there, or exclude it."
+        return RejectedError(said, field=option, hint=hint, path=path)
+    if failure.is_missing:
+        return RetryableError(f"{path} is gone", hint="The next plan sees that.", path=path)
+    return RetryableError(said, path=path)
+
+
+def entry_of_attributes(path: str, found: asyncssh.SFTPAttrs) -> TreeEntry | None:
+    """The entry; None if the server says too little: a listing of some servers has no attributes."""
+    if found.type == FILEXFER_TYPE_UNKNOWN:
+        return None
+    kind = _KINDS.get(found.type, EntryKind.SPECIAL)
+    if kind is EntryKind.FILE and found.size is None:
+        return None
+    size_bytes = found.size or 0 if kind is EntryKind.FILE else 0
+    mtime_ns = None if found.mtime is None else int(found.mtime) * S_NS
+    mode = None if found.permissions is None else found.permissions & _MODE_BITS
+    return TreeEntry(path, kind, FileIdentity(size_bytes, None, mtime_ns), mode, found.uid, found.gid)
 
 
 class LostConnectionError(Exception):
@@ -81,18 +153,21 @@ class SftpSession:
         return await self._ask(self._sftp.stat(name) if follow else self._sftp.lstat(name))
 
     async def find_real_path(self, path: str) -> bytes | SftpFailure:
-        """Where links lead to, if the server says it."""
+        """The path that links lead to, if the server says it."""
         return await self._ask(self._sftp.realpath(path.encode()))
 
     async def open_file(self, path: str) -> asyncssh.SFTPClientFile | SftpFailure:
         return await self._ask(self._open(path))
 
     async def look_into(self, file: asyncssh.SFTPClientFile) -> asyncssh.SFTPAttrs | SftpFailure:
-        """Of the open file, whatever has its name now."""
+        """The attributes of the open file, whatever has its name now."""
         return await self._ask(file.stat())
 
     async def read_range(self, file: asyncssh.SFTPClientFile, wanted: "FileRange") -> SftpFailure | None:
-        """By many requests at once. Blocks that come stay, also if others fail; one behind the end is left missing."""
+        """Read the range by many requests at once. Blocks that come stay, also if others fail.
+
+        A block behind the end is left missing.
+        """
         waiting = iter(list(wanted.missing))
 
         async def read() -> SftpFailure | None:
@@ -112,7 +187,7 @@ class SftpSession:
 
     @property
     def block_bytes(self) -> int:
-        """What the server gives for one request."""
+        """The bytes that the server gives for one request."""
         return min(self._sftp.limits.max_read_len or BLOCK_BYTES_MAX, BLOCK_BYTES_MAX)
 
     async def close_file(self, file: asyncssh.SFTPClientFile) -> None:

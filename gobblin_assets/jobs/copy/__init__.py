@@ -7,8 +7,8 @@ The way of one file, from the listing to the steps of its publication:
     copyable.PlannedFile           in a ``CopyItem`` of the plan, as its writer gets it
     transfer.bins.Bin              the items of one writer; ``SplitPart``: a part of a large file
     transfer.writing.ResultRow     what became of it, by numbers, in a ``RowBatch``
-    transfer.port.FileResult       the same by names, whichever way it was copied
-    copied_files.CopiedFiles       the identities of all staged files, in columns
+    transfer_port.FileResult       the same by names, whichever way it was copied
+    file_staging.CopiedFiles       the identities of all staged files, in columns
     named_outputs.FilesAtNames     some thousand of them for the destination, which makes steps of them in columns
 
 To an object store, a ``PlannedFile`` becomes an ``uploading.UploadOrder``, a ``StagedUpload``, and an ``ObjectAtName``.

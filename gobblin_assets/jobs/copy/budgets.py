@@ -65,7 +65,7 @@ class Tiers:
     _tier_of: Callable[[str], int] = field(default=lambda _path: 0, repr=False)
 
     def tier_of(self, path: str) -> int:
-        """From 0; of a path below the file set."""
+        """The tier of a path below the file set, from 0."""
         return self._tier_of(path)
 
     def name(self, tier: int) -> str:

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 import google_crc32c
 
 from gobblin_assets.errors import RetryableError
-from gobblin_assets.fs.ranged import RangedFiles
+from gobblin_assets.fs.network_files import RangedFiles
 from gobblin_assets.fs.tree import Tree, TreeEntry
 from gobblin_assets.jobs.copy.copyable import ConvertedEntry
 from gobblin_assets.model.files import FileIdentity

@@ -6,12 +6,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import accumulate
 from typing import Final
 
 from gobblin_assets.errors import CorruptionError, RejectedError
 from gobblin_assets.fs.named_files import NamedFiles
-from gobblin_assets.fs.ranged import RangedFiles
-from gobblin_assets.fs.staging import StagingFiles
+from gobblin_assets.fs.network_files import RangedFiles, StagingFiles
 from gobblin_assets.fs.tree import EntryKind, Tree, TreeEntry
 from gobblin_assets.jobs.copy.budgets import CopyBudget, RunBudget, parse_tiers
 from gobblin_assets.jobs.copy.checksums import checksums_agree
@@ -21,11 +21,9 @@ from gobblin_assets.jobs.copy.converters.listing import ConvertedListing
 from gobblin_assets.jobs.copy.copy_plan import CopyJudge, CopyPlan, CopyPlanner, describe_plan
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec
 from gobblin_assets.jobs.copy.copy_trees import CopyTrees, place_of_origin
-from gobblin_assets.jobs.copy.copyable import NO_ATTRIBUTES, Attributes, ConvertedEntry
-from gobblin_assets.jobs.copy.datasets import FileSet
+from gobblin_assets.jobs.copy.copyable import NO_ATTRIBUTES, Attributes, ConvertedEntry, CopyableDataset, FileSet
 from gobblin_assets.jobs.copy.difference import Deletes, DifferenceRules, GivingWay, LinkPolicy, compare_trees
-from gobblin_assets.jobs.copy.filters import Filters, choose_entries, list_chosen, list_within, parse_filters
-from gobblin_assets.jobs.copy.globs import match_any
+from gobblin_assets.jobs.copy.globs import Filters, choose_entries, list_chosen, list_within, match_any, parse_filters
 from gobblin_assets.jobs.copy.kept_attributes import (
     ReadDirectory,
     describe_kept,
@@ -36,20 +34,29 @@ from gobblin_assets.jobs.copy.kept_attributes import (
     read_nothing,
 )
 from gobblin_assets.jobs.copy.manifest import list_named
-from gobblin_assets.jobs.copy.memory import DirectoryMemory, Losses, UnchangedDirectories, UnloggedNames, UnpackedMemory
+from gobblin_assets.jobs.copy.memory import (
+    DIRECTORIES_MAX,
+    PLACES_MAX,
+    UNPACKED_SETS_MAX,
+    DirectoryMemory,
+    Losses,
+    MemoryRoom,
+    UnchangedDirectories,
+    UnloggedNames,
+    UnpackedMemory,
+)
 from gobblin_assets.jobs.copy.parsing import CopyDataset
 from gobblin_assets.jobs.copy.refusals import find_name_lengths
 from gobblin_assets.jobs.copy.removals import RemovalRules, StandingFiles
-from gobblin_assets.jobs.copy.sameness import Sameness, SameRule
-from gobblin_assets.jobs.copy.session import CopySession, DestinationNames, SharedPlanning
+from gobblin_assets.jobs.copy.sameness import Sameness, SameRule, nanoseconds_of
 from gobblin_assets.jobs.copy.targets import (
     TargetTree,
+    WayToSets,
     find_missing_directories,
     find_time_step,
     finds_any_case,
     require_one_mount,
 )
-from gobblin_assets.jobs.copy.ticks import nanoseconds_of
 from gobblin_assets.jobs.copy.transfer.preserve import Preserve, PreserveLetter, parse_preserve
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.files import FileIdentity
@@ -68,6 +75,110 @@ NEW_DIRECTORY_ENTRIES_MAX: Final = 2_000
 
 IsOurs = Callable[[DatasetUrn], Callable[[str, FileIdentity], bool]]
 """For a dataset: whether a file, by its full path and identity, is what the job published there last."""
+
+
+@dataclass(slots=True)
+class DestinationNames:
+    """Names that a destination which ignores case would take for one. ``datasets``: all of the job's. They are compared
+    when the first one asks.
+    """
+
+    datasets: Mapping[DatasetUrn, CopyableDataset]
+    _alike: dict[DatasetUrn, tuple[str, str]] | None = field(default=None, init=False)
+
+    def require_apart(self, urn: DatasetUrn) -> None:
+        """RejectedError if a name of this dataset differs by case only from one that the job has elsewhere."""
+        if self._alike is None:
+            self._alike = self._compare()
+        if urn in self._alike:
+            mine, other = self._alike[urn]
+            raise RejectedError(
+                f"the names {mine!a} and {other!a} differ by case only, and the destination ignores case",
+                field="datasets",
+                hint="Write both in the same way, or let one be copied to another directory.",
+                path=mine,
+            )
+
+    def _compare(self) -> dict[DatasetUrn, tuple[str, str]]:
+        known: dict[str, tuple[str, DatasetUrn]] = {}
+        alike: dict[DatasetUrn, tuple[str, str]] = {}
+        for urn, dataset in self.datasets.items():
+            for path in _list_paths(dataset):
+                for place in accumulate(path.split("/"), "{}/{}".format):
+                    spelled, owner = known.setdefault(place.casefold(), (place, urn))
+                    if spelled != place:
+                        alike.setdefault(urn, (place, spelled))
+                        alike.setdefault(owner, (spelled, place))
+        return alike
+
+
+def _list_paths(dataset: CopyableDataset) -> Iterator[str]:
+    """Paths below the destination's root. Files are named by a manifest; those of a single file set are listed."""
+    yield from filter(None, [dataset.destination])
+    for file_set in dataset.file_sets:
+        at = "/".join(filter(None, (dataset.destination, file_set.directory)))
+        yield from filter(None, [at])
+        if len(dataset.file_sets) > 1:
+            yield from (f"{at}/{file.path}" if at else file.path for file in file_set.files)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedPlanning:
+    """The state that the plans of one run share. ``budget``: for all file sets of the run. ``directories``,
+    ``unpacked`` and ``places``: of each dataset.
+
+    ``names``: those of all datasets. ``mtime_precision_ns``: the destination's.
+    """
+
+    budget: RunBudget
+    names: DestinationNames
+    mtime_precision_ns: int
+    directories: MemoryRoom = field(default_factory=lambda: MemoryRoom(DIRECTORIES_MAX))
+    unpacked: MemoryRoom = field(default_factory=lambda: MemoryRoom(UNPACKED_SETS_MAX))
+    places: MemoryRoom = field(default_factory=lambda: MemoryRoom(PLACES_MAX))
+    ways: WayToSets = field(default_factory=WayToSets)
+
+
+class CopySession:
+    """``Session``. ``before``: requests that are planned before the first one that is asked for, in this order.
+
+    Where the run has a budget for all file sets, these are all of them, those of a lower priority number first.
+    """
+
+    def __init__(
+        self,
+        plan: Callable[[PlanRequest, SharedPlanning], UnitPlan],
+        open_worker: Callable[[], Worker],
+        shared: SharedPlanning,
+        before: list[PlanRequest],
+    ) -> None:
+        self._plan = plan
+        self._open_worker = open_worker
+        self._shared = shared
+        self._planned: dict[tuple[DatasetUrn, str | None], UnitPlan | Exception] = {}
+        self._before = before
+
+    def open_worker(self) -> Worker:
+        return self._open_worker()
+
+    def plan(self, request: PlanRequest) -> UnitPlan:
+        wanted = (request.urn, request.partition.key)
+        while wanted not in self._planned and self._before:
+            each = self._before.pop(0)
+            self._planned[each.urn, each.partition.key] = self._try(each)
+        found = self._planned.pop(wanted, None) or self._try(request)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def _try(self, request: PlanRequest) -> UnitPlan | Exception:
+        before = self._shared.budget.taken
+        try:
+            return self._plan(request, self._shared)
+        except Exception as error:  # noqa: BLE001  raised again where it is asked for
+            # What is refused copies nothing: its share is for the others.
+            self._shared.budget.taken = before
+            return error
 
 
 def utc_now() -> dt.datetime:
@@ -200,7 +311,7 @@ class CopyKind:
         known = memory.read() if unlogged.is_empty else {}
         unchanged = UnchangedDirectories(source, known, self.trees.find_source_entry, stands)
         if chain.steps:
-            find = partial(self._find_standing, target, root, rules) if unpacked.agrees else _know_nothing
+            find = partial(self._find_stream_status, target, root, rules) if unpacked.agrees else _know_nothing
             follows = spec.links is LinkPolicy.FOLLOW
             converted = ConvertedListing(chain, source_root, filters, find, rules.sameness, follows_links=follows)
             listed = list_converted(converted, source)
@@ -342,7 +453,7 @@ class CopyKind:
     def _describe_letters(self, spec: CopyDatasetSpec) -> Iterator[str]:
         return describe_kept(spec, self.trees.open_source(spec)[0], self.files)
 
-    def _find_standing(
+    def _find_stream_status(
         self, target: Tree, root: str, rules: DifferenceRules, directory: str
     ) -> Sequence[TreeEntry] | None:
         """A directory with all below it, by paths below ``root``. None: it is not there, or times tell too little."""

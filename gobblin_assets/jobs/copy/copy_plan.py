@@ -366,7 +366,7 @@ class CopyPlanner:
 
 @dataclass(frozen=True, slots=True)
 class CopyJudge:
-    """``Judge`` of a copy: nothing of it fails a publication, and its figures are told."""
+    """``Judge`` of a copy: nothing of it fails a publication, and its figures are reported."""
 
     plan: CopyPlan
 

@@ -63,7 +63,7 @@ DeletesWord = Annotated[Deletes, BeforeValidator(_read_off)]
 
 
 class FileSplitSpec(SpecModel):
-    """How large files are copied by several writers at once."""
+    """The division of large files among several writers at once."""
 
     bytes_min: Whole = Field(
         1 << 30,
@@ -168,7 +168,7 @@ class CopyOverrideSpec(CopyDatasetSpec):
 
 
 class TriggerSpec(SpecModel):
-    """What starts the copy of a file set in Dagster, by the job's sensor ``<job>_new_data_sensor``."""
+    """The trigger that starts the copy of a file set in Dagster, by the job's sensor ``<job>_new_data_sensor``."""
 
     marker: str | None = Field(
         None,

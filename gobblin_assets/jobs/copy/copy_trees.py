@@ -10,8 +10,7 @@ from gobblin_assets.destinations.claims import WORK_NAME
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.fs.named_files import require_named_files
-from gobblin_assets.fs.registry import is_object_store, is_only_source, open_file_system
-from gobblin_assets.fs.source_trees import open_tree
+from gobblin_assets.fs.registry import is_object_store, is_only_source, open_file_system, open_tree
 from gobblin_assets.fs.tree import EntryKind, FoundEntries, LinkedPlaces, Tree, TreeEntry, list_without_files
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec, CopySpec
 from gobblin_assets.jobs.copy.difference import LinkPolicy
@@ -122,7 +121,7 @@ class CopyTrees(Protocol):
         ...
 
     def find_source_entry(self, place: str) -> TreeEntry | None:
-        """What stands at a full path of the source; links are not followed."""
+        """The entry at a full path of the source; links are not followed."""
         ...
 
     def find_source_directory(self, place: str) -> TreeEntry | None:

@@ -1,14 +1,18 @@
-"""Files to copy (Gobblin's CopyableFile), and the items that one rename publishes, from the plan to the writers.
-
-A plan may have a million of them. They are named tuples, which are small, quickly made, and quickly sent to writers.
+"""Files to copy (Gobblin's CopyableFile), the items that one rename publishes, and the datasets that finders find.
+A plan may have a million files. They are named tuples, which are small, quickly made, and quickly sent to writers.
 """
 
-from dataclasses import dataclass
-from typing import Final, NamedTuple, Self
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Protocol, Self
 
-from gobblin_assets.fs.placement import Placement
-from gobblin_assets.fs.tree import EntryKind, TreeEntry
+from gobblin_assets.fs.tree import EntryKind, Placement, Tree, TreeEntry
 from gobblin_assets.model.files import FileIdentity
+from gobblin_assets.model.partition import PartitionWindow
+
+WHOLE_TREE: Final = "tree"
+"""The name of a dataset that is all of the source's root."""
 
 
 class Attributes(NamedTuple):
@@ -169,3 +173,50 @@ class CopyItem(NamedTuple):
     def place_of(self, file: PlannedFile) -> str:
         """The path of a file of this directory, relative to it."""
         return file.path[len(self.path) + 1 :] if self.path else file.path
+
+
+@dataclass(frozen=True, slots=True)
+class NamedFile:
+    """A file that a manifest names by its path below the dataset's source.
+
+    ``attributes``: what the copy shall have, where they are not None. ``is_deleted``: it is removed at the destination.
+    """
+
+    path: str
+    attributes: Attributes = field(default_factory=Attributes)
+    is_deleted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FileSet:
+    """Files that one sequence publishes: all below ``directory``, or those of ``files`` alone if there are any.
+
+    ``key``: the partition's key, or a manifest's word; empty for a dataset that is one set. ``directory`` is relative
+    to the dataset's source and to its destination alike; empty for all of it. ``window``: the time of a partition.
+    """
+
+    key: str
+    directory: str = ""
+    window: PartitionWindow | None = None
+    files: tuple[NamedFile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CopyableDataset:
+    """A dataset. ``source`` is relative to the root in which it was found, ``destination`` to the job's destination."""
+
+    name: str
+    source: str
+    destination: str
+    file_sets: tuple[FileSet, ...]
+
+
+class DatasetFinder(Protocol):
+    """A finder of a job's datasets; a package may offer more kinds of finders, see ``finders``."""
+
+    def find_datasets(self, tree: Tree, root: str, now: dt.datetime) -> Sequence[CopyableDataset]:
+        """The datasets below ``root``, ascending by name; their sources do not lie inside one another.
+
+        ``now`` is aware. RejectedError says what a person must correct, and errors of the tree pass.
+        """
+        ...

@@ -307,7 +307,7 @@ class _Comparison:
             self._waiting.append(_Waiting(f"{key}/", self._place(key, mine, theirs)))
 
     def _place(self, key: str, mine: TreeEntry, theirs: TreeEntry | None) -> Difference:
-        """Of a source's file that the destination lacks or has as a link, or of a source's link."""
+        """The change of a source's file that the destination lacks or has as a link, or of a source's link."""
         if mine.kind is not EntryKind.FILE:
             return self._skip(mine, theirs)
         if theirs is None:

@@ -12,7 +12,7 @@ from gobblin_assets.destinations.claims import WORK_NAME
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.extensions import Extensions
 from gobblin_assets.fs.tree import Descend, EntryKind, Tree, TreeEntry, list_without_files
-from gobblin_assets.jobs.copy.datasets import WHOLE_TREE, CopyableDataset, DatasetFinder, FileSet
+from gobblin_assets.jobs.copy.copyable import WHOLE_TREE, CopyableDataset, DatasetFinder, FileSet
 from gobblin_assets.jobs.copy.globs import Glob, parse_glob
 from gobblin_assets.spec.spec_errors import read_extension_options
 from gobblin_assets.spec.spec_model import SpecModel

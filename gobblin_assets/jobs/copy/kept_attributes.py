@@ -15,15 +15,12 @@ from typing import Final
 from gobblin_assets.destinations.claims import work_root_of
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.named_files import NamedFiles
-from gobblin_assets.fs.placement import PlacedEntries, make_placement
+from gobblin_assets.fs.network_files import RangedFiles, StagingFiles
 from gobblin_assets.fs.posix_errors import translate_error
-from gobblin_assets.fs.ranged import RangedFiles
 from gobblin_assets.fs.registry import is_object_store, open_file_system
-from gobblin_assets.fs.staging import StagingFiles
-from gobblin_assets.fs.tree import Tree, TreeEntry
+from gobblin_assets.fs.tree import PlacedEntries, Tree, TreeEntry, make_placement
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec, CopySpec
-from gobblin_assets.jobs.copy.copyable import Attributes, ConvertedEntry
-from gobblin_assets.jobs.copy.datasets import NamedFile
+from gobblin_assets.jobs.copy.copyable import Attributes, ConvertedEntry, NamedFile
 from gobblin_assets.jobs.copy.transfer.attributes import ACCESS_LISTS, ExtendedAttributes, read_extended
 from gobblin_assets.jobs.copy.transfer.file_copy import CopyOptions, source_error
 from gobblin_assets.jobs.copy.transfer.preserve import Preserve, PreserveLetter, parse_preserve
@@ -33,7 +30,7 @@ BLOCK_STEP_BYTES: Final = 512
 
 
 def find_kept(spec: CopyDatasetSpec, source: Tree, files: object) -> Preserve:
-    """What the destination can keep of it. ``files``: its file system; None: an object store."""
+    """The attributes that the destination can keep. ``files``: its file system; None: an object store."""
     preserve = parse_preserve(spec.preserve)
     if not isinstance(files, StagingFiles):
         return preserve
@@ -120,7 +117,7 @@ ANY_OWNER: Final = Ownership()
 
 
 def find_ownership(preserve: Preserve, named: Iterable[NamedFile], files: NamedFiles | None, root: str) -> Ownership:
-    """What this process may give to files of the tree at ``root``. ``named``: files of a manifest.
+    """The owners that this process may give to files of the tree at ``root``. ``named``: files of a manifest.
     ``files`` None: it is in an object store.
 
     A file system may allow less than the kernel, as a server of NFS does: then the copy itself is refused.
@@ -158,7 +155,7 @@ ReadDirectory = Callable[[str], ExtendedAttributes]
 
 
 def read_nothing(_path: str) -> ExtendedAttributes:
-    """Where directories have no such attributes, or nobody wants them."""
+    """No attributes: directories have none, or nobody wants them."""
     return ()
 
 
@@ -190,7 +187,10 @@ def _read(source_root: str, options: CopyOptions, path: str) -> ExtendedAttribut
 def find_extended_changes(
     source: Tree, source_root: str, target_root: str, preserve: Preserve
 ) -> Callable[[TreeEntry, TreeEntry], str] | None:
-    """For ``Sameness``, of a destination on this machine; None if none is kept, or the source is elsewhere."""
+    """The comparison for ``Sameness``, of a destination on this machine.
+
+    None if it keeps none, or the source is elsewhere.
+    """
     access_lists = PreserveLetter.ACCESS_LISTS in preserve.letters
     extended = PreserveLetter.EXTENDED in preserve.letters
     if isinstance(source, RangedFiles) or not (access_lists or extended):

@@ -16,8 +16,7 @@ from typing import Final
 
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.fs.tree import EntryKind, Tree, TreeEntry
-from gobblin_assets.jobs.copy.copyable import NO_ATTRIBUTES, Attributes
-from gobblin_assets.jobs.copy.datasets import CopyableDataset, FileSet, NamedFile
+from gobblin_assets.jobs.copy.copyable import NO_ATTRIBUTES, Attributes, CopyableDataset, FileSet, NamedFile
 from gobblin_assets.model.partition import HINT_OF_KEYS, find_wrong_in_key
 from gobblin_assets.spec.doubled_keys import each_key_once
 from gobblin_assets.spec.spec_errors import read_extension_options, suggest

@@ -27,7 +27,7 @@ from gobblin_assets.commit.repair import EVERY_NAME, UNLOGGED_FACT
 from gobblin_assets.fs.object_tree import ObjectTree
 from gobblin_assets.fs.tree import Descend, EntryKind, MountedPlaces, Tree, TreeEntry
 from gobblin_assets.jobs.copy.copy_plan import CopyPlan
-from gobblin_assets.jobs.copy.datasets import FileSet
+from gobblin_assets.jobs.copy.copyable import FileSet
 from gobblin_assets.jobs.copy.difference import Deletes, Difference, LinkPolicy
 from gobblin_assets.jobs.copy.parsing import CopyDataset
 from gobblin_assets.jobs.copy.removals import Loss, StoppedRemovals
@@ -217,7 +217,7 @@ class UnchangedDirectories:
                 yield entry
 
     def remember(self, listed_at_ns: int, *, is_complete: bool) -> dict[str, list[int | None]]:
-        """What the next listing may rely on, once this plan is published.
+        """The facts that the next listing may rely on, once this plan is published.
 
         Every directory is named, because one below a skipped directory is found by its name here. One that has not
         settled, or of which files may wait (``is_complete`` False), has no time, and is listed again. Of those that
@@ -327,7 +327,7 @@ class Losses:
         return chooses_files and self.find_directory(f"{self.root}/{path}") is not None
 
     def split(self, extras: Sequence[Difference]) -> tuple[Sequence[Difference], StoppedRemovals]:
-        """Those to remove, and what is said of the others. To be called once the source was listed."""
+        """The removals to make, and what is said of the others. To be called once the source was listed."""
         self._behind = self._look()
         if not self._is_judged or self.request.confirm_deletes:
             return extras, StoppedRemovals()

@@ -12,24 +12,23 @@ from pydantic import ValidationError
 
 from gobblin_assets.destinations.claims import WORK_NAME
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.fs.network_files import StagingFiles
 from gobblin_assets.fs.registry import (
     is_object_store,
     is_only_source,
     open_file_system,
     open_object_store,
+    open_tree,
     scheme_of,
 )
-from gobblin_assets.fs.source_trees import open_tree
-from gobblin_assets.fs.staging import StagingFiles
 from gobblin_assets.fs.tree import Tree
 from gobblin_assets.jobs.copy.budgets import parse_tiers
 from gobblin_assets.jobs.copy.converters.chain import open_chain
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec, CopySpec, dataset_of, list_overridden
-from gobblin_assets.jobs.copy.datasets import WHOLE_TREE, CopyableDataset, DatasetFinder, FileSet
+from gobblin_assets.jobs.copy.copyable import WHOLE_TREE, CopyableDataset, DatasetFinder, FileSet
 from gobblin_assets.jobs.copy.difference import LinkPolicy
-from gobblin_assets.jobs.copy.filters import parse_filters
 from gobblin_assets.jobs.copy.finders import BoundedTree, open_finder
-from gobblin_assets.jobs.copy.globs import parse_glob
+from gobblin_assets.jobs.copy.globs import parse_filters, parse_glob
 from gobblin_assets.jobs.copy.kept_attributes import check_placement
 from gobblin_assets.jobs.copy.manifest import ManifestDatasetFinder, parse_relative_path
 from gobblin_assets.jobs.copy.sameness import SameRule
@@ -62,7 +61,7 @@ def check_path(path: str, field: str) -> None:
 
 
 def check_found(found: CopyableDataset) -> DatasetUrn:
-    """Of a dataset that a finder gives: its name, and ``check_path`` of all its places."""
+    """Check the name of a dataset that a finder gives, and all its places by ``check_path``."""
     try:
         for path in (found.source, found.destination, *(each.directory for each in found.file_sets)):
             check_path(path, "finder")
@@ -263,7 +262,7 @@ def read_copy(options: Mapping[str, object]) -> CopySpec:
 
 
 def _check_network(spec: CopySpec, others: Sequence[CopyDatasetSpec]) -> None:
-    """What is for local and mounted file systems only."""
+    """Refuse what is for local and mounted file systems only."""
     over_network = [
         field
         for field, uri in (("source", spec.source), ("destination", spec.destination))
@@ -366,7 +365,7 @@ def _list_written(spec: CopySpec) -> list[CopyDatasetSpec]:
 
 
 def _between_bounds(partitions: PartitionsSpec, found: Sequence[CopyableDataset]) -> list[CopyableDataset]:
-    """Without the windows before the first partition and after the last, and datasets that have no others."""
+    """The datasets that have windows between the first partition and the last, without their other windows."""
     if partitions.start is None:
         return list(found)
     start = boundary_of(partitions, partitions.start)
@@ -436,7 +435,7 @@ def is_over_network(uri: str) -> bool:
 
 
 def _place_at(uri: str) -> tuple[str, str]:
-    """What tells one store or file system from another, and the path there, as it is written."""
+    """The store or file system, told apart from others, and the path there, as it is written."""
     if is_object_store(uri):
         return f"{scheme_of(uri)}://", open_object_store(uri, "source")[1]
     if is_only_source(uri):

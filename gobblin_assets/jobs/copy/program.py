@@ -5,9 +5,9 @@ from contextlib import AbstractContextManager
 from typing import Final
 
 from gobblin_assets.destinations.claims import work_root_of
-from gobblin_assets.jobs.asset_view import DeclaredCheck, ShownAsset
 from gobblin_assets.jobs.copy.copy_assets import (
     SIDES_AGREE,
+    CopySets,
     as_assets,
     declare_copies,
     find_within_bound,
@@ -18,9 +18,15 @@ from gobblin_assets.jobs.copy.copy_assets import (
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec, CopySpec
 from gobblin_assets.jobs.copy.running import list_copy_datasets, open_copy_run
 from gobblin_assets.jobs.copy.transfer.choice import SparkSessions
-from gobblin_assets.jobs.copy.watched_sets import CopySets
-from gobblin_assets.jobs.file_sets import WatchRules
-from gobblin_assets.jobs.programs import FROM_ENVIRONMENT, RunResources, Say, Tell
+from gobblin_assets.jobs.programs import (
+    FROM_ENVIRONMENT,
+    DeclaredCheck,
+    OnPublication,
+    RunResources,
+    Say,
+    ShownAsset,
+    WatchRules,
+)
 from gobblin_assets.model.urn import DatasetUrn, Role
 from gobblin_assets.run.dry_run import PlannedSlice
 from gobblin_assets.run.job_kind import CheckResult
@@ -48,7 +54,7 @@ class CopyProgram:
         open_spark: Callable[[], SparkSessions],
         stores: Stores,
         say: Say,
-        on_publication: Tell,
+        on_publication: OnPublication,
         resources: RunResources = FROM_ENVIRONMENT,
     ) -> AbstractContextManager[RunPorts]:
         """Spark starts only for a copy that goes to it. Copies need no connection."""

@@ -31,7 +31,7 @@ class NameLengths:
     root_bytes: int = 0
 
     def find_trouble(self, path: str, below: str = "") -> str | None:
-        """What is too long, as the rest of a sentence; None: nothing is.
+        """The part that is too long, as the rest of a sentence; None: nothing is.
 
         ``below``: the part of ``path`` below a new directory that is published as a whole.
         """
@@ -92,7 +92,7 @@ class Refusals:
         self._owners.append(text)
 
     def add_unreadable(self, text: str) -> None:
-        """What this user would own and could not open again."""
+        """Add what this user would own and could not open again."""
         self._unreadable.append(text)
 
     def add_length(self, side: str, text: str) -> None:

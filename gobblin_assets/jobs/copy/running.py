@@ -14,9 +14,9 @@ from gobblin_assets.destinations.fixed_names.given_names import NamedObjects, Na
 from gobblin_assets.events.outbox import open_events
 from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.fs.named_files import require_named_files
+from gobblin_assets.fs.network_files import StagingFiles
 from gobblin_assets.fs.objects import HoldsObjects, ObjectFiles
 from gobblin_assets.fs.registry import is_object_store, open_file_system
-from gobblin_assets.fs.staging import StagingFiles
 from gobblin_assets.jobs.copy.budgets import CopyBudget
 from gobblin_assets.jobs.copy.copy_kind import CopyKind, IsOurs
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec, CopySpec
@@ -86,7 +86,7 @@ def open_copy_run(
     *,
     known: Mapping[DatasetUrn, CopyDatasetSpec] = MappingProxyType({}),
 ) -> Iterator[RunPorts]:
-    """What a run of ``job`` needs. Its datasets are found now; of ``known``, those that are gone have no file sets.
+    """The ports of a run of ``job``. Its datasets are found now; of ``known``, those that are gone have no file sets.
 
     ``spark`` None: nothing is copied by Spark.
     """
@@ -162,7 +162,7 @@ def _copy_to_objects(
     clock, known = SystemClock(), KnownFiles(stores.published, JobName(job.job))
 
     def find_known(root: str) -> FindPublished:
-        """What the log says was published there last."""
+        """The files that were published there last, as the log says."""
         places = ((urn, destination.place_of(urn)) for urn in datasets)
         inside = [known.find(urn) for urn, place in places if root == place or root.startswith(f"{place}/")]
         if len(inside) == 1:

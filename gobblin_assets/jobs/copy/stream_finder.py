@@ -18,7 +18,7 @@ from pydantic import Field
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.tree import Tree
-from gobblin_assets.jobs.copy.datasets import WHOLE_TREE, CopyableDataset, FileSet
+from gobblin_assets.jobs.copy.copyable import WHOLE_TREE, CopyableDataset, FileSet
 from gobblin_assets.jobs.copy.finders import (
     LiteralStart,
     NamePattern,

@@ -22,9 +22,9 @@ from gobblin_assets.destinations.fixed_names.named_outputs import published_plac
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.fs.named_files import NamedFiles, SteppedTimes
+from gobblin_assets.fs.network_files import RangedFile
 from gobblin_assets.fs.object_tree import ObjectTree
 from gobblin_assets.fs.objects import ObjectFiles
-from gobblin_assets.fs.ranged import RangedFile
 from gobblin_assets.fs.tree import DIRECTORIES_AND_LINKS, Descend, EntryKind, Tree, TreeEntry
 from gobblin_assets.jobs.copy.copy_plan import CopyPlan
 from gobblin_assets.model.files import FileIdentity
@@ -171,8 +171,7 @@ def _is_version(found: FileIdentity, ours: FileIdentity) -> bool:
 
 
 def find_missing_directories(files: NamedFiles, root: str, destination: str, directory: str) -> list[str]:
-    """Those that lead from the root to the file set and are not there, relative to the dataset's, outermost first.
-
+    """The missing directories from the root to the file set, relative to the dataset's, outermost first.
     The dataset's own directory is "", those above it begin with ``..``.
     """
     missing = []
@@ -238,7 +237,7 @@ def find_time_step(files: NamedFiles, root: str) -> int:
 
 
 def list_paths(plan: CopyPlan) -> Iterator[str]:
-    """Of all that is published or removed, by paths below the dataset's directory; a path may come twice."""
+    """The paths of all that is published or removed, below the dataset's directory; one may come twice."""
     yield from (item.path for item in plan.items)
     yield from (path for _number, path, _identity in (*plan.removals, *plan.cleared_files))
     yield from (path for _number, path, _desired in plan.directories)

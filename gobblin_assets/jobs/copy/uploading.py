@@ -41,7 +41,7 @@ from gobblin_assets.destinations.fixed_names.object_steps import make_mark
 from gobblin_assets.errors import ErrorFamily, GobblinError, RejectedError, RetryableError, family_of
 from gobblin_assets.fs.objects import ObjectFiles, UploadId, UploadPart
 from gobblin_assets.fs.posix_ranged import open_posix_ranged
-from gobblin_assets.fs.source_trees import open_ranged
+from gobblin_assets.fs.registry import open_ranged
 from gobblin_assets.jobs.copy.copy_plan import CopyPlan
 from gobblin_assets.jobs.copy.copyable import CopyItem, PlannedFile
 from gobblin_assets.jobs.copy.transfer.pacing import ThreadPace
@@ -92,6 +92,9 @@ class UploadOrder:
     open: Callable[[], OpenedFile]
 
 
+WriteParts = Callable[[UploadOrder, UploadId, OpenedFile], Sequence[UploadPart]]
+"""Writes all parts of a begun upload."""
+
 UploadResult = StagedUpload | CopyFailure
 
 
@@ -128,9 +131,11 @@ class Uploading:
         return self._results
 
     def _upload_all(self, orders: Sequence[UploadOrder]) -> None:
-        self._do_all([partial(self._upload, some) for some in _share_out(self._small(orders), self.workers)])
+        small = [each for each in orders if self._is_small(each)]
+        self._do_all([partial(self._upload, some, self._write_whole) for some in _share_out(small, self.workers)])
+        # One file after another, the parts of each side by side.
         for some in _share_out([each for each in orders if not self._is_small(each)], 1):
-            self._upload_large(some)
+            self._upload(some, self._write_parts)
 
     def _do_all(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         """Raise the first error, after those that were begun have ended."""
@@ -147,9 +152,6 @@ class Uploading:
 
     def _is_small(self, order: UploadOrder) -> bool:
         return len(plan_parts(order.size_bytes, self.files.part_bytes_min)) == 1
-
-    def _small(self, orders: Sequence[UploadOrder]) -> list[UploadOrder]:
-        return [each for each in orders if self._is_small(each)]
 
     def _begin(self, orders: Sequence[UploadOrder]) -> list[tuple[UploadOrder, UploadId]]:
         """Their uploads, which are written down; none if the store fails."""
@@ -168,26 +170,18 @@ class Uploading:
             return []
         return [(order, upload) for order, (_path, upload) in zip(orders, begun, strict=True)]
 
-    def _upload(self, orders: Sequence[UploadOrder]) -> None:
+    def _upload(self, orders: Sequence[UploadOrder], write: WriteParts) -> None:
         for order, upload in self._begin(orders):
             with self._failing(order):
                 file = order.open()
                 try:
-                    part = self._write(order, upload, file, 1, 0, order.size_bytes)
-                finally:
-                    file.close()
-                self._keep(order, StagedUpload(order.number, upload, (part,)))
-
-    def _upload_large(self, orders: Sequence[UploadOrder]) -> None:
-        """One file after another, the parts of each side by side."""
-        for order, upload in self._begin(orders):
-            with self._failing(order):
-                file = order.open()
-                try:
-                    parts = self._write_parts(order, upload, file)
+                    parts = write(order, upload, file)
                 finally:
                     file.close()
                 self._keep(order, StagedUpload(order.number, upload, tuple(parts)))
+
+    def _write_whole(self, order: UploadOrder, upload: UploadId, file: OpenedFile) -> list[UploadPart]:
+        return [self._write(order, upload, file, 1, 0, order.size_bytes)]
 
     def _write_parts(self, order: UploadOrder, upload: UploadId, file: OpenedFile) -> list[UploadPart]:
         parts: list[UploadPart] = []
@@ -284,7 +278,7 @@ REQUESTS_PER_WORKER: Final = 4
 
 
 def open_planned(plan: CopyPlan) -> OpenPlanned:
-    """How the files of a plan are read: by ranges, from a local disk or from a store."""
+    """The opener of a plan's files: by ranges, from a local disk or from a store."""
     if plan.source_root.startswith("/"):
         return partial(_open_local, plan.follows_links)
     return partial(_open_remote, plan.follows_links)
@@ -380,7 +374,7 @@ class _Bytes:
 
 @dataclass(slots=True)
 class _Moved:
-    """The bytes that all threads have moved, which are told. A small file is one part."""
+    """The bytes that all threads have moved, which are reported. A small file is one part."""
 
     lines: CopyLines
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -391,7 +385,7 @@ class _Moved:
         with self._lock:
             self._moved_bytes += size_bytes
             self._parts += 1
-            self.lines.tell(TransferProgress(self._parts, 0, self._moved_bytes))
+            self.lines.report(TransferProgress(self._parts, 0, self._moved_bytes))
 
 
 def _metadata_of(staging: str, item: CopyItem) -> dict[str, str]:

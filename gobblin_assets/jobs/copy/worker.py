@@ -1,4 +1,4 @@
-"""The worker of copies: it waits for ticks, has a plan's files staged at a rate, and tells what became of them.
+"""The worker of copies: it waits for ticks, has a plan's files staged at a rate, and reports what became of them.
 
 Where they are staged is behind the port ``CopyStaging``: in directories by a transfer (``file_staging``), or in an
 object store as uploads (``uploading``).
@@ -12,11 +12,11 @@ from typing import Final, Protocol
 
 from gobblin_assets.errors import CorruptionError, ErrorFamily, GobblinError, RejectedError, RetryableError
 from gobblin_assets.fs.posix_tree import entry_of
-from gobblin_assets.fs.source_trees import open_ranged
+from gobblin_assets.fs.registry import open_ranged
 from gobblin_assets.fs.tree import EntryKind
 from gobblin_assets.jobs.copy.copy_plan import CopyPlan
 from gobblin_assets.jobs.copy.copyable import CopyItem, PackedOrigin, PlannedFile
-from gobblin_assets.jobs.copy.ticks import (
+from gobblin_assets.jobs.copy.sameness import (
     AHEAD_NS_MAX,
     PRECISION_NS_MAX,
     TICK_NS_MAX,
@@ -40,7 +40,7 @@ _S_NS: Final = 1_000_000_000
 
 
 class CopyTask:
-    """One copy that is under way: its order and plan, and what is to be told of it.
+    """A copy that is under way: its order and plan, and what is to be reported of it.
 
     ``notes``: sentences for the run's log. ``left_out``: items that changed while they were copied, by number with
     their paths.
@@ -210,7 +210,7 @@ class CopyLines:
         self._say = say
         self._started_s = self._said_s = clock.monotonic()
 
-    def tell(self, progress: TransferProgress) -> None:
+    def report(self, progress: TransferProgress) -> None:
         now_s = self._clock.monotonic()
         if now_s - self._said_s < LINE_EVERY_S:
             return

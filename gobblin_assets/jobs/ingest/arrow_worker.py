@@ -138,7 +138,7 @@ class ArrowWorker:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """``row_count``: the rows that the source gave, counted as they passed."""
+    """The files of an order. ``row_count``: the rows that the source gave, counted as they passed."""
 
     files: tuple[FinishedRows, ...]
     row_count: int

@@ -1,6 +1,8 @@
 """The ports that a run of an ingestion takes from whoever starts it: Spark, and the source's connection."""
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from gobblin_assets.commit.sequence import AttemptRecord
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Engine(Protocol):
-    """What reads and writes by Spark. Nothing starts before the first use."""
+    """A reader and writer by Spark. Nothing starts before the first use."""
 
     @property
     def master(self) -> str | None:
@@ -35,7 +37,7 @@ class Engine(Protocol):
         ...
 
     def count_slots(self) -> int | None:
-        """How many tasks a cluster runs at once for the session. Nothing is opened to learn it.
+        """The number of tasks that a cluster runs at once for the session. Nothing is opened to learn it.
 
         None: Spark runs on this machine, or nobody knows.
         """
@@ -55,8 +57,55 @@ class Engine(Protocol):
 
 
 class Connection(Protocol):
-    """How the source is reached."""
+    """The connection to a source."""
 
     def open_source(self, job: JobSpec) -> Source:
         """The job's source over this connection. Nothing is connected to yet."""
         ...
+
+
+class AnnouncedEngine:
+    """``Engine`` that says when its first use starts Spark, and when Spark is ready.
+
+    A start takes a new process many seconds, and has no message of its own.
+    """
+
+    def __init__(self, engine: Engine, say: Callable[[str], None]) -> None:
+        self._engine = engine
+        self._say = say
+        self._is_ready = threading.Event()
+
+    @property
+    def master(self) -> str | None:
+        return self._engine.master
+
+    @property
+    def remote(self) -> str | None:
+        return self._engine.remote
+
+    def get_session(self, job: JobSpec | None = None) -> "SparkSession":
+        with self._starting():
+            return self._engine.get_session(job)
+
+    def count_slots(self) -> int | None:
+        return self._engine.count_slots()
+
+    def open_extractor(self, job: JobSpec, stores: Stores) -> Worker:
+        with self._starting():
+            return self._engine.open_extractor(job, stores)
+
+    def open_rewriter(self, job: JobSpec, datasets: Mapping[DatasetUrn, DatasetSpec]) -> Rewriter:
+        return self._engine.open_rewriter(job, datasets)
+
+    def interrupt(self, attempt: AttemptRecord) -> None:
+        self._engine.interrupt(attempt)
+
+    @contextmanager
+    def _starting(self) -> Iterator[None]:
+        is_first = not self._is_ready.is_set()
+        if is_first:
+            self._say("Spark starts, or the session that runs already is taken.")
+        yield
+        if is_first:
+            self._say("Spark is ready.")
+        self._is_ready.set()

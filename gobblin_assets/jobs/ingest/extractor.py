@@ -278,7 +278,7 @@ class SparkExtractor:
     def _open_files(
         self, orders: Sequence[WorkOrder], place: str, split: RowSplit, columns: Sequence[str]
     ) -> Callable[[], TaskFiles]:
-        """What a task calls to make its files."""
+        """The function that a task calls to make its files."""
         is_shared = len(orders) > 1
         aside = _types_in(split.schemas, Role.QUARANTINE)
         places = {}
@@ -362,10 +362,11 @@ _Read = Callable[[], tuple[DataFrame, Mapping[str, int] | None]]
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """``row_counts``: how many rows should be in the files, by share; ``ALONE`` is the only share of one order.
+    """The files of an order.
 
-    ``directories``: what tasks finished, where the tasks wrote the files themselves. ``partition_columns``: not in
-    the files.
+    ``row_counts``: how many rows should be in the files, by share; ``ALONE`` is the only share of one order.
+    ``directories``: what tasks finished, where the tasks wrote the files themselves. ``partition_columns``: not in the
+    files.
     """
 
     observed: Observed | None

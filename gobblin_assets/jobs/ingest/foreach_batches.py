@@ -7,11 +7,13 @@ A batch is a run of one WorkUnit: lease, recovery, staging, seal, execution and 
 dead process left open is completed or given up first, and only then it is decided whether the batch is there.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, cast
 
-from pyspark.sql import DataFrame, SparkSession
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # py4j has no types
+from pyspark.sql import DataFrame, SparkSession, is_remote
 
 from gobblin_assets.commit.sequence import AttemptRecord
 from gobblin_assets.errors import ErrorFamily, RejectedError, error_of
@@ -31,14 +33,69 @@ from gobblin_assets.run.stores import Stores
 from gobblin_assets.sources.spark_stream.batch_decision import QueryBatch
 from gobblin_assets.sources.spark_stream.batch_source import BatchSource
 from gobblin_assets.sources.spark_stream.spark_stream_kind import SparkStreamSpec
-from gobblin_assets.spark.running_query import find_planned_at_ms, find_query_id, session_with
 from gobblin_assets.spark.spark_settings import SESSION_CONF
 from gobblin_assets.spec.job_options import LeaseSpec
 from gobblin_assets.spec.job_parsing import find_datasets
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 from gobblin_assets.spec.selection import select_open_partitions
 
+_QUERY_ID: Final = "sql.streaming.queryId"
+
 _LEASE_MARGIN_S: Final = 5.0
+
+
+def find_query_id(frame: DataFrame) -> str:
+    """The id, kept in the checkpoint, of the query whose ``foreachBatch`` calls. RejectedError if none calls.
+
+    Spark runs the function in the thread that runs the query, and sets the query's id there as a local property.
+    """
+    if is_remote():
+        raise RejectedError(
+            "expected a session inside this process, found one on a Spark Connect server, which does not say which "
+            "query hands a batch over",
+            field="foreachBatch",
+            hint="Start the query in a program with a session of its own, by SparkSession.builder.master(...).",
+        )
+    found = frame.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
+    if not found:
+        raise RejectedError(
+            "expected a call by foreachBatch of a running query, found none in this thread",
+            field="foreachBatch",
+            hint="Give the function to writeStream.foreachBatch, or call it in a function that you give there, in the "
+            "same thread. With PYSPARK_PIN_THREAD=false, Spark does not say which query calls: leave that out.",
+        )
+    return str(found)
+
+
+def find_planned_at_ms(frame: DataFrame, query_id: str, batch_id: int) -> int | None:
+    """When Spark planned the batch, in milliseconds since 1970; the same each time that it hands the batch over.
+
+    It stands in the query's log of offsets, for which PySpark has no call: the log is reached through the queries that
+    the JVM lists. None where the JVM does not show it.
+    """
+    session = cast("Any", frame.sparkSession)
+    try:
+        number = session._jvm.java.util.UUID.fromString(query_id)  # noqa: SLF001  the only way to the JVM's queries
+        query = session._jsparkSession.sharedState().activeStreamingQueries().get(number)  # noqa: SLF001  the same
+        return int(query.offsetLog().get(batch_id).get().metadata().get().batchTimestampMs())
+    except (Py4JError, AttributeError, TypeError, ValueError):
+        return None
+
+
+@contextmanager
+def session_with(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
+    """The session with these settings inside the block, and as it was behind it."""
+    before: dict[str, str | None] = {key: spark.conf.get(key, None) for key in conf}
+    for key, value in conf.items():
+        spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key, old in before.items():
+            if old is None:
+                spark.conf.unset(key)
+            else:
+                spark.conf.set(key, old)
 
 
 def foreach_batch(

@@ -1,6 +1,7 @@
 """Ingestion as a job kind: a source plans; Spark, or Arrow in this process, reads and writes."""
 
 import datetime as dt
+import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,10 +12,9 @@ from typing import TYPE_CHECKING, Final
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.jobs.ingest.arrow_worker import find_spark_need
 from gobblin_assets.jobs.ingest.quality import QualityJudge
-from gobblin_assets.jobs.ingest.worker import IngestWorker
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.urn import DatasetUrn
-from gobblin_assets.run.job_kind import PlanRequest, Rewriter, Session, Sharing, UnitPlan, Worker
+from gobblin_assets.run.job_kind import PlanRequest, Rewriter, Session, Sharing, Staged, UnitPlan, Worker, WorkOrder
 from gobblin_assets.sources.source_port import PlanSession, ReadPlan, Source, SourceRequest, read_plan_of
 from gobblin_assets.spark.errors import session_failure, spark_raises
 from gobblin_assets.spec.job_spec import DatasetSpec
@@ -23,11 +23,54 @@ from gobblin_assets.spec.partition_keys import open_partition
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+
 _IN_THIS_PROCESS: Final = "in this process"
 _ARROW: Final = "arrow"
 _SPARK: Final = "spark"
 # In their order, so that they can be given as they are declared: a plan has as many requests as partitions.
 _FIELDS_OF_REQUEST: Final = attrgetter(*(each.name for each in fields(PlanRequest)))
+
+
+class IngestWorker:
+    """``Worker`` over two: a plan with an Arrow reader is done in this process, every other plan on Spark.
+
+    Each is opened when the first plan needs it.
+    """
+
+    def __init__(self, open_spark: Callable[[], Worker], open_arrow: Callable[[], Worker]) -> None:
+        self._spark = _Lazy(open_spark)
+        self._arrow = _Lazy(open_arrow)
+
+    def describe_interruption(self, tag: str, plans: Sequence[UnitPlan]) -> Mapping[str, object] | None:
+        needs_spark = any(read_plan_of(plan).arrow is None for plan in plans)
+        return (self._spark if needs_spark else self._arrow).get().describe_interruption(tag, plans)
+
+    def do(self, order: WorkOrder) -> Staged:
+        return self._of(order.plan).do(order)
+
+    def do_together(self, orders: Sequence[WorkOrder]) -> Sequence[Staged]:
+        return self._of(orders[0].plan).do_together(orders)
+
+    def cancel(self, tag: str) -> None:
+        for each in (self._spark, self._arrow):
+            if (worker := each.opened) is not None:
+                worker.cancel(tag)
+
+    def _of(self, plan: UnitPlan) -> Worker:
+        return (self._spark if read_plan_of(plan).arrow is None else self._arrow).get()
+
+
+class _Lazy:
+    def __init__(self, open_worker: Callable[[], Worker]) -> None:
+        self._open = open_worker
+        self._lock = threading.Lock()
+        self.opened: Worker | None = None
+
+    def get(self) -> Worker:
+        with self._lock:
+            if self.opened is None:
+                self.opened = self._open()
+            return self.opened
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from gobblin_assets.errors import RejectedError
 from gobblin_assets.events.outbox import open_events
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.ingest.arrow_worker import ArrowWorker
 from gobblin_assets.jobs.ingest.engine_port import Connection, Engine
 from gobblin_assets.jobs.ingest.ingest_kind import IngestKind
 from gobblin_assets.jobs.ingest.spark_engine import SparkEngine
-from gobblin_assets.jobs.ingest.stream_job import plan_stream_job
 from gobblin_assets.jobs.programs import OpenFiles
 from gobblin_assets.jobs.rows_places import open_job_destination
 from gobblin_assets.model.clock import SystemClock
@@ -36,11 +36,33 @@ from gobblin_assets.spec.job_files import read_job_file
 from gobblin_assets.spec.job_parsing import parse_job, resolve_datasets
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 from gobblin_assets.spec.selection import select_open_partitions
+from gobblin_assets.spec.source_kind import kind_of, require_connection
+from gobblin_assets.spec.source_spec import LogSourceSpec
 
 Job = JobSpec | Mapping[str, object] | str | Path
 """A job, its options, or the path of its file."""
 
 _Say = Callable[[str], None]
+
+
+def plan_stream_job(job: JobSpec) -> JobSpec:
+    """The job as a stream runs it: no batch is larger than ``stream.records_max``. RejectedError without a log."""
+    source = job.source
+    require_connection(kind_of(source))
+    if not isinstance(source, LogSourceSpec):
+        raise RejectedError(
+            f"a stream follows a log, and {job.job} reads tables",
+            field="source.type",
+            hint="Have a schedule or a sensor run it instead.",
+        )
+    if source.is_one_stream:
+        raise RejectedError(
+            f"a stream is a sequence of runs, and the change log of {job.job} is followed by workers of a sink",
+            field="source.type",
+            hint="Run gobblin-assets sink run JOB_FILE; in Dagster, write sink: {workers: 1}, or leave stream_s out.",
+        )
+    records_max = min(job.stream.records_max, source.records_per_run_max or job.stream.records_max)
+    return job.model_copy(update={"source": source.model_copy(update={"records_per_run_max": records_max})})
 
 
 def run_stream(
@@ -98,7 +120,7 @@ def open_run(
     open_files: OpenFiles = open_file_system,
     connection: Connection | None = None,
 ) -> Iterator[RunPorts]:
-    """What a run of ``job`` needs. ``connection`` None: that of the environment."""
+    """The ports of a run of ``job``. ``connection`` None: that of the environment."""
     fs, root = open_files(job.destination, umask=job.umask)
     clock = SystemClock()
     ports = RunPorts(

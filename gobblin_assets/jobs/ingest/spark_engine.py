@@ -16,9 +16,9 @@ from gobblin_assets.run.stores import Stores
 from gobblin_assets.settings import make_home, read_settings
 from gobblin_assets.sources.environment import list_capabilities, plan_driver_jars
 from gobblin_assets.spark.hdfs import find_place_user
-from gobblin_assets.spark.slots import count_conf_slots
 from gobblin_assets.spark.spark_settings import (
     SparkSettings,
+    count_conf_slots,
     list_place_capabilities,
     merge_jars,
     read_site_conf,
@@ -99,7 +99,7 @@ class SparkEngine:
             return self._session
 
     def count_slots(self) -> int | None:
-        """How many tasks a cluster runs at once for the session; None: Spark runs on this machine, or nobody knows.
+        """The number of tasks that a cluster runs at once; None: Spark runs on this machine, or nobody knows.
 
         Nothing is opened to learn it: before the session is, settings say it, or nobody.
         """

@@ -10,8 +10,7 @@ from gobblin_assets.settings import read_settings
 from gobblin_assets.spark import connect_server
 from gobblin_assets.spark.cancellation import interrupt_described
 from gobblin_assets.spark.s3 import S3_CAPABILITY
-from gobblin_assets.spark.session import find_ui, open_session, runs_spark_itself
-from gobblin_assets.spark.session_slots import count_session_slots
+from gobblin_assets.spark.session import count_session_slots, find_ui, open_session, runs_spark_itself
 from gobblin_assets.spark.starvation import watch_executors
 
 __all__ = [

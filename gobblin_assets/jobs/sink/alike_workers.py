@@ -18,7 +18,7 @@ _BESIDE_TTL_S: Final = 2.0
 
 
 def digest_configuration(job: JobSpec, specs: Mapping[DatasetUrn, DatasetSpec]) -> str:
-    """Of what a worker does to records. How many lanes and workers there are is no part of it."""
+    """A digest of what a worker does to records, without the numbers of lanes and workers."""
     said = {
         "release": __version__,
         "source": job.source.model_dump(mode="json"),

@@ -14,7 +14,7 @@ from gobblin_assets.errors import (
     family_of,
 )
 from gobblin_assets.jobs.sink.dataset_sink import DatasetSink
-from gobblin_assets.jobs.sink.sink_starts import ask_starts
+from gobblin_assets.jobs.sink.sink_log import ask_starts
 from gobblin_assets.model.clock import Clock
 from gobblin_assets.model.state import DatasetState
 from gobblin_assets.model.urn import DatasetUrn, JobName
@@ -53,7 +53,10 @@ class CatchingUp:
     _is_done: bool = field(default=False)
 
     def wait(self, seconds: float) -> bool:
-        """Once it is over, it stays so: a worker that idles does not look at each answer."""
+        """Wait, and say whether the work is over.
+
+        Then it stays so: a worker that idles does not look at each answer.
+        """
         self._is_done = self._is_done or self._wait(seconds)
         return self._is_done
 
@@ -112,7 +115,7 @@ def plan_catching_up(
     clock: Clock,
     stop: Callable[[float], bool],
 ) -> CatchingUp:
-    """Up to where the log ends now, for these datasets. RejectedError if none of them can go on from where it is."""
+    """Catching up to where the log ends now. RejectedError if none of these datasets can go on from where it is."""
     opened = {urn: connection.open_epochs(job, urn, spec) for urn, spec in specs.items()}
     sources = {urn: source for urn, source in opened.items() if isinstance(source, CopiedLog)}
     if not sources or len(sources) < len(opened):

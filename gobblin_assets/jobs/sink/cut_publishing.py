@@ -1,23 +1,26 @@
-"""Publishes cuts of a worker's lanes: each is a sequence of its own, and all of them go through the log together.
-
+"""Publications of the cuts of a worker's lanes: each is a sequence of its own, and all go through the log together.
 The order is that of every publication. The attempt is recorded before its first byte. At the cut, files are durable
 before the attempt is staged, the sequence is sealed with the start and the end of each vnode, files are renamed and
 verified, and the watermarks move at the end. A cut without rows is a sequence without steps.
 """
 
 import datetime as dt
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Final
 
 from gobblin_assets.commit.batches import do_together
 from gobblin_assets.commit.driver import Driver
 from gobblin_assets.commit.segment import Segment, combine_digests, encode_segments
 from gobblin_assets.commit.sequence import (
+    KeyMove,
     NewAttempt,
     NewSequence,
     Publication,
+    PublishedInterval,
     SealOrder,
     StagedAttempt,
 )
@@ -25,14 +28,16 @@ from gobblin_assets.commit.store import SequenceSealer
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.fs.file_system import FileSystem
-from gobblin_assets.jobs.sink.dataset_sink import HeldLane, LaneAttempt, LaneCut
-from gobblin_assets.jobs.sink.lane_description import LaneDescription, RereadRows
-from gobblin_assets.jobs.sink.pending_cut import PendingCut
+from gobblin_assets.jobs.sink.dataset_sink import HeldLane, LaneAttempt, LaneCut, LaneDescription, RereadRows
+from gobblin_assets.jobs.sink.lane_files import CutFile
+from gobblin_assets.jobs.sink.lane_writer import Cut, VnodeSpan
 from gobblin_assets.model.clock import Clock
 from gobblin_assets.model.defects import find_family
 from gobblin_assets.model.extract import Mode
+from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.state import AttemptId, LaneId, RunId, SequenceId
 from gobblin_assets.model.urn import Role
+from gobblin_assets.model.watermark import long_watermark
 from gobblin_assets.rows.attempt_files import open_role_files
 from gobblin_assets.rows.new_files import FilesInDirectory, NewFiles
 from gobblin_assets.run.destination import Destination, Target
@@ -41,6 +46,78 @@ from gobblin_assets.run.task import require_whole, task_tag
 
 _NUMBER: Final = 0
 """Of the only MultiWorkUnit of a cut."""
+
+
+@dataclass(slots=True, eq=False)
+class PendingCut:
+    """A cut on its way into the log, and what its lane wrote for it.
+
+    ``attempt`` None: the lane never opened a file. ``reread``: what Spark made of the records, if it did.
+    """
+
+    lane: HeldLane
+    cut: Cut
+    sequence_id: SequenceId
+    partition: str
+    attempt: LaneAttempt | None
+    reread: RereadRows | None = None
+    description: LaneDescription | None = None
+    segments: tuple[Segment, ...] = ()
+    segment_ids: tuple[uuid.UUID, ...] = ()
+
+    @property
+    def row_counts(self) -> Mapping[Role, int]:
+        if self.reread is None:
+            return self.cut.row_counts
+        return {role: count for role in Role if (count := self.reread.staged.row_count(role))}
+
+    @property
+    def rows_read(self) -> int:
+        """The number of rows that the files must have; never counted in the files."""
+        return sum(self.cut.row_counts.values()) if self.reread is None else self.reread.staged.rows_read
+
+    @property
+    def is_news(self) -> bool:
+        """Whether it says more of the dataset than the lane's last publication."""
+        return self.description is not None and self.description.has_news(self.lane.described)
+
+    def list_outputs(self) -> list[Output]:
+        if self.attempt is None:
+            return []
+        return list(self._list_files(self.attempt) if self.reread is None else self.reread.staged.outputs)
+
+    def _list_files(self, attempt: LaneAttempt) -> list[Output]:
+        def place(file: CutFile) -> tuple[str, str]:
+            return file.role.value, file.partition_path
+
+        outputs = []
+        for (role, path), files in groupby(sorted(self.cut.files, key=place), key=place):
+            found = [file.finished for file in files]
+            outputs.append(
+                Output(
+                    role=Role(role),
+                    path="/".join(filter(None, (attempt.staging, role, path))),
+                    partition_path=path,
+                    files=tuple(file.file for file in found),
+                    details=tuple(file.step for file in found if file.step is not None),
+                )
+            )
+        return outputs
+
+    def list_moves(self) -> tuple[KeyMove, ...]:
+        return tuple(_move_of(self.lane, vnode, span) for vnode, span in self.cut.spans.items())
+
+
+def _move_of(lane: HeldLane, vnode: str, span: VnodeSpan) -> KeyMove:
+    """The move from the vnode's published end to the cut's. What a rule of the log leaves out is in no interval."""
+    published = lane.positions.get(vnode)
+    return KeyMove(
+        key=vnode,
+        partition="",
+        old=None if published is None else long_watermark(published),
+        new=long_watermark(span.end, span.history),
+        intervals=(PublishedInterval(Interval(long_watermark(span.start), long_watermark(span.end))),),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +284,7 @@ class CutPublisher:
     def _make_durable(
         self, pending: Sequence[PendingCut], outcomes: dict[SequenceId, Publication | GobblinError]
     ) -> None:
-        """Once only, for all of them: what a disk has failed to keep is read again, and never synced again."""
+        """Make all files durable, once only: what a disk has failed to keep is read again, and never synced again."""
         left = self._left(pending, outcomes)
         outputs = {each.sequence_id: each.list_outputs() for each in left}
         reach(Failpoint.ATTEMPT_WRITTEN)

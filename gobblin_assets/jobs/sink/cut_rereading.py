@@ -15,8 +15,7 @@ from pyspark.sql import SparkSession
 from gobblin_assets.commit.batches import in_bounds
 from gobblin_assets.errors import CorruptionError, GobblinError, RetryableError
 from gobblin_assets.jobs.sink.cut_publishing import new_attempt
-from gobblin_assets.jobs.sink.dataset_sink import DatasetSink, HeldLane, LaneAttempt, LaneCut
-from gobblin_assets.jobs.sink.lane_description import RereadRows
+from gobblin_assets.jobs.sink.dataset_sink import DatasetSink, HeldLane, LaneAttempt, LaneCut, RereadRows
 from gobblin_assets.jobs.sink.sink_ports import SinkPorts, SinkSpark
 from gobblin_assets.model.defects import explain_exception
 from gobblin_assets.model.extract import Mode
@@ -26,7 +25,7 @@ from gobblin_assets.model.state import AttemptId, LaneId
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.model.watermark import long_watermark
 from gobblin_assets.model.work_unit import WorkUnit, WorkUnitId
-from gobblin_assets.run.job_kind import SessionLostError, Sharing, Staged, UnitPlan, Worker, WorkOrder
+from gobblin_assets.run.job_kind import SessionLostError, Sharing, UnitPlan, Worker, WorkOrder
 from gobblin_assets.run.task import task_tag
 from gobblin_assets.sources.log_port import SpanPlan
 from gobblin_assets.spark.errors import family_of_spark, session_failure, spark_raises
@@ -35,7 +34,7 @@ from gobblin_assets.state.leases import Lease
 TRIES_MAX: Final = 2
 """Of one lane by itself: a read that met a schema, or a time, that nobody knew of succeeds at the next try.
 
-What fails again rests with its lane.
+If it fails again, its lane backs off.
 """
 
 _ERROR_TEXT_MAX: Final = 4_000
@@ -43,7 +42,7 @@ _ERROR_TEXT_MAX: Final = 4_000
 
 @dataclass(slots=True)
 class _Reading:
-    """How a dataset's cuts are read. ``schemas``: of the dataset's active files. ``failures``: of its jobs so far."""
+    """The reading of a dataset's cuts. ``schemas``: of the dataset's active files. ``failures``: of its jobs so far."""
 
     sink: DatasetSink
     plan: SpanPlan
@@ -159,7 +158,8 @@ class CutRereading:
             self._record_failure(ids, failure)
             reading.failures.append(failure)
             raise failure from error
-        return {each.lane.lane_id: _as_rows(reading, found) for each, found in zip(cuts, staged, strict=True)}
+        columns = reading.plan.columns
+        return {each.lane.lane_id: RereadRows(found, columns) for each, found in zip(cuts, staged, strict=True)}
 
     def _register(
         self, reading: _Reading, cuts: Sequence[LaneCut], try_number: int, ids: list[AttemptId]
@@ -240,10 +240,6 @@ class CutRereading:
         if self.ports.spark is None:
             raise CorruptionError("a dataset needs Spark, and the worker has none")
         return self.ports.spark
-
-
-def _as_rows(reading: _Reading, staged: Staged) -> RereadRows:
-    return RereadRows(staged, reading.plan.columns)
 
 
 def _plan_of(reading: _Reading, lane: HeldLane) -> UnitPlan:

@@ -13,17 +13,16 @@ import pyarrow as pa
 from gobblin_assets.commit.lanes import DatasetLanes
 from gobblin_assets.commit.sequence import Publication
 from gobblin_assets.errors import CorruptionError, GobblinError, RejectedError
-from gobblin_assets.jobs.sink.lane_description import LaneDescription, RereadRows
-from gobblin_assets.jobs.sink.lane_files import LaneFiles, LaneFormat
+from gobblin_assets.jobs.sink.lane_files import LaneFiles, LaneFormat, RecordCounts
 from gobblin_assets.jobs.sink.lane_writer import Cut, LaneWriter, PlaceRows
-from gobblin_assets.jobs.sink.record_counts import RecordCounts
-from gobblin_assets.jobs.sink.roll_policy import RollPolicy
+from gobblin_assets.jobs.sink.sink_rules import RollPolicy
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.state import AttemptId, DatasetId, LaneId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, Role
 from gobblin_assets.rows.arrow_types import schema_to_json
 from gobblin_assets.rows.new_files import NewFiles
 from gobblin_assets.rows.schema_merge import parse_schema
+from gobblin_assets.run.job_kind import Staged
 from gobblin_assets.run.output_names import OutputNames
 from gobblin_assets.run.quality_checks import check_dead_letters, check_quarantine
 from gobblin_assets.sources.log_port import Barrier, EpochSource, LogStart, SpanSource
@@ -32,13 +31,39 @@ from gobblin_assets.spec.partition_keys import open_partition
 from gobblin_assets.state.leases import Lease
 
 
+@dataclass(frozen=True, slots=True)
+class LaneDescription:
+    """The description of a dataset by a lane's publication. ``file_schemas``: as Spark's JSON.
+
+    ``details``: of each first publication, and of each that has other ``columns`` or ``facts`` than the one before.
+    ``columns`` None: they are not known yet.
+    """
+
+    file_schemas: Mapping[Role, object]
+    columns: object
+    facts: Mapping[str, object]
+    details: Mapping[str, object]
+
+    def has_news(self, before: "LaneDescription | None") -> bool:
+        """Whether it says more than the lane's publication ``before``; None: there was none."""
+        return before is None or self.columns not in (None, before.columns) or self.facts != before.facts
+
+
+@dataclass(frozen=True, slots=True)
+class RereadRows:
+    """The rows that Spark made of a cut's records. ``columns``: the log's own, name to Spark's type, in order."""
+
+    staged: Staged
+    columns: Mapping[str, str]
+
+
 @dataclass(slots=True, eq=False)
 class DatasetSink:
-    """A dataset of a sink, as a worker has it. ``not_before_s``: after a failure of its log, by the monotonic clock.
+    """A dataset of a sink, as a worker has it. ``back_off_until_s``: by the monotonic clock.
 
     ``published``: up to where each vnode is, as the commit log said at the last look. ``learnt``: facts that the log
-    gave with its barriers, since the start; ``is_start_old``: some of them are published. ``error``: why it rests, or
-    rested; None: it has published since.
+    gave with its barriers, since the start; ``is_start_old``: some of them are published. ``error``: why it backs off,
+    or did; None: it has published since.
 
     Rows are made in this process, as ``lane_format`` and ``place_rows`` say; or ``spans`` is set, and Spark reads the
     records of each cut again and makes them.
@@ -55,7 +80,7 @@ class DatasetSink:
     start: LogStart | None = None
     started_s: float = 0.0
     lanes: "dict[LaneId, HeldLane]" = field(default_factory=dict)
-    not_before_s: float = 0.0
+    back_off_until_s: float = 0.0
     failures: int = 0
     published: Mapping[str, int] = field(default_factory=dict)
     learnt: Mapping[str, object] = field(default_factory=dict)
@@ -68,7 +93,7 @@ class DatasetSink:
 
     @property
     def vnodes(self) -> frozenset[str]:
-        """Those that are read."""
+        """The vnodes that are read."""
         return frozenset(self.start.vnodes) if self.start is not None else frozenset()
 
     @property
@@ -94,7 +119,7 @@ class DatasetSink:
         return LaneWriter(LaneFiles(self.lane_format, open_files), self.policy, place_rows=self.place_rows)
 
     def describe(self, reread: RereadRows | None) -> LaneDescription:
-        """What a cut says of the dataset. ``reread``: the rows that Spark made for it, if it did."""
+        """The description of the dataset by a cut. ``reread``: the rows that Spark made for it, if it did."""
         if self.is_reread and reread is None:
             return self._describe_positions()
         if reread is not None:
@@ -119,31 +144,31 @@ class DatasetSink:
 
     @property
     def facts(self) -> Mapping[str, object]:
-        """What is to be kept with the dataset."""
+        """The facts that are to be kept with the dataset."""
         return {**({} if self.start is None else self.start.facts), **self.learnt}
 
     def note_success(self) -> None:
-        """A lane has published, and with it the facts that were learnt."""
+        """Note that a lane has published, and with it the facts that were learnt."""
         self.failures, self.error = 0, None
         if self.learnt and self.start is not None:
             self.start, self.learnt, self.is_start_old = replace(self.start, facts=self.facts), {}, True
 
     def note_failure(self, error: GobblinError) -> None:
-        """A lane has failed. What its barriers said is learnt again."""
+        """Note that a lane has failed. What its barriers said is learnt again."""
         self.learnt, self.error = {}, error
 
-    def rest(self, error: GobblinError, until_s: float) -> None:
-        """The log does not go on for it; where it begins is asked anew."""
+    def back_off(self, error: GobblinError, until_s: float) -> None:
+        """Leave the dataset alone, since its log does not go on. Where it begins is asked anew."""
         self.note_failure(error)
         self.failures += 1
-        self.not_before_s, self.start = until_s, None
+        self.back_off_until_s, self.start = until_s, None
 
     def learn(self, facts: Mapping[str, object]) -> None:
-        """The log gave them with a barrier."""
+        """Note facts that the log gave with a barrier."""
         self.learnt = {**self.learnt, **facts}
 
     def note_start(self, start: LogStart, asked_s: float | None = None) -> None:
-        """Where it begins, as the log says now. ``asked_s``: when it was asked, by the monotonic clock."""
+        """Note where the dataset begins, as the log says now. ``asked_s``: when it said so, by the monotonic clock."""
         self.start, self.is_start_old = start, False
         if asked_s is not None:
             self.started_s = asked_s
@@ -257,7 +282,7 @@ class HeldLane:
     # Held or not ----------------------------------------------------------------------------------------
 
     def hold(self) -> None:
-        """It is one of the dataset's from now on."""
+        """Make the lane one of the dataset's from now on."""
         self.sink.lanes[self.lane_id] = self
 
     def let_go(self) -> None:
@@ -296,16 +321,16 @@ class HeldLane:
     # Publications ---------------------------------------------------------------------------------------
 
     def build(self, attempt: LaneAttempt) -> None:
-        """``attempt`` gets the lane's rows from now on."""
+        """Let ``attempt`` get the lane's rows from now on."""
         self.attempt = attempt
 
     def end_building(self) -> LaneAttempt | None:
-        """Nothing is being built any more. Returns what was."""
+        """Build nothing any more. Returns what was being built."""
         attempt, self.attempt = self.attempt, None
         return attempt
 
     def note_described(self, description: LaneDescription | None) -> None:
-        """What a publication said."""
+        """Note what a publication said."""
         if description is not None and description.has_news(self.described):
             self.described = description
 
@@ -316,7 +341,7 @@ class HeldLane:
     # Changes of its vnodes, at a barrier ----------------------------------------------------------------
 
     def leave(self) -> None:
-        """It is given back behind its next cut."""
+        """Give the lane back behind its next cut."""
         self.is_leaving = True
 
     def plan_change(self, moves: Mapping[str, int], vnodes: AbstractSet[str]) -> None:
@@ -325,7 +350,7 @@ class HeldLane:
         self.joining = frozenset(vnodes & self.sink.vnodes) - self.read_to.keys() - self.moves.keys()
 
     def give(self, vnodes: Iterable[str]) -> None:
-        """These are another lane's now. Those that could not move are asked for again."""
+        """Note that these are another lane's now. Those that could not move are asked for again."""
         for vnode in vnodes:
             self.read_to.pop(vnode, None)
             self.positions.pop(vnode, None)
@@ -359,5 +384,5 @@ class LaneCut:
 
 
 def _schema_json(columns: Sequence[tuple[str, str]]) -> object:
-    """As a publication describes its files."""
+    """The schema as a publication describes its files."""
     return parse_schema(schema_to_json(columns)).jsonValue()

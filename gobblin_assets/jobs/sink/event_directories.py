@@ -163,7 +163,7 @@ class EventDirectories:
         return pc.if_else(pc.less(clocks, YEAR_10000_MICROS), found, BEYOND_MICROS)
 
     def _find_moments(self, clocks: pa.Array) -> pa.Array | None:
-        """By Arrow; None if the zone skips one of the times."""
+        """The moments by Arrow; None if the zone skips one of the times."""
         try:
             moments = pc.assume_timezone(clocks.cast(pa.timestamp("us")), self._spec.zone, ambiguous="earliest")
         except pa.ArrowInvalid:
@@ -171,7 +171,7 @@ class EventDirectories:
         return moments.cast(pa.timestamp("us", tz="UTC")).view(pa.int64())
 
     def _in_zone(self, moments: pa.Array) -> pa.Array:
-        """What the zone's clocks show, as microseconds; NULL where no zone's clocks show a year of 1 to 9999."""
+        """The times of the zone's clocks, as microseconds; NULL where no zone's clocks show a year of 1 to 9999."""
         in_bounds = pc.and_(pc.greater_equal(moments, LOW_MICROS), pc.less(moments, HIGH_MICROS))
         kept = pc.if_else(in_bounds, moments, None)
         if self._spec.zone == "UTC":

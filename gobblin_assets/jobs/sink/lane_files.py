@@ -24,7 +24,7 @@ FILES_OPEN_MAX: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class LaneFormat:
-    """What the files of a lane are. ``columns``: those of each role's files.
+    """The format of a lane's files. ``columns``: those of each role's files.
 
     ``held_bytes_max`` and ``files_open_max`` bound memory: beyond the first, the file that holds most is encoded;
     beyond the second, the largest file is closed, and waits for the cut. So is a file whose encoder keeps most, if all
@@ -79,7 +79,7 @@ class LaneFiles:
 
     @property
     def size_bytes(self) -> int:
-        """Of all files since the last cut: encoded bytes, and held ones as Arrow has them."""
+        """The size of all files since the last cut: encoded bytes, and held ones as Arrow has them."""
         closed = sum(each.finished.file.identity.size_bytes for each in self._closed)
         return closed + sum(each.size_bytes for each in self._open.values())
 
@@ -175,3 +175,37 @@ class LaneFiles:
 
 def _foreign(name: str, message: str) -> RejectedError:
     return RejectedError(message, field=f"columns.{name}", hint="A dataset's columns change between cuts only.")
+
+
+class RecordCounts:
+    """``Gathering`` of records that are only counted, since Spark reads them again at the cut.
+
+    ``size_bytes``: as Arrow has the records, without a memory of them.
+    """
+
+    held_bytes = 0
+
+    def __init__(self) -> None:
+        self.size_bytes = 0
+        self.row_counts: Counter[Role] = Counter()
+
+    def require_columns(self, role: Role, found: pa.Schema) -> None:
+        """Records have the log's columns."""
+
+    def change_columns(self, columns: pa.Schema) -> None:
+        """Records are counted, whatever their columns."""
+
+    def add(self, placed: PlacedRows) -> None:
+        self.size_bytes += placed.rows.nbytes
+        self.row_counts[placed.role] += placed.rows.num_rows
+
+    def encode_held(self) -> None:
+        """Nothing is held."""
+
+    def close(self) -> tuple[CutFile, ...]:
+        self.discard()
+        return ()
+
+    def discard(self) -> None:
+        self.size_bytes = 0
+        self.row_counts = Counter()

@@ -16,25 +16,26 @@ from gobblin_assets.model.state import DatasetId, LaneId
 from gobblin_assets.model.urn import Role
 from gobblin_assets.rows.new_files import NewFiles
 from gobblin_assets.state.leases import Holder, Lease, LeaseKeeper
-from gobblin_assets.state.sink_workers import SinkRest
+from gobblin_assets.state.sink_workers import SinkBackOff
 
-_REST_S: Final = 5.0
-_REST_S_MAX: Final = 300.0
+_BACK_OFF_S: Final = 5.0
+_BACK_OFF_S_MAX: Final = 300.0
 
-RESTS_MAX: Final = 100
-"""Of so many datasets and lanes a worker tells others why they rest."""
+BACK_OFFS_MAX: Final = 100
+"""Of so many datasets and lanes a worker reports to others why they back off."""
+
 ERROR_MAX: Final = 2_000
-"""Characters of an error that others are told."""
+"""Characters of an error that is reported to others."""
 
 
-def decide_rest_s(failures: int) -> float:
-    """Seconds of rest after so many failures in a row, of which there may be thousands."""
-    return float(min(_REST_S_MAX, _REST_S * 2.0 ** min(failures - 1, 10)))
+def decide_back_off_s(failures: int) -> float:
+    """Seconds to back off after so many failures in a row, of which there may be thousands."""
+    return float(min(_BACK_OFF_S_MAX, _BACK_OFF_S * 2.0 ** min(failures - 1, 10)))
 
 
 @dataclass(frozen=True, slots=True)
-class RestingLane:
-    """A lane that rests. ``until_s``: by the monotonic clock."""
+class LaneBackOff:
+    """The back-off of a lane that failed. ``until_s``: by the monotonic clock."""
 
     dataset_id: DatasetId
     until_s: float
@@ -43,7 +44,7 @@ class RestingLane:
 
 @dataclass(slots=True)
 class LaneHolding:
-    """The leases of a worker's lanes. ``resting``: lanes that failed here, and are left to others for a while."""
+    """The leases of a worker's lanes. ``backing_off``: lanes that failed here, and are left to others for a while."""
 
     ports: SinkPorts
     keeper: LeaseKeeper
@@ -51,16 +52,16 @@ class LaneHolding:
     driver: Driver
     abandonment: Abandonment
     open_files: Callable[[HeldLane, Role], NewFiles]
-    resting: dict[LaneId, RestingLane] = field(default_factory=dict)
+    backing_off: dict[LaneId, LaneBackOff] = field(default_factory=dict)
     failures: dict[LaneId, int] = field(default_factory=dict)
 
-    def list_resting(self) -> frozenset[LaneId]:
+    def list_backing_off(self) -> frozenset[LaneId]:
         now_s = self.ports.clock.monotonic()
-        self.resting = {lane_id: each for lane_id, each in self.resting.items() if each.until_s > now_s}
-        return frozenset(self.resting)
+        self.backing_off = {lane_id: each for lane_id, each in self.backing_off.items() if each.until_s > now_s}
+        return frozenset(self.backing_off)
 
     def take(self, wanted: Mapping[LaneId, DatasetSink]) -> list[HeldLane]:
-        """The lanes among these that could be taken and recovered. A lane that can't be recovered rests."""
+        """The lanes among these that could be taken and recovered. A lane that can't be recovered backs off."""
         leases = self.keeper.take_lanes(list(wanted), self.holder) if wanted else []
         if not leases:
             return []
@@ -84,17 +85,17 @@ class LaneHolding:
                 self._note_recovered(sink, outcome)
                 recovered.append(lease)
             except Exception as error:  # noqa: BLE001  the failure of this lane; others go on
-                self.rest(lease, sink.urn, explain_exception(sink.urn, error, self.ports.say))
+                self.back_off(lease, sink.urn, explain_exception(sink.urn, error, self.ports.say))
         found = self.ports.stores.lanes.load(*{lease.dataset_id for lease in recovered}) if recovered else {}
         return [self._hold(lease, sinks[lease.lane_id], found[lease.dataset_id]) for lease in recovered]
 
-    def rest(self, lease: Lease, label: str, error: GobblinError) -> None:
+    def back_off(self, lease: Lease, label: str, error: GobblinError) -> None:
         """Give a lane that failed back, and leave it alone for a while, longer each time."""
         count = self.failures[lease.lane_id] = self.failures.get(lease.lane_id, 0) + 1
-        rest_s = decide_rest_s(count)
-        until_s = self.ports.clock.monotonic() + rest_s
-        self.resting[lease.lane_id] = RestingLane(lease.dataset_id, until_s, str(error))
-        self.ports.say(f"{label}: rests for {rest_s:.0f} s: {error}")
+        wait_s = decide_back_off_s(count)
+        until_s = self.ports.clock.monotonic() + wait_s
+        self.backing_off[lease.lane_id] = LaneBackOff(lease.dataset_id, until_s, str(error))
+        self.ports.say(f"{label}: backs off for {wait_s:.0f} s: {error}")
         self.release([lease])
 
     def release(self, leases: Sequence[Lease]) -> None:
@@ -140,14 +141,16 @@ class LaneHolding:
         return lane
 
 
-def list_rests(sinks: Iterable[DatasetSink], holding: LaneHolding, now_s: float) -> list[SinkRest]:
-    """What this worker leaves alone now, for others to see. No error holds a secret."""
+def list_back_offs(sinks: Iterable[DatasetSink], holding: LaneHolding, now_s: float) -> list[SinkBackOff]:
+    """The datasets and lanes that this worker leaves alone now, for others to see. No error holds a secret."""
     datasets = [
-        SinkRest(sink.dataset_id, None, str(sink.error)) for sink in sinks if sink.error and now_s < sink.not_before_s
+        SinkBackOff(sink.dataset_id, None, str(sink.error))
+        for sink in sinks
+        if sink.error and now_s < sink.back_off_until_s
     ]
     lanes = [
-        SinkRest(each.dataset_id, lane_id, each.error)
-        for lane_id, each in holding.resting.items()
+        SinkBackOff(each.dataset_id, lane_id, each.error)
+        for lane_id, each in holding.backing_off.items()
         if each.until_s > now_s
     ]
-    return [replace(each, error=each.error[:ERROR_MAX]) for each in (*datasets, *lanes)[:RESTS_MAX]]
+    return [replace(each, error=each.error[:ERROR_MAX]) for each in (*datasets, *lanes)[:BACK_OFFS_MAX]]

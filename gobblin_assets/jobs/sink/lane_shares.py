@@ -24,20 +24,20 @@ class Shares:
 
 
 def decide_quota(workers: Sequence[uuid.UUID], me: uuid.UUID, unit_count: int) -> int:
-    """How many units of lanes are the worker's fair share; the shares of all workers add up to ``unit_count``."""
+    """The number of units of lanes that is the worker's fair share; all shares add up to ``unit_count``."""
     place = sorted(workers).index(me)
     least, more = divmod(unit_count, len(workers))
     return least + (place < more)
 
 
 def decide_shares(
-    units: Sequence[Sequence[LaneState]], mine: frozenset[LaneId], quota: int, resting: frozenset[LaneId]
+    units: Sequence[Sequence[LaneState]], mine: frozenset[LaneId], quota: int, backing_off: frozenset[LaneId]
 ) -> Shares:
-    """What the worker takes and gives back. ``units``: the lanes of all datasets that are in use, in one order; those
-    of a unit are held together, by one worker.
+    """The lanes that the worker takes and gives back.
 
-    ``resting``: lanes that failed here a moment ago; they are left to others. A lane of the worker's that is not in use
-    is given back: its vnodes have moved, and nobody needs it.
+    ``units``: the lanes of all datasets that are in use, in one order; those of a unit are held together, by one
+    worker. ``backing_off``: lanes that failed here a moment ago; they are left to others. A lane of the worker's that
+    is not in use is given back: its vnodes have moved, and nobody needs it.
     """
     held = [unit for unit in units if _is_kept(unit, mine)]
     kept, unused = held[:quota], set(mine)
@@ -46,10 +46,10 @@ def decide_shares(
     # A lane of a unit that failed here comes back to it.
     take = [lane for unit in kept for lane in unit]
     free = [unit for unit in units if not any(lane.is_live or lane.lane_id in mine for lane in unit)]
-    ready = [unit for unit in free if any(lane.lane_id not in resting for lane in unit)]
+    ready = [unit for unit in free if any(lane.lane_id not in backing_off for lane in unit)]
     take += [lane for unit in ready[: max(0, quota - len(held))] for lane in unit]
     return Shares(
-        tuple(lane.lane_id for lane in take if not lane.is_live and lane.lane_id not in mine | resting),
+        tuple(lane.lane_id for lane in take if not lane.is_live and lane.lane_id not in mine | backing_off),
         (*(lane.lane_id for unit in held[quota:] for lane in unit if lane.lane_id in mine), *sorted(unused)),
     )
 
@@ -61,12 +61,12 @@ def _is_kept(unit: Sequence[LaneState], mine: frozenset[LaneId]) -> bool:
 
 
 def lanes_in_use(found: DatasetLanes) -> list[LaneState]:
-    """Those over which vnodes are to be spread, and those that still have some."""
+    """The lanes over which vnodes are to be spread, and those that still have some."""
     return [lane for lane in found.lanes if _is_in_use(lane, found)]
 
 
 def lanes_out_of_use(found: DatasetLanes) -> list[LaneState]:
-    """Those that were given up when there were to be fewer; nobody takes them for their vnodes."""
+    """The lanes that were given up when there were to be fewer; nobody takes them for their vnodes."""
     return [lane for lane in found.lanes if not _is_in_use(lane, found)]
 
 
@@ -88,7 +88,7 @@ def plan_places(found: DatasetLanes, vnodes: Sequence[str]) -> Mapping[str, int]
 
 
 def plan_moves(found: DatasetLanes, read: frozenset[str]) -> Mapping[int, Mapping[str, int]]:
-    """Which vnodes each lane gives to which lanes, until shares are even: (from lane) -> vnode -> (to lane).
+    """The vnodes that each lane gives to other lanes, until shares are even: (from lane) -> vnode -> (to lane).
 
     ``read``: the vnodes that are read. Others, of earlier lives of a topic, stay where they are in lanes that are kept.
     """

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from gobblin_assets.errors import CorruptionError
 from gobblin_assets.jobs.sink.lane_files import CutFile, PlacedRows
-from gobblin_assets.jobs.sink.roll_policy import RollPolicy
+from gobblin_assets.jobs.sink.sink_rules import RollPolicy
 from gobblin_assets.model.urn import Role
 from gobblin_assets.sources.log_port import Barrier
 
@@ -56,7 +56,7 @@ class Cut:
 
 
 class Gathering(Protocol):
-    """What a lane has gathered since its last cut. ``row_counts`` and ``size_bytes`` are of all of it."""
+    """The rows that a lane has gathered since its last cut. ``row_counts`` and ``size_bytes`` are of all of it."""
 
     @property
     def row_counts(self) -> Counter[Role]: ...

@@ -29,7 +29,7 @@ from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 from gobblin_assets.spec.partition_keys import open_partition
 
 _LOOK_S_MAX: Final = 10.0
-"""A worker that takes a lane which rests, looks at its log and gives it back is done by then."""
+"""A worker that tries a lane again after a back-off, looks at its log and gives it back is done by then."""
 
 _ASK_EVERY_S: Final = 0.2
 
@@ -49,10 +49,10 @@ def _refuse_copies() -> RejectedError:
 
 
 def await_free(lanes: LaneStore, datasets: Mapping[DatasetUrn, DatasetId], clock: Clock) -> None:
-    """ConflictError if a process holds one of the datasets for longer than a look at one that rests takes.
+    """ConflictError if a process holds one of the datasets for longer than a try after a back-off takes.
 
-    A worker that follows a dataset would go on with the copy that it knows. One that rests is taken for a moment again
-    and again, and who does what the worker says must not meet just such a moment.
+    A worker that follows a dataset would go on with the copy that it knows. A dataset that backs off is taken for a
+    moment again and again, and who does what the worker says must not meet just such a moment.
     """
     until = clock.monotonic() + _LOOK_S_MAX
     while (found := _find_held(lanes, datasets)) is not None:
@@ -120,7 +120,7 @@ class Recopying:
         held.require(lease)
         store.seal(self._order(sequence, held.urn, positions, base_version, now))
         publication = held.driver.publish(sequence.sequence_id, lease)
-        # Nobody is told of a sink's empty cuts.
+        # Empty cuts of a sink are not reported.
         store.mark_announced(sequence.sequence_id)
         return publication
 

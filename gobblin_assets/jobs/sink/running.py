@@ -1,10 +1,14 @@
-"""A worker of a sink, from the environment, as the command line runs it."""
+"""Workers of a sink, from the environment, as the command line runs them: one, or a group of processes."""
 
 import datetime as dt
 import gc
 import os
+import signal
+import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.events.outbox import open_events
@@ -14,9 +18,9 @@ from gobblin_assets.jobs.sink.alike_workers import await_alike, digest_configura
 from gobblin_assets.jobs.sink.dataset_sink import DatasetSink
 from gobblin_assets.jobs.sink.event_directories import EventDirectories, find_need_of_times
 from gobblin_assets.jobs.sink.lane_files import LaneFormat
-from gobblin_assets.jobs.sink.roll_policy import RollPolicy
 from gobblin_assets.jobs.sink.sink_ports import SinkPorts, SinkSpark
 from gobblin_assets.jobs.sink.sink_rules import (
+    RollPolicy,
     check_sink_dataset,
     check_sink_job,
     check_spark_dataset,
@@ -25,7 +29,7 @@ from gobblin_assets.jobs.sink.sink_rules import (
     is_one_stream,
 )
 from gobblin_assets.jobs.sink.sink_worker import SinkWorker
-from gobblin_assets.model.clock import SystemClock
+from gobblin_assets.model.clock import Clock, SystemClock
 from gobblin_assets.model.file_formats import FileFormat
 from gobblin_assets.model.state import DatasetId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
@@ -38,6 +42,15 @@ from gobblin_assets.sources.discovery import discovery_of
 from gobblin_assets.sources.environment import read_connection
 from gobblin_assets.spec.job_parsing import find_datasets, resolve_datasets
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
+
+_Opened = Callable[[DatasetId], DatasetSink]
+"""A dataset of a sink, checked; it lacks the id that the log gives it."""
+
+_LOOK_S: Final = 0.5
+_BACK_OFF_S: Final = 1.0
+_BACK_OFF_S_MAX: Final = 60.0
+REFUSED: Final = 2
+"""The exit code of a worker whose job was refused: another try would be refused as well."""
 
 
 def read_sink_datasets(job: JobSpec, urns: Sequence[str] = ()) -> Mapping[DatasetUrn, DatasetSpec]:
@@ -151,10 +164,6 @@ def open_worker(
     yield SinkWorker(ports, {ids[urn]: opened(ids[urn]) for urn, opened in sinks.items()})
 
 
-_Opened = Callable[[DatasetId], DatasetSink]
-"""A dataset of a sink, checked; it lacks the id that the log gives it."""
-
-
 def _open_by_spark(
     connection: OpensEpochs, job: JobSpec, urn: DatasetUrn, spec: DatasetSpec, policy: RollPolicy
 ) -> _Opened:
@@ -210,3 +219,44 @@ def make_first_lanes(job: JobSpec, stores: Stores, dataset_ids: Sequence[Dataset
     for dataset_id, found in stores.lanes.load(*dataset_ids).items():
         if len(found.lanes) == 1 and found.count < job.sink.lanes:
             stores.lanes.spread(dataset_id, job.sink.lanes)
+
+
+@dataclass(slots=True)
+class WorkerGroup:
+    """A group of worker processes of one machine: those that die are started again, and all end together.
+
+    ``start`` starts one.
+    """
+
+    start: Callable[[], "subprocess.Popen[bytes]"]
+    count: int
+    say: Callable[[str], None]
+    clock: Clock = field(default_factory=SystemClock)
+
+    def run(self, wait: Callable[[float], bool]) -> bool:
+        """Keep so many processes alive until ``wait`` says to stop, or all have ended well; whether they ended well.
+
+        False, and the others are stopped, if a process says that its job is refused.
+        """
+        processes = [self.start() for _number in range(self.count)]
+        failures = 0
+        back_off_until_s = 0.0
+        is_refused = False
+        while not wait(_LOOK_S) and not is_refused and any(process.poll() != 0 for process in processes):
+            now_s = self.clock.monotonic()
+            for place, process in enumerate(processes):
+                code = process.poll()
+                if code is None or code == 0:
+                    continue
+                if code == REFUSED:
+                    is_refused = True
+                elif now_s >= back_off_until_s:
+                    failures += 1
+                    back_off_until_s = now_s + min(_BACK_OFF_S_MAX, _BACK_OFF_S * 2 ** min(failures, 6))
+                    self.say(f"worker {process.pid} ended with {code}; another one is started")
+                    processes[place] = self.start()
+        for process in processes:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+        codes = [process.wait() for process in processes]
+        return not is_refused and all(code == 0 for code in codes)

@@ -1,7 +1,7 @@
 """The lanes that a worker holds: looking at the log, taking and giving back, moving vnodes, publishing, failing.
 
 A lane changes (it joins, leaves, gets or gives vnodes) at a barrier only, when nothing of it waits. A lane that fails
-is given back and rests, and its next holder goes on from the log; the others go on.
+is given back and left alone for a while. Its next holder goes on from the log; the other lanes go on.
 """
 
 import datetime as dt
@@ -14,7 +14,7 @@ from gobblin_assets.errors import FencedError, GobblinError, OutcomeUnknownError
 from gobblin_assets.jobs.sink.alike_workers import refuse_other
 from gobblin_assets.jobs.sink.cut_publishing import CutPublisher
 from gobblin_assets.jobs.sink.dataset_sink import DatasetSink, HeldLane, LaneCut
-from gobblin_assets.jobs.sink.lane_holding import LaneHolding, decide_rest_s, list_rests
+from gobblin_assets.jobs.sink.lane_holding import LaneHolding, decide_back_off_s, list_back_offs
 from gobblin_assets.jobs.sink.lane_shares import (
     decide_quota,
     decide_shares,
@@ -23,18 +23,16 @@ from gobblin_assets.jobs.sink.lane_shares import (
     plan_places,
 )
 from gobblin_assets.jobs.sink.lane_writer import Cut, VnodeSpan
-from gobblin_assets.jobs.sink.sink_log import SinkLog, SinkLogs
-from gobblin_assets.jobs.sink.sink_measures import SinkMeasures
+from gobblin_assets.jobs.sink.sink_log import Failures, SinkLog, SinkLogs, SinkStarts
 from gobblin_assets.jobs.sink.sink_ports import SinkPorts
-from gobblin_assets.jobs.sink.sink_progress import SinkProgress
-from gobblin_assets.jobs.sink.sink_starts import Failures, SinkStarts
+from gobblin_assets.jobs.sink.sink_progress import SinkMeasures, SinkProgress
 from gobblin_assets.model.defects import explain_exception
 from gobblin_assets.model.state import DatasetId, LaneId, RunId
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.model.wording import join_some
 from gobblin_assets.sources.log_port import LogStart
 from gobblin_assets.state.datasets import keep_loss
-from gobblin_assets.state.sink_workers import SinkRest, SinkWorkerRow
+from gobblin_assets.state.sink_workers import SinkBackOff, SinkWorkerRow
 
 
 @dataclass(slots=True)
@@ -42,7 +40,8 @@ class SinkLanes:
     """The lanes of a worker, of all its datasets. ``is_drained``: somebody asked the worker to end.
 
     ``looked_at``: the worker's clock when it last looked at the log. What it begins from then on is of windows that are
-    open then, or later; what it began before is in the log. ``rests``: what rested when the last look ended.
+    open then, or later; what it began before is in the log. ``back_offs``: what was left alone when the last look
+    ended.
     """
 
     ports: SinkPorts
@@ -54,7 +53,7 @@ class SinkLanes:
     progress: SinkProgress
     is_drained: bool = False
     looked_at: dt.datetime | None = None
-    rests: Sequence[SinkRest] = ()
+    back_offs: Sequence[SinkBackOff] = ()
     _starts: SinkStarts = field(init=False)
     _measures: SinkMeasures = field(init=False)
 
@@ -71,7 +70,7 @@ class SinkLanes:
             ports.configuration,
             looked_at=self.looked_at,
             lags=self._measures.lags,
-            rests=self.rests,
+            back_offs=self.back_offs,
         )
         return ports.stores.sink_workers.beat(JobName(ports.job.job), me, ttl_s=ports.job.lease.ttl_s)
 
@@ -92,7 +91,7 @@ class SinkLanes:
         units = [unit for log in self.logs.logs for unit in log.list_units(ready, found)]
         mine = frozenset(lane_id for sink in self.sinks.values() for lane_id in sink.lanes)
         quota = decide_quota([each.run_id for each in workers], self.run_id, len(units))
-        shares = decide_shares(units, mine, quota, self.holding.list_resting())
+        shares = decide_shares(units, mine, quota, self.holding.list_backing_off())
         held = sum(any(lane.lane_id in mine for lane in unit) for unit in units)
         self.progress.note_share(held, quota, len(workers), len(units))
         by_lane = {lane.lane_id: sink for sink in ready for lane in found[sink.dataset_id].lanes}
@@ -104,8 +103,8 @@ class SinkLanes:
             found = ports.stores.lanes.load(*self.sinks)
         for log in self.logs.logs:
             self._note_log(log, [sink for sink in log.sinks if sink in ready], found)
-        self.rests = list_rests(self.sinks.values(), self.holding, now_s)
-        self._measures.say_kept(self.rests, now_s)
+        self.back_offs = list_back_offs(self.sinks.values(), self.holding, now_s)
+        self._measures.say_kept(self.back_offs, now_s)
 
     def _find_ready(self, found: Mapping[DatasetId, DatasetLanes], now_s: float) -> list[DatasetSink]:
         ready: list[DatasetSink] = []
@@ -144,17 +143,17 @@ class SinkLanes:
         """
         mine = [sink for sink in self.sinks.values() if any(lane.number == 0 for lane in sink.lanes.values())]
         found = self.ports.stores.lanes.load(*(sink.dataset_id for sink in mine)) if mine else {}
-        resting = self.holding.list_resting()
+        backing_off = self.holding.list_backing_off()
         unused = {
             lane.lane_id: sink
             for sink in mine
             for lane in lanes_out_of_use(found[sink.dataset_id])
-            if not lane.is_live and lane.lane_id not in resting
+            if not lane.is_live and lane.lane_id not in backing_off
         }
         return self.holding.take(unused)
 
     def _note_changes(self, sink: DatasetSink, found: DatasetLanes) -> None:
-        """What each of the dataset's lanes is to do at its next barrier; vnodes without a lane get one."""
+        """Note what each of the dataset's lanes is to do at its next barrier. Vnodes without a lane get one."""
         places = plan_places(found, sorted(sink.vnodes))
         moves = plan_moves(found, sink.vnodes)
         of_lane = {state.lane_id: state for state in found.lanes}
@@ -195,7 +194,7 @@ class SinkLanes:
             self._move_vnodes(lane)
             self._join_vnodes(lane, lane.sink.start)
         except Exception as error:  # noqa: BLE001  the failure of this lane; others go on
-            self._rest(lane, self.explain(lane.label, error))
+            self._back_off(lane, self.explain(lane.label, error))
 
     def _move_vnodes(self, lane: HeldLane) -> None:
         by_target: dict[int, list[str]] = {}
@@ -249,7 +248,7 @@ class SinkLanes:
         )
 
     def cut(self, lane: HeldLane) -> LaneCut | None:
-        """A cut of the lane at its last barrier; None: no position moved, or the lane has failed, and rests."""
+        """A cut of the lane at its last barrier; None: no position moved, or the lane has failed."""
         try:
             cut = lane.writer.commit()
         except Exception as error:  # noqa: BLE001  the failure of this lane; others go on
@@ -265,7 +264,7 @@ class SinkLanes:
         for each, outcome in zip(cuts, outcomes, strict=True):
             if isinstance(outcome, GobblinError):
                 failed.add(each.lane.lane_id)
-                self._rest(each.lane, outcome)
+                self._back_off(each.lane, outcome)
                 continue
             each.lane.sink.note_success()
             self._note_published(each.lane, outcome, {vnode: span.end for vnode, span in each.cut.spans.items()})
@@ -285,7 +284,7 @@ class SinkLanes:
             return [self.explain(log.label, error)] * len(cuts)
 
     def _announce(self, outcomes: Sequence[Publication | GobblinError]) -> None:
-        """Nobody is told of each of a sink's publications; old ones can be folded."""
+        """A sink's publications are not reported one by one; old ones can be folded."""
         published = [each.sequence_id for each in outcomes if not isinstance(each, GobblinError)]
         if not published:
             return
@@ -313,11 +312,11 @@ class SinkLanes:
         return explain_exception(label, error, self.ports.say)
 
     def fail(self, lane: HeldLane, error: Exception) -> None:
-        """The lane rests; the others of its log go on."""
-        self._rest(lane, self.explain(lane.label, error))
+        """Let the lane back off; the others of its log go on."""
+        self._back_off(lane, self.explain(lane.label, error))
         self.assign(self.logs.of(lane.sink))
 
-    def _rest(self, lane: HeldLane, error: GobblinError) -> None:
+    def _back_off(self, lane: HeldLane, error: GobblinError) -> None:
         lane.sink.note_failure(error)
         self._discard(lane)
         self.publisher.close_attempts([lane], str(error))
@@ -326,10 +325,10 @@ class SinkLanes:
             self.ports.say(f"{lane.label}: taken over: {error}")
             self.holding.release([lane.lease])
         else:
-            self.holding.rest(lane.lease, lane.label, error)
+            self.holding.back_off(lane.lease, lane.label, error)
 
     def fail_datasets(self, failures: Failures) -> None:
-        """The log does not go on for these datasets: their lanes are given up, and all of them rest.
+        """Let these datasets back off, for which the log does not go on: their lanes are given up.
 
         What has hit several at once is said once.
         """
@@ -337,24 +336,24 @@ class SinkLanes:
         for sink, error in failures:
             of_text.setdefault(str(error), []).append((sink, self._give_up(sink, error)))
         for text, hit in of_text.items():
-            names, rest_s = join_some([sink.urn for sink, _rest_s in hit]), max(rest_s for _sink, rest_s in hit)
-            self.ports.say(f"{names}: {'rests' if len(hit) == 1 else 'rest'} for {rest_s:.0f} s: {text}")
+            names, wait_s = join_some([sink.urn for sink, _wait_s in hit]), max(wait_s for _sink, wait_s in hit)
+            self.ports.say(f"{names}: {'backs' if len(hit) == 1 else 'back'} off for {wait_s:.0f} s: {text}")
 
     def fail_log(self, log: SinkLog, error: GobblinError) -> None:
-        """The log fails, and all of its datasets rest."""
+        """Let all datasets of a log that fails back off."""
         self.fail_datasets([(sink, error) for sink in log.sinks])
 
     def fail_dataset(self, sink: DatasetSink, error: GobblinError) -> None:
-        """The dataset rests; those that come together with it go on."""
+        """Let the dataset back off; those that come together with it go on."""
         self.fail_datasets([(sink, error)])
         self.assign(self.logs.of(sink))
 
     def _give_up(self, sink: DatasetSink, error: GobblinError) -> float:
         keep_loss(self.ports.stores.datasets, sink.dataset_id, error)
-        rest_s = decide_rest_s(sink.failures + 1)
-        sink.rest(error, self.ports.clock.monotonic() + rest_s)
+        wait_s = decide_back_off_s(sink.failures + 1)
+        sink.back_off(error, self.ports.clock.monotonic() + wait_s)
         self.drop(sink, list(sink.lanes.values()))
-        return rest_s
+        return wait_s
 
     def drop(self, sink: DatasetSink, lanes: Sequence[HeldLane]) -> None:
         for lane in lanes:
@@ -368,7 +367,7 @@ class SinkLanes:
             self._close_reader(log)
 
     def _discard(self, lane: HeldLane) -> None:
-        """Whoever recovers the lane removes its files, however they were closed."""
+        """Close the lane's files, however that goes: whoever recovers the lane removes them."""
         try:
             lane.writer.discard()
         except Exception as error:  # noqa: BLE001  what is given up can't fail

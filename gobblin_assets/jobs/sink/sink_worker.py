@@ -135,7 +135,7 @@ class SinkWorker:
             self.ports.say(f"the end of the worker could not be recorded: {second}")
 
     def _turn(self) -> None:
-        """What nobody expected stops what this worker holds for a while, and never the worker."""
+        """Work once. An unexpected error stops what this worker holds for a while, and never the worker."""
         try:
             self._work()
         except GobblinError:
@@ -240,7 +240,7 @@ class SinkWorker:
                 self._lanes.fail(lane, error)
 
     def _open_attempts(self, wanted: HeldLane) -> bool:
-        """Those of all lanes together; lanes that fail rest. Whether the wanted one is open."""
+        """Open the attempts of all lanes together; lanes that fail back off. Whether the wanted one is open."""
         held = self._list_held()
         errors = self._publisher.open_attempts(held)
         for lane in held:
@@ -295,7 +295,7 @@ class SinkWorker:
         return passed
 
     def _cut_beside(self, log: SinkLog, cuts: Sequence[LaneCut]) -> list[LaneCut]:
-        """What else has rows is cut at the same barrier: what is published of the datasets fits together."""
+        """Cuts of the other lanes with rows, at the same barrier: what is published of the datasets fits together."""
         due = {each.lane.lane_id for each in cuts}
         beside = [lane for lane in log.lanes if lane.lane_id not in due and lane.writer.has_rows]
         return [cut for lane in beside if lane.writer.can_commit and (cut := self._lanes.cut(lane))]
@@ -350,7 +350,7 @@ class SinkWorker:
         store = self.ports.stores.commits
         held = {(lane.dataset_id, lane.number) for lane in self._list_held()}
         found = store.list_unannounced(job=JobName(self.ports.job.job), limit=LEFT_OVER_MAX)
-        # A run's own is told by the next run, or by a recovery.
+        # A run's own is reported by the next run, or by a recovery.
         mine = [each for each in found if (each.dataset_id, each.lane_number) in held and "epoch" in each.details]
         if mine:
             store.mark_announced(*(each.sequence_id for each in mine))
@@ -363,7 +363,7 @@ class SinkWorker:
         return [lane.lease for lane in self._lanes.take_unused()]
 
     def _measure_lag(self) -> int | None:
-        """None: not known, since a log is not read, or has not answered."""
+        """The lag; None: not known, since a log is not read, or has not answered."""
         reading = [(log, log.reader) for log in self._logs.logs if log.reader is not None]
         if not reading:
             return None

@@ -10,7 +10,7 @@ from gobblin_assets.db.json_column import to_jsonb
 from gobblin_assets.db.transactions import transact
 from gobblin_assets.model.state import DatasetId, LaneId, RunId
 from gobblin_assets.model.urn import JobName
-from gobblin_assets.state.sink_workers import SinkRest, SinkWorkerRow
+from gobblin_assets.state.sink_workers import SinkBackOff, SinkWorkerRow
 
 _BEAT = text("""
     INSERT INTO gobblin.sink_worker (run_id, job, owner, configuration, expires_at, looked_at, lags, rests)
@@ -61,7 +61,7 @@ class PostgresSinkWorkerStore:
                     "ttl_s": ttl_s,
                     "looked_at": worker.looked_at,
                     "lags": to_jsonb({str(dataset_id): lag for dataset_id, lag in worker.lags.items()}),
-                    "rests": to_jsonb([asdict(each) for each in worker.rests]),
+                    "rests": to_jsonb([asdict(each) for each in worker.back_offs]),
                 },
             )
             connection.execute(_FORGET_DEAD, {"job": job})
@@ -88,7 +88,7 @@ def _workers(rows: Iterable[Row[Any]]) -> list[SinkWorkerRow]:
             row.is_drained,
             row.looked_at,
             {DatasetId(LaneId(int(dataset_id))): lag for dataset_id, lag in row.lags.items()},
-            tuple(SinkRest(**each) for each in row.rests or ()),
+            tuple(SinkBackOff(**each) for each in row.rests or ()),
             row.dagster_run_id,
         )
         for row in rows

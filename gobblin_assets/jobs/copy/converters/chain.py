@@ -20,9 +20,9 @@ from gobblin_assets.jobs.copy.converters.converter_port import (
     Packer,
     StreamConverter,
     Unpacker,
+    read_to_end,
 )
-from gobblin_assets.jobs.copy.converters.streams import read_to_end
-from gobblin_assets.jobs.copy.filters import Filters, parse_filters
+from gobblin_assets.jobs.copy.globs import Filters, parse_filters
 
 RATIO_FREE_BYTES: Final = 16 << 20
 """Less than this is no bomb, whatever its ratio."""
@@ -64,7 +64,7 @@ class MemberRules:
         return Member(path, member.size_bytes, member.kind, member.mode)
 
     def check_size(self, total_bytes: int) -> None:
-        """Of all members so far, by their headers or as they were read."""
+        """Check the size of all members so far, by their headers or as they were read."""
         if total_bytes > self.limits.bytes_max:
             raise self._refuse(f"its members have more than {self.limits.bytes_max:,} bytes", "bytes_max")
         if total_bytes > max(RATIO_FREE_BYTES, self.size_bytes * self.limits.ratio_max):
@@ -209,7 +209,7 @@ class Chain:
                 step.converter.prepare()
 
     def find_route(self, path: str, begin: int = 0) -> Route:
-        """Of the file that the converter of the number ``begin`` would be the first to take."""
+        """The route of the file that the converter of the number ``begin`` would be the first to take."""
         taken: list[int] = []
         for number in range(begin, len(self.steps)):
             filters = self.steps[number].filters
@@ -226,7 +226,7 @@ class Chain:
         return Route(path, tuple(taken))
 
     def sort_key_of(self, key: str) -> str:
-        """Where an entry stands in a listing after conversion, by its key before: a directory's ends with a slash."""
+        """The place of an entry in a listing after conversion, by its key before: a directory's ends with a slash."""
         if key.endswith("/") or self.packer is not None:
             return key
         route = self.find_route(key)
@@ -324,7 +324,7 @@ def open_chain(written: Sequence[str | Mapping[str, object]]) -> Chain:
 
 
 def write_chain(written: Sequence[str | Mapping[str, object]]) -> str:
-    """As one text, for writers in other processes. Options hold no secret, only names of variables."""
+    """The chain as one text, for writers in other processes. Options hold no secret, only names of variables."""
     return json.dumps(list(written)) if written else ""
 
 

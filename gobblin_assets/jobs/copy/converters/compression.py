@@ -12,8 +12,8 @@ from isal import igzip_lib
 from lz4 import frame as lz4_frame
 from pydantic import Field
 
-from gobblin_assets.jobs.copy.converters.converter_port import ByteSource
-from gobblin_assets.jobs.copy.converters.streams import (
+from gobblin_assets.jobs.copy.converters.converter_port import (
+    ByteSource,
     Compressor,
     DecodedSource,
     Decompressor,

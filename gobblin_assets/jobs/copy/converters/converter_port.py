@@ -1,4 +1,7 @@
-"""The three shapes of converters, and what they read."""
+"""The three shapes of converters, and the streams by which they read and write bytes in bounded memory.
+
+Bytes are decoded or encoded as they are read: a bomb fills no memory.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -13,6 +16,8 @@ from gobblin_assets.spec.spec_model import SpecModel
 
 _LOOK: Final[ContextVar[Callable[[], object] | None]] = ContextVar("look_for_stop", default=None)
 
+CHUNK_BYTES: Final = 1 << 18
+
 
 def look_for_stop() -> None:
     """Raises in the thread of a writer whose work was stopped. A converter that waits for others looks now and then."""
@@ -23,7 +28,7 @@ def look_for_stop() -> None:
 
 @contextmanager
 def looking_for_stop(look: Callable[[], object]) -> Iterator[None]:
-    """In the block, and in the contexts that it copies, ``look`` is what ``look_for_stop`` calls."""
+    """Let ``look_for_stop`` call ``look`` in the block, and in the contexts that it copies."""
     token = _LOOK.set(look)
     try:
         yield
@@ -143,7 +148,7 @@ class Packer(Protocol):
 
     @property
     def name(self) -> str:
-        """Of the archive, in the file set's directory."""
+        """The name of the archive, in the file set's directory."""
         ...
 
     def pack(self, entries: Sequence[PackedEntry], open_entry: OpenEntry) -> Iterator[bytes]:
@@ -160,3 +165,139 @@ OpenConverter = Callable[[Mapping[str, object]], Converter]
 def refuse_content(path: str, message: str, hint: str = "Make the file again, or exclude it.") -> RejectedError:
     """The error for bytes that can't be converted."""
     return RejectedError(f"{path}: {message}", field="converters", hint=hint, path=path)
+
+
+class Decompressor(Protocol):
+    """One member of a compressed file, as the decompressors of Python's own ``bz2`` are used."""
+
+    @property
+    def eof(self) -> bool: ...
+
+    @property
+    def needs_input(self) -> bool: ...
+
+    @property
+    def unused_data(self) -> bytes: ...
+
+    def decompress(self, data: bytes, max_length: int = -1) -> bytes: ...
+
+
+class Compressor(Protocol):
+    def compress(self, data: bytes, /) -> bytes: ...
+
+    def flush(self) -> bytes: ...
+
+
+class DecodedSource:
+    """All members of a compressed file, one behind the other.
+
+    ``faults``: what ``decompress`` raises for broken bytes. ``pads``: zeros may stand behind a member.
+    """
+
+    def __init__(
+        self,
+        source: ByteSource,
+        path: str,
+        make: Callable[[], Decompressor],
+        *,
+        format_name: str,
+        faults: tuple[type[Exception], ...],
+        pads: bool = False,
+    ) -> None:
+        self._source, self._path = source, path
+        self._make, self._format, self._faults, self._pads = make, format_name, faults, pads
+        self._decoder: Decompressor | None = None
+        self._rest = b""
+        self._is_first = True
+
+    def read(self, size: int, /) -> bytes:
+        while True:
+            decoder = self._decoder or self._begin_member()
+            if decoder is None:
+                return b""
+            if decoder.needs_input and not self._rest:
+                self._rest = self._source.read(CHUNK_BYTES)
+                if not self._rest:
+                    raise refuse_content(self._path, f"the {self._format} data end in the middle")
+            content, self._rest = self._rest, b""
+            try:
+                found = decoder.decompress(content, max_length=size)
+            except self._faults as error:
+                raise refuse_content(self._path, f"the {self._format} data are broken: {error}") from error
+            if decoder.eof:
+                self._rest, self._decoder = decoder.unused_data, None
+            if found:
+                return found
+
+    def _begin_member(self) -> Decompressor | None:
+        """None at the end of the file. A file without any member is broken."""
+        while True:
+            if self._pads and not self._is_first:
+                self._rest = self._rest.lstrip(b"\0")
+            if self._rest:
+                break
+            self._rest = self._source.read(CHUNK_BYTES)
+            if not self._rest:
+                if self._is_first:
+                    raise refuse_content(self._path, f"expected {self._format} data, found an empty file")
+                return None
+        self._is_first = False
+        self._decoder = self._make()
+        return self._decoder
+
+
+class LimitedSource:
+    """Bytes up to a limit: RejectedError once there are more than ``bytes_max``; None: there may be any number."""
+
+    def __init__(self, source: ByteSource, path: str, bytes_max: int | None) -> None:
+        self._source, self._path, self._bytes_max = source, path, bytes_max
+        self._total_bytes = 0
+
+    def read(self, size: int, /) -> bytes:
+        content = self._source.read(size)
+        self._total_bytes += len(content)
+        if self._bytes_max is not None and self._total_bytes > self._bytes_max:
+            raise refuse_content(
+                self._path,
+                f"it becomes more than {self._bytes_max:,} bytes",
+                "If you trust the file, raise bytes_max; else exclude it.",
+            )
+        return content
+
+
+class PulledSource:
+    """The pieces of an iterator as bytes to read."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces = pieces
+        self._rest = memoryview(b"")
+
+    def read(self, size: int, /) -> bytes:
+        while not self._rest:
+            piece = next(self._pieces, None)
+            if piece is None:
+                return b""
+            self._rest = memoryview(piece)
+        found, self._rest = self._rest[:size], self._rest[size:]
+        return bytes(found)
+
+
+def compress_pieces(source: ByteSource, encoder: Compressor) -> Iterator[bytes]:
+    """The encoded pieces, some of them empty."""
+    while content := source.read(CHUNK_BYTES):
+        yield encoder.compress(content)
+    yield encoder.flush()
+
+
+def read_to_end(source: ByteSource) -> None:
+    """Let the source prove its end: checksums are compared there, and programs say whether all was good."""
+    while source.read(CHUNK_BYTES):
+        pass
+
+
+def read_up_to(source: ByteSource, size_bytes: int) -> bytes:
+    """As many bytes; fewer only at the end."""
+    content = b""
+    while len(content) < size_bytes and (more := source.read(size_bytes - len(content))):
+        content += more
+    return content

@@ -22,8 +22,13 @@ from pydantic import Field, field_validator
 
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.jobs.copy.converters.compression import rename_by
-from gobblin_assets.jobs.copy.converters.converter_port import ByteSource, look_for_stop, refuse_content
-from gobblin_assets.jobs.copy.converters.streams import CHUNK_BYTES, LimitedSource
+from gobblin_assets.jobs.copy.converters.converter_port import (
+    CHUNK_BYTES,
+    ByteSource,
+    LimitedSource,
+    look_for_stop,
+    refuse_content,
+)
 from gobblin_assets.spec.spec_errors import read_extension_options
 from gobblin_assets.spec.spec_model import SpecModel
 
@@ -279,6 +284,6 @@ def _recipients(fingerprints: Sequence[str]) -> list[str]:
 
 
 def _show(lines: Sequence[bytes]) -> str:
-    """What was meant for people."""
+    """The lines that were meant for people."""
     words = [line.decode(errors="replace") for line in lines if line and not line.startswith(_STATUS)]
     return "; ".join(words)[:_SHOWN_LENGTH_MAX] or "it said nothing"

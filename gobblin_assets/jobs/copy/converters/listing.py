@@ -19,7 +19,7 @@ from gobblin_assets.fs.posix_errors import families, translate_error
 from gobblin_assets.fs.tree import EntryKind, TreeEntry, sort_key
 from gobblin_assets.jobs.copy.converters.chain import Chain, Route
 from gobblin_assets.jobs.copy.copyable import Conversion, ConvertedEntry, PackedOrigin
-from gobblin_assets.jobs.copy.filters import Filters
+from gobblin_assets.jobs.copy.globs import Filters
 from gobblin_assets.jobs.copy.refusals import Refusals
 from gobblin_assets.jobs.copy.sameness import Sameness
 from gobblin_assets.model.files import FileIdentity
@@ -47,7 +47,7 @@ class ConvertedListing:
     chain: Chain
     root: str
     filters: Filters
-    find_standing: Standing
+    find_stream_status: Standing
     sameness: Sameness
     follows_links: bool = False
 
@@ -86,7 +86,7 @@ class ConvertedListing:
                 yield from self._unpack(entry, route)
 
     def _unpack(self, archive: TreeEntry, route: Route) -> Iterator[TreeEntry]:
-        standing = self.find_standing(route.path)
+        standing = self.find_stream_status(route.path)
         if standing is not None and _all_have(archive.identity.mtime_ns, standing, self.sameness):
             yield from standing
             return
@@ -212,7 +212,7 @@ def _require_times(files: Sequence[TreeEntry]) -> None:
 
 
 def _packed_origin(name: str, files: Sequence[TreeEntry], parts: Sequence[TreeEntry]) -> TreeEntry:
-    """What stands for all files: their newest time, with a digest of all parts in its nanoseconds."""
+    """The origin that stands for all files: their newest time, with a digest of all parts in its nanoseconds."""
     digest = hashlib.blake2b(digest_size=8)
     for each in parts:
         is_directory = each.kind is EntryKind.DIRECTORY

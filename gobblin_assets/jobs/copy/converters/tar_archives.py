@@ -17,15 +17,16 @@ from pydantic import Field
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.jobs.copy.converters.compression import rename_by
 from gobblin_assets.jobs.copy.converters.converter_port import (
+    CHUNK_BYTES,
     Archive,
     ArchiveLimits,
     ByteSource,
     Member,
     OpenEntry,
     PackedEntry,
+    read_up_to,
     refuse_content,
 )
-from gobblin_assets.jobs.copy.converters.streams import CHUNK_BYTES, read_up_to
 from gobblin_assets.spec.spec_errors import read_extension_options
 from gobblin_assets.spec.spec_model import SpecModel
 

@@ -21,6 +21,7 @@ from pydantic import Field
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.jobs.copy.converters.compression import rename_by
 from gobblin_assets.jobs.copy.converters.converter_port import (
+    CHUNK_BYTES,
     Archive,
     ArchiveLimits,
     ByteSource,
@@ -29,7 +30,6 @@ from gobblin_assets.jobs.copy.converters.converter_port import (
     PackedEntry,
     refuse_content,
 )
-from gobblin_assets.jobs.copy.converters.streams import CHUNK_BYTES
 from gobblin_assets.spec.spec_errors import read_extension_options
 from gobblin_assets.spec.spec_model import SpecModel
 

@@ -120,7 +120,7 @@ class ChosenTransfer:
         yield from transfer.copy_with(order, executors)
 
     def _find_reason_against(self, items: Sequence[CopyItem]) -> str:
-        """What speaks against Spark before any session is opened; "" if nothing does."""
+        """The reason against Spark before any session is opened; "" if nothing does."""
         if self._spark is None or not (self._spark.master or self._spark.remote):
             return "no Spark was asked for"
         master = self._spark.master or ""

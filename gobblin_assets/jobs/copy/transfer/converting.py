@@ -17,10 +17,9 @@ import google_crc32c
 from gobblin_assets.errors import ConflictError, CorruptionError, GobblinError, RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.fs.posix_errors import translate_error
-from gobblin_assets.fs.told_lengths import require_length
+from gobblin_assets.fs.tree import require_length
 from gobblin_assets.jobs.copy.converters.chain import Chain, read_chain
-from gobblin_assets.jobs.copy.converters.converter_port import ByteSource, PackedEntry, looking_for_stop
-from gobblin_assets.jobs.copy.converters.streams import PulledSource
+from gobblin_assets.jobs.copy.converters.converter_port import ByteSource, PackedEntry, PulledSource, looking_for_stop
 from gobblin_assets.jobs.copy.copyable import Conversion, PackedOrigin, PlannedFile
 from gobblin_assets.jobs.copy.transfer.attributes import ExtendedAttributes, read_extended
 from gobblin_assets.jobs.copy.transfer.file_copy import (
@@ -46,7 +45,7 @@ _MODE_OF_DIRECTORY: Final = 0o755
 def convert_entries(
     source_root: str, converters: str, options: CopyOptions, entries: Sequence[PlannedEntry], moved: Moved
 ) -> Iterator[Outcome]:
-    """What becomes of each entry, in their order. Entries of one archive, if they come together, are read in one pass.
+    """The outcome of each entry, in their order. Entries of one archive, if they come together, are read in one pass.
 
     ``converters``: the chain of the conversions. An entry without a conversion is copied as it is.
     """

@@ -9,14 +9,16 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from itertools import chain
 from typing import Final, NamedTuple
 
 import google_crc32c
 
 from gobblin_assets.errors import ConflictError, GobblinError, RejectedError, RetryableError
+from gobblin_assets.fs.network_files import RangedFile
 from gobblin_assets.fs.posix_errors import translate_error
-from gobblin_assets.fs.told_lengths import require_length, wrong_length
+from gobblin_assets.fs.tree import require_length, wrong_length
 from gobblin_assets.jobs.copy.copyable import PackedOrigin, PlannedFile
 from gobblin_assets.jobs.copy.transfer.attributes import ExtendedAttributes, apply_attributes, read_extended
 from gobblin_assets.jobs.copy.transfer.moving import (
@@ -28,6 +30,7 @@ from gobblin_assets.jobs.copy.transfer.moving import (
     read_whole,
     write_all,
 )
+from gobblin_assets.model.files import FileIdentity
 
 # Without O_NONBLOCK, opening a pipe that took the file's name would wait for a writer.
 _READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -41,6 +44,15 @@ _FORBIDDEN: Final = frozenset({errno.EACCES, errno.EPERM})
 
 _SINCE_PLANNED: Final = "since it was planned"
 _WHILE_READ: Final = "while it was read"
+
+PlannedEntry = tuple[tuple[int, int], PlannedFile, str]
+"""Numbers that its row will have, the file, and the full path of what is staged."""
+
+StagedFile = tuple[int, int, int, int | None]
+"""Size in bytes, inode, mtime in nanoseconds of what is staged, after its attributes; the CRC32C, if it is wanted."""
+
+RANGE_BYTES: Final = 8 << 20
+"""Read by one request, and held in memory by each writer: a smaller file is one request."""
 
 
 class CopyOptions(NamedTuple):
@@ -56,13 +68,6 @@ class CopyOptions(NamedTuple):
     @property
     def read_flags(self) -> int:
         return _READ if self.follows_links else _READ | os.O_NOFOLLOW
-
-
-PlannedEntry = tuple[tuple[int, int], PlannedFile, str]
-"""Numbers that its row will have, the file, and the full path of what is staged."""
-
-StagedFile = tuple[int, int, int, int | None]
-"""Size in bytes, inode, mtime in nanoseconds of what is staged, after its attributes; the CRC32C, if it is wanted."""
 
 
 def copy_file(source: str, file: PlannedFile, target: str, options: CopyOptions, moved: Moved) -> StagedFile:
@@ -81,8 +86,6 @@ def copy_file(source: str, file: PlannedFile, target: str, options: CopyOptions,
 
 def _copy_ranged(source: str, file: PlannedFile, target: str, options: CopyOptions, moved: Moved) -> StagedFile:
     """The first bytes are read before anything is made."""
-    from gobblin_assets.jobs.copy.transfer.ranged_copy import opened_ranges  # noqa: PLC0415  copying processes wait for imports
-
     checksum, follows_links = options.checksum, options.follows_links
     with opened_ranges(source, file.identity, moved, checksum=checksum, follow_links=follows_links) as write:
         return make_file(source, file, target, (), write)
@@ -289,3 +292,44 @@ def missing_or_translated(error: OSError, action: str, path: str) -> GobblinErro
             path=path,
         )
     return translate_error(error, action=action, path=path, changes=False)
+
+
+@contextmanager
+def opened_ranges(
+    source: str, identity: FileIdentity, moved: Moved, *, checksum: bool, follow_links: bool
+) -> Iterator[Callable[[int], int | None]]:
+    """Gives what writes all bytes of the URI ``source`` into an open file; it returns their CRC32C if ``checksum``.
+
+    The first range is read before the block begins. All ranges are of one version.
+    """
+    from gobblin_assets.fs.registry import open_ranged  # noqa: PLC0415  copying processes wait for imports
+
+    files, path = open_ranged(source, "source", follow_links=follow_links)
+
+    with closing(files.open_ranged(path, identity)) as opened:
+        ranges = read_in_ranges(opened, source, identity.size_bytes, RANGE_BYTES)
+        first = next(ranges)
+
+        def write(out: int) -> int | None:
+            crc = 0
+            for content in chain((first,), ranges):
+                write_all(out, content)
+                crc = google_crc32c.extend(crc, content) if checksum else crc
+                moved(len(content))
+            return crc if checksum else None
+
+        yield write
+
+
+def read_in_ranges(opened: RangedFile, source: str, size_bytes: int, range_bytes: int) -> Iterator[bytes]:
+    """All bytes of the file, a range at a time; of an empty file, one empty range."""
+    position = 0
+    while True:
+        count = min(range_bytes, size_bytes - position)
+        content = opened.read_at(position, count) if count else b""
+        if len(content) != count:
+            raise RetryableError(f"{source} changed while it was read", hint="The next plan sees it as it is then.")
+        yield content
+        position += count
+        if position >= size_bytes:
+            return

@@ -75,7 +75,7 @@ def _number(value: int | None) -> str | None:
 
 
 def _digest(version: bytes, fields: Iterable[str | bytes | None]) -> str:
-    """In one piece: each planned file has two guids, and many small calls would take as long as its copy."""
+    """The digest in one piece: each planned file has two guids, and many small calls would take as long as its copy."""
     parts = [version]
     for field in fields:
         if field is None:
@@ -155,7 +155,7 @@ _TYPES: Final = ((str,), *[_NUMBER] * 2, _TEXT_OR_NONE, *[_NUMBER_OR_NONE] * 5, 
 
 
 def read_lines(content: bytes) -> Iterator[tuple[str, FinishedFile]]:
-    """By work guid, the lines that are whole. Others are left out, wherever they stand."""
+    """The lines that are whole, by work guid. Others are left out, wherever they stand."""
     first, *lines = content.split(b"\n")[:-1] or [b""]
     header = _decode(first)
     if not isinstance(header, list) or len(header) != 2 or header[0] != _VERSION or type(header[1]) is not str:

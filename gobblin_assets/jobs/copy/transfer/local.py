@@ -30,7 +30,7 @@ BINS_A_WORKER: Final = 4
 
 
 def bins_max_of(workers: int) -> int:
-    """How many bins to plan for so many workers."""
+    """The number of bins to plan for so many workers."""
     return workers * BINS_A_WORKER
 
 
@@ -110,7 +110,7 @@ class LocalTransfer:
 
 
 def plan_work(order: TransferOrder, found: Bin) -> BinWork:
-    """What the bin's writer needs to know, whichever way the order is copied."""
+    """The work of the bin's writer, whichever way the order is copied."""
     items = tuple(pack_item(item) for item in found.items)
     parts = tuple(pack_part(part, staged_split(order.attempt, part.item.number)) for part in found.parts)
     # A plain tuple, which ``marshal`` takes.
@@ -130,14 +130,14 @@ def _part_of(per_s: float | None, writers: int) -> float | None:
 
 
 def options_of(order: TransferOrder) -> CopyOptions:
-    """What the order wants of each file besides its bytes."""
+    """The options of the order for each file besides its bytes."""
     kept = order.preserve.letters
     extended = PreserveLetter.EXTENDED in kept
     return CopyOptions(order.checksum, PreserveLetter.ACCESS_LISTS in kept, extended, order.follows_links)
 
 
 def _find_finished(order: TransferOrder, found: Bin) -> dict[str, FinishedFile]:
-    """What earlier attempts finished of the bin's files, by work guid."""
+    """The bin's files that earlier attempts finished, by work guid."""
     if not order.finished:
         return {}
     guids = (

@@ -5,8 +5,7 @@ from enum import StrEnum
 from typing import Final
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.fs.placement import AS_GIVEN, Placement, make_placement
-from gobblin_assets.fs.tree import EntryKind, TreeEntry
+from gobblin_assets.fs.tree import AS_GIVEN, EntryKind, Placement, TreeEntry, make_placement
 from gobblin_assets.jobs.copy.copyable import Attributes, ConvertedEntry
 
 
@@ -48,7 +47,7 @@ class Preserve:
         return tuple(letter for letter in unknown if letter in self.letters)
 
     def list_unread(self, *, is_local: bool, has_owners: bool, has_placements: bool) -> tuple[PreserveLetter, ...]:
-        """Those that somebody asked for, and that the source doesn't have.
+        """The letters that somebody asked for, and that the source doesn't have.
 
         ``is_local``: it is read by the operating system's calls. ``has_owners``: as numbers. ``has_placements``: and
         what belongs to them. The permission is not among the letters: the default asks for it.
@@ -60,12 +59,15 @@ class Preserve:
         return tuple(letter for letter in unread if letter in self.letters)
 
     def by_names(self, chosen: Placement, *, are_told: bool) -> "Preserve":
-        """What a file system keeps that has names of owners, and no numbers. ``are_told``: by the source, too."""
+        """The attributes that a file system keeps that has owners by name only. ``are_told``: by the source, too."""
         dropped = _OF_THE_SYSTEM if are_told else (*_OF_OWNERS, *_OF_THE_SYSTEM)
         return Preserve(self.letters - frozenset(dropped), takes_placements=True, chosen=chosen)
 
     def attributes_of(self, origin: TreeEntry) -> Attributes:
-        """What the copy of ``origin`` gets. Access lists and extended attributes are read while the file is copied."""
+        """The attributes of the copy of ``origin``.
+
+        Access lists and extended ones are read while the file is copied.
+        """
         kept = self.letters
         desired = Attributes(
             mode=origin.mode if PreserveLetter.PERMISSION in kept else None,

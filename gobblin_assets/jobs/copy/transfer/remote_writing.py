@@ -18,14 +18,11 @@ from typing import Final
 import google_crc32c
 
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
+from gobblin_assets.fs.network_files import RangedFile, StagingFiles
 from gobblin_assets.fs.posix_ranged import open_posix_ranged
-from gobblin_assets.fs.ranged import RangedFile
-from gobblin_assets.fs.registry import open_file_system
-from gobblin_assets.fs.source_trees import open_ranged
-from gobblin_assets.fs.staging import StagingFiles
+from gobblin_assets.fs.registry import open_file_system, open_ranged
 from gobblin_assets.jobs.copy.copyable import Attributes, PlannedFile
-from gobblin_assets.jobs.copy.transfer.file_copy import CopyOptions, PlannedEntry, StagedFile
-from gobblin_assets.jobs.copy.transfer.ranged_copy import read_in_ranges
+from gobblin_assets.jobs.copy.transfer.file_copy import CopyOptions, PlannedEntry, StagedFile, read_in_ranges
 from gobblin_assets.jobs.copy.transfer.writing import (
     BinWork,
     FailureText,

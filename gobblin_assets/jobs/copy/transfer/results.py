@@ -134,7 +134,7 @@ def list_results(found: Bin, rows: Iterable[ResultRow], splits: SplitFiles) -> t
 
 
 def count_reported(rows: Iterable[ResultRow]) -> int:
-    """Without those about subdirectories, which exist only for failures."""
+    """The number of results, without those about subdirectories, which exist only for failures."""
     return sum(entry >= ITEM_ITSELF for _item, entry, _staged, _failure in rows)
 
 
@@ -163,7 +163,7 @@ def _result_of(
 
 
 def _place_of(writer: str, item: CopyItem, entry: int) -> tuple[str, str, bool]:
-    """Below the destination, below the attempt, and whether it is a directory."""
+    """The place below the destination, that below the attempt, and whether it is a directory."""
     top = f"{writer}/{item.number}"
     if not item.is_directory:
         return item.path, top, False

@@ -26,15 +26,19 @@ from gobblin_assets.jobs.copy.transfer.bins import Bin, list_items, plan_bins
 from gobblin_assets.jobs.copy.transfer.file_copy import missing_or_translated, source_error
 from gobblin_assets.jobs.copy.transfer.local import BINS_A_WORKER, options_of, plan_work
 from gobblin_assets.jobs.copy.transfer.results import SplitFiles, list_lost, list_results
-from gobblin_assets.jobs.copy.transfer.spark_orders import (
+from gobblin_assets.jobs.copy.transfer.spark_task import (
+    ANSWER,
     ORDERS,
+    SIGHT,
     TOKEN,
     BinOrder,
+    copy_bins,
+    find_version,
     name_file_system,
+    probe_executor,
     sum_counts,
     write_plan,
 )
-from gobblin_assets.jobs.copy.transfer.spark_task import ANSWER, SIGHT, copy_bins, find_version, probe_executor
 from gobblin_assets.jobs.copy.transfer.transfer_port import Executors, FileResult, TransferOrder, TransferProgress
 from gobblin_assets.jobs.copy.transfer.writing import ResultRow
 from gobblin_assets.spark.cancellation import describe_interruption, find_session_identity, open_cancellation
@@ -121,7 +125,7 @@ class SparkTransfer:
             return str(self._session.conf.get("spark.speculation", "false")).lower() == "true"
 
     def _run_reporting(self, orders: str, order: TransferOrder, count: int) -> Sequence[Row]:
-        """Run the job in a thread; this one tells how far it has come. Returns when no job runs any more."""
+        """Run the job in a thread; this one reports how far it has come. Returns when no job runs any more."""
         job = partial(self._run, order.tag, partial(run_lightly, partial(copy_bins, orders)), ANSWER, count, count)
         with ThreadPoolExecutor(1, thread_name_prefix="spark-copy") as pool:
             running: Future[Sequence[Row]] = pool.submit(job)

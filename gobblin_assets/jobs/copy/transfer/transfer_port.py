@@ -111,8 +111,9 @@ class TransferOrder:
 
 @dataclass(frozen=True, slots=True)
 class Executors:
-    """What a probe of Spark's found. ``slots``: the tasks that run at once. ``blind``: why hosts can't copy, one
-    sentence each.
+    """The executors that a probe of Spark found.
+
+    ``slots``: the tasks that run at once. ``blind``: why hosts can't copy, one sentence each.
     """
 
     count: int

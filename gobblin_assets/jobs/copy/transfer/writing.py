@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from gobblin_assets.errors import GobblinError, family_of
 from gobblin_assets.failpoints import Failpoint, reach
-from gobblin_assets.fs.placement import make_placement
+from gobblin_assets.fs.tree import make_placement
 from gobblin_assets.jobs.copy.copyable import NO_ATTRIBUTES, Attributes, Conversion, CopyItem, PackedOrigin, PlannedFile
 from gobblin_assets.jobs.copy.transfer.attributes import apply_attributes
 from gobblin_assets.jobs.copy.transfer.bins import SplitPart
@@ -99,7 +99,7 @@ def pack_part(part: SplitPart, target: str) -> bytes:
 
 
 def unpack_part(packed: bytes) -> tuple[SplitPart, str]:
-    """What ``pack_part`` packed."""
+    """The part that ``pack_part`` packed."""
     item, number, offset, size_bytes, target = marshal.loads(packed)  # noqa: S302  our own process wrote it
     return SplitPart(unpack_item(item), number, offset, size_bytes), target
 
@@ -291,7 +291,7 @@ class _LocalWriter:
         return staged
 
     def make_directory(self, path: str, desired: Attributes) -> None:
-        """Never its parents: one that is missing was captured."""
+        """Make one directory, and never its parents: one that is missing was captured."""
         mode = _MODE_OF_NEW if desired.mode is None else desired.mode & _MODE_OF_NEW | _OWN_RIGHTS
         try:
             os.mkdir(path, mode)  # noqa: PTH102  no object for each of a million directories
@@ -347,7 +347,7 @@ class RowBatch:
     is_last: bool
 
     def pack(self) -> tuple[Any, ...]:
-        """As a value that ``marshal`` takes; ``RowBatch(*packed)`` is this batch again."""
+        """The batch as a value that ``marshal`` takes; ``RowBatch(*packed)`` is this batch again."""
         return self.bin, self.moved_bytes, self.rows, self.is_last
 
 

@@ -1,4 +1,4 @@
-"""The standing of a stream's datasets: how far they are, beside what the stream's server says of it."""
+"""The status of a stream's datasets: how far they are, beside what the stream's server says of it."""
 
 import datetime as dt
 import math
@@ -19,8 +19,8 @@ _MICROS: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class DatasetStanding:
-    """How far a dataset of a stream is. ``copy``: of the newest one that was begun.
+class DatasetStatus:
+    """The progress of a dataset of a stream. ``copy``: of the newest one that was begun.
 
     ``position``: as the server writes places; None: it is to be copied. ``progress``: how far a copy is of which a part
     is published.
@@ -38,11 +38,11 @@ class DatasetStanding:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamStanding:
+class StreamStatus:
     """A stream, and its datasets that a worker has registered."""
 
     stream: StreamLook
-    datasets: Mapping[DatasetUrn, DatasetStanding]
+    datasets: Mapping[DatasetUrn, DatasetStatus]
 
     @property
     def kept_for(self) -> list[DatasetUrn]:
@@ -53,7 +53,7 @@ class StreamStanding:
 
 
 def say_kept(stream: StreamLook) -> str:
-    """What the server keeps for the stream, and up to where; for people."""
+    """A sentence on what the server keeps for the stream, and up to where; for people."""
     kept = f"the server keeps {(stream.retained_bytes or 0) / MIB:,.0f} MiB of its log for the slot {stream.name}"
     if stream.safe_bytes is None:
         return f"{kept}, without a bound (max_slot_wal_keep_size)"
@@ -63,44 +63,45 @@ def say_kept(stream: StreamLook) -> str:
 def open_copied_logs(
     job: JobSpec, specs: Mapping[DatasetUrn, DatasetSpec], connection: OpensEpochs
 ) -> Mapping[DatasetUrn, CopiedLog]:
-    """Those of a stream; none if the job's datasets have logs of their own. Nothing is connected to."""
+    """The copied logs of a stream; none if the job's datasets have logs of their own. Nothing is connected to."""
     sources = {urn: connection.open_epochs(job, urn, spec) for urn, spec in specs.items()} if is_one_stream(job) else {}
     return {urn: source for urn, source in sources.items() if isinstance(source, CopiedLog)}
 
 
-def find_standing(
+def find_stream_status(
     job: JobSpec,
     specs: Mapping[DatasetUrn, DatasetSpec],
     connection: OpensEpochs,
     states: Mapping[DatasetUrn, DatasetState],
     looks: Mapping[DatasetUrn, DatasetLook],
-) -> StreamStanding | None:
-    """None: the job's datasets have logs of their own, or there are none. ``looks`` were taken before ``states``.
+) -> StreamStatus | None:
+    """The status of the job's stream.
 
-    RejectedError, or RetryableError if the stream's server is out of reach.
+    None: the datasets have logs of their own, or there are none. ``looks`` were taken before ``states``. RejectedError,
+    or RetryableError if the stream's server is out of reach.
     """
     copied = open_copied_logs(job, specs, connection)
     if not copied:
         return None
     stream = next(iter(copied.values())).look_at_stream()
-    return StreamStanding(
+    return StreamStatus(
         stream,
         {urn: _stand(copied[urn], stream, state, looks.get(urn)) for urn, state in states.items() if urn in copied},
     )
 
 
-def _stand(source: CopiedLog, stream: StreamLook, state: DatasetState, look: DatasetLook | None) -> DatasetStanding:
+def _stand(source: CopiedLog, stream: StreamLook, state: DatasetState, look: DatasetLook | None) -> DatasetStatus:
     place = source.find_place(state)
     if place is None:
-        return DatasetStanding()
+        return DatasetStatus()
     if place.position is None or stream.end is None:
-        return DatasetStanding(place.copy, place.text, progress=place.progress, key=place.key)
+        return DatasetStatus(place.copy, place.text, progress=place.progress, key=place.key)
     behind = max(0, stream.end - place.position)
-    return DatasetStanding(place.copy, place.text, behind, _find_age(look) if behind else 0.0, key=place.key)
+    return DatasetStatus(place.copy, place.text, behind, _find_age(look) if behind else 0.0, key=place.key)
 
 
 def _find_age(look: DatasetLook | None) -> float | None:
-    """Since the barrier of the newest publication. Epochs of a stream are microseconds since 1970."""
+    """The seconds since the barrier of the newest publication. Epochs of a stream are microseconds since 1970."""
     epochs = [lane.epoch for lane in look.lanes if lane.epoch] if look is not None else []
     if look is None or not epochs:
         return None

@@ -1,0 +1,33 @@
+"""Clients of servers: how often a request is sent again, after which waits, and as which user one logs in."""
+
+import getpass
+import random
+from typing import Final
+
+from gobblin_assets.errors import RejectedError
+
+TRIES_MAX: Final = 5
+BUSY_TRIES_MAX: Final = 12
+"""Of a store that says that it is busy, and so will be there again."""
+
+BACK_OFF_S: Final = 0.1
+BACK_OFF_S_MAX: Final = 10.0
+
+
+def back_off_s(number: int) -> float:
+    """The wait behind a try: three times as long behind each, with chance; 4 s in all, or about 60 s."""
+    longest_s = min(BACK_OFF_S * 3.0 ** (number - 1), BACK_OFF_S_MAX)
+    return longest_s * random.uniform(0.5, 1.0)  # noqa: S311  only spreads the tries of many processes
+
+
+def find_own_name(variable: str) -> str:
+    """The user of this process, for servers for which no other one is given.
+
+    RejectedError names ``variable``, which would name another user: containers run as numbers without a name.
+    """
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        raise RejectedError(
+            "the user of this process has no name", field=variable, hint="Name the user of the server."
+        ) from None
