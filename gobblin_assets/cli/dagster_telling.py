@@ -16,7 +16,7 @@ from gobblin_assets.dagster.factory import build_reported_job
 from gobblin_assets.dagster.instance import Instance, find_instance
 from gobblin_assets.dagster.layout import JobLayout, build_layout
 from gobblin_assets.dagster.naming import GobblinTranslator
-from gobblin_assets.dagster.reported_jobs import ReportedJob
+from gobblin_assets.dagster.reported_runs import ReportedJob
 from gobblin_assets.dagster.reporter import report_job
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.jobs.programs import program_of

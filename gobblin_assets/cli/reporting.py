@@ -11,9 +11,8 @@ from gobblin_assets.cli.examples import example
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.cli.selections import find_named
 from gobblin_assets.dagster.factory import build_reported_job
-from gobblin_assets.dagster.published_checks import load_latest
+from gobblin_assets.dagster.published_checks import find_unreported, load_latest
 from gobblin_assets.dagster.reporter import report_job
-from gobblin_assets.dagster.reporting import find_untold
 from gobblin_assets.jobs.programs import program_of
 from gobblin_assets.model.partition import AssetPartition, find_common_keys
 from gobblin_assets.model.urn import DatasetUrn, JobName
@@ -35,11 +34,11 @@ def report(job_file: Path, datasets: Sequence[str], with_told: bool, as_json: bo
     layout = layout_of(job, specs)
     with open_log(say) as log, require_instance() as instance:
         latest = [each for each in load_latest(log.stores, layout) if each.urn in urns]
-        wanted = latest if with_told else find_untold(layout, latest, instance)
+        wanted = latest if with_told else find_unreported(layout, latest, instance)
         job_told = build_reported_job(layout)
         if not datasets:
             report_job(job_told, log.stores, instance, until_s=None)
-        left = wanted if with_told else find_untold(layout, wanted, instance)
+        left = wanted if with_told else find_unreported(layout, wanted, instance)
         if left:
             run = job_told.begin(instance, {each.urn for each in left}, _common_keys(left), by="gobblin-assets report")
             for each in left:

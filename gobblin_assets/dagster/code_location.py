@@ -11,7 +11,7 @@ import dagster as dg
 from gobblin_assets.dagster.environment import layout_from_environment, resources_from_environment
 from gobblin_assets.dagster.factory import BuiltJob, build_job, is_run, layout_of_assets
 from gobblin_assets.dagster.ports import SPARK_KEY
-from gobblin_assets.dagster.reporting_sensor import build_reporting_sensor
+from gobblin_assets.dagster.reporter import build_reporting_sensor
 from gobblin_assets.dagster.resources import GobblinSparkResource
 from gobblin_assets.db.unasked_variables import forget_unasked_variables
 from gobblin_assets.errors import GobblinError

@@ -12,8 +12,7 @@ from gobblin_assets.dagster.environment import layout_from_environment
 from gobblin_assets.dagster.job_assets import build_gobblin_assets
 from gobblin_assets.dagster.layout import JobLayout
 from gobblin_assets.dagster.naming import GobblinTranslator
-from gobblin_assets.dagster.own_runs import begin_own_run, read_resources
-from gobblin_assets.dagster.resources.gobblin import GobblinResource
+from gobblin_assets.dagster.own_runs import GobblinResource, begin_own_run, read_resources
 from gobblin_assets.dagster.run_config import GobblinRunConfig
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.spec.job_files import AnyJob, load_job
@@ -112,7 +111,7 @@ class _OwnFunction:
                 field=self.function.__name__,
                 hint="Write `yield from gobblin.run(context)`.",
             )
-        yield from own.leave_out_told(given or iter(()))
+        yield from own.leave_out_reported(given or iter(()))
 
 
 def _require_function(function: object) -> None:

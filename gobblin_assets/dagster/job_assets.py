@@ -1,5 +1,6 @@
 """The assets of a job as one definition of Dagster's, whoever wrote the function that runs them."""
 
+import logging
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -9,13 +10,28 @@ import dagster as dg
 from gobblin_assets.dagster.layout import JobLayout
 from gobblin_assets.dagster.materialization import materialize
 from gobblin_assets.dagster.run_config import GobblinRunConfig
-from gobblin_assets.dagster.step_log import leave_out_expected_outputs
+
+_SAID_OF_OUTPUTS: Final = "did not yield or return expected outputs"
 
 RunAssets = Callable[[dg.AssetExecutionContext, JobLayout, GobblinRunConfig], Iterator[Any]]
-"""Runs what Dagster selected, and gives what Dagster is to be told besides what is in its log already."""
+"""Runs what Dagster selected, and gives what Dagster gets besides what is in its log already."""
 
 # By the op, which stays the same object when Dagster makes another definition of the assets.
 _layouts: Final[WeakKeyDictionary[object, JobLayout]] = WeakKeyDictionary()
+
+
+class _WithoutExpectedOutputs(logging.Filter):
+    def __init__(self, op_name: str) -> None:
+        super().__init__()
+        self._begins = f"op '{op_name}' {_SAID_OF_OUTPUTS}"
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not str(record.msg).startswith(self._begins)
+
+
+def leave_out_expected_outputs(context: dg.AssetExecutionContext) -> None:
+    """Keep that line out of this step's log, which ends with the step."""
+    context.log.addFilter(_WithoutExpectedOutputs(str(context.op_execution_context.node_handle)))
 
 
 def _run_alone(context: dg.AssetExecutionContext, layout: JobLayout, config: GobblinRunConfig) -> Iterator[Any]:

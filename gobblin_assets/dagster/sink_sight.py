@@ -7,22 +7,24 @@ from typing import Final, cast
 from gobblin_assets.commit.driver import describe_ways_out
 from gobblin_assets.dagster.layout import JobLayout
 from gobblin_assets.errors import GobblinError
+from gobblin_assets.jobs.sink.sink_checks import judge_lanes, judge_sink_lag, judge_stream_lag
 from gobblin_assets.jobs.sink.stream_standing import DatasetStanding, StreamStanding, find_standing
 from gobblin_assets.model.state import DatasetId, DatasetOutcome
 from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.run.job_kind import CheckResult
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.sources.connection import OpensEpochs
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 from gobblin_assets.state.sink_windows import DatasetLook
 from gobblin_assets.state.sink_workers import SinkWorkerRow, sum_lags
 
-TELL_EVERY_S: Final = 60.0
-"""Of one partition, and of one dataset, Dagster is told at most so often."""
+REPORT_EVERY_S: Final = 60.0
+"""The time between two reports of one partition, and between two observations of one dataset."""
 
 
 @dataclass(frozen=True, slots=True)
 class SinkSight:
-    """A sink at one moment. ``workers``: the live ones, asked before the datasets were looked at.
+    """The state of a sink at one moment. ``workers``: the live ones, asked before the datasets were looked at.
 
     ``columns``: of each dataset's last publication that knew them, name to type text. ``standing``: of a stream whose
     server has answered; ``unanswered``: why it has not.
@@ -78,6 +80,16 @@ def look_at_sink(layout: JobLayout, stores: Stores, connection: OpensEpochs | No
     try:
         standing = find_standing(cast("JobSpec", layout.job), specs, connection, states, looks)
     except GobblinError as error:
-        # What the log says is told without the server as well.
+        # What the log says is reported without the server as well.
         return SinkSight(workers, ids, looks, columns, unanswered=error)
     return SinkSight(workers, ids, looks, columns, standing)
+
+
+def judge_sink(layout: JobLayout, sight: SinkSight, urn: DatasetUrn) -> Iterator[CheckResult]:
+    """The results of a dataset's checks of its sink."""
+    job = cast("JobSpec", layout.job)
+    yield judge_lanes(sight.looks[urn].lanes, worker_count=len(sight.workers))
+    if sight.standing is not None:
+        yield judge_stream_lag(sight.standing, urn, lag_max=job.sink.lag_max)
+    elif sight.unanswered is None:
+        yield judge_sink_lag(sight.lag_of(urn), lag_max=job.sink.lag_max)

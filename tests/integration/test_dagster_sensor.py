@@ -20,9 +20,8 @@ from dagster._core.events import DagsterEvent, DagsterEventType, EngineEventData
 from sqlalchemy import Engine, text
 
 from gobblin_assets import failpoints
-from gobblin_assets.dagster.dead_runs import report_dead_runs
-from gobblin_assets.dagster.lost_runs import PROCESS_TAG, describe_this_process
-from gobblin_assets.dagster.sensors import TRY_WAIT_S_FIRST, TRY_WAIT_S_MAX, decide_try
+from gobblin_assets.dagster.dead_runs import PROCESS_TAG, describe_this_process, report_dead_runs
+from gobblin_assets.dagster.sensor_ticks import TRY_WAIT_S_FIRST, TRY_WAIT_S_MAX, decide_try
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.state import RunId
 from gobblin_assets.model.urn import DatasetUrn, JobName

@@ -15,7 +15,8 @@ from gobblin_assets.dagster.factory import build_gobblin_definitions
 from gobblin_assets.dagster.sink_sensor import SINK_TAG
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.failpoints import Failpoint
-from gobblin_assets.jobs.sink.running import digest_configuration, read_sink_datasets
+from gobblin_assets.jobs.sink.alike_workers import digest_configuration
+from gobblin_assets.jobs.sink.running import read_sink_datasets
 from gobblin_assets.model.state import RunId
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.spec.job_parsing import parse_job

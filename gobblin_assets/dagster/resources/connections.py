@@ -86,8 +86,8 @@ SOURCE_RESOURCES: Final = Extensions[type[SourceConnectionResource]](
     option="source.type",
     accepts=lambda found: isinstance(found, type) and issubclass(found, SourceConnectionResource),
     built_in={
-        "jdbc": "gobblin_assets.dagster.resources.jdbc:JdbcConnectionResource",
-        "kafka": "gobblin_assets.dagster.resources.kafka:KafkaConnectionResource",
+        "jdbc": "gobblin_assets.dagster.resources.kinds:JdbcConnectionResource",
+        "kafka": "gobblin_assets.dagster.resources.kinds:KafkaConnectionResource",
     },
 )
 

@@ -1,68 +1,94 @@
-"""Tells Dagster of what a sink's workers publish: a materialization of each window that is closed, and observations.
+"""The reports of a sink to Dagster: a materialization of each window that is closed, observations, and checks.
 
-Workers may be plain processes, so the sink sensor tells in their place. A window is told at least once: first Dagster
-gets the event, then the log remembers it. Two daemons that look at once may both tell it.
+Workers may be plain processes, so the sink sensor reports in their place. A window is reported at least once: Dagster
+gets the event, and then the log remembers it. Two daemons that look at once may both report it. The check
+``gobblin_published`` is reported with each window, and again when a trouble is over; the other checks when a result
+changes, at most once a minute, and now and then anew.
 """
 
 import datetime as dt
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, cast
 
 import dagster as dg
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
 
-from gobblin_assets.dagster.instances import telling
+from gobblin_assets.dagster.instances import find_evaluation, reporting
 from gobblin_assets.dagster.layout import JobLayout
-from gobblin_assets.dagster.metadata import COLUMN_SCHEMA, DATA_VERSION_TAG, SEQUENCE_ID, build_column_schema
-from gobblin_assets.dagster.sink_published_check import tell_published
-from gobblin_assets.dagster.sink_sight import TELL_EVERY_S, SinkSight
+from gobblin_assets.dagster.metadata import (
+    COLUMN_SCHEMA,
+    DATA_VERSION_TAG,
+    PUBLISHED_CHECK,
+    SEQUENCE_ID,
+    build_column_schema,
+    build_evaluation,
+    build_evaluations,
+)
+from gobblin_assets.dagster.reported_runs import report_checks
+from gobblin_assets.dagster.sensor_ticks import read_times
+from gobblin_assets.dagster.sink_sight import REPORT_EVERY_S, SinkSight, judge_sink
 from gobblin_assets.dagster.source_observing import build_observation
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.jobs.sink.closed_windows import list_due
+from gobblin_assets.jobs.sink.sink_checks import LANES_CHECK
 from gobblin_assets.jobs.sink.stream_standing import DatasetStanding, StreamStanding
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.source_constraints import SourceConstraints
+from gobblin_assets.model.state import DatasetOutcome
 from gobblin_assets.model.urn import DatasetUrn, Role
+from gobblin_assets.run.job_kind import CheckResult
+from gobblin_assets.run.run_values import DatasetReport
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.spec.job_options import DatasetOptions
 from gobblin_assets.spec.job_spec import JobSpec
 from gobblin_assets.spec.partition_keys import asset_partition, open_partition
-from gobblin_assets.state.sink_windows import WindowCounts, WindowNews
+from gobblin_assets.state.sink_windows import DatasetLook, WindowCounts, WindowNews
 
-TOLD_PER_TICK_MAX: Final = 100
-"""Windows in one tick: each is a few milliseconds of Dagster's storage, and the next tick tells the rest."""
+REFRESH_S: Final = 600.0
+"""While workers are alive, the figures of a result that stays are reported again so often."""
+
+SETTLED_S: Final = 60.0
+"""So long lanes may be free while workers are alive, on their way from one to the other, before a check says so."""
+
+
+_RESULTS_READ_MAX: Final = 100
+
+WINDOWS_PER_TICK_MAX: Final = 100
+"""Windows in one tick: each is a few milliseconds of Dagster's storage, and the next tick reports the rest."""
 
 _NEVER: Final = dt.datetime.max.replace(tzinfo=dt.UTC)
 
 
-def tell_windows(layout: JobLayout, stores: Stores, instance: dg.DagsterInstance, sight: SinkSight) -> int:
-    """Materializations of what is due; returns how many partitions were told, none of them for an empty cut.
+def report_windows(layout: JobLayout, stores: Stores, instance: dg.DagsterInstance, sight: SinkSight) -> int:
+    """Materializations of what is due; returns how many partitions were reported, none of them for an empty cut.
 
-    RetryableError when Dagster does not take an event: the next tick tells it.
+    RetryableError when Dagster does not take an event: the next tick reports it.
     """
     due: list[tuple[DatasetUrn, WindowNews]] = []
     for urn, look in sight.looks.items():
-        found = list_due(look, sight.workers, partial(_find_end, layout.datasets[urn]), every_s=TELL_EVERY_S)
+        found = list_due(look, sight.workers, partial(_find_end, layout.datasets[urn]), every_s=REPORT_EVERY_S)
         due += [(urn, news) for news in found]
-    told: list[tuple[DatasetUrn, str | None]] = []
+    reported: list[tuple[DatasetUrn, str | None]] = []
     looked: list[tuple[DatasetUrn, WindowNews, WindowCounts]] = []
     try:
-        for urn, news in due[:TOLD_PER_TICK_MAX]:
+        for urn, news in due[:WINDOWS_PER_TICK_MAX]:
             counts = stores.sink_windows.count(sight.ids[urn], news.partition)
             if counts is None:
                 continue
             if counts.row_count != (news.told_row_count or 0):
-                _tell(layout, instance, sight, urn, news, counts)
-                told.append((urn, news.partition or None))
+                _report_window(layout, instance, sight, urn, news, counts)
+                reported.append((urn, news.partition or None))
             looked.append((urn, news, counts))
     finally:
-        # Also if Dagster refuses one event for ever: those before it must not be told again and again.
-        tell_published(layout, instance, sight, told)
-        _observe_sources(layout, instance, sight, dict.fromkeys(urn for urn, _key in told))
+        # Also if Dagster refuses one event for ever: those before it must not be reported again and again.
+        report_published(layout, instance, sight, reported)
+        _observe_sources(layout, instance, sight, dict.fromkeys(urn for urn, _key in reported))
         for urn, news, counts in looked:
             version = max(counts.version, news.version)
             stores.sink_windows.mark_told(sight.ids[urn], news.partition, version=version, row_count=counts.row_count)
-    return len(told)
+    return len(reported)
 
 
 def observe(layout: JobLayout, stores: Stores, instance: dg.DagsterInstance, sight: SinkSight) -> None:
@@ -72,7 +98,7 @@ def observe(layout: JobLayout, stores: Stores, instance: dg.DagsterInstance, sig
     """
     if not sight.workers:
         return
-    claimed = stores.sink_windows.claim_observations([sight.ids[urn] for urn in sight.looks], every_s=TELL_EVERY_S)
+    claimed = stores.sink_windows.claim_observations([sight.ids[urn] for urn in sight.looks], every_s=REPORT_EVERY_S)
     for urn, look in sight.looks.items():
         window = _open_window(layout, urn, look.now) if sight.ids[urn] in claimed else None
         if window is None:
@@ -80,10 +106,115 @@ def observe(layout: JobLayout, stores: Stores, instance: dg.DagsterInstance, sig
         counts = stores.sink_windows.count(sight.ids[urn], window.key or "")
         key = layout.get_key(urn)
         metadata = _describe_progress(layout, sight, urn, counts)
-        with telling(key):
+        with reporting(key):
             instance.report_runless_asset_event(
                 dg.AssetObservation(asset_key=key, partition=window.key, metadata=metadata)
             )
+
+
+def report_sink_checks(
+    layout: JobLayout, instance: dg.DagsterInstance, sight: SinkSight, cursor: str | None, now: dt.datetime
+) -> str:
+    """Evaluate the checks of each dataset. Returns the cursor: by dataset, since when lanes wait for a worker.
+
+    RetryableError as for ``report_windows``.
+    """
+    seen = read_times(cursor)
+    waiting = {urn: seen.get(urn, now.timestamp()) for urn, look in sight.looks.items() if _has_free(look)}
+    moving = {urn for urn, since in waiting.items() if sight.workers and now.timestamp() - since < SETTLED_S}
+    found = {
+        dg.AssetCheckKey(layout.get_key(urn), check.name): check
+        for urn in sight.looks
+        for check in judge_sink(layout, sight, urn)
+        if check.name != LANES_CHECK or check.blocking or urn not in moving
+    }
+    known = instance.event_log_storage.get_latest_asset_check_execution_by_key(list(found))
+    for key, check in found.items():
+        if _is_due(check, known.get(key), now, is_at_work=bool(sight.workers)):
+            with reporting(key.asset_key):
+                instance.report_runless_asset_event(build_evaluation(key.asset_key, check))
+    return json.dumps(waiting, sort_keys=True)
+
+
+def report_published(
+    layout: JobLayout,
+    instance: dg.DagsterInstance,
+    sight: SinkSight,
+    partitions: Sequence[tuple[DatasetUrn, str | None]],
+) -> None:
+    """Evaluate the check of these partitions. It fails while a publication of the dataset is BLOCKED, or a worker
+    reports a failure: the lane's rows that come next are missing from later windows as well.
+
+    RetryableError as for ``report_windows``. Partitions share one run of Dagster's: without a run, Dagster takes one
+    evaluation of a partition and no more. A dataset without partitions needs none.
+    """
+    of_partitions: list[DatasetReport] = []
+    for urn, key in partitions:
+        report = _judge_published(sight, urn, key)
+        if key is not None:
+            of_partitions.append(report)
+            continue
+        for evaluation in build_evaluations(layout.get_key(urn), report):
+            with reporting(evaluation.asset_key):
+                instance.report_runless_asset_event(evaluation)
+    if of_partitions:
+        report_checks(layout, of_partitions, instance, by=f"{layout.job.job}_sink_sensor")
+
+
+def report_healed(layout: JobLayout, instance: dg.DagsterInstance, sight: SinkSight) -> None:
+    """Let the check pass where it failed and nothing is in the way any more: no new rows may ever come there.
+
+    RetryableError as for ``report_windows``. One query, if no check fails.
+    """
+    keys = {
+        dg.AssetCheckKey(layout.get_key(urn), PUBLISHED_CHECK): urn
+        for urn in sight.looks
+        if sight.find_trouble(urn) is None
+    }
+    latest = instance.event_log_storage.get_latest_asset_check_execution_by_key(list(keys)) if keys else {}
+    healed: list[tuple[DatasetUrn, str | None]] = []
+    for check, urn in keys.items():
+        last = find_evaluation(latest.get(check))
+        if last is not None and not last.passed:
+            healed += [(urn, key) for key in _list_failing(instance, check)]
+    report_published(layout, instance, sight, healed)
+
+
+def _is_due(check: CheckResult, known: AssetCheckExecutionRecord | None, now: dt.datetime, *, is_at_work: bool) -> bool:
+    last = find_evaluation(known)
+    if last is None or known is None or known.event is None:
+        # Also where a run of the assets has planned it, which hides the earlier result: no worker evaluates it.
+        return True
+    age_s = now.timestamp() - known.event.timestamp
+    if age_s < REPORT_EVERY_S:
+        return False
+    changed = last.passed is not check.passed or (
+        check.name == LANES_CHECK and (last.description or "") != check.description
+    )
+    return changed or (is_at_work and age_s >= REFRESH_S)
+
+
+def _has_free(look: DatasetLook) -> bool:
+    return any(lane.vnode_count and lane.holder is None for lane in look.lanes)
+
+
+def _judge_published(sight: SinkSight, urn: DatasetUrn, key: str | None) -> DatasetReport:
+    trouble = sight.find_trouble(urn)
+    if trouble is None:
+        return DatasetReport(urn, AssetPartition(key), DatasetOutcome.COMMITTED)
+    outcome, error = trouble
+    return DatasetReport(urn, AssetPartition(key), outcome, error=error)
+
+
+def _list_failing(instance: dg.DagsterInstance, check: dg.AssetCheckKey) -> list[str | None]:
+    """The partitions whose latest result is a failure."""
+    results: dict[str | None, bool] = {}
+    with reporting(check.asset_key):
+        found = instance.event_log_storage.get_asset_check_execution_history(check, limit=_RESULTS_READ_MAX)
+    for record in found:
+        if (result := find_evaluation(record)) is not None:
+            results.setdefault(record.partition, result.passed)
+    return [key for key, passed in results.items() if not passed]
 
 
 def _find_end(dataset: DatasetOptions, key: str) -> dt.datetime | None:
@@ -102,7 +233,7 @@ def _open_window(layout: JobLayout, urn: DatasetUrn, now: dt.datetime) -> AssetP
         return None
 
 
-def _tell(
+def _report_window(
     layout: JobLayout,
     instance: dg.DagsterInstance,
     sight: SinkSight,
@@ -131,7 +262,7 @@ def _tell(
             SEQUENCE_ID: dg.MetadataValue.text(str(counts.sequence_id)),
         }
         asset_key = layout.get_key(urn, role)
-        with telling(asset_key):
+        with reporting(asset_key):
             instance.report_runless_asset_event(
                 dg.AssetMaterialization(
                     asset_key=asset_key,
@@ -153,12 +284,12 @@ def _find_constraints(sight: SinkSight, urn: DatasetUrn, columns: Mapping[str, s
 def _observe_sources(
     layout: JobLayout, instance: dg.DagsterInstance, sight: SinkSight, urns: Iterable[DatasetUrn]
 ) -> None:
-    """That workers have read the topics or tables of these datasets, and what is left there."""
+    """Report that workers have read the topics or tables of these datasets, and what is left there."""
     for urn in urns:
         source = layout.sources.get(urn)
         if source is not None:
             metadata = _describe_workers(sight, urn)
-            with telling(source.key):
+            with reporting(source.key):
                 instance.report_runless_asset_event(build_observation(layout, urn, source, f"Read for {urn}", metadata))
 
 

@@ -11,9 +11,8 @@ import pytest
 from sqlalchemy import text
 
 from gobblin_assets.dagster.metadata import PUBLISHED_CHECK
-from gobblin_assets.dagster.sink_published_check import heal_published
+from gobblin_assets.dagster.sink_reports import observe, report_healed, report_windows
 from gobblin_assets.dagster.sink_sight import look_at_sink
-from gobblin_assets.dagster.sink_telling import observe, tell_windows
 from gobblin_assets.model.state import RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.state.sink_windows import SinkWindowStore, UnfinishedSequence
@@ -30,7 +29,7 @@ def rows_of(records: Records, role: Role = Role.DATA) -> int:
 
 
 def tell(sink: SinkInDagster, world: SinkWorld) -> int:
-    return tell_windows(sink.layout, world.stores, sink.instance, look_at_sink(sink.layout, world.stores))
+    return report_windows(sink.layout, world.stores, sink.instance, look_at_sink(sink.layout, world.stores))
 
 
 def test_a_closed_window_is_told_once_with_its_rows_and_files_also_after_folding(sink: SinkInDagster) -> None:
@@ -125,14 +124,14 @@ def test_the_check_of_a_window_fails_while_a_worker_reports_a_failure_and_passes
     rest = SinkRest(dataset_id, None, "the disk is full")
     long_ago = SinkWorkerRow(RunId(uuid.uuid4()), "me", "", looked_at=dt.datetime.now(dt.UTC), rests=[rest])
     failing = replace(sight, workers=[long_ago])
-    assert tell_windows(sink.layout, world.stores, sink.instance, failing) == 1
+    assert report_windows(sink.layout, world.stores, sink.instance, failing) == 1
     (check,) = sink.checked(PUBLISHED_CHECK)
     assert (check.passed, check.description) == (False, "FAILED: the disk is full")
 
-    heal_published(sink.layout, sink.instance, failing)
+    report_healed(sink.layout, sink.instance, failing)
     assert len(sink.checked(PUBLISHED_CHECK)) == 1, "it still fails"
     for _tick in range(2):
-        heal_published(sink.layout, sink.instance, sight)
+        report_healed(sink.layout, sink.instance, sight)
     assert [each.passed for each in sink.checked(PUBLISHED_CHECK)] == [False, True], "told once, without new rows"
 
 
@@ -144,12 +143,12 @@ def test_the_check_names_the_publication_that_waits_for_a_person(sink: SinkInDag
     stuck = UnfinishedSequence(SequenceId(uuid.uuid4()), "", is_blocked=True, error="a file is missing.")
     lanes = (replace(look.lanes[0], unfinished=stuck), *look.lanes[1:])
     blocked = replace(sight, looks={urn: replace(look, lanes=lanes)})
-    assert tell_windows(sink.layout, world.stores, sink.instance, blocked) == 1
+    assert report_windows(sink.layout, world.stores, sink.instance, blocked) == 1
     (check,) = sink.checked(PUBLISHED_CHECK)
     assert not check.passed
     assert str(check.description).startswith("BLOCKED: a file is missing.")
     assert str(stuck.sequence_id) in str(check.description)
-    heal_published(sink.layout, sink.instance, sight)
+    report_healed(sink.layout, sink.instance, sight)
     assert [each.passed for each in sink.checked(PUBLISHED_CHECK)] == [False, True]
 
 
@@ -171,7 +170,7 @@ def test_a_daemon_that_dies_between_telling_and_recording_tells_again(sink: Sink
     world.work()
     dying = replace(world.stores, sink_windows=Dying(world.stores.sink_windows))
     with pytest.raises(KeyboardInterrupt):
-        tell_windows(sink.layout, dying, sink.instance, look_at_sink(sink.layout, world.stores))
+        report_windows(sink.layout, dying, sink.instance, look_at_sink(sink.layout, world.stores))
     assert tell(sink, world) == 1
     assert tell(sink, world) == 0
     assert len(sink.told()) == 2
@@ -182,7 +181,7 @@ def test_two_daemons_that_look_at_once_tell_at_most_twice(sink: SinkInDagster) -
     world.work()
     sights = [look_at_sink(sink.layout, world.stores) for _daemon in range(2)]
     for sight in sights:
-        tell_windows(sink.layout, world.stores, sink.instance, sight)
+        report_windows(sink.layout, world.stores, sink.instance, sight)
     sink.pass_time(100)
     assert tell(sink, world) == 0
     assert len(sink.told()) == 2
