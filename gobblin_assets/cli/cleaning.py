@@ -7,9 +7,9 @@ from pathlib import Path
 import click
 
 from gobblin_assets.cli.connections import SparkChoice, open_operations, spark_options
-from gobblin_assets.cli.examples import example
-from gobblin_assets.cli.known_jobs import job_file_or_name, read_known_job
+from gobblin_assets.cli.lazy_commands import example
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
+from gobblin_assets.cli.selections import job_file_or_name, read_known_job
 from gobblin_assets.commit.cleanup import Cleaned
 from gobblin_assets.commit.relocation import require_bound_root
 from gobblin_assets.fs.registry import open_file_system

@@ -1,4 +1,4 @@
-"""Output of commands: data on stdout, as a table or as JSON; progress and errors on stderr."""
+"""Output of commands: data on stdout, as a table or as JSON; progress and errors on stderr; exit codes."""
 
 import atexit
 import dataclasses
@@ -41,6 +41,14 @@ _OF_MESSAGES: Final = frozenset({"", "error", "note"})
 json_option: Final[Callable[[_Command], _Command]] = click.option(
     "--json", "as_json", is_flag=True, help="Print JSON instead of tables."
 )
+
+EXIT_FAILED: Final = 1
+EXIT_REFUSED: Final = 2
+"""The input was refused, and nothing was begun; click uses the same code."""
+EXIT_SKIPPED: Final = 3
+"""Nothing failed, but a dataset was left out because another process works on it."""
+EXIT_INTERRUPTED: Final = 130
+"""Interrupted: the code that a shell gives for SIGINT."""
 
 
 class _PassingLines:

@@ -5,12 +5,9 @@ from pathlib import Path
 
 import click
 
-from gobblin_assets.cli.connections import SparkChoice, job_file_argument, spark_options
-from gobblin_assets.cli.examples import example
-from gobblin_assets.cli.exit_codes import EXIT_FAILED
-from gobblin_assets.cli.known_jobs import KnownJob
-from gobblin_assets.cli.maintenance import open_maintenance
-from gobblin_assets.cli.output import json_option, print_json, print_table, say
+from gobblin_assets.cli.connections import SparkChoice, job_file_argument, open_operations, spark_options
+from gobblin_assets.cli.lazy_commands import example
+from gobblin_assets.cli.output import EXIT_FAILED, json_option, print_json, print_table, say
 from gobblin_assets.cli.selections import find_named
 from gobblin_assets.commit.examination import LogFinding, Remembered
 from gobblin_assets.commit.reconciliation import Reconciled, Reconciliation, Way
@@ -20,7 +17,7 @@ from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.programs import program_of
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.run.log import open_log
-from gobblin_assets.run.maintenance_run import examination_of
+from gobblin_assets.run.maintenance_run import MaintenanceRun, examination_of
 from gobblin_assets.spec.job_files import read_any_job_file
 from gobblin_assets.spec.job_spec import JobSpec
 
@@ -60,7 +57,7 @@ def reconcile(
         found = [examination.look_at(urn, thoroughly=bool(datasets)) for urn in find_named(name, specs, datasets)]
         behind = [finding for finding in found if finding.is_behind]
         if behind and way is not None and yes:
-            maintenance = open_maintenance(log, SparkChoice(master, remote), KnownJob(name, job, specs))
+            maintenance = MaintenanceRun(open_operations(log, SparkChoice(master, remote), job), log.stores, name)
             reconciliation = Reconciliation(maintenance.operations, examination, log.stores.lanes, destination)
             done, failures = maintenance.reconcile(reconciliation, behind, Way(way))
     if as_json:

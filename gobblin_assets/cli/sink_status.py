@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import click
 
 from gobblin_assets.cli.connections import job_file_argument
-from gobblin_assets.cli.examples import example
+from gobblin_assets.cli.lazy_commands import example
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.commit.lanes import DatasetLanes
 from gobblin_assets.errors import GobblinError

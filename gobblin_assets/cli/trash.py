@@ -5,10 +5,9 @@ from pathlib import Path
 
 import click
 
-from gobblin_assets.cli.examples import example
-from gobblin_assets.cli.known_jobs import KnownJob, job_file_or_name, read_known_job
-from gobblin_assets.cli.lazy_commands import LazyGroup
+from gobblin_assets.cli.lazy_commands import LazyGroup, example
 from gobblin_assets.cli.output import json_option, print_json, print_table, say, to_plain
+from gobblin_assets.cli.selections import KnownJob, job_file_or_name, read_known_job
 from gobblin_assets.commit.trash import Trash
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import click
 
-from gobblin_assets.cli.examples import example
-from gobblin_assets.cli.exit_codes import EXIT_FAILED
-from gobblin_assets.cli.known_jobs import KnownJob, job_file_or_name, read_known_job
-from gobblin_assets.cli.output import json_option, print_json, print_table, say
+from gobblin_assets.cli.lazy_commands import example
+from gobblin_assets.cli.output import EXIT_FAILED, json_option, print_json, print_table, say
+from gobblin_assets.cli.selections import KnownJob, job_file_or_name, read_known_job
 from gobblin_assets.commit.published.verification import (
     FAULTS_NAMED_MAX,
     Damage,

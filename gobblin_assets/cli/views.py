@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import click
 
-from gobblin_assets.cli.examples import example
+from gobblin_assets.cli.lazy_commands import example
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.commit.published.current import list_kept_versions
 from gobblin_assets.commit.published.current_names import sort_current

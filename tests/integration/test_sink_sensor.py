@@ -245,7 +245,7 @@ class TestChecks:
 def test_a_tick_tells_what_is_due(sink: SinkInDagster) -> None:
     sink.open().work()
     said = sink.tick()
-    assert said.skip_message == "0 workers are alive; 1 partition was told."
+    assert said.skip_message == "0 workers are alive; 1 partition was reported."
     assert [partition for partition, _metadata in sink.told()] == [month()]
 
 
