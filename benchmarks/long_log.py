@@ -20,7 +20,7 @@ from gobblin_assets.commit.cleanup import SEQUENCES_PER_FOLD_MAX, Cleanup
 from gobblin_assets.commit.folding import FoldBounds
 from gobblin_assets.commit.rename_steps import RenameDirectory
 from gobblin_assets.commit.segment import encode_segments
-from gobblin_assets.db.json_column import to_jsonb
+from gobblin_assets.db.statement_texts import to_jsonb
 from gobblin_assets.destinations.rooted import job_directory
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.files import DataFile, FileIdentity
@@ -29,7 +29,7 @@ from gobblin_assets.model.state import AttemptId, RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.model.watermark import long_watermark
 from gobblin_assets.rows.dataset_reader import locate_files
-from gobblin_assets.run.postgres import open_stores
+from gobblin_assets.run.log import open_stores
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.state.datasets import NewRun
 from gobblin_assets.state.leases import Holder, Lease

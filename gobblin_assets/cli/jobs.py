@@ -23,9 +23,9 @@ from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.run.dry_run import PlannedSlice, plan_dry
-from gobblin_assets.run.garbage import look_for_garbage_seldom
 from gobblin_assets.run.job_kind import Restart, StartAt
 from gobblin_assets.run.log import open_log
+from gobblin_assets.run.own_process import look_for_garbage_seldom
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest
 from gobblin_assets.run.runner import run_request
 from gobblin_assets.run.stores import Stores

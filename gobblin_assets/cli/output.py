@@ -20,9 +20,8 @@ from rich.text import Text
 
 from gobblin_assets.cli.table_layout import ShownColumn, draw_table, find_width
 from gobblin_assets.model.interval import Interval
-from gobblin_assets.model.passing_lines import PassingLine
 from gobblin_assets.model.watermark import Watermark
-from gobblin_assets.model.wording import show_moment
+from gobblin_assets.model.wording import PassingLine, show_moment
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 

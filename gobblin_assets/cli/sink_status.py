@@ -29,7 +29,7 @@ from gobblin_assets.model.wording import join_some
 from gobblin_assets.run.log import Log, open_log
 from gobblin_assets.sources.epoch_source import CopiedLog
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
-from gobblin_assets.state.sink_workers import SinkWorkerRow, sum_lags
+from gobblin_assets.state.sinks import SinkWorkerRow, sum_lags
 
 _OPEN_MAX: Final = 256
 

@@ -33,8 +33,8 @@ from gobblin_assets.model.wording import count_of, join_some
 from gobblin_assets.run.destination import DestinationRequest
 from gobblin_assets.run.log import open_log
 from gobblin_assets.run.maintenance_run import MaintenanceRun
+from gobblin_assets.run.own_process import StopRequest, heed_stop_signals
 from gobblin_assets.run.runner import owner_text
-from gobblin_assets.run.stop_signals import StopRequest, heed_stop_signals
 from gobblin_assets.state.leases import Lease
 
 _WORKERS_MAX: Final = 256

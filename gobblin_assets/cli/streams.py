@@ -22,11 +22,11 @@ from gobblin_assets.jobs.programs import program_of
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.run.log import open_log
+from gobblin_assets.run.own_process import StopRequest, heed_stop_signals
 from gobblin_assets.run.progress import unheard
 from gobblin_assets.run.repeating import repeat_run
 from gobblin_assets.run.run_values import ReportedAs, RunReport, RunRequest
 from gobblin_assets.run.runner import run_request, stream_request
-from gobblin_assets.run.stop_signals import StopRequest, heed_stop_signals
 from gobblin_assets.run.streaming import SeldomAgain
 from gobblin_assets.spec.job_files import read_any_job_file
 from gobblin_assets.spec.job_options import JobOptions

@@ -25,8 +25,7 @@ from gobblin_assets.commit.named_mode_steps import CloseDirectory, ModeStep, Ope
 from gobblin_assets.commit.named_steps import DIRECTORIES, SLOTS, NamedStep, PlaceFile, RemoveFile, ReplaceFile
 from gobblin_assets.commit.steps import CommitStep, StepKind, StepRow
 from gobblin_assets.errors import CorruptionError
-from gobblin_assets.model.files import DataFile, FileIdentity
-from gobblin_assets.model.identity_columns import IdentityColumns
+from gobblin_assets.model.files import DataFile, FileIdentity, IdentityColumns
 
 PLACE_FILE: Final = "place_file"
 REPLACE_FILE: Final = "replace_file"

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gobblin_assets.commit.arrow_arrays import make_array
-from gobblin_assets.model.identity_columns import IdentityColumns
+from gobblin_assets.model.files import IdentityColumns
 
 METADATA: Final = "m"
 EXCHANGES: Final = "x"

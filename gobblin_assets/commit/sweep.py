@@ -17,9 +17,9 @@ from gobblin_assets.commit.store import CommitLogReader
 from gobblin_assets.errors import ConflictError, GobblinError
 from gobblin_assets.model.clock import Clock
 from gobblin_assets.model.defects import explain_exception
-from gobblin_assets.model.passing_lines import PassingLine
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import JobName
+from gobblin_assets.model.wording import PassingLine
 
 PAGE: Final = 500
 """Sequences in one page. Listing a page sorts all due sequences: 0.2 s for a hundred thousand."""

@@ -37,11 +37,11 @@ from gobblin_assets.jobs.ingest.told_engine import ToldEngine
 from gobblin_assets.jobs.programs import RunResources
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
+from gobblin_assets.run.own_process import StopRequest, heed_stop_signals
 from gobblin_assets.run.progress import unheard
 from gobblin_assets.run.repeating import repeat_run
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest
 from gobblin_assets.run.runner import run_request, stream_request
-from gobblin_assets.run.stop_signals import StopRequest, heed_stop_signals
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.run.streaming import SeldomAgain
 from gobblin_assets.spec.job_parsing import find_datasets

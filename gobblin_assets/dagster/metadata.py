@@ -7,8 +7,7 @@ import dagster as dg
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 
 from gobblin_assets.commit.sequence import Publication
-from gobblin_assets.model.source_comments import SourceComments
-from gobblin_assets.model.source_constraints import SourceConstraints
+from gobblin_assets.model.source_declarations import SourceComments, SourceConstraints
 from gobblin_assets.model.urn import Role
 from gobblin_assets.run.job_kind import CheckResult
 from gobblin_assets.run.lag import Lag

@@ -22,12 +22,12 @@ from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.run.announcements import report_of
-from gobblin_assets.run.backlogs import describe_backlog, is_late
 from gobblin_assets.run.dry_run import plan_dry
 from gobblin_assets.run.job_kind import CheckResult
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunRequest
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.spec.partition_keys import asset_partition
+from gobblin_assets.state.reports import describe_backlog, is_late
 
 OpenPorts = Callable[[dg.AssetExecutionContext, JobLayout], AbstractContextManager[RunPorts]]
 

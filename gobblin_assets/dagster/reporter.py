@@ -198,7 +198,7 @@ class _Reporting:
 
     def _repeat_latest(self) -> None:
         """A run of Dagster's may have reported a later publication at the same time: that one is reported again."""
-        later = self.stores.reports.list_told_later(self._reported) if self._reported else []
+        later = self.stores.reports.list_reported_later(self._reported) if self._reported else []
         for publication in self._load(later).values() if later else ():
             if self.job.layout.has_dataset(publication.urn):
                 self._open_apart().report_publication(report_of(publication))

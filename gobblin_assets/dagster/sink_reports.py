@@ -35,7 +35,7 @@ from gobblin_assets.jobs.sink.closed_windows import list_due
 from gobblin_assets.jobs.sink.sink_checks import LANES_CHECK
 from gobblin_assets.jobs.sink.stream_standing import DatasetStanding, StreamStanding
 from gobblin_assets.model.partition import AssetPartition
-from gobblin_assets.model.source_constraints import SourceConstraints
+from gobblin_assets.model.source_declarations import SourceConstraints
 from gobblin_assets.model.state import DatasetOutcome
 from gobblin_assets.model.urn import DatasetUrn, Role
 from gobblin_assets.run.job_kind import CheckResult
@@ -44,7 +44,7 @@ from gobblin_assets.run.stores import Stores
 from gobblin_assets.spec.job_options import DatasetOptions
 from gobblin_assets.spec.job_spec import JobSpec
 from gobblin_assets.spec.partition_keys import asset_partition, open_partition
-from gobblin_assets.state.sink_windows import DatasetLook, WindowCounts, WindowNews
+from gobblin_assets.state.sinks import DatasetLook, WindowCounts, WindowNews
 
 REFRESH_S: Final = 600.0
 """While workers are alive, the figures of a result that stays are reported again so often."""
@@ -77,7 +77,7 @@ def report_windows(layout: JobLayout, stores: Stores, instance: dg.DagsterInstan
             counts = stores.sink_windows.count(sight.ids[urn], news.partition)
             if counts is None:
                 continue
-            if counts.row_count != (news.told_row_count or 0):
+            if counts.row_count != (news.reported_row_count or 0):
                 _report_window(layout, instance, sight, urn, news, counts)
                 reported.append((urn, news.partition or None))
             looked.append((urn, news, counts))
@@ -87,7 +87,9 @@ def report_windows(layout: JobLayout, stores: Stores, instance: dg.DagsterInstan
         _observe_sources(layout, instance, sight, dict.fromkeys(urn for urn, _key in reported))
         for urn, news, counts in looked:
             version = max(counts.version, news.version)
-            stores.sink_windows.mark_told(sight.ids[urn], news.partition, version=version, row_count=counts.row_count)
+            stores.sink_windows.mark_reported(
+                sight.ids[urn], news.partition, version=version, row_count=counts.row_count
+            )
     return len(reported)
 
 
@@ -243,7 +245,7 @@ def _report_window(
 ) -> None:
     key = news.partition or None
     where = urn if key is None else f"{urn} [{key}]"
-    late = ", late rows came" if key is not None and news.told_row_count else ""
+    late = ", late rows came" if key is not None and news.reported_row_count else ""
     for role in layout.roles:
         rows = counts.row_counts.get(role, 0)
         metadata: dict[str, dg.MetadataValue] = {"gobblin/rows": dg.MetadataValue.int(rows)}

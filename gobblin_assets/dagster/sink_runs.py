@@ -26,7 +26,7 @@ from gobblin_assets.jobs.sink.running import find_spark_needs, open_log_connecti
 from gobblin_assets.jobs.sink.sink_rules import check_sink_dataset, check_sink_job, is_one_stream
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.urn import DatasetUrn
-from gobblin_assets.run.stop_signals import StopRequest, heed_stop_signals
+from gobblin_assets.run.own_process import StopRequest, heed_stop_signals
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.run.streaming import WaitForStop
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec

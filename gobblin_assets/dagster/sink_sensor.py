@@ -30,7 +30,7 @@ from gobblin_assets.model.urn import JobName
 from gobblin_assets.model.wording import count_of
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.spec.job_spec import JobSpec
-from gobblin_assets.state.sink_workers import SinkWorkerRow
+from gobblin_assets.state.sinks import SinkWorkerRow
 
 SINK_TAG: Final = "gobblin/sink"
 """Its value is the job. A limit on concurrent runs with this tag leaves slots to other runs."""

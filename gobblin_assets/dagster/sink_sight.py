@@ -15,8 +15,7 @@ from gobblin_assets.run.job_kind import CheckResult
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.sources.connection import OpensEpochs
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
-from gobblin_assets.state.sink_windows import DatasetLook
-from gobblin_assets.state.sink_workers import SinkWorkerRow, sum_lags
+from gobblin_assets.state.sinks import DatasetLook, SinkWorkerRow, sum_lags
 
 REPORT_EVERY_S: Final = 60.0
 """The time between two reports of one partition, and between two observations of one dataset."""

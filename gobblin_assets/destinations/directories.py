@@ -9,8 +9,7 @@ from gobblin_assets.destinations.rooted import RootedDestination, refuse_links, 
 from gobblin_assets.model.path_names import list_upwards, path_of
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.run.destination import Target
-from gobblin_assets.run.job_kind import Output
-from gobblin_assets.run.output_names import OutputNames
+from gobblin_assets.run.job_kind import Output, OutputNames
 
 
 class Directories(RootedDestination):

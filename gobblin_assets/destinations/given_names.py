@@ -15,7 +15,7 @@ from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.model.state import AttemptId
 from gobblin_assets.model.urn import DatasetUrn, Role
 from gobblin_assets.run.destination import DestinationRequest, Target
-from gobblin_assets.run.output_names import OutputNames
+from gobblin_assets.run.job_kind import OutputNames
 from gobblin_assets.state.leases import Lease
 
 

@@ -7,8 +7,7 @@ tree.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gobblin_assets.model.files import DataFile
-from gobblin_assets.model.identity_columns import IdentityColumns
+from gobblin_assets.model.files import DataFile, IdentityColumns
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,7 @@ from gobblin_assets.fs.objects import HoldsObjects
 from gobblin_assets.model.path_names import path_of
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.destination import Target
-from gobblin_assets.run.job_kind import Output
-from gobblin_assets.run.output_names import OutputNames
+from gobblin_assets.run.job_kind import Output, OutputNames
 
 
 @dataclass(frozen=True, slots=True)

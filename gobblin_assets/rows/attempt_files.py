@@ -17,7 +17,7 @@ from gobblin_assets.rows.role_paths import parse_role_path, parse_share_path, pu
 from gobblin_assets.rows.row_sampler import RowSampler
 from gobblin_assets.rows.row_samples import SAMPLES_MAX
 from gobblin_assets.rows.uploads import UploadedFiles
-from gobblin_assets.run.output_names import OutputNames
+from gobblin_assets.run.job_kind import OutputNames
 from gobblin_assets.spec.job_spec import WriterSpec
 
 ALONE: Final = ""

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from gobblin_assets.model.source_constraints import SourceConstraints
+from gobblin_assets.model.source_declarations import SourceConstraints
 from gobblin_assets.spec.job_spec import ConverterSpec
 
 

@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, DataFrameReader
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from gobblin_assets.model.file_formats import FileFormat
+from gobblin_assets.model.files import FileFormat
 from gobblin_assets.rows.columns import named
 
 _STRICT: Final = {"mode": "FAILFAST", "allowNonNumericNumbers": "true"}

@@ -6,7 +6,7 @@ from typing import BinaryIO, Final, cast
 import pyarrow as pa
 
 from gobblin_assets.fs.posix_errors import families
-from gobblin_assets.model.file_formats import FileFormat
+from gobblin_assets.model.files import FileFormat
 from gobblin_assets.rows.new_files import FinishedRows, NewFile
 from gobblin_assets.rows.row_encoders import CountedStream, open_encoder
 

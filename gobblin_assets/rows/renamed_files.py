@@ -8,10 +8,10 @@ from typing import BinaryIO
 from gobblin_assets.commit.rename_steps import RenameFile
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.fs.file_system import FileSystem
-from gobblin_assets.model.file_formats import format_of
+from gobblin_assets.model.files import format_of
 from gobblin_assets.model.urn import Role
 from gobblin_assets.rows.new_files import FinishedRows, NewFile, finish_file
-from gobblin_assets.run.output_names import OutputNames
+from gobblin_assets.run.job_kind import OutputNames
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from typing import Any, BinaryIO, Final, Protocol
 import pyarrow as pa
 from pyarrow import parquet as pq
 
-from gobblin_assets.model.file_formats import FileFormat
+from gobblin_assets.model.files import FileFormat
 from gobblin_assets.rows.text_rows import open_csv_rows, open_json_rows
 from gobblin_assets.spark.spark_settings import SPARK_VERSION
 

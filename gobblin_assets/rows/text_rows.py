@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.model.file_formats import FileFormat
+from gobblin_assets.model.files import FileFormat
 from gobblin_assets.rows.text_values import csv_texts, is_plain, json_objects
 
 # Rows are made texts in pieces, whose texts take some times their memory.

@@ -23,7 +23,7 @@ from gobblin_assets.fs.objects import ObjectFiles, UploadId, UploadPart
 from gobblin_assets.model.files import DataFile, FileIdentity
 from gobblin_assets.model.urn import Role
 from gobblin_assets.rows.new_files import FinishedRows, NewFile
-from gobblin_assets.run.output_names import OutputNames
+from gobblin_assets.run.job_kind import OutputNames
 
 PARTS_ON_THE_WAY_MAX: Final = 2
 """Of one file. With the part that is filled, and the row group that is encoded, this bounds the memory of a writer."""

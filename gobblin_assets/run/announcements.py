@@ -14,8 +14,7 @@ from gobblin_assets.commit.store import SequenceFinisher
 from gobblin_assets.errors import RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.model.partition import AssetPartition
-from gobblin_assets.model.source_comments import comments_from_json
-from gobblin_assets.model.source_constraints import constraints_from_json
+from gobblin_assets.model.source_declarations import comments_from_json, constraints_from_json
 from gobblin_assets.model.state import DatasetOutcome, SequenceId
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.run.job_kind import FIGURES, HAS_ROWS, CheckResult

@@ -15,8 +15,7 @@ from gobblin_assets.errors import GobblinError
 from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.model.state import AttemptId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
-from gobblin_assets.run.job_kind import Output
-from gobblin_assets.run.output_names import OutputNames
+from gobblin_assets.run.job_kind import Output, OutputNames
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.state.leases import Lease
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from gobblin_assets.model.clock import Clock
-from gobblin_assets.model.passing_lines import PassingLine
+from gobblin_assets.model.wording import PassingLine
 
 LINE_EVERY_S: Final = 5.0
 STANDING_LINE_EVERY_S: Final = 60.0

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from gobblin_assets.errors import CorruptionError
-from gobblin_assets.model.source_comments import SourceComments
-from gobblin_assets.model.source_constraints import SourceConstraints
+from gobblin_assets.model.source_declarations import SourceComments, SourceConstraints
 from gobblin_assets.model.work_unit import WorkUnit
 from gobblin_assets.run.job_kind import PlanRequest, UnitPlan
 from gobblin_assets.sources.arrow_port import ArrowReader

@@ -7,7 +7,6 @@ from typing import Any, Protocol
 
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.model.interval import Interval
-from gobblin_assets.model.lost_positions import PositionLostError
 from gobblin_assets.model.state import (
     DatasetId,
     DatasetOutcome,
@@ -17,7 +16,7 @@ from gobblin_assets.model.state import (
     WorkingState,
 )
 from gobblin_assets.model.urn import DatasetUrn, JobName
-from gobblin_assets.model.watermark import Watermark
+from gobblin_assets.model.watermark import PositionLostError, Watermark
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,9 +59,9 @@ EXCEPTIONS = {
     "destinations.iceberg.durable_files._DurableFile.to_input_file": "pyiceberg asks for it",
     "destinations.iceberg.iceberg_tables._Append.table_metadata": "the same",
     "destinations.iceberg.iceberg_tables._Catalog._load_file_io": "the same",
-    "events.timed_request._Connection._new_conn": "urllib3 calls it",
-    "events.timed_request._Pool.ConnectionCls": "urllib3 looks for it",
-    "events.timed_request._TlsPool.ConnectionCls": "the same",
+    "events.webhook._Connection._new_conn": "urllib3 calls it",
+    "events.webhook._Pool.ConnectionCls": "urllib3 looks for it",
+    "events.webhook._TlsPool.ConnectionCls": "the same",
     "failpoints.install": "for tests, which are what failpoints are for",
     "fs.object_reading.ObjectStream.readall": "Python's buffered reader calls it",
     "fs.object_reading.ObjectStream.readinto": "Python's buffered reader calls it",
@@ -86,8 +86,8 @@ EXCEPTIONS = {
     "sources.connection.SourceConnection.model_config": _READ_BY_PYDANTIC,
     "spec.job_spec.DatasetSpec.model_config": _READ_BY_PYDANTIC,
     "spec.spec_model.SpecModel.model_config": _READ_BY_PYDANTIC,
-    "state.overview.overview_port.DatasetLine.open_sequence": _SHOWN,
-    "state.overview.overview_port.SequenceLine.prepared_at": _SHOWN,
+    "state.overview.DatasetLine.open_sequence": _SHOWN,
+    "state.overview.SequenceLine.prepared_at": _SHOWN,
 }
 
 

@@ -19,11 +19,11 @@ from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.events import sinks, webhook
 from gobblin_assets.events.outbox import REST_S, Outbox
 from gobblin_assets.events.sinks import EVENT_SINKS, FunctionSink, open_sink, register_event_sink
-from gobblin_assets.events.timed_request import READ_S_MAX
+from gobblin_assets.events.webhook import READ_S_MAX
 from gobblin_assets.jobs.copy.parsing import read_copy
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.urn import JobName
-from gobblin_assets.run.postgres import open_stores
+from gobblin_assets.run.log import open_stores
 from gobblin_assets.spec.event_sinks import EventSinkSpec
 from tests.support.command_lake import invoke
 from tests.support.copy_lake import CopyLake

@@ -22,9 +22,9 @@ from gobblin_assets.errors import RetryableError
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.state import RunId
 from gobblin_assets.model.urn import DatasetUrn, JobName
-from gobblin_assets.run.backlogs import describe_backlog, is_late
 from gobblin_assets.run.run_values import DatasetReport, ReportedAs
 from gobblin_assets.state.datasets import AskedRun, NewRun
+from gobblin_assets.state.reports import describe_backlog, is_late
 from tests.support.told_commands import ToldCommands, told_sequences
 
 MONTHLY, WHOLE = DatasetUrn("by month"), DatasetUrn("whole")

@@ -15,8 +15,7 @@ from gobblin_assets.dagster.sink_reports import observe, report_healed, report_w
 from gobblin_assets.dagster.sink_sight import look_at_sink
 from gobblin_assets.model.state import RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
-from gobblin_assets.state.sink_windows import SinkWindowStore, UnfinishedSequence
-from gobblin_assets.state.sink_workers import SinkRest, SinkWorkerRow
+from gobblin_assets.state.sinks import SinkRest, SinkWindowStore, SinkWorkerRow, UnfinishedSequence
 from tests.support.random_logs import Records
 from tests.support.sink_lake import JOB, NO_PARTITIONS, URN, SinkWorld
 from tests.support.sink_sensor import SinkInDagster, month, sink
@@ -158,7 +157,7 @@ class Dying:
 
     inner: SinkWindowStore
 
-    def mark_told(self, *_given: Any, **_named: Any) -> None:
+    def mark_reported(self, *_given: Any, **_named: Any) -> None:
         raise KeyboardInterrupt
 
     def __getattr__(self, name: str) -> Any:

@@ -22,7 +22,7 @@ from gobblin_assets.model.urn import JobName
 from gobblin_assets.spec.job_parsing import parse_job
 from gobblin_assets.state.datasets import NewRun
 from gobblin_assets.state.leases import Holder
-from gobblin_assets.state.sink_workers import SinkWorkerRow
+from gobblin_assets.state.sinks import SinkWorkerRow
 from tests.support.sink_lake import JOB, URN, SinkWorld, start_sink_worker
 from tests.support.sink_sensor import DATA, SinkInDagster, month, sink
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from gobblin_assets.errors import RetryableError
 from gobblin_assets.fs.file_system import FileSystem
-from gobblin_assets.model.file_formats import GZIP_ENDING, FileFormat
+from gobblin_assets.model.files import GZIP_ENDING, FileFormat
 
 _QUOTED: Final = re.compile(r'"(?:[^"]|"")*"')
 

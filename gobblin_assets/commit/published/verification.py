@@ -27,12 +27,11 @@ from gobblin_assets.commit.store import CommitLogReader
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.model.clock import Clock
-from gobblin_assets.model.file_formats import FileFormat, format_of
-from gobblin_assets.model.files import FileIdentity
-from gobblin_assets.model.passing_lines import PassingLine
+from gobblin_assets.model.files import FileFormat, FileIdentity, format_of
 from gobblin_assets.model.path_names import path_of
 from gobblin_assets.model.state import DatasetId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
+from gobblin_assets.model.wording import PassingLine
 
 FAULTS_NAMED_MAX: Final = 1_000
 """Faults of one dataset that are named; the others are only counted."""

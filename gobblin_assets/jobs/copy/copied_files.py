@@ -21,8 +21,7 @@ from gobblin_assets.errors import RetryableError
 from gobblin_assets.jobs.copy.copy_plan import CopyPlan
 from gobblin_assets.jobs.copy.copyable import CopyItem
 from gobblin_assets.jobs.copy.transfer.transfer_port import FileResult
-from gobblin_assets.model.files import DataFile, FileIdentity
-from gobblin_assets.model.identity_columns import IdentityColumns
+from gobblin_assets.model.files import DataFile, FileIdentity, IdentityColumns
 
 FILES_PER_OUTPUT_MAX: Final = 10_000
 """As many as a segment of the log has at most."""

@@ -21,8 +21,7 @@ more rows than it was told of, and is told again.
 import datetime as dt
 from collections.abc import Callable, Sequence
 
-from gobblin_assets.state.sink_windows import DatasetLook, WindowNews
-from gobblin_assets.state.sink_workers import SinkWorkerRow
+from gobblin_assets.state.sinks import DatasetLook, SinkWorkerRow, WindowNews
 
 FindEnd = Callable[[str], dt.datetime | None]
 """The end of a partition's window, aware; None: the partition is no window of time."""
@@ -38,7 +37,7 @@ def list_due(
     return [
         each
         for each in look.news
-        if (each.told_ago_s is None or each.told_ago_s >= every_s)
+        if (each.reported_ago_s is None or each.reported_ago_s >= every_s)
         and ((end := find_end(each.partition)) is None or is_closed(look, workers, each.partition, end))
     ]
 

@@ -24,7 +24,7 @@ from gobblin_assets.model.urn import DatasetUrn, Role
 from gobblin_assets.rows.arrow_types import schema_to_json
 from gobblin_assets.rows.new_files import NewFiles
 from gobblin_assets.rows.schema_merge import parse_schema
-from gobblin_assets.run.output_names import OutputNames
+from gobblin_assets.run.job_kind import OutputNames
 from gobblin_assets.run.quality_checks import check_dead_letters, check_quarantine
 from gobblin_assets.sources.epoch_source import EpochSource, LogStart, SpanSource
 from gobblin_assets.sources.log_port import Barrier

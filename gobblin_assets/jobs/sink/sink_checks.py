@@ -11,7 +11,7 @@ from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.model.wording import count_of
 from gobblin_assets.run.job_kind import CheckResult
 from gobblin_assets.spec.job_spec import JobSpec
-from gobblin_assets.state.sink_windows import LaneLook
+from gobblin_assets.state.sinks import LaneLook
 
 LANES_CHECK: Final = "sink_lanes"
 SINK_LAG_CHECK: Final = "sink_lag"

@@ -34,7 +34,7 @@ from gobblin_assets.model.urn import JobName
 from gobblin_assets.model.wording import join_some
 from gobblin_assets.sources.epoch_source import LogStart
 from gobblin_assets.state.datasets import keep_loss
-from gobblin_assets.state.sink_workers import SinkRest, SinkWorkerRow
+from gobblin_assets.state.sinks import SinkRest, SinkWorkerRow
 
 
 @dataclass(slots=True)

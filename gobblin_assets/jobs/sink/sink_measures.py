@@ -11,7 +11,7 @@ from gobblin_assets.jobs.sink.stream_standing import say_kept
 from gobblin_assets.model.state import DatasetId
 from gobblin_assets.model.wording import join_some
 from gobblin_assets.sources.epoch_source import CopiedLog
-from gobblin_assets.state.sink_workers import SinkRest
+from gobblin_assets.state.sinks import SinkRest
 
 MEASURE_EVERY_S: Final = 5.0
 """How often the lag is measured anew."""

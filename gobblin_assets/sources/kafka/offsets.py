@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.model.lost_positions import PositionLostError
-from gobblin_assets.model.watermark import long_watermark
+from gobblin_assets.model.watermark import PositionLostError, long_watermark
 from gobblin_assets.sources.kafka.cluster import PartitionOffsets, TopicPartition
 from gobblin_assets.sources.kafka.kafka_spec import BootstrapWith, KafkaReadSpec, ResetOnOutOfRange
 from gobblin_assets.sources.kafka.keys import Position
