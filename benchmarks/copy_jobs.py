@@ -12,7 +12,7 @@ from benchmarks.world import World, environment_of, new_job
 from gobblin_assets.jobs.copy.copy_spec import CopySpec
 from gobblin_assets.jobs.copy.running import open_copy_run
 from gobblin_assets.model.partition import WHOLE
-from gobblin_assets.run.log import open_stores
+from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.run_values import RunReport, RunRequest
 from gobblin_assets.run.runner import run_request
 

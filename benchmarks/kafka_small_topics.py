@@ -34,7 +34,7 @@ from gobblin_assets.model.files import DataFile
 from gobblin_assets.model.urn import Role
 from gobblin_assets.model.work_unit import sum_rows
 from gobblin_assets.run.job_kind import Output, Staged, UnitPlan, WorkOrder
-from gobblin_assets.run.log import open_stores
+from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.run_values import RunReport
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.sources.source_port import PlanSession, Source, SourceRequest

@@ -23,7 +23,7 @@ from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.ingest.extractor import SparkExtractor
 from gobblin_assets.run.job_kind import Worker
-from gobblin_assets.run.log import open_stores
+from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.run_values import RunReport
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.sources.source_port import Source

@@ -29,7 +29,7 @@ from gobblin_assets.model.state import AttemptId, RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.model.watermark import long_watermark
 from gobblin_assets.rows.dataset_reader import locate_files
-from gobblin_assets.run.log import open_stores
+from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.state.datasets import NewRun
 from gobblin_assets.state.leases import Holder, Lease

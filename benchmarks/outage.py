@@ -26,8 +26,8 @@ from gobblin_assets.model.files import DataFile
 from gobblin_assets.model.path_names import path_of
 from gobblin_assets.model.state import AttemptId, DatasetId, RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
-from gobblin_assets.run.log import open_stores
 from gobblin_assets.run.maintenance_run import MaintenanceRun
+from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.state.datasets import NewRun
 from gobblin_assets.state.leases import Holder

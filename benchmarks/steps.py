@@ -34,7 +34,7 @@ from gobblin_assets.model.state import AttemptId, DatasetId, RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.destination import DestinationRequest, Target
 from gobblin_assets.run.job_kind import Output
-from gobblin_assets.run.log import open_stores
+from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.state.datasets import NewRun
 from gobblin_assets.state.leases import Holder, Lease
 

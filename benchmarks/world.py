@@ -34,7 +34,7 @@ from gobblin_assets.model.partition import WHOLE
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.run.destination import DestinationRequest
 from gobblin_assets.run.job_kind import Worker
-from gobblin_assets.run.log import open_stores
+from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.run_values import RunPorts, RunReport, RunRequest
 from gobblin_assets.run.runner import run_request
 from gobblin_assets.run.stores import Stores

@@ -1,7 +1,7 @@
 """The decorator for functions that run a job's assets, and the specs of these assets."""
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, get_type_hints
 
@@ -31,7 +31,12 @@ def build_asset_specs(job: AnyJob, *, translator: GobblinTranslator | None = Non
 
 
 def gobblin_assets(
-    *, job: AnyJob, translator: GobblinTranslator | None = None
+    *,
+    job: AnyJob,
+    translator: GobblinTranslator | None = None,
+    op_tags: Mapping[str, str] | None = None,
+    pool: str | None = None,
+    retry_policy: dg.RetryPolicy | None = None,
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
     """Makes the assets of a job of a function that runs them by ``GobblinResource.run``.
 
@@ -39,6 +44,9 @@ def gobblin_assets(
     of a subclass of ``GobblinRunConfig``. Assets, checks, partitions and the op are those that ``build_definitions``
     makes of the job; hand the decorated function over to it in the job's place, for the sensors and jobs beside the
     assets. ``translator``: for other keys, groups and tags. RejectedError names the job's field, or the function's.
+
+    ``op_tags``, ``pool`` and ``retry_policy`` are those of Dagster's ``multi_asset``. The policy is for what the
+    function itself raises: a job's own errors ask for a retry where one can help, and for none elsewhere.
     """
     layout = layout_from_environment(load_job(job), translator=translator)
     if not layout.specs:
@@ -56,6 +64,9 @@ def gobblin_assets(
             description=inspect.getdoc(function),
             config_class=own.config_class,
             resource_keys=own.resource_keys,
+            op_tags=op_tags,
+            pool=pool,
+            retry_policy=retry_policy,
         )
 
     return decorate

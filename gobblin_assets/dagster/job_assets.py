@@ -1,7 +1,7 @@
 """The assets of a job as one definition of Dagster's, whoever wrote the function that runs them."""
 
 import logging
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -47,6 +47,9 @@ def build_gobblin_assets(
     description: str | None = None,
     config_class: type[GobblinRunConfig] = GobblinRunConfig,
     resource_keys: Collection[str] = (),
+    op_tags: Mapping[str, str] | None = None,
+    pool: str | None = None,
+    retry_policy: dg.RetryPolicy | None = None,
 ) -> dg.AssetsDefinition:
     """All datasets of the job as one definition that can be subset: a run plans once and shares its session.
 
@@ -71,6 +74,9 @@ def build_gobblin_assets(
         ins={name: dg.In(dg.Nothing) for name in inputs},
         out=layout.build_outs(),
         required_resource_keys={*layout.resource_keys, *resource_keys},
+        tags=op_tags,
+        pool=pool,
+        retry_policy=retry_policy,
     )(run_assets)
     _layouts[op] = layout
     return dg.AssetsDefinition(

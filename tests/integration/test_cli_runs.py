@@ -13,7 +13,7 @@ import pytest
 from gobblin_assets.db.engine import open_external
 from gobblin_assets.model.state import RunId
 from gobblin_assets.model.urn import DatasetUrn, JobName
-from gobblin_assets.run.log import open_stores
+from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.spark.connect_server import ConnectServer
 from gobblin_assets.state.leases import Holder
 from tests.support.forked_commands import Commands

@@ -11,7 +11,7 @@ from sqlalchemy import Engine, text
 
 from gobblin_assets import failpoints
 from gobblin_assets.failpoints import Failpoint
-from gobblin_assets.run.log import open_stores
+from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.stores import Stores
 from tests.support.dagster_world import build_world, published_numbers, write_numbers
 

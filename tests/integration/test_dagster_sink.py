@@ -18,7 +18,7 @@ from demo.kafka.broker import KafkaBroker
 from gobblin_assets.dagster.factory import build_gobblin_definitions
 from gobblin_assets.dagster.resources import CommitStoreResource, KafkaConnectionResource, gobblin_resources
 from gobblin_assets.model.urn import JobName
-from gobblin_assets.run.log import open_stores
+from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.spark.spark_settings import SparkSettings
 from tests.support.dagster_topics import spark_resource
 from tests.support.kafka import produce

@@ -16,7 +16,7 @@ from gobblin_assets.dagster.log_sensors import EVALUATIONS_PER_TICK_MAX
 from gobblin_assets.dagster.resources import CommitStoreResource, KafkaConnectionResource, gobblin_resources
 from gobblin_assets.model.state import RunId
 from gobblin_assets.model.urn import DatasetUrn, JobName
-from gobblin_assets.run.log import open_stores
+from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.sources.discovery import find_discovery
 from gobblin_assets.sources.kafka.cluster import TopicOffsets

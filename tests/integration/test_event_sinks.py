@@ -23,7 +23,7 @@ from gobblin_assets.events.webhook import READ_S_MAX
 from gobblin_assets.jobs.copy.parsing import read_copy
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.urn import JobName
-from gobblin_assets.run.log import open_stores
+from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.spec.event_sinks import EventSinkSpec
 from tests.support.command_lake import invoke
 from tests.support.copy_lake import CopyLake

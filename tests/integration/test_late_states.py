@@ -14,7 +14,7 @@ from gobblin_assets.jobs.sink.running import open_log_connection, read_sink_data
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.state import DatasetState
 from gobblin_assets.model.urn import DatasetUrn, JobName
-from gobblin_assets.run.log import open_stores
+from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.state.datasets import DatasetStore
 from tests.support.changed_tables import JOB, ChangedTables, set_log_variables

@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.rows.current_reader import find_current
-from gobblin_assets.run.log import open_stores
+from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.sources.postgres_log import slot_reader
 from gobblin_assets.sources.postgres_log.server_state import LogSession
 from tests.support.changed_tables import JOB, ChangedTables, ShopWriting, set_log_variables

@@ -13,7 +13,7 @@ from gobblin_assets.jobs.sink import lane_holding
 from gobblin_assets.jobs.sink.catching_up import plan_catching_up
 from gobblin_assets.jobs.sink.running import open_log_connection, open_worker, read_sink_datasets
 from gobblin_assets.model.clock import SystemClock
-from gobblin_assets.run.log import open_stores
+from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.sources.postgres_log.server_state import find_publication
 from tests.support.changed_tables import ChangedTables, NoSpark, set_log_variables
 from tests.support.command_lake import invoke

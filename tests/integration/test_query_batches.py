@@ -24,7 +24,7 @@ from gobblin_assets.failpoints import Failpoint, install
 from gobblin_assets.jobs.sink.sink_rules import check_sink_job
 from gobblin_assets.model.state import RunId
 from gobblin_assets.model.urn import Role
-from gobblin_assets.run.log import open_stores
+from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.run_values import DatasetReport
 from gobblin_assets.spark.connect_server import ConnectServer
 from gobblin_assets.spec.job_parsing import parse_job

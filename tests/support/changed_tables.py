@@ -22,7 +22,7 @@ from gobblin_assets.commit.sequence import AttemptRecord
 from gobblin_assets.jobs.sink.running import open_worker, read_sink_datasets
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.job_kind import Worker
-from gobblin_assets.run.log import open_stores
+from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.sources.environment import read_connection
 from gobblin_assets.sources.postgres_log.log_starts import PLACE_MIN

@@ -23,7 +23,7 @@ from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.rows.dataset_reader import read_dataset
 from gobblin_assets.run.destination import DestinationRequest
-from gobblin_assets.run.log import open_stores
+from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest
 from gobblin_assets.run.runner import run_request
 from gobblin_assets.sources.jdbc.connection import JdbcConnection

@@ -17,7 +17,7 @@ from gobblin_assets.db.engine import open_external
 from gobblin_assets.failpoints import ArmedFailpoints, install
 from gobblin_assets.jobs.sink import roll_policy, sink_worker
 from gobblin_assets.jobs.sink.running import open_worker, read_sink_datasets
-from gobblin_assets.run.log import open_stores
+from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.sources.postgres_log import slot_reader
 from gobblin_assets.spec.job_parsing import parse_job
 from tests.support.changed_tables import ChangedTables, NoSpark, set_log_variables

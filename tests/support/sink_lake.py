@@ -35,7 +35,7 @@ from gobblin_assets.model.state import DatasetId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.rows.arrow_types import arrow_schema
 from gobblin_assets.run.destination import Destination, DestinationRequest
-from gobblin_assets.run.log import open_stores
+from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
 from gobblin_assets.spec.job_options import LeaseSpec, LogSpec, PartitionsSpec
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec, QualitySpec

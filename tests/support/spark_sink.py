@@ -21,7 +21,7 @@ from gobblin_assets.jobs.sink.running import open_worker, read_sink_datasets
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.rows.dataset_reader import read_dataset
 from gobblin_assets.run.job_kind import Worker
-from gobblin_assets.run.log import open_stores
+from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.sources.connection import LogConnection
 from gobblin_assets.sources.environment import read_connection

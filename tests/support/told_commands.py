@@ -18,7 +18,7 @@ from gobblin_assets.jobs.programs import RunResources
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.urn import DatasetUrn
-from gobblin_assets.run.log import open_stores
+from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.run_values import DatasetReport, ReportedAs, RunReport, RunRequest
 from gobblin_assets.run.runner import run_request
 from gobblin_assets.run.stores import Stores

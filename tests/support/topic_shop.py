@@ -14,7 +14,7 @@ import yaml
 from sqlalchemy import Engine, text
 
 from demo.kafka.broker import KafkaBroker
-from gobblin_assets.run.log import open_stores
+from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.stores import Stores
 from tests.support.producing import (
     Facts,

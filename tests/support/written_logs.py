@@ -18,8 +18,8 @@ from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.state import RunId
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.rows.current_reader import read_current
-from gobblin_assets.run.log import open_stores
 from gobblin_assets.run.maintenance_run import MaintenanceRun
+from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.spec.job_parsing import parse_job
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 from gobblin_assets.state.leases import Holder

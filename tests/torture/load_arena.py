@@ -11,7 +11,7 @@ from typing import Any
 
 from gobblin_assets.db.engine import open_external
 from gobblin_assets.model.urn import DatasetUrn, JobName
-from gobblin_assets.run.log import open_stores
+from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.spec.job_spec import JobSpec
 from tests.support.producing import find_ends, published_facts, watermarks_of

@@ -20,7 +20,7 @@ from gobblin_assets.jobs.ingest.spark_engine import SparkEngine
 from gobblin_assets.jobs.sink.running import open_worker, read_sink_datasets
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.state import RunId
-from gobblin_assets.run.log import open_stores
+from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.spec.job_parsing import parse_job
 from gobblin_assets.spec.job_spec import JobSpec

@@ -15,7 +15,7 @@ from gobblin_assets.db.engine import connect
 from gobblin_assets.db.supervision import supervise
 from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.fs.registry import open_file_system
-from gobblin_assets.run.log import open_stores
+from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.progress import unheard
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.settings import Settings, read_settings
