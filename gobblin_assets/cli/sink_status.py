@@ -15,10 +15,10 @@ from gobblin_assets.jobs.ingest.running import read_job
 from gobblin_assets.jobs.sink.lane_shares import lanes_in_use
 from gobblin_assets.jobs.sink.running import open_log_connection, read_sink_datasets
 from gobblin_assets.jobs.sink.sink_rules import is_one_stream, lag_unit_of
-from gobblin_assets.jobs.sink.stream_standing import (
-    DatasetStanding,
-    StreamStanding,
-    find_standing,
+from gobblin_assets.jobs.sink.stream_status import (
+    DatasetStatus,
+    StreamStatus,
+    find_stream_status,
     open_copied_logs,
     say_kept,
 )
@@ -68,11 +68,14 @@ def status(job_file: Path, as_json: bool) -> None:  # noqa: FBT001  an option th
         found = log.stores.lanes.load(*(state.dataset_id for state in states.values()))
         lanes = _list_lanes(log, name, states, found, _open_copied(job, specs))
         rests = _list_rests(live, states, found)
-        standing = _find_standing(log, job, specs, states)
-    lags = _list_lags(states, live, standing)
+        stream_status = _find_stream_status(log, job, specs, states)
+    lags = _list_lags(states, live, stream_status)
     workers = [worker.owner for worker in live]
     if as_json:
-        stream = {"stream": standing and standing.stream, "datasets": standing and standing.datasets}
+        stream = {
+            "stream": stream_status and stream_status.stream,
+            "datasets": stream_status and stream_status.datasets,
+        }
         said = {
             "workers": workers,
             "lags": lags,
@@ -82,8 +85,8 @@ def status(job_file: Path, as_json: bool) -> None:  # noqa: FBT001  an option th
         print_json({**said, **(stream if is_one_stream(job) else {})})
         return
     say(f"{len(workers)} live workers: {', '.join(workers) or 'none'}")
-    if standing is not None:
-        _print_stream(standing)
+    if stream_status is not None:
+        _print_stream(stream_status)
     rows = [
         (
             *each[:5],
@@ -168,38 +171,38 @@ def _print_rests(rests: Sequence[_RestLine]) -> None:
     print_table("at rest after a failure", ("what", "worker", "error"), rows)
 
 
-def _find_standing(
+def _find_stream_status(
     log: Log, job: JobSpec, specs: Mapping[DatasetUrn, DatasetSpec], states: Mapping[DatasetUrn, DatasetState]
-) -> StreamStanding | None:
+) -> StreamStatus | None:
     """None for topics: nothing is asked there. What the log says of a stream is shown without its server as well."""
     if not is_one_stream(job):
         return None
     found = log.stores.sink_windows.look([state.dataset_id for state in states.values()])
     looks = {urn: found[state.dataset_id] for urn, state in states.items() if state.dataset_id in found}
     try:
-        return find_standing(job, specs, open_log_connection(job), states, looks)
+        return find_stream_status(job, specs, open_log_connection(job), states, looks)
     except GobblinError as error:
         say(f"the slot could not be looked at: {error}")
         return None
 
 
 def _list_lags(
-    states: Mapping[DatasetUrn, DatasetState], live: Sequence[SinkWorkerRow], standing: StreamStanding | None
+    states: Mapping[DatasetUrn, DatasetState], live: Sequence[SinkWorkerRow], stream_status: StreamStatus | None
 ) -> Mapping[DatasetUrn, int | None]:
-    if standing is None:
+    if stream_status is None:
         return {urn: sum_lags(live, state.dataset_id) for urn, state in states.items()}
-    return {urn: standing.datasets.get(urn, DatasetStanding()).lag_bytes for urn in states}
+    return {urn: stream_status.datasets.get(urn, DatasetStatus()).lag_bytes for urn in states}
 
 
-def _print_stream(standing: StreamStanding) -> None:
-    stream = standing.stream
+def _print_stream(stream_status: StreamStatus) -> None:
+    stream = stream_status.stream
     columns = ("slot", "read", "log kept", "confirmed up to", "bytes kept")
     kept = stream.status or "there is no such slot"
     print_table("slot", columns, [(stream.name, stream.is_read, kept, stream.confirmed, stream.retained_bytes)])
-    if standing.kept_for and not stream.is_lost:
-        say(f"{say_kept(stream)}: for {join_some(standing.kept_for)}")
+    if stream_status.kept_for and not stream.is_lost:
+        say(f"{say_kept(stream)}: for {join_some(stream_status.kept_for)}")
     rows = [
         (urn, each.copy, each.position or each.progress or "to be copied", each.lag_bytes, each.lag_s)
-        for urn, each in standing.datasets.items()
+        for urn, each in stream_status.datasets.items()
     ]
     print_table("tables", ("dataset", "copy", "published up to", "bytes behind", "seconds behind"), rows)

@@ -33,7 +33,7 @@ from gobblin_assets.dagster.source_observing import build_observation
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.jobs.sink.closed_windows import list_due
 from gobblin_assets.jobs.sink.sink_checks import LANES_CHECK
-from gobblin_assets.jobs.sink.stream_standing import DatasetStanding, StreamStanding
+from gobblin_assets.jobs.sink.stream_status import DatasetStatus, StreamStatus
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.source_declarations import SourceConstraints
 from gobblin_assets.model.state import DatasetOutcome
@@ -278,8 +278,8 @@ def _report_window(
 
 def _find_constraints(sight: SinkSight, urn: DatasetUrn, columns: Mapping[str, str]) -> SourceConstraints:
     """The key of a table that is followed. Its columns hold NULL as well: a delete of a row has little else."""
-    standing = None if sight.standing is None else sight.standing.datasets.get(urn)
-    key = () if standing is None else standing.key
+    found = None if sight.stream_status is None else sight.stream_status.datasets.get(urn)
+    key = () if found is None else found.key
     return SourceConstraints(tuple(name for name in key if name in columns))
 
 
@@ -309,15 +309,15 @@ def _describe_counts(counts: WindowCounts) -> dict[str, dg.MetadataValue]:
 
 def _describe_workers(sight: SinkSight, urn: DatasetUrn) -> dict[str, dg.MetadataValue]:
     metadata: dict[str, dg.MetadataValue] = {"gobblin/workers": dg.MetadataValue.int(len(sight.workers))}
-    if sight.standing is not None:
-        return metadata | _describe_stream(sight.standing, urn)
+    if sight.stream_status is not None:
+        return metadata | _describe_stream(sight.stream_status, urn)
     if (lag := sight.lag_of(urn)) is not None:
         metadata["gobblin/lag"] = dg.MetadataValue.int(lag)
     return metadata
 
 
-def _describe_stream(standing: StreamStanding, urn: DatasetUrn) -> dict[str, dg.MetadataValue]:
-    found = standing.datasets.get(urn, DatasetStanding())
+def _describe_stream(status: StreamStatus, urn: DatasetUrn) -> dict[str, dg.MetadataValue]:
+    found = status.datasets.get(urn, DatasetStatus())
     metadata: dict[str, dg.MetadataValue] = {}
     if found.copy is not None:
         metadata["gobblin/copy"] = dg.MetadataValue.int(found.copy)
@@ -327,8 +327,8 @@ def _describe_stream(standing: StreamStanding, urn: DatasetUrn) -> dict[str, dg.
         metadata["gobblin/lag_bytes"] = dg.MetadataValue.int(found.lag_bytes)
     if found.lag_s is not None:
         metadata["gobblin/lag_s"] = dg.MetadataValue.float(found.lag_s)
-    if standing.stream.retained_bytes is not None:
-        metadata["gobblin/retained_bytes"] = dg.MetadataValue.int(standing.stream.retained_bytes)
+    if status.stream.retained_bytes is not None:
+        metadata["gobblin/retained_bytes"] = dg.MetadataValue.int(status.stream.retained_bytes)
     return metadata
 
 

@@ -6,7 +6,7 @@ from typing import Final
 from gobblin_assets.commit.driver import describe_ways_out
 from gobblin_assets.jobs.asset_view import DeclaredCheck
 from gobblin_assets.jobs.sink.sink_rules import is_one_stream
-from gobblin_assets.jobs.sink.stream_standing import DatasetStanding, StreamStanding
+from gobblin_assets.jobs.sink.stream_status import DatasetStatus, StreamStatus
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.model.wording import count_of
 from gobblin_assets.run.job_kind import CheckResult
@@ -60,12 +60,12 @@ def judge_sink_lag(lag: int | None, *, lag_max: int | None) -> CheckResult:
     return CheckResult(SINK_LAG_CHECK, passed, blocking=False, description=said, figures=figures)
 
 
-def judge_stream_lag(standing: StreamStanding, urn: DatasetUrn, *, lag_max: int | None) -> CheckResult:
+def judge_stream_lag(status: StreamStatus, urn: DatasetUrn, *, lag_max: int | None) -> CheckResult:
     """The lag in bytes, which is known without a worker. It fails as well if nothing more comes from the stream.
 
     What the server keeps for the stream is in the figures: it is at least the lag of the table that is furthest behind.
     """
-    stream, found = standing.stream, standing.datasets.get(urn, DatasetStanding())
+    stream, found = status.stream, status.datasets.get(urn, DatasetStatus())
     lag = found.lag_bytes
     given = {"lag_bytes": lag, "lag_s": found.lag_s, "lag_max": lag_max, "retained_bytes": stream.retained_bytes}
     figures: dict[str, object] = {name: value for name, value in given.items() if value is not None}

@@ -7,7 +7,7 @@ from typing import Final
 
 from gobblin_assets.jobs.sink.dataset_sink import DatasetSink
 from gobblin_assets.jobs.sink.sink_log import SinkLog, SinkLogs
-from gobblin_assets.jobs.sink.stream_standing import say_kept
+from gobblin_assets.jobs.sink.stream_status import say_kept
 from gobblin_assets.model.state import DatasetId
 from gobblin_assets.model.wording import join_some
 from gobblin_assets.sources.epoch_source import CopiedLog

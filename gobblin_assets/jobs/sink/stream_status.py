@@ -1,4 +1,4 @@
-"""The standing of a stream's datasets: how far they are, beside what the stream's server says of it."""
+"""The status of a stream and its datasets: how far they are, beside what the stream's server says of it."""
 
 import datetime as dt
 import math
@@ -19,7 +19,7 @@ _MICROS: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class DatasetStanding:
+class DatasetStatus:
     """How far a dataset of a stream is. ``copy``: of the newest one that was begun.
 
     ``position``: as the server writes places; None: it is to be copied. ``progress``: how far a copy is of which a part
@@ -38,11 +38,11 @@ class DatasetStanding:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamStanding:
+class StreamStatus:
     """A stream, and its datasets that a worker has registered."""
 
     stream: StreamLook
-    datasets: Mapping[DatasetUrn, DatasetStanding]
+    datasets: Mapping[DatasetUrn, DatasetStatus]
 
     @property
     def kept_for(self) -> list[DatasetUrn]:
@@ -68,13 +68,13 @@ def open_copied_logs(
     return {urn: source for urn, source in sources.items() if isinstance(source, CopiedLog)}
 
 
-def find_standing(
+def find_stream_status(
     job: JobSpec,
     specs: Mapping[DatasetUrn, DatasetSpec],
     connection: OpensEpochs,
     states: Mapping[DatasetUrn, DatasetState],
     looks: Mapping[DatasetUrn, DatasetLook],
-) -> StreamStanding | None:
+) -> StreamStatus | None:
     """None: the job's datasets have logs of their own, or there are none. ``looks`` were taken before ``states``.
 
     RejectedError, or RetryableError if the stream's server is out of reach.
@@ -83,20 +83,20 @@ def find_standing(
     if not copied:
         return None
     stream = next(iter(copied.values())).look_at_stream()
-    return StreamStanding(
+    return StreamStatus(
         stream,
         {urn: _stand(copied[urn], stream, state, looks.get(urn)) for urn, state in states.items() if urn in copied},
     )
 
 
-def _stand(source: CopiedLog, stream: StreamLook, state: DatasetState, look: DatasetLook | None) -> DatasetStanding:
+def _stand(source: CopiedLog, stream: StreamLook, state: DatasetState, look: DatasetLook | None) -> DatasetStatus:
     place = source.find_place(state)
     if place is None:
-        return DatasetStanding()
+        return DatasetStatus()
     if place.position is None or stream.end is None:
-        return DatasetStanding(place.copy, place.text, progress=place.progress, key=place.key)
+        return DatasetStatus(place.copy, place.text, progress=place.progress, key=place.key)
     behind = max(0, stream.end - place.position)
-    return DatasetStanding(place.copy, place.text, behind, _find_age(look) if behind else 0.0, key=place.key)
+    return DatasetStatus(place.copy, place.text, behind, _find_age(look) if behind else 0.0, key=place.key)
 
 
 def _find_age(look: DatasetLook | None) -> float | None:
