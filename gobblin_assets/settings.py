@@ -18,7 +18,7 @@ UNASKED_VARIABLES: Final = ("PGSERVICE", "PGTZ", "PGDATESTYLE", "PGGEQO")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """``home`` holds the embedded Postgres, the warm Spark server's files and discovery states.
+    """The settings. ``home`` holds the embedded Postgres, the warm Spark server's files and discovery states.
 
     ``database_url`` is None for the embedded Postgres; else a SQLAlchemy URL of an external server (its schema is
     upgraded only on request).

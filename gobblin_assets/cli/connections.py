@@ -36,7 +36,7 @@ job_file_argument: Final[Callable[[_Command], _Command]] = click.argument(
 
 @dataclass(frozen=True, slots=True)
 class SparkChoice:
-    """Where a command's Spark runs, as the options say."""
+    """The place of a command's Spark, as the options say."""
 
     master: str | None
     remote: str | None

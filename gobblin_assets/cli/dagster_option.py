@@ -77,7 +77,7 @@ def reported_as(when: WhenReported, by: str, *, mode: str | None = None, is_stre
 
 
 class Listener(Protocol):
-    """Hears what happens in one command."""
+    """A listener, which hears what happens in one command."""
 
     def hear_publication(self, report: DatasetReport) -> None:
         """A sequence is finished."""

@@ -54,7 +54,7 @@ _NO_COMMANDS: Final[Mapping[str, LazyCommand]] = MappingProxyType({})
 
 
 class LazyGroup(click.Group):
-    """``lazy``: commands by name, shown in this order, before commands that are added in the ordinary way.
+    """A group of commands. ``lazy``: by name, shown in this order, before commands that are added in the ordinary way.
 
     Sentences are shown whole, where click would cut them.
     """

@@ -36,7 +36,7 @@ def job_file_or_name(command: _Command) -> _Command:
 
 @dataclass(frozen=True, slots=True)
 class KnownJob:
-    """``spec`` is that of its file, ``datasets`` the file's; None: only its name was given."""
+    """A job that a command was given. ``spec`` and ``datasets``: those of its file; None: only its name was given."""
 
     name: JobName
     spec: JobOptions | None = None

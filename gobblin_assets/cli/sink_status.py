@@ -44,7 +44,7 @@ class _LaneLine(NamedTuple):
 
 
 class _RestLine(NamedTuple):
-    """``lane`` None: the whole dataset rests. ``worker``: that leaves it alone."""
+    """A lane at rest. ``lane`` None: the whole dataset rests. ``worker``: that leaves it alone."""
 
     dataset: DatasetUrn
     lane: int | None

@@ -67,7 +67,7 @@ def check_owners(written: object) -> object:
 
 
 class SurroundingsOptions(BaseModel):
-    """What a component brings for its code location."""
+    """The options of what a component brings for its code location."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -108,7 +108,7 @@ class _Translation(AssetAttributesModel):  # type: ignore[valid-type,misc]  # Da
 
 
 class _Translated(BaseModel):
-    """Where errors find the place of what is wrong."""
+    """The place at which errors find what is wrong."""
 
     translation: _Translation
 
@@ -299,7 +299,7 @@ class GobblinCopyComponent(GobblinJobComponent):
 
 
 class _ComponentTranslator(GobblinTranslator):
-    """Asks the component, whose ``get_asset_spec`` is what its subclasses override."""
+    """The component as a translator: subclasses override the component's ``get_asset_spec``."""
 
     def __init__(self, component: GobblinJobComponent) -> None:
         self._component = component

@@ -47,7 +47,7 @@ _RUN_KEY_TAG: Final = "dagster/run_key"
 
 
 class RunEnd(StrEnum):
-    """What became of a run. FAILED: also of one that is not there."""
+    """The end of a run. FAILED: also of a run that is not there."""
 
     WORKING = "WORKING"
     GOOD = "GOOD"
@@ -80,7 +80,7 @@ class WantedRun(NamedTuple):
 
 
 class _Chosen(NamedTuple):
-    """``salt``: when the last run of the set was asked for, so that a mark that comes back makes a new run key."""
+    """A set to ask for. ``salt``: the time of its last request, so that a mark that comes back makes a new run key."""
 
     id: SetId
     mark: str
@@ -90,7 +90,7 @@ class _Chosen(NamedTuple):
 
 @dataclass(slots=True)
 class DueSets:
-    """``wanted``: the sets of each run, all of one job and key. The others are left out for now.
+    """The sets that are due. ``wanted``: those of each run, all of one job and key. The others are left out for now.
 
     ``busy`` and ``held`` are due too; those of ``unready`` have no mark.
     """

@@ -44,7 +44,7 @@ _PUBLISHED: Final = DeclaredCheck(
 
 @dataclass(frozen=True, slots=True)
 class JobLayout:
-    """``datasets`` holds the full specification of every dataset; ``specs`` one AssetSpec of each dataset and role.
+    """The assets of a job. ``datasets``: their full specifications; ``specs``: the AssetSpec of each dataset and role.
 
     ``sources``: the upstream external asset of each dataset, if there is one. ``shown``: by dataset and role, as
     ``specs``.

@@ -76,7 +76,7 @@ class Memory:
 
 @dataclass(slots=True)
 class Due:
-    """``wanted`` by dataset; the others have new records too, and are left out for now. ``memory``: the new cursor."""
+    """The datasets with new records: those that are ``wanted`` now, and those left out. ``memory``: the new cursor."""
 
     wanted: dict[DatasetUrn, Asked] = field(default_factory=dict)
     busy: list[DatasetUrn] = field(default_factory=list)

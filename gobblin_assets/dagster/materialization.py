@@ -57,7 +57,7 @@ ReportedEvent = dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEva
 
 @dataclass(frozen=True, slots=True)
 class EventLog:
-    """Writes a job's reports into the log of the Dagster run at hand. ``hear`` gets each event that is written.
+    """The log of the Dagster run at hand, for a job's reports. ``hear`` gets each event that is written.
 
     RetryableError where Dagster does not take an event: the publication stays, and is announced later.
     """

@@ -41,7 +41,7 @@ class JobScaffoldParams(BaseModel):
 
 
 class JobScaffolder(dg.Scaffolder[JobScaffoldParams]):
-    """Writes the component's file and tries to read it as a job."""
+    """The scaffolder of a job of rows: it writes the component's file, and tries to read it as a job."""
 
     @classmethod
     def get_scaffold_params(cls) -> type[JobScaffoldParams]:
@@ -150,7 +150,7 @@ class CopyScaffoldParams(BaseModel):
 
 
 class CopyScaffolder(dg.Scaffolder[CopyScaffoldParams]):
-    """Writes the component's file and tries to read it as a job."""
+    """The scaffolder of a copy: it writes the component's file, and tries to read it as a job."""
 
     @classmethod
     def get_scaffold_params(cls) -> type[CopyScaffoldParams]:

@@ -42,7 +42,7 @@ that starts, ends or is away, and one that takes no writes for now.
 
 
 class TransactionFault(StrEnum):
-    """What an exception says about the transaction in which it was raised."""
+    """The outcome of a transaction, as the exception that it raised shows it."""
 
     ROLLED_BACK = "rolled back"
     LOST = "lost"

@@ -128,7 +128,7 @@ class _TlsPool(HTTPSConnectionPool):
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """``label``: what errors call it."""
+    """A sink at a URL. ``label``: its name in errors."""
 
     url: str = field(repr=False)
     headers: Mapping[str, str] = field(repr=False)

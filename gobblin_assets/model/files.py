@@ -14,7 +14,7 @@ from gobblin_assets.errors import RejectedError
 
 @dataclass(frozen=True, slots=True)
 class FileIdentity:
-    """Shows whether a file is still the staged file, whatever its name is now.
+    """The identity of a file: whether it is still the staged file, whatever its name is now.
 
     ``inode`` and ``mtime_ns`` are None where the file system has none; an HDFS file id is the inode of the
     cluster's namespace. ``tag`` is an object's ETag. The device number is left out on purpose: a remount changes it.
@@ -76,7 +76,7 @@ class IdentityColumns:
 
 
 class FileFormat(StrEnum):
-    """``JSON``: lines of one object each. ``CSV``: RFC 4180, with a header line."""
+    """The format of a file of rows. ``JSON``: lines of one object each. ``CSV``: RFC 4180, with a header line."""
 
     PARQUET = "parquet"
     JSON = "json"

@@ -7,7 +7,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class SourceComments:
-    """``table``: the table's own comment; ``columns``: comments by column name, only of columns that have one."""
+    """The comments of a table. ``table``: its own; ``columns``: by column name, only of columns that have one."""
 
     table: str | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -27,7 +27,7 @@ def comments_from_json(details: Mapping[str, Any]) -> SourceComments:
 
 @dataclass(frozen=True, slots=True)
 class SourceConstraints:
-    """``primary_key``: its columns in order; () where there is none. ``not_null``: columns that the source keeps full.
+    """The constraints of a table. ``primary_key``: its columns in order, or (). ``not_null``: columns without NULL.
 
     A published dataset may hold several versions of a row, and so several rows of one key.
     """

@@ -35,7 +35,7 @@ class DestinationRequest:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where outputs belong: a partition of a dataset, as the log stores its name, and a task of a sequence.
+    """The place of outputs: a partition of a dataset, as the log stores its name, and a task of a sequence.
 
     ``lane_number`` and ``version``: the lane, and its version that the sequence makes; None: that is decided later.
     ``replaces``: the outputs take the place of all that was published there.

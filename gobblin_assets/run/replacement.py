@@ -68,7 +68,7 @@ class WritesAnew(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ReplacementOrder:
-    """What is replaced, and by what. ``base_version``: of the dataset's lane 0, from before the rows were looked at.
+    """The order of a replacement. ``base_version``: of the dataset's lane 0, from before the rows were looked at.
 
     ``open_work`` is called once the sequence is begun. ``told``: kept with the publication under ``COMPACTION``, which
     says that its rows are not new; ``details``: kept beside it.

@@ -49,7 +49,7 @@ NO_SINKS: Final[Events] = _NoSinks()
 
 @dataclass(frozen=True, slots=True)
 class ReportedAs:
-    """Dagster is told of the run later, from the log. ``by``: the command; ``mode``: as it was given.
+    """The report of a run, which Dagster gets later, from the log. ``by``: the command; ``mode``: as it was given.
 
     ``is_stream``: the run, or one of many that come every few seconds, is none in Dagster.
     """
@@ -61,7 +61,7 @@ class ReportedAs:
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """Materialize these partitions of these datasets of one job.
+    """The request of a run: these partitions of these datasets of one job.
 
     ``by_hand``: a person or a backfill asked, and AUTO refreshes complete partitions. ``waits_for_turn``: a dataset
     that another process holds is waited for until that gives it back or dies. Otherwise it is waited for as long as
@@ -69,7 +69,7 @@ class RunRequest:
     logs, this once. ``news_only``: a partition that was published before is published again only if something is new.
     ``confirm_deletes``: a person looked at the source; files of a copy that it lost all at once are removed, too.
     ``only_moves``: nothing is read; what is published is where ``restart`` lets the logs go on.
-    ``reported_as``: publications stay unannounced for whoever tells Dagster; None: the run announces them itself.
+    ``reported_as``: publications stay unannounced, for whoever reports them; None: the run announces them itself.
     """
 
     job: JobRules

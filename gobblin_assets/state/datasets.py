@@ -21,7 +21,7 @@ from gobblin_assets.model.watermark import PositionLostError, Watermark
 
 @dataclass(frozen=True, slots=True)
 class AskedRun:
-    """What a command was asked, for whoever tells Dagster of its run. ``by``: the command; ``mode``: as it was given.
+    """The request of a command, for whoever reports its run. ``by``: the command; ``mode``: as it was given.
 
     ``partitions``: the least and the greatest key, and how many, where all datasets were asked for the same ones.
     ``is_stream``: it goes on for weeks, or comes again every few seconds, so that it is no run in Dagster.

@@ -26,7 +26,7 @@ from gobblin_assets.spec.source_spec import SourceSpec
 
 
 class SourceConnectionResource(dg.ConfigurableResource["SourceConnectionResource"]):
-    """How to reach one source. Subclasses have the fields of ``FIELDS``, the connection that they open.
+    """The connection of one source. Subclasses have the fields of ``FIELDS``, the connection that they open.
 
     Give secrets as ``dg.EnvVar("NAME")``: Dagster shows a resource's configuration in its UI, but shows only the name
     of an EnvVar.

@@ -12,7 +12,7 @@ from gobblin_assets.sources.kafka.cluster_connection import ClusterConnection
 
 
 class JdbcConnectionResource(SourceConnectionResource):
-    """How to reach one database.
+    """The connection of one database.
 
     Give the password as ``dg.EnvVar("NAME")``: Dagster shows a resource's configuration in its UI, but shows only the
     name of an EnvVar. A password inside the URL is refused.
@@ -29,7 +29,7 @@ class JdbcConnectionResource(SourceConnectionResource):
 
 
 class KafkaConnectionResource(SourceConnectionResource):
-    """How to reach one cluster and, where its records are in Avro or Protobuf, its schema registry.
+    """The connection of one cluster and, where its records are in Avro or Protobuf, of its schema registry.
 
     Give secrets as ``dg.EnvVar("NAME")``: Dagster shows a resource's configuration in its UI, but shows only the name
     of an EnvVar.
