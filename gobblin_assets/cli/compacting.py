@@ -7,8 +7,8 @@ import click
 
 from gobblin_assets.cli.connections import SparkChoice, job_file_argument, open_operations, spark_options
 from gobblin_assets.cli.lazy_commands import example
-from gobblin_assets.cli.output import EXIT_FAILED, json_option, print_json, print_table, say
-from gobblin_assets.cli.selections import find_named
+from gobblin_assets.cli.output import exit_for, json_option, print_json, print_table, say
+from gobblin_assets.cli.selections import datasets_option, find_named
 from gobblin_assets.commit.driver import Driver
 from gobblin_assets.commit.markers import check_log
 from gobblin_assets.commit.sequence import Publication
@@ -29,7 +29,7 @@ from gobblin_assets.state.leases import Lease
 
 @click.command(epilog=example("compact jobs/shop.yaml --dataset public.orders --partition 2026-01-01"))
 @job_file_argument
-@click.option("--dataset", "datasets", multiple=True, metavar="URN", help="One of the job's; may be repeated.")
+@datasets_option
 @click.option(
     "--partition",
     "partitions",
@@ -96,7 +96,4 @@ def compact(
     else:
         rows = [(p.urn, p.partition, p.row_count, p.file_count, p.file_bytes) for p in done]
         print_table("compacted", ("dataset", "partition", "rows", "files", "bytes"), rows)
-    for urn, error in failures.items():
-        say(f"{urn}: {error}")
-    if failures:
-        click.get_current_context().exit(EXIT_FAILED)
+    exit_for(failures)

@@ -91,6 +91,14 @@ def say(line: str) -> None:
     _passing.say(line)
 
 
+def exit_for(failures: Mapping[str, object]) -> None:
+    """Say each failure by what has failed, and end the command as failed; return without failures."""
+    for name, error in failures.items():
+        say(f"{name}: {error}")
+    if failures:
+        click.get_current_context().exit(EXIT_FAILED)
+
+
 def escape_controls(text: str, *, keeps: str = "") -> str:
     """The text without the characters that a terminal obeys, which names may have; ``keeps``: all but these."""
 

@@ -8,7 +8,7 @@ import click
 from gobblin_assets.cli.connections import SparkChoice, job_file_argument, open_operations, spark_options
 from gobblin_assets.cli.lazy_commands import example
 from gobblin_assets.cli.output import EXIT_FAILED, json_option, print_json, print_table, say
-from gobblin_assets.cli.selections import find_named
+from gobblin_assets.cli.selections import datasets_option, find_named
 from gobblin_assets.commit.examination import LogFinding, Remembered
 from gobblin_assets.commit.reconciliation import Reconciled, Reconciliation, Way
 from gobblin_assets.commit.relocation import require_bound_root
@@ -24,7 +24,7 @@ from gobblin_assets.spec.job_spec import JobSpec
 
 @click.command(epilog=example("reconcile jobs/shop.yaml --adopt --yes"))
 @job_file_argument
-@click.option("--dataset", "datasets", multiple=True, metavar="URN", help="One of the job's; may be repeated.")
+@datasets_option
 @click.option("--adopt", "way", flag_value=Way.ADOPT.value, help="Take the lost publications back into the log.")
 @click.option(
     "--set-aside", "way", flag_value=Way.SET_ASIDE.value, help="Move their files aside; their rows are read again."

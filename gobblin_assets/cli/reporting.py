@@ -16,7 +16,7 @@ import click
 from gobblin_assets.cli.connections import job_file_argument
 from gobblin_assets.cli.lazy_commands import example
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
-from gobblin_assets.cli.selections import find_named
+from gobblin_assets.cli.selections import datasets_option, find_named
 from gobblin_assets.dagster.dead_runs import report_ended_runs
 from gobblin_assets.dagster.factory import build_reported_job
 from gobblin_assets.dagster.instance import Instance, find_instance
@@ -46,7 +46,7 @@ _SILENCE_S: Final = 60.0
 
 @click.command(epilog=example("report jobs/shop.yaml"))
 @job_file_argument
-@click.option("--dataset", "datasets", multiple=True, metavar="URN", help="One of the job's; may be repeated.")
+@datasets_option
 @click.option("--all", "with_told", is_flag=True, help="Also report publications that Dagster knows already.")
 @json_option
 def report(job_file: Path, datasets: Sequence[str], with_told: bool, as_json: bool) -> None:  # noqa: FBT001  options that click passes by name

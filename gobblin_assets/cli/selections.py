@@ -25,6 +25,10 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 _FILE: Final = click.argument("job_file", required=False, type=click.Path(path_type=Path, dir_okay=False))
 _NAME: Final = click.option("--job", metavar="JOB", help="The job by its name, where the log has its destination.")
 
+datasets_option: Final[Callable[[_Command], _Command]] = click.option(
+    "--dataset", "datasets", multiple=True, metavar="URN", help="One of the job's; may be repeated."
+)
+
 _RANGE_MARK: Final = "..."
 _OPTIONS: Final = {"datasets": "--dataset", "partitions": "--partition", "partition_ranges": "--partition-range"}
 
@@ -116,7 +120,7 @@ class PartitionRange(click.ParamType[tuple[str, str]]):
 def selection_options(command: click.decorators.FC) -> click.decorators.FC:
     """Those that ``build_request`` takes."""
     options = [
-        click.option("--dataset", "datasets", multiple=True, metavar="URN", help="One of the job's; may be repeated."),
+        datasets_option,
         click.option("--partition", "partitions", multiple=True, metavar="KEY", help="A partition; may be repeated."),
         click.option("--partition-range", "ranges", multiple=True, type=PartitionRange(), help="Both included."),
         click.option("--future", is_flag=True, help="Take partitions that have not begun."),

@@ -11,8 +11,8 @@ import click
 
 from gobblin_assets.cli.connections import SparkChoice, job_file_argument, open_operations, spark_options
 from gobblin_assets.cli.lazy_commands import example
-from gobblin_assets.cli.output import EXIT_FAILED, json_option, print_json, print_table, say
-from gobblin_assets.cli.selections import find_named
+from gobblin_assets.cli.output import EXIT_FAILED, exit_for, json_option, print_json, print_table, say
+from gobblin_assets.cli.selections import datasets_option, find_named
 from gobblin_assets.cli.sink_status import status
 from gobblin_assets.commit.markers import check_log
 from gobblin_assets.destinations.loaded_destination import open_loaded_destination
@@ -48,14 +48,10 @@ def sink() -> None:
 
 sink.add_command(status)
 
-_dataset_option = click.option(
-    "--dataset", "datasets", multiple=True, metavar="URN", help="One of the job's; may be repeated."
-)
-
 
 @sink.command("run", epilog=example("sink run jobs/clicks.yaml --workers 2"))
 @job_file_argument
-@_dataset_option
+@datasets_option
 @click.option("--workers", type=click.IntRange(1, _WORKERS_MAX), default=1, show_default=True, help="Processes here.")
 @spark_options
 def run(job_file: Path, datasets: Sequence[str], workers: int, master: str | None, remote: str | None) -> None:
@@ -98,7 +94,7 @@ def _say_as_worker(line: str) -> None:
 @sink.command("scale", epilog=example("sink scale jobs/clicks.yaml 8"))
 @job_file_argument
 @click.argument("lanes", type=click.IntRange(1, _WORKERS_MAX))
-@_dataset_option
+@datasets_option
 def scale(job_file: Path, lanes: int, datasets: Sequence[str]) -> None:
     """Spread the sink's partitions over this many LANES.
 
@@ -202,7 +198,7 @@ def adopt(job_file: Path, datasets: Sequence[str], there: Sequence[str], missing
 
 @sink.command("compact", epilog=example("sink compact jobs/shop.yaml --dataset public.orders"))
 @job_file_argument
-@click.option("--dataset", "datasets", multiple=True, metavar="URN", help="One of the job's; may be repeated.")
+@datasets_option
 @click.option(
     "--changes-min",
     type=click.IntRange(min=1),
@@ -238,10 +234,7 @@ def compact(
     else:
         rows = [(p.urn, p.row_count, p.file_count, p.file_bytes) for p in done]
         print_table("bases", ("dataset", "rows", "files", "bytes"), rows)
-    for urn, error in failures.items():
-        say(f"{urn}: {error}")
-    if failures:
-        click.get_current_context().exit(EXIT_FAILED)
+    exit_for(failures)
 
 
 @sink.command("recopy", epilog=example("sink recopy jobs/shop.yaml --dataset public.orders"))
@@ -280,7 +273,4 @@ def recopy(job_file: Path, datasets: Sequence[str], is_all: bool) -> None:  # no
     for urn in ids:
         if urn not in failures:
             say(f"{urn}: {'a new copy begins' if urn in begun else 'a new copy was begun before, and is not made yet'}")
-    for urn, error in failures.items():
-        say(f"{urn}: {error}")
-    if failures:
-        click.get_current_context().exit(EXIT_FAILED)
+    exit_for(failures)

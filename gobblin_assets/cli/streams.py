@@ -17,7 +17,7 @@ from gobblin_assets.cli.dagster_option import (
 from gobblin_assets.cli.lazy_commands import example
 from gobblin_assets.cli.output import json_option, say
 from gobblin_assets.cli.reports import exit_as_reported, print_report
-from gobblin_assets.cli.selections import named_by_options
+from gobblin_assets.cli.selections import datasets_option, named_by_options
 from gobblin_assets.jobs.programs import program_of
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
@@ -35,7 +35,7 @@ from gobblin_assets.spec.selection import Datasets, select_open_partitions, sele
 
 @click.command(cls=DagsterCommand, epilog=example("stream jobs/clicks.yaml --every 10"))
 @job_file_argument
-@click.option("--dataset", "datasets", multiple=True, metavar="URN", help="One of the job's; may be repeated.")
+@datasets_option
 @click.option("--every", "every_s", type=click.FloatRange(min=0, min_open=True), help="Seconds between publications.")
 @click.option("--records-max", type=click.IntRange(min=1), help="Publish at once when so many records wait.")
 @spark_options
