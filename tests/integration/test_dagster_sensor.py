@@ -81,6 +81,8 @@ class Shop:
         job = self.definitions.resolve_job_def("shop_whole")
         run_config = {"ops": {"shop": {"config": dict(config or {})}}}
         run = self.instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED, run_config=run_config)
+        # Dagster has heard of the run until now, however long it took to make it.
+        self.opened_at = dt.datetime.now(dt.UTC)
         run_id = RunId(uuid.uuid4())
         self.stores.runs.begin(NewRun(run_id, JOB, "host:1", run.run_id))
         ids = list(self.stores.datasets.register(JOB, [DatasetUrn("t")]).values())
