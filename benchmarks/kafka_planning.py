@@ -33,7 +33,7 @@ from benchmarks.kafka_world import (
 from benchmarks.memory import peak_mb, reset_peak, resident_mb
 from benchmarks.tables import Laps, Options, Samples, Table, verdict
 from benchmarks.world import World, new_job, reopen_world
-from gobblin_assets.dagster.resources.kafka import KafkaConnectionResource
+from gobblin_assets.dagster.resources.kinds import KafkaConnectionResource
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import WHOLE
 from gobblin_assets.model.state import DatasetId, DatasetState, KeyId, KeyState

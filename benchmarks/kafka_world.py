@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks.world import World, run_all
 from demo.kafka.broker import KafkaBroker, start_broker
-from gobblin_assets.dagster.resources.kafka import KafkaConnectionResource
+from gobblin_assets.dagster.resources.kinds import KafkaConnectionResource
 from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.ingest.extractor import SparkExtractor

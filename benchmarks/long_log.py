@@ -19,7 +19,7 @@ from gobblin_assets.commit.attempts import final_name, staging_directory
 from gobblin_assets.commit.cleanup import SEQUENCES_PER_FOLD_MAX, Cleanup
 from gobblin_assets.commit.folding import FoldBounds
 from gobblin_assets.commit.segment import encode_segments
-from gobblin_assets.db.json_column import to_jsonb
+from gobblin_assets.db.statement_texts import to_jsonb
 from gobblin_assets.destinations.files.rename_steps import RenameDirectory
 from gobblin_assets.destinations.files.rooted import job_directory
 from gobblin_assets.fs.registry import open_file_system

@@ -21,10 +21,10 @@ from demo.stage import act, command, console, killed_command, say_counts
 from gobblin_assets.dagster.resources.spark import GobblinSparkResource
 from gobblin_assets.db import embedded
 from gobblin_assets.db.embedded import EmbeddedServer
-from gobblin_assets.db.unasked_variables import forget_unasked_variables
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.log import open_log
+from gobblin_assets.settings import forget_unasked_variables
 from gobblin_assets.spark import connect_server
 
 NOVEMBER, DECEMBER = "2013-11-01", "2013-12-01"

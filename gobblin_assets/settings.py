@@ -1,17 +1,24 @@
-"""Settings from the process's environment, which entry points read once and pass on as a value."""
+"""Settings from the process's environment, which entry points read once and pass on as a value.
+
+Variables of libpq that act whatever a program gives are removed here. Each command does so when it starts, also one
+that opens no connection: this module imports no driver.
+"""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 DATABASE_URL_VARIABLE = "GOBBLIN_DATABASE_URL"
 HOME_VARIABLE = "GOBBLIN_HOME"
 
+UNASKED_VARIABLES: Final = ("PGSERVICE", "PGTZ", "PGDATESTYLE", "PGGEQO")
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """``home`` holds the embedded Postgres, the warm Spark server's files and discovery states.
+    """The settings. ``home`` holds the embedded Postgres, the warm Spark server's files and discovery states.
 
     ``database_url`` is None for the embedded Postgres; else a SQLAlchemy URL of an external server (its schema is
     upgraded only on request).
@@ -53,3 +60,9 @@ def read_settings(environment: Mapping[str, str] | None = None) -> Settings:
     variables = os.environ if environment is None else environment
     home = Path(variables.get(HOME_VARIABLE) or ".gobblin").expanduser().absolute()
     return Settings(home=home, database_url=variables.get(DATABASE_URL_VARIABLE) or None)
+
+
+def forget_unasked_variables(environment: MutableMapping[str, str]) -> None:
+    """Remove variables that no parameter overrides from a process's environment, before any thread runs in it."""
+    for name in UNASKED_VARIABLES:
+        environment.pop(name, None)

@@ -26,9 +26,9 @@ from demo.kafka.places import quicken_java
 from demo.stage import act, command, console, say_counts
 from gobblin_assets.dagster.resources.spark import GobblinSparkResource
 from gobblin_assets.db import embedded
-from gobblin_assets.db.unasked_variables import forget_unasked_variables
 from gobblin_assets.run.log import open_log
 from gobblin_assets.run.stores import Stores
+from gobblin_assets.settings import forget_unasked_variables
 
 ROWS: Final = 100_000
 ROWS_MIN: Final = 1_000

@@ -13,7 +13,7 @@ from typing import Final
 from demo.distcp.trees import Description, change_source, describe, make_source
 from demo.stage import act, command, console, killed_command, say_counts
 from gobblin_assets.db import embedded
-from gobblin_assets.db.unasked_variables import forget_unasked_variables
+from gobblin_assets.settings import forget_unasked_variables
 
 CLONE: Final = Path(__file__).resolve().parents[2]
 DEMO: Final = CLONE / ".demo-distcp"

@@ -24,7 +24,7 @@ from demo.places import CLONE, SOURCE_DATABASE
 from demo.stage import act, command, console, killed_command, say_counts
 from gobblin_assets.db import embedded
 from gobblin_assets.db.embedded import EmbeddedServer, create_database
-from gobblin_assets.db.unasked_variables import forget_unasked_variables
+from gobblin_assets.settings import forget_unasked_variables
 
 DEMO: Final = CLONE / ".demo-into"
 HOME: Final = DEMO / "home"

@@ -28,11 +28,11 @@ from demo.stage import act, command, console, join_counts, killed_command, list_
 from gobblin_assets.cli.output import to_text
 from gobblin_assets.dagster.resources.spark import GobblinSparkResource
 from gobblin_assets.db import embedded
-from gobblin_assets.db.unasked_variables import forget_unasked_variables
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.log import open_log
+from gobblin_assets.settings import forget_unasked_variables
 from gobblin_assets.spark import connect_server
-from gobblin_assets.state.overview.overview_port import list_gaps
+from gobblin_assets.state.overview import list_gaps
 
 VIEWS: Final = 60_000
 VIEWS_MIN: Final = 1_200

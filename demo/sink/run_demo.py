@@ -24,9 +24,9 @@ from demo.sink.proof import SinkVerdict, compare_orders, count_log
 from demo.sink.workers import Workers
 from demo.stage import act, command, console
 from gobblin_assets.db import embedded
-from gobblin_assets.db.unasked_variables import forget_unasked_variables
 from gobblin_assets.run.log import open_log
 from gobblin_assets.run.stores import Stores
+from gobblin_assets.settings import forget_unasked_variables
 
 ORDERS_PER_S: Final = 5_000
 ORDERS_PER_S_MIN: Final = 100

@@ -14,11 +14,10 @@ from typing import Any, Final
 import click
 
 from gobblin_assets import __version__
-from gobblin_assets.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_REFUSED
 from gobblin_assets.cli.lazy_commands import LazyCommand, LazyGroup
-from gobblin_assets.cli.output import say
-from gobblin_assets.db.unasked_variables import forget_unasked_variables
+from gobblin_assets.cli.output import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_REFUSED, say
 from gobblin_assets.errors import GobblinError, RejectedError
+from gobblin_assets.settings import forget_unasked_variables
 
 __all__ = ["main"]
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import click
 
 from gobblin_assets.cli.connections import SparkChoice, open_operations, spark_options
-from gobblin_assets.cli.examples import example
-from gobblin_assets.cli.known_jobs import job_file_or_name, read_known_job
+from gobblin_assets.cli.lazy_commands import example
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
+from gobblin_assets.cli.selections import datasets_option, job_file_or_name, read_known_job
 from gobblin_assets.commit.cleanup import Cleaned
 from gobblin_assets.commit.relocation import require_bound_root
 from gobblin_assets.fs.registry import open_file_system
@@ -20,7 +20,7 @@ from gobblin_assets.spec.job_spec import RETIRE_GRACE_S, JobSpec
 
 @click.command(epilog=example("cleanup jobs/shop.yaml"))
 @job_file_or_name
-@click.option("--dataset", "datasets", multiple=True, metavar="URN", help="One of the job's; may be repeated.")
+@datasets_option
 @spark_options
 @json_option
 def cleanup(

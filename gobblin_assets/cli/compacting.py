@@ -5,13 +5,10 @@ from pathlib import Path
 
 import click
 
-from gobblin_assets.cli.connections import SparkChoice, job_file_argument, spark_options
-from gobblin_assets.cli.examples import example
-from gobblin_assets.cli.exit_codes import EXIT_FAILED
-from gobblin_assets.cli.known_jobs import KnownJob
-from gobblin_assets.cli.maintenance import open_maintenance
-from gobblin_assets.cli.output import json_option, print_json, print_table, say
-from gobblin_assets.cli.selections import find_named
+from gobblin_assets.cli.connections import SparkChoice, job_file_argument, open_operations, spark_options
+from gobblin_assets.cli.lazy_commands import example
+from gobblin_assets.cli.output import exit_for, json_option, print_json, print_table, say
+from gobblin_assets.cli.selections import datasets_option, find_named
 from gobblin_assets.commit.driver import Driver
 from gobblin_assets.commit.markers import check_log
 from gobblin_assets.commit.sequence import Publication
@@ -24,6 +21,7 @@ from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.run.compaction import Compaction
 from gobblin_assets.run.destination import DestinationRequest
 from gobblin_assets.run.log import open_log
+from gobblin_assets.run.maintenance_run import MaintenanceRun
 from gobblin_assets.spec.job_files import read_job_file
 from gobblin_assets.spec.job_spec import CompactionSpec
 from gobblin_assets.state.leases import Lease
@@ -31,7 +29,7 @@ from gobblin_assets.state.leases import Lease
 
 @click.command(epilog=example("compact jobs/shop.yaml --dataset public.orders --partition 2026-01-01"))
 @job_file_argument
-@click.option("--dataset", "datasets", multiple=True, metavar="URN", help="One of the job's; may be repeated.")
+@datasets_option
 @click.option(
     "--partition",
     "partitions",
@@ -91,14 +89,11 @@ def compact(
 
         known = stores.datasets.load(name, find_named(name, specs, datasets))
         ids = {urn: state.dataset_id for urn, state in known.items()}
-        maintenance = open_maintenance(log, spark, KnownJob(name, job, specs))
+        maintenance = MaintenanceRun(open_operations(log, spark, job), log.stores, name)
         done, failures = maintenance.compact(ids, check, prepare, work)
     if as_json:
         print_json(done)
     else:
         rows = [(p.urn, p.partition, p.row_count, p.file_count, p.file_bytes) for p in done]
         print_table("compacted", ("dataset", "partition", "rows", "files", "bytes"), rows)
-    for urn, error in failures.items():
-        say(f"{urn}: {error}")
-    if failures:
-        click.get_current_context().exit(EXIT_FAILED)
+    exit_for(failures)

@@ -1,6 +1,7 @@
-"""Connections of commands: the log's operations, and Spark as the options say."""
+"""Connections of commands: the log's operations, the ports of a run, and Spark as the options say."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -11,13 +12,17 @@ from gobblin_assets.cli.output import say
 from gobblin_assets.commit.operations import LogOperations
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.registry import open_file_system
+from gobblin_assets.jobs.ingest.engine_port import AnnouncedEngine
 from gobblin_assets.jobs.ingest.spark_engine import SparkEngine
+from gobblin_assets.jobs.programs import program_of
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.state import RunId
-from gobblin_assets.run.log import Log
+from gobblin_assets.run.log import Log, open_log
+from gobblin_assets.run.run_values import DatasetReport, RunPorts
 from gobblin_assets.run.runner import owner_text
 from gobblin_assets.spark.spark_settings import CONF_SEPARATOR, CONF_VARIABLE, parse_conf, plan_jars
 from gobblin_assets.spec.job_options import JobOptions
+from gobblin_assets.spec.selection import Datasets
 from gobblin_assets.state.leases import Holder
 
 _META: Final = "gobblin_assets.spark"
@@ -31,7 +36,7 @@ job_file_argument: Final[Callable[[_Command], _Command]] = click.argument(
 
 @dataclass(frozen=True, slots=True)
 class SparkChoice:
-    """Where a command's Spark runs, as the options say."""
+    """The place of a command's Spark, as the options say."""
 
     master: str | None
     remote: str | None
@@ -143,3 +148,17 @@ def open_operations(log: Log, spark: SparkChoice, job: JobOptions | None = None)
     if job is None:
         return operations
     return replace(operations, lease_ttl_s=job.lease.ttl_s, tries_max=job.publish_tries_max)
+
+
+@contextmanager
+def open_ports(
+    job: JobOptions, datasets: Datasets, spark: SparkChoice, tell: Callable[[DatasetReport], None]
+) -> Iterator[RunPorts]:
+    """What a run of the job needs; ``tell`` is shown each publication."""
+    program = program_of(job)
+
+    def open_spark() -> AnnouncedEngine:
+        return AnnouncedEngine(spark.open(), say)
+
+    with open_log(say) as log, program.open_run(job, datasets, open_spark, log.stores, say, tell) as ports:
+        yield ports

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import click
 
-from gobblin_assets.cli.dagster_telling import report_what_waits
-from gobblin_assets.cli.examples import example
+from gobblin_assets.cli.lazy_commands import example
 from gobblin_assets.cli.output import say
+from gobblin_assets.cli.reporting import report_what_waits
 from gobblin_assets.dagster.instance import prepare_instance
 from gobblin_assets.db.supervision import supervise
 from gobblin_assets.errors import GobblinError, RejectedError
@@ -111,11 +111,11 @@ def _require_job_files(arguments: Sequence[str]) -> None:
 
 
 def _report_what_waits() -> None:
-    """So that the first page shows what commands have done. What can't be told keeps nobody from Dagster."""
+    """So that the first page shows what commands have done. What can't be reported keeps nobody from Dagster."""
     try:
         report_what_waits(read_job_files(list_job_files(os.environ, Path.cwd())).jobs.values())
     except GobblinError as error:
-        say(f"Dagster is not told of what commands did: {error}")
+        say(f"what commands did is not reported to Dagster: {error}")
 
 
 def _read_text(path: Path) -> str:

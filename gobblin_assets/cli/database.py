@@ -4,10 +4,8 @@ from pathlib import Path
 
 import click
 
-from gobblin_assets.cli.examples import example
-from gobblin_assets.cli.exit_codes import EXIT_FAILED
-from gobblin_assets.cli.lazy_commands import LazyGroup
-from gobblin_assets.cli.output import json_option, print_json, print_table, say
+from gobblin_assets.cli.lazy_commands import LazyGroup, example
+from gobblin_assets.cli.output import EXIT_FAILED, json_option, print_json, print_table, say
 from gobblin_assets.db import backup as backups
 from gobblin_assets.db import embedded, schema
 from gobblin_assets.db.engine import open_for_upgrade

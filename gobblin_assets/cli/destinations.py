@@ -5,8 +5,7 @@ from pathlib import Path
 import click
 
 from gobblin_assets.cli.connections import SparkChoice, open_operations
-from gobblin_assets.cli.examples import example
-from gobblin_assets.cli.lazy_commands import LazyGroup
+from gobblin_assets.cli.lazy_commands import LazyGroup, example
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.commit.destination import read_identity
 from gobblin_assets.commit.relocation import Relocation

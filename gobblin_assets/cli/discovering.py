@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from gobblin_assets.cli.connections import SparkChoice, job_file_argument, spark_options
-from gobblin_assets.cli.examples import example
-from gobblin_assets.cli.exit_codes import EXIT_FAILED
-from gobblin_assets.cli.output import json_option, print_json, print_table, say
+from gobblin_assets.cli.lazy_commands import example
+from gobblin_assets.cli.output import EXIT_FAILED, json_option, print_json, print_table, say
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.jobs.ingest.running import open_source
 from gobblin_assets.model.clock import SystemClock

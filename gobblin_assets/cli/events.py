@@ -6,10 +6,8 @@ from pathlib import Path
 import click
 
 from gobblin_assets.cli.connections import job_file_argument
-from gobblin_assets.cli.examples import example
-from gobblin_assets.cli.exit_codes import EXIT_FAILED
-from gobblin_assets.cli.lazy_commands import LazyGroup
-from gobblin_assets.cli.output import json_option, print_json, print_table, say
+from gobblin_assets.cli.lazy_commands import LazyGroup, example
+from gobblin_assets.cli.output import EXIT_FAILED, json_option, print_json, print_table, say
 from gobblin_assets.errors import GobblinError, RejectedError
 from gobblin_assets.events.outbox import Outbox, open_events
 from gobblin_assets.model.clock import SystemClock

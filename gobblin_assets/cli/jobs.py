@@ -1,31 +1,34 @@
-"""Commands on a job file: run, plan."""
+"""Commands on a job file: run, and plan with its dry run as tables."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
+from typing import Final
 
 import click
 
-from gobblin_assets.cli.connections import SparkChoice, job_file_argument, spark_options
-from gobblin_assets.cli.examples import example
-from gobblin_assets.cli.exit_codes import EXIT_FAILED
-from gobblin_assets.cli.output import json_option, print_json, say
-from gobblin_assets.cli.plans import list_open_lines, print_plan
+from gobblin_assets.cli.connections import SparkChoice, job_file_argument, open_ports, spark_options
+from gobblin_assets.cli.dagster_option import DagsterCommand, WhenReported, dagster_option, listening, reported_as
+from gobblin_assets.cli.lazy_commands import example
+from gobblin_assets.cli.output import EXIT_FAILED, json_option, print_json, print_table, say
 from gobblin_assets.cli.reports import exit_as_reported, print_report
-from gobblin_assets.cli.run_ports import open_ports
 from gobblin_assets.cli.selections import build_request, selection_options
-from gobblin_assets.cli.telling import DagsterCommand, DagsterTold, dagster_option, listening, reported_as
+from gobblin_assets.commit.driver import describe_ways_out
+from gobblin_assets.commit.sequence import SequenceRecord
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.jobs.programs import program_of
 from gobblin_assets.model.partition import AssetPartition
+from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.urn import DatasetUrn, JobName
-from gobblin_assets.run.dry_run import plan_dry
-from gobblin_assets.run.garbage import look_for_garbage_seldom
+from gobblin_assets.run.dry_run import PlannedSlice, plan_dry
 from gobblin_assets.run.job_kind import Restart, StartAt
 from gobblin_assets.run.log import open_log
+from gobblin_assets.run.own_process import look_for_garbage_seldom
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest
 from gobblin_assets.run.runner import run_request
+from gobblin_assets.run.stores import Stores
 from gobblin_assets.sources.environment import require_address
 from gobblin_assets.spec.job_files import read_any_job_file
 from gobblin_assets.spec.job_kinds import COPY_KIND
@@ -33,6 +36,14 @@ from gobblin_assets.spec.job_options import JobOptions
 from gobblin_assets.spec.job_spec import JobSpec
 from gobblin_assets.spec.selection import Datasets, has_partitions
 from gobblin_assets.spec.source_kind import kind_of, require_connection
+
+CHANGES_SHOWN_MAX: Final = 1_000
+"""Lines of a plan's table of changes."""
+
+UNITS_SHOWN_MAX: Final = 1_000
+"""Lines of a plan's table of WorkUnits."""
+
+OPEN_SHOWN_MAX: Final = 20
 
 
 class PartitionOffset(click.ParamType[tuple[int, int]]):
@@ -74,7 +85,7 @@ def run(
     confirm_deletes: bool,  # noqa: FBT001  the same
     master: str | None,
     remote: str | None,
-    dagster: DagsterTold,
+    dagster: WhenReported,
     as_json: bool,  # noqa: FBT001  the same
 ) -> None:
     """Materialize datasets of the job in JOB_FILE, after completing what earlier runs left open.
@@ -220,3 +231,64 @@ def plan(
             print_plan(slices, with_units=job.kind != COPY_KIND)
     if any(each.error for each in slices):
         click.get_current_context().exit(EXIT_FAILED)
+
+
+def list_open_lines(stores: Stores, request: RunRequest) -> Iterator[str]:
+    """Publications of the selected datasets that are open: what is planned now comes after them."""
+    known = stores.datasets.load(JobName(request.job.job), sorted(request.selection))
+    found = stores.commits.find_unfinished(*(state.dataset_id for state in known.values())) if known else ()
+    sealed = [each for each in found if each.state is not SequenceState.BUILDING]
+    yield from map(_describe_open, sealed[:OPEN_SHOWN_MAX])
+    if len(sealed) > OPEN_SHOWN_MAX:
+        yield f"{len(sealed) - OPEN_SHOWN_MAX:,} more publications are open; `gobblin-assets commit list` shows them"
+
+
+def _describe_open(sequence: SequenceRecord) -> str:
+    said = f"sequence {sequence.sequence_id} of {sequence.label} is {sequence.state.value}"
+    if sequence.state is SequenceState.BLOCKED:
+        return f"{said}, and no run publishes {sequence.urn} before that: {describe_ways_out(sequence.sequence_id)}"
+    act = "ends its abandonment" if sequence.state is SequenceState.ABANDONING else "completes it"
+    return f"{said}: the next run {act} first (`gobblin-assets commit show {sequence.sequence_id}`)"
+
+
+def print_plan(slices: Sequence[PlannedSlice], *, with_units: bool) -> None:
+    """A file set of a copy is one WorkUnit, of which its changes say more."""
+    if with_units:
+        _print_units(slices)
+    changes = list(_list_changes(slices))
+    if changes or not with_units:
+        columns = ("dataset", "partition", "action", "path", "bytes", "why")
+        print_table("changes", columns, changes[:CHANGES_SHOWN_MAX])
+    if len(changes) > CHANGES_SHOWN_MAX:
+        say(f"only the first {CHANGES_SHOWN_MAX:,} of {len(changes):,} changes are shown; --json shows all")
+    for each in slices:
+        for line in filter(None, (*each.notes, each.error)):
+            say(f"{each.urn}{'' if each.partition is None else f' [{each.partition}]'}: {line}")
+
+
+def _print_units(slices: Sequence[PlannedSlice]) -> None:
+    columns = ("dataset", "partition", "mode", "reader", "key", "unit", "task", "interval", "rows (estimated)")
+    rows = (
+        (
+            *(each.urn, each.partition, each.mode, each.reader or None),
+            *(unit.key, unit.number, unit.multi_work_unit),
+            *(unit.interval or "everything", unit.estimated_row_count),
+        )
+        for each in slices
+        for unit in each.units
+    )
+    print_table("WorkUnits", columns, list(islice(rows, UNITS_SHOWN_MAX)))
+    count = sum(len(each.units) for each in slices)
+    if count > UNITS_SHOWN_MAX:
+        say(f"only the first {UNITS_SHOWN_MAX:,} of {count:,} WorkUnits are shown; --json shows all")
+
+
+def _list_changes(slices: Sequence[PlannedSlice]) -> Iterator[tuple[object, ...]]:
+    """Lines of the table. A directory above several file sets is made once, and shown with the first of them."""
+    shown: set[tuple[str, str]] = set()
+    for each in slices:
+        for change in each.changes:
+            name = each.urn, change.path
+            if name not in shown:
+                shown.add(name)
+                yield each.urn, each.partition, change.action, change.path or ".", change.size_bytes, change.why

@@ -1,4 +1,4 @@
-"""Groups whose commands are imported when they are called.
+"""Groups whose commands are imported when they are called, and the examples of a command's help.
 
 Dagster, pandas and PySpark take seconds to import, and most commands need none of them. So the short help of a command
 is written twice, in the command and for ``--help`` of its group; a test compares both.
@@ -54,7 +54,7 @@ _NO_COMMANDS: Final[Mapping[str, LazyCommand]] = MappingProxyType({})
 
 
 class LazyGroup(click.Group):
-    """``lazy``: commands by name, shown in this order, before commands that are added in the ordinary way.
+    """A group of commands. ``lazy``: by name, shown in this order, before commands that are added in the ordinary way.
 
     Sentences are shown whole, where click would cut them.
     """
@@ -94,3 +94,9 @@ class LazyGroup(click.Group):
         rows = [(name, each.help) for name, each in self.lazy.items()]
         given = {name: super(LazyGroup, self).get_command(ctx, name) for name in super().list_commands(ctx)}
         return rows + [(name, each.get_short_help_str(limit=limit)) for name, each in given.items() if each is not None]
+
+
+def example(words: str) -> str:
+    """The epilog of a command: ``words`` are what follows ``gobblin-assets``. A test parses all of them."""
+    # click folds no lines of a paragraph that begins with \b.
+    return f"\b\nExample:\n  gobblin-assets {words}"

@@ -1,4 +1,4 @@
-"""Output of commands: data on stdout, as a table or as JSON; progress and errors on stderr."""
+"""Output of commands: data on stdout, as a table or as JSON; progress and errors on stderr; exit codes."""
 
 import atexit
 import dataclasses
@@ -20,9 +20,8 @@ from rich.text import Text
 
 from gobblin_assets.cli.table_layout import ShownColumn, draw_table, find_width
 from gobblin_assets.model.interval import Interval
-from gobblin_assets.model.passing_lines import PassingLine
 from gobblin_assets.model.watermark import Watermark
-from gobblin_assets.model.wording import show_moment
+from gobblin_assets.model.wording import PassingLine, show_moment
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -41,6 +40,14 @@ _OF_MESSAGES: Final = frozenset({"", "error", "note"})
 json_option: Final[Callable[[_Command], _Command]] = click.option(
     "--json", "as_json", is_flag=True, help="Print JSON instead of tables."
 )
+
+EXIT_FAILED: Final = 1
+EXIT_REFUSED: Final = 2
+"""The input was refused, and nothing was begun; click uses the same code."""
+EXIT_SKIPPED: Final = 3
+"""Nothing failed, but a dataset was left out because another process works on it."""
+EXIT_INTERRUPTED: Final = 130
+"""Interrupted: the code that a shell gives for SIGINT."""
 
 
 class _PassingLines:
@@ -82,6 +89,14 @@ def _is_terminal() -> bool:
 def say(line: str) -> None:
     """A line of progress, or several. On a terminal, the next line takes the place of a ``PassingLine``."""
     _passing.say(line)
+
+
+def exit_for(failures: Mapping[DatasetUrn, GobblinError]) -> None:
+    """Say each failure by what has failed, and end the command as failed; return without failures."""
+    for name, error in failures.items():
+        say(f"{name}: {error}")
+    if failures:
+        click.get_current_context().exit(EXIT_FAILED)
 
 
 def escape_controls(text: str, *, keeps: str = "") -> str:

@@ -5,13 +5,10 @@ from pathlib import Path
 
 import click
 
-from gobblin_assets.cli.connections import SparkChoice, job_file_argument, spark_options
-from gobblin_assets.cli.examples import example
-from gobblin_assets.cli.exit_codes import EXIT_FAILED
-from gobblin_assets.cli.known_jobs import KnownJob
-from gobblin_assets.cli.maintenance import open_maintenance
-from gobblin_assets.cli.output import json_option, print_json, print_table, say
-from gobblin_assets.cli.selections import find_named
+from gobblin_assets.cli.connections import SparkChoice, job_file_argument, open_operations, spark_options
+from gobblin_assets.cli.lazy_commands import example
+from gobblin_assets.cli.output import EXIT_FAILED, json_option, print_json, print_table, say
+from gobblin_assets.cli.selections import datasets_option, find_named
 from gobblin_assets.commit.examination import LogFinding, Remembered
 from gobblin_assets.commit.reconciliation import Reconciled, Reconciliation, Way
 from gobblin_assets.commit.relocation import require_bound_root
@@ -21,14 +18,14 @@ from gobblin_assets.jobs.programs import program_of
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.model.wording import count_of
 from gobblin_assets.run.log import open_log
-from gobblin_assets.run.maintenance_run import examination_of
+from gobblin_assets.run.maintenance_run import MaintenanceRun, examination_of
 from gobblin_assets.spec.job_files import read_any_job_file
 from gobblin_assets.spec.job_spec import JobSpec
 
 
 @click.command(epilog=example("reconcile jobs/shop.yaml --adopt --yes"))
 @job_file_argument
-@click.option("--dataset", "datasets", multiple=True, metavar="URN", help="One of the job's; may be repeated.")
+@datasets_option
 @click.option("--adopt", "way", flag_value=Way.ADOPT.value, help="Take the lost publications back into the log.")
 @click.option(
     "--set-aside", "way", flag_value=Way.SET_ASIDE.value, help="Move their files aside; their rows are read again."
@@ -61,7 +58,7 @@ def reconcile(
         found = [examination.look_at(urn, thoroughly=bool(datasets)) for urn in find_named(name, specs, datasets)]
         behind = [finding for finding in found if finding.is_behind]
         if behind and way is not None and yes:
-            maintenance = open_maintenance(log, SparkChoice(master, remote), KnownJob(name, job, specs))
+            maintenance = MaintenanceRun(open_operations(log, SparkChoice(master, remote), job), log.stores, name)
             reconciliation = Reconciliation(maintenance.operations, examination, log.stores.lanes, destination)
             done, failures = maintenance.reconcile(reconciliation, behind, Way(way))
     if as_json:

@@ -1,4 +1,4 @@
-"""Commands that complete or abandon open sequences: commit recover, resume, abandon."""
+"""Commands that end open sequences: commit recover, resume, abandon, and repair for copies."""
 
 import uuid
 from collections.abc import Sequence
@@ -7,18 +7,18 @@ from typing import Final
 
 import click
 
-from gobblin_assets.cli.connections import SparkChoice, spark_options
-from gobblin_assets.cli.examples import example
-from gobblin_assets.cli.exit_codes import EXIT_FAILED
-from gobblin_assets.cli.known_jobs import KnownJob, name_of, read_known_job
-from gobblin_assets.cli.maintenance import open_maintenance
-from gobblin_assets.cli.output import json_option, print_json, print_table, say
+from gobblin_assets.cli.connections import SparkChoice, open_operations, spark_options
+from gobblin_assets.cli.lazy_commands import example
+from gobblin_assets.cli.output import EXIT_FAILED, json_option, print_json, print_table, say
+from gobblin_assets.cli.selections import KnownJob, name_of, read_known_job
 from gobblin_assets.cli.views import find_job, job_option, sequence_argument
+from gobblin_assets.commit.repair import Keep
 from gobblin_assets.commit.sequence import Publication
 from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.run.log import Log, open_log
+from gobblin_assets.run.maintenance_run import MaintenanceRun
 
 _HELD_SHOWN_MAX: Final = 1_000
 
@@ -47,7 +47,7 @@ def recover(job: str | None, job_file: Path | None, master: str | None, remote: 
         jobs = find_jobs(log, find_job(job), known)
         reports = []
         for each in jobs:
-            maintenance = open_maintenance(log, spark, each)
+            maintenance = _open(log, spark, each)
             reports.append(maintenance.recover(seen=published.append))
         held = _list_held(log, [each.name for each in jobs] or [find_job(job)])
     aborted, busy = sum(report.aborted for report in reports), len(held)
@@ -97,7 +97,7 @@ def resume(sequence_id: uuid.UUID, job_file: Path | None, master: str | None, re
     known = None if job_file is None else read_known_job(job_file, None)
     with open_log(say) as log:
         (job,) = find_jobs(log, log.stores.commits.get(SequenceId(sequence_id)).job, known)
-        maintenance = open_maintenance(log, SparkChoice(master, remote), job)
+        maintenance = _open(log, SparkChoice(master, remote), job)
         recovered = maintenance.resume(SequenceId(sequence_id))
     _print_published(recovered.published)
 
@@ -112,13 +112,71 @@ def abandon(sequence_id: uuid.UUID, job_file: Path | None, reason: str, master: 
     known = None if job_file is None else read_known_job(job_file, None)
     with open_log(say) as log:
         (job,) = find_jobs(log, log.stores.commits.get(SequenceId(sequence_id)).job, known)
-        maintenance = open_maintenance(log, SparkChoice(master, remote), job)
+        maintenance = _open(log, SparkChoice(master, remote), job)
         maintenance.abandon(SequenceId(sequence_id), reason=reason)
         state = log.stores.commits.get(SequenceId(sequence_id)).state
     say(f"sequence {sequence_id} is {state.value}")
+
+
+def _open(log: Log, spark: SparkChoice, job: KnownJob) -> MaintenanceRun:
+    """A maintenance run of the job. What it finishes stays unannounced, for whoever reports to Dagster."""
+    return MaintenanceRun(open_operations(log, spark, job.spec), log.stores, job.name)
 
 
 def _print_published(published: Sequence[Publication]) -> None:
     columns = ("sequence", "job", "dataset", "partition", "rows", "files")
     rows = [(p.sequence_id, p.job, p.urn, p.partition, p.row_count, p.file_count) for p in published]
     print_table("completed", columns, rows)
+
+
+@click.command(epilog=example("commit repair 01a224ca-1b31-7d99-8c3a-1d727f93b1c4 --job-file jobs/mirror.yaml"))
+@sequence_argument
+@job_file_option
+@click.option(
+    "--keep",
+    type=click.Choice([each.value for each in Keep]),
+    help="What each of these names keeps: the version before the publication, the new one, or what is there now. Where "
+    "that version is lost, the name keeps what is there. Without it, nothing is changed.",
+)
+@click.option("--reason", help="The reason; the log keeps it.")
+@spark_options
+@json_option
+def repair(
+    sequence_id: uuid.UUID,
+    job_file: Path | None,
+    keep: str | None,
+    reason: str | None,
+    master: str | None,
+    remote: str | None,
+    as_json: bool,  # noqa: FBT001  an option that click passes by name
+) -> None:
+    """Show the names that an abandonment can't take back, or decide for all of them and end the sequence.
+
+    For copies. What gives way is not removed: it is moved below `.gobblin`, where `.set-aside` is. The next run copies
+    these names again, as the source has them then. Killed half-way, the same command goes on.
+    """
+    known = None if job_file is None else read_known_job(job_file, None)
+    wanted = SequenceId(sequence_id)
+    with open_log(say) as log:
+        (job,) = find_jobs(log, log.stores.commits.get(wanted).job, known)
+        maintenance = _open(log, SparkChoice(master, remote), job)
+        names = maintenance.operations.list_unsettled(wanted)
+        done = None if keep is None else maintenance.repair(wanted, Keep(keep), reason=reason or f"kept {keep}")
+        state = log.stores.commits.get(wanted).state
+    left = [] if done is None else sorted(done.unlogged)
+    if as_json:
+        print_json({"sequence": sequence_id, "state": state, "names": names, "copied_again": left})
+        return
+    if keep is None:
+        print_table(
+            "names that can't be taken back",
+            ("name", "before", "new", "there now"),
+            [(each.path, each.old, each.new, each.there) for each in names],
+        )
+        say(
+            "decide for all of them: --keep old, new or there"
+            if names
+            else f"all can be taken back: gobblin-assets commit abandon {sequence_id}"
+        )
+        return
+    say(f"sequence {sequence_id} is {state.value}; names that the next run copies again: {len(left):,}")

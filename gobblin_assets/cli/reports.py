@@ -4,8 +4,7 @@ from typing import Final
 
 import click
 
-from gobblin_assets.cli.exit_codes import EXIT_FAILED, EXIT_SKIPPED
-from gobblin_assets.cli.output import print_json, print_table
+from gobblin_assets.cli.output import EXIT_FAILED, EXIT_SKIPPED, print_json, print_table
 from gobblin_assets.model.state import DatasetOutcome
 from gobblin_assets.model.urn import Role
 from gobblin_assets.run.job_kind import OPTIONAL_ROWS, CheckResult

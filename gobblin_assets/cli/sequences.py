@@ -5,8 +5,7 @@ from typing import Final
 
 import click
 
-from gobblin_assets.cli.examples import example
-from gobblin_assets.cli.lazy_commands import LazyCommand, LazyGroup
+from gobblin_assets.cli.lazy_commands import LazyCommand, LazyGroup, example
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.cli.views import (
     dataset_option,
@@ -39,7 +38,7 @@ _RECOVERING: Final = "gobblin_assets.cli.recovering"
             "Abandon an open sequence: its visible files are taken back, and the next run does its work again.",
         ),
         "repair": LazyCommand(
-            "gobblin_assets.cli.repairing",
+            _RECOVERING,
             "repair",
             "Show the names that an abandonment can't take back, or decide for all of them and end the sequence.",
         ),

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import click
 
 from gobblin_assets.cli.connections import job_file_argument
-from gobblin_assets.cli.examples import example
+from gobblin_assets.cli.lazy_commands import example
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.commit.lanes import DatasetLanes
 from gobblin_assets.errors import GobblinError
@@ -29,7 +29,7 @@ from gobblin_assets.model.wording import count_of, join_some
 from gobblin_assets.run.log import Log, open_log
 from gobblin_assets.sources.log_port import CopiedLog
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
-from gobblin_assets.state.sink_workers import SinkWorkerRow, sum_lags
+from gobblin_assets.state.sinks import SinkWorkerRow, sum_lags
 
 _OPEN_MAX: Final = 256
 

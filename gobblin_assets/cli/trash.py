@@ -5,10 +5,9 @@ from pathlib import Path
 
 import click
 
-from gobblin_assets.cli.examples import example
-from gobblin_assets.cli.known_jobs import KnownJob, job_file_or_name, read_known_job
-from gobblin_assets.cli.lazy_commands import LazyGroup
+from gobblin_assets.cli.lazy_commands import LazyGroup, example
 from gobblin_assets.cli.output import json_option, print_json, print_table, say, to_plain
+from gobblin_assets.cli.selections import KnownJob, datasets_option, job_file_or_name, read_known_job
 from gobblin_assets.destinations.fixed_names.trash import Trash
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec
@@ -23,7 +22,7 @@ def trash() -> None:
 
 @trash.command("list", epilog=example("trash list jobs/mirror.yaml"))
 @job_file_or_name
-@click.option("--dataset", "datasets", multiple=True, metavar="URN", help="One of the job's; may be repeated.")
+@datasets_option
 @json_option
 def list_trash(job_file: Path | None, job: str | None, datasets: Sequence[str], as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
     """List what is kept, newest publications first."""

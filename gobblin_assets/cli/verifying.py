@@ -5,10 +5,9 @@ from pathlib import Path
 
 import click
 
-from gobblin_assets.cli.examples import example
-from gobblin_assets.cli.exit_codes import EXIT_FAILED
-from gobblin_assets.cli.known_jobs import KnownJob, job_file_or_name, read_known_job
-from gobblin_assets.cli.output import json_option, print_json, print_table, say
+from gobblin_assets.cli.lazy_commands import example
+from gobblin_assets.cli.output import EXIT_FAILED, json_option, print_json, print_table, say
+from gobblin_assets.cli.selections import KnownJob, datasets_option, job_file_or_name, read_known_job
 from gobblin_assets.commit.published.verification import (
     FAULTS_NAMED_MAX,
     Damage,
@@ -29,7 +28,7 @@ from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 
 @click.command(epilog=example("verify jobs/shop.yaml --checksums"))
 @job_file_or_name
-@click.option("--dataset", "datasets", multiple=True, metavar="URN", help="One of the job's; may be repeated.")
+@datasets_option
 @click.option("--checksums", is_flag=True, help="Also read every file completely, and check the checksums in it.")
 @json_option
 def verify(

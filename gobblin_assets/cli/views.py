@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import click
 
-from gobblin_assets.cli.examples import example
+from gobblin_assets.cli.lazy_commands import example
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.commit.published.current import list_kept_versions, sort_current
 from gobblin_assets.commit.published.published_port import PublishedSegment
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
-from gobblin_assets.run.backlogs import describe_backlog, is_late
 from gobblin_assets.run.log import Log, open_log
-from gobblin_assets.state.overview.overview_port import DatasetLine, GapLine, LedgerLine, RunLine, list_gaps
+from gobblin_assets.state.overview import DatasetLine, GapLine, LedgerLine, RunLine, list_gaps
+from gobblin_assets.state.reports import describe_backlog, is_late
 
 job_option = click.option("--job", help="Only this job's.")
 dataset_option = click.option("--dataset", "urn", metavar="URN", help="Only this dataset's.")

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import click
 
 from gobblin_assets.cli.connections import find_conf_options, find_jar_options, session_options
-from gobblin_assets.cli.examples import example
-from gobblin_assets.cli.lazy_commands import LazyGroup
+from gobblin_assets.cli.lazy_commands import LazyGroup, example
 from gobblin_assets.cli.output import json_option, print_json, say
 from gobblin_assets.jobs.ingest.spark_engine import SparkEngine
 from gobblin_assets.settings import read_settings

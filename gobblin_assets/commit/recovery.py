@@ -25,10 +25,10 @@ from gobblin_assets.errors import ConflictError, GobblinError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.model.clock import Clock
 from gobblin_assets.model.defects import explain_exception, find_family
-from gobblin_assets.model.passing_lines import PassingLine
 from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import LaneId, SequenceId
 from gobblin_assets.model.urn import JobName
+from gobblin_assets.model.wording import PassingLine
 from gobblin_assets.state.leases import Lease
 
 LEFT_UNSEALED: Final = "left unsealed by its run"

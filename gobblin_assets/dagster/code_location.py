@@ -11,12 +11,11 @@ import dagster as dg
 from gobblin_assets.dagster.environment import layout_from_environment, resources_from_environment
 from gobblin_assets.dagster.factory import BuiltJob, build_job, is_run, layout_of_assets
 from gobblin_assets.dagster.ports import SPARK_KEY
-from gobblin_assets.dagster.reporting_sensor import build_reporting_sensor
+from gobblin_assets.dagster.reporter import build_reporting_sensor
 from gobblin_assets.dagster.resources import GobblinSparkResource
-from gobblin_assets.db.unasked_variables import forget_unasked_variables
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.jobs.programs import program_of
-from gobblin_assets.settings import read_settings
+from gobblin_assets.settings import forget_unasked_variables, read_settings
 from gobblin_assets.spec.job_files import (
     AnyJob,
     describe_missing_files,

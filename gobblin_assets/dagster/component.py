@@ -7,11 +7,13 @@ editors and their completion.
 
 import difflib
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import dagster as dg
+from dagster._core.definitions.utils import is_valid_owner
 from dagster.components.core.decl import ComponentDecl
 from dagster.components.core.defs_module import PythonFileComponent, find_defs_or_component_yaml
 from dagster.components.resolved.context import ResolutionContext
@@ -20,14 +22,12 @@ from dagster.components.utils.translation import TranslatorResolvingInfo
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
 
 from gobblin_assets.dagster.component_schema import describe_options
-from gobblin_assets.dagster.copy_scaffolding import CopyScaffolder
 from gobblin_assets.dagster.environment import find_database, resources_from_environment
 from gobblin_assets.dagster.factory import build_gobblin_definitions
 from gobblin_assets.dagster.naming import DatasetTranslation, GobblinTranslator, SourceTranslation
-from gobblin_assets.dagster.owners import OWNER_PATTERN, TEMPLATE_PATTERN, check_owners
 from gobblin_assets.dagster.ports import connection_key
 from gobblin_assets.dagster.resources.connections import SourceConnectionResource
-from gobblin_assets.dagster.scaffolding import JobScaffolder
+from gobblin_assets.dagster.scaffolding import CopyScaffolder, JobScaffolder
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.jobs.copy.copy_spec import CopySpec
 from gobblin_assets.jobs.copy.parsing import read_copy
@@ -39,10 +39,35 @@ from gobblin_assets.spec.job_options import JobOptions
 from gobblin_assets.spec.job_parsing import parse_job
 from gobblin_assets.spec.job_spec import JobSpec
 from gobblin_assets.spec.spec_errors import refuse, suggest
+from gobblin_assets.spec.spec_model import refused
+
+TEMPLATE_PATTERN: Final = r"\{\{"
+"""A text that Dagster fills in: what it will be is not known yet."""
+
+OWNER_PATTERN: Final = rf"^team:.+|.+@.+\..+|{TEMPLATE_PATTERN}"
+
+
+def check_owners(written: object) -> object:
+    """The same, for pydantic, whose errors say what an owner is."""
+    if written is None or (isinstance(written, str) and re.search(TEMPLATE_PATTERN, written)):
+        return written
+    if not isinstance(written, list | tuple):
+        raise refused(
+            f"expected a list of e-mail addresses and teams, found {written!a}",
+            hint="Write [team:data], or [me@example.com].",
+        )
+    for owner in written:
+        if isinstance(owner, str) and (re.search(TEMPLATE_PATTERN, owner) or is_valid_owner(owner)):
+            continue
+        raise refused(
+            f"expected e-mail addresses, and names of teams with the prefix team:, found {owner!a}",
+            hint="Write team:data, or me@example.com.",
+        )
+    return written
 
 
 class SurroundingsOptions(BaseModel):
-    """What a component brings for its code location."""
+    """The options of what a component brings for its code location."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -83,7 +108,7 @@ class _Translation(AssetAttributesModel):  # type: ignore[valid-type,misc]  # Da
 
 
 class _Translated(BaseModel):
-    """Where errors find the place of what is wrong."""
+    """The place at which errors find what is wrong."""
 
     translation: _Translation
 
@@ -274,7 +299,7 @@ class GobblinCopyComponent(GobblinJobComponent):
 
 
 class _ComponentTranslator(GobblinTranslator):
-    """Asks the component, whose ``get_asset_spec`` is what its subclasses override."""
+    """The component as a translator: subclasses override the component's ``get_asset_spec``."""
 
     def __init__(self, component: GobblinJobComponent) -> None:
         self._component = component

@@ -19,7 +19,7 @@ _REFERENCE: Final = "#/$defs/"
 
 
 class _PlainSchema(GenerateJsonSchema):
-    """Says of an optional value what its type says, so that a validator's message is about that type."""
+    """A schema in which an optional value has its type's rules, so that a validator's message is about that type."""
 
     def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:
         return {"if": {"not": {"type": "null"}}, "then": self.generate_inner(schema["schema"])}

@@ -1,7 +1,7 @@
 """The decorator for functions that run a job's assets, and the specs of these assets."""
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, get_type_hints
 
@@ -12,8 +12,7 @@ from gobblin_assets.dagster.environment import layout_from_environment
 from gobblin_assets.dagster.job_assets import build_gobblin_assets
 from gobblin_assets.dagster.layout import JobLayout
 from gobblin_assets.dagster.naming import GobblinTranslator
-from gobblin_assets.dagster.own_runs import begin_own_run, read_resources
-from gobblin_assets.dagster.resources.gobblin import GobblinResource
+from gobblin_assets.dagster.own_runs import GobblinResource, begin_own_run, read_resources
 from gobblin_assets.dagster.run_config import GobblinRunConfig
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.spec.job_files import AnyJob, load_job
@@ -32,7 +31,12 @@ def build_asset_specs(job: AnyJob, *, translator: GobblinTranslator | None = Non
 
 
 def gobblin_assets(
-    *, job: AnyJob, translator: GobblinTranslator | None = None
+    *,
+    job: AnyJob,
+    translator: GobblinTranslator | None = None,
+    op_tags: Mapping[str, str] | None = None,
+    pool: str | None = None,
+    retry_policy: dg.RetryPolicy | None = None,
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
     """Makes the assets of a job of a function that runs them by ``GobblinResource.run``.
 
@@ -40,6 +44,9 @@ def gobblin_assets(
     of a subclass of ``GobblinRunConfig``. Assets, checks, partitions and the op are those that ``build_definitions``
     makes of the job; hand the decorated function over to it in the job's place, for the sensors and jobs beside the
     assets. ``translator``: for other keys, groups and tags. RejectedError names the job's field, or the function's.
+
+    ``op_tags``, ``pool`` and ``retry_policy`` are those of Dagster's ``multi_asset``. The policy is for what the
+    function itself raises: a job's own errors ask for a retry where one can help, and for none elsewhere.
     """
     layout = layout_from_environment(load_job(job), translator=translator)
     if not layout.specs:
@@ -57,6 +64,9 @@ def gobblin_assets(
             description=inspect.getdoc(function),
             config_class=own.config_class,
             resource_keys=own.resource_keys,
+            op_tags=op_tags,
+            pool=pool,
+            retry_policy=retry_policy,
         )
 
     return decorate
@@ -112,7 +122,7 @@ class _OwnFunction:
                 field=self.function.__name__,
                 hint="Write `yield from gobblin.run(context)`.",
             )
-        yield from own.leave_out_told(given or iter(()))
+        yield from own.leave_out_reported(given or iter(()))
 
 
 def _require_function(function: object) -> None:

@@ -13,16 +13,23 @@ import dagster as dg
 from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext, DefinitionsLoadType
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
-from gobblin_assets.dagster.base_runs import bases_job_name, build_bases_job, build_bases_schedule
 from gobblin_assets.dagster.file_set_sensors import build_set_sensors
 from gobblin_assets.dagster.job_assets import build_gobblin_assets, find_layout
 from gobblin_assets.dagster.layout import JobLayout, build_layout
 from gobblin_assets.dagster.log_sensors import build_discovery_sensor, build_new_data_sensor
+from gobblin_assets.dagster.maintenance_jobs import (
+    bases_job_name,
+    build_bases_job,
+    build_bases_schedule,
+    build_recovery_job,
+    build_resume_job,
+    recovery_job_name,
+    resume_job_name,
+)
 from gobblin_assets.dagster.naming import GobblinTranslator
-from gobblin_assets.dagster.recovery import build_recovery_job, build_resume_job, recovery_job_name, resume_job_name
-from gobblin_assets.dagster.reported_jobs import ReportedJob
-from gobblin_assets.dagster.reporting_sensor import build_reporting_sensor
-from gobblin_assets.dagster.sensors import build_recovery_sensor
+from gobblin_assets.dagster.recovery_sensor import build_recovery_sensor
+from gobblin_assets.dagster.reported_runs import ReportedJob
+from gobblin_assets.dagster.reporter import build_reporting_sensor
 from gobblin_assets.dagster.sink_sensor import build_sink_sensor
 from gobblin_assets.dagster.source_observing import build_source_observer
 from gobblin_assets.errors import RejectedError
@@ -98,7 +105,7 @@ def build_gobblin_sensors(
 ) -> list[dg.SensorDefinition]:
     """The recovery sensor; for logs and file sets also a sensor for new data and, if they are found, for discovery.
 
-    A job whose file has a ``sink`` has a sensor that tells of it. Change logs are followed by a sink alone.
+    A job whose file has a ``sink`` has a sensor that reports it. Change logs are followed by a sink alone.
 
     ``jobs``: the same objects of ``build_gobblin_jobs`` that are in the definitions beside the sensors.
     """
@@ -190,7 +197,7 @@ def build_job(
 
 
 def build_reported_job(layout: JobLayout) -> ReportedJob:
-    """A job of which somebody tells Dagster outside of a code location."""
+    """A job for reports from outside of a code location."""
     return ReportedJob(layout, build_gobblin_assets(layout) if layout.specs else None, build_gobblin_jobs(layout))
 
 

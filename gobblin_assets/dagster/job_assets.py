@@ -1,6 +1,7 @@
 """The assets of a job as one definition of Dagster's, whoever wrote the function that runs them."""
 
-from collections.abc import Callable, Collection, Iterator
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -9,13 +10,28 @@ import dagster as dg
 from gobblin_assets.dagster.layout import JobLayout
 from gobblin_assets.dagster.materialization import materialize
 from gobblin_assets.dagster.run_config import GobblinRunConfig
-from gobblin_assets.dagster.step_log import leave_out_expected_outputs
+
+_SAID_OF_OUTPUTS: Final = "did not yield or return expected outputs"
 
 RunAssets = Callable[[dg.AssetExecutionContext, JobLayout, GobblinRunConfig], Iterator[Any]]
-"""Runs what Dagster selected, and gives what Dagster is to be told besides what is in its log already."""
+"""Runs what Dagster selected, and gives what Dagster gets besides what is in its log already."""
 
 # By the op, which stays the same object when Dagster makes another definition of the assets.
 _layouts: Final[WeakKeyDictionary[object, JobLayout]] = WeakKeyDictionary()
+
+
+class _WithoutExpectedOutputs(logging.Filter):
+    def __init__(self, op_name: str) -> None:
+        super().__init__()
+        self._begins = f"op '{op_name}' {_SAID_OF_OUTPUTS}"
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not str(record.msg).startswith(self._begins)
+
+
+def leave_out_expected_outputs(context: dg.AssetExecutionContext) -> None:
+    """Keep that line out of this step's log, which ends with the step."""
+    context.log.addFilter(_WithoutExpectedOutputs(str(context.op_execution_context.node_handle)))
 
 
 def _run_alone(context: dg.AssetExecutionContext, layout: JobLayout, config: GobblinRunConfig) -> Iterator[Any]:
@@ -31,6 +47,9 @@ def build_gobblin_assets(
     description: str | None = None,
     config_class: type[GobblinRunConfig] = GobblinRunConfig,
     resource_keys: Collection[str] = (),
+    op_tags: Mapping[str, str] | None = None,
+    pool: str | None = None,
+    retry_policy: dg.RetryPolicy | None = None,
 ) -> dg.AssetsDefinition:
     """All datasets of the job as one definition that can be subset: a run plans once and shares its session.
 
@@ -55,6 +74,9 @@ def build_gobblin_assets(
         ins={name: dg.In(dg.Nothing) for name in inputs},
         out=layout.build_outs(),
         required_resource_keys={*layout.resource_keys, *resource_keys},
+        tags=op_tags,
+        pool=pool,
+        retry_policy=retry_policy,
     )(run_assets)
     _layouts[op] = layout
     return dg.AssetsDefinition(

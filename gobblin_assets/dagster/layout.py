@@ -7,7 +7,7 @@ from typing import Final
 
 import dagster as dg
 
-from gobblin_assets.dagster.metadata import PUBLISHED_CHECK
+from gobblin_assets.dagster.metadata import PUBLISHED_CHECK, build_materialization
 from gobblin_assets.dagster.naming import (
     DatasetTranslation,
     GobblinTranslator,
@@ -29,6 +29,7 @@ from gobblin_assets.jobs.sink.sink_rules import is_one_stream
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.quality_checks import DEAD_LETTER_CHECK, LAG_CHECK, QUARANTINE_CHECK
+from gobblin_assets.run.run_values import DatasetReport
 from gobblin_assets.spec.job_options import DatasetOptions, JobOptions
 from gobblin_assets.spec.job_spec import JobSpec
 from gobblin_assets.spec.partition_keys import asset_partition
@@ -42,7 +43,7 @@ _PUBLISHED: Final = DeclaredCheck(
 
 @dataclass(frozen=True, slots=True)
 class JobLayout:
-    """``datasets`` holds the full specification of every dataset; ``specs`` one AssetSpec of each dataset and role.
+    """The assets of a job. ``datasets``: their full specifications; ``specs``: the AssetSpec of each dataset and role.
 
     ``sources``: the upstream external asset of each dataset, if there is one. ``shown``: by dataset and role, as
     ``specs``.
@@ -90,6 +91,11 @@ class JobLayout:
 
     def shown_data(self, urn: DatasetUrn) -> ShownAsset:
         return self.shown[urn, Role.DATA]
+
+    def build_materialization(self, report: DatasetReport, role: Role) -> dg.AssetMaterialization:
+        """The event of one role of a finished sequence, with the URI of the layout where the log has none."""
+        uri = report.uri if role is Role.DATA and report.uri else self.uri_of(report.urn, role)
+        return build_materialization(self.get_key(report.urn, role), report, role, uri=uri)
 
     def plan_selection(
         self,

@@ -2,34 +2,31 @@
 
 A tick sends the source one request, which ends by itself long before Dagster would end the tick. If the source or a
 file refuses, the tick skips with that reason.
+
+A run may fail and leave new records unread. So each request is remembered with a mark, which changes as soon as a run
+gets further. Under the same mark each try waits longer than the one before, and other datasets don't wait. Dagster
+never runs a run key twice, even if the run failed, so a key is made of the marks and the numbers of the tries.
 """
 
 import datetime as dt
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 import dagster as dg
 from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
+from pydantic import TypeAdapter, ValidationError
 
 from gobblin_assets.dagster.layout import JobLayout
 from gobblin_assets.dagster.metadata import build_evaluation
-from gobblin_assets.dagster.new_data import (
-    Due,
-    decide_due,
-    describe_left_out,
-    find_finding,
-    name_some,
-    read_memory,
-    write_memory,
-)
 from gobblin_assets.dagster.ports import STORES_KEY, WatchedConnection, connection_key
 from gobblin_assets.dagster.run_config import ASKED_AGAIN_TAG, MODE_TAG
-from gobblin_assets.dagster.sensors import UNFINISHED
-from gobblin_assets.errors import GobblinError
+from gobblin_assets.dagster.sensor_ticks import UNFINISHED, decide_try_wait_s, in_one_line, name_some
+from gobblin_assets.errors import GobblinError, RetryableError
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import WHOLE
 from gobblin_assets.model.state import DatasetId, DatasetState, LaneId
@@ -43,7 +40,10 @@ from gobblin_assets.sources.source_port import SourceRequest
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 from gobblin_assets.spec.partition_keys import open_partition
 from gobblin_assets.spec.source_kind import kind_of
-from gobblin_assets.spec.source_spec import LogSourceSpec
+from gobblin_assets.spec.source_spec import LogSourceSpec, NewDataSpec
+
+_REFUSED_MARK: Final = "refused"
+_KEY_DIGITS: Final = 32
 
 ANSWER_S_MAX: Final = 20.0
 """The source's time for a tick's question. Dagster ends a tick after 60 s, and forgets its cursor."""
@@ -53,9 +53,121 @@ RUNS_READ_MAX: Final = 1_000
 """Of Dagster's unfinished runs. What one beyond them holds once it runs is known by its leases."""
 
 EVALUATIONS_PER_TICK_MAX: Final = 100
-"""Each is written by Dagster's daemon in about 8 ms, in which no other sensor gets on; the next tick tells the rest."""
+"""Each takes Dagster's daemon about 8 ms, in which no other sensor gets on. The next tick reports the rest."""
 
 _CHOICE_DIGITS: Final = 16
+
+
+class Asked(NamedTuple):
+    """Requests under ``mark``: how often, and when last, or when the dataset was last seen at work (Unix time, s)."""
+
+    mark: str
+    tries: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """The sensor's cursor. ``waiting``: since when a dataset has had new records, but too few."""
+
+    asked: Mapping[DatasetUrn, Asked] = field(default_factory=dict)
+    waiting: Mapping[DatasetUrn, float] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Due:
+    """The datasets with new records: those that are ``wanted`` now, and those left out. ``memory``: the new cursor."""
+
+    wanted: dict[DatasetUrn, Asked] = field(default_factory=dict)
+    busy: list[DatasetUrn] = field(default_factory=list)
+    small: list[DatasetUrn] = field(default_factory=list)
+    held: list[DatasetUrn] = field(default_factory=list)
+    memory: Memory = field(default_factory=Memory)
+
+    @property
+    def run_key(self) -> str:
+        """A new key for every try, and the same key if the same tick is evaluated again."""
+        lines = [f"{urn} {asked.mark} {asked.tries}" for urn, asked in sorted(self.wanted.items())]
+        return hashlib.sha256("\n".join(lines).encode("utf-8")).hexdigest()[:_KEY_DIGITS]
+
+
+_MEMORY: Final = TypeAdapter(Memory)
+
+
+def read_memory(cursor: str | None) -> Memory:
+    """The cursor of the last tick. A cursor that a person typed or cleared only loses the waits of tries."""
+    try:
+        return _MEMORY.validate_json(cursor) if cursor else Memory()
+    except ValidationError:
+        return Memory()
+
+
+def write_memory(memory: Memory) -> str:
+    return _MEMORY.dump_json(memory).decode("utf-8")
+
+
+def find_news(news: LogNews | GobblinError) -> LogNews | None:
+    """The same news; None: the brokers gave no answer. A dataset that planning refuses is due: its run says why."""
+    if isinstance(news, RetryableError):
+        return None
+    if isinstance(news, GobblinError):
+        return LogNews({}, begins=True, mark=_REFUSED_MARK)
+    return news
+
+
+def decide_due(
+    findings: Mapping[DatasetUrn, LogNews | None],
+    busy: Collection[DatasetUrn],
+    memory: Memory,
+    rules: NewDataSpec,
+    *,
+    now_s: float,
+) -> Due:
+    """What to ask for now. ``findings`` has every dataset of the job; None for one that nobody knows about."""
+    due = Due()
+    asked: dict[DatasetUrn, Asked] = {}
+    waiting: dict[DatasetUrn, float] = {}
+    for urn, finding in findings.items():
+        before, since = memory.asked.get(urn), memory.waiting.get(urn)
+        if finding is None:
+            asked |= {} if before is None else {urn: before}
+            waiting |= {} if since is None else {urn: since}
+            continue
+        if before is not None and before.mark == finding.mark:
+            asked[urn] = before
+        if not finding.count and not finding.begins:
+            asked.pop(urn, None)
+        elif urn in busy:
+            due.busy.append(urn)
+            # A try ends with its run: only then the wait for the next begins.
+            asked |= {urn: asked[urn]._replace(at=now_s)} if urn in asked else {}
+        elif _is_too_little(finding, since, rules, now_s):
+            due.small.append(urn)
+            waiting[urn] = now_s if since is None else since
+        elif urn in asked and now_s - asked[urn].at < decide_try_wait_s(asked[urn].tries):
+            due.held.append(urn)
+        else:
+            tries = asked[urn].tries + 1 if urn in asked else 1
+            asked[urn] = due.wanted[urn] = Asked(finding.mark, tries, now_s)
+    due.memory = Memory(asked, waiting)
+    return due
+
+
+def describe_left_out(due: Due, unanswered: Sequence[DatasetUrn]) -> str:
+    """A sentence for each reason; "" when nothing that is new is left out."""
+    reasons = (
+        (due.busy, "at work or queued already"),
+        (due.small, "waiting for more records"),
+        (due.held, "waiting until the next try, since the last run got no further"),
+        (unanswered, "not answered for by the brokers"),
+    )
+    return " ".join(f"{len(urns)} {reason}: {name_some(urns)}." for urns, reason in reasons if urns)
+
+
+def _is_too_little(finding: LogNews, since: float | None, rules: NewDataSpec, now_s: float) -> bool:
+    if finding.begins or finding.count >= rules.records_min:
+        return False
+    return rules.wait_s_max is None or since is None or now_s - since < rules.wait_s_max
 
 
 def build_new_data_sensor(
@@ -83,11 +195,11 @@ def build_new_data_sensor(
             states = stores.datasets.load(JobName(layout.job.job), list(layout.datasets))
             news = _open_watch(context, layout).find_news(_make_requests(layout, states))
             busy = find_busy(context.instance, layout, stores, states, {job.name for job in jobs})
-            findings = {urn: find_finding(each) for urn, each in news.items()}
+            findings = {urn: find_news(each) for urn, each in news.items()}
             due = decide_due(findings, busy, read_memory(context.cursor), rules, now_s=now.timestamp())
             requests = _request_runs(layout, jobs, due, now)
         except GobblinError as error:
-            return dg.SensorResult(skip_reason=_in_one_line(error))
+            return dg.SensorResult(skip_reason=in_one_line(error))
         left_out = describe_left_out(due, [urn for urn, finding in findings.items() if finding is None])
         if requests:
             wanted = list(due.wanted)
@@ -135,7 +247,7 @@ def build_discovery_sensor(
                 )
             said = _keep_discovery(path, names, chosen, source, changes)
         except GobblinError as error:
-            return dg.SensorResult(skip_reason=_in_one_line(error))
+            return dg.SensorResult(skip_reason=in_one_line(error))
         context.log.warning(said)
         return dg.SensorResult(skip_reason=said, cursor=choice)
 
@@ -231,14 +343,14 @@ def _find_lag_changes(
         if lag is not None:
             found[dg.AssetCheckKey(layout.get_key(urn), LAG_CHECK)] = check_lag(lag, lag_max=lag_max)
     known = instance.event_log_storage.get_latest_asset_check_execution_by_key(list(found))
-    told = {
+    verdicts = {
         AssetCheckExecutionRecordStatus.SUCCEEDED: True,
         AssetCheckExecutionRecordStatus.FAILED: False,
     }
     changed = [
         (key, check)
         for key, check in sorted(found.items(), key=lambda each: each[1].passed)
-        if key not in known or told.get(known[key].status) is not check.passed
+        if key not in known or verdicts.get(known[key].status) is not check.passed
     ]
     return [build_evaluation(key.asset_key, check) for key, check in changed[:EVALUATIONS_PER_TICK_MAX]]
 
@@ -261,7 +373,3 @@ def _keep_discovery(
 
 def _digest(names: Sequence[str]) -> str:
     return hashlib.sha256("\n".join(names).encode("utf-8")).hexdigest()[:_CHOICE_DIGITS]
-
-
-def _in_one_line(error: GobblinError) -> str:
-    return " ".join(str(error).split())

@@ -12,9 +12,9 @@ from typing import Final, Self
 
 import dagster as dg
 
-from gobblin_assets.dagster.instances import aware_moment, find_latest, telling
+from gobblin_assets.dagster.instances import find_latest, find_made_at, reporting
 from gobblin_assets.dagster.layout import JobLayout
-from gobblin_assets.dagster.metadata import build_evaluations, build_materialization, is_recovered
+from gobblin_assets.dagster.metadata import build_evaluations, is_recovered
 from gobblin_assets.dagster.outcomes import decide_error, decide_failed
 from gobblin_assets.dagster.partitions import find_run_range
 from gobblin_assets.dagster.ports import FILE_SYSTEMS_KEY, SPARK_KEY, STORES_KEY, FileSystems, connection_key
@@ -29,20 +29,18 @@ from gobblin_assets.dagster.run_config import (
     require_stream,
     waits_for_turn,
 )
-from gobblin_assets.dagster.sink_runs import catch_up, work_on_sink
+from gobblin_assets.dagster.sink_runs import catch_up, say_nothing, wait_until_over, work_on_sink
 from gobblin_assets.dagster.source_observing import SourceObservations
-from gobblin_assets.dagster.stopping import say_nothing, wait_until_over
 from gobblin_assets.errors import GobblinError, RejectedError
 from gobblin_assets.jobs.ingest.engine_port import AnnouncedEngine, Engine
 from gobblin_assets.jobs.programs import RunResources
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
-from gobblin_assets.model.urn import Role
+from gobblin_assets.run.own_process import StopRequest, heed_stop_signals
 from gobblin_assets.run.progress import unheard
 from gobblin_assets.run.repeating import repeat_run
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest
 from gobblin_assets.run.runner import run_request, stream_request
-from gobblin_assets.run.stop_signals import StopRequest, heed_stop_signals
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.run.streaming import SeldomAgain
 from gobblin_assets.spec.job_parsing import find_datasets
@@ -52,13 +50,13 @@ _PAGES_READ_MAX: Final = 1_000
 
 _Context = dg.AssetExecutionContext | dg.OpExecutionContext
 
-ToldEvent = dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation
+ReportedEvent = dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation
 """What a run writes into Dagster's log."""
 
 
 @dataclass(frozen=True, slots=True)
 class EventLog:
-    """Writes a job's reports into the log of the Dagster run at hand. ``hear`` gets each event that is written.
+    """The log of the Dagster run at hand, for a job's reports. ``hear`` gets each event that is written.
 
     RetryableError where Dagster does not take an event: the publication stays, and is announced later.
     """
@@ -66,36 +64,34 @@ class EventLog:
     layout: JobLayout
     context: _Context
     sources: SourceObservations
-    hear: Callable[[ToldEvent], None]
+    hear: Callable[[ReportedEvent], None]
 
     @classmethod
-    def of(cls, layout: JobLayout, context: _Context, hear: Callable[[ToldEvent], None] = unheard) -> Self:
+    def of(cls, layout: JobLayout, context: _Context, hear: Callable[[ReportedEvent], None] = unheard) -> Self:
         return cls(layout, context, SourceObservations(layout), hear)
 
     def log_publication(self, report: DatasetReport) -> None:
         """One materialization for each role of a finished sequence, an observation of its source, its checks."""
         if not self.layout.has_dataset(report.urn):
-            # It has left the job since its publication was sealed: there is no asset to tell of it.
+            # It has left the job since its publication was sealed: there is no asset to report it for.
             self.context.log.warning("Published %s [%s], which is no asset of this job.", report.urn, report.partition)
             return
         for role in self.layout.roles:
-            uri = report.uri if role is Role.DATA and report.uri else self.layout.uri_of(report.urn, role)
-            key = self.layout.get_key(report.urn, role)
-            self.send(build_materialization(key, report, role, uri=uri))
+            self.send(self.layout.build_materialization(report, role))
         for observation in self.sources.observe(report):
             self.send(observation)
         self.log_checks(report)
 
     def log_checks(self, report: DatasetReport) -> None:
         key = self.layout.get_key(report.urn)
-        with telling(key):
+        with reporting(key):
             latest = find_latest(self.context.instance, key, report.partition.key)
         for evaluation in build_evaluations(key, report, latest):
             self.send(evaluation)
 
-    def send(self, event: ToldEvent) -> None:
-        with telling(event.asset_key):
-            # Dagster takes all three here; only its annotation of what it takes has not been told.
+    def send(self, event: ReportedEvent) -> None:
+        with reporting(event.asset_key):
+            # Dagster takes all three here; only its annotation does not say so.
             self.context.log_event(event)  # type: ignore[arg-type]  # see above
         self.hear(event)
 
@@ -106,7 +102,7 @@ def materialize(
     config: GobblinRunConfig,
     *,
     datasets: Collection[str] = (),
-    hear: Callable[[ToldEvent], None] = unheard,
+    hear: Callable[[ReportedEvent], None] = unheard,
 ) -> None:
     """Run what Dagster selected: assets, else checks alone. Raises as ``materialize_selection``.
 
@@ -263,9 +259,8 @@ def _plan_request(context: _Context, layout: JobLayout, config: GobblinRunConfig
     mode = decide_run_mode(config.mode, tags)
     if config.stream_s is not None:
         job = layout.program.plan_stream(layout.job)
-        record = context.instance.get_run_record_by_id(context.run.run_id)
-        # A run may have waited in the queue, or be tried again, when the window that it was made for is over.
-        made_at = None if record is None else aware_moment(record.create_timestamp)
+        # The window that the run was made for may be over.
+        made_at = find_made_at(context.instance, context.run.run_id)
         require_stream(config, tags, layout, selection, made_at=made_at)
         return RunRequest(
             job=layout.program.rules_of(job),

@@ -7,8 +7,7 @@ import dagster as dg
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 
 from gobblin_assets.commit.sequence import Publication
-from gobblin_assets.model.source_comments import SourceComments
-from gobblin_assets.model.source_constraints import SourceConstraints
+from gobblin_assets.model.source_declarations import SourceComments, SourceConstraints
 from gobblin_assets.model.urn import Role
 from gobblin_assets.run.job_kind import CheckResult
 from gobblin_assets.run.lag import Lag
@@ -122,19 +121,19 @@ def describe_reading(report: DatasetReport) -> dict[str, dg.MetadataValue]:
 def _summarize(report: DatasetReport, role: Role) -> str:
     """The line that the run's log shows."""
     publication = _publication_of(report)
-    where = report.urn if report.partition.key is None else f"{report.urn} [{report.partition.key}]"
+    where = report.label
     what = [f"rows: {publication.rows_by_role.get(role.value, 0):,}"] if report.has_rows else []
     if role is Role.DATA:
         what.append(f"files: {publication.file_count:,}")
         what += [f"{name}: {report.figures[name]:,}" for name in _SUMMARIZED if name in report.figures]
     else:
         where += f", {role.value}"
-    told = [
+    facts = [
         publication.mode.value,
         *["not complete"] * (not publication.complete),
         *["recovered"] * publication.recovered,
     ]
-    return f"Published {where}: {', '.join(what)} ({', '.join(told)})"
+    return f"Published {where}: {', '.join(what)} ({', '.join(facts)})"
 
 
 def is_recovered(event: dg.AssetMaterialization) -> bool:
@@ -246,5 +245,5 @@ def _describe_figures(
 
 def _publication_of(report: DatasetReport) -> Publication:
     if report.publication is None:
-        raise AssertionError(f"{report.urn!r} has no finished sequence to tell of")
+        raise AssertionError(f"{report.urn!r} has no finished sequence to report")
     return report.publication

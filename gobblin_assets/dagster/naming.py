@@ -59,7 +59,7 @@ class SourceTranslation:
 
 
 class GobblinTranslator:
-    """Says how a dataset looks in Dagster. Subclass it, and change what ``get_asset_spec`` returns.
+    """The translator of datasets into Dagster's assets. Subclass it, and change what ``get_asset_spec`` returns.
 
     Partitions, skippability and the check specs are not a translator's: the run depends on them.
     """

@@ -48,7 +48,7 @@ def decide_failed(
     return dg.Failure(
         description=f"{len(failed)} of {len(failed) + good_count} dataset partitions failed:\n" + "\n".join(lines),
         metadata={
-            "gobblin/failed": dg.MetadataValue.json([_name(report) for report in failed]),
+            "gobblin/failed": dg.MetadataValue.json([report.label for report in failed]),
             "gobblin/good_count": good_count,
         },
         allow_retries=False,
@@ -56,8 +56,4 @@ def decide_failed(
 
 
 def _describe(report: DatasetReport) -> str:
-    return f"- {_name(report)}: {report.outcome.value}: {report.error or 'no reason was given'}"
-
-
-def _name(report: DatasetReport) -> str:
-    return report.urn if report.partition.key is None else f"{report.urn} [{report.partition.key}]"
+    return f"- {report.label}: {report.outcome.value}: {report.error or 'no reason was given'}"

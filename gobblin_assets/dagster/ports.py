@@ -28,7 +28,7 @@ _KIND_END: Final = "__"
 
 
 class FileSystems(Protocol):
-    """Under ``FILE_SYSTEMS_KEY``."""
+    """The resource under ``FILE_SYSTEMS_KEY``."""
 
     def open(self, uri: str, *, umask: int | None = None) -> tuple[FileSystem, str]:
         """The file system of a destination, and its root's path there. Nothing is connected to or made yet."""
@@ -36,7 +36,7 @@ class FileSystems(Protocol):
 
 
 class WatchedConnection(Connection, Protocol):
-    """Under the key of the job's source: a connection to a source of logs."""
+    """A connection to a source of logs, under the key of the job's source."""
 
     def open_watch(self, job: JobSpec, *, timeout_s_max: float) -> LogWatch:
         """The watch of the job's logs: it reads no records, and each request is bounded. Nothing connects yet."""

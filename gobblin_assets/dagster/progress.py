@@ -12,7 +12,7 @@ _LINES_KEPT_MAX: Final = 100
 
 
 class ProgressLog:
-    """Passes a line on at once if there was none for a while, else gathers lines and passes them on together.
+    """A log that passes a line on at once if there was none for a while, and else gathers lines.
 
     Any thread may call it. At most ``_LINES_KEPT_MAX`` lines wait; if there are more, the oldest are dropped and
     counted. Lines that the run's log does not take go to stderr, so that the calling thread, such as a heartbeat, does

@@ -1,6 +1,9 @@
-"""Evaluates checks alone, from the log's details of each publication, without reading data. Audits compare anew."""
+"""Checks and publications in Dagster, compared with the log.
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+Checks alone are evaluated from the log's details of each publication, without reading data; audits compare anew.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Final, NamedTuple
@@ -10,22 +13,21 @@ from dagster._core.event_api import PartitionKeyFilter
 
 from gobblin_assets.commit.driver import describe_ways_out
 from gobblin_assets.commit.sequence import SequenceRecord
-from gobblin_assets.dagster.instances import find_latest, telling
+from gobblin_assets.dagster.instances import find_evaluation, find_latest, reporting
 from gobblin_assets.dagster.layout import JobLayout
-from gobblin_assets.dagster.metadata import PUBLISHED_CHECK, build_evaluation, decide_published
+from gobblin_assets.dagster.metadata import DATA_VERSION_TAG, PUBLISHED_CHECK, build_evaluation, decide_published
 from gobblin_assets.dagster.partitions import find_run_range, list_keys
-from gobblin_assets.dagster.sink_checks_telling import judge_sink
-from gobblin_assets.dagster.sink_sight import look_at_sink
+from gobblin_assets.dagster.sink_sight import judge_sink, look_at_sink
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.run.announcements import report_of
-from gobblin_assets.run.backlogs import describe_backlog, is_late
 from gobblin_assets.run.dry_run import plan_dry
 from gobblin_assets.run.job_kind import CheckResult
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunRequest
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.spec.partition_keys import asset_partition
+from gobblin_assets.state.reports import describe_backlog, is_late
 
 OpenPorts = Callable[[dg.AssetExecutionContext, JobLayout], AbstractContextManager[RunPorts]]
 
@@ -149,33 +151,63 @@ def _audit(
         yield _evaluate(context, each.check, result, each.partition)
 
 
-def find_untold_blocks(
+def find_unreported_blocks(
     layout: JobLayout, blocked: Sequence[SequenceRecord], instance: dg.DagsterInstance
 ) -> list[SequenceRecord]:
     """BLOCKED publications whose check does not fail yet: the run that blocked them was not Dagster's, or died."""
-    untold = []
+    unreported = []
     for sequence in blocked:
         check = dg.AssetCheckKey(layout.get_key(DatasetUrn(sequence.urn)), PUBLISHED_CHECK)
         key = sequence.partition or None
-        with telling(check.asset_key):
+        with reporting(check.asset_key):
             # By the partition: of one that has none, the only one.
             found = instance.event_log_storage.get_asset_check_execution_history(
                 check, limit=1, partition_filter=PartitionKeyFilter(key=key)
             )
-        said = found[0].event.dagster_event if found and found[0].event else None
-        told = said.asset_check_evaluation_data.description if said and _is_evaluation(said) else None
-        if str(sequence.sequence_id) not in (told or ""):
-            untold.append(sequence)
-    return untold
-
-
-def _is_evaluation(event: dg.DagsterEvent) -> bool:
-    return event.event_type is dg.DagsterEventType.ASSET_CHECK_EVALUATION
+        known = find_evaluation(found[0]) if found else None
+        if known is None or str(sequence.sequence_id) not in (known.description or ""):
+            unreported.append(sequence)
+    return unreported
 
 
 def _evaluate(
     context: dg.AssetExecutionContext, check: dg.AssetCheckKey, found: CheckResult, key: str | None
 ) -> dg.AssetCheckEvaluation:
-    with telling(check.asset_key):
+    with reporting(check.asset_key):
         target = find_latest(context.instance, check.asset_key, key)
     return build_evaluation(check.asset_key, found, partition=key, target=target)
+
+
+def find_unreported(
+    layout: JobLayout, latest: Sequence[DatasetReport], instance: dg.DagsterInstance
+) -> list[DatasetReport]:
+    """The latest publications that are not the latest materialization of their partition in Dagster.
+
+    A publication without a file, of a partition that Dagster knows, is no news.
+    """
+    known: dict[dg.AssetKey, Mapping[str | None, str | None]] = {}
+    unreported = []
+    for report in latest:
+        key = layout.get_key(report.urn)
+        if key not in known:
+            with reporting(key):
+                known[key] = _read_reported(instance, key)
+        publication, shown = report.publication, known[key].get(report.partition.key)
+        if publication is None or (shown is not None and not publication.file_count):
+            continue
+        if shown != str(publication.sequence_id):
+            unreported.append(report)
+    return unreported
+
+
+def _read_reported(instance: dg.DagsterInstance, key: dg.AssetKey) -> Mapping[str | None, str | None]:
+    """The sequence that Dagster shows for each partition."""
+    shown: dict[str | None, str | None] = {}
+    latest = instance.get_latest_materialization_event(key)
+    if latest is not None and latest.asset_materialization is not None:
+        event = latest.asset_materialization
+        shown[event.partition] = (event.tags or {}).get(DATA_VERSION_TAG)
+    by_partition = instance.event_log_storage.get_latest_tags_by_partition(
+        key, dg.DagsterEventType.ASSET_MATERIALIZATION, [DATA_VERSION_TAG]
+    )
+    return shown | {partition: tags.get(DATA_VERSION_TAG) for partition, tags in by_partition.items()}

@@ -1,9 +1,13 @@
-"""Tells Dagster of the commands of one job, from the log: their runs, what they published, and the checks.
+"""The reporter: it shows Dagster the commands of jobs, from the log: their runs, what they published, and the checks.
 
-A command writes nothing to Dagster. A run begins in Dagster with the first thing to tell: a publication, a failure, or
-a verdict that has changed. Its id in Dagster is its id in the log, so that whoever goes on after a crash finds it. What
-no run is at hand for (a stream, a publication that another process finished) is an event without a run, or belongs to
-a run of the recovery job that does nothing else. Everything is told at least once, each with its sequence's id.
+A command writes nothing to Dagster. A run begins in Dagster with the first thing to report: a publication, a failure,
+or a verdict that has changed. Its id in Dagster is its id in the log, so that whoever goes on after a crash finds it.
+A publication of a stream, or one that another process finished, has no run at hand: it is an event without a run, or
+belongs to a run of the recovery job that only reports. Everything is reported at least once, each with its sequence's
+id.
+
+A sensor does so for all jobs of a code location. Nobody can wake a sensor: Dagster looks at the time alone. So it asks
+the log every few seconds, by one query that finds what waits in two small indexes.
 """
 
 import logging
@@ -16,10 +20,15 @@ from typing import Final
 import dagster as dg
 
 from gobblin_assets.commit.sequence import Publication
-from gobblin_assets.dagster.instances import telling
+from gobblin_assets.dagster.instances import reporting
 from gobblin_assets.dagster.metadata import build_evaluations
-from gobblin_assets.dagster.reported_jobs import ReportedJob
-from gobblin_assets.dagster.reported_runs import ReportedEnd, ReportedRun, begin_apart, build_role_materialization
+from gobblin_assets.dagster.ports import STORES_KEY
+from gobblin_assets.dagster.reported_runs import (
+    ReportedEnd,
+    ReportedJob,
+    ReportedRun,
+    begin_apart,
+)
 from gobblin_assets.dagster.source_observing import SourceObservations
 from gobblin_assets.errors import GobblinError, RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
@@ -38,16 +47,24 @@ PAGE: Final = 100
 RUNS_PER_PAGE: Final = 200
 
 CHECKS_EVERY_S: Final = 600.0
-"""A stream tells the checks of partitions this often: each time is a run in Dagster."""
+"""The checks of a stream's partitions are reported this often: each time is a run in Dagster."""
 
 REPORTER: Final = "gobblin-assets"
 _FAILURES_SHOWN_MAX: Final = 100
 
 _log = logging.getLogger(__name__)
 
+REPORTING_INTERVAL_S: Final = 2
+"""Dagster's daemon looks at all sensors every 5 s. A sensor that asks for 5 s has it look at every other time."""
+
+REPORT_S_MAX: Final = 20.0
+"""Of one tick: Dagster ends one that takes 60 s. The next tick goes on."""
+
+REPORTING_SENSOR: Final = "gobblin_reporting_sensor"
+
 
 def report_job(job: ReportedJob, stores: Stores, instance: dg.DagsterInstance, *, until_s: float | None) -> bool:
-    """Tell what waits of the job; whether that is all of it. ``until_s``: on the monotonic clock; None: to the end.
+    """Report what waits of the job; whether that is all of it. ``until_s``: on the monotonic clock; None: to the end.
 
     False also if somebody else is at it. RetryableError where Dagster or the log does not answer: the rest stays.
     """
@@ -81,7 +98,7 @@ class _Reporting:
     defect: str | None = None
     _begun: dict[RunId, ReportedRun] = field(default_factory=dict)
     _apart: ReportedRun | None = None
-    _told: list[SequenceId] = field(default_factory=list)
+    _reported: list[SequenceId] = field(default_factory=list)
     _has_stream: bool = False
     _sources: SourceObservations = field(init=False)
 
@@ -131,19 +148,19 @@ class _Reporting:
         self, waiting: UnreportedPublication, publication: Publication, run: UnreportedRun | None
     ) -> None:
         if not self.job.layout.has_dataset(publication.urn) and not waiting.is_old:
-            # A code location that is loaded again may have it; a dataset that has left the job is told to nobody.
+            # A code location that is loaded again may have it; a dataset that has left the job is not reported.
             return
         if waiting.is_news and self.job.layout.has_dataset(publication.urn):
             try:
                 self._send_publication(waiting, publication, run)
             except GobblinError:
                 raise
-            except Exception as error:  # noqa: BLE001  of one publication; the others are told
-                self.defect = f"the publication {waiting.sequence_id} can't be told: {type(error).__name__}"
+            except Exception as error:  # noqa: BLE001  of one publication; the others are reported
+                self.defect = f"the publication {waiting.sequence_id} can't be reported: {type(error).__name__}"
                 _log.exception("%s", self.defect)
                 return
             if not waiting.is_superseded:
-                self._told.append(waiting.sequence_id)
+                self._reported.append(waiting.sequence_id)
             reach(Failpoint.REPORT_SENT)
         self.stores.commits.mark_announced(waiting.sequence_id)
 
@@ -154,11 +171,11 @@ class _Reporting:
         if run is not None and run.asked.is_stream:
             self._send_without_run(report, is_superseded=waiting.is_superseded)
             return
-        told = self._open_apart() if run is None else self._begin(run, [publication.urn])
+        shown = self._open_apart() if run is None else self._begin(run, [publication.urn])
         if waiting.is_superseded:
-            told.report_superseded(report, done_at=waiting.done_at)
+            shown.report_superseded(report, done_at=waiting.done_at)
         else:
-            told.report_publication(report, done_at=waiting.done_at)
+            shown.report_publication(report, done_at=waiting.done_at)
 
     def _send_without_run(self, report: DatasetReport, *, is_superseded: bool) -> None:
         """Its checks, too, where there are no partitions: Dagster takes all events without a run for one run's."""
@@ -167,21 +184,21 @@ class _Reporting:
             return
         layout = self.job.layout
         for role in layout.roles:
-            event = build_role_materialization(layout, report, role)
-            with telling(event.asset_key):
+            event = layout.build_materialization(report, role)
+            with reporting(event.asset_key):
                 self.instance.report_runless_asset_event(event)
         if layout.partitions[report.urn] is None:
             self._evaluate_without_run(report)
 
     def _evaluate_without_run(self, report: DatasetReport) -> None:
         key = self.job.layout.get_key(report.urn)
-        with telling(key):
+        with reporting(key):
             for evaluation in build_evaluations(key, report):
                 self.instance.report_runless_asset_event(evaluation)
 
     def _repeat_latest(self) -> None:
-        """A run of Dagster's may have told of a later publication at the same time: that is the last one again."""
-        later = self.stores.reports.list_told_later(self._told) if self._told else []
+        """A run of Dagster's may have reported a later publication at the same time: that one is reported again."""
+        later = self.stores.reports.list_reported_later(self._reported) if self._reported else []
         for publication in self._load(later).values() if later else ():
             if self.job.layout.has_dataset(publication.urn):
                 self._open_apart().report_publication(report_of(publication))
@@ -194,22 +211,22 @@ class _Reporting:
     # Runs -----------------------------------------------------------------------------------------------
 
     def _begin(self, run: UnreportedRun, urns: Sequence[DatasetUrn]) -> ReportedRun:
-        """The run in Dagster, made if missing. ``urns``: of what is told first; some of what was asked may be gone."""
+        """The run in Dagster, made if missing. ``urns``: of the first report; some of what was asked may be gone."""
         if run.run_id not in self._begun:
             asked = [urn for urn in run.asked.datasets if self.job.layout.has_dataset(urn)]
-            told = self.job.begin(
+            shown = self.job.begin(
                 *(self.instance, asked or urns, run.asked.partitions),
                 by=run.asked.by,
                 mode=run.asked.mode,
                 run_id=str(run.run_id),
             )
             reach(Failpoint.REPORT_BEGUN)
-            self.stores.reports.mark_begun(run.run_id, told.run_id)
-            self._begun[run.run_id] = told
+            self.stores.reports.mark_begun(run.run_id, shown.run_id)
+            self._begun[run.run_id] = shown
         return self._begun[run.run_id]
 
     def _report_runs(self) -> bool:
-        """The ends of runs whose publications have all been told."""
+        """The ends of runs whose publications have all been reported."""
         while True:
             runs = self.stores.reports.list_runs(self.name, limit=RUNS_PER_PAGE)
             self._has_stream = self._has_stream or any(run.asked.is_stream for run in runs)
@@ -239,11 +256,11 @@ class _Reporting:
         if not urns and run.run_id not in self._begun:
             # All of its datasets have left the job.
             return
-        told = self._begin(run, urns)
+        shown = self._begin(run, urns)
         for report in reports:
-            told.report_checks(report)
-        if not told.is_over:
-            told.close(
+            shown.report_checks(report)
+        if not shown.is_over:
+            shown.close(
                 ReportedEnd(
                     error=_describe_end(run, reports),
                     is_cancelled=run.state is WorkingState.CANCELLED,
@@ -275,7 +292,7 @@ class _Reporting:
                 continue
             report = report_of(publication)
             for seen in self._sources.observe(report):
-                with telling(seen.asset_key):
+                with reporting(seen.asset_key):
                     self.instance.report_runless_asset_event(seen)
             if layout.partitions[publication.urn] is not None:
                 self._open_apart().report_checks(report)
@@ -306,7 +323,7 @@ def _describe_end(run: UnreportedRun, reports: Sequence[DatasetReport]) -> str |
 
 
 def report_all(jobs: Iterable[ReportedJob], stores: Stores, instance: dg.DagsterInstance, *, work_s_max: float) -> None:
-    """Tell what waits of these jobs. One job's fault is its own: RetryableError names the first when all were tried."""
+    """Report what waits of these jobs. RetryableError, once all were tried, names the first that was not reported."""
     by_name = {JobName(job.layout.job.job): job for job in jobs}
     until_s = time.monotonic() + work_s_max
     failures: list[str] = []
@@ -318,4 +335,23 @@ def report_all(jobs: Iterable[ReportedJob], stores: Stores, instance: dg.Dagster
         if time.monotonic() > until_s:
             break
     if failures:
-        raise RetryableError(f"Dagster could not be told of all: {failures[0]}", hint="The next look tells it.")
+        raise RetryableError(f"not all could be reported to Dagster: {failures[0]}", hint="The next look reports it.")
+
+
+def build_reporting_sensor(jobs: Sequence[ReportedJob], *, name: str = REPORTING_SENSOR) -> dg.SensorDefinition:
+    """One sensor for all jobs of a code location, running unless it is stopped."""
+    shown = [job for job in jobs if job.layout.specs]
+
+    @dg.sensor(
+        name=name,
+        minimum_interval_seconds=REPORTING_INTERVAL_S,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        required_resource_keys={STORES_KEY},
+        description="Shows what the command line published, and what it could not publish.",
+    )
+    def look(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+        stores: Stores = getattr(context.resources, STORES_KEY)
+        report_all(shown, stores, context.instance, work_s_max=REPORT_S_MAX)
+        return dg.SkipReason("What commands did is reported. No run is needed.")
+
+    return look

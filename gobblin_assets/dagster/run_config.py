@@ -163,7 +163,7 @@ def require_stream(
 
 
 class RequireOptions(Protocol):
-    """``require_sink``, or ``require_follows``."""
+    """The check of a worker's options: ``require_sink``, or ``require_follows``."""
 
     def __call__(
         self,

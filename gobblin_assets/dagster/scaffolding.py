@@ -1,4 +1,7 @@
-"""Scaffolding by `dg`: a component's file that loads, and runs once its connection's variables are set."""
+"""Scaffolding by `dg`: a component's file that loads.
+
+A job of rows runs once its connection's variables are set, and a copy once its source is there.
+"""
 
 import os
 import re
@@ -21,6 +24,9 @@ _FILE: Final = "defs.yaml"
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_]+")
 _LAKE: Final = "lake"
 
+_COPIES: Final = "copies"
+"""Not where jobs of rows publish by default, nor another copy: each of them has a root of its own."""
+
 
 class JobScaffoldParams(BaseModel):
     """Options of `dg scaffold defs`. ``table``: datasets, as the source calls them."""
@@ -35,7 +41,7 @@ class JobScaffoldParams(BaseModel):
 
 
 class JobScaffolder(dg.Scaffolder[JobScaffoldParams]):
-    """Writes the component's file and tries to read it as a job."""
+    """The scaffolder of a job of rows: it writes the component's file, and tries to read it as a job."""
 
     @classmethod
     def get_scaffold_params(cls) -> type[JobScaffoldParams]:
@@ -125,3 +131,50 @@ def find_folder(request: dg.ScaffoldRequest[Any], name: str) -> str:
 def quote(text: str) -> str:
     """As YAML has it on one line."""
     return yaml.safe_dump(text, default_flow_style=True, width=10_000, allow_unicode=True).partition("\n")[0]
+
+
+class CopyScaffoldParams(BaseModel):
+    """Options of `dg scaffold defs`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    source: str = Field(
+        description="Root directory to copy from: absolute, or with ./ or ../ from the new defs.yaml on; or a URI."
+    )
+    job: str | None = Field(None, description="Name of the job; default: that of the component.")
+    destination: str | None = Field(None, description="Root directory to copy to; default: copies/JOB/.")
+    dataset: list[str] = Field(
+        default_factory=list,
+        description="A directory below the source; may be repeated. Default: all of it is one dataset.",
+    )
+
+
+class CopyScaffolder(dg.Scaffolder[CopyScaffoldParams]):
+    """The scaffolder of a copy: it writes the component's file, and tries to read it as a job."""
+
+    @classmethod
+    def get_scaffold_params(cls) -> type[CopyScaffoldParams]:
+        return CopyScaffoldParams
+
+    def scaffold(self, request: dg.ScaffoldRequest[CopyScaffoldParams]) -> None:
+        """What gives no job ends the command: the error names the option, and nothing stays of the component."""
+        write_component(request.target_path, _write_defs(request), is_new=is_yaml_file(request))
+
+
+def _write_defs(request: dg.ScaffoldRequest[CopyScaffoldParams]) -> str:
+    """The text of the file."""
+    given = request.params
+    job = given.job or name_job(request.target_path, "mirror")
+    destination = given.destination or find_folder(request, f"{_COPIES}/{job}")
+    datasets = [f"    - urn: {quote(name)}" for name in given.dataset]
+    lines = [
+        f"type: {request.type_name}",
+        "",
+        "attributes:",
+        f"  job: {quote(job)}",
+        "  kind: distcp",
+        f"  source: {quote(given.source)}",
+        f"  destination: {quote(destination)}    # Relative to this file, or absolute.",
+        *(["  datasets:", *datasets] if datasets else []),
+    ]
+    return "".join(f"{line}\n" for line in lines)

@@ -1,22 +1,22 @@
 """A Dagster run that is a worker of a sink for a while.
 
 It works like every other worker, wherever they run. It logs no materialization: a worker has only some of the lanes, so
-that no window is closed when it ends. The sink sensor tells of windows.
+that no window is closed when it ends. The sink sensor reports windows.
 """
 
+import time
 from collections.abc import Mapping
 from contextlib import closing
 from typing import Final, cast
 
 import dagster as dg
 
-from gobblin_assets.dagster.instances import aware_moment
+from gobblin_assets.dagster.instances import find_made_at
 from gobblin_assets.dagster.layout import JobLayout
 from gobblin_assets.dagster.partitions import find_run_range
 from gobblin_assets.dagster.ports import FILE_SYSTEMS_KEY, SPARK_KEY, STORES_KEY, FileSystems, connection_key
 from gobblin_assets.dagster.progress import ProgressLog
 from gobblin_assets.dagster.run_config import GobblinRunConfig, RequireOptions, require_follows, require_sink
-from gobblin_assets.dagster.stopping import say_nothing, wait_until_over
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.jobs.ingest.engine_port import Engine
 from gobblin_assets.jobs.programs import RunResources
@@ -26,11 +26,27 @@ from gobblin_assets.jobs.sink.running import find_spark_needs, open_log_connecti
 from gobblin_assets.jobs.sink.sink_rules import check_sink_dataset, check_sink_job, is_one_stream
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.urn import DatasetUrn
-from gobblin_assets.run.stop_signals import StopRequest, heed_stop_signals
+from gobblin_assets.run.own_process import StopRequest, heed_stop_signals
 from gobblin_assets.run.stores import Stores
+from gobblin_assets.run.streaming import WaitForStop
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 
 _FIELD: Final = "sink_s"
+
+
+def say_nothing(_line: str) -> None:
+    """Nothing is said from inside a signal's handler, which may have come between any two steps of a log."""
+
+
+def wait_until_over(stop: StopRequest, seconds: float) -> WaitForStop:
+    """Until the time is over, or the run's termination asks for it."""
+    end_s = time.monotonic() + seconds
+
+    def wait(wait_s: float) -> bool:
+        left_s = end_s - time.monotonic()
+        return left_s <= 0 or stop.wait(min(wait_s, left_s)) or time.monotonic() >= end_s
+
+    return wait
 
 
 def work_on_sink(
@@ -85,7 +101,7 @@ def catch_up(context: dg.AssetExecutionContext, layout: JobLayout, config: Gobbl
         if not stop.is_made:
             catching.require_published()
     context.log.info(
-        "Published is all that was committed when the run began, of: %s. The sink's sensor tells of it.",
+        "Published is all that was committed when the run began, of: %s. The sink's sensor reports it.",
         ", ".join(selected),
     )
 
@@ -116,8 +132,7 @@ def _require_open_window(
     """A run need not name a partition: workers publish into the open window."""
     wanted, keys = find_run_range(context.run.tags), context.selected_asset_keys
     selection = {} if wanted is None else layout.plan_selection(keys, wanted, context.instance)
-    record = context.instance.get_run_record_by_id(context.run.run_id)
-    made_at = None if record is None else aware_moment(record.create_timestamp)
+    made_at = find_made_at(context.instance, context.run.run_id)
     require(config, context.run.tags, layout, selection, made_at=made_at)
 
 

@@ -1,4 +1,4 @@
-"""The sensor of a sink: it tells Dagster what the workers publish, and keeps as many of them alive as the job asks for.
+"""The sensor of a sink: it reports what the workers publish, and keeps as many of them alive as the job asks for.
 
 Workers of all kinds count: processes of the command line, wherever they run, and runs of Dagster's. A run that ended
 because its time was over is followed by another one at the next tick. Runs that died are spaced, as those of a
@@ -13,20 +13,24 @@ import dagster as dg
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from gobblin_assets.dagster.dead_runs import LAPSED_PER_TICK_MAX
-from gobblin_assets.dagster.instances import aware_moment
 from gobblin_assets.dagster.layout import JobLayout
 from gobblin_assets.dagster.ports import STORES_KEY, connection_key
-from gobblin_assets.dagster.sensors import INTERVAL_S, TRIES_READ_MAX, UNFINISHED, decide_try
-from gobblin_assets.dagster.sink_checks_telling import tell_sink_checks
-from gobblin_assets.dagster.sink_published_check import heal_published
+from gobblin_assets.dagster.sensor_ticks import (
+    INTERVAL_S,
+    TRIES_READ_MAX,
+    UNFINISHED,
+    decide_try,
+    find_ended_at,
+    in_one_line,
+)
+from gobblin_assets.dagster.sink_reports import observe, report_healed, report_sink_checks, report_windows
 from gobblin_assets.dagster.sink_sight import SinkSight, look_at_sink
-from gobblin_assets.dagster.sink_telling import observe, tell_windows
 from gobblin_assets.errors import GobblinError, RejectedError
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.model.wording import count_of
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.spec.job_spec import JobSpec
-from gobblin_assets.state.sink_workers import SinkWorkerRow
+from gobblin_assets.state.sinks import SinkWorkerRow
 
 SINK_TAG: Final = "gobblin/sink"
 """Its value is the job. A limit on concurrent runs with this tag leaves slots to other runs."""
@@ -59,7 +63,7 @@ def build_sink_sensor(layout: JobLayout, jobs: Sequence[UnresolvedAssetJobDefini
         minimum_interval_seconds=INTERVAL_S,
         default_status=dg.DefaultSensorStatus.RUNNING,
         required_resource_keys={STORES_KEY, *([connection_key(job.source)] if layout.is_one_stream else [])},
-        description=f"Tells what the workers of the sink {job.job} publish, and starts those that are missing.",
+        description=f"Reports what the workers of the sink {job.job} publish, and starts those that are missing.",
     )
     def look(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         stores: Stores = getattr(context.resources, STORES_KEY)
@@ -73,17 +77,17 @@ def build_sink_sensor(layout: JobLayout, jobs: Sequence[UnresolvedAssetJobDefini
             }
             requests = _ask_for_workers(context.instance, layout, jobs, sight.workers, dead, now)
         except GobblinError as error:
-            return dg.SensorResult(skip_reason=_in_one_line(error))
+            return dg.SensorResult(skip_reason=in_one_line(error))
         try:
             # Before the windows: a window that passes would hide an earlier one that still fails.
-            heal_published(layout, context.instance, sight)
-            told = tell_windows(layout, stores, context.instance, sight)
+            report_healed(layout, context.instance, sight)
+            count = report_windows(layout, stores, context.instance, sight)
             observe(layout, stores, context.instance, sight)
-            cursor = tell_sink_checks(layout, context.instance, sight, cursor, now)
-            said = _describe_tick(sight, told, job.sink.workers)
+            cursor = report_sink_checks(layout, context.instance, sight, cursor, now)
+            said = _describe_tick(sight, count, job.sink.workers)
         except GobblinError as error:
-            # Workers do not wait for what is told.
-            said = _in_one_line(error)
+            # Workers do not wait for reports.
+            said = in_one_line(error)
             context.log.warning(said)
         if requests:
             return dg.SensorResult(run_requests=requests, cursor=cursor)
@@ -92,15 +96,11 @@ def build_sink_sensor(layout: JobLayout, jobs: Sequence[UnresolvedAssetJobDefini
     return look
 
 
-def _in_one_line(error: GobblinError) -> str:
-    return " ".join(str(error).split())
-
-
-def _describe_tick(sight: SinkSight, told: int, wanted: int) -> str:
+def _describe_tick(sight: SinkSight, reported: int, wanted: int) -> str:
     kept = f", of {wanted} that are kept" if wanted else ""
     alive = "1 worker is" if len(sight.workers) == 1 else f"{len(sight.workers)} workers are"
-    said = f"{alive} alive{kept}; {count_of(told, 'partition was', 'partitions were')} told."
-    return said if sight.unanswered is None else f"{said} The source did not answer: {_in_one_line(sight.unanswered)}"
+    said = f"{alive} alive{kept}; {count_of(reported, 'partition was', 'partitions were')} reported."
+    return said if sight.unanswered is None else f"{said} The source did not answer: {in_one_line(sight.unanswered)}"
 
 
 def _ask_for_workers(
@@ -143,7 +143,7 @@ def _ask_for_workers(
 
 
 def _count_others(instance: dg.DagsterInstance, workers: Sequence[SinkWorkerRow], ours: set[str]) -> int:
-    """The live workers that are none of these runs. One whose run has ended counts no more: it is ending, or dead."""
+    """The live workers beside these runs. A worker whose run has ended does not count: it ends too, or is dead."""
     others = 0
     for worker in workers:
         if worker.dagster_run_id in ours:
@@ -163,9 +163,7 @@ def list_dead_rounds(records: Sequence[dg.RunRecord]) -> list[dt.datetime]:
         run = record.dagster_run
         if run.status in (*UNFINISHED, dg.DagsterRunStatus.CANCELED):
             continue
-        end = aware_moment(record.update_timestamp)
-        if record.end_time is not None:
-            end = dt.datetime.fromtimestamp(record.end_time, dt.UTC)
+        end = find_ended_at(record)
         lived_s = 0.0 if record.start_time is None else end.timestamp() - record.start_time
         if run.status is dg.DagsterRunStatus.SUCCESS or lived_s >= STEADY_S:
             break

@@ -7,38 +7,39 @@ from typing import Final, cast
 from gobblin_assets.commit.driver import describe_ways_out
 from gobblin_assets.dagster.layout import JobLayout
 from gobblin_assets.errors import GobblinError
+from gobblin_assets.jobs.sink.sink_checks import judge_lanes, judge_sink_lag, judge_stream_lag
 from gobblin_assets.jobs.sink.stream_status import DatasetStatus, StreamStatus, find_stream_status
 from gobblin_assets.model.state import DatasetId, DatasetOutcome
 from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.run.job_kind import CheckResult
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.sources.connection import OpensEpochs
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
-from gobblin_assets.state.sink_windows import DatasetLook
-from gobblin_assets.state.sink_workers import SinkWorkerRow, sum_lags
+from gobblin_assets.state.sinks import DatasetLook, SinkWorkerRow, sum_lags
 
-TELL_EVERY_S: Final = 60.0
-"""Of one partition, and of one dataset, Dagster is told at most so often."""
+REPORT_EVERY_S: Final = 60.0
+"""The time between two reports of one partition, and between two observations of one dataset."""
 
 
 @dataclass(frozen=True, slots=True)
 class SinkSight:
-    """A sink at one moment. ``workers``: the live ones, asked before the datasets were looked at.
+    """The state of a sink at one moment. ``workers``: the live ones, asked before the datasets were looked at.
 
-    ``columns``: of each dataset's last publication that knew them, name to type text. ``status``: of a stream whose
-    server has answered; ``unanswered``: why it has not.
+    ``columns``: of each dataset's last publication that knew them, name to type text. ``stream_status``: of a stream
+    whose server has answered; ``unanswered``: why it has not.
     """
 
     workers: Sequence[SinkWorkerRow]
     ids: Mapping[DatasetUrn, DatasetId]
     looks: Mapping[DatasetUrn, DatasetLook]
     columns: Mapping[DatasetUrn, Mapping[str, str]] = field(default_factory=dict)
-    status: StreamStatus | None = None
+    stream_status: StreamStatus | None = None
     unanswered: GobblinError | None = None
 
     def lag_of(self, urn: DatasetUrn) -> int | None:
         """What is not published: records, as far as workers read them; of a stream, bytes. None: not known."""
-        if self.status is not None:
-            return self.status.datasets.get(urn, DatasetStatus()).lag_bytes
+        if self.stream_status is not None:
+            return self.stream_status.datasets.get(urn, DatasetStatus()).lag_bytes
         return sum_lags(self.workers, self.ids[urn])
 
     def find_trouble(self, urn: DatasetUrn) -> tuple[DatasetOutcome, str] | None:
@@ -76,8 +77,18 @@ def look_at_sink(layout: JobLayout, stores: Stores, connection: OpensEpochs | No
     states = stores.datasets.load(job, list(looks))
     specs = {urn: cast("DatasetSpec", spec) for urn, spec in layout.datasets.items()}
     try:
-        status = find_stream_status(cast("JobSpec", layout.job), specs, connection, states, looks)
+        stream_status = find_stream_status(cast("JobSpec", layout.job), specs, connection, states, looks)
     except GobblinError as error:
-        # What the log says is told without the server as well.
+        # What the log says is reported without the server as well.
         return SinkSight(workers, ids, looks, columns, unanswered=error)
-    return SinkSight(workers, ids, looks, columns, status)
+    return SinkSight(workers, ids, looks, columns, stream_status)
+
+
+def judge_sink(layout: JobLayout, sight: SinkSight, urn: DatasetUrn) -> Iterator[CheckResult]:
+    """The results of a dataset's checks of its sink."""
+    job = cast("JobSpec", layout.job)
+    yield judge_lanes(sight.looks[urn].lanes, worker_count=len(sight.workers))
+    if sight.stream_status is not None:
+        yield judge_stream_lag(sight.stream_status, urn, lag_max=job.sink.lag_max)
+    elif sight.unanswered is None:
+        yield judge_sink_lag(sight.lag_of(urn), lag_max=job.sink.lag_max)

@@ -1,7 +1,7 @@
 """Observations of source assets: that a run has read a table, topic or tree, and how much of it.
 
 Nothing materializes a source asset. Dagster counts it as missing for ever, unless it can be observed and was:
-so each has an op that observes it. The op tells what the log knows, and asks no source.
+so each has an op that observes it. The op reports what the log knows, and asks no source.
 """
 
 import warnings
@@ -29,7 +29,7 @@ class SourceObservations:
         self._observed: set[dg.AssetKey] = set()
 
     def observe(self, report: DatasetReport) -> Iterable[dg.AssetObservation]:
-        """What is to be told with a publication: nothing, where the source was told of, or there is none.
+        """The observation to report with a publication: none, where there is no source, or it was reported.
 
         A publication of an earlier run says nothing of what this run has read.
         """
@@ -38,8 +38,9 @@ class SourceObservations:
         if source is None or source.key in self._observed or publication is None or publication.recovered:
             return ()
         self._observed.add(source.key)
-        where = report.urn if report.partition.key is None else f"{report.urn} [{report.partition.key}]"
-        return (build_observation(self._layout, report.urn, source, f"Read for {where}", describe_reading(report)),)
+        return (
+            build_observation(self._layout, report.urn, source, f"Read for {report.label}", describe_reading(report)),
+        )
 
 
 def build_source_observer(layout: JobLayout, specs: Sequence[dg.AssetSpec]) -> dg.AssetsDefinition:

@@ -57,7 +57,7 @@ _SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where the server listens: a private socket directory, and ``port`` on 127.0.0.1."""
+    """The address of the server: a private socket directory, and ``port`` on 127.0.0.1."""
 
     port: int
     socket_directory: Path

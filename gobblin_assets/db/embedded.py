@@ -37,7 +37,7 @@ from gobblin_assets.db.cluster import (
 from gobblin_assets.db.libpq import blamed_variable, neutral_parameters
 from gobblin_assets.db.postmaster import HOST, interrupt_postmaster, launch, log_tail, remove_sockets, same_folder
 from gobblin_assets.errors import RejectedError, RetryableError
-from gobblin_assets.model.passing_lines import PassingLine
+from gobblin_assets.model.wording import PassingLine
 
 Say = Callable[[str], None]
 

@@ -5,10 +5,10 @@ and from ``~/.pgpass``. It has no switch against that, but it does not fill a gi
 connections give all parameters. Empty means the default; where libpq refuses an empty text, the default itself is
 written out.
 
-Four variables act whatever a program gives (``unasked_variables``): libpq looks up the name of a service in the user's
-files before the parameters, and sends three settings to the server. The programs of this package remove these variables
-from their own environment when they start (``forget_unasked_variables``). Other programs' processes keep their
-environment: there the variables take effect, or, if one of them breaks a connection, the error names it.
+Four variables act whatever a program gives (``settings.UNASKED_VARIABLES``): libpq looks up the name of a service in
+the user's files before the parameters, and sends three settings to the server. The programs of this package remove
+these variables from their own environment when they start (``forget_unasked_variables``). Other programs' processes
+keep their environment: there the variables take effect, or, if one of them breaks a connection, the error names it.
 """
 
 from collections.abc import Collection, Mapping

@@ -41,7 +41,7 @@ class SchemaRelation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SchemaStatus:
-    """``differences``: between the tables found and the tables of the code; compared only when CURRENT."""
+    """The version of a schema. ``differences``: of its tables from those of the code; compared only when CURRENT."""
 
     relation: SchemaRelation
     current: str | None

@@ -35,9 +35,14 @@ BACKOFF_S_MAX: Final = 3.0
 
 _log = logging.getLogger(__name__)
 
+_PASSING: Final = ("53", "40", "55P03", "55006", "57014", "57P", "08", "25P03", "25P04", "25006")
+"""A server without room, transactions that others have rolled back, locks that others have, bounds on time, a server
+that starts, ends or is away, and one that takes no writes for now.
+"""
+
 
 class TransactionFault(StrEnum):
-    """What an exception says about the transaction in which it was raised."""
+    """The outcome of a transaction, as the exception that it raised shows it."""
 
     ROLLED_BACK = "rolled back"
     LOST = "lost"
@@ -151,3 +156,8 @@ def _exhausted(name: str, tries: int, error: Exception, *, in_doubt: bool) -> Re
 def _said(error: Exception) -> str:
     cause = error.orig if isinstance(error, DBAPIError) else error
     return f"{type(cause).__name__}: {str(cause).strip()}"
+
+
+def is_passing_state(state: str | None) -> bool:
+    """None: there is no state, as of a lost connection."""
+    return not state or state.startswith(_PASSING)

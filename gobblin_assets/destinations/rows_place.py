@@ -9,8 +9,7 @@ from gobblin_assets.commit.steps import CommitStep
 from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.extract import ExtractType
-from gobblin_assets.model.file_formats import FileFormat
-from gobblin_assets.model.files import DataFile
+from gobblin_assets.model.files import DataFile, FileFormat
 from gobblin_assets.model.partition import PartitionKind
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.spec.destination_kind import IntoSpec, kind_of_rows

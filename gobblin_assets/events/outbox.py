@@ -14,8 +14,8 @@ from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.model.clock import Clock
 from gobblin_assets.model.state import DatasetId
 from gobblin_assets.model.urn import JobName
-from gobblin_assets.run.events import NO_SINKS, Events
 from gobblin_assets.run.job_kind import FIGURES
+from gobblin_assets.run.run_values import NO_SINKS, Events
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.spec.job_options import EventSinkSpec, JobOptions
 from gobblin_assets.state.events import EventStore, UntoldFailure, UntoldPublication

@@ -16,7 +16,7 @@ class ExtractType(StrEnum):
 
 
 class Mode(StrEnum):
-    """What one materialization does to a partition.
+    """The effect of one materialization on a partition.
 
     ``APPEND`` publishes new rows, ``REFRESH`` replaces the published rows. ``AUTO`` leaves the choice to planning: a
     published window that is over is refreshed if a person asks for it again; a dataset without positions is always
@@ -29,7 +29,7 @@ class Mode(StrEnum):
 
 
 class OnNull(StrEnum):
-    """How rows with NULL in the watermark column are treated."""
+    """The treatment of rows with NULL in the watermark column."""
 
     FAIL = "fail"
     IGNORE = "ignore"

@@ -15,7 +15,7 @@ HINT_OF_KEYS: Final = "Dagster refuses such keys."
 
 
 class PartitionKind(StrEnum):
-    """How a dataset is divided into Dagster partitions."""
+    """The way in which a dataset is divided into Dagster partitions."""
 
     NONE = "none"
     HOURLY = "hourly"
@@ -32,7 +32,7 @@ class PartitionKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PartitionWindow:
-    """``start <= t < end``, both aware and in UTC; empty where they are equal.
+    """A window of time: ``start <= t < end``, both aware and in UTC; empty where they are equal.
 
     ``days``: the first day and the day after the last, of windows that are whole days of a calendar. They differ also
     where no clock ever showed the day.

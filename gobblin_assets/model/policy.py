@@ -28,7 +28,7 @@ class CommitPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class UnitResult:
-    """How one WorkUnit ended. ``attempt`` is the staged attempt that holds its rows; None: nothing staged."""
+    """The end of one WorkUnit. ``attempt`` is the staged attempt that holds its rows; None: nothing staged."""
 
     unit: WorkUnit
     succeeded: bool
@@ -50,7 +50,7 @@ class KeyAdvance:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """``publish`` False: nothing of this partition is published, and no watermark moves.
+    """The decision on a partition. ``publish`` False: nothing of it is published, and no watermark moves.
 
     ``complete``: whether everything that was planned is published. ``discarded``: staged attempts that must be cleaned
     up; their intervals will be read again.

@@ -38,7 +38,7 @@ class WorkingState(StrEnum):
 
 
 class DatasetOutcome(StrEnum):
-    """How one dataset partition left a run.
+    """The outcome of a run for one dataset partition.
 
     ``PARTIAL``: a prefix was published under the policy that allows it. ``SKIPPED``: nothing was done; with an error,
     since another process held the dataset, and without one, since nothing was new. ``BLOCKED``: an earlier publication

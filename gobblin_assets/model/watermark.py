@@ -32,6 +32,9 @@ _LONG_MAX = 2**63 - 1
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
 
+LOST: Final = "lost"
+"""In a position's ``history``: why it is no place of the source any more, as it was found out first."""
+
 
 class WatermarkType(StrEnum):
     """The type of the column of positions."""
@@ -288,3 +291,21 @@ def _is_long(value: object) -> bool:
 
 
 _LEADING = (WatermarkType.TIMESTAMP, WatermarkType.LOCAL_TIMESTAMP, WatermarkType.DATE, WatermarkType.LONG)
+
+
+class PositionLostError(RejectedError):
+    """The history of the position ``at`` of ``key`` was lost, for this ``reason``. A person decides where to go on."""
+
+    def __init__(
+        self, message: str, *, key: str, at: Watermark, reason: str, field: str, hint: str, **fields: object
+    ) -> None:
+        super().__init__(message, field=field, hint=hint, **fields)
+        self.key = key
+        self.at = at
+        self.reason = reason
+
+
+def find_reason(at: Watermark) -> str | None:
+    """Why the position's history is lost, if that was found out before."""
+    found = (at.history or {}).get(LOST)
+    return found if isinstance(found, str) else None

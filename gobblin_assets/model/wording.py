@@ -1,4 +1,4 @@
-"""Numbers and lists in sentences for people."""
+"""Texts for people: numbers and lists in sentences, and lines of progress that the next line makes old."""
 
 import datetime as dt
 from collections.abc import Sequence
@@ -21,3 +21,9 @@ def join_some(names: Sequence[str]) -> str:
     """The first of them by name, and how many more there are."""
     more = len(names) - NAMES_MAX
     return ", ".join(names[:NAMES_MAX]) + (f" and {more:,} more" if more > 0 else "")
+
+
+class PassingLine(str):
+    """A text like any other; a terminal may show the next one in its place. What is made of it is a plain text."""
+
+    __slots__ = ()

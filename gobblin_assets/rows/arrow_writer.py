@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.model.file_formats import FileFormat, name_ending
+from gobblin_assets.model.files import FileFormat, name_ending
 from gobblin_assets.model.watermark import Watermark, WatermarkType, from_micros
 from gobblin_assets.rows.new_files import FinishedRows, NewFiles
 from gobblin_assets.rows.open_files import OpenFile

@@ -28,13 +28,12 @@ from gobblin_assets.errors import GobblinError
 from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.fs.objects import HoldsObjects, ObjectFiles, UploadId, UploadPart, expected_etag
 from gobblin_assets.fs.registry import open_file_system
-from gobblin_assets.model.file_formats import format_of
-from gobblin_assets.model.files import DataFile, FileIdentity
+from gobblin_assets.model.files import DataFile, FileIdentity, format_of
 from gobblin_assets.model.urn import Role
 from gobblin_assets.rows.hidden_columns import parse_role_path, parse_share_path, published_path
 from gobblin_assets.rows.new_files import FinishedRows, NewFile, NewFiles, finish_file
 from gobblin_assets.rows.row_samples import SAMPLES_MAX, RowSampler
-from gobblin_assets.run.output_names import OutputNames
+from gobblin_assets.run.job_kind import OutputNames
 from gobblin_assets.spec.job_spec import WriterSpec
 
 

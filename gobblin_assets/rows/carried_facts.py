@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from gobblin_assets.model.source_comments import SourceComments
-from gobblin_assets.model.source_constraints import SourceConstraints
+from gobblin_assets.model.source_declarations import SourceComments, SourceConstraints
 from gobblin_assets.spec.job_spec import ConverterSpec
 
 COMMENT_LENGTH_MAX: Final = 500

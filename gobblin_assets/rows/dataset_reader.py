@@ -33,8 +33,7 @@ from gobblin_assets.fs.objects import HoldsObjects
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.column_names import name_key, pair_names
 from gobblin_assets.model.directory_names import NULL_DIRECTORY
-from gobblin_assets.model.file_formats import FileFormat, format_of
-from gobblin_assets.model.files import FileIdentity
+from gobblin_assets.model.files import FileFormat, FileIdentity, format_of
 from gobblin_assets.model.path_names import path_of
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role, parse_job_name, parse_urn
 from gobblin_assets.rows.columns import named

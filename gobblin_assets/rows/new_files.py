@@ -17,8 +17,7 @@ from pyarrow import parquet as pq
 from gobblin_assets.commit.steps import CommitStep
 from gobblin_assets.errors import RetryableError
 from gobblin_assets.fs.file_system import FileSystem
-from gobblin_assets.model.file_formats import FileFormat, format_of
-from gobblin_assets.model.files import DataFile
+from gobblin_assets.model.files import DataFile, FileFormat, format_of
 
 
 @contextmanager

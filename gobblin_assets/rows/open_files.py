@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyarrow import parquet as pq
 
 from gobblin_assets.fs.posix_errors import families
-from gobblin_assets.model.file_formats import FileFormat
+from gobblin_assets.model.files import FileFormat
 from gobblin_assets.rows.new_files import FinishedRows, NewFile
 from gobblin_assets.rows.text_rows import open_csv_rows, open_json_rows
 from gobblin_assets.spark.spark_settings import SPARK_VERSION

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.model.file_formats import FileFormat
+from gobblin_assets.model.files import FileFormat
 
 _ESCAPED: Final = ("\\", '"', *map(chr, range(32)))
 _CONTROL: Final = r"[\x00-\x1f]"

@@ -11,11 +11,9 @@ from typing import Any, Final
 
 from gobblin_assets.commit.sequence import COMPACTION, Publication
 from gobblin_assets.commit.store import SequenceFinisher
-from gobblin_assets.errors import RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.model.partition import AssetPartition
-from gobblin_assets.model.source_comments import comments_from_json
-from gobblin_assets.model.source_constraints import constraints_from_json
+from gobblin_assets.model.source_declarations import comments_from_json, constraints_from_json
 from gobblin_assets.model.state import DatasetOutcome, SequenceId
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.run.job_kind import FIGURES, HAS_ROWS, CheckResult
@@ -23,13 +21,6 @@ from gobblin_assets.run.lag import lag_from_json
 from gobblin_assets.run.run_values import DatasetReport
 
 _log = logging.getLogger(__name__)
-
-
-class UntoldError(RetryableError):
-    """The event could not be sent now. The publication stays unannounced, and the next run or sensor reports it."""
-
-    def __init__(self) -> None:
-        super().__init__("nobody took the event of a publication", hint="It is told of later.")
 
 
 # One run sends at most this many events of earlier runs; the rest waits for the next run.
@@ -82,7 +73,7 @@ def announce(
 ) -> None:
     """Send an event for each publication, then record which were sent. A compaction has no event.
 
-    ``marks`` False: whoever tells Dagster from the log records them.
+    ``marks`` False: whoever reports to Dagster from the log records them.
     """
     sent: list[SequenceId] = []
     for report in reports:
@@ -91,11 +82,9 @@ def announce(
             try:
                 if not is_compaction(report.publication):
                     send(report)
-            except UntoldError:
-                continue
-            except Exception:  # noqa: BLE001  whoever is told
-                # Of whoever is told: the publication is done, and is told of by the next run.
-                _log.exception("%s: nobody was told of its publication", report.label)
+            except Exception:  # noqa: BLE001  of whoever takes the event
+                # The publication is done, and the next run reports it.
+                _log.exception("%s: nobody took the event of its publication", report.label)
                 continue
             sent.append(report.publication.sequence_id)
     if sent and marks:

@@ -15,8 +15,7 @@ from gobblin_assets.errors import GobblinError
 from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.model.state import AttemptId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
-from gobblin_assets.run.job_kind import Output
-from gobblin_assets.run.output_names import OutputNames
+from gobblin_assets.run.job_kind import Output, OutputNames
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.state.leases import Lease
 
@@ -36,7 +35,7 @@ class DestinationRequest:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where outputs belong: a partition of a dataset, as the log stores its name, and a task of a sequence.
+    """The place of outputs: a partition of a dataset, as the log stores its name, and a task of a sequence.
 
     ``lane_number`` and ``version``: the lane, and its version that the sequence makes; None: that is decided later.
     ``replaces``: the outputs take the place of all that was published there.

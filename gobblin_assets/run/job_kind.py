@@ -25,7 +25,19 @@ from gobblin_assets.model.watermark import Watermark
 from gobblin_assets.model.work_unit import WorkUnit
 from gobblin_assets.run.job_rules import SplitRules
 from gobblin_assets.run.lag import Unread
-from gobblin_assets.run.output_names import OutputNames
+
+
+class OutputNames(Protocol):
+    """The directories of outputs: a value that can be pickled, for workers that write in other processes."""
+
+    @property
+    def foresees_etags(self) -> bool:
+        """Whether the ETag of an object is known before it is there (``fs.objects.HoldsObjects``)."""
+        ...
+
+    def directory_of(self, role: Role, partition_path: str) -> str:
+        """The full path of the directory, which no other sequence ever gets."""
+        ...
 
 
 class SessionLostError(RetryableError):

@@ -9,8 +9,8 @@ from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.progress import unheard
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.settings import read_settings
-from gobblin_assets.state.overview.overview_port import Overview
-from gobblin_assets.state.overview.postgres import PostgresOverview
+from gobblin_assets.state.overview import Overview
+from gobblin_assets.state.postgres.overview import PostgresOverview
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ def examination_of(stores: Stores, job: JobName, fs: FileSystem, root: str) -> E
 
 
 class _Record:
-    """What the run did to each dataset partition."""
+    """The results of the run for each dataset partition."""
 
     def __init__(self, runs: RunStore, run_id: RunId) -> None:
         self._runs = runs
@@ -83,7 +83,7 @@ class HeldDataset:
 class MaintenanceRun:
     """Operations of one run on one job's sequences, in the name of ``operations.holder``.
 
-    ``send`` tells the orchestrator of what was finished; without it that is left to the job's next run or sensor,
+    ``send`` reports to the orchestrator what was finished; without it that is left to the job's next run or sensor,
     which find it unannounced.
     """
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from gobblin_assets.model.clock import Clock
-from gobblin_assets.model.passing_lines import PassingLine
+from gobblin_assets.model.wording import PassingLine
 
 LINE_EVERY_S: Final = 5.0
 STANDING_LINE_EVERY_S: Final = 60.0
@@ -62,7 +62,7 @@ class StepProgress:
 
 
 class Progress:
-    """Counts ended tasks with their rows and bytes, and says how long the rest may take."""
+    """The progress of tasks, with their rows and bytes: how many have ended, and how long the rest may take."""
 
     def __init__(self, clock: Clock, say: Callable[[str], None], *, task_count: int, estimated_rows: int) -> None:
         self._clock = clock

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 from gobblin_assets.commit.driver import Driver
-from gobblin_assets.commit.segment import Segment, combine_digests, encode_empty, encode_segments
+from gobblin_assets.commit.segment import Segment, encode_empty, encode_segments
 from gobblin_assets.commit.sequence import (
     COMPACTION,
     KeyMove,
@@ -38,6 +38,7 @@ from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.destination import Destination, Target
 from gobblin_assets.run.job_kind import Output
 from gobblin_assets.run.job_rules import JobRules
+from gobblin_assets.run.seal_decision import sum_segments
 from gobblin_assets.state.leases import Lease
 
 _ERROR_TEXT_MAX: Final = 4_000
@@ -67,7 +68,7 @@ class WritesAnew(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ReplacementOrder:
-    """What is replaced, and by what. ``base_version``: of the dataset's lane 0, from before the rows were looked at.
+    """The order of a replacement. ``base_version``: of the dataset's lane 0, from before the rows were looked at.
 
     ``open_work`` is called once the sequence is begun. ``told``: kept with the publication under ``COMPACTION``, which
     says that its rows are not new; ``details``: kept beside it.
@@ -144,7 +145,6 @@ class Replacement:
         return publication
 
     def _order_seal(self, order: ReplacementOrder, staged: StagedAttempt) -> SealOrder:
-        segments = staged.segments
         return SealOrder(
             sequence_id=staged.sequence_id,
             dataset_id=order.lease.dataset_id,
@@ -152,9 +152,6 @@ class Replacement:
             fence=order.lease.fence,
             base_version=order.base_version,
             winners=(staged.attempt_id,),
-            digest=combine_digests(segment.digest for segment in segments),
-            segment_count=len(segments),
-            row_count=sum(segment.row_count for segment in segments),
             moves=tuple(order.moves),
             complete=True,
             details={
@@ -162,6 +159,7 @@ class Replacement:
                 COMPACTION: order.told,
                 **order.details,
             },
+            **sum_segments(staged.segments),
         )
 
     def _stage(self, new: NewSequence, order: ReplacementOrder) -> StagedAttempt:

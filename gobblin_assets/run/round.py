@@ -35,11 +35,9 @@ from gobblin_assets.run.job_kind import PlanRequest, Session, SessionLostError
 from gobblin_assets.run.packing import pack_run
 from gobblin_assets.run.progress import Progress, StepProgress
 from gobblin_assets.run.publisher import Keep, Publisher
-from gobblin_assets.run.rate_limit import RateLimit
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunRequest
 from gobblin_assets.run.slices import ActiveSchemas, Slice, failure_of, label_of, partition_text
-from gobblin_assets.run.task import TaskOrder, TaskResult, TaskRunner
-from gobblin_assets.run.task_groups import group_orders, make_orders
+from gobblin_assets.run.task import RateLimit, TaskOrder, TaskResult, TaskRunner, group_orders, make_orders
 from gobblin_assets.run.tidying import Tidying
 from gobblin_assets.state.datasets import keep_loss
 from gobblin_assets.state.leases import Lease, LeaseKeeper

@@ -1,8 +1,8 @@
-"""A run's request, ports and report, which Dagster's assets, the command line and tests share."""
+"""The request, the ports and the report of a run, which Dagster's assets, the command line and tests share."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from gobblin_assets.commit.sequence import AttemptRecord, Publication
 from gobblin_assets.commit.step_world import OpenFileSystem
@@ -10,12 +10,10 @@ from gobblin_assets.errors import ErrorFamily
 from gobblin_assets.model.clock import Clock
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import AssetPartition
-from gobblin_assets.model.source_comments import SourceComments
-from gobblin_assets.model.source_constraints import SourceConstraints
-from gobblin_assets.model.state import DatasetOutcome, RunId, WorkingState
+from gobblin_assets.model.source_declarations import SourceComments, SourceConstraints
+from gobblin_assets.model.state import DatasetId, DatasetOutcome, RunId, WorkingState
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.run.destination import Destination
-from gobblin_assets.run.events import NO_SINKS, Events
 from gobblin_assets.run.job_kind import CheckResult, JobKind, Restart, StartAt
 from gobblin_assets.run.job_rules import JobRules
 from gobblin_assets.run.lag import Lag
@@ -24,9 +22,34 @@ from gobblin_assets.run.stores import Stores
 _PUBLISHED: Final = frozenset({DatasetOutcome.COMMITTED, DatasetOutcome.PARTIAL})
 
 
+class Events(Protocol):
+    """The sinks of one job. Neither method fails a run: an event that can't be sent waits in the log, and is said."""
+
+    def begin(self, dataset_ids: Collection[DatasetId]) -> None:
+        """Before anything is published: sinks that are new are told of these datasets from now on."""
+        ...
+
+    def deliver(self) -> None:
+        """Tell each sink of the job what it was not told, at least once."""
+        ...
+
+
+class _NoSinks:
+    """``Events`` of a job without sinks."""
+
+    def begin(self, dataset_ids: Collection[DatasetId]) -> None:
+        pass
+
+    def deliver(self) -> None:
+        pass
+
+
+NO_SINKS: Final[Events] = _NoSinks()
+
+
 @dataclass(frozen=True, slots=True)
 class ReportedAs:
-    """Dagster is told of the run later, from the log. ``by``: the command; ``mode``: as it was given.
+    """The report of a run, which Dagster gets later, from the log. ``by``: the command; ``mode``: as it was given.
 
     ``is_stream``: the run, or one of many that come every few seconds, is none in Dagster.
     """
@@ -38,7 +61,7 @@ class ReportedAs:
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """Materialize these partitions of these datasets of one job.
+    """The request of a run: these partitions of these datasets of one job.
 
     ``by_hand``: a person or a backfill asked, and AUTO refreshes complete partitions. ``waits_for_turn``: a dataset
     that another process holds is waited for until that gives it back or dies. Otherwise it is waited for as long as
@@ -46,7 +69,7 @@ class RunRequest:
     logs, this once. ``news_only``: a partition that was published before is published again only if something is new.
     ``confirm_deletes``: a person looked at the source; files of a copy that it lost all at once are removed, too.
     ``only_moves``: nothing is read; what is published is where ``restart`` lets the logs go on.
-    ``reported_as``: publications stay unannounced for whoever tells Dagster; None: the run announces them itself.
+    ``reported_as``: publications stay unannounced, for whoever reports them; None: the run announces them itself.
     """
 
     job: JobRules

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TypedDict
 
-from gobblin_assets.commit.segment import combine_digests
+from gobblin_assets.commit.segment import Segment, combine_digests
 from gobblin_assets.commit.sequence import KeyMove, PublishedInterval, SealOrder
 from gobblin_assets.commit.store import CommitLogReader
 from gobblin_assets.errors import ConflictError, FencedError, GobblinError, RejectedError
@@ -163,12 +164,27 @@ def _seal_order(slice_: Slice, decision: Decision, winners: Sequence[StagedTask]
         fence=slice_.lease.fence,
         base_version=base_version,
         winners=tuple(task.attempt_id for task in winners),
-        digest=combine_digests(segment.digest for segment in segments),
-        segment_count=len(segments),
-        row_count=sum(segment.row_count for segment in segments),
         moves=moves,
         complete=decision.complete,
+        **sum_segments(segments),
     )
+
+
+class SegmentSums(TypedDict):
+    """The fields of a ``SealOrder`` that its segments make."""
+
+    digest: bytes
+    segment_count: int
+    row_count: int
+
+
+def sum_segments(segments: Sequence[Segment]) -> SegmentSums:
+    """The digest and the counts of a seal, which the log compares with what is staged."""
+    return {
+        "digest": combine_digests(segment.digest for segment in segments),
+        "segment_count": len(segments),
+        "row_count": sum(segment.row_count for segment in segments),
+    }
 
 
 def check_to_json(check: CheckResult) -> dict[str, object]:

@@ -11,8 +11,7 @@ from gobblin_assets.state.events import EventStore
 from gobblin_assets.state.leases import LeaseStore
 from gobblin_assets.state.rate_shares import RateShareStore
 from gobblin_assets.state.reports import ReportStore
-from gobblin_assets.state.sink_windows import SinkWindowStore
-from gobblin_assets.state.sink_workers import SinkWorkerStore
+from gobblin_assets.state.sinks import SinkWindowStore, SinkWorkerStore
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,7 @@ class SeldomAgain:
 
 @dataclass(slots=True)
 class _Tally:
-    """Counts publications since the last progress line, which is printed every few seconds at most."""
+    """The count of publications since the last progress line, which is printed every few seconds at most."""
 
     say: Callable[[str], None]
     said_at_s: float

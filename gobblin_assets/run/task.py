@@ -5,10 +5,15 @@ halves, so that one slice can't keep the others from being published; each slice
 
 Each attempt writes to a directory of its own that no other attempt ever gets. It is recorded before its
 first byte, made durable before it is staged, and staged in one transaction with its steps.
+
+Attempts are delayed so that the average rate of rows stays below the job's limit (``RateLimit``). An attempt itself is
+not slowed down, so smaller WorkUnits and MultiWorkUnits give a smoother rate. (Gobblin's extract.limit with type rate
+waits before each record instead.)
 """
 
+import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -22,20 +27,25 @@ from gobblin_assets.errors import FencedError, GobblinError, RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.model.clock import Clock
 from gobblin_assets.model.defects import explain_exception, traceback_of
-from gobblin_assets.model.state import AttemptId
+from gobblin_assets.model.state import AttemptId, SequenceId
 from gobblin_assets.model.urn import JobName, Role
 from gobblin_assets.model.watermark import Watermark
-from gobblin_assets.model.work_unit import WorkUnit, sum_rows
+from gobblin_assets.model.work_unit import MultiWorkUnit, WorkUnit, WorkUnitId, sum_bytes, sum_rows
 from gobblin_assets.run.destination import Destination, Target
 from gobblin_assets.run.job_kind import Staged, Worker, WorkOrder
 from gobblin_assets.run.job_rules import RetryRules
-from gobblin_assets.run.rate_limit import RateLimit
 from gobblin_assets.run.slices import Slice, StagedTask, partition_text
 from gobblin_assets.state.leases import Lease
 
 _ERROR_TEXT_MAX: Final = 4_000
 _REASON_SHOWN_MAX: Final = 300
 _NAMED_MAX: Final = 3
+
+# Datasets that are read together fail together, and their records may all be in memory.
+ROWS_MAX: Final = 200_000
+BYTES_MAX: Final = 64 * 1024 * 1024
+# The first publications, and the run's first figures, would wait for all of them.
+ORDERS_MAX: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +59,28 @@ class TaskOrder:
     slice: Slice
     number: int
     units: tuple[WorkUnit, ...]
+
+
+@dataclass(slots=True)
+class RateLimit:
+    """Shared by all threads of a run. ``wait`` waits for seconds; True if the run is stopping."""
+
+    clock: Clock
+    rows_per_s_max: float | None
+    wait: Callable[[float], bool]
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _free_at_s: float = 0.0
+
+    def acquire(self, rows: int) -> None:
+        """Return when an attempt at this many rows may begin. FencedError if the run stops meanwhile."""
+        if self.rows_per_s_max is None:
+            return
+        with self._lock:
+            now = self.clock.monotonic()
+            begins_at_s = max(now, self._free_at_s)
+            self._free_at_s = begins_at_s + rows / self.rows_per_s_max
+        if begins_at_s > now and self.wait(begins_at_s - now):
+            raise FencedError("the run is stopping")
 
 
 TaskResult = StagedTask | GobblinError
@@ -367,3 +399,53 @@ def _actual_highs(order: TaskOrder, extracted: Staged) -> dict[uuid.UUID, Waterm
         unit.id: extracted.actual_highs.get(unit.id) or (None if unit.interval is None else unit.interval.high)
         for unit in order.units
     }
+
+
+def make_orders(multi: MultiWorkUnit, owners: Mapping[WorkUnitId, Slice]) -> list[TaskOrder]:
+    """One order for each slice that has WorkUnits in this MultiWorkUnit."""
+    by_sequence: dict[SequenceId, list[WorkUnit]] = {}
+    for unit in multi.work_units:
+        if unit.id in owners:
+            by_sequence.setdefault(owners[unit.id].sequence_id, []).append(unit)
+    return [TaskOrder(owners[units[0].id], multi.number, tuple(units)) for units in by_sequence.values()]
+
+
+def group_orders(orders: Sequence[TaskOrder]) -> list[list[TaskOrder]]:
+    """The orders of one MultiWorkUnit, grouped by plans that share. A group has each name at most once."""
+    groups: list[_Together] = []
+    open_groups: dict[Hashable, _Together] = {}
+    for order in orders:
+        sharing = order.slice.plan.sharing
+        group = None if sharing is None else open_groups.get(sharing.key)
+        if group is None or not group.has_room_for(order):
+            groups.append(group := _Together())
+            if sharing is not None:
+                open_groups[sharing.key] = group
+        group.add(order)
+    return [group.orders for group in groups]
+
+
+@dataclass(slots=True)
+class _Together:
+    orders: list[TaskOrder] = field(default_factory=list)
+    names: set[str] = field(default_factory=set)
+    row_count: int = 0
+    size_bytes: int = 0
+
+    def has_room_for(self, order: TaskOrder) -> bool:
+        return (
+            _name_of(order) not in self.names
+            and len(self.orders) < ORDERS_MAX
+            and self.row_count + sum_rows(order.units) <= ROWS_MAX
+            and self.size_bytes + sum_bytes(order.units) <= BYTES_MAX
+        )
+
+    def add(self, order: TaskOrder) -> None:
+        self.orders.append(order)
+        self.names.add(_name_of(order))
+        self.row_count += sum_rows(order.units)
+        self.size_bytes += sum_bytes(order.units)
+
+
+def _name_of(order: TaskOrder) -> str:
+    return "" if order.slice.plan.sharing is None else order.slice.plan.sharing.name

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import pyarrow as pa
 
 from gobblin_assets.errors import CorruptionError, GobblinError, RejectedError
-from gobblin_assets.model.source_comments import SourceComments
-from gobblin_assets.model.source_constraints import SourceConstraints
+from gobblin_assets.model.source_declarations import SourceComments, SourceConstraints
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.model.watermark import WatermarkType
 from gobblin_assets.model.work_unit import WorkUnit

@@ -7,7 +7,6 @@ from typing import Any, Protocol
 
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.model.interval import Interval
-from gobblin_assets.model.lost_positions import PositionLostError
 from gobblin_assets.model.state import (
     DatasetId,
     DatasetOutcome,
@@ -17,12 +16,12 @@ from gobblin_assets.model.state import (
     WorkingState,
 )
 from gobblin_assets.model.urn import DatasetUrn, JobName
-from gobblin_assets.model.watermark import Watermark
+from gobblin_assets.model.watermark import PositionLostError, Watermark
 
 
 @dataclass(frozen=True, slots=True)
 class AskedRun:
-    """What a command was asked, for whoever tells Dagster of its run. ``by``: the command; ``mode``: as it was given.
+    """The request of a command, for whoever reports its run. ``by``: the command; ``mode``: as it was given.
 
     ``partitions``: the least and the greatest key, and how many, where all datasets were asked for the same ones.
     ``is_stream``: it goes on for weeks, or comes again every few seconds, so that it is no run in Dagster.

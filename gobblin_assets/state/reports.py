@@ -1,9 +1,9 @@
 """The reports that Dagster was not given yet, as a port.
 
-Nothing is written for Dagster when a sequence is finished: the log itself says what is to be told. A publication waits
-until ``announced_at`` is set, and the run of a command until ``reported_at`` is. Both are set after Dagster has taken
-what was told, so that everything is told at least once. Whoever tells it claims the job for a while: two code
-locations do not tell one thing twice, unless one of them rests in the middle of it for longer than its claim.
+Nothing is written for Dagster when a sequence is finished: the log itself says what is to be reported. A publication
+waits until ``announced_at`` is set, and the run of a command until ``reported_at`` is. Both are set after Dagster has
+taken the report, so that everything is reported at least once. A reporter claims the job for a while: two code
+locations do not report one thing twice, unless one of them rests in the middle of it for longer than its claim.
 """
 
 import datetime as dt
@@ -13,15 +13,22 @@ from typing import Any, Final, Protocol
 
 from gobblin_assets.model.state import DatasetOutcome, RunId, SequenceId, WorkingState
 from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.model.wording import count_of, show_moment
 from gobblin_assets.state.datasets import AskedRun
 
 UNREPORTED_S_MAX: Final = 7 * 86_400.0
-"""After this time a publication is told only if it is the latest of its partition, and may be folded before."""
+"""After this time a publication is reported only if it is the latest of its partition, and may be folded before."""
+
+_ON_ITS_WAY_S: Final = 60.0
+"""A sensor looks every few seconds; what waits for less than this is on its way."""
+
+_LOOKS_S_MAX: Final = 180.0
+"""A sensor that has not looked for this long is not at work."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnreportedRun:
-    """The run of a command, of whose end Dagster was not told. ``ended_at`` None: it is at work, or has died.
+    """The run of a command whose end was not reported. ``ended_at`` None: it is at work, or has died.
 
     ``dagster_run_id``: of its run in Dagster, once that has begun.
     """
@@ -37,9 +44,9 @@ class UnreportedRun:
 
 @dataclass(frozen=True, slots=True)
 class UnreportedPublication:
-    """A finished sequence of which Dagster was not told.
+    """A finished sequence that was not reported.
 
-    ``is_news`` False: nothing happened, or Dagster is told of a later one, which says the same and more.
+    ``is_news`` False: nothing happened, or a later one is reported, which says the same and more.
     ``is_superseded``: Dagster knows a later publication of the partition already. ``outlived``: its run was over
     before it was finished.
     """
@@ -55,7 +62,7 @@ class UnreportedPublication:
 
 @dataclass(frozen=True, slots=True)
 class UnpublishedPartition:
-    """A partition without a publication of which Dagster must learn how it left a run: it failed, or it had failed.
+    """A partition without a publication, whose end in a run is to be reported: it failed, or it had failed before.
 
     ``checks``: as the run kept them, in plain JSON.
     """
@@ -69,7 +76,7 @@ class UnpublishedPartition:
 
 @dataclass(frozen=True, slots=True)
 class ReportBacklog:
-    """What waits of one job, since when; who looked at it last, and why it was not told."""
+    """The reports of one job that wait: how many, since when, and why. ``looked_at``: the last look of a sensor."""
 
     job: JobName
     publications: int
@@ -88,11 +95,11 @@ class ReportStore(Protocol):
         ...
 
     def claim(self, job: JobName, reporter: str, *, ttl_s: float) -> bool:
-        """Whether ``reporter`` may tell Dagster of the job now. A claim of its own is extended."""
+        """Whether ``reporter`` may report the job now. A claim of its own is extended."""
         ...
 
     def release(self, job: JobName, reporter: str, *, error: str | None) -> None:
-        """``error``: why something was not told; None clears an earlier one."""
+        """``error``: why something was not reported; None clears an earlier one."""
         ...
 
     def list_runs(self, job: JobName, *, limit: int) -> Sequence[UnreportedRun]:
@@ -100,17 +107,17 @@ class ReportStore(Protocol):
         ...
 
     def load_runs(self, run_ids: Sequence[RunId]) -> Sequence[UnreportedRun]:
-        """Those of these runs of which Dagster has to be told."""
+        """Those of these runs that are to be reported."""
         ...
 
     def list_publications(
         self, job: JobName, *, after: tuple[dt.datetime, SequenceId] | None, limit: int
     ) -> Sequence[UnreportedPublication]:
-        """In the order in which they were finished; without those that a living run of Dagster's is about to tell."""
+        """In the order in which they were finished; without those that a living run of Dagster's is about to report."""
         ...
 
     def list_unpublished(self, run_id: RunId) -> Sequence[UnpublishedPartition]:
-        """Partitions that the run did not publish, and that failed, or had failed in the run before that was told."""
+        """Partitions that the run did not publish, and that failed, or had failed in the last run that was reported."""
         ...
 
     def list_unchecked(self, job: JobName) -> Sequence[SequenceId]:
@@ -123,7 +130,7 @@ class ReportStore(Protocol):
 
     def mark_checked(self, job: JobName) -> None: ...
 
-    def list_told_later(self, sequence_ids: Sequence[SequenceId]) -> Sequence[SequenceId]:
+    def list_reported_later(self, sequence_ids: Sequence[SequenceId]) -> Sequence[SequenceId]:
         """The latest publication that Dagster knows of each partition of these, where it is a later one."""
         ...
 
@@ -134,3 +141,39 @@ class ReportStore(Protocol):
     def list_backlogs(self, job: JobName | None) -> Sequence[ReportBacklog]:
         """Of each job of which something waits, and that is not older than ``UNREPORTED_S_MAX``."""
         ...
+
+
+def is_late(backlog: ReportBacklog) -> bool:
+    """Whether Dagster should know of it by now."""
+    return (backlog.now - backlog.since).total_seconds() > _ON_ITS_WAY_S
+
+
+def describe_backlog(backlog: ReportBacklog) -> str:
+    """What waits of a job, since when, why, and what to do."""
+    counts = (
+        (backlog.publications, "publication", "publications"),
+        (backlog.failed_runs, "failed run", "failed runs"),
+    )
+    what = " and ".join(count_of(*each) for each in counts if each[0])
+    are = "is" if backlog.publications + backlog.failed_runs == 1 else "are"
+    since = f"since {show_moment(backlog.since)}, because {_explain(backlog)}"
+    return f"{backlog.job}: {what} {are} not reported to Dagster {since}"
+
+
+def _explain(backlog: ReportBacklog) -> str:
+    if backlog.error is not None:
+        return f"{backlog.error}"
+    if backlog.looked_at is None:
+        return (
+            "no daemon of Dagster has looked at this job yet. Start one: gobblin-assets dagster dev. "
+            "Or report it now: gobblin-assets report JOB_FILE; without Dagster, set GOBBLIN_REPORT_TO_DAGSTER=never."
+        )
+    if (backlog.now - backlog.looked_at).total_seconds() > _LOOKS_S_MAX:
+        return (
+            f"no daemon of Dagster has looked since {show_moment(backlog.looked_at)}. "
+            "Start it, and look at its storage and at the sensor that reports. Or: gobblin-assets report JOB_FILE"
+        )
+    return (
+        "the code location that looks at the job does not have these datasets, or has much to report. "
+        "If it stays, reload the code location."
+    )

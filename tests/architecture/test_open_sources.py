@@ -19,8 +19,7 @@ KINDS = [kind for name in NAMES if isinstance(kind := SOURCES.get(name), SourceK
 # Sources may know each other: the log of Postgres and its tables are reached, typed and copied alike.
 ALLOWED = {
     "dagster/resources/__init__.py": "names the resources for people's Python",
-    "dagster/resources/jdbc.py": "the kind's resource, which Dagster's users write",
-    "dagster/resources/kafka.py": "the kind's resource, which Dagster's users write",
+    "dagster/resources/kinds.py": "the kinds' resources, which Dagster's users write",
     "jobs/ingest/foreach_batches.py": "the function of the kind, to which programs hand rows over",
 }
 """Files outside of the sources' folders that may import from one."""

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gobblin_assets.jobs.sink.lane_files import LaneFormat, PlacedRows
-from gobblin_assets.model.file_formats import FileFormat
+from gobblin_assets.model.files import FileFormat
 from gobblin_assets.model.urn import Role
 from tests.support.lanes import NEVER, Lane, barrier, got
 

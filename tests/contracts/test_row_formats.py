@@ -19,8 +19,7 @@ import pytest
 from gobblin_assets.commit.published.verification import find_damage
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.fs.posix import PosixFileSystem
-from gobblin_assets.model.file_formats import FileFormat, format_of, name_ending
-from gobblin_assets.model.files import DataFile
+from gobblin_assets.model.files import DataFile, FileFormat, format_of, name_ending
 from gobblin_assets.rows.new_files import FilesInDirectory
 from gobblin_assets.rows.open_files import OpenFile
 from gobblin_assets.rows.text_rows import require_text_columns

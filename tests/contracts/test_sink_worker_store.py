@@ -7,7 +7,7 @@ from typing import Final
 
 from gobblin_assets.model.state import RunId
 from gobblin_assets.model.urn import JobName
-from gobblin_assets.state.sink_workers import SinkBackOff, SinkWorkerRow
+from gobblin_assets.state.sinks import SinkBackOff, SinkWorkerRow
 from tests.support.commit_log import TTL_S, LogWorld
 
 SINK, OTHER = JobName("sink"), JobName("other")

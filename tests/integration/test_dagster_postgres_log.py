@@ -183,7 +183,7 @@ def test_a_source_that_does_not_answer_is_said_and_the_rest_is_told(
     monkeypatch.setenv("GOBBLIN_POSTGRES_LOG_SHOP_URL", "jdbc:postgresql://127.0.0.1:1/none")
     said = str(shop.tick(SINK).skip_message)
     assert "The source did not answer" in said
-    assert "2 partitions were told" in said or "1 partition was told" in said
+    assert "2 partitions were reported" in said or "1 partition was reported" in said
 
 
 def test_tables_that_join_the_publication_are_found(shop: ShopInDagster, tmp_path: Path) -> None:

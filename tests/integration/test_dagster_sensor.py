@@ -20,9 +20,8 @@ from dagster._core.events import DagsterEvent, DagsterEventType, EngineEventData
 from sqlalchemy import Engine, text
 
 from gobblin_assets import failpoints
-from gobblin_assets.dagster.dead_runs import report_dead_runs
-from gobblin_assets.dagster.lost_runs import PROCESS_TAG, describe_this_process
-from gobblin_assets.dagster.sensors import TRY_WAIT_S_FIRST, TRY_WAIT_S_MAX, decide_try
+from gobblin_assets.dagster.dead_runs import PROCESS_TAG, describe_this_process, report_dead_runs
+from gobblin_assets.dagster.sensor_ticks import TRY_WAIT_S_FIRST, TRY_WAIT_S_MAX, decide_try
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.state import RunId
 from gobblin_assets.model.urn import DatasetUrn, JobName
@@ -85,6 +84,8 @@ class Shop:
         job = self.definitions.resolve_job_def("shop_whole")
         run_config = {"ops": {"shop": {"config": dict(config or {})}}}
         run = self.instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED, run_config=run_config)
+        # Dagster has heard of the run until now, however long it took to make it.
+        self.opened_at = dt.datetime.now(dt.UTC)
         run_id = RunId(uuid.uuid4())
         self.stores.runs.begin(NewRun(run_id, JOB, "host:1", run.run_id))
         ids = list(self.stores.datasets.register(JOB, [DatasetUrn("t")]).values())

@@ -19,7 +19,7 @@ from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.events import sinks, webhook
 from gobblin_assets.events.outbox import REST_S, Outbox
 from gobblin_assets.events.sinks import EVENT_SINKS, FunctionSink, open_sink, register_event_sink
-from gobblin_assets.events.timed_request import READ_S_MAX
+from gobblin_assets.events.webhook import READ_S_MAX
 from gobblin_assets.jobs.copy.parsing import read_copy
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.urn import JobName

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from sqlalchemy import Engine
 
 from demo.kafka.broker import KafkaBroker
-from gobblin_assets.cli.exit_codes import EXIT_FAILED
+from gobblin_assets.cli.output import EXIT_FAILED
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.urn import Role
 from gobblin_assets.spark.connect_server import ConnectServer

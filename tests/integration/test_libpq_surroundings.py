@@ -18,9 +18,8 @@ from gobblin_assets.db import embedded
 from gobblin_assets.db.embedded import EmbeddedServer, ServerState
 from gobblin_assets.db.engine import connect, open_external
 from gobblin_assets.db.libpq import list_variables
-from gobblin_assets.db.unasked_variables import UNASKED_VARIABLES, forget_unasked_variables
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.settings import Settings
+from gobblin_assets.settings import UNASKED_VARIABLES, Settings, forget_unasked_variables
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.postgres import open_postgres
 from tests.support import postgres

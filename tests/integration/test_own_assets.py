@@ -64,6 +64,7 @@ class World:
         self.database_url = database_url
         self.instance = instance
         self.job = describe_job(folder, datasets=DATASETS, lease=LEASE)
+        self.op_options: dict[str, Any] = {}
 
     def write(self, urn: str, partition: str | None, *numbers: object) -> None:
         write_numbers(self.folder / "source", urn, partition, numbers)
@@ -79,7 +80,7 @@ class World:
         }
 
     def define(self, function: Function, **resources: Any) -> dg.Definitions:
-        built = build_gobblin_definitions(gobblin_assets(job=self.job)(function))
+        built = build_gobblin_definitions(gobblin_assets(job=self.job, **self.op_options)(function))
         return dg.Definitions.merge(built, dg.Definitions(resources={**self.resources, **resources}))
 
     def run(self, function: Function, *keys: dg.AssetKey, job: str = "shop_whole", **arguments: Any) -> Any:
@@ -117,6 +118,33 @@ def failure_of(result: Any) -> str:
 def world(tmp_path: Path, database_url: str) -> Iterator[World]:
     with open_instance(tmp_path) as instance:
         yield World(tmp_path, database_url, instance)
+
+
+class TestOptionsOfTheOp:
+    def test_they_are_those_of_a_multi_asset(self, world: World) -> None:
+        options: dict[str, Any] = {
+            "op_tags": {"team": "shop"},
+            "pool": "warehouse",
+            "retry_policy": dg.RetryPolicy(max_retries=3),
+        }
+        others = dg.multi_asset(specs=[dg.AssetSpec("other")], name="others", **options)(lambda: None)
+        ours = gobblin_assets(job=world.job, **options)(run_all)
+        for op in (ours.op, others.op):
+            assert (op.tags["team"], op.pool, op.retry_policy) == ("shop", "warehouse", options["retry_policy"])
+
+    def test_a_line_of_the_function_is_tried_again_and_what_is_published_is_not_read_again(self, world: World) -> None:
+        world.write("orders", None, 1, 2)
+        world.op_options = {"retry_policy": dg.RetryPolicy(max_retries=1)}
+        tries: list[int] = []
+
+        def shop(context: dg.AssetExecutionContext, gobblin: GobblinResource) -> Iterator[Any]:
+            tries.append(context.retry_number)
+            yield from gobblin.run(context, datasets=["orders"])
+            if context.retry_number == 0:
+                raise ValueError("the chat does not answer")
+
+        assert world.run(shop, ORDERS).success
+        assert (tries, world.count_events(ORDERS), world.numbers) == ([0, 1], 1, [1, 2])
 
 
 class TestMaterializing:

@@ -18,7 +18,7 @@ from pyspark.sql import functions as f
 from gobblin_assets import foreach_batch, run_job, run_stream
 from gobblin_assets.dagster import build_definitions
 from gobblin_assets.dagster.factory import build_gobblin_layout, build_reported_job
-from gobblin_assets.dagster.reporting import find_untold
+from gobblin_assets.dagster.published_checks import find_unreported
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.failpoints import Failpoint, install
 from gobblin_assets.jobs.sink.sink_rules import check_sink_job
@@ -359,11 +359,11 @@ def test_dagster_refuses_to_materialize_and_is_told_of_what_is_published(
         (failed,) = [event for event in done.all_events if event.is_step_failure]
         assert "foreach_batch(job, urn)" in str(failed.step_failure_data.error)
 
-        assert find_untold(layout, events, instance) == events
+        assert find_unreported(layout, events, instance) == events
         run = build_reported_job(layout).begin(instance, [events[0].urn], None, by="report")
         run.report_publication(events[0])
         run.close()
-        assert find_untold(layout, events, instance) == []
+        assert find_unreported(layout, events, instance) == []
         assert instance.get_latest_materialization_event(key) is not None
 
 

@@ -15,18 +15,16 @@ from sqlalchemy import Engine
 from gobblin_assets import failpoints
 from gobblin_assets.dagster import reporter
 from gobblin_assets.dagster.dead_runs import report_dead_runs
-from gobblin_assets.dagster.published_checks import load_latest
-from gobblin_assets.dagster.reporter import report_job
-from gobblin_assets.dagster.reporting import find_untold
-from gobblin_assets.dagster.reporting_sensor import build_reporting_sensor
+from gobblin_assets.dagster.published_checks import find_unreported, load_latest
+from gobblin_assets.dagster.reporter import build_reporting_sensor, report_job
 from gobblin_assets.dagster.resources import CommitStoreResource
 from gobblin_assets.errors import RetryableError
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.state import RunId
 from gobblin_assets.model.urn import DatasetUrn, JobName
-from gobblin_assets.run.backlogs import describe_backlog, is_late
 from gobblin_assets.run.run_values import DatasetReport, ReportedAs
 from gobblin_assets.state.datasets import AskedRun, NewRun
+from gobblin_assets.state.reports import describe_backlog, is_late
 from tests.support.dagster_instance import open_instance
 from tests.support.told_commands import ToldCommands, told_sequences
 
@@ -117,9 +115,9 @@ def test_months_that_are_no_range_are_a_run_without_partitions(
 
 def test_datasets_of_two_jobs_of_dagster_s_are_one_run(commands: ToldCommands, instance: dg.DagsterInstance) -> None:
     commands.run((MONTHLY, JANUARY), (WHOLE, None))
-    assert len(find_untold(commands.layout, load_latest(commands.stores, commands.layout), instance)) == 2
+    assert len(find_unreported(commands.layout, load_latest(commands.stores, commands.layout), instance)) == 2
     commands.report(instance)
-    assert find_untold(commands.layout, load_latest(commands.stores, commands.layout), instance) == []
+    assert find_unreported(commands.layout, load_latest(commands.stores, commands.layout), instance) == []
     (record,) = instance.get_run_records()
     assert record.dagster_run.status is dg.DagsterRunStatus.SUCCESS
 

@@ -12,8 +12,8 @@ from sqlalchemy import Engine
 
 from gobblin_assets.model.state import RunId
 from gobblin_assets.model.urn import JobName
-from gobblin_assets.state.postgres.sink_workers import PostgresSinkWorkerStore
-from gobblin_assets.state.sink_workers import SinkWorkerRow
+from gobblin_assets.state.postgres.sinks import PostgresSinkWorkerStore
+from gobblin_assets.state.sinks import SinkWorkerRow
 from tests.support.command_lake import invoke
 
 SINK = JobName("clicks")

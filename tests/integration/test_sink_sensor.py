@@ -15,13 +15,14 @@ from gobblin_assets.dagster.factory import build_gobblin_definitions
 from gobblin_assets.dagster.sink_sensor import SINK_TAG
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.failpoints import Failpoint
-from gobblin_assets.jobs.sink.running import digest_configuration, read_sink_datasets
+from gobblin_assets.jobs.sink.alike_workers import digest_configuration
+from gobblin_assets.jobs.sink.running import read_sink_datasets
 from gobblin_assets.model.state import RunId
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.spec.job_parsing import parse_job
 from gobblin_assets.state.datasets import NewRun
 from gobblin_assets.state.leases import Holder
-from gobblin_assets.state.sink_workers import SinkWorkerRow
+from gobblin_assets.state.sinks import SinkWorkerRow
 from tests.support.sink_lake import JOB, URN, SinkWorld, start_sink_worker
 from tests.support.sink_sensor import DATA, SinkInDagster, month, sink
 
@@ -248,7 +249,7 @@ class TestChecks:
 def test_a_tick_tells_what_is_due(sink: SinkInDagster) -> None:
     sink.open().work()
     said = sink.tick()
-    assert said.skip_message == "0 workers are alive; 1 partition was told."
+    assert said.skip_message == "0 workers are alive; 1 partition was reported."
     assert [partition for partition, _metadata in sink.told()] == [month()]
 
 

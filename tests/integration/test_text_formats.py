@@ -20,7 +20,7 @@ from sqlalchemy import Engine
 
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.sink.lane_files import LaneFiles, LaneFormat, PlacedRows
-from gobblin_assets.model.file_formats import FileFormat
+from gobblin_assets.model.files import FileFormat
 from gobblin_assets.model.urn import Role
 from gobblin_assets.rows import dataset_reader
 from gobblin_assets.rows.dataset_reader import read_dataset

@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any, Final, Generic, Self, TypeVar
 
-from gobblin_assets.db.json_column import to_jsonb
+from gobblin_assets.db.statement_texts import to_jsonb
 from gobblin_assets.model.state import AttemptId, DatasetId, KeyId, LaneId, RunId, SequenceId
 from gobblin_assets.model.urn import JobName
 from tests.simulation.guards import Guard

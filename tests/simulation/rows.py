@@ -24,7 +24,7 @@ from gobblin_assets.model.state import (
 )
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.model.watermark import Watermark
-from gobblin_assets.state.sink_workers import SinkBackOff
+from gobblin_assets.state.sinks import SinkBackOff
 
 
 @dataclass(frozen=True, slots=True)

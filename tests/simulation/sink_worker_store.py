@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from gobblin_assets.model.state import RunId
 from gobblin_assets.model.urn import JobName
-from gobblin_assets.state.sink_workers import SinkWorkerRow
+from gobblin_assets.state.sinks import SinkWorkerRow
 from tests.simulation.database import SimDatabase
 from tests.simulation.rows import CountedWorkerRow
 

@@ -23,7 +23,7 @@ from gobblin_assets.jobs.sink.running import make_first_lanes
 from gobblin_assets.jobs.sink.sink_ports import SinkPorts
 from gobblin_assets.jobs.sink.sink_rules import RollPolicy
 from gobblin_assets.jobs.sink.sink_worker import SinkWorker
-from gobblin_assets.model.file_formats import FileFormat
+from gobblin_assets.model.files import FileFormat
 from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import DatasetId, LaneId, RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role

@@ -18,7 +18,7 @@ from gobblin_assets.jobs.sink.dataset_sink import DatasetSink
 from gobblin_assets.jobs.sink.lane_files import LaneFormat
 from gobblin_assets.jobs.sink.sink_rules import RollPolicy
 from gobblin_assets.jobs.sink.sink_worker import SinkWorker
-from gobblin_assets.model.file_formats import FileFormat
+from gobblin_assets.model.files import FileFormat
 from gobblin_assets.model.urn import DatasetUrn, Role
 from gobblin_assets.rows.arrow_types import arrow_schema
 from gobblin_assets.sources.postgres_log.log_starts import LOG_FACT, PLACE_MIN

@@ -51,9 +51,9 @@ from gobblin_assets.state.postgres import (
     PostgresRateShareStore,
     PostgresRunStore,
 )
-from gobblin_assets.state.postgres.sink_workers import PostgresSinkWorkerStore
+from gobblin_assets.state.postgres.sinks import PostgresSinkWorkerStore
 from gobblin_assets.state.rate_shares import RateShareStore
-from gobblin_assets.state.sink_workers import SinkWorkerStore
+from gobblin_assets.state.sinks import SinkWorkerStore
 from tests.simulation.commit_store import SimCommitStepStore
 from tests.simulation.database import SimDatabase
 from tests.simulation.destination_store import SimDestinationStore

@@ -13,8 +13,7 @@ from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.files import DataFile
 from gobblin_assets.rows.attempt_files import open_role_files
 from gobblin_assets.rows.open_files import CountedStream
-from gobblin_assets.run.job_kind import PlanRequest, WorkOrder
-from gobblin_assets.run.output_names import OutputNames
+from gobblin_assets.run.job_kind import OutputNames, PlanRequest, WorkOrder
 
 ROWS_PER_FILE = 3
 

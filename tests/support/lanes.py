@@ -13,7 +13,7 @@ from gobblin_assets.fs.posix import PosixFileSystem
 from gobblin_assets.jobs.sink.lane_files import LaneFiles, LaneFormat
 from gobblin_assets.jobs.sink.lane_writer import Cut, LaneWriter, PlaceRows
 from gobblin_assets.jobs.sink.sink_rules import RollPolicy
-from gobblin_assets.model.file_formats import FileFormat
+from gobblin_assets.model.files import FileFormat
 from gobblin_assets.model.urn import Role
 from gobblin_assets.rows.new_files import FilesInDirectory, NewFiles
 from gobblin_assets.sources.log_port import Barrier

@@ -4,7 +4,7 @@ from types import MappingProxyType
 from typing import Final
 
 from gobblin_assets.db.libpq import list_variables
-from gobblin_assets.db.unasked_variables import UNASKED_VARIABLES
+from gobblin_assets.settings import UNASKED_VARIABLES
 
 _TELLING: Final = {
     "PGHOST": "/nowhere",

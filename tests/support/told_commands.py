@@ -11,7 +11,7 @@ from sqlalchemy import Engine, text
 from gobblin_assets.dagster.factory import build_gobblin_layout, build_reported_job
 from gobblin_assets.dagster.layout import JobLayout
 from gobblin_assets.dagster.metadata import SEQUENCE_ID
-from gobblin_assets.dagster.reported_jobs import ReportedJob
+from gobblin_assets.dagster.reported_runs import ReportedJob
 from gobblin_assets.dagster.reporter import report_job
 from gobblin_assets.dagster.resources import FileSystemsResource
 from gobblin_assets.jobs.programs import RunResources

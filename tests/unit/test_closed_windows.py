@@ -9,8 +9,7 @@ import pytest
 
 from gobblin_assets.jobs.sink.sink_checks import is_closed, list_due
 from gobblin_assets.model.state import RunId
-from gobblin_assets.state.sink_windows import DatasetLook, LaneLook, WindowNews
-from gobblin_assets.state.sink_workers import SinkWorkerRow
+from gobblin_assets.state.sinks import DatasetLook, LaneLook, SinkWorkerRow, WindowNews
 
 END: Final = dt.datetime(2026, 3, 2, tzinfo=dt.UTC)
 SECOND: Final = dt.timedelta(seconds=1)
@@ -72,7 +71,7 @@ def test_closed_windows_are_due_and_a_dataset_without_windows_always() -> None:
 
 def test_of_one_partition_nobody_is_told_again_at_once() -> None:
     def told(ago_s: float) -> WindowNews:
-        return WindowNews("2026-03-01", 7, told_version=5, told_row_count=3, told_ago_s=ago_s)
+        return WindowNews("2026-03-01", 7, reported_version=5, reported_row_count=3, reported_ago_s=ago_s)
 
     assert due(told(59.0)) == []
     assert due(told(60.0)) == ["2026-03-01"]

@@ -1,6 +1,6 @@
 """People's comments on columns follow the columns through converters, and stay small."""
 
-from gobblin_assets.model.source_comments import SourceComments, comments_from_json, comments_to_json
+from gobblin_assets.model.source_declarations import SourceComments, comments_from_json, comments_to_json
 from gobblin_assets.rows.carried_facts import (
     COMMENT_LENGTH_MAX,
     COMMENTS_LENGTH_MAX,

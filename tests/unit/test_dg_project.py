@@ -10,7 +10,6 @@ from dagster.components.core.component_tree import ComponentTreeException
 
 from gobblin_assets.dagster.code_location import build_definitions
 from gobblin_assets.dagster.component import GobblinCopyComponent, GobblinJobComponent
-from gobblin_assets.dagster.copy_scaffolding import CopyScaffolder, CopyScaffoldParams
 from gobblin_assets.dagster.ports import connection_key
 from gobblin_assets.dagster.resources import (
     GobblinSparkResource,
@@ -19,7 +18,7 @@ from gobblin_assets.dagster.resources import (
     SourceConnectionResource,
     gobblin_resources,
 )
-from gobblin_assets.dagster.scaffolding import JobScaffolder, JobScaffoldParams
+from gobblin_assets.dagster.scaffolding import CopyScaffolder, CopyScaffoldParams, JobScaffolder, JobScaffoldParams
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.settings import make_home
 from gobblin_assets.spec.job_files import read_any_job_file, read_job_file

@@ -11,7 +11,7 @@ import dagster as dg
 import pytest
 import yaml
 
-from gobblin_assets.cli import exit_codes
+from gobblin_assets.cli import output
 from gobblin_assets.dagster.component import GobblinJobComponent
 from gobblin_assets.spec.job_kinds import read_options
 from gobblin_assets.spec.job_parsing import parse_job, resolve_datasets
@@ -37,7 +37,7 @@ def run_bash(script: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_exit_codes_are_those_of_the_commands() -> None:
     written = {int(code) for code in re.findall(r"^\| (\d+) \|", COMMANDS, flags=re.MULTILINE)}
-    assert written == {0, *(value for name, value in vars(exit_codes).items() if name.startswith("EXIT_"))}
+    assert written == {0, *(value for name, value in vars(output).items() if name.startswith("EXIT_"))}
 
 
 @pytest.mark.parametrize(("code", "said"), SAID.items())

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping
 
-from gobblin_assets.dagster.file_set_news import (
+from gobblin_assets.dagster.file_set_sensors import (
     DueSets,
     RunEnd,
     SetMemory,
@@ -12,7 +12,7 @@ from gobblin_assets.dagster.file_set_news import (
     read_set_memory,
     write_set_memory,
 )
-from gobblin_assets.dagster.sensors import TRY_WAIT_S_FIRST
+from gobblin_assets.dagster.sensor_ticks import TRY_WAIT_S_FIRST
 from gobblin_assets.jobs.programs import SetId
 from gobblin_assets.model.urn import DatasetUrn
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gobblin_assets.run.garbage import THRESHOLDS, look_for_garbage_seldom
+from gobblin_assets.run.own_process import THRESHOLDS, look_for_garbage_seldom
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gobblin_assets.db.json_column import to_jsonb
+from gobblin_assets.db.statement_texts import to_jsonb
 
 TEXTS = st.lists(st.sampled_from(["\x00", "\\", "u0000", "a", '"', "ü"])).map("".join)
 

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from gobblin_assets.model.lost_positions import LOST, PositionLostError
-from gobblin_assets.model.watermark import long_watermark, parse_watermark
+from gobblin_assets.model.watermark import LOST, PositionLostError, long_watermark, parse_watermark
 from gobblin_assets.run.job_kind import Restart, StartAt
 from gobblin_assets.sources.kafka.cluster import MarkAnswers, RecordMark, TopicOffsets, TopicPartition, read_mark
 from gobblin_assets.sources.kafka.start_positions import TopicStart, find_start_positions

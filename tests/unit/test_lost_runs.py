@@ -3,7 +3,7 @@
 import dagster as dg
 import pytest
 
-from gobblin_assets.dagster.lost_runs import (
+from gobblin_assets.dagster.dead_runs import (
     STARTING_S_MAX,
     UNSEEN_S_MAX,
     Announced,

@@ -5,27 +5,27 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from gobblin_assets.dagster.new_data import (
+from gobblin_assets.dagster.log_sensors import (
     Due,
-    Finding,
     Memory,
     decide_due,
     describe_left_out,
-    find_finding,
+    find_news,
     read_memory,
     write_memory,
 )
-from gobblin_assets.dagster.sensors import TRY_WAIT_S_FIRST, TRY_WAIT_S_MAX
+from gobblin_assets.dagster.sensor_ticks import TRY_WAIT_S_FIRST, TRY_WAIT_S_MAX
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.model.urn import DatasetUrn
+from gobblin_assets.sources.connection import LogNews
 from gobblin_assets.spec.source_spec import NewDataSpec
 
 A, B = DatasetUrn("a"), DatasetUrn("b")
-NOTHING = Finding(0, begins=False, mark="")
+NOTHING = LogNews({}, begins=False, mark="")
 
 
-def some(count: int = 5, mark: str = "m1") -> Finding:
-    return Finding(count, begins=False, mark=mark)
+def some(count: int = 5, mark: str = "m1") -> LogNews:
+    return LogNews({"0": (0, count)}, begins=False, mark=mark)
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Ticks:
     now_s: float = 1_000_000.0
 
     def tick(
-        self, findings: dict[DatasetUrn, Finding | None], *, busy: Collection[DatasetUrn] = (), after: float = 1
+        self, findings: dict[DatasetUrn, LogNews | None], *, busy: Collection[DatasetUrn] = (), after: float = 1
     ) -> Due:
         self.now_s += after
         due = decide_due(findings, busy, read_memory(self.cursor), self.rules, now_s=self.now_s)
@@ -55,14 +55,14 @@ class TestWhatIsNew:
         assert wanted(due) == [B]
 
     def test_a_topic_whose_positions_are_still_to_be_set_is_asked_for_without_a_record(self) -> None:
-        assert wanted(Ticks().tick({A: Finding(0, begins=True, mark="m")})) == [A]
+        assert wanted(Ticks().tick({A: LogNews({}, begins=True, mark="m")})) == [A]
 
     def test_what_planning_would_refuse_is_asked_for_since_a_failed_run_shows_it(self) -> None:
-        refused = find_finding(RejectedError("there is no such topic", field="topic"))
+        refused = find_news(RejectedError("there is no such topic", field="topic"))
         assert wanted(Ticks().tick({A: refused})) == [A]
 
     def test_a_topic_that_the_brokers_did_not_answer_for_is_left_to_the_next_tick(self) -> None:
-        unknown = find_finding(RetryableError("no leader"))
+        unknown = find_news(RetryableError("no leader"))
         due = Ticks().tick({A: unknown, B: some()})
         assert wanted(due) == [B]
         assert describe_left_out(due, [A]) == "1 not answered for by the brokers: a."
@@ -155,7 +155,7 @@ class TestTooLittle:
 
     def test_a_first_run_waits_for_nothing(self) -> None:
         ticks = Ticks(NewDataSpec(records_min=10))
-        assert wanted(ticks.tick({A: Finding(0, begins=True, mark="m")})) == [A]
+        assert wanted(ticks.tick({A: LogNews({}, begins=True, mark="m")})) == [A]
 
 
 @pytest.mark.parametrize("typed", ["", "not ours", "[]", '{"asked": {"a": 5}}'])

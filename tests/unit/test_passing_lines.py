@@ -8,7 +8,7 @@ from contextlib import suppress
 
 PROGRAM = """
 from gobblin_assets.cli.output import print_table, say
-from gobblin_assets.model.passing_lines import PassingLine
+from gobblin_assets.model.wording import PassingLine
 say("begun")
 say(PassingLine("waiting for the first of 4 tasks, 5 s"))
 say(PassingLine("1 of 4 tasks, " + "9" * 400))

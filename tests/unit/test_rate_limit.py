@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gobblin_assets.errors import FencedError
 from gobblin_assets.model.clock import SystemClock
-from gobblin_assets.run.rate_limit import RateLimit
+from gobblin_assets.run.task import RateLimit
 
 
 @dataclass

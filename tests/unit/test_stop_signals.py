@@ -7,7 +7,7 @@ from types import FrameType
 
 import pytest
 
-from gobblin_assets.run.stop_signals import StopRequest, heed_stop_signals
+from gobblin_assets.run.own_process import StopRequest, heed_stop_signals
 
 BOTH = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 

@@ -9,8 +9,7 @@ from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.model.work_unit import WorkUnit, WorkUnitId
 from gobblin_assets.run.job_kind import Sharing, UnitPlan
 from gobblin_assets.run.slices import Slice
-from gobblin_assets.run.task import TaskOrder
-from gobblin_assets.run.task_groups import BYTES_MAX, ORDERS_MAX, ROWS_MAX, group_orders
+from gobblin_assets.run.task import BYTES_MAX, ORDERS_MAX, ROWS_MAX, TaskOrder, group_orders
 from gobblin_assets.state.leases import Lease
 
 URN, ID = DatasetUrn("t"), DatasetId(LaneId(1))

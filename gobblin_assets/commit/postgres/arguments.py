@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gobblin_assets.commit.segment import Segment
-from gobblin_assets.db.json_column import to_jsonb
+from gobblin_assets.db.statement_texts import to_jsonb
 from gobblin_assets.model.watermark import Watermark
 
 

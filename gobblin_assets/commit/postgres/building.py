@@ -24,7 +24,7 @@ from gobblin_assets.commit.postgres.guards import (
     unexpected_state,
 )
 from gobblin_assets.commit.sequence import NewAttempt, NewSequence, StagedAttempt
-from gobblin_assets.db.json_column import to_jsonb
+from gobblin_assets.db.statement_texts import to_jsonb
 from gobblin_assets.db.transactions import transact
 from gobblin_assets.errors import ConflictError, CorruptionError
 from gobblin_assets.failpoints import Failpoint

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, text
 from gobblin_assets.commit.postgres.guards import hold_fences
 from gobblin_assets.commit.postgres.reading import ATTEMPT_COLUMNS, PostgresCommitLogReader, attempt_of
 from gobblin_assets.commit.sequence import AttemptRecord, LeftoverRequest
-from gobblin_assets.db.sequence_states import IS_OVER
+from gobblin_assets.db.statement_texts import IS_OVER
 from gobblin_assets.db.transactions import transact
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.state import AttemptId, LaneId

@@ -7,7 +7,7 @@ from sqlalchemy import Connection, Engine, Row, text
 
 from gobblin_assets.commit.destination import Binding, Move, unfinished
 from gobblin_assets.commit.postgres.guards import hold_fences
-from gobblin_assets.db.sequence_states import IS_OPEN, IS_UNFINISHED
+from gobblin_assets.db.statement_texts import IS_OPEN, IS_UNFINISHED
 from gobblin_assets.db.transactions import transact
 from gobblin_assets.errors import ConflictError, CorruptionError
 from gobblin_assets.failpoints import Failpoint

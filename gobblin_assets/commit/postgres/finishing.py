@@ -18,7 +18,7 @@ from gobblin_assets.commit.postgres.guards import hold_fences_of, lock_for, lock
 from gobblin_assets.commit.postgres.reading import TOUCHES_KEY, PostgresCommitLogReader, attempts_of
 from gobblin_assets.commit.repair import UNLOGGED_FACT
 from gobblin_assets.commit.sequence import AttemptRecord, SequenceRecord
-from gobblin_assets.db.sequence_states import IS_RECOVERABLE, result, starts
+from gobblin_assets.db.statement_texts import IS_RECOVERABLE, result, starts
 from gobblin_assets.db.transactions import transact
 from gobblin_assets.errors import ConflictError
 from gobblin_assets.failpoints import Failpoint

@@ -33,8 +33,7 @@ from gobblin_assets.commit.postgres.guards import hold_fences, lock_sequences, r
 from gobblin_assets.commit.postgres.reading import published_interval_of, segment_of
 from gobblin_assets.commit.segment import combine_digests
 from gobblin_assets.commit.sequence import PublishedInterval
-from gobblin_assets.db.json_column import to_jsonb
-from gobblin_assets.db.sequence_states import IS_OPEN
+from gobblin_assets.db.statement_texts import IS_OPEN, to_jsonb
 from gobblin_assets.db.transactions import transact
 from gobblin_assets.errors import CorruptionError
 from gobblin_assets.failpoints import Failpoint, reach

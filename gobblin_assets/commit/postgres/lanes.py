@@ -8,7 +8,7 @@ from sqlalchemy import Connection, Engine, Row, text
 
 from gobblin_assets.commit.lanes import DatasetLanes, LaneState
 from gobblin_assets.commit.postgres.guards import hold_fences
-from gobblin_assets.db.sequence_states import IS_OPEN
+from gobblin_assets.db.statement_texts import IS_OPEN
 from gobblin_assets.db.transactions import transact
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.failpoints import Failpoint

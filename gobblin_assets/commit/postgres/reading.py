@@ -24,7 +24,7 @@ from gobblin_assets.commit.sequence import (
     SequenceRecord,
 )
 from gobblin_assets.commit.store import LaneView, LogView, StoredSegment
-from gobblin_assets.db.sequence_states import IS_OPEN, IS_RECOVERABLE, IS_UNFINISHED
+from gobblin_assets.db.statement_texts import IS_OPEN, IS_RECOVERABLE, IS_UNFINISHED
 from gobblin_assets.db.transactions import transact
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.interval import Interval

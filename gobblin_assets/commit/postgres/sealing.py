@@ -19,8 +19,7 @@ from gobblin_assets.commit.postgres.building import PostgresSequenceBuilder
 from gobblin_assets.commit.postgres.guards import hold_fences, lock_sequences, require_each, require_edge
 from gobblin_assets.commit.segment import combine_digests
 from gobblin_assets.commit.sequence import KeyMove, SealOrder
-from gobblin_assets.db.json_column import to_jsonb
-from gobblin_assets.db.sequence_states import IS_OPEN, result, starts
+from gobblin_assets.db.statement_texts import IS_OPEN, result, starts, to_jsonb
 from gobblin_assets.db.transactions import transact
 from gobblin_assets.errors import ConflictError, CorruptionError
 from gobblin_assets.failpoints import Failpoint

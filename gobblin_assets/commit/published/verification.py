@@ -34,12 +34,11 @@ from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.fs.object_listings import look_at_files
 from gobblin_assets.model.clock import Clock
-from gobblin_assets.model.file_formats import GZIP_ENDING, FileFormat, format_of
-from gobblin_assets.model.files import FileIdentity
-from gobblin_assets.model.passing_lines import PassingLine
+from gobblin_assets.model.files import GZIP_ENDING, FileFormat, FileIdentity, format_of
 from gobblin_assets.model.path_names import path_of
 from gobblin_assets.model.state import DatasetId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
+from gobblin_assets.model.wording import PassingLine
 
 _QUOTED: Final = re.compile(r'"(?:[^"]|"")*"')
 

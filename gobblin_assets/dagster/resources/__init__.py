@@ -2,14 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 
+from gobblin_assets.dagster.own_runs import GobblinResource
 from gobblin_assets.dagster.ports import FILE_SYSTEMS_KEY, GOBBLIN_KEY, SPARK_KEY, STORES_KEY, key_of_kind
 from gobblin_assets.dagster.resources.connections import SourceConnectionResource, require_no_written_secret
-from gobblin_assets.dagster.resources.filesystems import FileSystemsResource
-from gobblin_assets.dagster.resources.gobblin import GobblinResource
-from gobblin_assets.dagster.resources.jdbc import JdbcConnectionResource
-from gobblin_assets.dagster.resources.kafka import KafkaConnectionResource
+from gobblin_assets.dagster.resources.kinds import JdbcConnectionResource, KafkaConnectionResource
 from gobblin_assets.dagster.resources.spark import GobblinSparkResource
-from gobblin_assets.dagster.resources.stores import CommitStoreResource, supervise_embedded
+from gobblin_assets.dagster.resources.stores import CommitStoreResource, FileSystemsResource, supervise_embedded
 from gobblin_assets.errors import RejectedError
 
 __all__ = [

@@ -25,7 +25,7 @@ from gobblin_assets.spec.source_spec import SourceSpec
 
 
 class SourceConnectionResource(dg.ConfigurableResource["SourceConnectionResource"]):
-    """How to reach one source. Subclasses have the fields of ``FIELDS``, the connection that they open.
+    """The connection of one source. Subclasses have the fields of ``FIELDS``, the connection that they open.
 
     Give secrets as ``dg.EnvVar("NAME")``: Dagster shows a resource's configuration in its UI, but shows only the name
     of an EnvVar.
@@ -85,8 +85,8 @@ SOURCE_RESOURCES: Final = Extensions[type[SourceConnectionResource]](
     option="source.type",
     accepts=lambda found: isinstance(found, type) and issubclass(found, SourceConnectionResource),
     built_in={
-        "jdbc": "gobblin_assets.dagster.resources.jdbc:JdbcConnectionResource",
-        "kafka": "gobblin_assets.dagster.resources.kafka:KafkaConnectionResource",
+        "jdbc": "gobblin_assets.dagster.resources.kinds:JdbcConnectionResource",
+        "kafka": "gobblin_assets.dagster.resources.kinds:KafkaConnectionResource",
     },
 )
 

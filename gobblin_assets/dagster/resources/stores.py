@@ -1,4 +1,4 @@
-"""The commit log and the state: the embedded Postgres, or a server that a URL names."""
+"""The commit log and the state, in the embedded Postgres or a server that a URL names; and the file systems."""
 
 import logging
 from collections.abc import Iterator
@@ -10,9 +10,11 @@ from typing import Final
 import dagster as dg
 from pydantic import Field
 
-from gobblin_assets.dagster.lost_runs import PROCESS_TAG, describe_this_process
+from gobblin_assets.dagster.dead_runs import PROCESS_TAG, describe_this_process
 from gobblin_assets.db.engine import connect
 from gobblin_assets.db.supervision import supervise
+from gobblin_assets.fs.file_system import FileSystem
+from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.progress import unheard
 from gobblin_assets.run.stores import Stores
@@ -61,3 +63,11 @@ def supervise_embedded(stores: CommitStoreResource) -> None:
     """From now on this process restarts the embedded Postgres when it dies. Does nothing for another server."""
     if stores.database_url is None and (settings := stores.settings()).database_url is None:
         supervise(settings.home, _LOG.warning)
+
+
+class FileSystemsResource(dg.ConfigurableResource["FileSystemsResource"]):
+    """Opens a destination by its URI: local paths, and every scheme that was registered."""
+
+    def open(self, uri: str, *, umask: int | None = None) -> tuple[FileSystem, str]:
+        """The file system, and the root's path in it. RejectedError for a URI that none can take."""
+        return open_file_system(uri, umask=umask)

@@ -5,8 +5,8 @@
     lane              the places of a dataset's writers; each dataset has lane 0, a sink one for each writer
     lease             who may work on the lane now; ``fence`` grows with each owner
     sink_worker       the live workers of sinks, which share the lanes evenly, with their clocks and lags
-    sink_window       what an orchestrator was told of each partition that a sink publishes
-    sink_observation  when it was last told how a sink's dataset is getting on
+    sink_window       up to where each partition that a sink publishes was reported
+    sink_observation  when a sink's dataset was last observed
     watermark_key     the keys with positions of their own, their lanes, and their published positions
     run, run_dataset  history: each run of a job, and how each dataset partition left the run
     commit_sequence   one publication of one dataset partition, from BUILDING to DONE or ABORTED
@@ -18,7 +18,7 @@
     planned_interval  the intervals that it will then write to the ledger
     event_cursor      up to which version of a dataset a sink of events was told
     event_failure     failed publications that a sink was told of
-    reporter          who tells Dagster of a job's commands, when that was, and why it could not be done
+    reporter          who reports a job's commands to Dagster, when that was, and why it could not be done
     ledger            which interval of which key which sequence published
     rate_share        who copies under a rate that several drivers keep together, and until when
 
@@ -26,22 +26,32 @@ A partition of "" stands for a dataset without partitions: a Dagster partition k
 """
 
 from gobblin_assets.db.table_metadata import SCHEMA, metadata
-from gobblin_assets.db.tables.destinations import destination
-from gobblin_assets.db.tables.events import event_cursor, event_failure, reporter
-from gobblin_assets.db.tables.history import run_dataset
-from gobblin_assets.db.tables.ledger import ledger
 from gobblin_assets.db.tables.log import (
     attempt,
     commit_sequence,
+    ledger,
     past_sequence,
     planned_interval,
     planned_move,
+    run_dataset,
     segment,
     work_unit,
 )
-from gobblin_assets.db.tables.rates import rate_share
-from gobblin_assets.db.tables.sinks import sink_observation, sink_window, sink_worker
-from gobblin_assets.db.tables.state import dataset, lane, lease, run, watermark_key
+from gobblin_assets.db.tables.state import (
+    dataset,
+    destination,
+    event_cursor,
+    event_failure,
+    lane,
+    lease,
+    rate_share,
+    reporter,
+    run,
+    sink_observation,
+    sink_window,
+    sink_worker,
+    watermark_key,
+)
 
 __all__ = [
     "SCHEMA",

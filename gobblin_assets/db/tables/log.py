@@ -1,4 +1,4 @@
-"""The write-ahead log: sequences, attempts, their segments, and planned moves of watermarks."""
+"""The write-ahead log: sequences, attempts, segments, planned moves; and the ledger and the history that they leave."""
 
 from sqlalchemy import (
     BigInteger,
@@ -7,6 +7,7 @@ from sqlalchemy import (
     Column,
     ForeignKey,
     ForeignKeyConstraint,
+    Identity,
     Index,
     Integer,
     LargeBinary,
@@ -14,12 +15,14 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
     Uuid,
+    literal_column,
     text,
 )
-from sqlalchemy.dialects.postgresql import ARRAY, JSONB
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB, ExcludeConstraint
+from sqlalchemy.sql.expression import ColumnClause
 
-from gobblin_assets.db.sequence_states import IS_OPEN, IS_OVER, IS_UNFINISHED, MAY_BE_UNSEALED
-from gobblin_assets.db.table_metadata import metadata, moment, states
+from gobblin_assets.db.statement_texts import IS_OPEN, IS_OVER, IS_UNFINISHED, MAY_BE_UNSEALED
+from gobblin_assets.db.table_metadata import SCHEMA, metadata, moment, states
 from gobblin_assets.db.tables.state import dataset, lane, run, watermark_key
 from gobblin_assets.model.sequence_state import SequenceState
 
@@ -240,4 +243,63 @@ planned_interval = Table(
     Column("reread_from", JSONB),
     ForeignKeyConstraint(["sequence_id", "key_id"], [planned_move.c.sequence_id, planned_move.c.key_id]),
     CheckConstraint("low_bytes <= high_bytes", name="order"),
+)
+
+_WM_RANGE: ColumnClause[object] = literal_column(f"{SCHEMA}.wm_range(low_bytes, high_bytes)")
+_KEY_RANGE: ColumnClause[object] = literal_column("int8range(key_id, key_id, '[]'::text)")
+
+ledger = Table(
+    "ledger",
+    metadata,
+    Column("ledger_id", BigInteger, Identity(always=True), primary_key=True),
+    Column("key_id", ForeignKey(watermark_key.c.key_id), nullable=False),
+    Column("sequence_id", ForeignKey(commit_sequence.c.sequence_id), nullable=False),
+    Column("is_generation", Boolean, nullable=False),
+    Column("low", JSONB),
+    Column("high", JSONB),
+    Column("low_bytes", LargeBinary),
+    Column("high_bytes", LargeBinary),
+    Column("reread_from", JSONB),
+    Column("active", Boolean, nullable=False, server_default=text("true")),
+    Column("retired_by", ForeignKey(commit_sequence.c.sequence_id)),
+    CheckConstraint("is_generation = (high_bytes IS NULL)", name="generation"),
+    CheckConstraint("active = (retired_by IS NULL)", name="retired"),
+    ExcludeConstraint(
+        (_KEY_RANGE, "="),
+        (_WM_RANGE, "&&"),
+        name="ledger_no_overlap",
+        using="gist",
+        where=text("active AND NOT is_generation"),
+    ),
+    Index(
+        "ledger_one_generation",
+        "key_id",
+        unique=True,
+        postgresql_where=text("active AND is_generation"),
+    ),
+    Index(None, "sequence_id"),
+    Index(None, "key_id"),
+    Index(None, "retired_by", postgresql_where=text("retired_by IS NOT NULL")),
+)
+
+run_dataset = Table(
+    "run_dataset",
+    metadata,
+    Column("run_id", ForeignKey(run.c.run_id), primary_key=True),
+    Column("dataset_id", ForeignKey(dataset.c.dataset_id), primary_key=True, autoincrement=False),
+    Column("partition", Text, primary_key=True),
+    Column("outcome", Text, nullable=False),
+    Column("sequence_id", ForeignKey(commit_sequence.c.sequence_id)),
+    Column("error", Text),
+    Column("figures", JSONB),
+    # Of a partition without a publication: those of a publication are among its details.
+    Column("checks", JSONB),
+    moment("ended_at", nullable=False, default_now=True),
+    CheckConstraint(
+        f"outcome IN ({states('COMMITTED', 'PARTIAL', 'FAILED', 'SKIPPED', 'BLOCKED', 'FENCED')})",
+        name="outcome",
+    ),
+    Index(None, "sequence_id"),
+    Index(None, "dataset_id", "ended_at"),
+    Index(None, "dataset_id", "partition", "ended_at"),
 )

@@ -1,6 +1,7 @@
-"""Datasets between runs: versions, leases, positions; and the runs."""
+"""Datasets between runs: destinations, versions, leases, positions, runs; and who works and reports beside them."""
 
 from sqlalchemy import (
+    UUID,
     BigInteger,
     Boolean,
     CheckConstraint,
@@ -107,4 +108,103 @@ run = Table(
     ),
     Index(None, "job", "started_at"),
     Index("run_unreported", "job", "started_at", postgresql_where=text("asked IS NOT NULL AND reported_at IS NULL")),
+)
+
+rate_share = Table(
+    "rate_share",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("share", Integer, primary_key=True, autoincrement=False),
+    # One copy of one file set, by an id of its own.
+    Column("holder", UUID, nullable=False),
+    # The whole rate as the holder was told; live holders of one name agree.
+    Column("definition", Text, nullable=False),
+    # A share that ran out is free; its row gives way to the next holder's.
+    moment("expires_at", nullable=False),
+    CheckConstraint("share > 0", name="share"),
+)
+
+destination = Table(
+    "destination",
+    metadata,
+    Column("job", Text, primary_key=True),
+    Column("root_uri", Text, nullable=False),
+    # The identity in the file at the root; null if an earlier release published, until the next run has looked.
+    Column("identity", Text),
+    moment("bound_at", nullable=False, default_now=True),
+)
+
+sink_worker = Table(
+    "sink_worker",
+    metadata,
+    Column("run_id", Uuid, primary_key=True),
+    Column("job", Text, nullable=False),
+    Column("owner", Text, nullable=False),
+    # A digest of what the worker does to records: workers of one sink agree.
+    Column("configuration", Text, nullable=False),
+    moment("expires_at", nullable=False),
+    # A person asked it to end behind a cut.
+    Column("is_drained", Boolean, nullable=False, server_default=text("false")),
+    # By the worker's own clock: what it begins from now on belongs to a window that is open then, or to a later one.
+    moment("looked_at"),
+    # By the ids of datasets: records that are not published, of the vnodes that the worker reads.
+    Column("lags", JSONB, nullable=False, server_default=text("'{}'")),
+    # What it leaves alone after a failure: datasets or single lanes, each with the error.
+    Column("rests", JSONB),
+    Index(None, "job"),
+)
+
+sink_window = Table(
+    "sink_window",
+    metadata,
+    Column("dataset_id", ForeignKey(dataset.c.dataset_id), primary_key=True, autoincrement=False),
+    Column("partition", Text, primary_key=True),
+    # The dataset's version up to which the partition was reported, and how many rows of all roles there were then.
+    Column("version", BigInteger, nullable=False),
+    Column("row_count", BigInteger, nullable=False),
+    # Null while there were no rows to report.
+    moment("told_at"),
+)
+
+sink_observation = Table(
+    "sink_observation",
+    metadata,
+    Column("dataset_id", ForeignKey(dataset.c.dataset_id), primary_key=True, autoincrement=False),
+    moment("observed_at", nullable=False, default_now=True),
+)
+
+event_cursor = Table(
+    "event_cursor",
+    metadata,
+    Column("dataset_id", ForeignKey(dataset.c.dataset_id), primary_key=True, autoincrement=False),
+    # The name of the sink in the job.
+    Column("sink", Text, primary_key=True),
+    # The sink was told of all publications up to this version of the dataset.
+    Column("version", BigInteger, nullable=False),
+    moment("begun_at", nullable=False, default_now=True),
+)
+
+event_failure = Table(
+    "event_failure",
+    metadata,
+    Column("dataset_id", ForeignKey(dataset.c.dataset_id), primary_key=True, autoincrement=False),
+    Column("sink", Text, primary_key=True),
+    # The id of a sequence that was given up; else a digest of run, dataset and partition.
+    Column("subject", Uuid, primary_key=True),
+    moment("told_at", nullable=False, default_now=True),
+)
+
+reporter = Table(
+    "reporter",
+    metadata,
+    Column("job", Text, primary_key=True),
+    # Who reports the job to Dagster now: one at a time, so that two code locations do not report it twice.
+    Column("claimed_by", Text),
+    moment("claimed_until"),
+    moment("looked_at", nullable=False, default_now=True),
+    # Since when Dagster has not taken a report, and why.
+    moment("failed_at"),
+    Column("error", Text),
+    # Up to then, the checks of what streams publish were reported.
+    moment("checks_told_at"),
 )

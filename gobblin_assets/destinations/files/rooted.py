@@ -27,8 +27,7 @@ from gobblin_assets.model.path_names import encode_segment, list_upwards, path_o
 from gobblin_assets.model.state import AttemptId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.destination import DestinationRequest, Target
-from gobblin_assets.run.job_kind import Output
-from gobblin_assets.run.output_names import OutputNames
+from gobblin_assets.run.job_kind import Output, OutputNames
 from gobblin_assets.state.leases import Lease
 
 

@@ -34,8 +34,7 @@ from gobblin_assets.destinations.fixed_names.named_steps import (
     ReplaceFile,
 )
 from gobblin_assets.errors import CorruptionError
-from gobblin_assets.model.files import DataFile, FileIdentity
-from gobblin_assets.model.identity_columns import IdentityColumns
+from gobblin_assets.model.files import DataFile, FileIdentity, IdentityColumns
 
 METADATA: Final = "m"
 EXCHANGES: Final = "x"

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gobblin_assets.fs.objects import UploadId, UploadPart
-from gobblin_assets.model.files import DataFile, FileIdentity
-from gobblin_assets.model.identity_columns import IdentityColumns
+from gobblin_assets.model.files import DataFile, FileIdentity, IdentityColumns
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any, Final
 import psycopg
 
 from gobblin_assets.db.jdbc_url import plan_libpq, read_postgres_url
-from gobblin_assets.db.passing_states import is_passing_state
+from gobblin_assets.db.transactions import is_passing_state
 from gobblin_assets.errors import GobblinError, OutcomeUnknownError, RejectedError, RetryableError
 
 _LOCK_S: Final = 30

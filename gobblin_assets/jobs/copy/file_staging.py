@@ -36,8 +36,7 @@ from gobblin_assets.jobs.copy.transfer.spark_task import ORDERS
 from gobblin_assets.jobs.copy.transfer.transfer_port import FileResult, Transfer, TransferOrder
 from gobblin_assets.jobs.copy.transfer.writing import finish_directory
 from gobblin_assets.jobs.copy.worker import CopyTask
-from gobblin_assets.model.files import DataFile, FileIdentity
-from gobblin_assets.model.identity_columns import IdentityColumns
+from gobblin_assets.model.files import DataFile, FileIdentity, IdentityColumns
 
 FILES_PER_OUTPUT_MAX: Final = 10_000
 """As many as a segment of the log has at most."""

@@ -40,7 +40,7 @@ from gobblin_assets.model.clock import Clock, SystemClock
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.destination import Destination, DestinationRequest
-from gobblin_assets.run.garbage import look_for_garbage_seldom
+from gobblin_assets.run.own_process import look_for_garbage_seldom
 from gobblin_assets.run.run_values import DatasetReport, RunPorts
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.state.rate_shares import SharedRate

@@ -27,9 +27,8 @@ from gobblin_assets.jobs.copy.sameness import (
 from gobblin_assets.jobs.copy.transfer.rates import SharedCopyRate
 from gobblin_assets.jobs.copy.transfer.transfer_port import UNLIMITED, FileResult, Rate, TransferProgress
 from gobblin_assets.model.clock import Clock
-from gobblin_assets.model.passing_lines import PassingLine
 from gobblin_assets.model.urn import Role
-from gobblin_assets.model.wording import count_of
+from gobblin_assets.model.wording import PassingLine, count_of
 from gobblin_assets.run.job_kind import Output, Staged, UnitPlan, WorkOrder
 from gobblin_assets.run.progress import LINE_EVERY_S, MIB
 

@@ -11,8 +11,12 @@ from types import MappingProxyType
 from typing import Final, assert_never
 
 from gobblin_assets.errors import GobblinError
-from gobblin_assets.model.source_comments import SourceComments, comments_to_json
-from gobblin_assets.model.source_constraints import SourceConstraints, constraints_to_json
+from gobblin_assets.model.source_declarations import (
+    SourceComments,
+    SourceConstraints,
+    comments_to_json,
+    constraints_to_json,
+)
 from gobblin_assets.model.state import DatasetState
 from gobblin_assets.model.urn import Role
 from gobblin_assets.rows.carried_facts import carry_comments, carry_constraints

@@ -22,8 +22,8 @@ from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.run.destination import DestinationRequest
-from gobblin_assets.run.garbage import look_for_garbage_seldom
 from gobblin_assets.run.log import open_log
+from gobblin_assets.run.own_process import look_for_garbage_seldom
 from gobblin_assets.run.progress import unheard
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest
 from gobblin_assets.run.runner import stream_request

@@ -11,7 +11,7 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.spec.job_spec import DAGSTER_OPTIONS, DatasetSpec, JobSpec
-from gobblin_assets.state.sink_workers import SinkWorkerRow
+from gobblin_assets.state.sinks import SinkWorkerRow
 
 _LOOK_S: Final = 0.5
 _BESIDE_TTL_S: Final = 2.0

@@ -21,7 +21,7 @@ from gobblin_assets.jobs.programs import OpenFiles
 from gobblin_assets.jobs.sink.sink_ports import SinkSpark
 from gobblin_assets.jobs.sink.sink_rules import is_one_stream
 from gobblin_assets.model.clock import Clock, SystemClock
-from gobblin_assets.model.file_formats import FileFormat
+from gobblin_assets.model.files import FileFormat
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role, parse_urn
 from gobblin_assets.rows.base_generations import name_base
 from gobblin_assets.rows.current_reader import CurrentView, find_current

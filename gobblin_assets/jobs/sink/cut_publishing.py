@@ -14,7 +14,7 @@ from typing import Final
 
 from gobblin_assets.commit.batches import do_together
 from gobblin_assets.commit.driver import Driver
-from gobblin_assets.commit.segment import Segment, combine_digests, encode_segments
+from gobblin_assets.commit.segment import Segment, encode_segments
 from gobblin_assets.commit.sequence import (
     KeyMove,
     NewAttempt,
@@ -42,6 +42,7 @@ from gobblin_assets.rows.attempt_files import open_role_files
 from gobblin_assets.rows.new_files import FilesInDirectory, NewFiles
 from gobblin_assets.run.destination import Destination, Target
 from gobblin_assets.run.job_kind import Output
+from gobblin_assets.run.seal_decision import sum_segments
 from gobblin_assets.run.task import require_whole, task_tag
 
 _NUMBER: Final = 0
@@ -333,9 +334,6 @@ class CutPublisher:
             fence=lane.lease.fence,
             base_version=lane.version,
             winners=winners,
-            digest=combine_digests(segment.digest for segment in each.segments),
-            segment_count=len(each.segments),
-            row_count=sum(segment.row_count for segment in each.segments),
             moves=each.list_moves(),
             complete=True,
             details={
@@ -347,6 +345,7 @@ class CutPublisher:
                 **details,
             },
             lane=lane.lease.lane,
+            **sum_segments(each.segments),
         )
 
     def _do(

@@ -22,8 +22,7 @@ from gobblin_assets.model.urn import DatasetUrn, Role
 from gobblin_assets.rows.arrow_types import schema_to_json
 from gobblin_assets.rows.new_files import NewFiles
 from gobblin_assets.rows.schema_merge import parse_schema
-from gobblin_assets.run.job_kind import Staged
-from gobblin_assets.run.output_names import OutputNames
+from gobblin_assets.run.job_kind import OutputNames, Staged
 from gobblin_assets.run.quality_checks import check_dead_letters, check_quarantine
 from gobblin_assets.sources.log_port import Barrier, EpochSource, LogStart, SpanSource
 from gobblin_assets.spec.job_spec import DatasetSpec

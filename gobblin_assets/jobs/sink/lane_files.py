@@ -9,7 +9,7 @@ from typing import Final
 import pyarrow as pa
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.model.file_formats import FileFormat, name_ending
+from gobblin_assets.model.files import FileFormat, name_ending
 from gobblin_assets.model.urn import Role
 from gobblin_assets.rows.new_files import FinishedRows, NewFiles
 from gobblin_assets.rows.open_files import OpenFile

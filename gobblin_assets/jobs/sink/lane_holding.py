@@ -16,7 +16,7 @@ from gobblin_assets.model.state import DatasetId, LaneId
 from gobblin_assets.model.urn import Role
 from gobblin_assets.rows.new_files import NewFiles
 from gobblin_assets.state.leases import Holder, Lease, LeaseKeeper
-from gobblin_assets.state.sink_workers import SinkBackOff
+from gobblin_assets.state.sinks import SinkBackOff
 
 _BACK_OFF_S: Final = 5.0
 _BACK_OFF_S_MAX: Final = 300.0

@@ -30,7 +30,7 @@ from gobblin_assets.jobs.sink.sink_rules import (
 )
 from gobblin_assets.jobs.sink.sink_worker import SinkWorker
 from gobblin_assets.model.clock import Clock, SystemClock
-from gobblin_assets.model.file_formats import FileFormat
+from gobblin_assets.model.files import FileFormat
 from gobblin_assets.model.state import DatasetId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.rows.arrow_types import arrow_schema

@@ -12,8 +12,7 @@ from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.model.wording import count_of
 from gobblin_assets.run.job_kind import CheckResult
 from gobblin_assets.spec.job_spec import JobSpec
-from gobblin_assets.state.sink_windows import DatasetLook, LaneLook, WindowNews
-from gobblin_assets.state.sink_workers import SinkWorkerRow
+from gobblin_assets.state.sinks import DatasetLook, LaneLook, SinkWorkerRow, WindowNews
 
 FindEnd = Callable[[str], dt.datetime | None]
 """The end of a partition's window, aware; None: the partition is no window of time."""
@@ -32,7 +31,7 @@ def list_due(
     return [
         each
         for each in look.news
-        if (each.told_ago_s is None or each.told_ago_s >= every_s)
+        if (each.reported_ago_s is None or each.reported_ago_s >= every_s)
         and ((end := find_end(each.partition)) is None or is_closed(look, workers, each.partition, end))
     ]
 

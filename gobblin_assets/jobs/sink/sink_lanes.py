@@ -32,7 +32,7 @@ from gobblin_assets.model.urn import JobName
 from gobblin_assets.model.wording import join_some
 from gobblin_assets.sources.log_port import LogStart
 from gobblin_assets.state.datasets import keep_loss
-from gobblin_assets.state.sink_workers import SinkBackOff, SinkWorkerRow
+from gobblin_assets.state.sinks import SinkBackOff, SinkWorkerRow
 
 
 @dataclass(slots=True)

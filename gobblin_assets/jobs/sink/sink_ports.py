@@ -11,8 +11,8 @@ from gobblin_assets.commit.step_world import OpenFileSystem
 from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.model.clock import Clock
 from gobblin_assets.run.destination import Destination
-from gobblin_assets.run.events import NO_SINKS, Events
 from gobblin_assets.run.job_kind import Worker
+from gobblin_assets.run.run_values import NO_SINKS, Events
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.spec.job_spec import JobSpec
 

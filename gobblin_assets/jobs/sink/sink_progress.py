@@ -15,7 +15,7 @@ from gobblin_assets.model.urn import Role
 from gobblin_assets.model.wording import count_of, join_some
 from gobblin_assets.run.progress import MIB
 from gobblin_assets.sources.log_port import CopiedLog
-from gobblin_assets.state.sink_workers import SinkBackOff
+from gobblin_assets.state.sinks import SinkBackOff
 
 MEASURE_EVERY_S: Final = 5.0
 """How often the lag is measured anew."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.model.file_formats import TEXT_COMPRESSIONS, FileFormat
+from gobblin_assets.model.files import TEXT_COMPRESSIONS, FileFormat
 from gobblin_assets.model.partition import PartitionKind
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec

@@ -13,7 +13,7 @@ from gobblin_assets.run.progress import MIB
 from gobblin_assets.sources.connection import OpensEpochs
 from gobblin_assets.sources.log_port import CopiedLog, StreamLook
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
-from gobblin_assets.state.sink_windows import DatasetLook
+from gobblin_assets.state.sinks import DatasetLook
 
 _MICROS: Final = 1_000_000
 

@@ -13,8 +13,7 @@ from typing import Final
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.extract import ExtractType, Mode, OnNull
 from gobblin_assets.model.interval import Interval
-from gobblin_assets.model.source_comments import SourceComments
-from gobblin_assets.model.source_constraints import SourceConstraints
+from gobblin_assets.model.source_declarations import SourceComments, SourceConstraints
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.model.watermark import Scalar, Watermark, WatermarkType
 from gobblin_assets.model.work_unit import WorkUnit, WorkUnitId

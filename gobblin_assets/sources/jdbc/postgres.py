@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import psycopg
 
-from gobblin_assets.db.passing_states import is_passing_state
+from gobblin_assets.db.transactions import is_passing_state
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.model.watermark import Scalar, Watermark, WatermarkType
 from gobblin_assets.sources.jdbc.catalog import (

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
-from gobblin_assets.model.lost_positions import LOST, PositionLostError, find_reason
-from gobblin_assets.model.watermark import long_watermark
+from gobblin_assets.model.watermark import LOST, PositionLostError, find_reason, long_watermark
 from gobblin_assets.run.job_kind import Restart, StartAt
 from gobblin_assets.sources.kafka.cluster import (
     Cluster,

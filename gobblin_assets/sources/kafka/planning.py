@@ -13,8 +13,7 @@ from typing import Final, TypeVar
 
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.model.interval import Interval, subtract_intervals
-from gobblin_assets.model.lost_positions import PositionLostError
-from gobblin_assets.model.watermark import Watermark, long_watermark
+from gobblin_assets.model.watermark import PositionLostError, Watermark, long_watermark
 from gobblin_assets.model.work_unit import WorkUnit, WorkUnitId
 from gobblin_assets.run.job_kind import Restart, StartAt
 from gobblin_assets.sources.kafka.cluster import PartitionOffsets, TopicOffsets, TopicPartition

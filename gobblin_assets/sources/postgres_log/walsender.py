@@ -17,7 +17,7 @@ from typing import Final
 import psycopg
 from psycopg import pq
 
-from gobblin_assets.db.passing_states import is_passing_state
+from gobblin_assets.db.transactions import is_passing_state
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.postgres_sessions import SETTINGS, plan_conninfo, write_options

@@ -5,8 +5,7 @@ from gobblin_assets.state.postgres.events import PostgresEventStore
 from gobblin_assets.state.postgres.leases import PostgresLeaseStore
 from gobblin_assets.state.postgres.rate_shares import PostgresRateShareStore
 from gobblin_assets.state.postgres.runs import PostgresRunStore
-from gobblin_assets.state.postgres.sink_windows import PostgresSinkWindowStore
-from gobblin_assets.state.postgres.sink_workers import PostgresSinkWorkerStore
+from gobblin_assets.state.postgres.sinks import PostgresSinkWindowStore, PostgresSinkWorkerStore
 
 __all__ = [
     "PostgresDatasetStore",

@@ -5,7 +5,7 @@ from typing import Final
 
 from sqlalchemy import Connection, Engine, text
 
-from gobblin_assets.db.sequence_states import IS_UNFINISHED
+from gobblin_assets.db.statement_texts import IS_UNFINISHED
 from gobblin_assets.db.transactions import transact
 from gobblin_assets.model.state import DatasetId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName

@@ -246,7 +246,7 @@ class PostgresReportStore:
     def mark_checked(self, job: JobName) -> None:
         transact(self._engine, "mark checked", lambda c: c.execute(_MARK_CHECKED, {"job": job}).rowcount)
 
-    def list_told_later(self, sequence_ids: Sequence[SequenceId]) -> Sequence[SequenceId]:
+    def list_reported_later(self, sequence_ids: Sequence[SequenceId]) -> Sequence[SequenceId]:
         rows = self._read("list told later", _TOLD_LATER, {"ids": list(sequence_ids)})
         return [SequenceId(row.sequence_id) for row in rows]
 

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import IntegrityError
 
-from gobblin_assets.db.json_column import to_jsonb
+from gobblin_assets.db.statement_texts import to_jsonb
 from gobblin_assets.db.transactions import transact
 from gobblin_assets.errors import ConflictError
 from gobblin_assets.model.state import RunId, WorkingState

@@ -2,7 +2,7 @@
 
 If a sequence is open and its lease free, a tick asks for one run of the recovery job, which takes all such sequences.
 (What is finished and was never announced is the reporting sensor's.) A tick also reports runs of Dagster's that died as
-failed, by their leases, or by their processes (``lost_runs``), since nothing else does that if a code server or a
+failed, by their leases, or by their processes (``dead_runs``), since nothing else does that if a code server or a
 machine went down with them. The log says what is due, by indexed queries with limits, and spaces tries that failed with
 an error; Dagster's runs show tries that died. Dagster never runs a run key twice, even if the run failed, so a key has
 the number of the try.
@@ -17,28 +17,22 @@ import dagster as dg
 
 from gobblin_assets.commit.driver import describe_ways_out
 from gobblin_assets.commit.sequence import SequenceRecord
-from gobblin_assets.dagster.dead_runs import report_dead_runs
-from gobblin_assets.dagster.instances import aware_moment
+from gobblin_assets.dagster.dead_runs import report_dead_runs, report_lost_runs
 from gobblin_assets.dagster.layout import JobLayout
-from gobblin_assets.dagster.lost_runs import report_lost_runs
+from gobblin_assets.dagster.maintenance_jobs import recovery_job_name, resume_job_name
 from gobblin_assets.dagster.ports import STORES_KEY
-from gobblin_assets.dagster.published_checks import find_untold_blocks, list_blocked
-from gobblin_assets.dagster.recovery import recovery_job_name, resume_job_name
+from gobblin_assets.dagster.published_checks import find_unreported_blocks, list_blocked
 from gobblin_assets.dagster.reported_runs import report_blocked
+from gobblin_assets.dagster.sensor_ticks import INTERVAL_S, TRIES_READ_MAX, UNFINISHED, decide_try, find_ended_at
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.run.runner import WAITING_SAID_EVERY_S
 from gobblin_assets.run.stores import Stores
 
-INTERVAL_S: Final = 15
 SEQUENCE_TAG: Final = "gobblin/sequence_id"
 RECOVERY_TAG: Final = "gobblin/recovery"
 """A tag for a separate limit on concurrent runs: ``resources/dagster.yaml`` leaves half of the slots to new work."""
 
-TRIES_READ_MAX: Final = 100
-TRY_WAIT_S_FIRST: Final = 30.0
-TRY_WAIT_S_MAX: Final = 3_600.0
-_DOUBLINGS_MAX: Final = 16
 # What a run does without a lease, besides waiting for a busy dataset, takes it seconds.
 IDLE_MARGIN_S: Final = 120.0
 
@@ -62,7 +56,7 @@ def build_recovery_sensor(
     def look(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         stores: Stores = getattr(context.resources, STORES_KEY)
         now = dt.datetime.now(dt.UTC)
-        # A command waits without telling Dagster.
+        # A command waits without a word to Dagster.
         idle_s_max = max(layout.job.lease.wait_s, WAITING_SAID_EVERY_S) + IDLE_MARGIN_S
         # In this order: if a lease ran out between the two looks, the recovery run would take it over, and the lease
         # would no longer show that the earlier run is dead.
@@ -72,8 +66,8 @@ def build_recovery_sensor(
         if lost:
             context.log.warning("Reported as failed, since their processes are gone: %s", ", ".join(lost))
         blocked = list_blocked(stores, layout)
-        if untold := find_untold_blocks(layout, blocked, context.instance):
-            report_blocked(layout, untold, context.instance)
+        if unreported := find_unreported_blocks(layout, blocked, context.instance):
+            report_blocked(layout, unreported, context.instance)
         if request is None:
             return dg.SensorResult(skip_reason=_describe_rest(job, blocked), cursor=cursor)
         return dg.SensorResult(run_requests=[request], cursor=cursor)
@@ -89,21 +83,6 @@ def _describe_rest(job: JobName, blocked: Sequence[SequenceRecord]) -> str:
     return f"{len(blocked)} publications of {job} wait for a person, the first of {blocked[0].urn}. {ways}"
 
 
-def decide_try(ended: Sequence[dt.datetime], now: dt.datetime) -> int | None:
-    """The number of the try to start now, from when earlier ones ended; None if the last one ended too recently.
-
-    The log counts and spaces tries that failed with an error; this function spaces tries that died.
-    """
-    if not ended:
-        return 1
-    return len(ended) + 1 if (now - max(ended)).total_seconds() >= decide_try_wait_s(len(ended)) else None
-
-
-def decide_try_wait_s(tries: int) -> float:
-    """How long after the last of this many tries the next may begin: twice as long each time, up to an hour."""
-    return min(TRY_WAIT_S_FIRST * 2.0 ** min(tries - 1, _DOUBLINGS_MAX), TRY_WAIT_S_MAX)
-
-
 def _find_request(instance: dg.DagsterInstance, stores: Stores, job: JobName, now: dt.datetime) -> dg.RunRequest | None:
     first = _find_due(stores, job)
     if first is None:
@@ -112,7 +91,7 @@ def _find_request(instance: dg.DagsterInstance, stores: Stores, job: JobName, no
     if instance.get_runs_count(working) > 0:
         return None
     records = instance.get_run_records(dg.RunsFilter(tags={SEQUENCE_TAG: str(first)}), limit=TRIES_READ_MAX)
-    number = decide_try([_ended_at(record) for record in records], now)
+    number = decide_try([find_ended_at(record) for record in records], now)
     if number is None:
         return None
     return dg.RunRequest(
@@ -126,18 +105,3 @@ def _find_due(stores: Stores, job: JobName) -> SequenceId | None:
     for sequence in stores.commits.list_recoverable(jobs=[job], limit=1):
         return sequence.sequence_id
     return None
-
-
-def _ended_at(record: dg.RunRecord) -> dt.datetime:
-    if record.end_time is not None:
-        return dt.datetime.fromtimestamp(record.end_time, dt.UTC)
-    return aware_moment(record.update_timestamp)
-
-
-UNFINISHED: Final = [
-    dg.DagsterRunStatus.QUEUED,
-    dg.DagsterRunStatus.NOT_STARTED,
-    dg.DagsterRunStatus.STARTING,
-    dg.DagsterRunStatus.STARTED,
-    dg.DagsterRunStatus.CANCELING,
-]

@@ -11,13 +11,11 @@ import pytest
 from sqlalchemy import text
 
 from gobblin_assets.dagster.metadata import PUBLISHED_CHECK
-from gobblin_assets.dagster.sink_published_check import heal_published
+from gobblin_assets.dagster.sink_reports import observe, report_healed, report_windows
 from gobblin_assets.dagster.sink_sight import look_at_sink
-from gobblin_assets.dagster.sink_telling import observe, tell_windows
 from gobblin_assets.model.state import RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
-from gobblin_assets.state.sink_windows import SinkWindowStore, UnfinishedSequence
-from gobblin_assets.state.sink_workers import SinkBackOff, SinkWorkerRow
+from gobblin_assets.state.sinks import SinkBackOff, SinkWindowStore, SinkWorkerRow, UnfinishedSequence
 from tests.support.random_logs import Records
 from tests.support.sink_lake import JOB, NO_PARTITIONS, URN, SinkWorld
 from tests.support.sink_sensor import SinkInDagster, month, sink
@@ -32,7 +30,7 @@ def rows_of(records: Records, role: Role = Role.DATA) -> int:
 
 
 def tell(sink: SinkInDagster, world: SinkWorld) -> int:
-    return tell_windows(sink.layout, world.stores, sink.instance, look_at_sink(sink.layout, world.stores))
+    return report_windows(sink.layout, world.stores, sink.instance, look_at_sink(sink.layout, world.stores))
 
 
 @pytest.mark.every_run
@@ -129,14 +127,14 @@ def test_the_check_of_a_window_fails_while_a_worker_reports_a_failure_and_passes
     back_off = SinkBackOff(dataset_id, None, "the disk is full")
     long_ago = SinkWorkerRow(RunId(uuid.uuid4()), "me", "", looked_at=dt.datetime.now(dt.UTC), back_offs=[back_off])
     failing = replace(sight, workers=[long_ago])
-    assert tell_windows(sink.layout, world.stores, sink.instance, failing) == 1
+    assert report_windows(sink.layout, world.stores, sink.instance, failing) == 1
     (check,) = sink.checked(PUBLISHED_CHECK)
     assert (check.passed, check.description) == (False, "FAILED: the disk is full")
 
-    heal_published(sink.layout, sink.instance, failing)
+    report_healed(sink.layout, sink.instance, failing)
     assert len(sink.checked(PUBLISHED_CHECK)) == 1, "it still fails"
     for _tick in range(2):
-        heal_published(sink.layout, sink.instance, sight)
+        report_healed(sink.layout, sink.instance, sight)
     assert [each.passed for each in sink.checked(PUBLISHED_CHECK)] == [False, True], "told once, without new rows"
 
 
@@ -148,12 +146,12 @@ def test_the_check_names_the_publication_that_waits_for_a_person(sink: SinkInDag
     stuck = UnfinishedSequence(SequenceId(uuid.uuid4()), "", is_blocked=True, error="a file is missing.")
     lanes = (replace(look.lanes[0], unfinished=stuck), *look.lanes[1:])
     blocked = replace(sight, looks={urn: replace(look, lanes=lanes)})
-    assert tell_windows(sink.layout, world.stores, sink.instance, blocked) == 1
+    assert report_windows(sink.layout, world.stores, sink.instance, blocked) == 1
     (check,) = sink.checked(PUBLISHED_CHECK)
     assert not check.passed
     assert str(check.description).startswith("BLOCKED: a file is missing.")
     assert str(stuck.sequence_id) in str(check.description)
-    heal_published(sink.layout, sink.instance, sight)
+    report_healed(sink.layout, sink.instance, sight)
     assert [each.passed for each in sink.checked(PUBLISHED_CHECK)] == [False, True]
 
 
@@ -163,7 +161,7 @@ class Dying:
 
     inner: SinkWindowStore
 
-    def mark_told(self, *_given: Any, **_named: Any) -> None:
+    def mark_reported(self, *_given: Any, **_named: Any) -> None:
         raise KeyboardInterrupt
 
     def __getattr__(self, name: str) -> Any:
@@ -176,7 +174,7 @@ def test_a_daemon_that_dies_between_telling_and_recording_tells_again(sink: Sink
     world.work()
     dying = replace(world.stores, sink_windows=Dying(world.stores.sink_windows))
     with pytest.raises(KeyboardInterrupt):
-        tell_windows(sink.layout, dying, sink.instance, look_at_sink(sink.layout, world.stores))
+        report_windows(sink.layout, dying, sink.instance, look_at_sink(sink.layout, world.stores))
     assert tell(sink, world) == 1
     assert tell(sink, world) == 0
     assert len(sink.told()) == 2
@@ -187,7 +185,7 @@ def test_two_daemons_that_look_at_once_tell_at_most_twice(sink: SinkInDagster) -
     world.work()
     sights = [look_at_sink(sink.layout, world.stores) for _daemon in range(2)]
     for sight in sights:
-        tell_windows(sink.layout, world.stores, sink.instance, sight)
+        report_windows(sink.layout, world.stores, sink.instance, sight)
     sink.pass_time(100)
     assert tell(sink, world) == 0
     assert len(sink.told()) == 2

@@ -1,4 +1,4 @@
-"""Kafka clusters: each is a resource of its own, by the name that jobs give it."""
+"""The connections of tables and of topics: each is a resource of its own, by the name that jobs give it."""
 
 from typing import ClassVar
 
@@ -7,11 +7,29 @@ from pydantic import Field
 from gobblin_assets.dagster.resources.connections import SourceConnectionResource
 from gobblin_assets.kafka.connection import TIMEOUT_S
 from gobblin_assets.sources.connection import SourceConnection
+from gobblin_assets.sources.jdbc.database_connection import DatabaseConnection
 from gobblin_assets.sources.kafka.cluster_connection import ClusterConnection
 
 
+class JdbcConnectionResource(SourceConnectionResource):
+    """The connection of one database.
+
+    Give the password as ``dg.EnvVar("NAME")``: Dagster shows a resource's configuration in its UI, but shows only the
+    name of an EnvVar. A password inside the URL is refused.
+    """
+
+    FIELDS: ClassVar[type[SourceConnection]] = DatabaseConnection
+    KIND: ClassVar[str] = "jdbc"
+
+    url: str = Field(description="Such as postgresql://host:5432/database, without user and password.", repr=False)
+    user: str | None = None
+    password: str | None = Field(default=None, repr=False, description='Always as EnvVar: dg.EnvVar("SALES_PASSWORD").')
+    driver: str | None = Field(default=None, description="The driver's class, where the URL does not tell.")
+    properties: dict[str, str] = Field(default_factory=dict, repr=False, description="The driver's own options.")
+
+
 class KafkaConnectionResource(SourceConnectionResource):
-    """How to reach one cluster and, where its records are in Avro or Protobuf, its schema registry.
+    """The connection of one cluster and, where its records are in Avro or Protobuf, of its schema registry.
 
     Give secrets as ``dg.EnvVar("NAME")``: Dagster shows a resource's configuration in its UI, but shows only the name
     of an EnvVar.

@@ -1,5 +1,7 @@
-"""The states of commit sequences as SQL, made from ``model.sequence_state``: the text after ``state``."""
+"""Texts in statements: predicates of the states of sequences (from ``model.sequence_state``), and JSON for jsonb."""
 
+import json
+import re
 from collections.abc import Iterable
 from typing import Final
 
@@ -15,6 +17,9 @@ from gobblin_assets.model.sequence_state import (
     sources_of,
     target_of,
 )
+
+# Behind an even number of backslashes: an odd one makes the first of these a backslash that somebody wrote.
+_NUL: Final = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
 
 
 def in_states(some: Iterable[SequenceState]) -> str:
@@ -38,3 +43,8 @@ IS_OVER: Final = in_states(OVER_STATES)
 IS_RECOVERABLE: Final = in_states(RECOVERABLE_STATES)
 IS_UNFINISHED: Final = in_states(UNFINISHED_STATES)
 MAY_BE_UNSEALED: Final = in_states(UNSEALED_STATES)
+
+
+def to_jsonb(value: object) -> str:
+    """Text for a ``CAST(:x AS jsonb)``. jsonb has no NUL character; it is stored as U+FFFD."""
+    return _NUL.sub("\\1\ufffd", json.dumps(value, ensure_ascii=False, default=str))

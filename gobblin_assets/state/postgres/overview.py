@@ -6,13 +6,13 @@ from typing import Any, Final
 
 from sqlalchemy import Engine, Row, TextClause, text
 
-from gobblin_assets.db.sequence_states import IS_OPEN, IS_UNFINISHED
+from gobblin_assets.db.statement_texts import IS_OPEN, IS_UNFINISHED
 from gobblin_assets.db.transactions import transact
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.model.watermark import Watermark, parse_watermark
-from gobblin_assets.state.overview.overview_port import (
+from gobblin_assets.state.overview import (
     AttemptLine,
     DatasetLine,
     KeptLine,

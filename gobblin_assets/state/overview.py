@@ -151,7 +151,7 @@ class KeptLine:
 
 
 class Overview(Protocol):
-    """Implemented by ``overview.postgres``. None stands for all jobs, all datasets."""
+    """Implemented by ``state.postgres.overview``. None stands for all jobs, all datasets."""
 
     def list_datasets(self, job: JobName | None) -> Sequence[DatasetLine]: ...
 

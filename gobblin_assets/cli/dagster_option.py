@@ -1,6 +1,6 @@
-"""Chooses who reports a command to Dagster: the code location's sensor from the log, the command itself, or nobody.
+"""The option of who reports a command to Dagster: the code location's sensor, the command itself, or nobody.
 
-Dagster takes seconds to import, so that what talks to it is imported only where the command itself is to tell it.
+Dagster takes seconds to import, so that what talks to it is imported only where the command itself reports.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,8 +19,8 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 VARIABLE: Final = "GOBBLIN_REPORT_TO_DAGSTER"
 
 
-class DagsterTold(StrEnum):
-    """When Dagster is told: LATER by the sensor of its code location, WAIT by the command before it ends."""
+class WhenReported(StrEnum):
+    """The time of a report: LATER by the sensor of Dagster's code location, WAIT by the command before it ends."""
 
     LATER = "later"
     WAIT = "wait"
@@ -28,21 +28,21 @@ class DagsterTold(StrEnum):
 
 
 _SPELLINGS: Final = {
-    **{each.value: each for each in DagsterTold},
+    **{each.value: each for each in WhenReported},
     # Of the variable, as it was when there were two ways.
-    **dict.fromkeys(("1", "true", "yes", "on", "t", "y"), DagsterTold.LATER),
-    **dict.fromkeys(("0", "false", "no", "off", "f", "n", "none"), DagsterTold.NEVER),
+    **dict.fromkeys(("1", "true", "yes", "on", "t", "y"), WhenReported.LATER),
+    **dict.fromkeys(("0", "false", "no", "off", "f", "n", "none"), WhenReported.NEVER),
 }
 
 
-class _When(click.ParamType[DagsterTold]):
+class _When(click.ParamType[WhenReported]):
     name = "when"
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
         del param, ctx
         return "[=wait]"
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> DagsterTold:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> WhenReported:
         found = _SPELLINGS.get(str(value).lower())
         if found is None:
             self.fail(f"expected later, wait or never, found {value!r}", param, ctx)
@@ -64,20 +64,20 @@ dagster_option: Final[Callable[[_Command], _Command]] = click.option(
     "--no-dagster",
     "dagster",
     type=_When(),
-    default=DagsterTold.LATER,
+    default=WhenReported.LATER,
     envvar=VARIABLE,
     help="Dagster shows the run within seconds while `gobblin-assets dagster dev` or another daemon runs, and else "
-    "once it runs. wait: the command tells Dagster itself, and ends after that. --no-dagster: Dagster is not told.",
+    "once it runs. wait: the command reports it itself, and ends after that. --no-dagster: it is not reported.",
 )
 
 
-def reported_as(told: DagsterTold, by: str, *, mode: str | None = None, is_stream: bool = False) -> ReportedAs | None:
-    """What the log keeps for whoever tells Dagster; None: nobody does."""
-    return None if told is DagsterTold.NEVER else ReportedAs(by, mode, is_stream)
+def reported_as(when: WhenReported, by: str, *, mode: str | None = None, is_stream: bool = False) -> ReportedAs | None:
+    """What the log keeps for whoever reports to Dagster; None: nobody does."""
+    return None if when is WhenReported.NEVER else ReportedAs(by, mode, is_stream)
 
 
 class Listener(Protocol):
-    """Hears what happens in one command."""
+    """A listener, which hears what happens in one command."""
 
     def hear_publication(self, report: DatasetReport) -> None:
         """A sequence is finished."""
@@ -97,12 +97,12 @@ class _Nobody:
 
 
 @contextmanager
-def listening(told: DagsterTold, job: JobOptions, datasets: Datasets) -> Iterator[Listener]:
-    """Tell Dagster during the block and at its end, however it ends, if the command has to wait for that."""
-    if told is not DagsterTold.WAIT:
+def listening(when: WhenReported, job: JobOptions, datasets: Datasets) -> Iterator[Listener]:
+    """Report during the block and at its end, however it ends, if the command has to wait for that."""
+    if when is not WhenReported.WAIT:
         yield _Nobody()
         return
-    from gobblin_assets.cli.dagster_telling import open_reports  # noqa: PLC0415  Dagster takes seconds
+    from gobblin_assets.cli.reporting import open_reports  # noqa: PLC0415  Dagster takes seconds
 
     with open_reports(job, datasets) as reports:
         yield _Nobody() if reports is None else reports

@@ -1,15 +1,25 @@
-"""``SinkWindowStore`` in Postgres, by the database's clock."""
+"""``SinkWindowStore`` and ``SinkWorkerStore`` in Postgres, by the database's clock."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
 
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, Engine, Row, text
 
-from gobblin_assets.db.sequence_states import IS_UNFINISHED
+from gobblin_assets.db.statement_texts import IS_UNFINISHED, to_jsonb
 from gobblin_assets.db.transactions import transact
 from gobblin_assets.model.state import DatasetId, LaneId, RunId, SequenceId
-from gobblin_assets.model.urn import Role
-from gobblin_assets.state.sink_windows import DatasetLook, LaneLook, UnfinishedSequence, WindowCounts, WindowNews
+from gobblin_assets.model.urn import JobName, Role
+from gobblin_assets.state.sinks import (
+    DatasetLook,
+    LaneLook,
+    SinkBackOff,
+    SinkWorkerRow,
+    UnfinishedSequence,
+    WindowCounts,
+    WindowNews,
+)
 
 _NOW = text("SELECT clock_timestamp()")
 
@@ -43,8 +53,8 @@ _NEWS = text("""
                                WHERE s.dataset_id = p.dataset_id AND s.state = 'DONE' AND s.partition > p.partition)
           FROM place p WHERE p.partition IS NOT NULL
     )
-    SELECT p.dataset_id, p.partition, latest.version, t.version AS told_version, t.row_count AS told_row_count,
-           CAST(extract(epoch FROM clock_timestamp() - t.told_at) AS double precision) AS told_ago_s
+    SELECT p.dataset_id, p.partition, latest.version, t.version AS reported_version, t.row_count AS reported_row_count,
+           CAST(extract(epoch FROM clock_timestamp() - t.told_at) AS double precision) AS reported_ago_s
       FROM place p
      CROSS JOIN LATERAL (SELECT s.result_version AS version FROM gobblin.commit_sequence s
                           WHERE s.dataset_id = p.dataset_id AND s.partition = p.partition AND s.state = 'DONE'
@@ -75,8 +85,8 @@ _COUNT = text("""
                     AND g.retired_by IS NULL AND o.state = 'DONE') AS found
 """)
 
-# Without new rows there was nothing to tell: what comes next has not to wait.
-_MARK_TOLD = text("""
+# Without new rows there was nothing to report: what comes next has not to wait.
+_MARK_REPORTED = text("""
     INSERT INTO gobblin.sink_window (dataset_id, partition, version, row_count, told_at)
     VALUES (:dataset_id, :partition, :version, :row_count, CASE WHEN :row_count > 0 THEN clock_timestamp() END)
         ON CONFLICT (dataset_id, partition) DO UPDATE
@@ -93,6 +103,36 @@ _CLAIM = text("""
      WHERE sink_observation.observed_at <= clock_timestamp() - make_interval(secs => :every_s)
  RETURNING dataset_id
 """)
+
+_BEAT = text("""
+    INSERT INTO gobblin.sink_worker (run_id, job, owner, configuration, expires_at, looked_at, lags, rests)
+    VALUES (:run_id, :job, :owner, :configuration, clock_timestamp() + make_interval(secs => :ttl_s), :looked_at,
+            CAST(:lags AS jsonb), CAST(:rests AS jsonb))
+        ON CONFLICT (run_id) DO UPDATE
+       SET expires_at = excluded.expires_at, looked_at = excluded.looked_at, lags = excluded.lags,
+           rests = excluded.rests
+""")
+
+_FORGET_DEAD = text("""
+    DELETE FROM gobblin.sink_worker WHERE run_id IN (
+        SELECT run_id FROM gobblin.sink_worker
+         WHERE job = :job AND expires_at <= clock_timestamp()
+           FOR UPDATE SKIP LOCKED
+    )
+""")
+
+_LIST_LIVE = text("""
+    SELECT w.run_id, w.owner, w.configuration, w.is_drained, w.looked_at, w.lags, w.rests, r.dagster_run_id
+      FROM gobblin.sink_worker w LEFT JOIN gobblin.run r USING (run_id)
+     WHERE w.job = :job AND w.expires_at > clock_timestamp()
+     ORDER BY w.run_id
+""")
+
+_DRAIN = text("""
+    UPDATE gobblin.sink_worker SET is_drained = true WHERE job = :job AND expires_at > clock_timestamp()
+""")
+
+_LEAVE = text("DELETE FROM gobblin.sink_worker WHERE run_id = :run_id")
 
 
 class PostgresSinkWindowStore:
@@ -120,9 +160,9 @@ class PostgresSinkWindowStore:
             epoch=row.epoch,
         )
 
-    def mark_told(self, dataset_id: DatasetId, partition: str, *, version: int, row_count: int) -> None:
-        told = {"dataset_id": dataset_id, "partition": partition, "version": version, "row_count": row_count}
-        transact(self._engine, "mark a window told", lambda c: c.execute(_MARK_TOLD, told).rowcount)
+    def mark_reported(self, dataset_id: DatasetId, partition: str, *, version: int, row_count: int) -> None:
+        reported = {"dataset_id": dataset_id, "partition": partition, "version": version, "row_count": row_count}
+        transact(self._engine, "mark a window reported", lambda c: c.execute(_MARK_REPORTED, reported).rowcount)
 
     def claim_observations(self, dataset_ids: Sequence[DatasetId], *, every_s: float) -> frozenset[DatasetId]:
         asked = {"dataset_ids": list(dataset_ids), "every_s": every_s}
@@ -145,7 +185,7 @@ def _look(connection: Connection, dataset_ids: Sequence[DatasetId]) -> dict[Data
     news: dict[int, list[WindowNews]] = defaultdict(list)
     for row in connection.execute(_NEWS, asked):
         news[row.dataset_id].append(
-            WindowNews(row.partition, row.version, row.told_version, row.told_row_count, row.told_ago_s)
+            WindowNews(row.partition, row.version, row.reported_version, row.reported_row_count, row.reported_ago_s)
         )
     looks: dict[int, list[LaneLook]] = defaultdict(list)
     for row in lanes:
@@ -158,3 +198,55 @@ def _look(connection: Connection, dataset_ids: Sequence[DatasetId]) -> dict[Data
         for dataset_id in dataset_ids
         if dataset_id in looks
     }
+
+
+class PostgresSinkWorkerStore:
+    """``SinkWorkerStore`` over the table ``sink_worker``."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def beat(self, job: JobName, worker: SinkWorkerRow, *, ttl_s: float) -> Sequence[SinkWorkerRow]:
+        def body(connection: Connection) -> list[SinkWorkerRow]:
+            connection.execute(
+                _BEAT,
+                {
+                    "run_id": worker.run_id,
+                    "job": job,
+                    "owner": worker.owner,
+                    "configuration": worker.configuration,
+                    "ttl_s": ttl_s,
+                    "looked_at": worker.looked_at,
+                    "lags": to_jsonb({str(dataset_id): lag for dataset_id, lag in worker.lags.items()}),
+                    "rests": to_jsonb([asdict(each) for each in worker.back_offs]),
+                },
+            )
+            connection.execute(_FORGET_DEAD, {"job": job})
+            return _workers(connection.execute(_LIST_LIVE, {"job": job}))
+
+        return transact(self._engine, "count sink workers", body)
+
+    def list_live(self, job: JobName) -> Sequence[SinkWorkerRow]:
+        return transact(self._engine, "list sink workers", lambda c: _workers(c.execute(_LIST_LIVE, {"job": job})))
+
+    def drain(self, job: JobName) -> int:
+        return transact(self._engine, "drain sink", lambda c: c.execute(_DRAIN, {"job": job}).rowcount)
+
+    def leave(self, run_id: RunId) -> None:
+        transact(self._engine, "leave sink", lambda c: c.execute(_LEAVE, {"run_id": run_id}).rowcount)
+
+
+def _workers(rows: Iterable[Row[Any]]) -> list[SinkWorkerRow]:
+    return [
+        SinkWorkerRow(
+            RunId(row.run_id),
+            row.owner,
+            row.configuration,
+            row.is_drained,
+            row.looked_at,
+            {DatasetId(LaneId(int(dataset_id))): lag for dataset_id, lag in row.lags.items()},
+            tuple(SinkBackOff(**each) for each in row.rests or ()),
+            row.dagster_run_id,
+        )
+        for row in rows
+    ]
