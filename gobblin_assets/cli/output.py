@@ -19,7 +19,9 @@ from rich.console import Console
 from rich.text import Text
 
 from gobblin_assets.cli.table_layout import ShownColumn, draw_table, find_width
+from gobblin_assets.errors import GobblinError
 from gobblin_assets.model.interval import Interval
+from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.model.watermark import Watermark
 from gobblin_assets.model.wording import PassingLine, show_moment
 

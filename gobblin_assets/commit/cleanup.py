@@ -49,7 +49,7 @@ FOLDS_PER_CLEANUP_MAX: Final = 50
 
 @dataclass(slots=True)
 class Cleaned:
-    """What a cleanup removed of a dataset. ``remaining`` attempts still had files at the last pass.
+    """The result of a dataset's cleanup. ``remaining`` attempts still had files at the last pass.
 
     ``folded`` publications became a part of others; ``forgotten`` publications were older than the log keeps history.
     """

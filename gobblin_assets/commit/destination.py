@@ -45,7 +45,7 @@ _NOTE: Final = "gobblin-assets knows this destination by this file. Keep it here
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """Where a job publishes, as the log has it.
+    """The place where a job publishes, as the log has it.
 
     ``identity`` None: the binding comes from publications of an earlier release, and no run has checked it since;
     ``root_uri`` is then as a person wrote it. ``has_published``: a sequence of the job is sealed, or was published.
@@ -105,7 +105,7 @@ class DestinationStore(Protocol):
 
 
 class Verdict(StrEnum):
-    """What a run does about its destination."""
+    """The decision of a run about its destination."""
 
     READY = "ready"
     BIND = "bind"

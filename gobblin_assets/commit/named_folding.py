@@ -53,7 +53,7 @@ class NamedPart:
 
 @dataclass(frozen=True, slots=True)
 class NamedRun:
-    """What is known of an earlier fold's run without a look at it."""
+    """A run of an earlier fold, as far as it is known without a look at it."""
 
     version: int
     step_count: int

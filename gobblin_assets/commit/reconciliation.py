@@ -300,7 +300,7 @@ _CAPTURED: Final = re.compile(r"\.captured-(\d+)(?:/|$)")
 
 
 class Way(StrEnum):
-    """What to do with the sequences that the log forgot."""
+    """The way to deal with the sequences that the log forgot."""
 
     ADOPT = "adopt"
     SET_ASIDE = "set-aside"

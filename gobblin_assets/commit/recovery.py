@@ -44,7 +44,9 @@ class RecoveryAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What a recovery ended. ``blocked`` is set when the dataset must be left alone until a person has looked."""
+    """The sequences that a recovery ended. ``blocked`` is set when the dataset must be left alone until a person has
+    looked.
+    """
 
     published: tuple[Publication, ...] = ()
     aborted: int = 0

@@ -63,7 +63,8 @@ class UndoOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StepFault:
-    """Why a step can't be done or undone, for a person: ``place`` and what was ``found`` there, as "is missing".
+    """The reason why a step can't be done or undone, for a person: ``place`` and what was ``found`` there, as "is
+    missing".
 
     ``hint``: sentences on what a person can do about it, whether the publication is then resumed or abandoned.
     ``is_repaired``: it can't be taken back as it was; a person decides what its name keeps.
@@ -241,7 +242,7 @@ StepRow = tuple[Any, ...]
 
 
 class StepCodec(Protocol):
-    """How a segment stores steps of one kind. Every file that a step publishes is one row with its target."""
+    """The form of steps of one kind in a segment. Every file that a step publishes is one row with its target."""
 
     def to_columns(self, steps: Sequence[Any], first: int) -> Sequence[Sequence[object]]:
         """The columns of ``segment.COLUMNS`` but for the kind; ``first`` is the number of the first step."""

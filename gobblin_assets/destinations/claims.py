@@ -190,7 +190,10 @@ def find_trees(directories: Iterator[str], root: str) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class TreeClaim:
-    """``is_whole``: a dataset is the whole tree. This may be a copy of a destination of rows: its listing finds out."""
+    """The claim of a tree by a job.
+
+    ``is_whole``: a dataset is the whole tree. This may be a copy of a destination of rows: its listing finds out.
+    """
 
     fs: FileSystem
     root: str

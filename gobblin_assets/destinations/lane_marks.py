@@ -12,8 +12,8 @@ RECENT_MAX: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class MarkPlace:
-    """Where the mark of a lane is. ``marks``: the schema of the table of marks, the topic that holds them, or the table
-    that has them as properties.
+    """The place of the mark of a lane. ``marks``: the schema of the table of marks, the topic that holds them, or the
+    table that has them as properties.
 
     ``destination``: the identity of the job's staging root. No other log has it, and a log that was restored has it
     again.
@@ -30,7 +30,7 @@ class MarkPlace:
 
 
 class LoadBatch(Protocol):
-    """What a publication loads. ``version``: the lane's, as the publication makes it. ``sequence_id``: as text.
+    """The load of a publication. ``version``: the lane's, as the publication makes it. ``sequence_id``: as text.
 
     ``is_marked``: the lane had loaded something, by its mark, when the publication was sealed. False also if that is
     not known.
@@ -65,7 +65,9 @@ class PlaceGoneError(ConflictError):
 
 @dataclass(frozen=True, slots=True)
 class LaneMark:
-    """``version``: of the lane's last publication that was loaded. ``recent``: the last ones, the newest first.
+    """The mark of a lane.
+
+    ``version``: of its last publication that was loaded. ``recent``: the last ones, the newest first.
 
     ``given_up``: publications after it that must never be loaded.
     """

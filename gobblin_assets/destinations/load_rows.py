@@ -37,7 +37,7 @@ B_contra = TypeVar("B_contra", bound=LoadBatch, contravariant=True)
 
 
 class MarkedRows(Protocol[B_contra]):
-    """What keeps rows and a mark of each lane. Every answer is of what is committed."""
+    """A keeper of rows and of a mark of each lane. Every answer is of what is committed."""
 
     def find_mark(self, place: MarkPlace) -> LaneMark | None:
         """None: nothing of the lane was ever loaded or given up."""

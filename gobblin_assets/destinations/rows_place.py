@@ -20,7 +20,7 @@ from gobblin_assets.spec.spec_errors import into_of
 
 @dataclass(frozen=True, slots=True)
 class PlannedLoad:
-    """What one sequence loads of a dataset. ``mark``: the lane's; ``version``: of the lane, as the sequence makes it.
+    """The load of one sequence of a dataset. ``mark``: the lane's; ``version``: of the lane, as the sequence makes it.
 
     ``files``: the staged ones, by their full paths. ``is_marked``: as ``LoadBatch`` has it. ``replaces``: the rows take
     the place of all rows that are there.
@@ -39,7 +39,7 @@ class PlannedLoad:
 
 
 class RowsPlace(Protocol):
-    """Where the rows of a job's datasets go. A value; it connects only where a method says so."""
+    """The place where the rows of a job's datasets go. A value; it connects only where a method says so."""
 
     @property
     def marks(self) -> str:
@@ -91,7 +91,7 @@ class RowsPlace(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PlaceRequest:
-    """What a kind of destination gets, to choose what takes the rows of each dataset of ``job``.
+    """The request to a kind of destination to choose what takes the rows of each dataset of ``job``.
 
     ``into``: the job's; ``of_datasets``: that of each dataset, with what the dataset says otherwise. ``option``: where
     the job says it, for errors. ``source_address``: the variable of the source's address; None: it has none.

@@ -78,7 +78,7 @@ def list_current(segments: Iterable[PublishedSegment]) -> Iterator[tuple[Publish
 
 
 class Became(StrEnum):
-    """What a later publication did to a version at a given name."""
+    """The fate of a version at a given name, by a later publication."""
 
     REPLACED = "replaced"
     REMOVED = "removed"

@@ -28,7 +28,7 @@ _RENAME_DIRECTORY: Final = "rename_directory"
 
 @dataclass(frozen=True, slots=True)
 class RenameFile(CommitStep):
-    """Publish one file under its final name."""
+    """The publication of one file under its final name."""
 
     source: str
     target: str
@@ -89,7 +89,7 @@ class RenameFile(CommitStep):
 
 @dataclass(frozen=True, slots=True)
 class RenameDirectory(CommitStep):
-    """Publish a directory with all its files by one rename. Its target is new: no other sequence names it."""
+    """The publication of a directory with its files by one rename. Its target is new: no other sequence names it."""
 
     source: str
     target: str

@@ -43,8 +43,8 @@ _BY_TWO_RENAMES: Final = "r"
 
 @dataclass(frozen=True, slots=True)
 class PlaceColumns:
-    """Where the steps' files are. ``directories``: of their places in the attempt, with it; ``numbers``: their names
-    there. ``target_directories`` and ``target_names``: where they are published.
+    """The places of the steps' files. ``directories``: of their places in the attempt, with it; ``numbers``: their
+    names there. ``target_directories`` and ``target_names``: where they are published.
     """
 
     directories: Sequence[str]

@@ -10,7 +10,9 @@ from enum import StrEnum
 
 
 class Found(StrEnum):
-    """What stands at a place: nothing, the staged version, the version that was planned to be there, or another."""
+    """The judgement of what stands at a place: nothing, the staged version, the version that was planned to be there,
+    or another.
+    """
 
     NOTHING = "nothing"
     NEW = "new"

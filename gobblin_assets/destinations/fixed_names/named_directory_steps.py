@@ -48,7 +48,7 @@ from gobblin_assets.model.files import DataFile
 
 @dataclass(frozen=True, slots=True)
 class PlaceDirectory(WrittenStep):
-    """Publish a directory that is new as a whole, by one rename; an empty directory at its name gives way.
+    """The publication of a directory that is new as a whole, by one rename; an empty directory at its name gives way.
 
     ``inode``: that of the staged directory. ``files``: every file below it, by names relative to it. ``is_metadata``:
     all of them are.
@@ -136,7 +136,7 @@ class PlaceDirectory(WrittenStep):
 
 @dataclass(frozen=True, slots=True)
 class EnsureDirectory(NamedStep):
-    """Let a directory be there, for names below it. Any directory counts; it stays if the sequence is abandoned.
+    """The making of a directory, for names below it. Any directory counts; it stays if the sequence is abandoned.
 
     Another publication may need it by then, and an empty directory harms nobody.
     """
@@ -179,7 +179,7 @@ class EnsureDirectory(NamedStep):
 
 @dataclass(frozen=True, slots=True)
 class ClearFile(RemoveFile):
-    """Move a file of planned identity away from a name at which something else is published then."""
+    """The move of a file of planned identity away from a name at which something else is published then."""
 
     @property
     def kind(self) -> str:
@@ -212,7 +212,7 @@ class ClearFile(RemoveFile):
 
 @dataclass(frozen=True, slots=True)
 class ClearDirectory(NamedStep):
-    """Move an empty directory away from a name at which a file is published then, or from a directory above it."""
+    """The move of an empty directory away from a name at which a file is published, or from a directory above it."""
 
     @property
     def kind(self) -> str:
@@ -269,7 +269,7 @@ NO_PLACE: Final = ""
 
 @dataclass(frozen=True, slots=True)
 class ModeStep(NamedStep):
-    """What both have in common. ``mode``: the closed one. ``inode`` None: any directory at the name counts, as it does
+    """The common part of both. ``mode``: the closed one. ``inode`` None: any directory at the name counts, as it does
     where one is ensured.
     """
 
@@ -353,8 +353,8 @@ class ModeStep(NamedStep):
 
 @dataclass(frozen=True, slots=True)
 class OpenDirectory(ModeStep):
-    """Give a closed directory's owner the right to write. What is not there yet is opened by nobody, and closed when
-    the sequence is taken back.
+    """The opening of a closed directory: its owner gets the right to write. What is not there yet is opened by nobody,
+    and closed when the sequence is taken back.
     """
 
     @property
@@ -374,7 +374,7 @@ class OpenDirectory(ModeStep):
 
 @dataclass(frozen=True, slots=True)
 class CloseDirectory(ModeStep):
-    """Take the right to write from a directory's owner, once all names in it are as they should be."""
+    """The closing of a directory: its owner loses the right to write, once all names in it are as they should be."""
 
     @property
     def kind(self) -> str:

@@ -141,7 +141,7 @@ class Phase(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class NamedStep(CommitStep):
-    """What the kinds have in common.
+    """The common part of the kinds.
 
     ``staging``: the attempt's directory as the log has it. ``number``: the name of the step's places inside of it.
     """
@@ -359,7 +359,7 @@ class WrittenStep(NamedStep):
 
 @dataclass(frozen=True, slots=True)
 class PlaceFile(WrittenStep):
-    """Publish a file at a name that is free."""
+    """The publication of a file at a name that is free."""
 
     identity: FileIdentity
     is_metadata: bool = False
@@ -389,7 +389,7 @@ class PlaceFile(WrittenStep):
 
 @dataclass(frozen=True, slots=True)
 class ReplaceFile(WrittenStep):
-    """Publish a file in the place of another one, whose identity was planned.
+    """The publication of a file in the place of another one, whose identity was planned.
 
     ``exchanges``: as in ``decide_replace``.
     """
@@ -433,7 +433,7 @@ class ReplaceFile(WrittenStep):
 
 @dataclass(frozen=True, slots=True)
 class RemoveFile(NamedStep):
-    """Move a file of planned identity away from its name, into its slot."""
+    """The removal of a file of planned identity from its name, into its slot."""
 
     old: FileIdentity
 

@@ -67,9 +67,9 @@ from gobblin_assets.model.files import FileIdentity
 
 
 class Stands(StrEnum):
-    """What stands at a name. NEW: the step's own version, by the id in its metadata, its length, and its known ETag.
-    OLD: what was planned to be there, by its ETag. MARKER: a mark of this step that says that nothing is to be here.
-    OTHER: something else.
+    """The judgement of what stands at a name. NEW: the step's own version, by the id in its metadata, its length, and
+    its known ETag. OLD: what was planned to be there, by its ETag. MARKER: a mark of this step that says that nothing
+    is to be here. OTHER: something else.
     """
 
     NOTHING = "nothing"
@@ -332,7 +332,7 @@ class ObjectStep(UploadStep):
 
 @dataclass(frozen=True, slots=True)
 class PlaceObject(ObjectStep):
-    """Publish an object at a name that is free."""
+    """The publication of an object at a name that is free."""
 
     identity: FileIdentity
     is_metadata: bool = False
@@ -358,7 +358,7 @@ class PlaceObject(ObjectStep):
 
 @dataclass(frozen=True, slots=True)
 class ReplaceObject(ObjectStep):
-    """Publish an object in the place of another one, whose ETag was planned."""
+    """The publication of an object in the place of another one, whose ETag was planned."""
 
     identity: FileIdentity
     old: FileIdentity
@@ -394,7 +394,7 @@ class ReplaceObject(ObjectStep):
 
 @dataclass(frozen=True, slots=True)
 class RemoveObject(ObjectStep):
-    """Take an object of planned ETag away from its name. The staged version is the mark that takes its place."""
+    """The removal of an object of planned ETag from its name. The staged version is the mark that takes its place."""
 
     old: FileIdentity
 

@@ -15,7 +15,7 @@ APPEND_TO_TABLE: Final = "append_to_table"
 
 @dataclass(frozen=True, slots=True)
 class AppendToTable(LoadRows[TableBatch]):
-    """Append the rows of staged files to a table. The place of its mark names the table."""
+    """The append of the rows of staged files to a table. The place of its mark names the table."""
 
     @property
     def kind(self) -> str:

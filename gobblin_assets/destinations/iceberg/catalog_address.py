@@ -24,7 +24,9 @@ _DURABLE: Final = """
 
 @dataclass(frozen=True, slots=True)
 class CatalogAddress(DatabaseAddress):
-    """``catalog``: its name in the database. ``warehouse``: the URI of what new tables stand in.
+    """The address of a catalog.
+
+    ``catalog``: its name in the database. ``warehouse``: the URI of what new tables stand in.
 
     ``store``: how a bucket is reached; None: the warehouse is a directory.
     """

@@ -29,7 +29,9 @@ def choose_iceberg(request: PlaceRequest) -> "IcebergPlace":
 
 @dataclass(frozen=True, slots=True)
 class IcebergPlace:
-    """``connection``: the name of the catalog's. ``tables``: the table of each dataset, in the namespace ``marks``.
+    """The tables of a job.
+
+    ``connection``: the name of the catalog's. ``tables``: the table of each dataset, in the namespace ``marks``.
 
     The mark of a lane is a property of its dataset's table.
     """

@@ -57,7 +57,10 @@ def choose_batch_bytes(topic_bytes: int) -> int:
 
 @dataclass(slots=True)
 class LaneProducer:
-    """``known``: the lane's mark, once it was looked at; None: not yet. After an error it is of no use any more."""
+    """The producer of a lane.
+
+    ``known``: the lane's mark, once it was looked at; None: not yet. After an error it is of no use any more.
+    """
 
     connection: KafkaConnection
     transactional_id: str

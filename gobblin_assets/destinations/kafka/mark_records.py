@@ -12,7 +12,9 @@ from gobblin_assets.errors import CorruptionError
 
 @dataclass(frozen=True, slots=True)
 class TopicMark:
-    """``loaded_rows``: all that the lane has loaded. ``topic``: the name of that of its last load, and its id.
+    """The mark of a lane in a topic.
+
+    ``loaded_rows``: all that the lane has loaded. ``topic``: the name of that of its last load, and its id.
 
     Both are empty where they are not known: in marks of an earlier release, and the id also of older brokers.
     """

@@ -55,7 +55,10 @@ _OF_MARKS: Final = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class PreparedTopic:
-    """``topic_id``: empty where the brokers know none. ``record_bytes``: of a record at most; 0: that can't be seen."""
+    """A topic that can be loaded.
+
+    ``topic_id``: empty where the brokers know none. ``record_bytes``: of a record at most; 0: that can't be seen.
+    """
 
     topic_id: str
     record_bytes: int

@@ -27,7 +27,10 @@ _NAME_LENGTH_MAX: Final = 249
 
 @dataclass(frozen=True, slots=True)
 class TopicsPlace:
-    """``connection``: the name of the cluster's. ``topics``: that of each dataset. ``marks``: the topic of marks."""
+    """The topics of a job.
+
+    ``connection``: the name of the cluster's. ``topics``: that of each dataset. ``marks``: the topic of marks.
+    """
 
     connection: str
     topics: Mapping[DatasetUrn, LoadedTopic]

@@ -33,7 +33,7 @@ Session = psycopg.Connection[tuple[Any, ...]]
 
 @dataclass(frozen=True, slots=True)
 class DatabaseAddress:
-    """``name``: what the job file calls the connection."""
+    """The address of a database. ``name``: what the job file calls the connection."""
 
     name: str
     url: str

@@ -71,7 +71,10 @@ def choose_tables(request: PlaceRequest) -> "TablesPlace":
 
 @dataclass(frozen=True, slots=True)
 class TablesPlace:
-    """``connection``: the name of the database's. ``tables``: the table of each dataset. ``marks``: their schema."""
+    """The tables of a job.
+
+    ``connection``: the name of the database's. ``tables``: the table of each dataset. ``marks``: their schema.
+    """
 
     connection: str
     tables: Mapping[DatasetUrn, LoadedTable]
