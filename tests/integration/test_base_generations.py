@@ -39,8 +39,6 @@ from tests.support.shares import Share, rotating
 from tests.support.table_history import TableHistory
 from tests.support.written_logs import LOG, OwnSpark, WrittenLog
 
-pytestmark = pytest.mark.turns(of=3)
-
 SAME: tuple[list[Any], list[Any]] = ([], [])
 TABLES = 8
 
@@ -55,7 +53,6 @@ def run_all(log: WrittenLog, transactions: int) -> None:
         log.history.run(transactions, table=table)
 
 
-@pytest.mark.every_run
 @pytest.mark.parametrize("kind", [rotating({}), rotating({"is_full": True, "has_key": False})], ids=["by key", "whole"])
 def test_a_base_and_what_is_behind_it_are_the_table(
     spark: SparkSession, engine: Engine, tmp_path: Path, share: Share, kind: dict[str, Any]
@@ -102,6 +99,7 @@ class LossyDisk(PosixFileSystem):
         return [each for each in found if each not in written[:1]]
 
 
+@pytest.mark.turns("bases in use")
 def test_a_base_whose_files_lack_rows_is_not_published(
     spark: SparkSession, engine: Engine, tmp_path: Path, share: Share
 ) -> None:
@@ -194,7 +192,7 @@ def test_a_base_that_does_not_count_is_passed_over(
     assert log.difference() == SAME
 
 
-@pytest.mark.every_run
+@pytest.mark.turns("bases in use")
 def test_the_command_is_killed_and_begins_anew(
     spark: SparkSession,
     engine: Engine,

@@ -19,7 +19,7 @@ from tests.simulation.zombies import explore_overlaps, explore_zombies
 from tests.support.shares import EVERYTHING, Share
 
 HISTORIES_OF = 80
-FIRST_FAULTS = 3
+FIRST_FAULTS = 2
 SECOND_FAULTS_OF = 64
 """A power of two: with an odd number of shares of first faults, the seeds reach all pairs."""
 
@@ -48,6 +48,7 @@ def test_any_single_fault_of_a_copy_is_repaired_by_the_next_runs(
     assert tally.histories in parts_of(sum(tally.calls.values()) * len(FAULTS), mine.of)
 
 
+@pytest.mark.turns("copies beside others")
 @each_scenario
 @some_and_all
 def test_an_exception_of_a_library_is_the_failure_of_some_file_sets(
@@ -60,6 +61,7 @@ def test_an_exception_of_a_library_is_the_failure_of_some_file_sets(
     assert tally.histories in parts_of(2 * sum(read_counts()[scenario.name].values()), mine.of)
 
 
+@pytest.mark.turns("copies beside others")
 @each_scenario
 @some_and_all
 def test_a_copy_that_wakes_up_anywhere_takes_no_later_version_away(
@@ -72,6 +74,7 @@ def test_a_copy_that_wakes_up_anywhere_takes_no_later_version_away(
     assert tally.histories in parts_of(sum(tally.calls.values()) * len(COPY_TAKEOVERS), mine.of)
 
 
+@pytest.mark.turns("copies beside others")
 @each_scenario
 @some_and_all
 def test_a_copy_that_wakes_up_amid_the_next_owners_work_disturbs_nobody(

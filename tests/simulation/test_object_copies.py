@@ -39,6 +39,7 @@ def test_any_single_fault_of_a_copy_is_repaired_by_the_next_runs(
     assert tally.histories in parts_of(sum(tally.calls.values()) * len(FAULTS), mine.of)
 
 
+@pytest.mark.turns("copies to stores beside others")
 @each_scenario
 @some_and_all
 def test_an_exception_of_a_library_is_the_failure_of_some_file_sets(
@@ -51,6 +52,7 @@ def test_an_exception_of_a_library_is_the_failure_of_some_file_sets(
     assert tally.histories in parts_of(2 * sum(read_counts()[scenario.name].values()), mine.of)
 
 
+@pytest.mark.turns("copies to stores beside others")
 @each_scenario
 @some_and_all
 def test_a_copy_that_wakes_up_anywhere_takes_no_later_version_away(
@@ -63,6 +65,7 @@ def test_a_copy_that_wakes_up_anywhere_takes_no_later_version_away(
     assert tally.histories in parts_of(sum(tally.calls.values()) * len(OBJECT_TAKEOVERS), mine.of)
 
 
+@pytest.mark.turns("copies to stores beside others")
 @each_scenario
 @some_and_all
 def test_a_copy_that_wakes_up_amid_the_next_owners_work_disturbs_nobody(
