@@ -38,9 +38,16 @@ def _make_sink_world(watches_log: bool) -> SinkWorld:
     return SinkWorld(_SEED, vnode_count=_VNODES, epoch_count=_EPOCHS, watches_log=watches_log)
 
 
+def _leave_all_as_it_is(_world: SinkWorld) -> None:
+    """Nothing happens besides."""
+
+
 @dataclass(frozen=True)
 class SinkScenario:
-    """``prepare``: what happened before. ``later``: by the number of a call of the worker, what others do then."""
+    """``prepare``: what happened before. ``later``: by the number of a call of the worker, what others do then.
+
+    ``behind``: what others do once the worker has ended, or was stopped.
+    """
 
     name: str
     prepare: Callable[[SinkWorld], None]
@@ -48,6 +55,7 @@ class SinkScenario:
 
     watches_log: bool = False
     make_world: Callable[[bool], SinkWorld] = _make_sink_world
+    behind: Callable[[SinkWorld], None] = _leave_all_as_it_is
 
     def open_world(self) -> SinkWorld:
         world = self.make_world(self.watches_log)
@@ -80,11 +88,8 @@ class SinkScenario:
             world.db.advance(_TURN_S)
         if not worker.is_over and until == _CALLS_MAX:
             raise HistoryError(f"{self.name}: {_CALLS_MAX} calls did not suffice: {worker.lines[-3:]}")
+        self.behind(world)
         return worker
-
-
-def _leave_nothing(_world: SinkWorld) -> None:
-    """Nothing happened before."""
 
 
 def _leave_an_open_row(world: SinkWorld) -> None:
@@ -98,7 +103,7 @@ def _leave_an_open_row(world: SinkWorld) -> None:
 
 
 SINK_SCENARIOS: Final = (
-    SinkScenario("a sink begins", _leave_nothing, {}),
+    SinkScenario("a sink begins", _leave_all_as_it_is, {}),
     SinkScenario(
         "a sink goes on with other lanes, and is drained",
         _leave_an_open_row,

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Self
 from unittest import mock
@@ -18,7 +18,6 @@ from gobblin_assets.sources.jdbc.postgres_tables import PgType
 from gobblin_assets.sources.log_port import DecodedRows, LogStart
 from gobblin_assets.sources.postgres_log import (
     change_gathering,
-    server_state,
     slot_epochs,
     slot_reader,
     table_copy,
@@ -70,6 +69,10 @@ class SimConnection:
             self.clock.turn(0.0)
         return _Answer(self.server.execute(text, tuple(arguments or ())))
 
+    def transaction(self) -> AbstractContextManager[None]:
+        """No statement of the simulated server fails in it."""
+        return nullcontext()
+
     @contextmanager
     def opened(self) -> Iterator[Self]:
         yield self
@@ -89,6 +92,10 @@ class _CopySession:
     def __init__(self, sim: SimConnection) -> None:
         self._sim = sim
         self.snapshot = ""
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """No statement of the simulated server fails in it."""
+        return nullcontext()
 
     def execute(self, sql: str | bytes, arguments: Sequence[Any] | None = None) -> "_Answer":
         answer = self._sim.execute(sql, arguments)
@@ -247,7 +254,6 @@ def simulated_postgres() -> Iterator[None]:
         (table_copy, {"open_source_session": _CopySession, "time": _NoTime}),
         (walsender, {"time": _NoTime}),
         (change_gathering, opened),
-        (server_state, {"savepoint": nullcontext}),
         (ChangeGathering, {"_describe": _describe_relation}),
         (sink_rules, {"EMPTY_CUT_AGE_S": EMPTY_CUT_S}),
     )

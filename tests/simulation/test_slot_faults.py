@@ -41,6 +41,7 @@ SLOT = SinkScenario(
     _leave_nothing,
     {_WRITTEN_UNTIL: _end_writing},
     make_world=lambda _watches_log: SlotWorld(_SEED),
+    behind=_end_writing,
 )
 
 

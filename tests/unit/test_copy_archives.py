@@ -241,7 +241,7 @@ def test_broken_zip_archives_are_refused(change: object, said: str) -> None:
     assert said in refuse(change(made), "unzip")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_no_change_of_bytes_of_a_zip_archive_gets_past_the_families(data: st.DataObject) -> None:
     """Of a real file, whose seeks fail otherwise than those of bytes in memory."""
@@ -362,7 +362,7 @@ class _Opened:
         self._content.close()
 
 
-@settings(max_examples=75)
+@settings(max_examples=150)
 @given(st.data())
 def test_no_change_of_a_byte_gets_past_the_rules(data: st.DataObject) -> None:
     """Whatever a header says, a member's path stays below its directory, or the archive is refused."""

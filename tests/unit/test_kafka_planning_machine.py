@@ -166,5 +166,5 @@ class FollowedTopic(RuleBasedStateMachine):
         return at if isinstance(at, int) else None
 
 
-FollowedTopic.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+FollowedTopic.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
 test_nothing_is_read_twice_or_lost_uncounted_whatever_happens_to_the_logs = FollowedTopic.TestCase

@@ -228,7 +228,7 @@ def steps(draw: st.DrawFn) -> tuple[str, int, int, tuple[int, ...]]:
 
 
 @given(st.lists(steps(), max_size=25), st.booleans())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=300, deadline=None)
 def test_whatever_order_windows_are_read_in_every_offset_is_published_once_and_none_is_left(
     moves: list[tuple[str, int, int, tuple[int, ...]]], limited: bool
 ) -> None:
