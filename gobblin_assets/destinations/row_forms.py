@@ -43,15 +43,15 @@ def _plain(value: Any, kind: pa.DataType) -> object:
 W = TypeVar("W")
 
 
-def write_ahead(rows: Iterable[pa.RecordBatch], write: Callable[[pa.RecordBatch], W]) -> Iterator[W]:
-    """What ``write`` makes of each batch, which is one batch ahead. Errors of both come where the batch would."""
+def prefetch_written(rows: Iterable[pa.RecordBatch], write: Callable[[pa.RecordBatch], W]) -> Iterator[W]:
+    """Batches as ``write`` makes them, the next one while this one is used. Errors of both come where the batch would."""
     batches = iter(rows)
 
     def write_next() -> tuple[W] | None:
         batch = next(batches, None)
         return None if batch is None else (write(batch),)
 
-    with ThreadPoolExecutor(1, thread_name_prefix="write-ahead") as pool:
+    with ThreadPoolExecutor(1, thread_name_prefix="prefetch-written") as pool:
         waiting = pool.submit(write_next)
         while (found := waiting.result()) is not None:
             waiting = pool.submit(write_next)

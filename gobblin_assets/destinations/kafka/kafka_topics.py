@@ -36,7 +36,7 @@ from gobblin_assets.destinations.kafka.topic_admin import PreparedTopic, TopicAd
 from gobblin_assets.destinations.kafka.topic_batches import LoadedTopic, TopicBatch
 from gobblin_assets.destinations.kafka.write_failures import TooLargeError
 from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace, PlaceGoneError, decide_batch, require_row_count
-from gobblin_assets.destinations.row_forms import write_ahead
+from gobblin_assets.destinations.row_forms import prefetch_written
 from gobblin_assets.errors import ConflictError, GobblinError, OutcomeUnknownError, RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.kafka.connection import KafkaConnection, read_cluster
@@ -131,7 +131,7 @@ class KafkaTopics:
     def _load(self, producer: LaneProducer, batch: TopicBatch, rows: Iterable[pa.RecordBatch]) -> None:
         producer.begin()
         count = 0
-        for values, keys in write_ahead(rows, partial(_write_records, key=batch.topic.key)):
+        for values, keys in prefetch_written(rows, partial(_write_records, key=batch.topic.key)):
             producer.send(batch.topic.name, values, keys)
             count += len(values)
         require_row_count(batch, count)

@@ -30,7 +30,7 @@ from gobblin_assets.destinations.lane_marks import (
 from gobblin_assets.destinations.load_rows import TableBatch
 from gobblin_assets.destinations.postgres.copy_text import NAME_BYTES_MAX, column_type, holds, write_copy_text
 from gobblin_assets.destinations.postgres.database_address import DatabaseAddress, Session, read_address, variable_of
-from gobblin_assets.destinations.row_forms import write_ahead
+from gobblin_assets.destinations.row_forms import prefetch_written
 from gobblin_assets.destinations.table_names import LoadedTable
 from gobblin_assets.errors import ConflictError, OutcomeUnknownError, RejectedError, RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
@@ -357,7 +357,7 @@ def _copy(session: Session, table: LoadedTable, rows: Iterable[pa.RecordBatch]) 
     """Add the rows in the open transaction. Returns how many were sent, and how many the server has added."""
     sent = added = 0
     with session.cursor() as cursor:
-        for names, some in groupby(write_ahead(rows, _write_lines), key=attrgetter("names")):
+        for names, some in groupby(prefetch_written(rows, _write_lines), key=attrgetter("names")):
             statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT text)").format(
                 sql.Identifier(table.schema, table.table), sql.SQL(", ").join(map(sql.Identifier, names))
             )
