@@ -44,7 +44,7 @@ W = TypeVar("W")
 
 
 def prefetch_written(rows: Iterable[pa.RecordBatch], write: Callable[[pa.RecordBatch], W]) -> Iterator[W]:
-    """Batches as ``write`` makes them, the next one while this one is used. Errors of both come where the batch would."""
+    """Batches as ``write`` makes them, the next one while one is used. Errors of both come where the batch would."""
     batches = iter(rows)
 
     def write_next() -> tuple[W] | None:

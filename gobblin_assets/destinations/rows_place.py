@@ -1,4 +1,7 @@
-"""The port of a place of rows: what takes the rows of a job's datasets, with a mark of each lane beside them."""
+"""The port of a place of rows: what takes the rows of a job's datasets, with a mark of each lane beside them.
+
+A new place is registered as a ``DestinationKind`` (``spec.destination_kind``).
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

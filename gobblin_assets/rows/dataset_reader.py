@@ -1,7 +1,7 @@
 """A dataset as a DataFrame of exactly its published files, whatever else stands in its directories.
 
-The ledger says which files these are, and which schemas they were written with. Columns that were added later
-are NULL in older files; a column that was retyped has the type that holds every value of all of them
+The ledger (``commit.published``) says which files these are, and which schemas they were written with. Columns that
+were added later are NULL in older files; a column that was retyped has the type that holds every value of all of them
 (docs/TYPES.md). Values of output partitions come from the directories, with the types of the schema.
 
 Files of each format are read with the values that were written. Spark says nothing of the types of a text, so all types

@@ -1,4 +1,4 @@
-"""A file of rows that is being written: rows are held as Arrow has them, and encoded in large pieces.
+"""A file of Parquet, JSON or CSV that is being written: rows are held as Arrow has them, and encoded in large pieces.
 
 ``RowEncoder`` is the port of formats: an encoder makes the bytes of one file.
 """

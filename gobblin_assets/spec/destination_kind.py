@@ -1,4 +1,4 @@
-"""A kind of destination of rows: one object with the options of a job, and how the place is opened."""
+"""A kind of destination of rows, as a new one is registered: the options of a job, and how the place is opened."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

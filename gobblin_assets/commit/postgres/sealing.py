@@ -3,7 +3,7 @@
 The leases are locked first, then the sequences. From then on nothing that is read below can change: no attempt is
 staged while its sequence is locked, and a lane's version moves only under its lease. The keys are locked as well: only
 their lane publishes them, each from where it stands. ``_SEAL`` checks state, fence and version once more, in the
-statement that writes.
+statement that writes. A repetition behind a lost acknowledgement finds its own digest, and does nothing.
 """
 
 import uuid

@@ -1,4 +1,4 @@
-"""Published files as the commit log in Postgres knows them."""
+"""Published files as the commit log in Postgres knows them: those of sealed segments that nothing has retired."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
