@@ -270,7 +270,7 @@ def test_a_place_that_lost_rows_is_not_loaded_any_more(lake: LoadedSinkLake, wor
     with closing(longer.open_world()) as again:
         again.work(lambda: any(lake.place.loss in line for line in again.lines))
 
-        assert any("rests" in line for line in again.lines)
+        assert any("backs off" in line for line in again.lines)
         assert not again.marks()
 
 

@@ -18,7 +18,7 @@ from tests.torture.spark_runner import EventsFile, Site, open_spark, operate_wit
 SCHEMA: Final = {"value": {"format": "json", "schema": "number bigint, value string"}}
 # Long enough to look at the brokers, and short enough for several publications before a stream's end.
 _PUBLISH_EVERY_S: Final = 0.5
-# A stream rests after a failure, and must go on before its time is over.
+# A stream backs off after a failure, and must go on before its time is over.
 _RETRY: Final = {"back_off_s": 0.2, "back_off_max_s": 1.0, "task_tries_max": 2}
 
 
