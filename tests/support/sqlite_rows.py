@@ -52,7 +52,7 @@ class SqliteRows(TriedPlace):
 
     file: str
 
-    loss = "restored from an older backup"
+    loss = "is gone"
 
     @property
     def variables(self) -> Mapping[str, str]:
