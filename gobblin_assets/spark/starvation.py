@@ -3,8 +3,8 @@
 No worker is registered, other applications have all cores, or the master was started anew and knows the application no
 more: Spark then waits for ever, and says so in the driver's log alone. The watch says it where the run's lines go, and
 after ``wait_s`` cancels what waits. An action that was cancelled so raises RejectedError with the fix
-(``starvation_failures``). In a classic session the watch asks Spark's tracker; a Connect server reports how far this
-session's own operations have come, so that slots which others' have count as none.
+(``errors.explain_starvation``). In a classic session the watch asks Spark's tracker; a Connect server reports how far
+this session's own operations have come, so that slots which others' have count as none.
 """
 
 import threading

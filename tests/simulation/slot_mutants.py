@@ -110,6 +110,7 @@ def _finds_by_name(self: ChangeGathering, relation: Any) -> Any:
 def _fails_amid_a_barrier(self: SinkWorker, log: SinkLog, barrier: Barrier) -> "Generator[Any]":
     """A lane that fails at a barrier is given up before the others have passed it."""
     for lane in log.lanes:
+        # One that failed meanwhile may have had others given up.
         if barrier.positions.keys() & lane.read_to.keys() and lane.is_held:
             try:
                 cut = lane.pass_barrier(barrier)

@@ -285,7 +285,7 @@ class SinkWorker:
         passed: list[tuple[HeldLane, Cut | None]] = []
         failed: list[tuple[HeldLane, Exception]] = []
         for lane in log.lanes:
-            if barrier.positions.keys() & lane.read_to.keys() and lane.is_held:
+            if barrier.positions.keys() & lane.read_to.keys():
                 try:
                     passed.append((lane, lane.pass_barrier(barrier)))
                 except Exception as error:  # noqa: BLE001  the failure of this lane; others of its log go on
