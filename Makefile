@@ -23,7 +23,7 @@ PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-r
 
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--no-emit-find-links --custom-compile-command "make lock"
-EVERYTHING := --extra demo --extra dg --group dev pyproject.toml requirements/build.in
+EVERYTHING := --extra demo --extra dg --extra service --group dev pyproject.toml requirements/build.in
 
 .PHONY: help demo demo-s3 demo-kafka demo-distcp demo-sink demo-cdc demo-into test proof torture bench bench-peers lint format dagster lock upgrade setup check-python check-java clean
 
