@@ -1,0 +1,94 @@
+"""Plans of flows: jobs, hop by hop, each with its executor; what is offered instead; and why the rest is not."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from gobblin_assets.service.specs import FlowSpec
+from gobblin_assets.service.topology import NodeState, Topology, TopologySpec
+from gobblin_assets.spec.job_ticket import JobTicket
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedJob:
+    """One hop. ``number``: from 0, in the order of the plan; ``after``: the numbers of jobs whose output it reads.
+
+    ``job_name``: the name that the job has in its executor's log: one for each (flow, node that it publishes to).
+    ``ticket``: what the executor is sent, with the job's options.
+    """
+
+    number: int
+    job_name: str
+    template_uri: str
+    executor: str
+    source: NodeState
+    target: NodeState
+    ticket: JobTicket
+    after: tuple[int, ...] = ()
+    cost: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class FlowPlan:
+    """The jobs of a flow, those first that others wait for. ``cost``: of all jobs together."""
+
+    jobs: tuple[PlannedJob, ...]
+    cost: float
+
+
+@dataclass(frozen=True, slots=True)
+class PendingFlow:
+    """A flow that this topology can't run; another one may. ``reasons``: sentences for people."""
+
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UntakenEdge:
+    """A hop near the source or a destination that no plan takes, and why."""
+
+    template_uri: str
+    executor: str
+    source: NodeState
+    target: NodeState
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What a compilation found: the plan or why there is none, other plans (at most 3), hops that were not taken."""
+
+    compiled: FlowPlan | PendingFlow
+    alternatives: tuple[FlowPlan, ...] = ()
+    untaken: tuple[UntakenEdge, ...] = ()
+
+
+class JobNames(Protocol):
+    """The stored names of a flow's jobs."""
+
+    def find_name(self, node: str) -> str | None:
+        """The name of the flow's job that publishes to the node; None for a job that was never named."""
+        ...
+
+    def offer_name(self, node: str) -> str:
+        """The stored name; else a free one, ``[a-z0-9_]``, at most 48 characters, which is stored by the launch."""
+        ...
+
+
+class SpecCompiler(Protocol):
+    """A compiler of flows. Registered by its name; ``identity`` and ``multi_hop`` are built in."""
+
+    def compile_flow(self, spec: FlowSpec, names: JobNames, groups: frozenset[str]) -> Explanation:
+        """Compile for a user of these groups. Stores nothing.
+
+        RejectedError for what the user must correct; what the topology can mend is a PendingFlow.
+        """
+        ...
+
+    def get_topology_spec_map(self) -> Mapping[str, TopologySpec]:
+        """The executors that the compiler knows, by URI."""
+        ...
+
+    def on_topology(self, topology: Topology) -> None:
+        """Take another topology for what is compiled from now on."""
+        ...

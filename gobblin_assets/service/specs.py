@@ -1,0 +1,85 @@
+"""Specs of flows, and their addresses."""
+
+import re
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol
+from urllib.parse import quote, unquote
+
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.service.flow_config import FlowConfig
+
+FLOW_SCHEME: Final = "gobblin-flow"
+
+_NAME_LENGTH_MAX: Final = 128
+_CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+class Spec(Protocol):
+    """A spec, which a catalog holds by its URI."""
+
+    @property
+    def uri(self) -> str: ...
+
+    @property
+    def version(self) -> str: ...
+
+    @property
+    def description(self) -> str: ...
+
+
+class FlowKey(NamedTuple):
+    """The names by which people know a flow."""
+
+    group: str
+    name: str
+
+    @property
+    def uri(self) -> str:
+        return f"{FLOW_SCHEME}:/{quote(self.group, safe='')}/{quote(self.name, safe='')}"
+
+
+@dataclass(frozen=True, slots=True)
+class FlowSpec:
+    """A flow as it is stored.
+
+    ``version``: "1" for the first; each change of its config counts up. ``child_specs``: flows that the flow consists
+    of, then jobs, once it is compiled.
+    """
+
+    uri: str
+    version: str
+    description: str
+    config: FlowConfig
+    template_uris: tuple[str, ...] = ()
+    child_specs: tuple[Spec, ...] = ()
+
+    @property
+    def key(self) -> FlowKey:
+        return FlowKey(self.config.flow_group, self.config.flow_name)
+
+
+def parse_flow_key(group: str, name: str) -> FlowKey:
+    """RejectedError for a name that is empty, longer than 128 characters, or has control characters."""
+    for field_name, text in (("flow_group", group), ("flow_name", name)):
+        if not text or len(text) > _NAME_LENGTH_MAX:
+            raise RejectedError(
+                f"expected 1 to {_NAME_LENGTH_MAX} characters, found {len(text)}",
+                field=field_name,
+                hint="Choose a shorter name." if text else "Write a name.",
+            )
+        if _CONTROLS.search(text):
+            raise RejectedError(
+                f"expected no control characters, found {text!a}", field=field_name, hint="Take them out."
+            )
+    return FlowKey(group, name)
+
+
+def parse_flow_uri(uri: str) -> FlowKey:
+    """The key of ``gobblin-flow:/<group>/<name>``, each percent-encoded. RejectedError for another text."""
+    scheme, _, path = uri.partition(":/")
+    group, mark, name = path.partition("/")
+    if scheme != FLOW_SCHEME or not mark or "/" in name:
+        raise RejectedError(
+            f"expected {FLOW_SCHEME}:/<group>/<name>, found {uri[:200]!a}", field="uri", hint="Correct the URI."
+        )
+    return parse_flow_key(unquote(group), unquote(name))
