@@ -65,8 +65,8 @@ IDLE = Actor()
 
 @dataclass(frozen=True)
 class Tickets:
-    """The protocol: the ticket's id is stored before it is sent; a report of an attempt that is not the last is refused;
-    publications are counted from the ledger, by their ids, before the end is reported.
+    """The protocol. The ticket's id is stored before the ticket is sent. A report of an attempt that is not the last is
+    refused. Publications are counted from the ledger, by their ids, before the end is reported.
     """
 
     processes: int = 3
