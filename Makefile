@@ -25,7 +25,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 	--no-emit-find-links --custom-compile-command "make lock"
 EVERYTHING := --extra demo --extra dg --extra service --group dev pyproject.toml requirements/build.in
 
-.PHONY: help demo demo-s3 demo-kafka demo-distcp demo-sink demo-cdc demo-into test proof torture bench bench-peers lint format dagster lock upgrade setup check-python check-java clean
+.PHONY: help demo demo-s3 demo-kafka demo-distcp demo-sink demo-cdc demo-into demo-service service test proof torture bench bench-peers lint format dagster lock upgrade setup check-python check-java clean
 
 help:  ## Say what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -50,6 +50,12 @@ demo-into: check-java $(READY)  ## Rows loaded into tables, a topic and a table 
 
 demo-cdc: check-java $(READY)  ## Tables followed by their change log while they are written to: a copy, a kill, a table more, the proof
 	@$(BIN)/python -m demo.cdc.run_demo
+
+demo-service: $(READY)  ## A flow by REST: explained, made, run by an executor that is killed, taken over by another, and the proof
+	@$(BIN)/python -m demo.service.run_demo
+
+service: $(READY)  ## The same, and then the service stays up with its pages on http://localhost:8080
+	@$(BIN)/python -m demo.service.run_demo --keep
 
 test: check-java $(READY)  ## The tests, with ruff, mypy and the import contracts among them; GOBBLIN_TEST_SEED=n repeats a share
 	@echo "Bringing what the tests' servers are made of (once; minutes where nothing is cached)"
