@@ -10,7 +10,7 @@ storage names them. A fold is one transaction, under the dataset's fence, while 
 kill leaves all of the fold or nothing.
 
 What is folded. Sequences that are DONE and announced, whose attempts are clean, that are not among the newest, that
-are older than a bound, that have nothing retired, and of which each sink of events was told, unless it was away for
+are older than a bound, that have nothing retired, and that each sink of events got, unless it was away for
 long. Of publications at given names, only the oldest ones without a gap (``folding``).
 
 What is forgotten. Retired publications whose files were removed, aborted sequences, and the rows of runs, once they are
@@ -174,7 +174,7 @@ def join_intervals(published: Iterable[PublishedInterval]) -> list[PublishedInte
     return joined
 
 
-def stand(
+def make_no_op_move(
     key: str,
     partition: str,
     watermark: Watermark | None,

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from gobblin_assets.commit.set_aside import move_aside
+from gobblin_assets.commit.withdrawal import withdraw_name
 from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.fs.named_files import NamedFiles
 from gobblin_assets.model.path_names import list_upwards
@@ -51,13 +51,13 @@ class UnsettledName:
 class NamedRepair:
     """A person's decision, and what was done by it.
 
-    ``aside``: a new directory of this owner. ``unlogged``: the names that were not taken back, once it is over.
-    ``root``: what is above all names.
+    ``withdrawn``: a new directory of this owner, for what is moved away. ``unlogged``: once the repair is over, the
+    names that were not taken back. ``root``: what is above all names.
     """
 
     keep: Keep
     root: str
-    aside: str
+    withdrawn: str
     unlogged: list[str] = field(default_factory=list)
     _prepared: set[str] = field(default_factory=set)
     _touched: set[str] = field(default_factory=set)
@@ -74,10 +74,10 @@ class NamedRepair:
                 files.make_directory(f"{attempt}/{name}")
         self._prepared.add(attempt)
 
-    def put_aside(self, files: NamedFiles, path: str, place: str, name: str) -> None:
-        """Move aside what is at ``path``, if anything is: a ``place`` of the step at ``name``."""
-        target = f"{self.aside}/{place}{name.removeprefix(self.root)}"
-        if move_aside(files, path, target):
+    def withdraw(self, files: NamedFiles, path: str, place: str, name: str) -> None:
+        """Move what is at ``path``, if anything is, out of the way: a ``place`` of the step at ``name``."""
+        target = f"{self.withdrawn}/{place}{name.removeprefix(self.root)}"
+        if withdraw_name(files, path, target):
             self.touch(path, target)
 
     def touch(self, *paths: str) -> None:

@@ -1,6 +1,6 @@
 """Events of publications, sent at least once to the sinks that a job names.
 
-    outbox    what each sink was not told, from the log, in batches
+    outbox    what was not delivered to each sink, from the log, in batches
     sinks     the port of a sink, and the registry of kinds
     jsonl     a file of JSON lines
     webhook   HTTP POST

@@ -21,7 +21,7 @@ MTIME_PRECISION_NS: Final = 1_000_000_000
 LEFT_OUT_MAX: Final = 1_000
 """So many objects of a directory that is left out are passed over, before the listing goes on behind it."""
 
-UNTOLD: Final = re.compile("[\\0-\\x08\\x0b\\x0c\\x0e-\\x1f\\ud800-\\udfff\\ufffd-\\uffff]")
+UNLISTABLE: Final = re.compile("[\\0-\\x08\\x0b\\x0c\\x0e-\\x1f\\ud800-\\udfff\\ufffd-\\uffff]")
 """Characters that XML can't carry, and the one that stands for them where a store tells keys as they are."""
 
 _LAST: Final = "\U0010ffff"

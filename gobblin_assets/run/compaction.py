@@ -125,9 +125,9 @@ class Compaction:
                 partition=partition,
                 lease=lease,
                 base_version=base_version,
-                moves=self.driver.store.list_standing_moves(lease.dataset_id, partition),
+                moves=self.driver.store.list_no_op_moves(lease.dataset_id, partition),
                 open_work=lambda: _Rewriting(JobName(self.job.job), urn, groups, self.open_rewriter(), spec),
-                told={"files_before": file_count},
+                compaction={"files_before": file_count},
                 details={"notes": [f"{file_count} files of published rows were rewritten"]},
             )
         )

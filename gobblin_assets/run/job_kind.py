@@ -132,7 +132,7 @@ class Judge(Protocol):
         """The checks before a publication: if a blocking check has failed, nothing is published."""
         ...
 
-    def tell(self, staged: Sequence["Staged"] | None, error: GobblinError | None) -> tuple[CheckResult, ...]:
+    def report(self, staged: Sequence["Staged"] | None, error: GobblinError | None) -> tuple[CheckResult, ...]:
         """Checks that never prevent a publication. ``error``: the error of a failed task of the plan.
 
         ``staged`` None: nothing is published.
@@ -150,7 +150,7 @@ class NoChecks:
     def gate(self, staged: Sequence["Staged"], state: DatasetState) -> tuple[CheckResult, ...]:  # noqa: ARG002  the port's
         return ()
 
-    def tell(self, staged: Sequence["Staged"] | None, error: GobblinError | None) -> tuple[CheckResult, ...]:  # noqa: ARG002  the port's
+    def report(self, staged: Sequence["Staged"] | None, error: GobblinError | None) -> tuple[CheckResult, ...]:  # noqa: ARG002  the port's
         return ()
 
     def describe(self, staged: Sequence["Staged"]) -> Mapping[str, object]:  # noqa: ARG002  the port's

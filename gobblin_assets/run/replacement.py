@@ -70,8 +70,8 @@ class WritesAnew(Protocol):
 class ReplacementOrder:
     """The order of a replacement. ``base_version``: of the dataset's lane 0, from before the rows were looked at.
 
-    ``open_work`` is called once the sequence is begun. ``told``: kept with the publication under ``COMPACTION``, which
-    says that its rows are not new; ``details``: kept beside it.
+    ``open_work`` is called once the sequence is begun. ``compaction``: kept with the publication under
+    ``COMPACTION``, which says that its rows are not new. ``details``: kept beside it.
     """
 
     urn: DatasetUrn
@@ -80,7 +80,7 @@ class ReplacementOrder:
     base_version: int
     moves: Sequence[KeyMove]
     open_work: Callable[[], WritesAnew]
-    told: Mapping[str, object]
+    compaction: Mapping[str, object]
     details: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -156,7 +156,7 @@ class Replacement:
             complete=True,
             details={
                 "uri": self.destination.uri_of(order.urn, Role.DATA),
-                COMPACTION: order.told,
+                COMPACTION: order.compaction,
                 **order.details,
             },
             **sum_segments(staged.segments),

@@ -61,9 +61,9 @@ class Place:
 
     def put(self, content: bytes) -> ObjectEntry:
         """As somebody else does, whatever stands there."""
-        standing = self.files.find_object(self.target)
-        if standing is not None:
-            self.files.remove_object(self.target, standing.etag)
+        occupant = self.files.find_object(self.target)
+        if occupant is not None:
+            self.files.remove_object(self.target, occupant.etag)
         self.files.put_if_absent(self.target, content)
         return self.get()
 

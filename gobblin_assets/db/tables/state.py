@@ -96,11 +96,11 @@ run = Table(
     Column("dagster_run_id", Text),
     Column("error", Text),
     Column("figures", JSONB),
-    # What a command was asked, for whoever tells Dagster of its run. Null: nobody is to be told.
+    # What a command was asked, for whoever reports its run to Dagster. Null: it is not reported.
     Column("asked", JSONB),
     moment("started_at", nullable=False, default_now=True),
     moment("ended_at"),
-    # When Dagster was told of its end, or there was nothing to tell.
+    # When its end was reported to Dagster, or there was nothing to report.
     moment("reported_at"),
     CheckConstraint(
         f"state IN ({states('PENDING', 'RUNNING', 'COMMITTED', 'FAILED', 'CANCELLED')})",
@@ -179,7 +179,7 @@ event_cursor = Table(
     Column("dataset_id", ForeignKey(dataset.c.dataset_id), primary_key=True, autoincrement=False),
     # The name of the sink in the job.
     Column("sink", Text, primary_key=True),
-    # The sink was told of all publications up to this version of the dataset.
+    # All publications up to this version of the dataset were delivered to the sink.
     Column("version", BigInteger, nullable=False),
     moment("begun_at", nullable=False, default_now=True),
 )

@@ -201,8 +201,8 @@ class ClearFile(RemoveFile):
 
     def _free_name(self, files: NamedFiles, attempt: str) -> None:
         """Directories that were made for new files stay when those are taken back; without files, they give way."""
-        standing = files.find_entry(self.target)
-        if standing is None or standing.kind is not EntryKind.DIRECTORY or files.list_files(self.target):
+        occupant = files.find_entry(self.target)
+        if occupant is None or occupant.kind is not EntryKind.DIRECTORY or files.list_files(self.target):
             return
         place = f"{self.returned_in(attempt)}.directory"
         files.rename_no_replace(self.target, place)

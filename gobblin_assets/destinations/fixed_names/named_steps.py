@@ -308,9 +308,9 @@ class NamedStep(CommitStep):
         if self.is_left_when_undone:
             pass
         elif repair.keep is Keep.OLD and not self.has_old:
-            repair.put_aside(files, self.target, "name", self.target)
+            repair.withdraw(files, self.target, "name", self.target)
         elif at_name is not wanted and origin is not None:
-            repair.put_aside(files, self.target, "name", self.target)
+            repair.withdraw(files, self.target, "name", self.target)
             if self.move(files, places[origin], self.target) is not RenameOutcome.RENAMED:
                 raise ConflictError(
                     f"{self.target} changed while it was repaired",
@@ -324,7 +324,7 @@ class NamedStep(CommitStep):
             # Of a new directory that is not at its name, somebody may have changed what is in it.
             is_changed = name in ("staged", "returned") and entry is not None and entry.kind is EntryKind.DIRECTORY
             if each in (Found.OLD, Found.OTHER) or is_changed:
-                repair.put_aside(files, places[name], name, self.target)
+                repair.withdraw(files, places[name], name, self.target)
 
     def touches(self, captured: CapturedStaging | None = None) -> Iterable[str]:
         attempt = self.staging if captured is None else captured.place_of(self.staging)

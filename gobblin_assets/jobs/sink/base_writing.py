@@ -158,7 +158,7 @@ class BaseWriting:
                 base_version=version,
                 moves=(),
                 open_work=lambda: work,
-                told={"base_of": urn, "changes": view.changes_behind},
+                compaction={"base_of": urn, "changes": view.changes_behind},
                 details={"source_facts": origin.write(), "notes": [f"the rows of {urn} at {origin.place}"]},
             )
         )
