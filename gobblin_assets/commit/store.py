@@ -250,7 +250,7 @@ class SequenceFinisher(CommitLogReader, Protocol):
 
 
 class CommitLogCleaner(CommitLogReader, Protocol):
-    """The role that marks what may be removed from storage, and what was removed."""
+    """The role that marks files that may be removed from storage, and files that were removed."""
 
     def mark_for_cleanup(self, fences: Mapping[LaneId, int], *, limit: int) -> Sequence[AttemptRecord]:
         """Mark, each with our fence of its lane, attempts whose sequence is over, and return them.

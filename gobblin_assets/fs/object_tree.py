@@ -1,7 +1,7 @@
 """Objects of a store as a tree that copies read: the slashes of keys divide directories, as people mean them.
 
-A key that ends with a slash, of an empty object, says that there is a directory. What no directory tree can hold is
-refused by its name: empty names, ``.`` and ``..``, and an object whose key is also the beginning of others.
+A key that ends with a slash, of an empty object, says that there is a directory. A key that no directory tree can hold
+is refused by its name: empty names, ``.`` and ``..``, and an object whose key is also the beginning of others.
 """
 
 import datetime as dt

@@ -97,7 +97,7 @@ class PlanRequest:
 
 @dataclass(frozen=True, slots=True)
 class TaskFigures:
-    """Figures of one published task: what it was expected to read, what it wrote, and in what time."""
+    """Figures of one published task: the rows that it was expected to read, the rows that it wrote, and its time."""
 
     estimated_row_count: int
     file_bytes: int

@@ -1,7 +1,7 @@
 """A stream of a job whose runs are short: the run is repeated until it is asked to stop, and finds anew what there is.
 
-A stop takes effect between two runs. What a run could not do is tried by the next one, which first completes what an
-earlier one left open.
+A stop takes effect between two runs. The next run tries again where a run failed. It first completes the sequences that
+an earlier run left open.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,8 +1,8 @@
 """Publishes rows that were published before in another form, in place of all files of a partition.
 
-The protocol is that of every sequence. Whoever uses it holds the dataset as a whole, and knows the version of its lane
-0 from before it looked at what it writes anew: the seal compares it. An error before the seal aborts the sequence; an
-error behind it leaves the sequence to recovery.
+The protocol is that of every sequence. The caller holds the dataset as a whole, and read the version of lane 0 before
+it listed the files that it writes anew. The seal compares this version. An error before the seal aborts the sequence;
+an error behind it leaves the sequence to recovery.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

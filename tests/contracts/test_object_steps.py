@@ -60,7 +60,7 @@ class Place:
         return upload, (self.files.write_part(self.target, upload, 1, content, google_crc32c.value(content)),)
 
     def put(self, content: bytes) -> ObjectEntry:
-        """As somebody else does, whatever stands there."""
+        """As somebody else does, whatever is there."""
         occupant = self.files.find_object(self.target)
         if occupant is not None:
             self.files.remove_object(self.target, occupant.etag)

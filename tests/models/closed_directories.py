@@ -159,7 +159,7 @@ class ClosedDirectoryModel:
             if world.next_number <= self.sequences:
                 closed = None if world.mode & stat.S_IWUSR else world.mode
                 sequence = Sequence(world.next_number, world.inode, closed, holder=fence)
-                # What stood there when it was planned is what it goes back to.
+                # What was there when it was planned is what it goes back to.
                 strange = None if world.strange == world.mode else world.strange
                 sealed = begun._replace(open=sequence, next_number=world.next_number + 1, strange=strange)
                 yield sealed, Process(Doing.LOOK, fence, sequence, FORWARDS)

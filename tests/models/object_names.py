@@ -46,7 +46,7 @@ class ObjectPlan(NamedTuple):
 
     @property
     def after(self) -> int:
-        """What stands at the name afterwards."""
+        """What is at the name afterwards."""
         return NOTHING if self.way is Way.REMOVE else self.number
 
     @property

@@ -146,7 +146,7 @@ class CopyWorld(World):
         self.remove_source(*sorted(there & {"added", "removed"}))
 
     def write_as_a_stranger(self, name: str, before: FileIdentity | None) -> None:
-        """Another file, in the place of whatever stands there. ``before``: the log's version."""
+        """Another file, in the place of whatever is there. ``before``: the log's version."""
         # Long ago, and like no other's.
         path, mtime_ns = f"{PLACE}/{name}", self.version_count + 1
         content = f"a stranger's {mtime_ns}".encode()

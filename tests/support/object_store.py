@@ -83,7 +83,7 @@ class ObjectStore:
         etag: str = "",
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Whatever stands there gives way."""
+        """Whatever is there gives way."""
         self.changes += 1
         self.objects[path] = StoredObject(content, etag or _md5(content), metadata or {}, self.changes, headers or {})
 

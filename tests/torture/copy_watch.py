@@ -131,7 +131,7 @@ class CopyWatch:
         self._tally.add(_WHOLE_LOOKS, 0 if problems else 1)
 
     def _find(self, root: Path, path: str) -> FoundFile | None:
-        """The name is looked up once; what stands there is read through what was opened."""
+        """The name is looked up once; what is there is read through what was opened."""
         try:
             with (root / path).open("rb") as stream:
                 entry = os.fstat(stream.fileno())

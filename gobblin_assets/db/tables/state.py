@@ -117,7 +117,7 @@ rate_share = Table(
     Column("share", Integer, primary_key=True, autoincrement=False),
     # One copy of one file set, by an id of its own.
     Column("holder", UUID, nullable=False),
-    # The whole rate as the holder was told; live holders of one name agree.
+    # The whole rate as the holder gave it; live holders of one name agree.
     Column("definition", Text, nullable=False),
     # A share that ran out is free; its row gives way to the next holder's.
     moment("expires_at", nullable=False),

@@ -93,7 +93,7 @@ _KEEPING: Final = (ReplaceFile, RemoveFile, ReplaceObject, RemoveObject)
 
 @dataclass(frozen=True, slots=True)
 class TrashedFile:
-    """A version that is no longer at its name. ``path``: its name; ``slot``: where it stands now, below ``root_uri``.
+    """A version that is no longer at its name. ``path``: its name; ``slot``: where it is now, below ``root_uri``.
 
     ``version``: the dataset's version whose publication put it there.
     """
@@ -167,7 +167,7 @@ class Trash:
         return found
 
     def _has(self, kept: TrashedFile, name: str) -> bool:
-        """Whether the version stood at a name: a whole one, or one below the destination."""
+        """Whether the version was at a name: a whole one, or one below the destination."""
         if name.startswith("/"):
             return kept.path == name
         _fs, work_root = self.open_file_system(kept.root_uri)

@@ -173,7 +173,7 @@ class Difference:
     """One path and what becomes of it. ``why`` is the rest of a sentence about it, such as ``is new``.
 
     ``below``: of a CREATE_TREE, all entries below it, in byte order; their paths are relative to the tree's root, too.
-    ``lost_with``: of a DELETE, the directory above it of which the source lost all entries at once. ``gives_way``: the
+    ``lost_with``: of a DELETE, the directory above it whose entries the source lost all at once. ``gives_way``: the
     destination's entry of another kind at the path, and all that is below it.
     """
 
@@ -284,7 +284,7 @@ class _Comparison:
             if mine is not None and theirs is not None and mine.kind is theirs.kind is EntryKind.FILE:
                 likeness, why = compare_files(mine, theirs, rules.sameness)
                 if likeness is not Likeness.CONTENT_DIFFERS and rules.is_unlogged(key):
-                    likeness, why = Likeness.CONTENT_DIFFERS, "the log does not know what stands there"
+                    likeness, why = Likeness.CONTENT_DIFFERS, "the log does not know what is there"
                 source.advance()
                 destination.advance()
                 yield Difference(_KINDS[likeness], key, why, mine, theirs)

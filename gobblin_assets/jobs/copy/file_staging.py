@@ -1,7 +1,7 @@
 """Staging of copies in an attempt's directories, by a transfer: on a disk, a mounted file system, or HDFS.
 
-A plan may have a million files. So what is known of a file that is published by itself takes a place in each of a few
-arrays, and outputs are made, some thousands of files at a time, when a destination asks for them.
+A plan may have a million files. So the facts of a file that is published by itself are elements of a few arrays.
+Outputs are made when a destination asks for them, some thousands of files at a time.
 """
 
 from array import array

@@ -1,7 +1,7 @@
 """Memory of a dataset's file sets, which the log keeps with each publication, and how much of it there may be.
 
-The options by which archives were unpacked: what stands tells by its times that the archive has not changed; by which
-options it was chosen and converted, only the log knows.
+The options by which archives were unpacked. The times of the unpacked files show that the archive has not changed. Only
+the log has the options by which its members were chosen and converted.
 
 Directories of a source whose times stayed since the last complete copy are not listed again. The times of a directory
 change when an entry comes, goes or gets another name; somebody may set its modification time back, and nobody its
@@ -10,8 +10,8 @@ directories below are looked at one by one, and files that are written in place 
 changed at the destination.
 
 Mounts of a source: a file system that is not mounted, or another one in its place, looks as if somebody had removed all
-files of the one that was there. So removals of what a source lost at once are stopped until a person confirms them.
-Where nothing tells of mounts, a loss is a directory that stands and has no entry any more. In an object store, which
+files of the one that was there. So removals of what a source lost at once are stopped until a person confirms them. If
+mounts can't be known, a loss is a directory that is still there and has no entry any more. In an object store, which
 has no directories, it is a prefix that had several objects and has none.
 """
 
@@ -95,8 +95,8 @@ class UnloggedNames:
 class UnpackedMemory:
     """The memory of the options by which archives were unpacked, for one plan of one file set.
 
-    What stands tells by its times that the archive has not changed; by which options it was chosen and converted, only
-    the log knows.
+    The times of the unpacked files show that the archive has not changed. Only the log has the options by which they
+    were chosen and converted.
     """
 
     request: PlanRequest

@@ -1,8 +1,8 @@
 """Writes base generations of change logs: ``gobblin-assets sink compact``, and the same in Dagster.
 
-The base's dataset is held, and not the log's: workers go on publishing meanwhile. What they publish after the log was
-looked at stands behind the base. Whoever is killed leaves an open sequence, as every publication does, and the base of
-before.
+The base's dataset is held, and not the log's: workers go on publishing meanwhile. Changes that they publish after the
+look at the log come after the base. A process that is killed leaves an open sequence, as in every publication, and the
+earlier base.
 """
 
 from collections.abc import Callable, Mapping, Sequence
