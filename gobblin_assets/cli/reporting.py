@@ -1,7 +1,7 @@
 """Reports of the command line to Dagster: the instance of DAGSTER_HOME, else that of GOBBLIN_HOME. The command report.
 
-What was published does not depend on it: an instance that can't be asked is said once. What was not reported stays so
-in the log, and the next command or sensor reports it.
+Publications do not depend on it: an instance that can't be asked is said once. A publication that was not reported
+stays so in the log, and the next command or sensor reports it.
 """
 
 import os

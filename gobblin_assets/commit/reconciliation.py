@@ -6,8 +6,8 @@ nothing; the next run reads those rows again from the restored watermark.
 
 Order. The fence is raised above every fence that storage shows, then the dataset is taken: a process with an old fence
 can write nothing more. Then everything is examined again under the lease, and carried out. If the command is killed,
-the dataset stays stopped until the log explains its last marker, and the same command goes on from there: a lost
-sequence that was begun again is begun once more; a sequence that was sealed again is an ordinary open sequence; of the
+the dataset stays stopped until the log explains its last marker, and the same command goes on from there. A lost
+sequence that was begun again is begun once more. A sequence that was sealed again is an ordinary open sequence. Of the
 names that are set aside, the markers go last. Steps that publish no files are undone before anything is moved.
 
 Adopting. The files are there already, so every step is found done, and ledger, watermarks and lanes' versions end as

@@ -1,4 +1,5 @@
-"""Ending a publication at given names of which not everything can be taken back: a person decides what its names keep.
+"""The end of a publication at given names that can't be taken back as a whole: a person decides which files its names
+keep.
 
 An abandonment takes each step back, and stops where it can't: if the attempt's directory is gone, or a stranger's file
 is at a name. A repair goes on there (``steps.CommitStep.settle``). Steps that can be taken back are taken back. At each

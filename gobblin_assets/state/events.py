@@ -31,7 +31,7 @@ class UndeliveredPublication:
 
 @dataclass(frozen=True, slots=True)
 class UndeliveredFailure:
-    """A partition that was not published: a sequence that was given up, or a run that came to none.
+    """A partition that was not published: its sequence was given up, or its run began none.
 
     ``subject``: its id, for ``mark_failures``. ``sequence_id`` None: no sequence had begun. ``repeats``: the partition
     failed for the same reason before, in the same hour, and was not well in between.

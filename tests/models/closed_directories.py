@@ -297,7 +297,7 @@ class ClosesAnyMode(ClosedDirectoryModel):
 
 @dataclass(frozen=True)
 class ClosesAnyDirectory(ClosedDirectoryModel):
-    """Whatever directory stands at the name is taken for the planned one."""
+    """Whatever directory is at the name is taken for the planned one."""
 
     def is_the_directory(self, world: World, sequence: Sequence) -> bool:
         return True

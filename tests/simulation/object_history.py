@@ -99,7 +99,7 @@ class ObjectChecker(Checker):
     def _look_for_strangers(
         self, world: ObjectWorld, strangers: Mapping[str, Version], visible: Mapping[str, Version]
     ) -> None:
-        """What a stranger put at a name stands there, or an open sequence has it aside."""
+        """What a stranger put at a name is there, or an open sequence has it aside."""
         sealed = {
             (step.target, step.replaced.tag)
             for row in world.db.sequences.values()

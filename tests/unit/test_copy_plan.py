@@ -247,7 +247,7 @@ def test_names_that_are_too_long_are_refused_by_path() -> None:
     lengths = NameLengths(NameLimits(255, 4_095), base_bytes=1_000, root_bytes=900)
     long = "\u00e4" * 127
     assert plan([entry(f"{long}1")], lengths=lengths).items
-    assert plan([entry(f"{long}12")], [entry(f"{long}12", 2)], lengths=lengths).items, "it stands there already"
+    assert plan([entry(f"{long}12")], [entry(f"{long}12", 2)], lengths=lengths).items, "it is there already"
     for source in ([entry(f"{long}12")], [directory(f"{long}12")], [directory("d"), entry(f"d/{long}12")]):
         with pytest.raises(RejectedError, match=r"would have 256 bytes, and a name has 255 at most") as refused:
             plan(source, lengths=lengths)

@@ -4,7 +4,7 @@ The staged version of an object is an upload that was begun and has all of its p
 at the name, in one moment and under a condition that the store checks. Then the upload is used up, so that a paused
 process that completes it later has no effect.
 
-An object is the step's own by the id in its metadata, and by its length and its ETag, where that is known: another tool
+An object is the step's own if it has the id in its metadata, the length, and the ETag, if that is known: another tool
 may rewrite an object and keep its metadata. An ETag alone proves nothing: the same bytes have the same ETag in each
 publication.
 """

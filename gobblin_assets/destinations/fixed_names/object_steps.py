@@ -84,8 +84,8 @@ class ObjectAct(StrEnum):
 
     COMPLETE: the staged upload becomes the object, after a copy of the old version was put aside. CLEAR: the mark is
     removed. USE_UP: the staged upload is aborted, because it has no work left. Of an undo, MARK: a mark takes the place
-    of the step's version. PUT_BACK: the copy that was put aside becomes the object again. CONFLICT: something else
-    stands at the name. LOST: the staged upload is gone, and has not become the object.
+    of the step's version. PUT_BACK: the copy that was put aside becomes the object again. CONFLICT: something else is
+    at the name. LOST: the staged upload is gone, and has not become the object.
     """
 
     DONE = "done"

@@ -26,7 +26,7 @@ _NEVER: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 class ListedKey:
     """A key of a listing.
 
-    ``found``: None for a directory of which the store says only that it is there; its key ends with a slash.
+    ``found``: None for a directory without an object of its own; its key ends with a slash.
     """
 
     key: str

@@ -1,8 +1,8 @@
 """A source's listing as it is after conversion: names, archives' members, and times that tell what changed.
 
-A converted file has the time of its origin, and each file and directory of an unpacked archive has the archive's: while
-all of them have it, the archive has not changed, and is not opened. A packed archive has the time of its newest file,
-and in its nanoseconds a digest of all that is packed.
+A converted file has the time of its origin. Each file and directory of an unpacked archive has the archive's time. As
+long as all of them have it, the archive has not changed, and is not opened. A packed archive has the time of its newest
+file, and in its nanoseconds a digest of all that is packed.
 """
 
 import hashlib
