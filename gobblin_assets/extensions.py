@@ -29,8 +29,8 @@ class Extensions(Generic[_Offered]):
     """The offers of one ``group``. ``noun``: what errors call one; ``option``: where people write its name.
 
     ``built_in``: ours by name, as ``module:attribute``, imported like a package's. From a table, so that a source tree
-    that is not installed has them too. ``accepts``: whether an object is of the group's type. ``meant``: what people
-    write instead of a name, in small letters, and what they mean by it.
+    that is not installed has them too. ``accepts``: whether an object is of the group's type. ``meant``: other words
+    for names, in small letters, each with the name that people mean by it.
     """
 
     group: str

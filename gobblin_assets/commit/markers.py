@@ -26,9 +26,9 @@ The content of a marker is everything that a seal decided, as JSON with a digest
 
     {"sha256": "<of the text of marker>", "marker": {"format": 2, "sequence_id": …, "attempts": […], …}}
 
-It has the segments as the log stores them (about 25 bytes for each file, in base64), so that a sequence which is
-adopted from its marker is checked and published by the sealed identities, and not by a listing. A sequence at given
-names is never adopted, so its marker has only the digest of its segments.
+It has the segments as the log stores them (about 25 bytes for each file, in base64), so that a sequence is adopted from
+its marker by the sealed identities, and not by a listing. A sequence at given names is never adopted, so its marker has
+only the digest of its segments.
 """
 
 import base64

@@ -83,16 +83,16 @@ class Place:
         reach(Failpoint.DESTINATION_MARKED)
         here = self.fs.to_uri(self.root)
         if binding is None:
-            stands = self.destinations.bind(self.job, root_uri=here, identity=identity)
+            current = self.destinations.bind(self.job, root_uri=here, identity=identity)
         else:
-            stands = self.destinations.identify(self.job, old=binding.identity, root_uri=here, identity=identity)
-        if not self._is_here(stands):
-            raise elsewhere(self.job, stands.root_uri, here)
-        if stands.identity != identity:
+            current = self.destinations.identify(self.job, old=binding.identity, root_uri=here, identity=identity)
+        if not self._is_here(current):
+            raise elsewhere(self.job, current.root_uri, here)
+        if current.identity != identity:
             raise RetryableError(
                 f"the destination of {self.job} was bound by another run meanwhile",
                 hint="Run again.",
-                bound=stands.identity,
+                bound=current.identity,
                 found=identity,
             )
         return identity

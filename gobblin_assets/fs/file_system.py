@@ -1,10 +1,10 @@
 """The port that every file system implements, and that the commit protocol and the writers use.
 
-Paths are absolute, in the file system's own spelling, without a scheme. Every method either succeeds or raises
-one of the families of ``errors``: ``RejectedError`` if a person must act (a read-only or missing destination, no
-permission), ``RetryableError`` if the same call may succeed later (a full disk, an I/O error before anything
-happened), ``OutcomeUnknownError`` if the call may have taken effect.
-A missing source and an existing target are answers, not errors: see ``RenameOutcome``.
+Paths are absolute, in the file system's own spelling, without a scheme. Every method either succeeds or raises one of
+the families of ``errors``: ``RejectedError``: a person must act (a read-only or missing destination, no permission).
+``RetryableError``: the same call may succeed later (a full disk, an I/O error before anything happened).
+``OutcomeUnknownError``: the call may have taken effect. A missing source and an existing target are answers, not
+errors: see ``RenameOutcome``.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,6 +1,6 @@
 """Local disks and mounted network file systems, by POSIX calls and Linux's additions.
 
-``posix_sync`` says what is durable, and what a failed fsync means.
+``posix_sync`` describes when files are durable, and the meaning of a failed fsync.
 """
 
 import ctypes

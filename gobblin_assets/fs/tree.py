@@ -141,10 +141,10 @@ class ListedWithoutFiles(Protocol):
 
 @runtime_checkable
 class FoundEntries(Protocol):
-    """A tree of which single entries can be looked at."""
+    """A tree that can look at single entries."""
 
     def find_entry(self, path: str) -> TreeEntry | None:
-        """Whatever stands at a full path, links as the tree takes them; None if nothing does."""
+        """Whatever is at a full path, links as the tree takes them; None if nothing is."""
         ...
 
 
@@ -153,7 +153,7 @@ class LinkedPlaces(Protocol):
     """A tree in which links may stand on the way to a place."""
 
     def find_link_target(self, path: str) -> str | None:
-        """The place to which the link at a full path leads, through all others; None if no link stands there.
+        """The place to which the link at a full path leads, through all others; None if no link is there.
 
         RejectedError if it leads nowhere, or can't be followed.
         """

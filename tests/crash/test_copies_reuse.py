@@ -245,9 +245,9 @@ def test_a_killed_copy_leaves_no_file_that_a_dead_writer_still_writes_to(lake: C
 
     (count, _of) = taken(world)[0]
     assert count == 1
-    stood = inodes_of(lake.tree)
+    originals = inodes_of(lake.tree)
     zombie.wake_up()
     assert zombie.wait() in (0, 1)
-    assert inodes_of(lake.tree) == stood
+    assert inodes_of(lake.tree) == originals
     assert not world.run().failed
     check_complete(world)

@@ -91,7 +91,7 @@ def test_a_base_and_what_is_behind_it_are_the_table(
 
 
 class LossyDisk(PosixFileSystem):
-    """Without the first file that Spark wrote, as if it stood on the disk of an executor elsewhere."""
+    """Without the first file that Spark wrote, as if that file were on the disk of an executor elsewhere."""
 
     def list_files(self, directory: str) -> Sequence[FileStat]:
         found = super().list_files(directory)

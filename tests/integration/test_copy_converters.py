@@ -222,13 +222,13 @@ def test_an_archive_becomes_a_directory(lake: CopyLake, job: Open, name: str) ->
 
     assert bytes_of(lake) == {"in/a/d/one": b"1" * 700, "in/a/d/two": b"2", "in/a/three": b"3"}
     assert {found[1] for found in files_of(lake.tree).values()} == {AT_S * 10**9}
-    stood = inodes_of(lake.tree)
+    originals = inodes_of(lake.tree)
     assert copy(world) == 0
     make([("d/one", b"1" * 700), ("d/new", b"n"), ("three.lz4", lz4.frame.compress(b"4"))], AT_S + 5)
     assert copy(world) == 3, "one, new and three"
     assert bytes_of(lake) == {"in/a/d/one": b"1" * 700, "in/a/d/new": b"n", "in/a/three": b"4"}
     assert copy(world) == 0
-    assert inodes_of(lake.tree)["in/a/d"] == stood["in/a/d"]
+    assert inodes_of(lake.tree)["in/a/d"] == originals["in/a/d"]
     (lake.tree / "in/a/d/new").unlink()
     assert copy(world) == 1, "what somebody removed comes back"
 
@@ -266,9 +266,9 @@ def test_other_options_reach_archives_that_were_unpacked_before(
     assert bytes_of(lake) == expected
     assert copy(world) == 0
 
-    stood = archive.stat()
+    originals = archive.stat()
     archive.unlink()
-    put(archive, zip_of(OF_TABLES), at_s=int(stood.st_mtime) + 1)
+    put(archive, zip_of(OF_TABLES), at_s=int(originals.st_mtime) + 1)
     copy(world)
     assert bytes_of(lake) == expected
 

@@ -73,8 +73,8 @@ def test_a_mount_that_is_away_removes_nothing_of_its_files(
 
     assert outcomes(world) == [DatasetOutcome.PARTIAL]
 
-    standing = {*files_of(lake.tree)} - {"albums/disk/not-mounted"}
-    assert standing == {"albums/disk/a", "albums/disk/below/b", "albums/kept", "albums/new"}
+    present = {*files_of(lake.tree)} - {"albums/disk/not-mounted"}
+    assert present == {"albums/disk/a", "albums/disk/below/b", "albums/kept", "albums/new"}
     assert any("--confirm-deletes" in line and "albums/disk" in line for line in world.lines), world.lines
     # Whoever publishes meanwhile does not forget it.
     lake.write("albums/newer", 1)

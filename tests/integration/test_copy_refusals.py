@@ -164,26 +164,26 @@ def test_too_many_deletions_and_an_empty_source(lake: CopyLake, job: Open) -> No
     refuse(job(WHOLE, deletes="ours"), "deletes")
 
 
-@pytest.mark.parametrize("standing", ["directory", "link", "pipe"])
-def test_a_file_s_name_is_taken_by_something_else(lake: CopyLake, job: Open, standing: str) -> None:
+@pytest.mark.parametrize("occupant", ["directory", "link", "pipe"])
+def test_a_file_s_name_is_taken_by_something_else(lake: CopyLake, job: Open, occupant: str) -> None:
     place = lake.tree / "albums/kept.bin"
     place.parent.mkdir(parents=True)
-    make_odd(place, standing)
+    make_odd(place, occupant)
 
     assert "kept.bin" in refuse(job({"datasets": [{"urn": "albums"}]}), "destination")
 
     assert not place.is_file() or place.is_symlink()
 
 
-@pytest.mark.parametrize("standing", ["file", "link"])
+@pytest.mark.parametrize("occupant", ["file", "link"])
 @pytest.mark.parametrize("name", ["albums", "albums/trip"])
 def test_a_directory_s_name_is_taken_by_something_else(
-    lake: CopyLake, job: Open, name: str, standing: str, tmp_path: Path
+    lake: CopyLake, job: Open, name: str, occupant: str, tmp_path: Path
 ) -> None:
     lake.change_source()
     place = lake.tree / name
     place.parent.mkdir(parents=True)
-    if standing == "file":
+    if occupant == "file":
         place.write_text("theirs")
     else:
         (tmp_path / "elsewhere").mkdir()

@@ -216,7 +216,7 @@ def test_a_tree_inside_is_found_whatever_a_run_chooses(
         assert invoke("run", lake.job).exit_code == 0
         assert lake.files.put_if_absent(f"{lake.root}/mine/{WORK_NAME}/claim.json", b'{"job": "inner"}')
         assert lake.files.put_if_absent(f"{lake.root}/mine/logs/today", b"theirs")
-    stood = lake.copied()
+    originals = lake.copied()
     lake.write("mine/logs/today", b"second")
     (tmp_path / "manifest").write_text('{"path": "mine/logs/today"}\n')
     options = (
@@ -232,7 +232,7 @@ def test_a_tree_inside_is_found_whatever_a_run_chooses(
 
     assert refused.exit_code != 0
     assert "lies inside" in refused.output
-    assert lake.copied() == stood
+    assert lake.copied() == originals
     # The claim of a tree around it came first, or not.
     assert (invoke("run", str(inner)).exit_code == 0) is is_first
 

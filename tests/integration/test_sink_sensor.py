@@ -250,7 +250,7 @@ def test_a_tick_tells_what_is_due(sink: SinkInDagster) -> None:
     sink.open().work()
     said = sink.tick()
     assert said.skip_message == "0 workers are alive; 1 partition was reported."
-    assert [partition for partition, _metadata in sink.told()] == [month()]
+    assert [partition for partition, _metadata in sink.reported()] == [month()]
 
 
 class TestRecovery:

@@ -220,7 +220,7 @@ class Runner:
             interrupt=lambda _attempt: None,
             clock=self._clock,
             say=self.lines.append,
-            on_publication=self._tell,
+            on_publication=self._report,
         )
         return self._alive(lambda: run_request(request, ports))
 
@@ -304,7 +304,7 @@ class Runner:
                 except GobblinError as error:
                     self.lines.append(str(error))
 
-    def _tell(self, report: DatasetReport) -> None:
+    def _report(self, report: DatasetReport) -> None:
         assert report.publication is not None
         sequence_id = report.publication.sequence_id
         self.process.call("dagster.event", lambda: self.world.events.update([sequence_id]))

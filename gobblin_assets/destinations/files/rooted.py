@@ -2,9 +2,9 @@
 
 Directories are those of a file system that can rename them: always new names, each published by one rename.
 
-Row files are published one by one, at names that are always new: as objects of a store, or on HDFS. Whoever writes a
+Row files are published one by one, at names that are always new: as objects of a store, or on HDFS. The writer of a
 file makes the step that publishes it (``rows.new_files``). A store has no rename, so a file is an upload to the name
-under which it will stand, and is invisible until the step completes it. HDFS renames files; there only our own streams
+that it will have, and is invisible until the step completes it. HDFS renames files; there only our own streams
 sync what they wrote, so that Spark's writer can't make the files. Names are those of directories on a disk.
 
 Destinations elsewhere, of copies and of rows that are loaded, have their staging and their small files there as well.

@@ -92,7 +92,7 @@ class GivenNames:
         return False
 
     def refuse_replacement(self, urn: DatasetUrn, partition: str) -> None:
-        """What stands at a name is replaced by what is new there."""
+        """What is at a name is replaced by what is new there."""
 
     def _open_work(self) -> FileSystem:
         """The file system of the work directory."""

@@ -174,7 +174,7 @@ class _RemoveFileCodec:
 
 
 class _EmptyDirectoryCodec:
-    """Of directories of which nothing but the places is known. ``place``: the directory of theirs in the attempt."""
+    """Of directories with known places and nothing else. ``place``: the directory of theirs in the attempt."""
 
     def __init__(self, made: type[EnsureDirectory | ClearDirectory], place: str) -> None:
         self._made = made

@@ -1,7 +1,7 @@
 """A lane's transactional producer. Once it is initialized, nobody else who has the lane's id can commit anything.
 
-What it remembers of the mark stays right for as long as it can commit: every change of a lane's mark is a transaction
-under the lane's id, and a producer that somebody else has replaced is refused.
+The mark that a producer remembers is right as long as the producer can commit. Every change of a lane's mark is a
+transaction under the lane's id, and a producer is refused once another one has replaced it.
 """
 
 import time

@@ -1,7 +1,8 @@
 """Requests sent to a store: signed, repeated within bounds, and failures as families of errors.
 
-What happened is unknown when a request was sent and no answer came, or an answer of something between. A request that
-may be repeated is then sent again; another one raises OutcomeUnknownError, and its sender looks at the object.
+The outcome is unknown if a request was sent and no answer came, or if something between the two sides answered. A
+request that may be repeated is then sent again; another one raises OutcomeUnknownError, and its sender looks at the
+object.
 """
 
 import datetime as dt

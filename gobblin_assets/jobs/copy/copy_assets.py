@@ -1,11 +1,12 @@
 """Copies as assets: their datasets as they are declared, shown and watched, and the audit of each.
-Definitions are loaded by servers, and again by each run. A server searches the source, within a bound, and writes down
-what it found in a file of GOBBLIN_HOME; a run reads that, so that it has the assets that the server has. If the source
-is away, what was found before stays.
 
-The audit compares both sides by the job's own rule, and writes nothing. A sensor sees file sets: which there are, their
-marks, and whether listings changed. What was written just now may be written again within the tick of its time
-(``sameness``). So its mark says so, and a later look gives another one.
+Definitions are loaded by servers, and again by each run. A server searches the source, within a bound, and writes the
+datasets to a file in GOBBLIN_HOME. A run reads this file, so that it has the server's assets. If the source is away,
+the file stays as it is.
+
+The audit compares both sides by the job's own rule, and writes nothing. A sensor sees file sets: their names, their
+marks, and whether listings changed. A file that was written just now may be written again within the tick of its time
+(``sameness``). So the mark says that, and a later look gives another mark.
 """
 
 import datetime as dt

@@ -33,7 +33,7 @@ _PARTITIONS_MAX: Final = 1_000
 _BATCH_RECORDS: Final = 1_000
 _POLL_S: Final = 0.1
 _SETTINGS: Final = {
-    # Also of transactions that are open or were aborted: what stands at an offset is asked for.
+    # Also of transactions that are open or were aborted: what is at an offset is asked for.
     "isolation.level": "read_uncommitted",
     "fetch.wait.max.ms": 10,
     # Of a larger batch the client asks for more.

@@ -1,11 +1,12 @@
 """Messages of a slot, gathered into records of each table, in the order of the log.
 
-What a table must not get is left out here: transactions that were published before the place where the table's vnode
+Two kinds of transactions are left out here for a table: those that were published before the place where its vnode
 begins, and those that its copy has. Of a copy in ranges, only some may have a transaction: then each of its changes is
 judged by its key.
 
 An update that moves a row from one range to another is two changes: of the old key, and of the new one. A copy may have
-one of them. What is left then becomes a message of its own: a deletion of the old key, or an insertion of the new row.
+one of them. The other half of the update becomes a message of its own: a deletion of the old key, or an insertion of
+the new row.
 """
 
 import datetime as dt
@@ -245,8 +246,8 @@ class _Messages:
 
 
 class ChangeGathering:
-    """The records of one stream. ``vnodes``: of each vnode its start, the place where it begins, what its copy has,
-    and what is remembered of its columns.
+    """The records of one stream. ``vnodes``: for each vnode its start, the place where it begins, the transactions in
+    its copy, and the facts of its columns.
 
     ``is_busy``: more messages may be there. ``has_given``: records were given since the last barrier.
     """

@@ -2,7 +2,7 @@
 
 A table's first vnode is ``public.orders:1``; the number is that of its copy. At position 0 a vnode has no copy yet. At
 positions below any place of a log it has a part of one: the position counts the publications of ranges. The dataset's
-facts say what the copy saw, so that whoever follows the log leaves out what the copy has.
+facts list the transactions that the copy saw, so that a reader of the log leaves these out.
 """
 
 from collections.abc import Mapping

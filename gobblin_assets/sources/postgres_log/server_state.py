@@ -119,7 +119,7 @@ class LogServerState:
 
     ``version``: such as 180001. ``end``: of the log that is written out, None of a standby, as is ``timeline``.
 
-    What is not written out yet is given to no reader, and may stay so until the next transaction.
+    Log that is not written out yet is given to no reader. It may stay unwritten until the next transaction.
     """
 
     system_id: str

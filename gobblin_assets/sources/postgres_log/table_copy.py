@@ -1,13 +1,13 @@
-"""A copy of a table that fits its change log: of one snapshot, which says which transactions it has.
+"""A copy of a table that fits its change log. It is made from one snapshot, which lists the transactions in it.
 
-First the place is taken from which the log will be followed. Then all transactions that were running end: what
-committed before that place is seen by every later snapshot, also if its commit was acknowledged late (a commit that
-waits for a standby is in the log, and not yet seen). Then the snapshot is taken, and with it the list of transactions
-that it saw. What comes behind the place and is on the list is left out of the log; nothing else is.
+First the place is taken from which the log will be followed. Then the copy waits until all running transactions have
+ended. Now every later snapshot sees each transaction that committed before the place, even if its commit was
+acknowledged late. (A commit that waits for a standby is in the log, and not yet seen.) Then the snapshot is taken, with
+the list of transactions that it saw. Of the log after the place, exactly the transactions on the list are left out.
 
-A big table is copied in ranges of its key, each by a ``TableCopy`` of its own. They share the place of the first one:
-what a later snapshot does not see has committed behind it as well. Between them, nobody keeps the table as it is: if it
-was emptied, written anew, or defined otherwise meanwhile, the copy begins anew.
+A big table is copied in ranges of its key, each by a ``TableCopy`` of its own. They share the place of the first one: a
+transaction that a later snapshot does not see has committed after this place as well. Between two ranges, the table is
+not locked. If it was emptied, written anew, or defined otherwise meanwhile, the copy begins anew.
 """
 
 import datetime as dt
