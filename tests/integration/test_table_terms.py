@@ -12,7 +12,7 @@ from tests.support.command_lake import invoke
 from tests.support.postgres import Database
 from tests.support.spark import wait_until
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 PLAIN = "(id int PRIMARY KEY, v text)"
 
@@ -102,7 +102,7 @@ STOPS = {
 
 
 @pytest.mark.rotating(of=3)
-@pytest.mark.every_run
+@pytest.mark.core
 @pytest.mark.parametrize("is_at_work", [False, True], ids=["while no worker lives", "under a worker"])
 def test_a_table_that_is_another_one_or_was_published_otherwise_stops_alone(
     tables: ChangedTables, is_at_work: bool
