@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, text
 
-from gobblin_assets.jobs.sink import sink_log
+from gobblin_assets.jobs.sink import lane_holding, sink_log
 from tests.support.changed_tables import ChangedTables, set_log_variables
 from tests.support.command_lake import invoke
 from tests.support.postgres import Database
@@ -21,6 +21,8 @@ PLAIN = "(id int PRIMARY KEY, v text)"
 def tables(
     tmp_path: Path, source_database: Database, engine: Engine, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> ChangedTables:
+    """Tables that a worker looks at often. What fails is tried again soon."""
+    monkeypatch.setattr(lane_holding, "_BACK_OFF_S", 0.5)
     monkeypatch.setenv("GOBBLIN_DATABASE_URL", database_url)
     monkeypatch.setenv("GOBBLIN_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(sink_log, "DISCOVER_EVERY_S", 0.3)
