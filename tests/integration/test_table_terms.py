@@ -159,7 +159,7 @@ def test_a_publication_that_was_another_one_for_a_moment_stops_all_of_its_tables
     tables.do("DELETE FROM orders WHERE id < 4")
     tables.do(back)
     with tables.working():
-        tables.await_said("public.quiet, public.orders: rest for")
+        tables.await_said("public.quiet, public.orders: back off for")
         tables.await_said("the publication lake is another one, or its options were altered")
         tables.await_said("gobblin-assets sink recopy JOB --all")
     require_mended(tables, ["quiet", "orders"])
