@@ -32,6 +32,7 @@ _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _PROCESSOR_S: Final = "processor_s"
 _THOROUGH: Final = "thorough"
 _USUAL: Final = f"not {_THOROUGH}"
+_LEAVING_OUT: Final = ("keyword", "deselect", "ignore", "ignore_glob", "lf")
 
 
 @dataclass
@@ -75,11 +76,11 @@ class Costs:
             if str(Path(name).parent) not in whole and Path(root, name).is_file()
         }
         clock_s |= {name: round(s) for name, s in self.clock_s.items() if str(Path(name).parent) in whole}
-        longest = sorted(((s, name) for name, s in clock_s.items() if s >= _LONG_S), reverse=True)
+        longest = sorted(((name, s) for name, s in clock_s.items() if s >= _LONG_S), key=lambda each: -each[1])
         return {
             "unit_s": unit,
             "directories": dict(sorted(directories.items())),
-            "clock_s": {name: s for s, name in longest},
+            "clock_s": dict(longest),
         }
 
 
@@ -200,9 +201,9 @@ class ProcessorTime:
 
     def _list_whole(self, session: pytest.Session) -> set[str]:
         """Directories of which all tests of this run's share were tried; none where options left out some."""
-        option, ended = self._config.option, (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
-        left_out = any((option.keyword, option.deselect, option.ignore, option.ignore_glob, option.lf))
-        if left_out or option.markexpr != _USUAL or session.exitstatus not in ended:
+        left_out = any(self._config.getoption(name, default=None) for name in _LEAVING_OUT)
+        has_ended = session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+        if left_out or self._config.getoption("markexpr") != _USUAL or not has_ended:
             return set()
         return list_whole(self._costs.tests, self._config.args, self._config.invocation_params.dir)
 
