@@ -17,6 +17,8 @@ from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from tests.support.lake import Lake, World
 from tests.support.mounts import remount_read_only, tmpfs
 
+pytestmark = pytest.mark.turns(of=3)
+
 
 @pytest.fixture
 def small(database_url: str, tmp_path: Path) -> Iterator[Lake]:

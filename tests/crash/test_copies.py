@@ -38,6 +38,8 @@ from tests.support.lake import start_worker
 from tests.support.shares import cross, often, rare, rotating, thorough
 from tests.support.workers import Worker
 
+pytestmark = pytest.mark.turns(of=3)
+
 world, changed = copy_lake.world, copy_lake.changed
 
 AN_ACT: Final = "act"
@@ -134,6 +136,7 @@ def test_a_first_copy_killed_anywhere_is_completed_by_the_next(lake: CopyLake, w
     assert not world.slots()
 
 
+@pytest.mark.every_run
 @pytest.mark.parametrize(
     ("lake", "at"),
     [

@@ -20,6 +20,8 @@ from tests.support.command_lake import ask, invoke
 from tests.support.copy_lake import CopyLake, CopyWorld, content_of, files_of, look_at
 from tests.support.shares import rotating
 
+pytestmark = pytest.mark.turns(of=3)
+
 lake, world, changed = copy_lake.lake, copy_lake.world, copy_lake.changed
 
 HALF_WAY: Final = f"{Failpoint.STEP_AFTER}@5"

@@ -38,6 +38,8 @@ from tests.support.restoring import Backup, backups, reconcile, start_reconcilia
 from tests.support.shares import cross, rare, rotating
 from tests.support.workers import Worker
 
+pytestmark = pytest.mark.turns(of=3)
+
 lake = copy_lake.lake
 
 ALBUMS: Final = "albums"

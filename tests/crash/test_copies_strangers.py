@@ -21,6 +21,8 @@ from tests.support.copy_lake import CopyLake, CopyWorld, content_of, files_of
 from tests.support.copy_places import BUCKET, HDFS, make_copy_lake
 from tests.support.shares import rare, rotating
 
+pytestmark = pytest.mark.turns(of=3)
+
 ADVICE: Final = {
     "new.bin": "Move that file elsewhere and resume. Or abandon: the next run replaces that file",
     "trip": "Move that away and resume. Or abandon: the next run compares both sides again",

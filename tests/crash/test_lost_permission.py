@@ -21,6 +21,8 @@ from tests.support.ordinary_user import Loss, OrdinaryUser, Ran, RefusedError, a
 from tests.support.postgres import make_reachable_directory
 from tests.support.shares import cross
 
+pytestmark = pytest.mark.turns(of=3)
+
 LOSER, OTHER = URNS
 FIX = "Give the user that runs this the right to read, write and search there."
 NO_WRITE, NO_READ, NO_SEARCH, NOTHING = 0o555, 0o333, 0o666, 0o000

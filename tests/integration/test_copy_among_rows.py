@@ -18,7 +18,7 @@ from tests.support.object_lake import ObjectLake
 from tests.support.postgres import migrated_database
 from tests.support.s3_servers import S3Server
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 job = copy_lake.job
 
@@ -70,7 +70,7 @@ def test_no_tree_lies_in_a_destination_of_rows(lake: CopyLake, job: Open, at: st
 
 
 @pytest.mark.rotating(of=3)
-@pytest.mark.every_run
+@pytest.mark.core
 @pytest.mark.parametrize("include", [(), ("*.bin", "*.log")])
 @pytest.mark.parametrize("to", ["", "shop", "shop/albums"])
 def test_a_destination_of_rows_in_the_tree_is_left_alone(

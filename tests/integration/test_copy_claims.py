@@ -17,7 +17,7 @@ from tests.support.copy_lake import CopyLake, CopyWorld, Open, files_of, look_at
 from tests.support.database_pool import DatabasePool
 from tests.support.postgres import migrated_database
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 job = copy_lake.job
 
@@ -75,7 +75,7 @@ WAYS: Final = ("include", "exclude", "manifest", "dataset")
 
 
 @pytest.mark.rotating(of=3)
-@pytest.mark.every_run
+@pytest.mark.core
 @pytest.mark.parametrize("how", WAYS)
 def test_a_tree_inside_is_found_whatever_the_first_run_chooses(
     lake: CopyLake, job: Open, tmp_path: Path, how: str
@@ -92,7 +92,7 @@ def test_a_tree_inside_is_found_whatever_the_first_run_chooses(
 
 
 @pytest.mark.rotating(of=3)
-@pytest.mark.every_run
+@pytest.mark.core
 @pytest.mark.parametrize("at", ["lake", "lake/albums", "lake/other/deep"])
 def test_a_tree_belongs_to_one_job(lake: CopyLake, job: Open, at: str) -> None:
     run(job())
@@ -232,7 +232,7 @@ def test_the_same_job_of_another_log_is_blocked(
     assert files_of(lake.tree) == originals
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_of_two_first_runs_at_once_the_one_that_claimed_goes_on(lake: CopyLake, job: Open) -> None:
     began: list[Failpoint] = []
 

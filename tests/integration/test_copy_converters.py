@@ -34,7 +34,7 @@ from tests.support.copy_lake import CopyLake, CopyWorld, Open, files_of, inodes_
 from tests.support.copying import entry_of
 from tests.support.gpg import Keys, look_at_programs, open_keys, store
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 job = copy_lake.job
 
@@ -188,7 +188,7 @@ def test_copying_processes_convert_as_threads_do(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_broken_files_fail_by_name_and_nothing_is_published(lake: CopyLake, job: Open) -> None:
     whole = gzip.compress(os.urandom(100_000))
     put(lake.source / "cut.gz", whole[:-9])
@@ -207,7 +207,7 @@ MEMBERS = [("d/", b""), ("d/one", b"1" * 700), ("./d/two", b"2"), ("three.lz4", 
 
 
 @pytest.mark.rotating(of=3)
-@pytest.mark.every_run
+@pytest.mark.core
 @pytest.mark.parametrize("name", ["in/a.tgz", "in/a.zip"])
 def test_an_archive_becomes_a_directory(lake: CopyLake, job: Open, name: str) -> None:
     def make(members: list[tuple[str, bytes]], at_s: int) -> None:
@@ -322,7 +322,7 @@ def test_a_file_set_becomes_one_archive(lake: CopyLake, job: Open, kind: str) ->
     assert gzip.decompress((lake.tree / name).read_bytes()) == first, "the same files give the same bytes"
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_what_gpg_encrypts_is_decrypted_to_the_same_bytes(
     lake: CopyLake, job: Open, keys: Keys, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -25,7 +25,7 @@ from tests.support.copy_lake import (
     look_at,
 )
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 lake = copy_lake.lake
 job = copy_lake.job
@@ -42,7 +42,7 @@ def file_counts(report: RunReport) -> dict[str, int]:
     return {each.urn: each.publication.file_count for each in report.datasets if each.publication is not None}
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_a_second_copy_finds_nothing_to_do(lake: CopyLake, job: Open) -> None:
     assert file_counts(run(job())) == {"albums": 4, "logs/app": 1}
     originals = inodes_of(lake.tree)
@@ -54,7 +54,7 @@ def test_a_second_copy_finds_nothing_to_do(lake: CopyLake, job: Open) -> None:
     assert ["nothing differs: " in note for each in report.datasets for note in each.notes] == [True, True]
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_a_whole_tree_is_one_dataset(lake: CopyLake, job: Open) -> None:
     whole: dict[str, Any] = {"datasets": []}
     run(job(whole))
@@ -141,7 +141,7 @@ def test_every_file_is_copied_again_where_that_is_asked(lake: CopyLake, job: Ope
 
 
 @pytest.mark.rotating(of=3)
-@pytest.mark.every_run
+@pytest.mark.core
 @pytest.mark.parametrize(
     ("deletes", "gone"), [("off", set()), ("ours", {REMOVED}), ("all", {REMOVED, "albums/theirs"})]
 )
@@ -158,7 +158,7 @@ def test_deletes_take_what_they_may(lake: CopyLake, job: Open, deletes: str, gon
     assert world.slots()[content_of(REMOVED, 1)] == (REMOVED in gone)
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_ours_is_the_version_that_was_published_and_no_other(lake: CopyLake, job: Open) -> None:
     run(job())
     theirs = lake.tree / REMOVED

@@ -14,7 +14,7 @@ from tests.support import copy_lake
 from tests.support.copy_lake import CopyLake, CopyWorld, Open, files_of, settle
 from tests.support.mounts import bound, tmpfs
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 job = copy_lake.job
 
@@ -57,7 +57,7 @@ def outcomes(world: CopyWorld, *, confirm_deletes: bool = False, **options: Any)
 
 
 @pytest.mark.rotating(of=3)
-@pytest.mark.every_run
+@pytest.mark.core
 @pytest.mark.parametrize("deletes", ["ours", "all"])
 @pytest.mark.parametrize("left", ["nothing", "a file"])
 def test_a_mount_that_is_away_removes_nothing_of_its_files(
@@ -157,7 +157,7 @@ def test_the_whole_source_is_a_mount_that_is_away(lake: CopyLake, job: Open) -> 
 
 
 @pytest.mark.rotating(of=3)
-@pytest.mark.every_run
+@pytest.mark.core
 @pytest.mark.parametrize("options", [{}, {"include": ["*"]}, {"exclude": [".keep"]}, {"links": "follow"}])
 def test_a_directory_that_lost_all_its_entries_at_once(lake: CopyLake, job: Open, options: dict[str, Any]) -> None:
     for path in FILES:

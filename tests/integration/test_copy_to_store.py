@@ -14,7 +14,7 @@ from tests.support.command_lake import ask, invoke
 from tests.support.faulty_store import Message, StoreFault, faulty_store
 from tests.support.s3_servers import S3Server
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 LARGE = bytes(range(256)) * 140_000
 """More than two parts."""
@@ -72,7 +72,7 @@ def test_a_file_that_says_that_it_is_empty_and_has_bytes_becomes_no_object(lake:
     assert lake.copied() == {}
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_files_become_objects_and_only_what_differs_is_copied_again(lake: Lake) -> None:
     lake.write("a/one", b"first")
     lake.write("a/b/two", b"second")

@@ -28,7 +28,7 @@ from gobblin_assets.state.reports import describe_backlog, is_late
 from tests.support.dagster_instance import open_instance
 from tests.support.reported_commands import ToldCommands, reported_sequences
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 MONTHLY, WHOLE = DatasetUrn("by month"), DatasetUrn("whole")
 JANUARY, FEBRUARY, APRIL = "2013-01-01", "2013-02-01", "2013-04-01"
@@ -68,7 +68,7 @@ def checks_of(instance: dg.DagsterInstance) -> dict[str | None, str]:
     return {each.partition_key: each.latest_execution_status.value for each in found}
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_a_command_is_a_run_of_its_time_with_what_it_published(
     commands: ToldCommands, instance: dg.DagsterInstance
 ) -> None:
@@ -174,7 +174,7 @@ def test_what_a_run_publishes_is_shown_while_the_run_goes_on(
 
 
 @pytest.mark.rotating(of=3)
-@pytest.mark.every_run
+@pytest.mark.core
 @pytest.mark.parametrize("point", [Failpoint.REPORT_BEGUN, Failpoint.REPORT_SENT, Failpoint.REPORT_ENDED])
 def test_a_report_that_is_cut_off_goes_on_with_the_same_run(
     commands: ToldCommands, instance: dg.DagsterInstance, point: Failpoint
@@ -372,7 +372,7 @@ def test_a_stream_is_events_without_a_run_and_its_checks_come_together(
     assert seen == [({JANUARY, FEBRUARY}, {JANUARY}), ({JANUARY, FEBRUARY}, {JANUARY, FEBRUARY})]
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_a_command_that_died_is_a_run_that_failed(commands: ToldCommands, instance: dg.DagsterInstance) -> None:
     run_id = RunId(uuid.uuid4())
     asked = AskedRun("gobblin-assets run", "auto", (WHOLE,), None, is_stream=False)

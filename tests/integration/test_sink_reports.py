@@ -22,7 +22,7 @@ from tests.support.sink_sensor import SinkInDagster, month, sink
 
 __all__ = ["sink"]
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 
 def rows_of(records: Records, role: Role = Role.DATA) -> int:
@@ -33,7 +33,7 @@ def report(sink: SinkInDagster, world: SinkWorld) -> int:
     return report_windows(sink.layout, world.stores, sink.instance, look_at_sink(sink.layout, world.stores))
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_a_closed_window_is_told_once_with_its_rows_and_files_also_after_folding(sink: SinkInDagster) -> None:
     world = sink.open(epoch_count=12)
     world.work()
@@ -63,7 +63,7 @@ def test_what_was_folded_before_it_was_told_is_told_the_same(sink: SinkInDagster
     assert metadata["gobblin/files"] == len(world.published_paths())
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_nothing_is_told_while_a_worker_may_still_publish_into_the_window(sink: SinkInDagster) -> None:
     world = sink.open()
     told: list[int] = []
@@ -168,7 +168,7 @@ class Dying:
         return getattr(self.inner, name)
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_a_daemon_that_dies_between_telling_and_recording_tells_again(sink: SinkInDagster) -> None:
     world = sink.open()
     world.work()

@@ -94,6 +94,7 @@ class TestNamedSteps:
                     break
         assert played > 1_000
 
+    @pytest.mark.rotating(of=OFTEN_SHARES)
     @pytest.mark.parametrize("make", SUBJECTS)
     @given(deeds=st.lists(DEEDS, max_size=12))
     def test_a_random_history_keeps_the_promises(self, make: Callable[[], Subject], deeds: list[Deed]) -> None:
