@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from gobblin_assets.destinations.kafka.mark_records import PARTITION, TopicMark
 from gobblin_assets.destinations.kafka.write_failures import QUIET, TooLargeError, as_failure, judge_write
 from gobblin_assets.errors import FencedError, GobblinError, OutcomeUnknownError
-from gobblin_assets.kafka.client_reports import ClientFailure
+from gobblin_assets.kafka.client_reports import ClientFailure, SeenFailures
 from gobblin_assets.kafka.connection import KafkaConnection
 
 TRANSACTION_S: Final = (20, 60, 300, 900)
@@ -40,7 +40,6 @@ _POLL_S: Final = 0.05
 _WRITE: Final = "write records"
 _ANY: Final = -1
 _NO_STATE: Final = "_STATE"
-_SEEN_MAX: Final = 50
 
 
 def choose_timeout_s(row_count: int, byte_count: int) -> int:
@@ -69,7 +68,7 @@ class LaneProducer:
     batch_bytes_max: int = BATCH_BYTES_MAX
     known: TopicMark | None = None
     _client: Any = field(init=False)
-    _seen: list[ClientFailure] = field(default_factory=list, init=False)
+    _seen: SeenFailures = field(default_factory=SeenFailures, init=False)
     _is_refused: bool = field(default=False, init=False)
     _refused: ClientFailure | None = field(default=None, init=False)
     _refused_bytes: int = field(default=0, init=False)
@@ -188,7 +187,7 @@ class LaneProducer:
                 call(max(0.1, min(_CALL_S, deadline - time.monotonic())))
             except KafkaException as error:
                 self._serve(0)
-                is_of_use = time.monotonic() < deadline and not any(each.is_final for each in self._seen)
+                is_of_use = time.monotonic() < deadline and self._seen.find_final() is None
                 if error.args[0].retriable() and is_of_use:
                     continue
                 raise self._judge(error, action) from None
@@ -246,5 +245,4 @@ class LaneProducer:
             self._refused_bytes = len(message.value() or b"") + len(message.key() or b"")
 
     def _note_error(self, error: KafkaError) -> None:
-        if len(self._seen) < _SEEN_MAX:
-            self._seen.append(as_failure(error))
+        self._seen.note(as_failure(error))

@@ -21,7 +21,7 @@ from confluent_kafka.cimpl import NewTopic
 from gobblin_assets.destinations.kafka.topic_batches import LoadedTopic
 from gobblin_assets.destinations.kafka.write_failures import as_failure, judge_write
 from gobblin_assets.errors import GobblinError, RejectedError
-from gobblin_assets.kafka.client_reports import UNKNOWN_ID, ClientFailure, read_topic_id
+from gobblin_assets.kafka.client_reports import UNKNOWN_ID, ClientFailure, SeenFailures, read_topic_id
 from gobblin_assets.kafka.connection import KafkaConnection
 
 _UNKNOWN: Final = frozenset({"UNKNOWN_TOPIC_OR_PART", "UNKNOWN_TOPIC_ID"})
@@ -40,7 +40,6 @@ _UNFIT: Final = MappingProxyType(
 _POLL_S: Final = 0.05
 _GRACE_S: Final = 5.0
 _ABSENT_S: Final = 1.0
-_SEEN_MAX: Final = 50
 
 _OF_MARKS: Final = MappingProxyType(
     {
@@ -85,7 +84,7 @@ class TopicAdmin:
 
     connection: KafkaConnection
     _client: Any = field(init=False)
-    _seen: list[ClientFailure] = field(default_factory=list, init=False)
+    _seen: SeenFailures = field(default_factory=SeenFailures, init=False)
 
     def __post_init__(self) -> None:
         settings: dict[str, Any] = {
@@ -202,7 +201,7 @@ class TopicAdmin:
         for name, future in futures.items():
             while not future.done():
                 self._client.poll(0)  # has the client hand over what its connections report
-                if time.monotonic() > deadline or any(each.is_final for each in self._seen):
+                if time.monotonic() > deadline or self._seen.find_final() is not None:
                     raise self._judge(ClientFailure("_TIMED_OUT", "no answer"), "ask for topics")
                 time.sleep(_POLL_S / 10)
             try:
@@ -215,8 +214,7 @@ class TopicAdmin:
         return judge_write(failure, self.connection, action=action, seen=self._seen)
 
     def _note_error(self, error: KafkaError) -> None:
-        if len(self._seen) < _SEEN_MAX:
-            self._seen.append(as_failure(error))
+        self._seen.note(as_failure(error))
 
 
 def _id_of(described: Any) -> str:
