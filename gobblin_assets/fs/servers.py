@@ -21,6 +21,13 @@ def back_off_s(number: int) -> float:
     return longest_s * random.uniform(0.5, 1.0)  # noqa: S311  only spreads the tries of many processes
 
 
+def reason_of(error: Exception) -> str:
+    """The kind of failure of a client of HTTP. urllib3's text names the host and the whole path besides."""
+    cause = error.__cause__ or (error.args[-1] if error.args and isinstance(error.args[-1], Exception) else None)
+    inner = f" ({type(cause).__name__}: {cause})" if isinstance(cause, OSError) else ""
+    return f"{type(error).__name__}{inner}"
+
+
 def check_server_url(url: str, variable: str, *, example: str, credentials: str) -> None:
     """RejectedError for anything but http:// or https://, a host and a port: it names ``variable``, and not the URL.
 

@@ -23,7 +23,7 @@ from gobblin_assets.destinations.files.rename_steps import RenameDirectory
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.fs.objects import HoldsObjects
-from gobblin_assets.model.path_names import encode_segment, list_upwards, path_of
+from gobblin_assets.model.path_names import encode_segment, job_directory, list_upwards, path_of
 from gobblin_assets.model.state import AttemptId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.destination import DestinationRequest, Target
@@ -122,11 +122,6 @@ class RootedDestination:
 
     def prune(self, urn: DatasetUrn) -> None:
         prune_markers(self.request.stores.commits, self.fs, self.root, self.job, urn)
-
-
-def job_directory(root: str, job: JobName) -> str:
-    """The directory of all datasets of a job, and of its staging."""
-    return "/".join((root, *encode_segment(job)))
 
 
 def target_directory(role_path: str, partition: str, partition_path: str, name: str) -> str:

@@ -14,9 +14,9 @@ from typing import Any, Final, Self
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from gobblin_assets.destinations.kafka.mark_records import PARTITION, TopicMark
-from gobblin_assets.destinations.kafka.write_failures import QUIET, TooLargeError, as_failure, judge_write
+from gobblin_assets.destinations.kafka.write_failures import QUIET, TooLargeError, judge_write
 from gobblin_assets.errors import FencedError, GobblinError, OutcomeUnknownError
-from gobblin_assets.kafka.client_reports import ClientFailure, SeenFailures
+from gobblin_assets.kafka.client_reports import ClientFailure, SeenFailures, client_failure
 from gobblin_assets.kafka.connection import KafkaConnection
 
 TRANSACTION_S: Final = (20, 60, 300, 900)
@@ -90,7 +90,7 @@ class LaneProducer:
             "batch.size": self.batch_bytes_max,
             "queue.buffering.max.kbytes": QUEUE_KIB,
             "queue.buffering.max.messages": QUEUE_RECORDS,
-            "error_cb": self._note_error,
+            "error_cb": self._seen.note,
             "delivery.report.only.error": True,
             "on_delivery": self._note_refused,
         }
@@ -210,7 +210,7 @@ class LaneProducer:
             raise self._judge(found, _WRITE) from None
 
     def _judge(self, error: KafkaException, action: str) -> GobblinError:
-        return self._judge_failure(as_failure(error.args[0]), action)
+        return self._judge_failure(client_failure(error.args[0]), action)
 
     def _judge_failure(self, failure: ClientFailure, action: str) -> GobblinError:
         return judge_write(failure, self.connection, action=action, seen=self._seen)
@@ -243,6 +243,3 @@ class LaneProducer:
         if error is not None and self._refused is None:
             self._refused = ClientFailure(error.name(), f"{message.topic()}: {error.str()}")
             self._refused_bytes = len(message.value() or b"") + len(message.key() or b"")
-
-    def _note_error(self, error: KafkaError) -> None:
-        self._seen.note(as_failure(error))
