@@ -32,19 +32,10 @@ from gobblin_assets.state.leases import Lease
 
 
 @dataclass(slots=True)
-class RootedDestination:
-    """The part of a ``Destination`` that lies below the root of its request.
-
-    ``is_work``: the root is the work directory of a tree that a job copies to, and no destination of rows.
-    """
+class RequestedDestination:
+    """The part of a ``Destination`` of files that its request says."""
 
     request: DestinationRequest
-    is_work: bool = False
-    _identity: str | None = field(default=None, init=False)
-
-    @property
-    def root_uri(self) -> str:
-        return self.request.root_uri
 
     @property
     def fs(self) -> FileSystem:
@@ -59,16 +50,31 @@ class RootedDestination:
         return self.request.job
 
     @property
+    def loads_rows(self) -> bool:
+        return False
+
+
+@dataclass(slots=True)
+class RootedDestination(RequestedDestination):
+    """The part of a ``Destination`` that lies below the root of its request.
+
+    ``is_work``: the root is the work directory of a tree that a job copies to, and no destination of rows.
+    """
+
+    is_work: bool = False
+    _identity: str | None = field(default=None, init=False)
+
+    @property
+    def root_uri(self) -> str:
+        return self.request.root_uri
+
+    @property
     def slots_keep_s(self) -> float | None:
         return None
 
     @property
     def reuse_keep_s(self) -> float | None:
         return None
-
-    @property
-    def loads_rows(self) -> bool:
-        return False
 
     def bind(self) -> None:
         request, stores = self.request, self.request.stores
