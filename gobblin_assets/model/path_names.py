@@ -45,6 +45,11 @@ def encode_segment(text: str) -> tuple[str, ...]:
     return tuple(_fill_segments(units))
 
 
+def job_directory(root: str, job: JobName) -> str:
+    """The directory of all datasets of a job, and of its staging."""
+    return "/".join((root, *encode_segment(job)))
+
+
 def path_of(root: str, job: JobName, urn: DatasetUrn, role: Role = Role.DATA) -> str:
     """The directory of one dataset's published files in one role: ``<root>/<job>/<role>/<urn>``."""
     return "/".join((root.rstrip("/"), *encode_segment(job), role.value, *encode_segment(urn)))

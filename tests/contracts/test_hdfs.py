@@ -15,8 +15,8 @@ from gobblin_assets.errors import (
     RejectedError,
     RetryableError,
 )
-from gobblin_assets.fs.file_system import RenameOutcome
-from gobblin_assets.fs.hdfs.file_system import LEFT_BEHIND_S, PROBE_PREFIX, HdfsFileSystem
+from gobblin_assets.fs.file_system import LEFT_BEHIND_S, PROBE_PREFIX, RenameOutcome
+from gobblin_assets.fs.hdfs.file_system import HdfsFileSystem
 from gobblin_assets.fs.hdfs.hdfs_settings import HdfsSettings
 from gobblin_assets.fs.named_files import NamedFiles
 from gobblin_assets.fs.network_files import RangedFiles, StagingFiles

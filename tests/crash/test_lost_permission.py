@@ -10,10 +10,9 @@ from sqlalchemy import text
 from gobblin_assets.commit.attempts import staging_root
 from gobblin_assets.commit.markers import marker_directory
 from gobblin_assets.db.embedded import EmbeddedServer
-from gobblin_assets.destinations.files.rooted import job_directory
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.extract import Mode
-from gobblin_assets.model.path_names import path_of
+from gobblin_assets.model.path_names import job_directory, path_of
 from gobblin_assets.model.state import DatasetOutcome
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from tests.support.lake import JOB, URNS, Lake, World

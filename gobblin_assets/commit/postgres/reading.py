@@ -31,7 +31,7 @@ from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import AttemptId, DatasetId, LaneId, RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
-from gobblin_assets.model.watermark import Watermark, parse_watermark
+from gobblin_assets.model.watermark import parse_watermark, watermark_from
 
 # Segments read in one transaction: each holds up to 10,000 steps.
 _SEGMENTS_PER_READ: Final = 8
@@ -518,8 +518,8 @@ def _load_moves(connection: Connection, ids: Mapping[str, object]) -> dict[uuid.
             KeyMove(
                 key=row.name,
                 partition=row.partition,
-                old=_watermark(row.old_watermark),
-                new=_watermark(row.new_watermark),
+                old=watermark_from(row.old_watermark),
+                new=watermark_from(row.new_watermark),
                 intervals=tuple(intervals[row.sequence_id, row.key_id]),
             )
         )
@@ -563,10 +563,6 @@ def segment_of(row: Row[Any]) -> Segment:
     )
 
 
-def _watermark(stored: Mapping[str, object] | None) -> Watermark | None:
-    return None if stored is None else parse_watermark(stored)
-
-
 def _list_no_op_moves(connection: Connection, dataset_id: DatasetId, partition: str) -> list[KeyMove]:
     rows = connection.execute(_NO_OP_MOVES, {"dataset_id": dataset_id, "partition": partition}).all()
     found: dict[tuple[str, str], list[Row[Any]]] = defaultdict(list)
@@ -575,7 +571,7 @@ def _list_no_op_moves(connection: Connection, dataset_id: DatasetId, partition: 
     return [
         make_no_op_move(
             *place,
-            _watermark(entries[0].watermark),
+            watermark_from(entries[0].watermark),
             [published_interval_of(entry) for entry in entries if not entry.is_generation],
             is_generation=any(entry.is_generation for entry in entries),
         )
@@ -585,4 +581,6 @@ def _list_no_op_moves(connection: Connection, dataset_id: DatasetId, partition: 
 
 def published_interval_of(row: Row[Any]) -> PublishedInterval:
     """Of a row with ``low``, ``high`` and ``reread_from``."""
-    return PublishedInterval(Interval(_watermark(row.low), parse_watermark(row.high)), _watermark(row.reread_from))
+    return PublishedInterval(
+        Interval(watermark_from(row.low), parse_watermark(row.high)), watermark_from(row.reread_from)
+    )

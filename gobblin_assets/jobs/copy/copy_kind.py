@@ -58,6 +58,7 @@ from gobblin_assets.jobs.copy.targets import (
     require_one_mount,
 )
 from gobblin_assets.jobs.copy.transfer.preserve import Preserve, PreserveLetter, parse_preserve
+from gobblin_assets.model.clock import utc_now
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.interval import Interval
@@ -179,10 +180,6 @@ class CopySession:
             # What is refused copies nothing: its share is for the others.
             self._shared.budget.taken = before
             return error
-
-
-def utc_now() -> dt.datetime:
-    return dt.datetime.now(dt.UTC)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from gobblin_assets.errors import CorruptionError, GobblinError, RejectedError
 from gobblin_assets.model.defects import find_family
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.names import TableName
+from gobblin_assets.sources.jdbc.postgres import postgres_families
 from gobblin_assets.sources.jdbc.postgres_tables import find_keys, find_types
 from gobblin_assets.sources.postgres_log.column_memory import ColumnMemory
 from gobblin_assets.sources.postgres_log.copy_ranges import SeenRanges
@@ -45,7 +46,7 @@ from gobblin_assets.sources.postgres_log.pgoutput import (
     parse_relation,
     parse_truncate,
 )
-from gobblin_assets.sources.postgres_log.server_state import log_families, open_log_session
+from gobblin_assets.sources.postgres_log.server_state import open_log_session
 from gobblin_assets.sources.postgres_log.table_decoder import MESSAGE_SCHEMA
 from gobblin_assets.sources.postgres_log.walsender import Walsender
 
@@ -433,8 +434,8 @@ class ChangeGathering:
             changes.lost = changes.memory.meet(table, changes.start, place, self._ask, self._say)
         changes.metadata = {
             b"table": table_to_json(table),
-            b"copy": str(changes.start.copy),
-            b"key": json.dumps(changes.start.key),
+            b"copy": str(changes.start.decided.copy),
+            b"key": json.dumps(changes.start.decided.key),
         }
         changes.relation = None
 
@@ -451,7 +452,7 @@ class ChangeGathering:
         return None
 
     def _ask(self, sql: str, arguments: Sequence[Any]) -> list[tuple[Any, ...]]:
-        with open_log_session(self._connection) as session, log_families(self._connection):
+        with open_log_session(self._connection) as session, postgres_families(self._connection):
             return session.execute(sql.encode(), arguments).fetchall()
 
     def _describe(self, relation: RelationMessage, urn: str) -> LoggedTable:
