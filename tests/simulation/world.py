@@ -50,6 +50,7 @@ from tests.simulation.lease_store import SimLeaseStore
 from tests.simulation.process import KilledError, Process, Watched, WatchedFileSystem
 from tests.simulation.rate_share_store import SimRateShareStore
 from tests.simulation.sink_worker_store import SimSinkWorkerStore
+from tests.simulation.sqlite_file import simulated_files
 from tests.simulation.state_stores import SimDatasetStore, SimPublishedFiles, SimRunStore
 from tests.support.kinds import COMBINATIONS, DESTINATIONS, KINDS, UNITS
 
@@ -160,7 +161,10 @@ class World:
 
 @contextmanager
 def stepped() -> Iterator[None]:
-    """In the block, threads of the product are steps: tasks run when submitted, heartbeats between calls."""
+    """In the block, threads of the product are steps: tasks run when submitted, heartbeats between calls.
+
+    Files of SQLite are simulated.
+    """
 
     def start(keeper: LeaseKeeper) -> None:
         keeper._store.watching.keepers.append(keeper)  # type: ignore[attr-defined]  # a Watched port of this world
@@ -170,6 +174,7 @@ def stepped() -> Iterator[None]:
         mock.patch.object(run_round, "ThreadPoolExecutor", _InlinePool),
         mock.patch.object(attempt_files, "ThreadPoolExecutor", _InlinePool),
         mock.patch.object(row_forms, "ThreadPoolExecutor", _InlinePool),
+        simulated_files(),
     ):
         yield
 
