@@ -8,13 +8,10 @@ import re
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.kafka.connection import KafkaConnection
-
-if TYPE_CHECKING:
-    from confluent_kafka import KafkaError
 
 _CHARACTERS_MAX: Final = 400
 _REASONS_MAX: Final = 3
@@ -66,14 +63,16 @@ class ClientFailure:
         return self.name in _SILENCE
 
 
-def client_failure(error: "KafkaError") -> ClientFailure:
+def client_failure(error: Any) -> ClientFailure:
+    """Of the client's own ``KafkaError``, which has no type here."""
     return ClientFailure(error.name(), error.str())
 
 
 class SeenFailures(list[ClientFailure]):
     """The first failures that a client's connections reported: they report as long as nobody answers."""
 
-    def note(self, error: "KafkaError") -> None:
+    def note(self, error: Any) -> None:
+        """``error``: as for ``client_failure``."""
         if len(self) < _SEEN_MAX:
             self.append(client_failure(error))
 
