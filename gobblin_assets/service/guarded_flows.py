@@ -1,4 +1,4 @@
-"""Flows, behind the rights of the user who asks. The REST API, Rest.li and the pages call these functions and no others.
+"""Flows, behind the rights of the user who asks. The REST API, Rest.li and the pages call these functions alone.
 
 A flow that the user may not read does not exist for the user.
 """

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Query, Response
 from pydantic import ValidationError
 
 from gobblin_assets.service.api.representations import (
@@ -50,9 +50,7 @@ def _takes(schema: dict[str, Any], *, is_required: bool = True) -> dict[str, Any
     return {"requestBody": {"required": is_required, "content": {"application/json": {"schema": schema}}}}
 
 
-_CONFIG: Final = _takes(FlowConfig.model_json_schema(ref_template="#/components/schemas/{model}") and {
-    "$ref": "#/components/schemas/FlowConfig"
-})
+_CONFIG: Final = _takes({"$ref": "#/components/schemas/FlowConfig"})
 _CONFIG_OR_NONE: Final = _takes({"$ref": "#/components/schemas/FlowConfig"}, is_required=False)
 _PATCH: Final = _takes({"type": "object"})
 _RUN: Final = _takes(RunBody.model_json_schema(), is_required=False)

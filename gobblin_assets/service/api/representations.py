@@ -1,7 +1,6 @@
 """The JSON of ``/api/v1``: models that the answers are made of, and that OpenAPI shows."""
 
 import datetime as dt
-from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel, Field
@@ -232,9 +231,7 @@ def show_flow(flow: StoredFlow) -> FlowBody:
 
 
 def show_version(version: FlowVersion) -> VersionBody:
-    return VersionBody(
-        version=version.version, made_by=version.made_by, made_at=version.made_at, config=version.config
-    )
+    return VersionBody(version=version.version, made_by=version.made_by, made_at=version.made_at, config=version.config)
 
 
 def show_named_job(job: NamedJob) -> NamedJobBody:

@@ -4,7 +4,7 @@ import base64
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, NoReturn, Protocol
+from typing import Annotated, Any, Final, NoReturn
 from urllib.parse import unquote
 
 from fastapi import Depends, Header, Path, Request
@@ -15,23 +15,13 @@ from gobblin_assets.service.api.problems import MalformedRequestError
 from gobblin_assets.service.catalogs import CatalogMetrics
 from gobblin_assets.service.flow_store import StoredFlow
 from gobblin_assets.service.guarded_flows import GuardedFlows
-from gobblin_assets.service.job_template import JobTemplate
 from gobblin_assets.service.specs import FlowKey, parse_flow_key
+from gobblin_assets.service.template_store import TemplateStore
 from gobblin_assets.service.topology import Topology
 
 SESSION_COOKIE: Final = "gobblin_token"
 
 _BEARER: Final = "bearer "
-
-
-class KnownTemplates(Protocol):
-    """The job templates of a service."""
-
-    def get(self, uri: str) -> JobTemplate:
-        """SpecNotFoundError: there is none of this URI."""
-        ...
-
-    def list_templates(self) -> "list[JobTemplate]": ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +35,7 @@ class ServedParts:
 
     flows: GuardedFlows
     topology: Callable[[], Topology]
-    templates: KnownTemplates
+    templates: TemplateStore
     identify: Callable[[str | None], User]
     asks_for_tokens: bool
     measure: Callable[[], Mapping[str, CatalogMetrics]]

@@ -1,13 +1,14 @@
 """The wire format of Rest.li 2.0, as far as flows need it: keys in paths, FlowConfigs, FlowStatuses, errors.
 
-Rest.li writes a compound key as ``(flowGroup:mygroup,flowName:myflow1)``. In a value, ``( ) , : '`` are percent-encoded,
-and two quotes stand for the empty text. Properties of a flow are texts; the schemas of its templates say what they mean.
+Rest.li writes a compound key as ``(flowGroup:mygroup,flowName:myflow1)``. In a value, ``( ) , : '`` are
+percent-encoded, and two quotes stand for the empty text. Properties of a flow are texts; the schemas of its templates
+say what they mean.
 """
 
 import datetime as dt
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
@@ -15,6 +16,7 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.service.api.problems import MalformedRequestError, Problem
 from gobblin_assets.service.specs import FlowKey, parse_flow_key
 from gobblin_assets.service.statuses import FlowStatus, JobStatus
+from gobblin_assets.service.template_parameters import read_texts
 
 PROTOCOL_VERSION: Final = "2.0.0"
 SOURCE_PROPERTY: Final = "gobblin.flow.sourceIdentifier"
@@ -62,7 +64,7 @@ def _write_value(text: str) -> str:
     return quote(text, safe="") if text else "''"
 
 
-def read_flow(data: object, schemas_of: "SchemasOf") -> dict[str, Any]:
+def read_flow(data: object, schemas_of: Callable[[Sequence[str]], Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
     """The options of a FlowConfig of ours, for ``read_flow_config``.
 
     ``schemas_of``: the JSON Schemas of the parameters of these templates; of all templates where none is named.
@@ -92,8 +94,7 @@ def read_flow(data: object, schemas_of: "SchemasOf") -> dict[str, Any]:
         options["source"] = source
     if destinations := rest.pop(DESTINATION_PROPERTY, ""):
         options["destinations"] = _split(destinations)
-    schemas = schemas_of(uris)
-    options["parameters"] = {name: read_property(name, text, schemas) for name, text in rest.items()}
+    options["parameters"] = read_texts(rest, schemas_of(uris))
     return options
 
 
@@ -105,24 +106,6 @@ def _read_uris(name: str, value: object) -> list[str]:
 
 def _split(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
-
-
-def read_property(name: str, text: str, schemas: Iterable[Mapping[str, Any]]) -> Any:
-    """The value that the text of a property stands for, by the first schema that has a parameter of this name.
-
-    A text that is no value of the type stays as it is: the compiler refuses it, and names the parameter.
-    """
-    schema = next((found for each in schemas if (found := each.get("properties", {}).get(name)) is not None), {})
-    types = schema.get("type", "string")
-    types = [types] if isinstance(types, str) else types
-    if "string" in types:
-        return text
-    if "array" in types and not text.lstrip().startswith("["):
-        return _split(text)
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
 
 
 def write_flow(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -193,7 +176,9 @@ def write_error(problem: Problem) -> dict[str, Any]:
     said = f"{problem.field}: {problem.detail}" if problem.field else problem.detail
     return {
         "status": problem.status,
-        "message": f"{said}. {problem.hint}" if problem.hint and not said.endswith(".") else f"{said} {problem.hint}".strip(),
+        "message": f"{said}. {problem.hint}"
+        if problem.hint and not said.endswith(".")
+        else f"{said} {problem.hint}".strip(),
         "exceptionClass": problem.family,
         "errorDetails": details,
     }
