@@ -14,7 +14,7 @@ from typing import Protocol
 
 from gobblin_assets.errors import ConflictError, GobblinError
 from gobblin_assets.model.job_ticket import LogId, TicketSelection
-from gobblin_assets.service.flow_catalog import FlowCatalog, FlowsRead, no_flow
+from gobblin_assets.service.flow_catalog import FlowCatalog, FlowsRead
 from gobblin_assets.service.flow_config import FlowConfig
 from gobblin_assets.service.flow_jobs import FlowJobNames, find_log, plan_jobs
 from gobblin_assets.service.flow_store import (
@@ -28,6 +28,7 @@ from gobblin_assets.service.flow_store import (
     RequestKey,
     SpecNotFoundError,
     StoredFlow,
+    no_flow,
 )
 from gobblin_assets.service.job_plan import Explanation, FlowPlan, SpecCompiler
 from gobblin_assets.service.open_writes import OpenWrites

@@ -31,6 +31,14 @@ class SpecNotFoundError(RejectedError):
     """The error for a spec that a catalog does not have."""
 
 
+def no_flow(key: FlowKey) -> SpecNotFoundError:
+    return SpecNotFoundError(
+        f"there is no flow {key.name!a} in the group {key.group!a}",
+        field="flow",
+        hint="Look for it in the list of flows, or create it.",
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Owner:
     """The user who wrote a flow's latest version, with the groups by which it is compiled later."""
