@@ -15,8 +15,8 @@ from gobblin_assets.service.flow_store import (
     FlowStore,
     FlowWrite,
     RequestKey,
-    SpecNotFoundError,
     StoredFlow,
+    no_flow,
 )
 from gobblin_assets.service.specs import FlowKey, FlowSpec, parse_flow_uri
 
@@ -176,14 +176,6 @@ class FlowCatalog:
         del self._flows[uri]
         self._listeners.tell_removed(uri, self._now())
         return True
-
-
-def no_flow(key: FlowKey) -> SpecNotFoundError:
-    return SpecNotFoundError(
-        f"there is no flow {key.name!a} in the group {key.group!a}",
-        field="flow",
-        hint="Look for it in the list of flows, or create it.",
-    )
 
 
 def _choose(

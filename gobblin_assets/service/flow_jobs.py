@@ -11,7 +11,8 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from gobblin_assets.errors import ConflictError
+from gobblin_assets.errors import ConflictError, RetryableError
+from gobblin_assets.model.job_ticket import LogId, TicketId
 from gobblin_assets.service.flow_store import JobBinding, LaunchedJob, NamedJob
 from gobblin_assets.service.job_plan import FlowPlan, PlannedJob
 from gobblin_assets.service.specs import FlowKey
@@ -32,14 +33,14 @@ class FlowJobNames:
         self._flow_id = flow_id
         self._key = key
         self._stored = {job.node: job for job in stored}
-        self.generation = generation
+        self._generation = generation
 
     def find_name(self, node: str) -> str | None:
         found = self._stored.get(node)
         return None if found is None else found.job_name
 
     def offer_name(self, node: str) -> str:
-        return self.find_name(node) or make_job_name(self._flow_id, self._key, node, self.generation)
+        return self.find_name(node) or make_job_name(self._flow_id, self._key, node, self._generation)
 
 
 def make_job_name(flow_id: uuid.UUID, key: FlowKey, node: str, generation: int) -> str:
@@ -58,7 +59,7 @@ def strip_template_version(uri: str) -> str:
     return re.sub(r"@[^/]*(?=/|$)", "", uri)
 
 
-def plan_binding(job: PlannedJob, topology: Topology, log_id: uuid.UUID) -> JobBinding:
+def plan_binding(job: PlannedJob, topology: Topology, log_id: LogId) -> JobBinding:
     """What a launch of the job would bind its name to."""
     node = topology.nodes[job.target.node]
     return JobBinding(
@@ -69,9 +70,9 @@ def plan_binding(job: PlannedJob, topology: Topology, log_id: uuid.UUID) -> JobB
     )
 
 
-def check_binding(job_name: str, bound: JobBinding | None, asked: JobBinding) -> None:
+def check_binding(job_name: str, bound: JobBinding, asked: JobBinding) -> None:
     """ConflictError if the job's name stands for something else."""
-    if bound is None or bound == asked:
+    if bound == asked:
         return
     words = (
         ("log", str(bound.log_id), str(asked.log_id)),
@@ -85,12 +86,19 @@ def check_binding(job_name: str, bound: JobBinding | None, asked: JobBinding) ->
     )
 
 
+def find_log(job: PlannedJob, topology: Topology) -> str:
+    """The name of the log of the job's executor. RetryableError: the topology has changed since the job was planned."""
+    executor = topology.executors.get(job.executor)
+    if executor is None or job.target.node not in topology.nodes:
+        raise RetryableError("the topology has changed meanwhile", passes=True, hint="Send the request again.")
+    return executor.spec_executor.log
+
+
 def plan_jobs(
     plan: FlowPlan,
     topology: Topology,
     stored: Sequence[NamedJob],
-    generation: int,
-    log_ids: Mapping[str, uuid.UUID],
+    log_ids: Mapping[str, LogId],
 ) -> tuple[LaunchedJob, ...]:
     """The jobs of a launch, with new ids of their tickets. ``log_ids``: by the names of logs.
 
@@ -99,20 +107,19 @@ def plan_jobs(
     by_node = {job.node: job for job in stored}
     jobs = []
     for job in plan.jobs:
-        log = topology.executors[job.executor].spec_executor.log
+        log = find_log(job, topology)
         binding = plan_binding(job, topology, log_ids[log])
-        named = by_node.get(job.target.node)
-        check_binding(job.job_name, None if named is None else named.binding, binding)
+        if (named := by_node.get(job.target.node)) is not None:
+            check_binding(job.job_name, named.binding, binding)
         jobs.append(
             LaunchedJob(
                 number=job.number,
                 node=job.target.node,
                 job_name=job.job_name,
-                generation=generation if named is None else named.generation,
                 binding=binding,
                 executor=job.executor,
                 log=log,
-                ticket_id=uuid.uuid4(),
+                ticket_id=TicketId(uuid.uuid4()),
                 ticket=job.ticket,
                 after=job.after,
             )

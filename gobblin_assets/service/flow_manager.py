@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from gobblin_assets.errors import ConflictError, GobblinError
-from gobblin_assets.service.flow_catalog import FlowCatalog, FlowsRead, no_flow
+from gobblin_assets.model.job_ticket import LogId, TicketSelection
+from gobblin_assets.service.flow_catalog import FlowCatalog, FlowsRead
 from gobblin_assets.service.flow_config import FlowConfig
-from gobblin_assets.service.flow_jobs import FlowJobNames, check_binding, plan_jobs
+from gobblin_assets.service.flow_jobs import FlowJobNames, find_log, plan_jobs
 from gobblin_assets.service.flow_store import (
     FlowState,
     FlowStore,
@@ -25,9 +26,9 @@ from gobblin_assets.service.flow_store import (
     NamedJob,
     Owner,
     RequestKey,
-    RunSelection,
     SpecNotFoundError,
     StoredFlow,
+    no_flow,
 )
 from gobblin_assets.service.job_plan import Explanation, FlowPlan, SpecCompiler
 from gobblin_assets.service.open_writes import OpenWrites
@@ -103,7 +104,7 @@ class FlowManager:
         key = parse_flow_key(config.flow_group, config.flow_name)
         with self.writes.open():
             flow_id = uuid.uuid4()
-            compiled = self._compile(flow_id, key, config, user.groups, ())
+            compiled = self._compile_new(flow_id, config, user.groups)
             write = self._plan_write(user, config, compiled, runs=config.runs_at_creation)
             request = None if request_key is None else RequestKey(request_key, _digest(config))
             stored = self._catalog.put(flow_id, write, request=request)
@@ -119,7 +120,7 @@ class FlowManager:
         key = parse_flow_key(config.flow_group, config.flow_name)
         with self.writes.open():
             flow = self._get_stored(key)
-            compiled = self._compile(flow.flow_id, key, config, user.groups, self._store.list_jobs(flow.flow_id))
+            compiled = self._compile_next(flow, config, user.groups)
             self._check_bindings(compiled)
             write = self._plan_write(user, config, compiled, runs=bool(config.run_immediately))
             stored = self._catalog.put(flow.flow_id, write, if_version=if_version or flow.spec.version)
@@ -143,13 +144,12 @@ class FlowManager:
     def explain(self, user: Requester, config: FlowConfig) -> Explanation:
         """Compile the config as if it were the flow's next version; store nothing."""
         key = parse_flow_key(config.flow_group, config.flow_name)
-        try:
-            flow_id = self._get_stored(key).flow_id
-        except SpecNotFoundError:
-            return self._compile(uuid.uuid4(), key, config, user.groups, ()).explanation
-        return self._compile(flow_id, key, config, user.groups, self._store.list_jobs(flow_id)).explanation
+        flow = self._store.find(key)
+        if flow is None:
+            return self._compile_new(uuid.uuid4(), config, user.groups).explanation
+        return self._compile_next(flow, config, user.groups).explanation
 
-    def run(self, user: Requester, key: FlowKey, selection: RunSelection | None = None) -> FlowStatus:
+    def run(self, user: Requester, key: FlowKey, selection: TicketSelection | None = None) -> FlowStatus:
         """Make an execution of the flow.
 
         Raises:
@@ -160,9 +160,8 @@ class FlowManager:
             flow = self._get_stored(key)
             if flow.state is FlowState.PAUSED:
                 raise ConflictError(f"the flow {key.name!a} is paused", hint="Resume it first.")
-            jobs = self._store.list_jobs(flow.flow_id)
-            compiled = self._compile(flow.flow_id, key, flow.spec.config, user.groups, jobs)
-            launch = self._plan_launch(user.name, compiled, selection or RunSelection())
+            compiled = self._compile_next(flow, flow.spec.config, user.groups)
+            launch = self._plan_launch(user.name, compiled, selection or TicketSelection())
             if launch is None:
                 raise ConflictError(
                     f"the flow {key.name!a} can't run on this topology: {'; '.join(compiled.reasons)}",
@@ -187,10 +186,9 @@ class FlowManager:
         """Give the flow's jobs new names at their next launch. What was published stays, under the old names."""
         with self.writes.open():
             flow = self._get_stored(key)
-            self._store.replan(flow.flow_id, request_id=uuid.uuid4())
-            jobs = self._store.list_jobs(flow.flow_id)
-            compiled = self._compile(flow.flow_id, key, flow.spec.config, user.groups, jobs)
-            return _with_plan(self._get_stored(key), compiled)
+            self._store.replan(flow.flow_id, generation=flow.generation + 1)
+            flow = self._get_stored(key)
+            return _with_plan(flow, self._compile_next(flow, flow.spec.config, user.groups))
 
     def list_versions(self, key: FlowKey) -> Sequence[FlowVersion]:
         return self._store.list_versions(key)
@@ -224,36 +222,41 @@ class FlowManager:
         return sum(self._compile_pending(flow) for flow in self._store.list_pending())
 
     def _compile_pending(self, flow: StoredFlow) -> bool:
-        key, version = flow.spec.key, flow.spec.version
+        version = flow.spec.version
         try:
-            jobs = self._store.list_jobs(flow.flow_id)
-            compiled = self._compile(flow.flow_id, key, flow.spec.config, flow.owner.groups, jobs)
+            compiled = self._compile_next(flow, flow.spec.config, flow.owner.groups)
             if compiled.plan is None:
                 if compiled.reasons != flow.reasons:
                     self._store.set_reasons(flow.flow_id, compiled.reasons, if_version=version)
                 return False
             launch = None
             if flow.runs_when_able:
-                launch = self._plan_launch(flow.owner.name, compiled, RunSelection())
+                launch = self._plan_launch(flow.owner.name, compiled, TicketSelection())
             return self._store.activate(flow.flow_id, if_version=version, launch=launch)
         except GobblinError as error:
             # The other flows are compiled all the same; this one is tried again at the next change.
             _log.warning("the pending flow %s stays pending: %s", flow.spec.uri, error)
             return False
 
+    def _compile_new(self, flow_id: uuid.UUID, config: FlowConfig, groups: frozenset[str]) -> _Compiled:
+        return self._compile(flow_id, config, groups, (), 0)
+
+    def _compile_next(self, flow: StoredFlow, config: FlowConfig, groups: frozenset[str]) -> _Compiled:
+        return self._compile(flow.flow_id, config, groups, self._store.list_jobs(flow.flow_id), flow.generation)
+
     def _compile(
         self,
         flow_id: uuid.UUID,
-        key: FlowKey,
         config: FlowConfig,
         groups: frozenset[str],
-        stored_jobs: Sequence[NamedJob],
+        jobs: Sequence[NamedJob],
+        generation: int,
     ) -> _Compiled:
-        generation = self._store.find_generation(flow_id) if stored_jobs else 0
-        names = FlowJobNames(flow_id, key, stored_jobs, generation)
+        key = FlowKey(config.flow_group, config.flow_name)
+        names = FlowJobNames(flow_id, key, jobs, generation)
         topology = self._topology()
         spec = FlowSpec(key.uri, "1", config.description, config, config.template_uris)
-        return _Compiled(self._compiler.compile_flow(spec, names, groups), topology, tuple(stored_jobs), generation)
+        return _Compiled(self._compiler.compile_flow(spec, names, groups), topology, tuple(jobs), generation)
 
     def _plan_write(self, user: Requester, config: FlowConfig, compiled: _Compiled, *, runs: bool) -> FlowWrite:
         return FlowWrite(
@@ -262,25 +265,25 @@ class FlowManager:
             owner=Owner(user.name, user.groups),
             reasons=compiled.reasons,
             runs_when_able=runs and compiled.plan is None,
-            launch=self._plan_launch(user.name, compiled, RunSelection()) if runs else None,
+            launch=self._plan_launch(user.name, compiled, TicketSelection()) if runs else None,
         )
 
-    def _plan_launch(self, user_name: str, compiled: _Compiled, selection: RunSelection) -> Launch | None:
+    def _plan_launch(self, user_name: str, compiled: _Compiled, selection: TicketSelection) -> Launch | None:
         if compiled.plan is None:
             return None
         log_ids = self._read_log_ids(compiled)
-        jobs = plan_jobs(compiled.plan, compiled.topology, compiled.stored_jobs, compiled.generation, log_ids)
-        return Launch(uuid.uuid4(), jobs, selection, user_name)
+        jobs = plan_jobs(compiled.plan, compiled.topology, compiled.stored_jobs, log_ids)
+        return Launch(uuid.uuid4(), jobs, selection, user_name, compiled.generation)
 
     def _check_bindings(self, compiled: _Compiled) -> None:
         """What a launch would refuse is refused before the version is stored."""
-        if compiled.plan is not None and any(job.binding for job in compiled.stored_jobs):
+        if compiled.plan is not None and compiled.stored_jobs:
             log_ids = self._read_log_ids(compiled)
-            plan_jobs(compiled.plan, compiled.topology, compiled.stored_jobs, compiled.generation, log_ids)
+            plan_jobs(compiled.plan, compiled.topology, compiled.stored_jobs, log_ids)
 
-    def _read_log_ids(self, compiled: _Compiled) -> Mapping[str, uuid.UUID]:
+    def _read_log_ids(self, compiled: _Compiled) -> Mapping[str, LogId]:
         jobs = () if compiled.plan is None else compiled.plan.jobs
-        logs = {compiled.topology.executors[job.executor].spec_executor.log for job in jobs}
+        logs = {find_log(job, compiled.topology) for job in jobs}
         return {log: self._logs.get_log_id(log) for log in logs}
 
     def _set_paused(self, key: FlowKey, *, is_paused: bool) -> StoredFlow:

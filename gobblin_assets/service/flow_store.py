@@ -12,11 +12,11 @@ from enum import StrEnum
 from typing import Protocol
 
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.model.job_ticket import JobTicket, LogId, TicketId, TicketSelection
 from gobblin_assets.service.flow_config import FlowConfig
 from gobblin_assets.service.job_plan import FlowPlan
 from gobblin_assets.service.specs import FlowKey, FlowSpec
 from gobblin_assets.service.statuses import FlowStatus
-from gobblin_assets.spec.job_ticket import JobTicket
 
 
 class FlowState(StrEnum):
@@ -29,6 +29,14 @@ class FlowState(StrEnum):
 
 class SpecNotFoundError(RejectedError):
     """The error for a spec that a catalog does not have."""
+
+
+def no_flow(key: FlowKey) -> SpecNotFoundError:
+    return SpecNotFoundError(
+        f"there is no flow {key.name!a} in the group {key.group!a}",
+        field="flow",
+        hint="Look for it in the list of flows, or create it.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +52,7 @@ class StoredFlow:
     """A flow of the catalog. ``flow_id``: of this flow alone; one of the same name made later has another.
 
     ``reasons``: why a PENDING flow can't run, for people. ``change``: the number of the catalog's change that made it so.
-    ``runs_when_able``: a PENDING flow runs as soon as it can. ``plan``: of a flow that this call compiled, else None.
+    ``runs_when_able``: a PENDING flow runs as soon as it can. ``generation``: how many times it was replanned. ``plan``: of a flow that this call compiled, else None.
     """
 
     flow_id: uuid.UUID
@@ -55,6 +63,7 @@ class StoredFlow:
     created_at: dt.datetime
     updated_at: dt.datetime
     change: int
+    generation: int = 0
     runs_when_able: bool = False
     plan: FlowPlan | None = None
 
@@ -84,7 +93,7 @@ class JobBinding:
     ``template_uri``: without a version. ``root``: the root or the connection of the node that the job publishes to.
     """
 
-    log_id: uuid.UUID
+    log_id: LogId
     template_uri: str
     source_node: str
     root: str
@@ -92,20 +101,11 @@ class JobBinding:
 
 @dataclass(frozen=True, slots=True)
 class NamedJob:
-    """A job of a flow: (flow, node it publishes to), its stored name; ``binding``: None before its first launch."""
+    """A job of a flow: (flow, node it publishes to), its stored name, and what its first launch bound the name to."""
 
     node: str
     job_name: str
-    generation: int
-    binding: JobBinding | None
-
-
-@dataclass(frozen=True, slots=True)
-class RunSelection:
-    """Partitions that a run is asked for: keys, and ranges of (first, last), both included. Empty: what is due."""
-
-    partitions: tuple[str, ...] = ()
-    ranges: tuple[tuple[str, str], ...] = ()
+    binding: JobBinding
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +115,10 @@ class LaunchedJob:
     number: int
     node: str
     job_name: str
-    generation: int
     binding: JobBinding
     executor: str
     log: str
-    ticket_id: uuid.UUID
+    ticket_id: TicketId
     ticket: JobTicket
     after: tuple[int, ...]
 
@@ -130,8 +129,9 @@ class Launch:
 
     request_id: uuid.UUID
     jobs: tuple[LaunchedJob, ...]
-    selection: RunSelection
+    selection: TicketSelection
     asked_by: str
+    generation: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,12 +217,8 @@ class FlowStore(Protocol):
         """Those whose names are in use: not those before a replan."""
         ...
 
-    def find_generation(self, flow_id: uuid.UUID) -> int:
-        """How many times the flow was replanned."""
-        ...
-
-    def replan(self, flow_id: uuid.UUID, *, request_id: uuid.UUID) -> None:
-        """Retire the names of all jobs of the flow. ConflictError: an execution is open."""
+    def replan(self, flow_id: uuid.UUID, *, generation: int) -> None:
+        """Retire the names of jobs of earlier generations. ConflictError: an execution is open."""
         ...
 
     def launch(self, flow_id: uuid.UUID, launch: Launch, *, if_version: str) -> int:

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from gobblin_assets.service.specs import FlowSpec
 from gobblin_assets.service.topology import NodeState, Topology, TopologySpec
-from gobblin_assets.spec.job_ticket import JobTicket
+from gobblin_assets.model.job_ticket import JobTicket
 
 
 @dataclass(frozen=True, slots=True)

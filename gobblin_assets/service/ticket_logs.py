@@ -1,8 +1,8 @@
 """The logs of executors, to which tickets are sent and from which their reports come."""
 
-import uuid
 from typing import Protocol
 
+from gobblin_assets.model.job_ticket import LogId
 from gobblin_assets.state.tickets import TicketStore
 
 
@@ -13,6 +13,6 @@ class TicketLogs(Protocol):
         """RejectedError: this process has no URL for a log of this name."""
         ...
 
-    def get_log_id(self, log: str) -> uuid.UUID:
+    def get_log_id(self, log: str) -> LogId:
         """Read anew: a log that was restored elsewhere has another id. RetryableError: the log is away."""
         ...
