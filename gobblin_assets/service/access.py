@@ -8,7 +8,9 @@ database: ``FlowScope`` is what a query filters by.
 import datetime as dt
 import hashlib
 import hmac
+import logging
 import secrets
+import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -28,6 +30,8 @@ _ALL: Final = "*"
 _USER: Final = "user:"
 _GROUP: Final = "group:"
 _TOKEN_BYTES: Final = 32
+
+_log = logging.getLogger(__name__)
 _SHA256: Final = r"[0-9a-f]{64}"
 
 
@@ -208,6 +212,40 @@ EVERYTHING_ALLOWED: Final = AccessRules(
     {},
 )
 """The rules without a file, of a service that asks nobody who they are."""
+
+
+class AccessFile:
+    """The rules of a file, read again when the file changes.
+
+    A change that can't be read changes nothing: the rules before it stay, and the log says what is wrong.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._seen: tuple[int, int, int] | None = None
+        self._rules: AccessRules | None = None
+
+    def read(self) -> AccessRules:
+        """RejectedError names what is wrong in a file that was never right."""
+        with self._lock:
+            seen = self._look()
+            if self._rules is None or seen != self._seen:
+                self._seen = seen
+                try:
+                    self._rules = read_access_file(self._path)
+                except RejectedError as error:
+                    if self._rules is None:
+                        raise
+                    _log.error("the rights stay as they were before the last change: %s", error)  # noqa: TRY400  the error says it all
+            return self._rules
+
+    def _look(self) -> tuple[int, int, int] | None:
+        try:
+            found = self._path.stat()
+        except OSError:
+            return None
+        return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def read_access_file(path: Path) -> AccessRules:

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gobblin_assets.errors import ConflictError, RejectedError
+from gobblin_assets.model.job_ticket import TicketSelection
 from gobblin_assets.service.access import AccessDeniedError, AccessRules, Action, User
-from gobblin_assets.service.flow_catalog import FlowsRead, no_flow
+from gobblin_assets.service.flow_catalog import FlowsRead
 from gobblin_assets.service.flow_config import FlowConfig, read_flow_config
 from gobblin_assets.service.flow_manager import FlowManager
-from gobblin_assets.service.flow_store import FlowVersion, NamedJob, RunSelection, SpecNotFoundError, StoredFlow
+from gobblin_assets.service.flow_store import FlowVersion, NamedJob, SpecNotFoundError, StoredFlow, no_flow
 from gobblin_assets.service.job_plan import Explanation
 from gobblin_assets.service.specs import FlowKey
 from gobblin_assets.service.statuses import FlowStatus
@@ -110,7 +111,7 @@ class GuardedFlows:
         return self._flows.explain(user, self._flows.get(key).spec.config)
 
     def run(
-        self, user: User, key: FlowKey, selection: RunSelection | None = None, *, request_key: str | None = None
+        self, user: User, key: FlowKey, selection: TicketSelection | None = None, *, request_key: str | None = None
     ) -> FlowStatus:
         """``request_key``: a request that is sent again with its key makes no second execution."""
         self._check(user, Action.RUN, key)
@@ -145,6 +146,12 @@ class GuardedFlows:
     def get_status(self, user: User, key: FlowKey) -> FlowStatus:
         self._check(user, Action.READ, key)
         return self._flows.get_status(key)
+
+    def list_last_statuses(self, user: User, flows: Sequence[StoredFlow]) -> Mapping[FlowKey, FlowStatus]:
+        """The last execution of each flow that was run, and that the user may read."""
+        scope = self._rules().scope_of(user, Action.READ)
+        seen = [flow.flow_id for flow in flows if scope.includes(flow.spec.key)]
+        return {status.flow: status for status in self._flows.list_last_statuses(seen)}
 
     def list_executions(self, user: User, key: FlowKey, *, limit: int = 50, after: int | None = None) -> ExecutionPage:
         self._check(user, Action.READ, key)

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query, Response
 from pydantic import ValidationError
 
+from gobblin_assets.model.job_ticket import TicketSelection
 from gobblin_assets.service.api.representations import (
     CancelBody,
     ExecutionsBody,
@@ -35,7 +36,7 @@ from gobblin_assets.service.api.request_parts import (
     write_cursor,
 )
 from gobblin_assets.service.flow_config import FlowConfig, read_flow_config
-from gobblin_assets.service.flow_store import RunSelection, StoredFlow
+from gobblin_assets.service.flow_store import StoredFlow
 from gobblin_assets.service.guarded_flows import PAGE_EXECUTIONS_MAX, PAGE_FLOWS_MAX
 from gobblin_assets.service.specs import FlowKey
 from gobblin_assets.spec.spec_errors import refuse
@@ -194,13 +195,13 @@ def get_execution(parts: Parts, user: Asker, key: Key, execution_id: int) -> Sta
     return show_status(parts.flows.get_execution(user, key, execution_id))
 
 
-def read_selection(body: object) -> RunSelection:
+def read_selection(body: object) -> TicketSelection:
     """RejectedError names what is wrong with the partitions."""
     try:
         asked = RunBody.model_validate({} if body is None else read_object(body))
     except ValidationError as error:
         raise refuse(error, RunBody) from None
-    return RunSelection(tuple(asked.partitions), tuple(asked.ranges))
+    return TicketSelection(tuple(asked.datasets), tuple(asked.partitions), tuple(asked.ranges), asked.mode)
 
 
 def _read_config(key: FlowKey, body: object) -> FlowConfig:

@@ -5,11 +5,13 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
+from gobblin_assets.model.extract import Mode
 from gobblin_assets.service.flow_config import FlowConfig
 from gobblin_assets.service.flow_store import FlowVersion, NamedJob, StoredFlow
 from gobblin_assets.service.job_plan import Explanation, FlowPlan, PendingFlow, PlannedJob
 from gobblin_assets.service.statuses import FlowStatus, JobStatus
 from gobblin_assets.service.topology import DataNode, NodeState, TopologySpec
+from gobblin_assets.spec.spec_model import SpecModel
 
 
 class ProblemBody(BaseModel):
@@ -59,7 +61,6 @@ class NamedJobBody(BaseModel):
 
     node: str
     job_name: str
-    generation: int
     is_launched: bool
 
 
@@ -147,14 +148,16 @@ class ExecutionsBody(BaseModel):
     next: str | None
 
 
-class RunBody(BaseModel):
-    """Partitions to run. Without any, those that are due."""
+class RunBody(SpecModel):
+    """Datasets and partitions to run. Without any, all datasets, and the partitions that are due."""
 
+    datasets: list[str] = Field(default_factory=list, max_length=1000)
     partitions: list[str] = Field(default_factory=list, max_length=1000)
     ranges: list[tuple[str, str]] = Field(default_factory=list, max_length=100, description="First and last, included.")
+    mode: Mode = Field(Mode.AUTO, description="append what came since, or refresh: read whole partitions again.")
 
 
-class CancelBody(BaseModel):
+class CancelBody(SpecModel):
     """The execution to cancel."""
 
     execution_id: int
@@ -235,9 +238,7 @@ def show_version(version: FlowVersion) -> VersionBody:
 
 
 def show_named_job(job: NamedJob) -> NamedJobBody:
-    return NamedJobBody(
-        node=job.node, job_name=job.job_name, generation=job.generation, is_launched=job.binding is not None
-    )
+    return NamedJobBody(node=job.node, job_name=job.job_name, is_launched=job.binding is not None)
 
 
 def show_plan(plan: FlowPlan) -> PlanBody:

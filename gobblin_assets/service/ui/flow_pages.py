@@ -6,6 +6,7 @@ from typing import Any, Final
 from fastapi import APIRouter, Request, Response
 
 from gobblin_assets.errors import GobblinError, RejectedError
+from gobblin_assets.model.job_ticket import TicketSelection
 from gobblin_assets.service.access import Action, User
 from gobblin_assets.service.api.problems import problem_of
 from gobblin_assets.service.api.request_parts import (
@@ -17,10 +18,11 @@ from gobblin_assets.service.api.request_parts import (
     read_flow_cursor,
     write_cursor,
 )
-from gobblin_assets.service.flow_store import RunSelection, SpecNotFoundError
+from gobblin_assets.service.flow_catalog import FlowsRead
+from gobblin_assets.service.flow_store import SpecNotFoundError
 from gobblin_assets.service.job_plan import FlowPlan
 from gobblin_assets.service.specs import FlowKey
-from gobblin_assets.service.statuses import ENDED
+from gobblin_assets.service.statuses import ENDED, FlowStatus
 from gobblin_assets.service.ui.forms import Form, SentForm
 from gobblin_assets.service.ui.rendering import PAGES, flow_page, go_to, render, wants_fragment
 
@@ -49,6 +51,7 @@ def show_flows(
         template,
         user=user,
         flows=read.flows,
+        last=_find_last(parts, user, read),
         age_s=read.age_s,
         search=search,
         pending=pending,
@@ -61,9 +64,7 @@ def show_flows(
 def show_flow(request: Request, parts: Parts, user: Asker, key: Key, said: str = "", cursor: str = "") -> Response:
     """One flow: its plan, its executions, its versions, and what can be done with it."""
     flow = parts.flows.get(user, key)
-    page = parts.flows.list_executions(
-        user, key, limit=_PAGE_EXECUTIONS, after=read_execution_cursor(cursor or None)
-    )
+    page = parts.flows.list_executions(user, key, limit=_PAGE_EXECUTIONS, after=read_execution_cursor(cursor or None))
     values: dict[str, Any] = {
         "user": user,
         "key": key,
@@ -139,7 +140,7 @@ def cancel_execution(parts: Parts, user: Asker, key: Key, execution_id: int) -> 
     return go_to(flow_page(key, "executions", execution_id))
 
 
-def read_typed_selection(form: SentForm) -> RunSelection:
+def read_typed_selection(form: SentForm) -> TicketSelection:
     """Partitions as a person types them: keys and FIRST...LAST, with spaces or commas between them."""
     partitions, ranges = [], []
     for word in form.text("partitions").replace(",", " ").split():
@@ -154,7 +155,12 @@ def read_typed_selection(form: SentForm) -> RunSelection:
                 field="partitions",
                 hint="Such as 2026-01-01...2026-01-31.",
             )
-    return RunSelection(tuple(partitions), tuple(ranges))
+    return TicketSelection(partitions=tuple(partitions), ranges=tuple(ranges))
+
+
+def _find_last(parts: ServedParts, user: User, read: FlowsRead) -> Mapping[FlowKey, FlowStatus]:
+    """The last execution of each flow; of none while a copy answers in place of the database."""
+    return {} if read.age_s else parts.flows.list_last_statuses(user, read.flows)
 
 
 def _find_rights(parts: ServedParts, user: User, key: FlowKey) -> Mapping[str, bool]:
@@ -175,4 +181,3 @@ def explain_for_page(compile_flow: Callable[[], Any]) -> dict[str, Any]:
         "plan": compiled if isinstance(compiled, FlowPlan) else None,
         "problem": None,
     }
-

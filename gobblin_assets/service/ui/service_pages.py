@@ -98,7 +98,12 @@ def show_problem(request: Request, problem: Problem) -> Response:
     if problem.status == HTTPStatus.UNAUTHORIZED:
         had_token = SESSION_COOKIE in request.cookies or request.method == "POST"
         return render(
-            request, "login.html", status=problem.status, user=_NOBODY, refused=problem if had_token else None, asks=True
+            request,
+            "login.html",
+            status=problem.status,
+            user=_NOBODY,
+            refused=problem if had_token else None,
+            asks=True,
         )
     try:
         user = get_user(request, parts)
