@@ -1,7 +1,7 @@
 """The names of a flow's jobs, and what each is bound to.
 
-A job's name decides its paths, its ledger and its watermarks. So each (flow, node that it publishes to) has one name for
-ever. At its first launch the name is bound to a log, a template, a source node and a root: a job of this name with
+A job's name decides its paths, its ledger and its watermarks. So each (flow, node that it publishes to) has one name
+for ever. At its first launch the name is bound to a log, a template, a source node and a root: a job of this name with
 another of these would read on from watermarks that are not its own.
 """
 

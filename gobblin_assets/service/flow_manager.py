@@ -101,7 +101,7 @@ class FlowManager:
             ConflictError: there is such a flow, or the key belongs to another request.
 
         """
-        key = parse_flow_key(config.flow_group, config.flow_name)
+        parse_flow_key(config.flow_group, config.flow_name)
         with self.writes.open():
             flow_id = uuid.uuid4()
             compiled = self._compile_new(flow_id, config, user.groups)

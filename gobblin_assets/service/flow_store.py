@@ -51,8 +51,9 @@ class Owner:
 class StoredFlow:
     """A flow of the catalog. ``flow_id``: of this flow alone; one of the same name made later has another.
 
-    ``reasons``: why a PENDING flow can't run, for people. ``change``: the number of the catalog's change that made it so.
-    ``runs_when_able``: a PENDING flow runs as soon as it can. ``generation``: how many times it was replanned. ``plan``: of a flow that this call compiled, else None.
+    ``reasons``: why a PENDING flow can't run, for people. ``change``: the number of the catalog's last change of it.
+    ``runs_when_able``: a PENDING flow runs as soon as it can. ``generation``: how many times it was replanned.
+    ``plan``: of a flow that this call compiled, else None.
     """
 
     flow_id: uuid.UUID

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from gobblin_assets.model.job_ticket import JobTicket
 from gobblin_assets.service.specs import FlowSpec
 from gobblin_assets.service.topology import NodeState, Topology, TopologySpec
-from gobblin_assets.model.job_ticket import JobTicket
 
 
 @dataclass(frozen=True, slots=True)

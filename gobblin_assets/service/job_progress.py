@@ -1,7 +1,7 @@
 """The progress of jobs, and of their executions: what reports say, folded into statuses. Pure.
 
-Reports of a ticket come in one order, (attempt, number), and each publication is reported once. What is folded is stored
-with the place up to which it was read, so that no report counts twice.
+Reports of a ticket come in one order, (attempt, number), and each publication is reported once. What is folded is
+stored with the place up to which it was read, so that no report counts twice.
 """
 
 import datetime as dt
@@ -16,6 +16,8 @@ from gobblin_assets.state.tickets import AttemptEnd, TicketReport, TicketReportK
 
 MESSAGE_LENGTH_MAX: Final = 2_000
 
+_KEY_MARK: Final = "\t"
+
 _OF_END: Final[Mapping[AttemptEnd, ExecutionStatus]] = {
     AttemptEnd.COMPLETE: ExecutionStatus.COMPLETE,
     AttemptEnd.FAILED: ExecutionStatus.FAILED,
@@ -27,8 +29,8 @@ _OF_END: Final[Mapping[AttemptEnd, ExecutionStatus]] = {
 class JobProgress:
     """What is known of a job that was sent.
 
-    ``low_watermarks``, ``high_watermarks``: by key, the first low and the last high of what it published.
-    ``read``: the (attempt, number) of the last report that is counted.
+    ``low_watermarks``, ``high_watermarks``: by dataset and key, the first low and the last high of what it published.
+    ``read``: the (attempt, number) of the last report that is counted. ``counts_files``: of a job that copies files.
     """
 
     status: ExecutionStatus
@@ -39,11 +41,12 @@ class JobProgress:
     low_watermarks: Mapping[str, str] = field(default_factory=dict)
     high_watermarks: Mapping[str, str] = field(default_factory=dict)
     read: tuple[int, int] = (-1, 0)
+    counts_files: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class JobOutline:
-    """A job of an execution, as the execution's status depends on it. ``after``: the numbers of jobs that it waits for."""
+    """A job of an execution, as the execution's status depends on it. ``after``: numbers of jobs that it waits for."""
 
     number: int
     status: ExecutionStatus
@@ -86,7 +89,8 @@ def _fold(progress: JobProgress, report: TicketReport) -> JobProgress:
             low, high = read_moves(report.details)
             return replace(
                 _run(progress, report.at),
-                processed_count=progress.processed_count + read_count(report.details),
+                processed_count=progress.processed_count
+                + read_count(report.details, counts_files=progress.counts_files),
                 low_watermarks={**low, **progress.low_watermarks},
                 high_watermarks={**progress.high_watermarks, **high},
             )
@@ -116,27 +120,38 @@ def describe_end(details: Mapping[str, Any]) -> str:
     return " ".join(each for each in (message, hint) if each)[:MESSAGE_LENGTH_MAX]
 
 
-def read_count(details: Mapping[str, Any]) -> int:
-    """The rows of a publication; of copies, its files."""
-    rows = details.get("rows")
-    return int(details.get("files") or 0) if rows is None else int(rows)
+def read_count(details: Mapping[str, Any], *, counts_files: bool) -> int:
+    return int(details.get("files" if counts_files else "rows") or 0)
 
 
 def read_moves(details: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
-    """The lows and highs by key of a publication's watermarks."""
-    moves: Sequence[Mapping[str, Any]] = details.get("watermarks") or ()
-    low = {str(each["key"]): str(each["low"]) for each in moves if each.get("low") is not None}
-    high = {str(each["key"]): str(each["high"]) for each in moves if each.get("high") is not None}
+    """The lows and highs of a publication's watermarks, by the dataset and the key."""
+    urn = str(details.get("urn") or "")
+    moves: Mapping[str, Sequence[Any]] = details.get("watermarks") or {}
+    low = {join_key(urn, key): str(before) for key, (before, _after) in moves.items() if before is not None}
+    high = {join_key(urn, key): str(after) for key, (_before, after) in moves.items() if after is not None}
     return low, high
 
 
+def join_key(urn: str, key: str) -> str:
+    return f"{urn}{_KEY_MARK}{key}"
+
+
 def write_watermarks(by_key: Mapping[str, str]) -> str | None:
-    """Of one key its text, of several a JSON object by key; None where nothing has a position."""
+    """Of one key its text, of several a JSON object by key; None where nothing has a position.
+
+    Keys of several datasets have their URNs before them.
+    """
     if not by_key:
         return None
     if len(by_key) == 1:
         return next(iter(by_key.values()))
-    return json.dumps(dict(sorted(by_key.items())), ensure_ascii=False)
+    urns = {name.partition(_KEY_MARK)[0] for name in by_key}
+    written = {}
+    for name, position in sorted(by_key.items()):
+        urn, _, key = name.partition(_KEY_MARK)
+        written[key if len(urns) == 1 else f"{urn} {key}".strip()] = position
+    return json.dumps(written, ensure_ascii=False)
 
 
 def decide_execution(current: ExecutionStatus, jobs: Sequence[JobOutline]) -> ExecutionOutcome:

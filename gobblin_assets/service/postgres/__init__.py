@@ -9,6 +9,6 @@
     topology_entry   nodes and executors, where no file has them
     catalog_change   the number of the last change of each catalog
 
-Each write of a catalog raises its number in the same transaction, and holds that row until it commits. So numbers are in
-the order of commits, and a reader that has seen a number has seen all changes up to it.
+Each write of a catalog raises its number in the same transaction, and holds that row until it commits. So numbers are
+in the order of commits, and a reader that has seen a number has seen all changes up to it.
 """

@@ -151,7 +151,7 @@ _MARK_CANCEL_SENT = text("""
 
 _PROGRESS: Final = """
     j.status, j.message, j.started_at, j.ended_at, j.processed_count, j.low_watermarks, j.high_watermarks,
-    j.read_attempt, j.read_number
+    j.read_attempt, j.read_number, j.ticket ->> 'capability' LIKE 'distcp%' AS counts_files
 """
 
 _LIST_WATCHED = text(f"""
@@ -443,6 +443,7 @@ def _progress_of(row: Row[Any]) -> JobProgress:
         low_watermarks=row.low_watermarks,
         high_watermarks=row.high_watermarks,
         read=(row.read_attempt, row.read_number),
+        counts_files=row.counts_files,
     )
 
 

@@ -1,7 +1,7 @@
 """``FlowStore`` in Postgres.
 
-Whoever changes a flow or what it runs locks the flow's row first, then the execution's, then those of its jobs. A change
-of the catalog takes its number last, since all other changes wait for that row until the commit.
+Whoever changes a flow or what it runs locks the flow's row first, then the execution's, then those of its jobs. A
+change of the catalog takes its number last, since all other changes wait for that row until the commit.
 """
 
 import uuid
@@ -112,7 +112,7 @@ _INSERT = text("""
         ON CONFLICT (flow_group, flow_name) WHERE deleted_at IS NULL DO NOTHING
 """)
 
-_LOCK = text(f"""
+_LOCK = text("""
     SELECT f.flow_id, f.version, f.state, f.generation FROM gobblin_service.flow f
      WHERE f.flow_id = :flow_id AND f.deleted_at IS NULL FOR UPDATE
 """)
