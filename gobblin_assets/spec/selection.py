@@ -1,8 +1,8 @@
 """Selects the partitions of datasets that a run of a job is asked for."""
 
 import datetime as dt
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.partition import AssetPartition, PartitionKind
@@ -10,7 +10,7 @@ from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.spec.job_options import DatasetOptions, JobOptions, PartitionsSpec
 from gobblin_assets.spec.job_parsing import find_datasets
 from gobblin_assets.spec.job_spec import JobSpec
-from gobblin_assets.spec.partition_keys import asset_partition, list_time_partitions, open_partition
+from gobblin_assets.spec.partition_keys import asset_partition, list_ended_windows, list_time_partitions, open_partition
 from gobblin_assets.spec.source_kind import kind_of
 
 Datasets = Mapping[DatasetUrn, DatasetOptions]
@@ -52,6 +52,45 @@ def select_partitions(
         if alike not in found:
             found[alike] = tuple(_select(spec, keys, ranges, begun_by))
     return {urn: found[datasets[urn].partitions, datasets[urn].finds_partitions] for urn in chosen}
+
+
+def select_missing(
+    job: JobOptions,
+    datasets: Datasets,
+    published: Mapping[DatasetUrn, Collection[str]],
+    *,
+    urns: Sequence[str] = (),
+    now: dt.datetime,
+    limit: int,
+) -> dict[DatasetUrn, tuple[AssetPartition, ...]]:
+    """What is to be published of each dataset where nobody named a partition. Pure.
+
+    Datasets without partitions as wholes; of the others the windows that are over at ``now``, and the static keys,
+    that are not among those that are ``published``: at most ``limit`` of each dataset, the oldest ones, in order.
+    Datasets of which nothing is missing are left out. Logs, and jobs that take all partitions, as
+    ``select_partitions`` selects them.
+    RejectedError for a dataset whose partitions only a person can name.
+    """
+    if job.takes_all_partitions or (isinstance(job, JobSpec) and kind_of(job.source).is_log):
+        return select_partitions(job, datasets, urns=urns, begun_by=now)
+    found = {}
+    for urn in find_datasets(job.job, datasets, urns):
+        known = published.get(urn, ())
+        missing = (each for each in _list_due(datasets[urn], now) if each.key is None or each.key not in known)
+        if chosen := tuple(islice(missing, limit)):
+            found[urn] = chosen
+    return found
+
+
+def _list_due(spec: DatasetOptions, now: dt.datetime) -> Iterator[AssetPartition]:
+    kind = spec.partitions.kind
+    if kind is PartitionKind.DYNAMIC:
+        raise RejectedError(
+            f"the dataset {spec.urn!r} has dynamic partitions, and nobody can say which are missing",
+            field="partitions",
+            hint="Name them, or name other datasets.",
+        )
+    return list_ended_windows(spec, now) if kind.is_time else _list_all(spec)
 
 
 def select_open_partitions(
