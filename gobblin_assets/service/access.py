@@ -237,7 +237,7 @@ class AccessFile:
                 except RejectedError as error:
                     if self._rules is None:
                         raise
-                    _log.error("the rights stay as they were before the last change: %s", error)  # noqa: TRY400  the error says it all
+                    _log.error("the rights stay as they were before the last change: %s", error)
             return self._rules
 
     def _look(self) -> tuple[int, int, int] | None:

@@ -75,7 +75,8 @@ def find_problem(request: Request, error: Exception) -> Problem:
             return Problem(error.status_code, str(error.detail))
         case _:
             number = uuid.uuid4()
-            _log.error("request %s failed: %s %s", number, request.method, request.url.path, exc_info=error)
+            # The server logs the traceback.
+            _log.error("request %s: %s %s failed", number, request.method, request.url.path)
             return Problem(500, f"the service failed; its log says why, at {number}")
 
 

@@ -1,5 +1,6 @@
 """Pages of flows: the list, one flow, one execution, and what their buttons do."""
 
+import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -81,6 +82,7 @@ def show_flow(request: Request, parts: Parts, user: Asker, key: Key, said: str =
         request,
         "flow.html",
         said=said,
+        request_key=uuid.uuid4().hex,
         config=flow.spec.config.model_dump(mode="json", exclude_defaults=True),
         versions=parts.flows.list_versions(user, key),
         names=parts.flows.list_jobs(user, key),

@@ -1,5 +1,6 @@
 """Pages that describe a flow: a form made from a template's schema, with the plan beside it."""
 
+import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ from gobblin_assets.service.ui.wizard_fields import plan_fields, read_form
 wizard_pages = APIRouter(prefix=PAGES, include_in_schema=False)
 
 _PARAMETERS: Final = "parameters."
+_NO_OPTIONS: Final[Mapping[str, Any]] = {"flow_group": "", "flow_name": "", "description": "", "source": None}
 
 
 @wizard_pages.get("/new")
@@ -129,8 +131,9 @@ def _show_form(
         user=user,
         template=template,
         flow=flow,
+        request_key=uuid.uuid4().hex,
         etag="" if flow is None else form.text("etag") if form is not None else etag_of(flow),
-        options=options,
+        options={**_NO_OPTIONS, **options},
         fields=plan_fields(
             template.parameters,
             options.get("parameters", {}),
