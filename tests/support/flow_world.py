@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from sqlalchemy import Engine
@@ -78,7 +79,7 @@ class LineCompiler:
             return Explanation(PendingFlow(tuple(f"there is no node {node}" for node in missing)))
         jobs = tuple(
             self._plan(number, source, target, names.offer_name(target), spec)
-            for number, (source, target) in enumerate(zip(line, line[1:], strict=False))
+            for number, (source, target) in enumerate(pairwise(line))
         )
         return Explanation(FlowPlan(jobs, float(len(jobs))))
 
