@@ -2,7 +2,7 @@
 
 Every write of the service, of the sender and of the executor is one transaction, so that a death has two places at each:
 before the commit and behind it. A death here is an exception that nothing catches, after which all that was in memory is
-given up: for one transaction it is what SIGKILL is. ``test_flow_kills`` has real ones.
+given up: for one transaction it is what SIGKILL is.
 """
 
 import random
@@ -20,9 +20,12 @@ from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from gobblin_assets.service.specs import FlowKey
 from gobblin_assets.service.statuses import ENDED, ExecutionStatus, FlowStatus
 from tests.support.flow_world import KEY, FlowWorld, make_config
+from tests.support.shares import Share
 
 ROWS = 7
 LIVES_MAX = 40
+HISTORIES = 36
+CHANCE_OF_DEATH = 0.12
 
 _STORED = {
     "flows": "SELECT count(*) FROM gobblin_service.flow WHERE flow_name = :name",
@@ -115,10 +118,10 @@ def count_places(engine: Engine) -> int:
     return len(heard)
 
 
-def test_a_death_at_each_place_leaves_one_flow_and_one_run(service_engine: Engine) -> None:
+def test_a_death_at_each_place_leaves_one_flow_and_one_run(service_engine: Engine, share: Share) -> None:
     places = count_places(service_engine)
     assert places > 40
-    for place in range(1, places + 1):
+    for place in (number + 1 for number in share.numbers(places, "deaths of a flow")):
         heard = 0
 
         def die(_place: str, at: int = place) -> None:
@@ -134,15 +137,15 @@ def test_a_death_at_each_place_leaves_one_flow_and_one_run(service_engine: Engin
         check_once(service_engine, name, status)
 
 
-def test_many_deaths_one_after_the_other(service_engine: Engine) -> None:
-    chance = random.Random(35)
-    deaths = 0
-    for history in range(30):
+def test_many_deaths_one_after_the_other(service_engine: Engine, share: Share) -> None:
+    deaths = histories = 0
+    for history in share.numbers(HISTORIES, "many deaths of a flow"):
+        chance = random.Random(history)
         left = chance.randint(2, 8)
 
         def die(_place: str) -> None:
             nonlocal left
-            if left and chance.random() < 0.12:
+            if left and chance.random() < CHANCE_OF_DEATH:
                 left -= 1
                 raise DeathError
 
@@ -150,17 +153,17 @@ def test_many_deaths_one_after_the_other(service_engine: Engine) -> None:
         with commits_heard(service_engine, die):
             status, found = live_until_done(service_engine, name)
         check_once(service_engine, name, status)
-        deaths += found
-    assert deaths > 100
+        deaths, histories = deaths + found, histories + 1
+    assert deaths > 2 * histories
 
 
-def test_each_lost_acknowledgement_is_asked_for_again(service_engine: Engine) -> None:
+def test_each_lost_acknowledgement_is_asked_for_again(service_engine: Engine, share: Share) -> None:
     points: list[Failpoint] = []
     with failpoints.install(points.append):
         live(FlowWorld(service_engine), "counted")
     lost_at = [number for number, point in enumerate(points, 1) if point is not Failpoint.REPORTS_READ]
     assert len(lost_at) > 15
-    for place in lost_at:
+    for place in (lost_at[number] for number in share.numbers(len(lost_at), "lost answers of a flow")):
         heard = 0
 
         def lose(_point: Failpoint, at: int = place) -> None:
