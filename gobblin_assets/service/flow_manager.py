@@ -244,6 +244,11 @@ class FlowManager:
             )
         return found
 
+    def on_topology(self, topology: Topology) -> None:
+        """Compile what was pending; the compiler heard of this topology first."""
+        found = self.compile_pending()
+        _log.info("the topology %s can run %d flows that were pending", topology.version, found)
+
     def compile_pending(self) -> int:
         """Compile PENDING flows again, as after a change of the topology; returns how many can run now."""
         return sum(self._compile_pending(flow) for flow in self._store.list_pending())
