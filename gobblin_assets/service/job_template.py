@@ -88,12 +88,14 @@ class TemplateEnd:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JobTemplate:
-    """A checked template. ``uri``: with the version of its pack. ``groups``: of users who may use it; empty: all.
+    """A checked template. ``uri``: with the version of its pack; ``plain_uri``: without it.
 
-    ``parameters``: a JSON Schema of an object, without references. ``job``: the options, with placeholders.
+    ``groups``: of users who may use it; empty: all. ``parameters``: a JSON Schema of an object, without references.
+    ``job``: the options, with placeholders.
     """
 
     uri: str
+    plain_uri: str
     version: str
     description: str
     capability: str
@@ -139,6 +141,7 @@ def _parse(text: str, uri: str, plain_uri: str) -> JobTemplate:
     schema = read_schema(options.parameters)
     return JobTemplate(
         uri=uri,
+        plain_uri=plain_uri,
         version=options.version,
         description=options.description,
         capability=options.capability,
