@@ -202,7 +202,7 @@ class _Search:
                 usable = self.usable[move] = self.rules.allows(move.template.groups) and self.rules.allows(
                     move.executor.groups
                 )
-            if not usable or (label.move is None and label.hops == 0 and "from.job" in move.template.needs):
+            if not usable:
                 continue
             before = self.expanded.get(move)
             # An earlier label was cheaper: all that is left are the nodes that it could not lead to.
@@ -239,7 +239,6 @@ class _Search:
             names = (*label.names, (*move.name, *state))
             self.push(_Label(cost, hops, names, state, label.nodes | {name}, label, move))
         self.expanded[move] = (label.hops if left is None else self.expanded[move][0], skipped)
-
 
     def _keeps_binding(self, source: str, move: _Move, target: str) -> bool:
         bound = self.rules.bound.get(target)
