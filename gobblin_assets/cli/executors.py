@@ -67,12 +67,16 @@ def serve(name: str, slots: int, claim_ttl_s: float, master: str | None, remote:
 def run(ticket_id: uuid.UUID, attempt: int, master: str | None, remote: str | None) -> None:
     """Run one attempt at a ticket; `executor serve` starts it, and holds the other end of its standard input."""
     choice = SparkChoice(master, remote)
+
+    def say_as_ticket(line: str) -> None:
+        say(f"ticket {ticket_id}: {line}")
+
     with open_log(say) as log:
         end = run_attempt(
             Claim(TicketId(ticket_id), attempt),
             log.stores,
-            lambda: AnnouncedEngine(choice.open(), say),
-            say,
+            lambda: AnnouncedEngine(choice.open(), say_as_ticket),
+            say_as_ticket,
             sys.stdin.fileno(),
         )
     if end is not AttemptEnd.COMPLETE:

@@ -16,7 +16,7 @@ from gobblin_assets.errors import FencedError
 from gobblin_assets.jobs.ingest.engine_port import AnnouncedEngine
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.state.tickets import AttemptEnd, Claim
-from gobblin_assets.tickets.ticket_run import report_missed, run_claimed
+from gobblin_assets.tickets.ticket_run import describe_end, report_missed, run_claimed
 
 ORPHAN_GRACE_S: Final = 20.0
 """So long a process without its executor may take to end by itself."""
@@ -62,14 +62,20 @@ def run_attempt(
         try:
             return run_claimed(claim, stores, open_spark, say)
         except FencedError as error:
-            say(f"ticket {claim.ticket_id}: {error}")
+            say(str(error))
             return None
         except KeyboardInterrupt:
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, signal.SIG_IGN)
-            report_missed(claim, stores)
-            stores.tickets.end(claim, interruption.end, {"message": _SAID[interruption.end]})
-            return interruption.end
+            return _report_end(claim, stores, interruption.end)
+
+
+def _report_end(claim: Claim, stores: Stores, end: AttemptEnd) -> AttemptEnd | None:
+    try:
+        report_missed(claim, stores)
+    except FencedError:
+        return None
+    return end if stores.tickets.end(claim, end, describe_end(_SAID[end])) else None
 
 
 @contextmanager
