@@ -62,7 +62,7 @@ class TicketSelection:
 class JobTicket:
     """A job for an executor. ``uri``: ``gobblin-job:/<group>/<flow>/<job>``; ``job``: its options, as plain JSON.
 
-    ``template_uri`` None: no template made it. ``capability`` says what the job does, such as ``ingest.jdbc``.
+    ``template_uri`` None: no template made it. ``capability`` says what the job does, in words that executors know.
     """
 
     uri: str
