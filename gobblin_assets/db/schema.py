@@ -84,7 +84,8 @@ def upgrade(
         match error.orig:
             case psycopg.errors.InsufficientPrivilege():
                 raise RejectedError(
-                    f"the role may not make or change the schema {history.schema!r}: {error.orig.diag.message_primary}.",
+                    f"the role may not make or change the schema {history.schema!r}:"
+                    f" {error.orig.diag.message_primary}.",
                     field="GOBBLIN_DATABASE_URL",
                     hint=f"GRANT CREATE ON DATABASE … TO the role, or let the owner run: {UPGRADE_COMMAND}.",
                 ) from error
@@ -127,14 +128,15 @@ def refusal(status: SchemaStatus, history: SchemaHistory = LOG_HISTORY) -> Rejec
     """The error for a schema that is not CURRENT."""
     if status.relation is SchemaRelation.NEWER:
         return RejectedError(
-            f"the schema {history.schema!r} is at version {status.current}, which is newer than this package's {status.head}.",
+            f"the schema {history.schema!r} is at version {status.current}, which is newer than this package's"
+            f" {status.head}.",
             field="schema",
             hint="Upgrade the package gobblin-assets.",
         )
     return RejectedError(
         f"the schema {history.schema!r} is at version {status.current or 'none'}, this package needs {status.head}.",
         field="schema",
-        hint=f"Run: {UPGRADE_COMMAND}.",
+        hint=f"Run: {UPGRADE_COMMAND}{'' if history is LOG_HISTORY else ' --service'}.",
     )
 
 

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from gobblin_assets.errors import OutcomeUnknownError, RetryableError
+from gobblin_assets.service.access import EVERY_FLOW, FlowScope
 from gobblin_assets.service.catalogs import CatalogMetrics, SpecListeners, list_in_order
 from gobblin_assets.service.flow_store import (
     FlowPage,
+    FlowState,
     FlowStore,
     FlowWrite,
     RequestKey,
@@ -120,19 +122,40 @@ class FlowCatalog:
         return read
 
     def list_flows(
-        self, *, group: str | None = None, search: str | None = None, after: FlowKey | None = None, limit: int = 50
+        self,
+        *,
+        group: str | None = None,
+        search: str | None = None,
+        after: FlowKey | None = None,
+        limit: int = 50,
+        scope: FlowScope = EVERY_FLOW,
+        is_pending: bool = False,
     ) -> FlowsRead:
         """Flows in the order of their groups and names; from the copy while the store is away."""
 
         def copied() -> FlowsRead:
-            page = _choose(self._flows.values(), group, search, after, limit)
+            visible = (
+                flow
+                for flow in self._flows.values()
+                if scope.includes(flow.spec.key) and (not is_pending or flow.state is FlowState.PENDING)
+            )
+            page = _choose(visible, group, search, after, limit)
             return self._from_copy(page.flows, page.after)
 
         def stored() -> FlowsRead:
-            page = self._store.list_flows(group=group, search=search, after=after, limit=limit)
+            page = self._store.list_flows(
+                group=group, search=search, after=after, limit=limit, scope=scope, is_pending=is_pending
+            )
             return FlowsRead(page.flows, 0.0, page.after)
 
         return self._read(stored, copied)
+
+    def measure_age_s(self) -> float:
+        """0 while the store answers, else the age of the copy in memory."""
+        with self._lock:
+            if self._monotonic() >= self._away_until or self._read_at is None:
+                return 0.0
+            return self._monotonic() - self._read_at
 
     @property
     def listeners(self) -> SpecListeners[FlowSpec]:

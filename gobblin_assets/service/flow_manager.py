@@ -6,6 +6,7 @@ tickets in one transaction. The orchestrator sends what is stored. Access is che
 
 import dataclasses
 import hashlib
+import json
 import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from gobblin_assets.errors import ConflictError, GobblinError
-from gobblin_assets.model.job_ticket import LogId, TicketSelection
+from gobblin_assets.model.job_ticket import LogId, TicketSelection, selection_to_json
+from gobblin_assets.service.access import EVERY_FLOW, FlowScope
 from gobblin_assets.service.flow_catalog import FlowCatalog, FlowsRead
 from gobblin_assets.service.flow_config import FlowConfig
 from gobblin_assets.service.flow_jobs import FlowJobNames, find_log, plan_jobs
@@ -136,10 +138,19 @@ class FlowManager:
         return self._catalog.get_flow(key).flows[0]
 
     def list_flows(
-        self, group: str | None = None, search: str | None = None, after: FlowKey | None = None, limit: int = 50
+        self,
+        group: str | None = None,
+        search: str | None = None,
+        after: FlowKey | None = None,
+        limit: int = 50,
+        *,
+        scope: FlowScope = EVERY_FLOW,
+        is_pending: bool = False,
     ) -> FlowsRead:
         """Flows in the order of their groups and names, with the age of what was read if the store is away."""
-        return self._catalog.list_flows(group=group, search=search, after=after, limit=limit)
+        return self._catalog.list_flows(
+            group=group, search=search, after=after, limit=limit, scope=scope, is_pending=is_pending
+        )
 
     def explain(self, user: Requester, config: FlowConfig) -> Explanation:
         """Compile the config as if it were the flow's next version; store nothing."""
@@ -149,8 +160,17 @@ class FlowManager:
             return self._compile_new(uuid.uuid4(), config, user.groups).explanation
         return self._compile_next(flow, config, user.groups).explanation
 
-    def run(self, user: Requester, key: FlowKey, selection: TicketSelection | None = None) -> FlowStatus:
+    def run(
+        self,
+        user: Requester,
+        key: FlowKey,
+        selection: TicketSelection | None = None,
+        *,
+        request_key: str | None = None,
+    ) -> FlowStatus:
         """Make an execution of the flow.
+
+        ``request_key``: of the request, as of ``create``. The same request again is answered with its execution.
 
         Raises:
             ConflictError: one is open, the flow is paused or pending, or a job has published other data.
@@ -161,7 +181,10 @@ class FlowManager:
             if flow.state is FlowState.PAUSED:
                 raise ConflictError(f"the flow {key.name!a} is paused", hint="Resume it first.")
             compiled = self._compile_next(flow, flow.spec.config, user.groups)
-            launch = self._plan_launch(user.name, compiled, selection or TicketSelection())
+            asked = selection or TicketSelection()
+            launch = self._plan_launch(user.name, compiled, asked)
+            if launch is not None and request_key is not None:
+                launch = replace(launch, request_id=_make_request_id(request_key, flow.flow_id, asked))
             if launch is None:
                 raise ConflictError(
                     f"the flow {key.name!a} can't run on this topology: {'; '.join(compiled.reasons)}",
@@ -205,6 +228,10 @@ class FlowManager:
             raise SpecNotFoundError(f"the flow {key.name!a} was not run yet", field="flow", hint="Run it.")
         return found
 
+    def list_last_statuses(self, flow_ids: Sequence[uuid.UUID]) -> Sequence[FlowStatus]:
+        """Of the last execution of each of these flows; nothing for those that were not run."""
+        return self._store.list_last_statuses(flow_ids)
+
     def list_executions(self, key: FlowKey, limit: int = 50, after: int | None = None) -> Sequence[FlowStatus]:
         """The latest first. ``after``: the id of the last one that the caller has."""
         return self._store.list_executions(key, after=after, limit=limit)
@@ -216,6 +243,11 @@ class FlowManager:
                 f"there is no execution {execution_id}", field="execution", hint="Look at the flow's executions."
             )
         return found
+
+    def on_topology(self, topology: Topology) -> None:
+        """Compile what was pending; the compiler heard of this topology first."""
+        found = self.compile_pending()
+        _log.info("the topology %s can run %d flows that were pending", topology.version, found)
 
     def compile_pending(self) -> int:
         """Compile PENDING flows again, as after a change of the topology; returns how many can run now."""
@@ -305,6 +337,11 @@ def _with_plan(flow: StoredFlow, compiled: _Compiled) -> StoredFlow:
         return flow
     spec = dataclasses.replace(flow.spec, child_specs=tuple(job.ticket for job in plan.jobs))
     return replace(flow, spec=spec, plan=plan)
+
+
+def _make_request_id(request_key: str, flow_id: uuid.UUID, selection: TicketSelection) -> uuid.UUID:
+    """The id of a launch that a request with a key asks for: the same for the same request."""
+    return uuid.uuid5(flow_id, json.dumps([request_key, selection_to_json(selection)], sort_keys=True))
 
 
 def _digest(config: FlowConfig) -> str:

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.job_ticket import JobTicket, LogId, TicketId, TicketSelection
+from gobblin_assets.service.access import EVERY_FLOW, FlowScope
 from gobblin_assets.service.flow_config import FlowConfig
 from gobblin_assets.service.job_plan import FlowPlan
 from gobblin_assets.service.specs import FlowKey, FlowSpec
@@ -192,8 +193,17 @@ class FlowStore(Protocol):
 
     def find(self, key: FlowKey) -> StoredFlow | None: ...
 
-    def list_flows(self, *, group: str | None, search: str | None, after: FlowKey | None, limit: int) -> FlowPage:
-        """``search``: a part of the group, the name or the description, in any case of letters."""
+    def list_flows(
+        self,
+        *,
+        group: str | None,
+        search: str | None,
+        after: FlowKey | None,
+        limit: int,
+        scope: FlowScope = EVERY_FLOW,
+        is_pending: bool = False,
+    ) -> FlowPage:
+        """Flows of the scope. ``search``: a part of the group, the name or the description, in any case of letters."""
         ...
 
     def list_pending(self) -> Sequence[StoredFlow]:
@@ -232,6 +242,10 @@ class FlowStore(Protocol):
 
     def find_status(self, key: FlowKey) -> FlowStatus | None:
         """Of the last execution."""
+        ...
+
+    def list_last_statuses(self, flow_ids: Sequence[uuid.UUID]) -> Sequence[FlowStatus]:
+        """Of the last execution of each of these flows; nothing for those that were not run."""
         ...
 
     def list_executions(self, key: FlowKey, *, after: int | None, limit: int) -> Sequence[FlowStatus]:

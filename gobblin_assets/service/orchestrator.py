@@ -1,8 +1,8 @@
 """Sends tickets to the logs of executors.
 
 The ids of tickets are decided when the execution is made. A ticket is sent when all jobs before it are COMPLETE, and
-then the job is marked ORCHESTRATED. Whoever dies between sends it again: it is the same ticket, and there is one run of it.
-So any number of orchestrators may work on the same executions at once.
+then the job is marked ORCHESTRATED. Whoever dies between sends it again: it is the same ticket, and there is one run of
+it. So any number of orchestrators may work on the same executions at once.
 """
 
 import logging

@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from sqlalchemy import Engine
@@ -65,7 +66,7 @@ class LineCompiler:
     """Goes from the source through each destination in their order. ``template``: of each job."""
 
     topology: Topology
-    template: str = "FS:///line.template"
+    template: str = "FS:///default/line.template"
     capability: str = "ingest.jdbc"
 
     def compile_flow(self, spec: FlowSpec, names: JobNames, groups: frozenset[str]) -> Explanation:
@@ -78,7 +79,7 @@ class LineCompiler:
             return Explanation(PendingFlow(tuple(f"there is no node {node}" for node in missing)))
         jobs = tuple(
             self._plan(number, source, target, names.offer_name(target), spec)
-            for number, (source, target) in enumerate(zip(line, line[1:], strict=False))
+            for number, (source, target) in enumerate(pairwise(line))
         )
         return Explanation(FlowPlan(jobs, float(len(jobs))))
 
@@ -184,12 +185,17 @@ class PlayedExecutor:
         return runs
 
     def publish(
-        self, claim: Claim, *, rows: int = 0, files: int = 0, watermarks: Mapping[str, Sequence[str]] | None = None
+        self,
+        claim: Claim,
+        *,
+        rows: int = 0,
+        files: int = 0,
+        watermarks: Mapping[str, Sequence[str]] | None = None,
+        sequence_id: uuid.UUID | None = None,
     ) -> None:
         details = {"urn": "orders", "rows": rows, "files": files, "watermarks": dict(watermarks or {})}
-        self.tickets.report(
-            claim, uuid.uuid4(), TicketReportKind.PUBLISHED, details, sequence_id=SequenceId(uuid.uuid4())
-        )
+        made = SequenceId(sequence_id or uuid.uuid4())
+        self.tickets.report(claim, uuid.uuid4(), TicketReportKind.PUBLISHED, details, sequence_id=made)
 
     def report(self, claim: Claim, kind: TicketReportKind, details: Mapping[str, Any]) -> None:
         self.tickets.report(claim, uuid.uuid4(), kind, details)

@@ -187,6 +187,14 @@ _EXECUTIONS = text(f"""
      LIMIT :limit
 """)
 
+_LAST = text(f"""
+    SELECT {_EXECUTION_COLUMNS}
+      FROM gobblin_service.flow f
+      JOIN LATERAL (SELECT * FROM gobblin_service.flow_execution l
+                     WHERE l.flow_id = f.flow_id ORDER BY l.execution_id DESC LIMIT 1) e ON true
+     WHERE f.flow_id = ANY (CAST(:flow_ids AS uuid[]))
+""")
+
 _JOBS_OF = text(f"""
     SELECT j.execution_id, j.number, j.job_name, j.executor, j.ticket_id, {_PROGRESS}
       FROM gobblin_service.job_execution j
@@ -375,6 +383,11 @@ def list_statuses(connection: Connection, key: FlowKey, *, after: int | None, li
     before = _LATEST if after is None else after
     arguments = {"flow_group": key.group, "flow_name": key.name, "before": before, "limit": limit}
     return _statuses_of(connection, connection.execute(_EXECUTIONS, arguments).all())
+
+
+def list_last(connection: Connection, flow_ids: Sequence[uuid.UUID]) -> Sequence[FlowStatus]:
+    """The statuses of the last executions of several flows."""
+    return _statuses_of(connection, connection.execute(_LAST, {"flow_ids": list(flow_ids)}).all())
 
 
 def _lock_execution(connection: Connection, execution_id: int) -> Row[Any]:

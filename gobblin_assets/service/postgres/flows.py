@@ -15,6 +15,7 @@ from gobblin_assets.db.transactions import TRIES_MAX, transact
 from gobblin_assets.errors import ConflictError
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.job_ticket import LogId
+from gobblin_assets.service.access import EVERY_FLOW, FlowPattern, FlowScope
 from gobblin_assets.service.flow_config import FlowConfig
 from gobblin_assets.service.flow_store import (
     CatalogChanges,
@@ -36,6 +37,7 @@ from gobblin_assets.service.postgres.executions import (
     find_launched,
     find_status,
     is_open,
+    list_last,
     list_statuses,
     make_execution,
     request_end,
@@ -71,12 +73,20 @@ _FIND = text(f"SELECT {_COLUMNS} FROM {_FLOWS} WHERE {_BY_KEY}")
 
 _FIND_BY_ID = text(f"SELECT {_COLUMNS} FROM {_FLOWS} WHERE f.flow_id = :flow_id")
 
+_FITS: Final = """
+    SELECT FROM jsonb_to_recordset(CAST(:{} AS jsonb)) AS p (flow_group text, flow_name text, is_prefix boolean)
+     WHERE (p.flow_group IS NULL OR p.flow_group = f.flow_group)
+       AND CASE WHEN p.is_prefix THEN starts_with(f.flow_name, p.flow_name) ELSE f.flow_name = p.flow_name END
+"""
+
 _LIST = text(f"""
     SELECT {_COLUMNS} FROM {_FLOWS}
      WHERE f.deleted_at IS NULL AND (f.flow_group, f.flow_name) > (:after_group, :after_name)
        AND (CAST(:flow_group AS text) IS NULL OR f.flow_group = :flow_group)
        AND (CAST(:search AS text) IS NULL
             OR f.flow_group ILIKE :search OR f.flow_name ILIKE :search OR v.config ->> 'description' ILIKE :search)
+       AND (NOT :is_pending OR f.state = 'PENDING')
+       AND (:sees_all OR (EXISTS ({_FITS.format("allowed")}) AND NOT EXISTS ({_FITS.format("denied")})))
      ORDER BY f.flow_group, f.flow_name
      LIMIT :limit
 """)
@@ -245,13 +255,26 @@ class PostgresFlowStore:
     def find(self, key: FlowKey) -> StoredFlow | None:
         return self._read("find a flow", lambda c: _find(c, key))
 
-    def list_flows(self, *, group: str | None, search: str | None, after: FlowKey | None, limit: int) -> FlowPage:
+    def list_flows(
+        self,
+        *,
+        group: str | None,
+        search: str | None,
+        after: FlowKey | None,
+        limit: int,
+        scope: FlowScope = EVERY_FLOW,
+        is_pending: bool = False,
+    ) -> FlowPage:
         arguments = {
             "flow_group": group,
             "search": None if not search else f"%{_escape_like(search)}%",
             "after_group": "" if after is None else after.group,
             "after_name": "" if after is None else after.name,
             "limit": limit + 1,
+            "is_pending": is_pending,
+            "sees_all": scope == EVERY_FLOW,
+            "allowed": to_jsonb([_pattern_to_json(each) for each in scope.allowed]),
+            "denied": to_jsonb([_pattern_to_json(each) for each in scope.denied]),
         }
         rows = self._read("list flows", lambda c: c.execute(_LIST, arguments).all())
         flows = tuple(_flow_of(row) for row in rows[:limit])
@@ -353,6 +376,9 @@ class PostgresFlowStore:
 
     def find_status(self, key: FlowKey) -> FlowStatus | None:
         return self._read("find a status", lambda c: find_last(c, key))
+
+    def list_last_statuses(self, flow_ids: Sequence[uuid.UUID]) -> Sequence[FlowStatus]:
+        return self._read("list last statuses", lambda c: list_last(c, flow_ids))
 
     def list_executions(self, key: FlowKey, *, after: int | None, limit: int) -> Sequence[FlowStatus]:
         return self._read("list executions", lambda c: list_statuses(c, key, after=after, limit=limit))
@@ -494,6 +520,10 @@ def _flow_of(row: Row[Any]) -> StoredFlow:
         generation=row.generation,
         runs_when_able=row.runs_when_able,
     )
+
+
+def _pattern_to_json(pattern: FlowPattern) -> dict[str, object]:
+    return {"flow_group": pattern.group, "flow_name": pattern.name, "is_prefix": pattern.is_prefix}
 
 
 def _escape_like(text_: str) -> str:

@@ -178,10 +178,12 @@ request = Table(
 topology_entry = Table(
     "topology_entry",
     service_metadata,
-    Column("uri", Text, primary_key=True),
-    Column("body", JSONB, nullable=False),
-    Column("change", BigInteger, nullable=False),
+    Column("kind", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    # As in a file.
+    Column("options", JSONB, nullable=False),
     moment("changed_at", nullable=False, default_now=True),
+    CheckConstraint(f"kind IN ({states('executors', 'nodes')})", name="kind"),
 )
 
 catalog_change = Table(

@@ -43,20 +43,19 @@ def upgrade() -> None:
     """)
     op.execute("CREATE INDEX flow_change ON gobblin_service.flow (change)")
     op.execute("""
-        CREATE UNIQUE INDEX flow_live ON gobblin_service.flow (flow_group, flow_name)
-            WHERE deleted_at IS NULL
+        CREATE UNIQUE INDEX flow_live ON gobblin_service.flow (flow_group, flow_name) WHERE deleted_at IS NULL
     """)
     op.execute("""
-        CREATE INDEX flow_pending ON gobblin_service.flow (updated_at)
-            WHERE state = 'PENDING' AND deleted_at IS NULL
+        CREATE INDEX flow_pending ON gobblin_service.flow (updated_at) WHERE state = 'PENDING' AND deleted_at IS NULL
     """)
     op.execute("""
         CREATE TABLE gobblin_service.topology_entry (
-            uri TEXT NOT NULL,
-            body JSONB NOT NULL,
-            change BIGINT NOT NULL,
+            kind TEXT NOT NULL,
+            name TEXT NOT NULL,
+            options JSONB NOT NULL,
             changed_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
-            CONSTRAINT topology_entry_pkey PRIMARY KEY (uri)
+            CONSTRAINT topology_entry_pkey PRIMARY KEY (kind, name),
+            CONSTRAINT topology_entry_kind_check CHECK (kind IN ('executors', 'nodes'))
         )
     """)
     op.execute("""
@@ -113,16 +112,18 @@ def upgrade() -> None:
             cancel_asked_at TIMESTAMP WITH TIME ZONE,
             ended_at TIMESTAMP WITH TIME ZONE,
             CONSTRAINT flow_execution_pkey PRIMARY KEY (execution_id),
-            CONSTRAINT flow_execution_flow_id_fkey FOREIGN KEY(flow_id, flow_version) REFERENCES gobblin_service.flow_version (flow_id, version),
-            CONSTRAINT flow_execution_status_check CHECK (status IN ('COMPILED', 'PENDING', 'ORCHESTRATED', 'RUNNING', 'COMPLETE', 'FAILED', 'CANCELLED')),
-            CONSTRAINT flow_execution_ended_at_check CHECK ((status IN ('CANCELLED', 'COMPLETE', 'FAILED')) = (ended_at IS NOT NULL)),
+            CONSTRAINT flow_execution_flow_id_fkey FOREIGN KEY(flow_id, flow_version)
+                REFERENCES gobblin_service.flow_version (flow_id, version),
+            CONSTRAINT flow_execution_status_check
+                CHECK (status IN ('COMPILED', 'PENDING', 'ORCHESTRATED', 'RUNNING', 'COMPLETE', 'FAILED', 'CANCELLED')),
+            CONSTRAINT flow_execution_ended_at_check
+                CHECK ((status IN ('CANCELLED', 'COMPLETE', 'FAILED')) = (ended_at IS NOT NULL)),
             CONSTRAINT flow_execution_request_id_key UNIQUE (request_id)
         )
     """)
     op.execute("CREATE INDEX flow_execution_of_flow ON gobblin_service.flow_execution (flow_id, execution_id)")
     op.execute("""
-        CREATE UNIQUE INDEX flow_execution_open ON gobblin_service.flow_execution (flow_id)
-            WHERE ended_at IS NULL
+        CREATE UNIQUE INDEX flow_execution_open ON gobblin_service.flow_execution (flow_id) WHERE ended_at IS NULL
     """)
     op.execute("""
         CREATE TABLE gobblin_service.job_execution (
@@ -147,19 +148,21 @@ def upgrade() -> None:
             read_attempt INTEGER DEFAULT -1 NOT NULL,
             read_number INTEGER DEFAULT 0 NOT NULL,
             CONSTRAINT job_execution_pkey PRIMARY KEY (execution_id, number),
-            CONSTRAINT job_execution_status_check CHECK (status IN ('COMPILED', 'PENDING', 'ORCHESTRATED', 'RUNNING', 'COMPLETE', 'FAILED', 'CANCELLED')),
-            CONSTRAINT job_execution_ended_at_check CHECK ((status IN ('CANCELLED', 'COMPLETE', 'FAILED')) = (ended_at IS NOT NULL)),
-            CONSTRAINT job_execution_execution_id_fkey FOREIGN KEY(execution_id) REFERENCES gobblin_service.flow_execution (execution_id),
+            CONSTRAINT job_execution_status_check
+                CHECK (status IN ('COMPILED', 'PENDING', 'ORCHESTRATED', 'RUNNING', 'COMPLETE', 'FAILED', 'CANCELLED')),
+            CONSTRAINT job_execution_ended_at_check
+                CHECK ((status IN ('CANCELLED', 'COMPLETE', 'FAILED')) = (ended_at IS NOT NULL)),
+            CONSTRAINT job_execution_execution_id_fkey FOREIGN KEY(execution_id)
+                REFERENCES gobblin_service.flow_execution (execution_id),
             CONSTRAINT job_execution_job_name_fkey FOREIGN KEY(job_name) REFERENCES gobblin_service.flow_job (job_name),
             CONSTRAINT job_execution_ticket_id_key UNIQUE (ticket_id),
             CONSTRAINT job_execution_cancel_ticket_id_key UNIQUE (cancel_ticket_id)
         )
     """)
     op.execute("""
-        CREATE INDEX job_execution_open ON gobblin_service.job_execution (execution_id, number)
-            WHERE ended_at IS NULL
+        CREATE INDEX job_execution_open ON gobblin_service.job_execution (execution_id, number) WHERE ended_at IS NULL
     """)
     op.execute("""
         CREATE INDEX job_execution_to_cancel ON gobblin_service.job_execution (execution_id, number)
-            WHERE cancel_ticket_id IS NOT NULL AND cancel_sent_at IS NULL
+                WHERE cancel_ticket_id IS NOT NULL AND cancel_sent_at IS NULL
     """)
