@@ -292,7 +292,7 @@ class FlowManager:
         generation: int,
     ) -> _Compiled:
         key = FlowKey(config.flow_group, config.flow_name)
-        names = FlowJobNames(flow_id, key, jobs, generation)
+        names = FlowJobNames(flow_id, key, jobs, generation, self._logs.get_log_id)
         topology = self._topology()
         explanation = self._compiler.compile_flow(_make_spec(config), names, groups)
         return _Compiled(explanation, topology, tuple(jobs), generation)
