@@ -24,6 +24,7 @@ REGISTRIES = {
     "cli": _COMMANDS,
     "cli.dagster_process": _PROCESS,
     "cli.sequences": _COMMANDS,
+    "cli.services": _COMMANDS,
     "commit.step_kinds": "finds the table of the steps of destinations, which are above it",
     "dagster": _NAMES,
     "dagster.resources.connections": _KINDS,

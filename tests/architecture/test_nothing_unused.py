@@ -26,6 +26,8 @@ _CALLED_BY_DG = "dg calls it"
 _READ_BY_PYDANTIC = "pydantic reads it"
 _OF_LOGS = "an item of the port of logs that no worker needs: it assigns vnodes anew"
 _SHOWN = "--json shows each field of a line"
+_ANSWERED = "answers of the service's API show it"
+_ON_PAGES = "pages of the service show it"
 _WRITTEN = "made from the word that a job file says; the code asks for the others"
 
 # By the place where each is defined, with the reason why no use of it is seen.
@@ -79,6 +81,11 @@ EXCEPTIONS = {
     "rows.open_files.CountedStream.writable": _CALLED_BY_IO,
     "rows.attempt_files._PartStream.writable": _CALLED_BY_IO,
     "spark.session.ConnectPatience.can_retry": "PySpark's client calls it",
+    "service.api.representations.HealthBody.snapshot_age_s": _ANSWERED,
+    "service.api.representations.HealthBody.topology_version": _ANSWERED,
+    "service.api.representations.NamedJobBody.is_launched": _ANSWERED,
+    "service.ui.wizard_fields.WizardField.choices": _ON_PAGES,
+    "service.ui.wizard_fields.WizardRows.can_grow": _ON_PAGES,
     "sources.log_port.LogReader.rewind": _OF_LOGS,
     "sources.log_port.StreamChunk.chunk_id": _OF_LOGS,
     "sources.kafka.epoch_log.KafkaEpochLog.rewind": _OF_LOGS,
