@@ -22,6 +22,7 @@ from gobblin_assets.tickets.child import run_attempt
 from gobblin_assets.tickets.executor import CLAIM_TTL_S, ExecutorOptions, ProcessExecutor
 
 _SLOTS_MAX: Final = 256
+_STANDARD_INPUT: Final = 0
 
 
 @click.group()
@@ -67,13 +68,17 @@ def serve(name: str, slots: int, claim_ttl_s: float, master: str | None, remote:
 def run(ticket_id: uuid.UUID, attempt: int, master: str | None, remote: str | None) -> None:
     """Run one attempt at a ticket; `executor serve` starts it, and holds the other end of its standard input."""
     choice = SparkChoice(master, remote)
+
+    def say_as_ticket(line: str) -> None:
+        say(f"ticket {ticket_id}: {line}")
+
     with open_log(say) as log:
         end = run_attempt(
             Claim(TicketId(ticket_id), attempt),
             log.stores,
-            lambda: AnnouncedEngine(choice.open(), say),
-            say,
-            sys.stdin.fileno(),
+            lambda: AnnouncedEngine(choice.open(), say_as_ticket),
+            say_as_ticket,
+            _STANDARD_INPUT,
         )
     if end is not AttemptEnd.COMPLETE:
         click.get_current_context().exit(EXIT_FAILED)

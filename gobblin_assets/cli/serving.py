@@ -81,7 +81,8 @@ def serve(
     ):
         parts = ServedParts(
             flows=GuardedFlows(opened.flows, rules),
-            topology=lambda: opened.topology.topology,
+            topologies=opened.topology,
+            rules=rules,
             templates=templates,
             identify=identify,
             asks_for_tokens=not no_auth,

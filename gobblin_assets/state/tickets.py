@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol
 
 from gobblin_assets.model.job_ticket import LogId, SentTicket, TicketId, TicketVerb
 from gobblin_assets.model.state import SequenceId
+from gobblin_assets.model.urn import DatasetUrn, JobName
 
 ATTEMPTS_MAX: Final = 5
 """Attempts of a ticket that were not drained: whatever kills so many of them would kill the next one, too."""
@@ -144,6 +145,10 @@ class TicketStore(Protocol):
         self, ticket_ids: Sequence[TicketId], after: Mapping[TicketId, tuple[int, int]], *, limit: int
     ) -> Sequence[TicketReport]:
         """By ticket, attempt and number. ``after``: the (attempt, number) up to which a ticket's reports are known."""
+        ...
+
+    def list_published(self, job: JobName) -> Mapping[DatasetUrn, Mapping[str, dt.datetime]]:
+        """The partitions whose latest publication is complete, and when the run began that made it."""
         ...
 
     def list_unreported(self, ticket_id: TicketId) -> Sequence[SequenceId]:

@@ -5,18 +5,19 @@ that a ticket is cancelled. If the executor dies, its processes notice and end, 
 of the name takes the tickets over.
 """
 
-import signal
-import subprocess
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from functools import partial
+from typing import IO, Any, Final, Protocol
 
-from gobblin_assets.errors import FencedError, GobblinError
+from gobblin_assets.errors import FencedError, OutcomeUnknownError, RetryableError
 from gobblin_assets.model.clock import Clock
 from gobblin_assets.model.job_ticket import TicketId, TicketVerb
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.state.tickets import ATTEMPTS_MAX, AttemptEnd, Claim, OpenTicket
-from gobblin_assets.tickets.ticket_run import report_missed
+from gobblin_assets.tickets.child import CANCELLING, DRAINING
+from gobblin_assets.tickets.ticket_run import describe_end, report_missed
 
 POLL_S: Final = 0.5
 CLAIM_TTL_S: Final = 30.0
@@ -41,13 +42,28 @@ class ExecutorOptions:
     stop_grace_s: float = STOP_GRACE_S
 
 
+class AttemptProcess(Protocol):
+    """The process of an attempt, as ``subprocess.Popen`` is one. ``stdin``: a pipe, of which it reads the other end."""
+
+    @property
+    def stdin(self) -> IO[bytes] | None: ...
+    def poll(self) -> int | None: ...
+    def kill(self) -> None: ...
+
+
 @dataclass(slots=True)
 class _Child:
     """The process of a claim. ``kill_at_s``: by the monotonic clock; None: nobody has asked it to end."""
 
     claim: Claim
-    process: "subprocess.Popen[bytes]"
+    process: AttemptProcess
     kill_at_s: float | None = None
+
+    @property
+    def pipe(self) -> IO[bytes]:
+        if self.process.stdin is None:
+            raise ValueError("the process of an attempt needs a pipe")
+        return self.process.stdin
 
 
 @dataclass(slots=True)
@@ -56,7 +72,7 @@ class ProcessExecutor:
 
     options: ExecutorOptions
     stores: Stores
-    start: Callable[[Claim], "subprocess.Popen[bytes]"]
+    start: Callable[[Claim], AttemptProcess]
     clock: Clock
     say: Callable[[str], None]
     _children: dict[TicketId, _Child] = field(default_factory=dict)
@@ -70,24 +86,30 @@ class ProcessExecutor:
         self._drain()
 
     def _try(self, act: Callable[[], None]) -> bool:
-        """Whether it succeeded. The log may be away for hours; what runs goes on meanwhile."""
+        """Whether the log could be asked. It may be away for hours; what runs goes on meanwhile."""
         try:
             act()
-        except GobblinError as error:
+        except (RetryableError, OutcomeUnknownError) as error:
             self.say(str(error))
             return False
+        except Exception as error:  # noqa: BLE001  one ticket's fault, or a library's, is not that of all others
+            self.say(f"{type(error).__name__}: {error}")
         return True
 
     def _look(self) -> None:
         self._reap()
         self._renew()
         for ticket in self.stores.tickets.list_claimable(self.options.name, limit=_LISTED_MAX):
-            if ticket.verb is TicketVerb.CANCEL:
-                self._cancel(ticket.ticket_id)
-            elif ticket.attempts >= ATTEMPTS_MAX:
-                self._give_up(ticket)
-            elif len(self._children) < self.options.slots:
-                self._claim(ticket)
+            if not self._try(partial(self._take, ticket)):
+                return
+
+    def _take(self, ticket: OpenTicket) -> None:
+        if ticket.verb is TicketVerb.CANCEL:
+            self._cancel(ticket.ticket_id)
+        elif ticket.attempts >= ATTEMPTS_MAX:
+            self._give_up(ticket)
+        elif len(self._children) < self.options.slots:
+            self._claim(ticket)
 
     def _claim(self, ticket: OpenTicket) -> None:
         claim = self.stores.tickets.claim(ticket.ticket_id, self.options.owner, ttl_s=self.options.claim_ttl_s)
@@ -98,37 +120,45 @@ class ProcessExecutor:
         try:
             self._children[claim.ticket_id] = _Child(claim, self.start(claim))
         except OSError as error:
-            self._end(claim, AttemptEnd.DIED, {"message": f"no process could be started: {error}"})
+            self._end(claim, AttemptEnd.DIED, describe_end(f"no process could be started: {error}"))
 
     def _give_up(self, ticket: OpenTicket) -> None:
         last = Claim(ticket.ticket_id, ticket.last_attempt)
         self._report_missed(last)
         said = f"{ticket.attempts} attempts died"
-        if self.stores.tickets.give_up(ticket.ticket_id, _failure(said, "Read the executor's own log.")):
+        if self.stores.tickets.give_up(ticket.ticket_id, describe_end(said, hint="Read the executor's own log.")):
             self.say(f"ticket {ticket.ticket_id}: {said}")
 
     def _cancel(self, ticket_id: TicketId) -> None:
         other = self.stores.tickets.settle_cancel(ticket_id)
         child = None if other is None else self._children.get(other)
         if child is not None:
-            self._stop(child, signal.SIGINT)
+            self._stop(child, CANCELLING)
 
-    def _stop(self, child: _Child, number: signal.Signals) -> None:
+    def _stop(self, child: _Child, why: bytes) -> None:
         if child.kill_at_s is None:
             child.kill_at_s = self.clock.monotonic() + self.options.stop_grace_s
-            child.process.send_signal(number)
+            # One that has ended meanwhile hears nothing.
+            with suppress(OSError):
+                child.pipe.write(why)
+                child.pipe.flush()
 
     def _reap(self) -> None:
-        """Report processes that ended without an end of their own, and kill those that take too long to end."""
+        """Report processes that ended without an end of their own."""
+        self._kill_late()
         for ticket_id, child in list(self._children.items()):
             code = child.process.poll()
-            if code is None:
-                if child.kill_at_s is not None and self.clock.monotonic() >= child.kill_at_s:
-                    child.process.kill()
-                continue
-            _close_pipe(child)
-            self._end(child.claim, AttemptEnd.DIED, {"message": _describe_death(code)})
-            del self._children[ticket_id]
+            if code is not None:
+                with suppress(OSError):
+                    child.pipe.close()
+                self._end(child.claim, AttemptEnd.DIED, describe_end(_describe_death(code)))
+                del self._children[ticket_id]
+
+    def _kill_late(self) -> None:
+        now_s = self.clock.monotonic()
+        for child in self._children.values():
+            if child.kill_at_s is not None and now_s >= child.kill_at_s and child.process.poll() is None:
+                child.process.kill()
 
     def _end(self, claim: Claim, end: AttemptEnd, details: Mapping[str, Any]) -> None:
         if self.stores.tickets.end(claim, end, details):
@@ -150,26 +180,17 @@ class ProcessExecutor:
         for child in self._children.values():
             if child.claim not in kept and child.process.poll() is None:
                 self.say(f"ticket {child.claim.ticket_id}: the claim is lost; attempt {child.claim.attempt} is ended")
-                self._stop(child, signal.SIGTERM)
+                self._stop(child, DRAINING)
 
     def _drain(self) -> None:
         for child in self._children.values():
-            self._stop(child, signal.SIGTERM)
-        while self._children:
-            if not self._try(self._reap):
-                # Their claims expire.
-                return
+            self._stop(child, DRAINING)
+        while any(child.process.poll() is None for child in self._children.values()):
             self._try(self._renew)
             self.clock.sleep(POLL_S)
-
-
-def _close_pipe(child: _Child) -> None:
-    if child.process.stdin is not None:
-        child.process.stdin.close()
-
-
-def _failure(message: str, hint: str) -> dict[str, Any]:
-    return {"family": None, "message": message, "hint": hint}
+            self._kill_late()
+        # Without the log, the claims of those that could not report their end expire.
+        self._try(self._reap)
 
 
 def _describe_death(code: int) -> str:

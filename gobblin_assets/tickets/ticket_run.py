@@ -14,7 +14,7 @@ from gobblin_assets.model.job_ticket import SentTicket, TicketSelection
 from gobblin_assets.model.urn import JobName, Role
 from gobblin_assets.model.wording import join_some
 from gobblin_assets.run.run_values import DatasetReport, ReportedAs, RunReport, RunRequest
-from gobblin_assets.run.runner import run_request
+from gobblin_assets.run.runner import owner_text, run_request
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.spec.job_options import JobOptions
 from gobblin_assets.spec.job_parsing import parse_any_job
@@ -39,29 +39,36 @@ _log = logging.getLogger(__name__)
 
 
 def run_claimed(
-    claim: Claim, stores: Stores, open_spark: Callable[[], AnnouncedEngine], say: Callable[[str], None]
+    claim: Claim,
+    stores: Stores,
+    open_spark: Callable[[], AnnouncedEngine],
+    say: Callable[[str], None],
+    is_interrupted: Callable[[], bool],
 ) -> AttemptEnd:
     """Run the ticket's job to its end, and report that. What the job's own code raises ends the attempt as FAILED.
 
-    FencedError: the attempt is not the last one any more; nothing is reported. KeyboardInterrupt goes through, and
-    whoever takes it reports the end.
+    FencedError: the attempt is not the last one any more; nothing is reported. KeyboardInterrupt: it was interrupted,
+    and whoever takes it reports the end. ``is_interrupted``: drivers make other errors of a KeyboardInterrupt.
     """
     reports = _Reports(claim, stores)
     try:
         sent = stores.tickets.get_claimed(claim)
-        reports.append(TicketReportKind.RUNNING, {})
+        reports.append(TicketReportKind.RUNNING, {"owner": owner_text()})
         report = _run(sent, stores, open_spark, say, reports)
     except FencedError:
         raise
     except GobblinError as error:
-        end, details = AttemptEnd.FAILED, describe_failure(error)
+        message = error.message[:_MESSAGE_CHARACTERS_MAX]
+        end, details = AttemptEnd.FAILED, describe_end(message, family=family_of(error), hint=error.hint)
     except Exception as error:  # noqa: BLE001  a job's own functions and converters raise what they like
         _log.exception("the job of the ticket %s failed", claim.ticket_id)
         # Its text may hold what no report may: the executor's own log has it.
         said = f"{type(error).__name__}: the executor's log has the rest"
-        end, details = AttemptEnd.FAILED, {"family": None, "message": said, "hint": ""}
+        end, details = AttemptEnd.FAILED, describe_end(said)
     else:
         end, details = _describe_end(report)
+    if is_interrupted() and end is not AttemptEnd.COMPLETE:
+        raise KeyboardInterrupt
     report_missed(claim, stores)
     stores.tickets.end(claim, end, details)
     return end
@@ -75,9 +82,9 @@ def report_missed(claim: Claim, stores: Stores) -> None:
         reports.append_publication(publication)
 
 
-def describe_failure(error: GobblinError) -> dict[str, Any]:
-    """What the report of an end says of an error."""
-    return {"family": family_of(error).value, "message": error.message[:_MESSAGE_CHARACTERS_MAX], "hint": error.hint}
+def describe_end(message: str = "", *, family: ErrorFamily | None = None, hint: str = "") -> dict[str, Any]:
+    """What the report of an end says, beside its state. ``message``: a sentence for people, without secrets."""
+    return {"family": None if family is None else family.value, "message": message, "hint": hint}
 
 
 def select_of_ticket(
@@ -93,8 +100,7 @@ def select_of_ticket(
             ranges=selection.ranges,
             begun_by=now,
         )
-    states = stores.datasets.load(JobName(job.job), sorted(datasets))
-    published = {urn: state.published for urn, state in states.items()}
+    published = stores.tickets.list_published(JobName(job.job))
     return select_missing(job, datasets, published, urns=selection.datasets, now=now, limit=selection.missing_max)
 
 
@@ -161,13 +167,12 @@ def _run(
 
 def _describe_end(report: RunReport | None) -> tuple[AttemptEnd, dict[str, Any]]:
     if report is None:
-        return AttemptEnd.COMPLETE, {"message": "nothing is missing"}
+        return AttemptEnd.COMPLETE, {**describe_end("nothing is missing"), "run_id": None, "partitions": 0, "failed": 0}
     failed = report.failed
-    details = {"run_id": str(report.run_id), "partitions": len(report.datasets), "failed": len(failed)}
+    figures = {"run_id": str(report.run_id), "partitions": len(report.datasets), "failed": len(failed)}
     if not failed:
-        return AttemptEnd.COMPLETE, details
+        return AttemptEnd.COMPLETE, {**describe_end(), **figures}
     families = {each.error_family for each in failed}
-    family = next((each for each in _BY_WEIGHT if each in families), None)
     said = join_some([f"{each.label}: {each.error or each.outcome.value}" for each in failed])
-    message = said[:_MESSAGE_CHARACTERS_MAX]
-    return AttemptEnd.FAILED, {**details, "family": family and family.value, "message": message, "hint": ""}
+    family = next((each for each in _BY_WEIGHT if each in families), None)
+    return AttemptEnd.FAILED, {**describe_end(said[:_MESSAGE_CHARACTERS_MAX], family=family), **figures}

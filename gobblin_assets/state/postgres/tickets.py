@@ -4,8 +4,10 @@ Whoever changes a ticket, its claims or its reports locks the ticket's row first
 order in which they are committed, and a reader that goes on behind the last one that it saw misses none.
 """
 
+import datetime as dt
 import json
 import uuid
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
@@ -23,6 +25,7 @@ from gobblin_assets.model.job_ticket import (
     sent_ticket_to_json,
 )
 from gobblin_assets.model.state import SequenceId
+from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.state.tickets import (
     ATTEMPTS_MAX,
     AttemptEnd,
@@ -31,6 +34,10 @@ from gobblin_assets.state.tickets import (
     TicketReport,
     TicketReportKind,
 )
+
+_PAUSE_S: Final = 0.5
+_PAUSE_S_MAX: Final = 30.0
+"""After the first attempt that died, the next comes twice as much later; doubled by each further one."""
 
 _MAKE_LOG_ID = text("INSERT INTO gobblin.log_identity (log_id) VALUES (:log_id) ON CONFLICT (is_only) DO NOTHING")
 
@@ -47,7 +54,8 @@ _DIGEST = text("SELECT digest FROM gobblin.job_ticket WHERE ticket_id = :ticket_
 _COUNTED: Final = "ended_as IS DISTINCT FROM 'DRAINED'"
 
 _LAST: Final = """
-    SELECT c.attempt, c.claim_id, c.ended_as, c.ended_at IS NULL AND c.expires_at > clock_timestamp() AS is_live
+    SELECT c.attempt, c.claim_id, c.ended_as, c.ended_at,
+           c.ended_at IS NULL AND c.expires_at > clock_timestamp() AS is_live
       FROM gobblin.ticket_claim c WHERE c.ticket_id = {}
      ORDER BY c.attempt DESC LIMIT 1
 """
@@ -57,6 +65,8 @@ _CLAIMABLE = text(f"""
            (SELECT count(*) FROM gobblin.ticket_claim c WHERE c.ticket_id = t.ticket_id AND c.{_COUNTED}) AS attempts
       FROM gobblin.job_ticket t LEFT JOIN LATERAL ({_LAST.format("t.ticket_id")}) l ON true
      WHERE t.executor = :executor AND t.ended_at IS NULL AND l.is_live IS NOT TRUE
+       AND (l.ended_as IS DISTINCT FROM 'DIED'
+            OR l.ended_at <= clock_timestamp() - make_interval(secs => least(:pause_s_max, :pause_s * 2 ^ l.attempt)))
      ORDER BY t.verb <> 'CANCEL', t.sent_at, t.ticket_id
      LIMIT :limit
 """)
@@ -118,6 +128,16 @@ _REPORTS = text("""
      LIMIT :limit
 """)
 
+# By the sequences, and not by the ledger, which has no interval of a window without rows.
+_PUBLISHED = text("""
+    SELECT urn, partition, started_at
+      FROM (SELECT DISTINCT ON (d.urn, s.partition) d.urn, s.partition, s.complete, r.started_at
+              FROM gobblin.commit_sequence s JOIN gobblin.dataset d USING (dataset_id) JOIN gobblin.run r USING (run_id)
+             WHERE d.job = :job AND s.state = 'DONE' AND NOT s.details ? 'compaction'
+             ORDER BY d.urn, s.partition, s.result_version DESC) latest
+     WHERE complete
+""")
+
 _UNREPORTED = text("""
     SELECT s.sequence_id
       FROM gobblin.job_ticket t
@@ -169,7 +189,7 @@ class PostgresTicketStore:
         transact(self._engine, "send a ticket", body, committed=Failpoint.TICKET_SENT)
 
     def list_claimable(self, executor: str, *, limit: int) -> Sequence[OpenTicket]:
-        arguments = {"executor": executor, "limit": limit}
+        arguments = {"executor": executor, "limit": limit, "pause_s": _PAUSE_S, "pause_s_max": _PAUSE_S_MAX}
         rows = transact(self._engine, "list tickets", lambda c: c.execute(_CLAIMABLE, arguments).all())
         return [
             OpenTicket(TicketId(row.ticket_id), TicketVerb(row.verb), row.last_attempt, row.attempts) for row in rows
@@ -296,6 +316,13 @@ class PostgresTicketStore:
             for row in rows
         ]
 
+    def list_published(self, job: JobName) -> Mapping[DatasetUrn, Mapping[str, dt.datetime]]:
+        rows = transact(self._engine, "list published", lambda c: c.execute(_PUBLISHED, {"job": job}).all())
+        found: dict[DatasetUrn, dict[str, dt.datetime]] = defaultdict(dict)
+        for row in rows:
+            found[DatasetUrn(row.urn)][row.partition] = row.started_at
+        return found
+
     def list_unreported(self, ticket_id: TicketId) -> Sequence[SequenceId]:
         found = transact(
             self._engine,
@@ -365,14 +392,18 @@ def _settle(
 ) -> TicketId | None:
     found = connection.execute(_LOCK, {"ticket_id": other}).one_or_none()
     if found is None:
-        message = {"message": f"the log has no ticket {other}", "hint": "Send it before the one that cancels it."}
-        _end(connection, Claim(ticket_id, 0), reports[0], AttemptEnd.FAILED, message)
+        said = _said(f"the log has no ticket {other}", "Send it before the one that cancels it.")
+        _end(connection, Claim(ticket_id, 0), reports[0], AttemptEnd.FAILED, said)
         return None
     last = connection.execute(_LAST_CLAIM, {"ticket_id": other}).one_or_none()
     if found.ended_as is None:
         if last is not None and last.is_live:
             return other
         attempt = 0 if last is None else last.attempt
-        _end(connection, Claim(other, attempt), reports[1], AttemptEnd.CANCELLED, {"message": "nobody worked on it"})
-    _end(connection, Claim(ticket_id, 0), reports[0], AttemptEnd.COMPLETE, {})
+        _end(connection, Claim(other, attempt), reports[1], AttemptEnd.CANCELLED, _said("nobody worked on it"))
+    _end(connection, Claim(ticket_id, 0), reports[0], AttemptEnd.COMPLETE, _said())
     return None
+
+
+def _said(message: str = "", hint: str = "") -> dict[str, Any]:
+    return {"family": None, "message": message, "hint": hint}
