@@ -157,11 +157,6 @@ def _write_metrics(parts: ServedParts) -> Iterator[str]:
     yield "# HELP gobblin_flows Flows by their states.\n# TYPE gobblin_flows gauge\n"
     for state, count in parts.flows.count_by_state().items():
         yield f'gobblin_flows{{state="{state.value}"}} {count}\n'
-    yield "# HELP gobblin_catalog_changed_timestamp_seconds When the catalog changed last.\n"
-    yield "# TYPE gobblin_catalog_changed_timestamp_seconds gauge\n"
-    for catalog, found in sorted(measured.items()):
-        if found.changed_at is not None:
-            yield f'gobblin_catalog_changed_timestamp_seconds{{catalog="{catalog}"}} {found.changed_at.timestamp():.3f}\n'
     for name, kind, said in (
         ("specs", "gauge", "Specs that the catalog holds."),
         ("puts", "counter", "Specs that were put since the process began."),
