@@ -236,9 +236,6 @@ class FlowManager:
             raise SpecNotFoundError(f"the flow {key.name!a} was not run yet", field="flow", hint="Run it.")
         return found
 
-    def count_by_state(self) -> Mapping[FlowState, int]:
-        return self._store.count_by_state()
-
     def list_last_statuses(self, flow_ids: Sequence[uuid.UUID]) -> Sequence[FlowStatus]:
         """Of the last execution of each of these flows; nothing for those that were not run."""
         return self._store.list_last_statuses(flow_ids)

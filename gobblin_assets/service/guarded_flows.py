@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gobblin_assets.errors import ConflictError, OutcomeUnknownError, RejectedError, RetryableError
+from gobblin_assets.errors import ConflictError, RejectedError
 from gobblin_assets.model.job_ticket import TicketSelection
 from gobblin_assets.service.access import AccessDeniedError, AccessRules, Action, User
 from gobblin_assets.service.flow_catalog import FlowsRead
 from gobblin_assets.service.flow_config import FlowConfig, read_flow_config
 from gobblin_assets.service.flow_manager import FlowManager
-from gobblin_assets.service.flow_store import FlowState, FlowVersion, NamedJob, SpecNotFoundError, StoredFlow, no_flow
+from gobblin_assets.service.flow_store import FlowVersion, NamedJob, SpecNotFoundError, StoredFlow, no_flow
 from gobblin_assets.service.job_plan import Explanation
 from gobblin_assets.service.job_template import JobTemplate
 from gobblin_assets.service.specs import FlowKey
@@ -177,13 +177,6 @@ class GuardedFlows:
                 hint="Look at the flow's executions.",
             )
         return found
-
-    def count_by_state(self) -> Mapping[FlowState, int]:
-        """All flows, whoever may read them: for the measuring of the service. None while the store is away."""
-        try:
-            return self._flows.count_by_state()
-        except (RetryableError, OutcomeUnknownError):
-            return {}
 
     def may(self, user: User, action: Action, key: FlowKey) -> bool:
         return self._rules().may(user, action, key)

@@ -320,7 +320,6 @@ class TestService:
         text = service.ask("GET", f"{API}/metrics").text
         assert 'gobblin_catalog_specs{catalog="flows"} 1' in text
         assert 'gobblin_catalog_specs{catalog="topology"} 1' in text
-        assert 'gobblin_flows{state="ACTIVE"} 1' in text
 
     def test_the_topology_file_is_read_again(self, service: RunningService) -> None:
         create(service, destinations=["island"])

@@ -154,9 +154,6 @@ def _show_template(template: JobTemplate) -> TemplateBody:
 
 def _write_metrics(parts: ServedParts) -> Iterator[str]:
     measured = parts.measure()
-    yield "# HELP gobblin_flows Flows by their states.\n# TYPE gobblin_flows gauge\n"
-    for state, count in parts.flows.count_by_state().items():
-        yield f'gobblin_flows{{state="{state.value}"}} {count}\n'
     for name, kind, said in (
         ("specs", "gauge", "Specs that the catalog holds."),
         ("puts", "counter", "Specs that were put since the process began."),
