@@ -1,4 +1,4 @@
-"""What a flow asks of a compiler, checked against templates and topology: mistakes that only its author can mend."""
+"""Requests of flows to a compiler, checked: mistakes that only a flow's author can mend are refused."""
 
 import difflib
 from collections.abc import Collection

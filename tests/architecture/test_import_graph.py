@@ -37,6 +37,7 @@ REGISTRIES = {
     "jobs.copy.finders": _KINDS,
     "jobs.copy.transfer.crews": _PROCESS,
     "jobs.programs": _KINDS,
+    "service.compilers": _KINDS,
     "sources.jdbc.connection": _KINDS,
     "sources.jdbc.jdbc_kind": _KIND,
     "sources.kafka.kafka_kind": _KIND,

@@ -285,7 +285,8 @@ def test_explanation_has_other_plans_and_says_why_hops_are_not_taken() -> None:
     assert reasons["x3", "hdfs"].startswith("another way costs less")
     assert reasons["x4", "hdfs"] == "the executor x4 can't do ingest.jdbc"
     assert reasons["x5", "hdfs"] == "the executor x5 does not reach hdfs"
-    taken = {(job.template_uri, job.executor, job.source, job.target) for job in found.compiled.jobs}  # type: ignore[union-attr]
+    assert isinstance(found.compiled, FlowPlan)
+    taken = {(job.template_uri, job.executor, job.source, job.target) for job in found.compiled.jobs}
     assert taken.isdisjoint((each.template_uri, each.executor, each.source, each.target) for each in found.untaken)
 
 
