@@ -26,6 +26,8 @@ _CALLED_BY_DG = "dg calls it"
 _READ_BY_PYDANTIC = "pydantic reads it"
 _OF_LOGS = "an item of the port of logs that no worker needs: it assigns vnodes anew"
 _SHOWN = "--json shows each field of a line"
+_ANSWERED = "answers of the service's API show it"
+_ON_PAGES = "pages of the service show it"
 _WRITTEN = "made from the word that a job file says; the code asks for the others"
 
 _OF_CATALOGS = "the interface of a catalog of specs, for packages that read one"
@@ -93,6 +95,11 @@ EXCEPTIONS = {
     "service.multi_hop_compiler.MultiHopCompiler.get_topology_spec_map": "the same",
     "service.topology.Format.DATASET": _WRITTEN,
     "spark.session.ConnectPatience.can_retry": "PySpark's client calls it",
+    "service.api.representations.HealthBody.snapshot_age_s": _ANSWERED,
+    "service.api.representations.HealthBody.topology_version": _ANSWERED,
+    "service.api.representations.NamedJobBody.is_launched": _ANSWERED,
+    "service.ui.wizard_fields.WizardField.choices": _ON_PAGES,
+    "service.ui.wizard_fields.WizardRows.can_grow": _ON_PAGES,
     "sources.log_port.LogReader.rewind": _OF_LOGS,
     "sources.log_port.StreamChunk.chunk_id": _OF_LOGS,
     "sources.kafka.epoch_log.KafkaEpochLog.rewind": _OF_LOGS,
