@@ -1,5 +1,6 @@
 """Commands of executors: serve takes tickets of the log, and starts a process for each, which run is."""
 
+import json
 import os
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import click
 
 from gobblin_assets.cli.connections import SparkChoice, spark_options
 from gobblin_assets.cli.lazy_commands import example
-from gobblin_assets.cli.output import EXIT_FAILED, say
+from gobblin_assets.cli.output import EXIT_FAILED, json_option, print_json, print_table, say
 from gobblin_assets.jobs.ingest.engine_port import AnnouncedEngine
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.job_ticket import TicketId
@@ -23,6 +24,7 @@ from gobblin_assets.tickets.executor import CLAIM_TTL_S, ExecutorOptions, Proces
 
 _SLOTS_MAX: Final = 256
 _STANDARD_INPUT: Final = 0
+_REPORTS_MAX: Final = 10_000
 
 
 @click.group()
@@ -59,6 +61,20 @@ def serve(name: str, slots: int, claim_ttl_s: float, master: str | None, remote:
         options = ExecutorOptions(name, slots, owner_text(), claim_ttl_s)
         say(f"executor {name} of the log {log.stores.tickets.find_log_id()}: {slots} slots")
         ProcessExecutor(options, log.stores, start, SystemClock(), say).serve(stop.wait)
+
+
+@executor.command("reports", epilog=example("executor reports 01a224ca-1b31-7d99-8c3a-1d727f93b1c4"))
+@click.argument("ticket_id", type=click.UUID)
+@json_option
+def reports(ticket_id: uuid.UUID, as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
+    """Show what the attempts at a ticket reported: the first reports, up to 10,000."""
+    with open_log(say) as log:
+        found = log.stores.tickets.list_reports([TicketId(ticket_id)], {}, limit=_REPORTS_MAX)
+    if as_json:
+        print_json(found)
+        return
+    rows = [(each.at, each.attempt, each.kind.value, json.dumps(each.details, ensure_ascii=False)) for each in found]
+    print_table("reports", ("at", "attempt", "report", "details"), rows)
 
 
 @executor.command("run", hidden=True)

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Engine, text
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.model.job_ticket import JobTicket, SentTicket
+from gobblin_assets.model.job_ticket import JobTicket, SentTicket, TicketShape
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.service.flow_catalog import FlowCatalog
 from gobblin_assets.service.flow_config import FlowConfig, read_flow_config
@@ -65,11 +65,15 @@ def make_topology(*nodes: str, executors: Sequence[str] = (EXECUTOR,), log: str 
 
 @dataclass
 class LineCompiler:
-    """Goes from the source through each destination in their order. ``template``: of each job."""
+    """Goes from the source through each destination in their order. ``template``: of each job.
+
+    ``workers``: the numbers of jobs that are workers.
+    """
 
     topology: Topology
     template: str = "FS:///default/line.template"
     capability: str = "ingest.jdbc"
+    workers: frozenset[int] = frozenset()
 
     def compile_flow(self, spec: FlowSpec, names: JobNames, groups: frozenset[str]) -> Explanation:
         config = spec.config
@@ -101,6 +105,7 @@ class LineCompiler:
             capability=self.capability,
             job={"job": name, "from": source, "to": target, **spec.config.parameters},
             template_uri=self.template,
+            shape=TicketShape.WORKER if number in self.workers else TicketShape.RUN,
         )
         return PlannedJob(
             number=number,

@@ -29,6 +29,7 @@ from gobblin_assets.run.stores import Stores
 from gobblin_assets.state.tickets import Claim, TicketReport, TicketReportKind
 from gobblin_assets.tickets import ticket_worker
 from gobblin_assets.tickets.executor import ExecutorOptions, ProcessExecutor
+from tests.support.command_lake import invoke
 from tests.support.forks import FORKS
 from tests.support.postgres import Database
 
@@ -100,6 +101,14 @@ class TicketShop:
             started = subprocess.Popen(command, env={**self.environment, **variables}, cwd=self.folder, stderr=log)
         self.started.append(started)
         return started
+
+    def ask(self, *arguments: str) -> str:
+        """The output of a command that must succeed."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("GOBBLIN_DATABASE_URL", self.environment["GOBBLIN_DATABASE_URL"])
+            done = invoke(*arguments)
+        assert done.exit_code == 0, done.output
+        return done.stdout
 
     def say(self) -> str:
         """What all executors said."""

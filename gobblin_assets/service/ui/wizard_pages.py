@@ -47,7 +47,7 @@ def create_flow(request: Request, parts: Parts, user: Asker, form: Form) -> Resp
         flow = parts.flows.create(user, read_flow_config(options), request_key=form.text("request_key") or None)
     except (RejectedError, ConflictError) as error:
         return _show_form(request, parts, user, template, options, form=form, problem=problem_of(error))
-    return go_to(flow_page(flow.spec.key), said="The flow is created.")
+    return go_to(flow_page(flow.spec.key), said="created")
 
 
 @wizard_pages.post("/explain")
@@ -81,7 +81,7 @@ def change_flow(request: Request, parts: Parts, user: Asker, key: Key, form: For
         parts.flows.update(user, key, read_flow_config(options), if_version=condition.version)
     except (RejectedError, ConflictError) as error:
         return _show_form(request, parts, user, template, options, form=form, flow=flow, problem=problem_of(error))
-    return go_to(flow_page(key), said="The change is stored.")
+    return go_to(flow_page(key), said="changed")
 
 
 def read_wizard(template: JobTemplate, form: SentForm, *, key: FlowKey | None = None) -> dict[str, Any]:
