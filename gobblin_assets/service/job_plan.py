@@ -1,10 +1,11 @@
 """Plans of flows: jobs, hop by hop, each with its executor; what is offered instead; and why the rest is not."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from gobblin_assets.model.job_ticket import JobTicket
+from gobblin_assets.service.job_template import JobTemplate
 from gobblin_assets.service.specs import FlowSpec
 from gobblin_assets.service.topology import NodeState, Topology, TopologySpec
 
@@ -56,15 +57,35 @@ class UntakenEdge:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What a compilation found: the plan or why there is none, other plans (at most 3), hops that were not taken."""
+    """What a compilation found: the plan or why there is none, other plans (at most 3), hops that were not taken.
+
+    Only ``explain_flow`` looks for other plans and hops.
+    """
 
     compiled: FlowPlan | PendingFlow
     alternatives: tuple[FlowPlan, ...] = ()
     untaken: tuple[UntakenEdge, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class BoundHop:
+    """What the name of a job stands for since its first launch; another hop may not publish under it.
+
+    ``template_uri``: without a version. ``allows_log``: whether the log of an executor, by its name in the topology, is
+    the one that the job publishes through.
+    """
+
+    source_node: str
+    template_uri: str
+    allows_log: Callable[[str], bool]
+
+
 class JobNames(Protocol):
     """The stored names of a flow's jobs."""
+
+    def list_bound_hops(self) -> Mapping[str, BoundHop]:
+        """What the flow's jobs are bound to, by the nodes that they publish to."""
+        ...
 
     def find_name(self, node: str) -> str | None:
         """The name of the flow's job that publishes to the node; None for a job that was never named."""
@@ -83,6 +104,14 @@ class SpecCompiler(Protocol):
 
         RejectedError for what the user must correct; what the topology can mend is a PendingFlow.
         """
+        ...
+
+    def explain_flow(self, spec: FlowSpec, names: JobNames, groups: frozenset[str]) -> Explanation:
+        """The same, with other plans and with hops that were not taken: it takes several times as long."""
+        ...
+
+    def list_templates(self, spec: FlowSpec, groups: frozenset[str]) -> Sequence[JobTemplate]:
+        """The templates whose parameters the flow needs, whatever it gives; none for a flow that is pending."""
         ...
 
     def get_topology_spec_map(self) -> Mapping[str, TopologySpec]:

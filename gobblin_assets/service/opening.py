@@ -1,0 +1,89 @@
+"""The service as a program opens it: its database, its flows, its compiler, and the loops beside its requests."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from gobblin_assets.db import schema
+from gobblin_assets.db.engine import connect
+from gobblin_assets.service.catalogs import CATALOG_LOOK_EVERY_S
+from gobblin_assets.service.compilers import build_compiler
+from gobblin_assets.service.core_services import CoreServices, Loop
+from gobblin_assets.service.flow_catalog import FlowCatalog
+from gobblin_assets.service.flow_manager import FlowManager
+from gobblin_assets.service.monitor import Monitor
+from gobblin_assets.service.orchestrator import Orchestrator
+from gobblin_assets.service.postgres.executions import PostgresExecutionStore
+from gobblin_assets.service.postgres.flows import PostgresFlowStore
+from gobblin_assets.service.postgres.history import SERVICE_HISTORY
+from gobblin_assets.service.postgres.logs import PostgresTicketLogs
+from gobblin_assets.service.postgres.topologies import PostgresTopologyStore
+from gobblin_assets.service.template_store import TemplateStore
+from gobblin_assets.service.topology_catalog import FileTopology, TopologyCatalog
+from gobblin_assets.service.topology_manager import TopologyManager
+from gobblin_assets.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class OpenService:
+    """A service whose loops run."""
+
+    flows: FlowManager
+    catalog: FlowCatalog
+    topology: TopologyManager
+    topology_catalog: TopologyCatalog
+
+
+@contextmanager
+def open_service(
+    settings: Settings,
+    topology_file: Path | None,
+    templates: TemplateStore,
+    compiler: str,
+    environment: Mapping[str, str],
+    say: Callable[[str], None],
+) -> Iterator[OpenService]:
+    """The service over the log of these settings. At the end, writes under way are waited for.
+
+    ``topology_file`` None: the topology is in the database, and is changed through the service. The schema of the
+    embedded server is upgraded, if necessary; that of another one is only checked.
+
+    Raises:
+        RejectedError: the schema is of another version, the file has no topology, or there is no such compiler.
+        RetryableError: the server does not answer.
+
+    """
+    engine = connect(settings, say)
+    logs = PostgresTicketLogs(engine, environment)
+    try:
+        if settings.database_url is None:
+            schema.upgrade(engine, say, SERVICE_HISTORY)
+        elif (status := schema.read_version(engine, SERVICE_HISTORY)).relation is not schema.SchemaRelation.CURRENT:
+            raise schema.refusal(status, SERVICE_HISTORY)
+        store, executions = PostgresFlowStore(engine), PostgresExecutionStore(engine)
+        catalog = FlowCatalog(store)
+        kept = PostgresTopologyStore(engine)
+        topologies = TopologyCatalog(kept if topology_file is None else FileTopology(topology_file))
+        compiling = build_compiler(templates, topologies.topology, compiler)
+        flows = FlowManager(catalog, store, compiling, lambda: topologies.topology, logs)
+        # The compiler has the new topology before pending flows are compiled.
+        topologies.add_listener(compiling)
+        topologies.add_listener(flows)
+        managed = TopologyManager(topologies, kept if topology_file is None else None, flows.writes)
+        core = CoreServices(
+            catalog,
+            flows,
+            Orchestrator(executions, logs),
+            Monitor(executions, logs),
+            [Loop("topology", topologies.refresh, CATALOG_LOOK_EVERY_S)],
+        )
+        core.start()
+        try:
+            yield OpenService(flows, catalog, managed, topologies)
+        finally:
+            if not core.stop():
+                say("Some writes did not end in time; what was not stored was not answered either.")
+    finally:
+        logs.close()
+        engine.dispose()

@@ -1,0 +1,185 @@
+"""A flow from its request to its end, with a death before and after each commit on the way, or with lost answers.
+
+Every write of the service, of the sender and of the executor is one transaction, so that a death has two places at
+each: before the commit and behind it. A death here is an exception that nothing catches, after which all that was in
+memory is given up: for one transaction it is what SIGKILL is. ``test_flow_kills`` has real ones.
+"""
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from sqlalchemy import Connection, Engine, event, text
+
+from gobblin_assets import failpoints
+from gobblin_assets.db import schema
+from gobblin_assets.failpoints import AcknowledgementLost, Failpoint
+from gobblin_assets.service.postgres.history import SERVICE_HISTORY
+from gobblin_assets.service.specs import FlowKey
+from gobblin_assets.service.statuses import ExecutionStatus, FlowStatus
+from tests.crash.points import OF_A_FLOW
+from tests.support.flow_world import KEY, ROWS, FlowWorld, delete_while_it_runs, run_to_the_end
+from tests.support.shares import Share
+
+LIVES_MAX = 40
+HISTORIES = 36
+CHANCE_OF_DEATH = 0.12
+
+Story = Callable[[FlowWorld, str], FlowStatus]
+
+_STORED = {
+    "flows": "SELECT count(*) FROM gobblin_service.flow WHERE flow_name = :name",
+    "versions": """
+        SELECT count(*) FROM gobblin_service.flow_version JOIN gobblin_service.flow USING (flow_id)
+         WHERE flow_name = :name
+    """,
+    "executions": """
+        SELECT count(*) FROM gobblin_service.flow_execution JOIN gobblin_service.flow USING (flow_id)
+         WHERE flow_name = :name
+    """,
+    "tickets": "SELECT count(*) FROM gobblin.job_ticket WHERE verb = 'ADD' AND job LIKE :name || '_to_%'",
+}
+
+
+class DeathError(BaseException):
+    """The end of a process: nobody catches it."""
+
+
+@pytest.fixture
+def service_engine(engine: Engine) -> Engine:
+    schema.upgrade(engine, history=SERVICE_HISTORY)
+    return engine
+
+
+@contextmanager
+def commits_heard(engine: Engine, hear: Callable[[str], None]) -> Iterator[None]:
+    """``hear`` before each commit, and at each failpoint, most of which stand right behind one."""
+
+    def before(connection: Connection) -> None:
+        try:
+            hear("commit")
+        except DeathError:
+            # The server rolls back what the dead process had begun.
+            connection.invalidate()
+            raise
+
+    event.listen(engine, "commit", before)
+    try:
+        with failpoints.install(hear):
+            yield
+    finally:
+        event.remove(engine, "commit", before)
+
+
+def live_until_done(engine: Engine, name: str, live: Story = run_to_the_end) -> tuple[FlowStatus, int]:
+    """Lives follow each other until one of them sees the end; returns how many deaths there were."""
+    for deaths in range(LIVES_MAX):
+        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.execute(text("UPDATE gobblin.ticket_claim SET expires_at = clock_timestamp() - interval '1 s'"))
+        try:
+            return live(FlowWorld(engine), name), deaths
+        except DeathError:
+            continue
+    raise AssertionError(f"it did not end in {LIVES_MAX} lives")
+
+
+def check_once(engine: Engine, name: str, status: FlowStatus) -> None:
+    with engine.connect() as connection:
+        found = {what: connection.execute(text(query), {"name": name}).scalar() for what, query in _STORED.items()}
+    assert found == {"flows": 1, "versions": 1, "executions": 1, "tickets": 2}
+    assert status.status is ExecutionStatus.COMPLETE
+    assert [(job.status, job.processed_count, job.high_watermark) for job in status.jobs] == [
+        (ExecutionStatus.COMPLETE, ROWS, "7")
+    ] * 2
+
+
+def count_places(engine: Engine, live: Story) -> int:
+    heard: list[str] = []
+    with commits_heard(engine, heard.append):
+        live(FlowWorld(engine), live.__name__)
+    expected = set(OF_A_FLOW) - {Failpoint.CANCEL_MARKED}
+    assert set(heard) >= ({Failpoint.CANCEL_MARKED} if live is delete_while_it_runs else expected)
+    return len(heard)
+
+
+def test_a_death_at_each_place_leaves_one_flow_and_one_run(service_engine: Engine, share: Share) -> None:
+    places = count_places(service_engine, run_to_the_end)
+    assert places > 40
+    for place in (number + 1 for number in share.numbers(places, "deaths of a flow")):
+        heard = 0
+
+        def die(_place: str, at: int = place) -> None:
+            nonlocal heard
+            heard += 1
+            if heard == at:
+                raise DeathError
+
+        name = f"dies_at_{place}"
+        with commits_heard(service_engine, die):
+            status, deaths = live_until_done(service_engine, name)
+        assert deaths == 1, name
+        check_once(service_engine, name, status)
+
+
+def test_a_death_at_each_place_of_a_deletion_leaves_nothing_that_runs(service_engine: Engine, share: Share) -> None:
+    places = count_places(service_engine, delete_while_it_runs)
+    assert places > 25
+    for place in (number + 1 for number in share.numbers(places, "deaths of a deletion")):
+        heard = 0
+
+        def die(_place: str, at: int = place) -> None:
+            nonlocal heard
+            heard += 1
+            if heard == at:
+                raise DeathError
+
+        name = f"is_deleted_at_{place}"
+        with commits_heard(service_engine, die):
+            status, deaths = live_until_done(service_engine, name, delete_while_it_runs)
+        assert deaths == 1, name
+        assert status.status is ExecutionStatus.CANCELLED
+        assert {job.status for job in status.jobs} == {ExecutionStatus.CANCELLED}
+        assert FlowWorld(service_engine).store.find(FlowKey(KEY.group, name)) is None
+
+
+def test_many_deaths_one_after_the_other(service_engine: Engine, share: Share) -> None:
+    deaths = histories = 0
+    for history in share.numbers(HISTORIES, "many deaths of a flow"):
+        chance = random.Random(history)
+        left = chance.randint(2, 8)
+
+        def die(_place: str, chance: random.Random = chance) -> None:
+            nonlocal left
+            if left and chance.random() < CHANCE_OF_DEATH:
+                left -= 1
+                raise DeathError
+
+        name = f"dies_often_{history}"
+        with commits_heard(service_engine, die):
+            status, found = live_until_done(service_engine, name)
+        check_once(service_engine, name, status)
+        deaths, histories = deaths + found, histories + 1
+    assert deaths > 2 * histories
+
+
+def test_each_lost_acknowledgement_is_asked_for_again(service_engine: Engine, share: Share) -> None:
+    points: list[Failpoint] = []
+    with failpoints.install(points.append):
+        run_to_the_end(FlowWorld(service_engine), "counted")
+    lost_at = [number for number, point in enumerate(points, 1) if point is not Failpoint.REPORTS_READ]
+    assert len(lost_at) > 15
+    for place in (lost_at[number] for number in share.numbers(len(lost_at), "lost answers of a flow")):
+        heard = 0
+
+        def lose(_point: Failpoint, at: int = place) -> None:
+            nonlocal heard
+            heard += 1
+            if heard == at:
+                raise AcknowledgementLost
+
+        name = f"loses_{place}"
+        with failpoints.install(lose):
+            status = run_to_the_end(FlowWorld(service_engine), name)
+        assert heard > place
+        check_once(service_engine, name, status)
