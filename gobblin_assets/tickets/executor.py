@@ -81,7 +81,7 @@ class ProcessExecutor:
     _children: dict[TicketId, _Child] = field(default_factory=dict)
     _renew_at_s: float = 0.0
 
-    def serve(self, wait: Callable[[float], bool]) -> None:
+    def take_tickets(self, wait: Callable[[float], bool]) -> None:
         """Work until ``wait(seconds)`` says to stop; then drain: end all processes, and wait for them."""
         pause_s = 0.0
         while not wait(pause_s or POLL_S):

@@ -1,4 +1,4 @@
-"""Why an attempt is to end, as its executor says it through a pipe.
+"""Interruptions of an attempt, as its executor sends them through a pipe.
 
 The executor writes one byte, which says why. If the executor dies, the pipe ends. A run then gets SIGINT from its own
 process: Spark cancels its jobs at that signal. A worker is asked to end behind a cut. SIGTERM, as whoever stops a whole

@@ -239,7 +239,7 @@ class Executor:
         self._failpoints_of = failpoints_of
         options = ExecutorOptions(NAME, slots, owner, claim_ttl_s, stop_grace_s)
         made = ProcessExecutor(options, shop.stores, self._start, SystemClock(), self.lines.append)
-        self._thread = threading.Thread(target=made.serve, args=(self._stop.wait,))
+        self._thread = threading.Thread(target=made.take_tickets, args=(self._stop.wait,))
 
     def _start(self, claim: Claim) -> ForkedAttempt:
         self.attempts.append(ForkedAttempt(self._shop, claim, self._failpoints_of(claim)))

@@ -6,7 +6,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.model.job_ticket import job_ticket_from_json, job_ticket_to_json
+from gobblin_assets.model.job_ticket import TicketShape, job_ticket_from_json, job_ticket_to_json
 from gobblin_assets.service.job_template import JobTemplate
 from gobblin_assets.service.template_store import DEFAULT_PACK, read_shipped_packs
 from gobblin_assets.spec.job_parsing import parse_any_job
@@ -16,6 +16,7 @@ from tests.support.flow_templates import make_compiler, make_flow, make_topology
 
 NODES = {
     "shop": {"kind": "database", "connection": "shop"},
+    "log": {"kind": "change_log", "connection": "shop"},
     "kafka": {"kind": "cluster", "connection": "edge"},
     "kafka2": {"kind": "cluster", "connection": "office", "root": "/staged", "transit": True},
     "warehouse": {"kind": "tables", "connection": "warehouse", "root": "/staged"},
@@ -25,11 +26,15 @@ NODES = {
     "bucket": {"kind": "files", "root": "s3://bucket/lake"},
     "cloud": {"kind": "files", "root": "gs://bucket/lake"},
 }
-CAPABILITIES = ["ingest.jdbc", "ingest.kafka", "distcp", "sink.into.postgres", "sink.into.iceberg", "sink.into.kafka"]
+CAPABILITIES = [
+    "ingest.jdbc", "ingest.kafka", "distcp", "sink.kafka", "sink.postgres_log",
+    "sink.into.postgres", "sink.into.iceberg", "sink.into.kafka",
+]  # fmt: skip
 
 TABLE = {"table": "public.orders", "columns": ["id", "at"], "primary_key": ["id"], "watermark_column": "at"}
 WINDOWS = {"partitions": "daily", "start": "2026-01-01", "end": "2026-02-01", "zone": "Europe/Berlin"}
 TOPIC = {"topic": "views", "format": "json", "schema": "page string, viewed_at timestamp", "keep": ["offset"]}
+CHANGES = {"publication": "lake", "datasets": [{"table": "public.orders"}]}
 TREES = [
     {"path": "photos/2026", "to": "albums", "include": ["*.jpg"], "deletes": "ours"},
     {"path": "films", "exclude": ["*.tmp"]},
@@ -75,6 +80,15 @@ USES: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
         {"key": ["page"], "datasets": [TOPIC]},
         {"datasets": [{"topic": "views", "format": "json", "schema": "page string"}]},
     ),
+    "topic-follow": ("kafka", "lake", {"datasets": [TOPIC]}, {"datasets": [{"topic": "views"}]}),
+    "changes-to-lake": ("log", "lake", CHANGES, CHANGES),
+    "changes-to-table": (
+        "log",
+        "warehouse",
+        {**CHANGES, "schema": "lake", "datasets": [{"table": "public.orders", "to_table": "orders"}]},
+        CHANGES,
+    ),
+    "changes-to-topic": ("log", "kafka2", {**CHANGES, "key": ["id"]}, CHANGES),
     "tree-to-tree": ("lake", "mirror", {"datasets": TREES}, {"datasets": [{"path": "photos"}]}),
     "tree-to-bucket": ("lake", "bucket", {"datasets": TREES}, {"datasets": [{"path": "photos"}]}),
     "bucket-to-tree": ("cloud", "lake", {"datasets": TREES}, {"datasets": [{"path": "photos"}]}),
@@ -103,6 +117,11 @@ def test_all_parameters_and_the_fewest_make_a_job_that_is_accepted(name: str) ->
         job = compile_use(name, parameters)
         assert parse_any_job(job).job == job["job"]
         assert job["destination"] == NODES[USES[name][1]]["root"]
+
+
+def test_workers_are_jobs_with_a_sink() -> None:
+    for name, template in PACK.templates.items():
+        assert ("sink" in template.job) is (template.shape is TicketShape.WORKER), name
 
 
 def list_names(template: JobTemplate) -> set[str]:

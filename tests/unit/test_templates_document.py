@@ -35,7 +35,7 @@ def test_the_template_makes_a_job_on_the_topology() -> None:
 
 def test_all_shipped_templates_are_listed() -> None:
     (pack,) = read_shipped_packs()
-    rows = re.findall(r"^\| (`\w+-to-\w+`.*?) \|", DOCUMENT, flags=re.MULTILINE)
+    rows = re.findall(r"^\| (`\w+-(?:to-\w+|follow)`.*?) \|", DOCUMENT, flags=re.MULTILINE)
     listed = {f"{name}.template" for row in rows for name in re.findall(r"`([\w-]+)`", row)}
     assert listed == set(pack.templates)
 
