@@ -78,7 +78,7 @@ class JobCompiler:
 
 
 def _write_name(name: str) -> str:
-    """As it is, but for what no address has: a name that is percent-encoded as a whole is up to twelve times as long."""
+    """As it is, but for what no address has: a name that is percent-encoded as a whole may be twelve times as long."""
     return _NOT_OF_ADDRESSES.sub(lambda found: quote(found[0], safe=""), name)
 
 
