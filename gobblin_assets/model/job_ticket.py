@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, NewType, TypeVar
+from urllib.parse import unquote
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.extract import Mode
@@ -26,7 +27,9 @@ MISSING_MAX_DEFAULT: Final = 1_000
 _Word = TypeVar("_Word", bound=StrEnum)
 
 _TEXT_CHARACTERS_MAX: Final = 2_000
-_JOB_URI: Final = re.compile(r"gobblin-job:(/[^/\x00-\x20\x7f]{1,128}){3}")
+_NAME_LENGTH_MAX: Final = 128
+# Names of at most 128 characters, of which some take three: spaces, and what else an address has not.
+_JOB_URI: Final = re.compile(r"gobblin-job:(/[^/\x00-\x20\x7f]{1,384}){3}")
 _EXECUTOR_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
@@ -160,7 +163,7 @@ def job_ticket_from_json(data: object, field_name: str = "ticket") -> JobTicket:
     """The same, back. RejectedError names the field. What a job's options mean is checked by whoever runs it."""
     read = _Fields(data, field_name, JobTicket)
     uri = read.text("uri")
-    if _JOB_URI.fullmatch(uri) is None:
+    if _JOB_URI.fullmatch(uri) is None or any(len(unquote(each)) > _NAME_LENGTH_MAX for each in uri.split("/")[1:]):
         hint = "Write gobblin-job:/<group>/<flow>/<job>, each name of at most 128 characters."
         raise read.refuse("uri", f"expected the URI of a job, found {uri!a:.200}", hint)
     job = read.get("job", None)

@@ -1,5 +1,6 @@
 """Tickets of hops: the job that a template makes of a flow's parameters and of the nodes at its ends."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 from urllib.parse import quote
@@ -16,6 +17,8 @@ from gobblin_assets.service.topology import NodeState, Topology
 from gobblin_assets.spec.job_parsing import parse_any_job
 
 JOB_SCHEME: Final = "gobblin-job"
+
+_NOT_OF_ADDRESSES: Final = re.compile(r"[/%\x00-\x20\x7f]")
 
 
 class JobCompiler:
@@ -48,7 +51,7 @@ class JobCompiler:
         filled = fill_job(template.job, values, self._list_facts(hop, name, key))
         _check_options(filled, template)
         ticket = JobTicket(
-            uri=f"{JOB_SCHEME}:/{quote(key.group, safe='')}/{quote(key.name, safe='')}/{name}",
+            uri=f"{JOB_SCHEME}:/{_write_name(key.group)}/{_write_name(key.name)}/{name}",
             version=self._spec.version,
             description=template.description,
             template_uri=template.uri,
@@ -72,6 +75,11 @@ class JobCompiler:
                 if value is not None
             }
         return facts
+
+
+def _write_name(name: str) -> str:
+    """As it is, but for what no address has: a name that is percent-encoded as a whole may be twelve times as long."""
+    return _NOT_OF_ADDRESSES.sub(lambda found: quote(found[0], safe=""), name)
 
 
 def _check_options(filled: FilledJob, template: JobTemplate) -> None:

@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.model.job_ticket import job_ticket_from_json, job_ticket_to_json
 from gobblin_assets.service.job_plan import BoundHop, Explanation, FlowPlan, PendingFlow
 from gobblin_assets.service.topology import Topology
 from gobblin_assets.spec.job_parsing import parse_any_job
@@ -90,6 +92,14 @@ def test_the_seed_s_flow_becomes_three_jobs_on_three_executors() -> None:
         assert job.ticket.job["job"] == job.job_name == f"orders_to_{job.target.node}"
         assert job.ticket.job["destination"] == NODES[job.target.node]["root"]
         assert job.ticket.uri == f"gobblin-job:/sales/orders/{job.job_name}"
+
+
+@pytest.mark.parametrize("name", ["a", "ü" * 128, " / " * 42 + "%2", "😀" * 128])
+def test_a_ticket_s_address_has_whatever_name_a_flow_has(name: str) -> None:
+    ticket = plan_flow(compiler(), flow("nosql", flow_name=name, flow_group=name)).jobs[0].ticket
+    assert job_ticket_from_json(job_ticket_to_json(ticket)) == ticket
+    _scheme, *parts = ticket.uri.split("/")
+    assert [unquote(part) for part in parts] == [name, name, "orders_to_nosql"]
 
 
 def test_all_stops_as_destinations_are_the_same_jobs() -> None:
