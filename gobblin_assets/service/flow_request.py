@@ -59,7 +59,7 @@ def read_request(
             "expected at least one node, found none", field="destinations", hint="Write the node that data goes to."
         )
     node = find_node(config.source.node, topology, rules, "source")
-    source = NodeState((node.name, _read_format(config.source, "source") or FORMAT_OF[node.kind]))
+    source = NodeState(node.name, _read_format(config.source, "source") or FORMAT_OF[node.kind])
     goals: dict[str, Goal] = {}
     for number, choice in enumerate(config.destinations):
         field = f"destinations[{number}]"

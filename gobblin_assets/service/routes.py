@@ -146,7 +146,7 @@ class RouteMap:
         if known is None:
             nodes = [self.topology.nodes[each] for each in sorted(executor.nodes)]
             targets = tuple(
-                (NodeState((node.name, template.target.format)), node)
+                (NodeState(node.name, template.target.format), node)
                 for node in nodes
                 if template.target.fits(node) and has_what_is_needed(node, template, "to")
             )

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 NODE_SCHEME: Final = "gobblin-node"
@@ -46,18 +46,11 @@ FORMAT_OF: Final[Mapping[NodeKind, Format]] = {
 """The format that is meant at a flow's begin where none is written."""
 
 
-class NodeState(tuple[str, Format]):
+class NodeState(NamedTuple):
     """A node by its name, and a format of data there."""
 
-    __slots__ = ()
-
-    @property
-    def node(self) -> str:
-        return self[0]
-
-    @property
-    def format(self) -> Format:
-        return self[1]
+    node: str
+    format: Format
 
 
 @dataclass(frozen=True, slots=True)

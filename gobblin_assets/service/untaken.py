@@ -72,7 +72,7 @@ def _list_near_source(routes: RouteMap, request: FlowRequest, nodes: Sequence[st
         if template.source.fits(begin) and template.source.format is request.source.format:
             for executor, node in _list_pairs(routes, begin.name, nodes):
                 if template.target.fits(node) and _may_end(request, template, node):
-                    yield template, executor, request.source, NodeState((node.name, template.target.format))
+                    yield template, executor, request.source, NodeState(node.name, template.target.format)
 
 
 def _list_near_goals(routes: RouteMap, request: FlowRequest, nodes: Sequence[str] | None) -> Iterator[_Edge]:
@@ -82,9 +82,9 @@ def _list_near_goals(routes: RouteMap, request: FlowRequest, nodes: Sequence[str
         for template in routes.templates:
             if not template.target.fits(end) or goal.format not in {None, template.target.format}:
                 continue
-            target = NodeState((end.name, template.target.format))
+            target = NodeState(end.name, template.target.format)
             for executor, node in _list_pairs(routes, end.name, nodes):
-                source = NodeState((node.name, template.source.format))
+                source = NodeState(node.name, template.source.format)
                 if template.source.fits(node) and (node.name != request.source.node or source == request.source):
                     yield template, executor, source, target
 

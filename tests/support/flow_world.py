@@ -112,8 +112,8 @@ class LineCompiler:
             job_name=name,
             template_uri=self.template,
             executor=next(iter(self.topology.executors)),
-            source=NodeState((source, Format.TREE)),
-            target=NodeState((target, Format.TREE)),
+            source=NodeState(source, Format.TREE),
+            target=NodeState(target, Format.TREE),
             ticket=ticket,
             after=(number - 1,) if number else (),
         )

@@ -128,7 +128,7 @@ def list_all_hops(world: World) -> list[Hop]:
     topology, templates, user = world.topology, world.templates, world.user
     executors = [spec.spec_executor for spec in topology.executors.values() if may_use(spec.spec_executor.groups, user)]
     return [
-        Hop(template, executor, NodeState((a, template.source.format)), NodeState((b, template.target.format)))
+        Hop(template, executor, NodeState(a, template.source.format), NodeState(b, template.target.format))
         for template, executor in itertools.product(templates, executors)
         for a, b in itertools.permutations(sorted(executor.nodes), 2)
         if may_use(template.groups, user)
@@ -163,7 +163,7 @@ def find_least(world: World, hops: list[Hop], source: str, target: str) -> tuple
 
 
 def request(world: World, source: str, *targets: str) -> FlowRequest:
-    begin = NodeState((source, KINDS[world.topology.nodes[source].kind]))
+    begin = NodeState(source, KINDS[world.topology.nodes[source].kind])
     return FlowRequest(begin, tuple(Goal(target, None) for target in targets), RouteRules(world.user))
 
 
