@@ -16,7 +16,7 @@ from gobblin_assets.model.job_ticket import LogId, TicketId
 from gobblin_assets.service.flow_store import JobBinding, LaunchedJob, NamedJob
 from gobblin_assets.service.job_plan import BoundHop, FlowPlan, PlannedJob
 from gobblin_assets.service.specs import FlowKey
-from gobblin_assets.service.topology import Topology
+from gobblin_assets.service.topology import DataNode, Topology
 
 JOB_NAME_LENGTH_MAX: Final = 48
 
@@ -76,13 +76,17 @@ def strip_template_version(uri: str) -> str:
 
 def plan_binding(job: PlannedJob, topology: Topology, log_id: LogId) -> JobBinding:
     """What a launch of the job would bind its name to."""
-    node = topology.nodes[job.target.node]
     return JobBinding(
         log_id=log_id,
         template_uri=strip_template_version(job.template_uri),
         source_node=job.source.node,
-        root=node.root or node.connection or "",
+        source_place=_describe_place(topology.nodes[job.source.node]),
+        root=_describe_place(topology.nodes[job.target.node]),
     )
+
+
+def _describe_place(node: DataNode) -> str:
+    return " ".join(each for each in (node.connection, node.root) if each)
 
 
 def check_binding(job_name: str, bound: JobBinding, asked: JobBinding) -> None:
@@ -93,6 +97,7 @@ def check_binding(job_name: str, bound: JobBinding, asked: JobBinding) -> None:
         ("log", str(bound.log_id), str(asked.log_id)),
         ("template", bound.template_uri, asked.template_uri),
         ("source", bound.source_node, asked.source_node),
+        ("source's place", bound.source_place, asked.source_place),
         ("root", bound.root, asked.root),
     )
     differing = [f"its {word} is {before}, not {now}" for word, before, now in words if before != now]
@@ -104,7 +109,7 @@ def check_binding(job_name: str, bound: JobBinding, asked: JobBinding) -> None:
 def find_log(job: PlannedJob, topology: Topology) -> str:
     """The name of the log of the job's executor. RetryableError: the topology has changed since the job was planned."""
     executor = topology.executors.get(job.executor)
-    if executor is None or job.target.node not in topology.nodes:
+    if executor is None or not {job.source.node, job.target.node} <= topology.nodes.keys():
         raise RetryableError("the topology has changed meanwhile", passes=True, hint="Send the request again.")
     return executor.spec_executor.log
 

@@ -11,7 +11,7 @@ import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Final, Protocol
 
 from gobblin_assets.errors import ConflictError, GobblinError
 from gobblin_assets.model.job_ticket import LogId, TicketSelection, selection_to_json
@@ -42,6 +42,9 @@ from gobblin_assets.service.ticket_logs import TicketLogs
 from gobblin_assets.service.topology import Topology
 
 _log = logging.getLogger(__name__)
+
+_NOT_STORED: Final = uuid.UUID(int=0)
+"""The id of a flow that is only explained: each explanation shows the same names of jobs."""
 
 
 class Requester(Protocol):
@@ -159,7 +162,7 @@ class FlowManager:
         key = parse_flow_key(config.flow_group, config.flow_name)
         flow = self._store.find(key)
         if flow is None:
-            names = FlowJobNames(uuid.uuid4(), key, (), 0, self._logs.get_log_id)
+            names = FlowJobNames(_NOT_STORED, key, (), 0, self._logs.get_log_id)
         else:
             jobs = self._store.list_jobs(flow.flow_id)
             names = FlowJobNames(flow.flow_id, key, jobs, flow.generation, self._logs.get_log_id)

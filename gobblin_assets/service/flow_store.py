@@ -95,12 +95,14 @@ class FlowVersion:
 class JobBinding:
     """What a job's name stands for from its first launch on. Its paths, ledger and watermarks are these facts' alone.
 
-    ``template_uri``: without a version. ``root``: the root or the connection of the node that the job publishes to.
+    ``template_uri``: without a version. ``source_place``: the connection and the root of the source node; ``root``:
+    those of the node that the job publishes to. A node of the same name with another connection is another place.
     """
 
     log_id: LogId
     template_uri: str
     source_node: str
+    source_place: str
     root: str
 
 

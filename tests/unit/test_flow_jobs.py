@@ -21,7 +21,7 @@ from gobblin_assets.service.specs import FlowKey
 
 FLOW = uuid.UUID(int=7)
 LOGS = {"": LogId(uuid.UUID(int=1)), "other": LogId(uuid.UUID(int=2))}
-BINDING = JobBinding(LogId(uuid.UUID(int=1)), "FS:///x.template", "shop", "/data/lake")
+BINDING = JobBinding(LogId(uuid.UUID(int=1)), "FS:///x.template", "shop", "shop_db", "/data/lake")
 
 
 @given(group=st.text(min_size=1, max_size=128), name=st.text(min_size=1, max_size=128), node=st.text(max_size=100))
@@ -62,6 +62,7 @@ def test_a_stored_name_stays_whatever_would_be_made_now() -> None:
         ({"log_id": LogId(uuid.UUID(int=2))}, "log"),
         ({"template_uri": "FS:///y.template"}, "template"),
         ({"source_node": "other"}, "source"),
+        ({"source_place": "other_db"}, "source's place"),
         ({"root": "/elsewhere"}, "root"),
     ],
 )

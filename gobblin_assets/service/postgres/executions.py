@@ -51,13 +51,13 @@ _GENERATION = text("SELECT generation FROM gobblin_service.flow WHERE flow_id = 
 
 _NAME_JOB = text("""
     INSERT INTO gobblin_service.flow_job
-           (job_name, flow_id, node, generation, log_id, template_uri, source_node, root)
-    VALUES (:job_name, :flow_id, :node, :generation, :log_id, :template_uri, :source_node, :root)
+           (job_name, flow_id, node, generation, log_id, template_uri, source_node, source_place, root)
+    VALUES (:job_name, :flow_id, :node, :generation, :log_id, :template_uri, :source_node, :source_place, :root)
         ON CONFLICT DO NOTHING
 """)
 
 _NAMED_JOB = text("""
-    SELECT job_name, log_id, template_uri, source_node, root FROM gobblin_service.flow_job
+    SELECT job_name, log_id, template_uri, source_node, source_place, root FROM gobblin_service.flow_job
      WHERE flow_id = :flow_id AND node = :node AND generation = :generation
 """)
 
@@ -419,6 +419,11 @@ def _lock_execution(connection: Connection, execution_id: int) -> Row[Any]:
     return connection.execute(_LOCK, {"execution_id": execution_id}).one()
 
 
+def binding_of(row: Row[Any]) -> JobBinding:
+    """Of a row of ``flow_job``."""
+    return JobBinding(LogId(row.log_id), row.template_uri, row.source_node, row.source_place, row.root)
+
+
 def _bind(connection: Connection, flow_id: uuid.UUID, generation: int, job: LaunchedJob) -> None:
     binding = job.binding
     arguments = {
@@ -429,6 +434,7 @@ def _bind(connection: Connection, flow_id: uuid.UUID, generation: int, job: Laun
         "log_id": binding.log_id,
         "template_uri": binding.template_uri,
         "source_node": binding.source_node,
+        "source_place": binding.source_place,
         "root": binding.root,
     }
     connection.execute(_NAME_JOB, arguments)
@@ -439,8 +445,7 @@ def _bind(connection: Connection, flow_id: uuid.UUID, generation: int, job: Laun
         raise ConflictError(
             f"the job name {job.job_name} is not free for the node {job.node}", hint="Run the flow again."
         )
-    bound = JobBinding(LogId(named.log_id), named.template_uri, named.source_node, named.root)
-    check_binding(job.job_name, bound, binding)
+    check_binding(job.job_name, binding_of(named), binding)
 
 
 def _move_job(

@@ -14,7 +14,6 @@ from gobblin_assets.db.statement_texts import to_jsonb
 from gobblin_assets.db.transactions import TRIES_MAX, transact
 from gobblin_assets.errors import ConflictError
 from gobblin_assets.failpoints import Failpoint
-from gobblin_assets.model.job_ticket import LogId
 from gobblin_assets.service.access import EVERY_FLOW, FlowPattern, FlowScope
 from gobblin_assets.service.flow_config import FlowConfig
 from gobblin_assets.service.flow_store import (
@@ -24,7 +23,6 @@ from gobblin_assets.service.flow_store import (
     FlowState,
     FlowVersion,
     FlowWrite,
-    JobBinding,
     Launch,
     NamedJob,
     Owner,
@@ -34,6 +32,7 @@ from gobblin_assets.service.flow_store import (
     no_flow,
 )
 from gobblin_assets.service.postgres.executions import (
+    binding_of,
     find_last,
     find_launched,
     find_status,
@@ -169,7 +168,7 @@ _VERSIONS = text(f"""
 """)
 
 _JOBS = text("""
-    SELECT j.node, j.job_name, j.log_id, j.template_uri, j.source_node, j.root
+    SELECT j.node, j.job_name, j.log_id, j.template_uri, j.source_node, j.source_place, j.root
       FROM gobblin_service.flow_job j JOIN gobblin_service.flow f USING (flow_id, generation)
      WHERE j.flow_id = :flow_id ORDER BY j.node
 """)
@@ -328,10 +327,7 @@ class PostgresFlowStore:
 
     def list_jobs(self, flow_id: uuid.UUID) -> Sequence[NamedJob]:
         rows = self._read("list jobs", lambda c: c.execute(_JOBS, {"flow_id": flow_id}).all())
-        return [
-            NamedJob(row.node, row.job_name, JobBinding(LogId(row.log_id), row.template_uri, row.source_node, row.root))
-            for row in rows
-        ]
+        return [NamedJob(row.node, row.job_name, binding_of(row)) for row in rows]
 
     def replan(self, flow_id: uuid.UUID, *, generation: int) -> None:
         def body(connection: Connection) -> None:

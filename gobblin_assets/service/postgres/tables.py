@@ -95,6 +95,8 @@ flow_job = Table(
     # Without a version.
     Column("template_uri", Text, nullable=False),
     Column("source_node", Text, nullable=False),
+    # The connection and the root of a node.
+    Column("source_place", Text, nullable=False),
     Column("root", Text, nullable=False),
     moment("bound_at", nullable=False, default_now=True),
     UniqueConstraint("flow_id", "node", "generation"),

@@ -55,6 +55,7 @@ def _make_flows() -> None:
             log_id UUID NOT NULL,
             template_uri TEXT NOT NULL,
             source_node TEXT NOT NULL,
+            source_place TEXT NOT NULL,
             root TEXT NOT NULL,
             bound_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
             CONSTRAINT flow_job_pkey PRIMARY KEY (job_name),
