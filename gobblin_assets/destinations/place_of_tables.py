@@ -1,4 +1,4 @@
-"""What places of rows in tables share: each dataset has a table, and whoever keeps the tables answers all questions."""
+"""Tables as a place of rows: each dataset has one, and whoever keeps the tables answers all questions."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
