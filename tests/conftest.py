@@ -18,7 +18,7 @@ from tests.support.cloud_servers import azurite, cloud, fake_gcs, paged
 from tests.support.database_pool import DatabasePool
 from tests.support.forked_commands import commands
 from tests.support.hdfs_server import hdfs_server
-from tests.support.kafka import kafka_broker, topic
+from tests.support.kafka import kafka_broker, module_topic, topic
 from tests.support.postgres import Database, SessionHome
 from tests.support.s3_servers import moto, s3proxy, versitygw
 from tests.support.sftp_servers import openssh, python_sftp, sftp_server
@@ -32,6 +32,7 @@ __all__ = [
     "fake_gcs",
     "hdfs_server",
     "kafka_broker",
+    "module_topic",
     "moto",
     "openssh",
     "paged",

@@ -71,6 +71,7 @@ EXCEPTIONS = {
     "destinations.iceberg.data_files._DurableFile.to_input_file": "pyiceberg asks for it",
     "destinations.iceberg.iceberg_tables._Append.table_metadata": "the same",
     "destinations.iceberg.iceberg_tables._Catalog._load_file_io": "the same",
+    "destinations.transacted_rows.TransactedRows": "for packages that bring a place of rows",
     "events.webhook._Connection._new_conn": "urllib3 calls it",
     "events.webhook._Pool.ConnectionCls": "urllib3 looks for it",
     "events.webhook._TlsPool.ConnectionCls": "the same",

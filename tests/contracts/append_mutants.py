@@ -7,8 +7,8 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from gobblin_assets.destinations.iceberg.iceberg_tables import IcebergTables
-from gobblin_assets.destinations.iceberg.lane_properties import find_lane_mark, refusing_mark
 from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace
+from gobblin_assets.destinations.lane_properties import find_lane_mark, refusing_mark
 from gobblin_assets.destinations.load_rows import TableBatch
 from gobblin_assets.destinations.table_names import LoadedTable
 from gobblin_assets.failpoints import Failpoint

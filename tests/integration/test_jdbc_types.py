@@ -14,7 +14,7 @@ from tests.support import mariadb as mariadb_server
 from tests.support.databases import Database, open_database
 from tests.support.jdbc import Bench, describe, new_state, publish, request_for
 from tests.support.mariadb import MariaDb
-from tests.support.reading import firsts, read_types, run
+from tests.support.reading import firsts, run, run_typed
 from tests.support.shares import often
 
 MARIADB = ("mariadb-by-mariadb", "mariadb-by-mysql")
@@ -178,11 +178,11 @@ def test_what_goes_in_comes_out(kind: str, database: Database, bench: Bench) -> 
         f"INSERT INTO t VALUES ({', '.join('NULL' for _ in rows)})",
     )
     request = request_for({"urn": f"{database.schema}.{database.folded('t')}"})
-    assert read_types(bench, request) == [spark_type for *_, spark_type, _ in rows]
+    _plan, types, found = run_typed(bench, request)
+    assert types == [spark_type for *_, spark_type, _ in rows]
     (described,) = describe(bench, {"urn": request.urn})
     assert [column.spark_type for column in described.columns] == [spark_type for *_, spark_type, _ in rows]
     assert described.casts == {}
-    found = run(bench, request)[1]
     full = next(row for row in found if any(value is not None for value in row))
     assert list(full) == [shown for *_, shown in rows]
     assert found == Counter([full, (None,) * len(rows)])

@@ -51,6 +51,21 @@ def secured() -> Iterator[KafkaBroker]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
+PLAIN, TIMED, UNTIMED = (0, 1, 2), 3, 4
+"""Partitions of ``numbered``."""
+
+
+@pytest.fixture(scope="module")
+def numbered(kafka_broker: KafkaBroker, module_topic: MakeTopic) -> str:
+    """A topic that tests only read: plain records, and records a minute apart."""
+    name = module_topic(partitions=5)
+    noon_ms = round(_NOON.timestamp() * 1000)
+    plain = [Record(b"x", partition=number % 2) for number in range(7)]
+    timed = [Record(b"x", partition=TIMED, timestamp_ms=noon_ms + minute * 60_000) for minute in range(5)]
+    produce(kafka_broker.bootstrap, name, [*plain, *timed])
+    return name
+
+
 def _at(bootstrap: str, *, timeout_s: float = 30) -> ConfluentCluster:
     return ConfluentCluster(KafkaConnection(bootstrap, timeout_s=timeout_s))
 
@@ -80,12 +95,12 @@ def _range(bootstrap: str, topic: str, isolation: Isolation = "read_committed") 
 
 
 @pytest.mark.core
-def test_plain_records_are_between_the_earliest_offset_and_the_end(kafka_broker: KafkaBroker, topic: MakeTopic) -> None:
-    name = topic(partitions=3)
-    produce(kafka_broker.bootstrap, name, [Record(b"x", partition=number % 2) for number in range(7)])
-    found = _offsets(kafka_broker.bootstrap, name)
+def test_plain_records_are_between_the_earliest_offset_and_the_end(kafka_broker: KafkaBroker, numbered: str) -> None:
+    found = _offsets(kafka_broker.bootstrap, numbered)
     assert found.failures == {}
-    assert found.partitions == {0: PartitionOffsets(0, 4), 1: PartitionOffsets(0, 3), 2: PartitionOffsets(0, 0)}
+    plain = {number: found.partitions[number] for number in PLAIN}
+    assert plain == {0: PartitionOffsets(0, 4), 1: PartitionOffsets(0, 3), 2: PartitionOffsets(0, 0)}
+    assert found.partitions.keys() == {*PLAIN, TIMED, UNTIMED}
 
 
 @pytest.mark.core
@@ -138,18 +153,17 @@ def test_a_topic_that_is_made_again_has_another_id(kafka_broker: KafkaBroker, to
     assert _at(bootstrap).list_topics()[name].topic_id != first.topic_id
 
 
-def test_kafka_s_own_topics_are_not_listed(kafka_broker: KafkaBroker, topic: MakeTopic) -> None:
-    name = topic()
-    produce_committed(kafka_broker.bootstrap, name, [b"makes the broker's own topic of transactions"])
+def test_kafka_s_own_topics_are_not_listed(kafka_broker: KafkaBroker, numbered: str) -> None:
+    # It makes the broker's own topic of transactions.
+    produce_committed(kafka_broker.bootstrap, numbered, [])
     listed = _at(kafka_broker.bootstrap).list_topics()
-    assert name in listed
+    assert numbered in listed
     assert [each for each in listed if each.startswith("__")] == []
 
 
-def test_a_topic_that_is_not_there_fails_alone(kafka_broker: KafkaBroker, topic: MakeTopic) -> None:
-    name = topic()
-    found = _at(kafka_broker.bootstrap).find_offsets([name, "nowhere", "no name"], isolation="read_committed")
-    assert isinstance(found[name], TopicOffsets)
+def test_a_topic_that_is_not_there_fails_alone(kafka_broker: KafkaBroker, numbered: str) -> None:
+    found = _at(kafka_broker.bootstrap).find_offsets([numbered, "nowhere", "no name"], isolation="read_committed")
+    assert isinstance(found[numbered], TopicOffsets)
     for wrong in ("nowhere", "no name"):
         error = found[wrong]
         assert isinstance(error, RejectedError)
@@ -167,20 +181,16 @@ def test_more_partitions_than_one_call_takes_are_all_found(kafka_broker: KafkaBr
     assert [number for number, offsets in found.partitions.items() if offsets.end] == [count - 1]
 
 
-def test_times_lead_to_the_first_record_that_is_not_older(kafka_broker: KafkaBroker, topic: MakeTopic) -> None:
-    name = topic(partitions=2)
-    noon_ms = round(_NOON.timestamp() * 1000)
-    produce(kafka_broker.bootstrap, name, [Record(b"x", timestamp_ms=noon_ms + minute * 60_000) for minute in range(5)])
-
-    def find(at: dt.datetime, partition: int = 0) -> int | None:
-        wanted = TopicPartition(name, partition)
+def test_times_lead_to_the_first_record_that_is_not_older(kafka_broker: KafkaBroker, numbered: str) -> None:
+    def find(at: dt.datetime, partition: int = TIMED) -> int | None:
+        wanted = TopicPartition(numbered, partition)
         return _at(kafka_broker.bootstrap).find_offsets_at({wanted: at})[wanted]
 
     assert find(_NOON) == 0
     assert find(_NOON + dt.timedelta(minutes=2)) == 2
     assert find(_NOON + dt.timedelta(minutes=2, microseconds=1)) == 3
     assert find(_NOON + dt.timedelta(minutes=4, seconds=1)) is None
-    assert find(_NOON, partition=1) is None
+    assert find(_NOON, partition=UNTIMED) is None
     assert find(dt.datetime.min.replace(tzinfo=dt.UTC)) == 0
 
 

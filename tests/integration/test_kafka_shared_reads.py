@@ -59,50 +59,60 @@ def expect(topic: str, count: int) -> Counter[tuple[int, str]]:
     return Counter((number, topic) for number in range(count))
 
 
+WHOLE, MORE_WHOLE, MANY, LARGE, ENDED, LEFT_OPEN = range(6)
+"""Partitions of the topic that the tests of the consumer read."""
+
+
+@pytest.fixture(scope="module")
+def orders(kafka_broker: KafkaBroker, module_topic: MakeTopic) -> str:
+    """A topic whose records stay. Only the test of an open transaction adds one, in a partition of its own."""
+    bootstrap, name = kafka_broker.bootstrap, module_topic("orders", partitions=6)
+    sent = [
+        Record(b"a", key=b"k", partition=WHOLE, timestamp_ms=1_000, headers=[("h", b"1"), ("h", None)]),
+        Record(None, key=b"gone", partition=MORE_WHOLE, timestamp_ms=2_000),
+        Record(b"", partition=MORE_WHOLE, timestamp_ms=3_000),
+        *(Record(b"%d" % number, partition=MANY) for number in range(100)),
+        *(Record(b"a" * 1_000, partition=LARGE) for _ in range(10)),
+        Record(b"plain", partition=ENDED),
+        Record(b"before", partition=LEFT_OPEN),
+    ]
+    produce(bootstrap, name, sent)
+    produce_committed(bootstrap, name, [Record(b"committed", partition=ENDED)])
+    produce_aborted(bootstrap, name, [Record(b"never", partition=ENDED)] * 5)
+    return name
+
+
 class TestConsumer:
     """``read_ranges`` gives what Spark's reader gives: exactly the range, or an error."""
 
     @pytest.mark.core
-    def test_all_of_a_record_is_read(self, kafka_broker: KafkaBroker, topic: MakeTopic) -> None:
-        name = topic("orders", partitions=2)
-        sent = [
-            Record(b"a", key=b"k", timestamp_ms=1_000, headers=[("h", b"1"), ("h", None)]),
-            Record(None, key=b"gone", partition=1, timestamp_ms=2_000),
-            Record(b"", partition=1, timestamp_ms=3_000),
-        ]
-        produce(kafka_broker.bootstrap, name, sent)
-        ranges = {TopicPartition(name, 0): (0, 1), TopicPartition(name, 1): (0, 2)}
+    def test_all_of_a_record_is_read(self, kafka_broker: KafkaBroker, orders: str) -> None:
+        ranges = {TopicPartition(orders, WHOLE): (0, 1), TopicPartition(orders, MORE_WHOLE): (0, 2)}
 
         table = read_ranges(KafkaConnection(kafka_broker.bootstrap), ranges, isolation="read_committed")
 
         rows = sorted(table.to_pylist(), key=lambda row: (row["partition"], row["offset"]))
         assert [(r["topic"], r["partition"], r["offset"], r["key"], r["value"]) for r in rows] == [
-            (name, 0, 0, b"k", b"a"),
-            (name, 1, 0, b"gone", None),
-            (name, 1, 1, None, b""),
+            (orders, WHOLE, 0, b"k", b"a"),
+            (orders, MORE_WHOLE, 0, b"gone", None),
+            (orders, MORE_WHOLE, 1, None, b""),
         ]
         assert [row["timestamp"].timestamp() for row in rows] == [1.0, 2.0, 3.0]
         assert {row["timestampType"] for row in rows} == {0}
         assert rows[0]["headers"] == [{"key": "h", "value": b"1"}, {"key": "h", "value": None}]
 
-    def test_nothing_at_or_behind_the_end_is_read(self, kafka_broker: KafkaBroker, topic: MakeTopic) -> None:
-        name = topic("orders")
-        produce(kafka_broker.bootstrap, name, [b"%d" % number for number in range(100)])
-        ranges = {TopicPartition(name, 0): (10, 20)}
+    def test_nothing_at_or_behind_the_end_is_read(self, kafka_broker: KafkaBroker, orders: str) -> None:
+        ranges = {TopicPartition(orders, MANY): (10, 20)}
 
         table = read_ranges(KafkaConnection(kafka_broker.bootstrap), ranges, isolation="read_committed")
 
         assert table["offset"].to_pylist() == list(range(10, 20))
 
     def test_a_range_that_ends_in_markers_and_aborted_records_ends(
-        self, kafka_broker: KafkaBroker, topic: MakeTopic
+        self, kafka_broker: KafkaBroker, orders: str
     ) -> None:
-        name = topic("orders")
-        produce(kafka_broker.bootstrap, name, [b"plain"])
-        produce_committed(kafka_broker.bootstrap, name, [b"committed"])
-        produce_aborted(kafka_broker.bootstrap, name, [b"never"] * 5)
         # plain, committed, the marker, five aborted ones, and their marker
-        ranges = {TopicPartition(name, 0): (0, 9)}
+        ranges = {TopicPartition(orders, ENDED): (0, 9)}
         connection = KafkaConnection(kafka_broker.bootstrap)
 
         committed = read_ranges(connection, ranges, isolation="read_committed")
@@ -112,13 +122,11 @@ class TestConsumer:
         assert Counter(everything["value"].to_pylist()) == Counter([b"plain", b"committed", *[b"never"] * 5])
 
     def test_an_open_transaction_behind_the_range_hides_nothing_of_it(
-        self, kafka_broker: KafkaBroker, topic: MakeTopic
+        self, kafka_broker: KafkaBroker, orders: str
     ) -> None:
-        name = topic("orders")
-        produce(kafka_broker.bootstrap, name, [b"before"])
         with open_transaction(kafka_broker.bootstrap) as left_open:
-            left_open.produce(name, [b"open"])
-            ranges = {TopicPartition(name, 0): (0, 1)}
+            left_open.produce(orders, [Record(b"open", partition=LEFT_OPEN)])
+            ranges = {TopicPartition(orders, LEFT_OPEN): (0, 1)}
 
             table = read_ranges(KafkaConnection(kafka_broker.bootstrap), ranges, isolation="read_committed")
 
@@ -134,10 +142,8 @@ class TestConsumer:
         with pytest.raises(RetryableError, match="were deleted between planning and reading"):
             read_ranges(KafkaConnection(kafka_broker.bootstrap), ranges, isolation="read_committed")
 
-    def test_a_log_that_is_shorter_than_planned_is_an_error(self, kafka_broker: KafkaBroker, topic: MakeTopic) -> None:
-        name = topic("orders")
-        produce(kafka_broker.bootstrap, name, [b"a"] * 10)
-        ranges = {TopicPartition(name, 0): (3, 12)}
+    def test_a_log_that_is_shorter_than_planned_is_an_error(self, kafka_broker: KafkaBroker, orders: str) -> None:
+        ranges = {TopicPartition(orders, LARGE): (3, 12)}
 
         with pytest.raises(RetryableError, match="the log ends at 10 and ended at 12"):
             read_ranges(KafkaConnection(kafka_broker.bootstrap), ranges, isolation="read_committed")
@@ -148,10 +154,8 @@ class TestConsumer:
         with pytest.raises(RetryableError, match="the topic was deleted while it was read"):
             read_ranges(KafkaConnection(kafka_broker.bootstrap), ranges, isolation="read_committed")
 
-    def test_more_than_the_bound_is_an_error(self, kafka_broker: KafkaBroker, topic: MakeTopic) -> None:
-        name = topic("orders")
-        produce(kafka_broker.bootstrap, name, [b"a" * 1_000] * 10)
-        ranges = {TopicPartition(name, 0): (0, 10)}
+    def test_more_than_the_bound_is_an_error(self, kafka_broker: KafkaBroker, orders: str) -> None:
+        ranges = {TopicPartition(orders, LARGE): (0, 10)}
 
         with pytest.raises(RetryableError, match="more than 5,000 bytes"):
             read_ranges(KafkaConnection(kafka_broker.bootstrap), ranges, isolation="read_committed", bytes_max=5_000)

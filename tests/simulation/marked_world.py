@@ -5,6 +5,7 @@ and the server is ``SimTables``. The other place is the example's, unchanged, ov
 is there twice, and none that the log does not have.
 """
 
+import json
 import threading
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -132,7 +133,7 @@ class FileWorld(MarkedWorld):
         return Counter(self.file.list_rows("records", "vnode, n"))
 
     def count_loaded(self) -> int:
-        return sum(count for (count,) in self.file.list_rows("gobblin_lane", "row_count"))
+        return sum(json.loads(mark)["rows"] for (mark,) in self.file.list_rows("gobblin_lane", "mark"))
 
     @property
     def is_locked(self) -> bool:

@@ -72,6 +72,19 @@ def kafka_broker() -> Iterator[KafkaBroker]:
 @pytest.fixture
 def topic(kafka_broker: KafkaBroker) -> Iterator[MakeTopic]:
     """``topic(name, partitions=1, **settings)`` makes one on the shared broker; it is deleted after the test."""
+    with making_topics(kafka_broker) as make:
+        yield make
+
+
+@pytest.fixture(scope="module")
+def module_topic(kafka_broker: KafkaBroker) -> Iterator[MakeTopic]:
+    """The same for tests of a module that only read, or read partitions of their own; it is deleted after them."""
+    with making_topics(kafka_broker) as make:
+        yield make
+
+
+@contextmanager
+def making_topics(kafka_broker: KafkaBroker) -> Iterator[MakeTopic]:
     made: list[str] = []
 
     def make(name: str = "topic", partitions: int = 1, settings: Mapping[str, str] | None = None) -> str:

@@ -74,7 +74,7 @@ class SqliteRows(TriedPlace):
 
     def marks(self, name: str) -> list[tuple[Any, ...]]:
         del name
-        return read_rows(self.file, "gobblin_lane", "dataset, lane, mark, row_count")
+        return read_rows(self.file, "gobblin_lane", "name, mark")
 
     def lose(self) -> None:
         Path(self.file).unlink()

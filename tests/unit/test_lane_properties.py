@@ -1,15 +1,17 @@
-"""Marks of lanes as properties of a table."""
+"""Marks of lanes as properties."""
+
+from dataclasses import replace
 
 import pytest
 
 from gobblin_assets.commit.steps import StepVerdict
-from gobblin_assets.destinations.iceberg.lane_properties import (
+from gobblin_assets.destinations.lane_marks import RECENT_MAX, MarkPlace, decide_load
+from gobblin_assets.destinations.lane_properties import (
     count_loaded_rows,
     find_lane_mark,
     moved_mark,
     refusing_mark,
 )
-from gobblin_assets.destinations.lane_marks import RECENT_MAX, MarkPlace, decide_load
 from gobblin_assets.destinations.load_rows import TableBatch
 from gobblin_assets.destinations.table_names import LoadedTable
 from gobblin_assets.errors import CorruptionError
@@ -35,6 +37,13 @@ def test_a_mark_names_the_last_publications_and_counts_all_rows() -> None:
         f"sequence {RECENT_MAX + 2}",
     )
     assert count_loaded_rows(properties, batch_of(1).mark) == 10 * (RECENT_MAX + 2)
+
+
+def test_rows_that_replace_all_others_are_counted_anew() -> None:
+    properties = moved_mark({}, batch_of(1))
+    properties |= moved_mark(properties, replace(batch_of(2), replaces=True))
+
+    assert count_loaded_rows(properties, batch_of(1).mark) == 10
 
 
 def test_what_is_given_up_stays_out_until_the_lane_goes_on() -> None:

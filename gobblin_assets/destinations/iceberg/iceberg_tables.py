@@ -47,14 +47,14 @@ from gobblin_assets.commit.steps import StepVerdict
 from gobblin_assets.destinations.iceberg.catalog_address import CatalogAddress, read_catalog_address
 from gobblin_assets.destinations.iceberg.data_files import DataFiles, DurableFiles
 from gobblin_assets.destinations.iceberg.iceberg_columns import iceberg_columns, require_iceberg_columns
-from gobblin_assets.destinations.iceberg.lane_properties import (
+from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace, PlaceGoneError, decide_batch, require_row_count
+from gobblin_assets.destinations.lane_properties import (
     adopted_marks,
     count_loaded_rows,
     find_lane_mark,
     moved_mark,
     refusing_mark,
 )
-from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace, PlaceGoneError, decide_batch, require_row_count
 from gobblin_assets.destinations.load_rows import TableBatch
 from gobblin_assets.destinations.table_names import LoadedTable
 from gobblin_assets.errors import (
@@ -159,8 +159,9 @@ class IcebergTables:
             table = self._find(_table_of(place))
         return None if table is None else find_lane_mark(table.properties, place)
 
-    def find_gone(self, table: LoadedTable) -> str | None:
+    def find_gone(self, table: LoadedTable, place: MarkPlace) -> str | None:
         """A table that was made anew has no marks of what was loaded: only one that is not there is told apart."""
+        del place
         with self._judging():
             return f"{table} is gone" if self._find(table) is None else None
 

@@ -1,13 +1,14 @@
 """The tables of a database into which the rows of a job's datasets go, and the steps that load staged files there."""
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from gobblin_assets.commit.step_kinds import JsonCodec
 from gobblin_assets.commit.step_world import StepWorld
 from gobblin_assets.commit.steps import CommitStep, StepKind
-from gobblin_assets.destinations.lane_marks import LaneMark, MarkPlace
+from gobblin_assets.destinations.lane_marks import MarkPlace
 from gobblin_assets.destinations.load_rows import (
     LoadRows,
     MarkedRows,
@@ -16,6 +17,7 @@ from gobblin_assets.destinations.load_rows import (
     table_batch,
     write_table_load,
 )
+from gobblin_assets.destinations.place_of_tables import KeptTables, PlaceOfTables
 from gobblin_assets.destinations.postgres.database_address import read_address
 from gobblin_assets.destinations.postgres.postgres_tables import open_tables
 from gobblin_assets.destinations.postgres.tables_kind import NAME_BYTES_MAX, TablesSpec, postgres_table
@@ -70,47 +72,18 @@ def choose_tables(request: PlaceRequest) -> "TablesPlace":
 
 
 @dataclass(frozen=True, slots=True)
-class TablesPlace:
-    """The tables of a job.
-
-    ``connection``: the name of the database's. ``tables``: the table of each dataset. ``marks``: their schema.
-    """
-
-    connection: str
-    tables: Mapping[DatasetUrn, LoadedTable]
-    marks: str
-
-    def require(self) -> None:
-        with open_tables(self.connection) as tables:
-            tables.require(self.tables.values())
-
-    def uri_of(self, urn: DatasetUrn) -> str:
-        return f"jdbc:{self.connection}/{self.tables[urn]}"
+class TablesPlace(PlaceOfTables):
+    """The tables of a job in the database of a connection. ``marks``: their schema."""
 
     @property
     def can_replace(self) -> bool:
         return True
 
+    def uri_of(self, urn: DatasetUrn) -> str:
+        return f"jdbc:{self.connection}/{self.tables[urn]}"
+
     def make_step(self, urn: DatasetUrn, load: PlannedLoad) -> CommitStep:
         return LoadTable(self.connection, table_batch(self.tables[urn], load), load.files)
 
-    def find_mark(self, urn: DatasetUrn, mark: MarkPlace) -> LaneMark | None:
-        del urn
-        with open_tables(self.connection) as tables:
-            return tables.find_mark(mark)
-
-    def find_gone(self, urn: DatasetUrn, mark: MarkPlace) -> str | None:
-        with open_tables(self.connection) as tables:
-            return tables.find_gone(self.tables[urn], mark)
-
-    def adopt(self, urn: DatasetUrn, marks: Mapping[MarkPlace, LaneMark], row_count: int) -> None:
-        with open_tables(self.connection) as tables:
-            tables.adopt(self.tables[urn], marks, row_count)
-
-    def count_loaded(self, marks: Mapping[DatasetUrn, MarkPlace]) -> Mapping[DatasetUrn, int]:
-        with open_tables(self.connection) as tables:
-            return {urn: tables.count_loaded(mark) for urn, mark in marks.items()}
-
-    def count_rows(self, urn: DatasetUrn) -> int | None:
-        with open_tables(self.connection) as tables:
-            return tables.count_rows(self.tables[urn])
+    def open_kept(self) -> AbstractContextManager[KeptTables]:
+        return open_tables(self.connection)

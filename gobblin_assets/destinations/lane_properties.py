@@ -1,4 +1,4 @@
-"""The mark of a lane as a property of a table. Pure."""
+"""The mark of a lane as a property: a text by its name, of a table or in a table of such texts. Pure."""
 
 import json
 from collections.abc import Mapping
@@ -6,6 +6,7 @@ from typing import Final
 from urllib.parse import quote
 
 from gobblin_assets.destinations.lane_marks import RECENT_MAX, LaneMark, LoadBatch, MarkPlace
+from gobblin_assets.destinations.load_rows import TableBatch
 from gobblin_assets.errors import CorruptionError
 
 _LANES: Final = "gobblin.lane"
@@ -22,11 +23,11 @@ def count_loaded_rows(properties: Mapping[str, str], place: MarkPlace) -> int:
     return sum(_read(properties, name)[1] for name in properties if name.startswith(lanes))
 
 
-def moved_mark(properties: Mapping[str, str], batch: LoadBatch) -> dict[str, str]:
+def moved_mark(properties: Mapping[str, str], batch: TableBatch) -> dict[str, str]:
     """The property once the batch is loaded."""
     mark, rows = _read(properties, _name_property(batch.mark))
     recent = (batch.sequence_id, *(mark.recent if mark else ()))[:RECENT_MAX]
-    return _write(batch, LaneMark(batch.version, recent), rows + batch.row_count)
+    return _write(batch, LaneMark(batch.version, recent), batch.row_count + (0 if batch.replaces else rows))
 
 
 def refusing_mark(properties: Mapping[str, str], batch: LoadBatch) -> dict[str, str]:
@@ -61,8 +62,8 @@ def _read(properties: Mapping[str, str], name: str) -> tuple[LaneMark | None, in
         return LaneMark(int(kept["version"]), tuple(kept["recent"]), tuple(kept["given_up"])), int(kept["rows"])
     except (ValueError, KeyError, TypeError):
         raise CorruptionError(
-            f"the table's property {name} is no mark of a lane any more",
-            hint="Put back the value that it had: earlier files of the table's metadata have it.",
+            f"the property {name} is no mark of a lane any more",
+            hint="Put back the value that it had: earlier files of a table's metadata have it, or a backup.",
         ) from None
 
 
