@@ -95,6 +95,11 @@ _COMMANDS: Final[Mapping[str, LazyCommand]] = {
     ),
     "destination": _in("destinations", "destination", "Where each job publishes, as the log remembers it."),
     "trash": _in("trash", "trash", "Files that copies replaced or removed, as long as they are kept."),
+    "executor": _in(
+        "executors",
+        "executor",
+        "Executors: processes that take a service's tickets of this log, and run their jobs.",
+    ),
     "events": _in("events", "events", "Events of publications, which a job sends to its sinks."),
     "spark": _in(
         "warm_spark",

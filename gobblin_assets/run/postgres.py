@@ -16,6 +16,7 @@ from gobblin_assets.state.postgres import (
     PostgresSinkWorkerStore,
 )
 from gobblin_assets.state.postgres.reports import PostgresReportStore
+from gobblin_assets.state.postgres.tickets import PostgresTicketStore
 
 
 def open_stores(engine: Engine) -> Stores:
@@ -33,4 +34,5 @@ def open_stores(engine: Engine) -> Stores:
         sink_workers=PostgresSinkWorkerStore(engine),
         sink_windows=PostgresSinkWindowStore(engine),
         rate_shares=PostgresRateShareStore(engine),
+        tickets=PostgresTicketStore(engine),
     )

@@ -12,6 +12,7 @@ from gobblin_assets.state.leases import LeaseStore
 from gobblin_assets.state.rate_shares import RateShareStore
 from gobblin_assets.state.reports import ReportStore
 from gobblin_assets.state.sinks import SinkWindowStore, SinkWorkerStore
+from gobblin_assets.state.tickets import TicketStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,3 +31,4 @@ class Stores:
     sink_workers: SinkWorkerStore
     sink_windows: SinkWindowStore
     rate_shares: RateShareStore
+    tickets: TicketStore

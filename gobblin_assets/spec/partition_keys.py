@@ -98,6 +98,20 @@ def list_time_partitions(spec: DatasetOptions, first: str, last: str) -> Iterato
         window = windows.after(window)
 
 
+def list_ended_windows(spec: DatasetOptions, now: dt.datetime) -> Iterator[AssetPartition]:
+    """The windows that are over at ``now``, from the first one on."""
+    partitions = spec.partitions
+    windows = _windows_of(partitions)
+    last = now if partitions.end is None else min(now, boundary_of(partitions, partitions.end))
+    edge = now if partitions.start is None else boundary_of(partitions, partitions.start)
+    window = windows.containing(edge)
+    if window.start < edge:
+        window = windows.after(window)
+    while window.end <= last:
+        yield AssetPartition(windows.key_of(window), window)
+        window = windows.after(window)
+
+
 def _order_of(window: PartitionWindow) -> tuple[dt.datetime, tuple[dt.date, ...]]:
     # The window of a day that a zone leaves out begins where the next one does.
     return window.start, window.days or ()

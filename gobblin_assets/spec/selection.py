@@ -2,15 +2,16 @@
 
 import datetime as dt
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, islice
+from typing import Final
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.partition import AssetPartition, PartitionKind
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.spec.job_options import DatasetOptions, JobOptions, PartitionsSpec
 from gobblin_assets.spec.job_parsing import find_datasets
-from gobblin_assets.spec.job_spec import JobSpec
-from gobblin_assets.spec.partition_keys import asset_partition, list_time_partitions, open_partition
+from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
+from gobblin_assets.spec.partition_keys import asset_partition, list_ended_windows, list_time_partitions, open_partition
 from gobblin_assets.spec.source_kind import kind_of
 
 Datasets = Mapping[DatasetUrn, DatasetOptions]
@@ -19,7 +20,10 @@ Datasets = Mapping[DatasetUrn, DatasetOptions]
 Selection = Mapping[DatasetUrn, tuple[AssetPartition, ...]]
 """The partitions that are asked for of each dataset."""
 
-_NAMED_MAX = 20
+_NAMED_MAX: Final = 20
+
+_CLOCKS_DIFFER_S: Final = 60.0
+"""A source's clock may be so far behind that of whoever decides that a window is over."""
 
 
 def select_partitions(
@@ -52,6 +56,55 @@ def select_partitions(
         if alike not in found:
             found[alike] = tuple(_select(spec, keys, ranges, begun_by))
     return {urn: found[datasets[urn].partitions, datasets[urn].finds_partitions] for urn in chosen}
+
+
+def select_missing(
+    job: JobOptions,
+    datasets: Datasets,
+    published: Mapping[DatasetUrn, Mapping[str, dt.datetime]],
+    *,
+    urns: Sequence[str] = (),
+    now: dt.datetime,
+    limit: int,
+) -> dict[DatasetUrn, tuple[AssetPartition, ...]]:
+    """What is to be published of each dataset where nobody named a partition. Pure.
+
+    Datasets without partitions as wholes. Of the others, at most ``limit`` of each, the oldest ones, in order: windows
+    that are over at ``now`` and were not published since, and static keys that are not published. ``published``: of
+    each partition whose latest publication is complete, when the run began that made it. Datasets of which nothing is
+    missing are left out. Logs, and jobs that take all partitions, as ``select_partitions`` selects them.
+    RejectedError for a dataset whose partitions only a person can name.
+    """
+    if job.takes_all_partitions or (isinstance(job, JobSpec) and kind_of(job.source).is_log):
+        return select_partitions(job, datasets, urns=urns, begun_by=now)
+    missing = (
+        (urn, _list_missing(datasets[urn], published.get(urn, {}), now))
+        for urn in find_datasets(job.job, datasets, urns)
+    )
+    chosen = {urn: tuple(islice(each, limit)) for urn, each in missing}
+    return {urn: partitions for urn, partitions in chosen.items() if partitions}
+
+
+def _list_missing(
+    spec: DatasetOptions, published: Mapping[str, dt.datetime], now: dt.datetime
+) -> Iterator[AssetPartition]:
+    kind = spec.partitions.kind
+    if kind is PartitionKind.DYNAMIC:
+        raise RejectedError(
+            f"the dataset {spec.urn!r} has dynamic partitions, and nobody can say which are missing",
+            field="partitions",
+            hint="Name them, or name other datasets.",
+        )
+    if not kind.is_time:
+        yield from (each for each in _list_all(spec) if each.key is None or each.key not in published)
+        return
+    watermark = spec.watermark if isinstance(spec, DatasetSpec) else None
+    # Rows of a window still come for so long. What was read before that is not all of it.
+    wait = dt.timedelta(seconds=_CLOCKS_DIFFER_S + (0.0 if watermark is None else watermark.commit_lag_s))
+    for partition in list_ended_windows(spec, now - wait):
+        read_at = published.get(partition.key or "")
+        if read_at is None or partition.window is None or read_at < partition.window.end + wait:
+            yield partition
 
 
 def select_open_partitions(

@@ -320,6 +320,7 @@ class SinkHands:
             sink_windows=_UNREACHED,
             sink_workers=self.watch("workers", SimSinkWorkerStore(db)),
             rate_shares=SimRateShareStore(db),
+            tickets=_UNREACHED,
         )
 
     def work(self) -> None:

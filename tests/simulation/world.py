@@ -201,6 +201,7 @@ class Runner:
             sink_windows=_UNREACHED,
             sink_workers=SimSinkWorkerStore(db),
             rate_shares=SimRateShareStore(db),
+            tickets=_UNREACHED,
         )
         self._fs = self._watch_files(SimFileSystem(world.disk))
 

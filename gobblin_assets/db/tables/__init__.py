@@ -20,6 +20,10 @@
     event_failure     failed publications that a sink was told of
     reporter          who reports a job's commands to Dagster, when that was, and why it could not be done
     ledger            which interval of which key which sequence published
+    log_identity      the id of this log
+    job_ticket        jobs that a service sends to executors
+    ticket_claim      the attempts at them, each of one executor
+    ticket_report     how far each attempt is, as the service reads it
     rate_share        who copies under a rate that several drivers keep together, and until when
 
 A partition of "" stands for a dataset without partitions: a Dagster partition key is never empty here.
@@ -52,6 +56,7 @@ from gobblin_assets.db.tables.state import (
     sink_worker,
     watermark_key,
 )
+from gobblin_assets.db.tables.tickets import job_ticket, log_identity, ticket_claim, ticket_report
 
 __all__ = [
     "SCHEMA",
@@ -61,9 +66,11 @@ __all__ = [
     "destination",
     "event_cursor",
     "event_failure",
+    "job_ticket",
     "lane",
     "lease",
     "ledger",
+    "log_identity",
     "metadata",
     "past_sequence",
     "planned_interval",
@@ -76,6 +83,8 @@ __all__ = [
     "sink_observation",
     "sink_window",
     "sink_worker",
+    "ticket_claim",
+    "ticket_report",
     "watermark_key",
     "work_unit",
 ]

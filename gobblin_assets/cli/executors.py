@@ -1,0 +1,83 @@
+"""Commands of executors: serve takes tickets of the log, and starts a process for each, which run is."""
+
+import os
+import subprocess
+import sys
+import uuid
+from typing import Final
+
+import click
+
+from gobblin_assets.cli.connections import SparkChoice, spark_options
+from gobblin_assets.cli.lazy_commands import example
+from gobblin_assets.cli.output import EXIT_FAILED, say
+from gobblin_assets.jobs.ingest.engine_port import AnnouncedEngine
+from gobblin_assets.model.clock import SystemClock
+from gobblin_assets.model.job_ticket import TicketId
+from gobblin_assets.run.log import open_log
+from gobblin_assets.run.own_process import StopRequest, heed_stop_signals
+from gobblin_assets.run.runner import owner_text
+from gobblin_assets.state.tickets import AttemptEnd, Claim
+from gobblin_assets.tickets.child import run_attempt
+from gobblin_assets.tickets.executor import CLAIM_TTL_S, ExecutorOptions, ProcessExecutor
+
+_SLOTS_MAX: Final = 256
+
+
+@click.group()
+def executor() -> None:
+    """Executors: processes that take a service's tickets of this log, and run their jobs."""
+
+
+@executor.command("serve", epilog=example("executor serve --name local --slots 4"))
+@click.option("--name", required=True, help="The executor's name; several processes of one name share its tickets.")
+@click.option("--slots", type=click.IntRange(1, _SLOTS_MAX), default=2, show_default=True, help="Tickets at once.")
+@click.option(
+    "--claim-ttl",
+    "claim_ttl_s",
+    type=click.FloatRange(min=1),
+    default=CLAIM_TTL_S,
+    show_default=True,
+    help="In seconds: so long after an executor died, another one takes its tickets over.",
+)
+@spark_options
+def serve(name: str, slots: int, claim_ttl_s: float, master: str | None, remote: str | None) -> None:
+    """Take the tickets of an executor's name, and run each in a process, until SIGTERM or Ctrl-C.
+
+    Then the jobs under way are interrupted, and go on with the next executor of the name.
+    """
+    choice, stop = SparkChoice(master, remote), StopRequest()
+    environment = {**os.environ, **choice.environment()}
+
+    def start(claim: Claim) -> "subprocess.Popen[bytes]":
+        command = [sys.executable, "-m", "gobblin_assets.cli", "executor", "run", str(claim.ticket_id)]
+        command += ["--attempt", str(claim.attempt)]
+        return subprocess.Popen(command, process_group=0, stdin=subprocess.PIPE, env=environment)  # noqa: S603  this program itself
+
+    with open_log(say) as log, heed_stop_signals(say, stop):
+        options = ExecutorOptions(name, slots, owner_text(), claim_ttl_s)
+        say(f"executor {name} of the log {log.stores.tickets.find_log_id()}: {slots} slots")
+        ProcessExecutor(options, log.stores, start, SystemClock(), say).serve(stop.wait)
+
+
+@executor.command("run", hidden=True)
+@click.argument("ticket_id", type=click.UUID)
+@click.option("--attempt", type=click.IntRange(min=1), required=True)
+@spark_options
+def run(ticket_id: uuid.UUID, attempt: int, master: str | None, remote: str | None) -> None:
+    """Run one attempt at a ticket; `executor serve` starts it, and holds the other end of its standard input."""
+    choice = SparkChoice(master, remote)
+
+    def say_as_ticket(line: str) -> None:
+        say(f"ticket {ticket_id}: {line}")
+
+    with open_log(say) as log:
+        end = run_attempt(
+            Claim(TicketId(ticket_id), attempt),
+            log.stores,
+            lambda: AnnouncedEngine(choice.open(), say_as_ticket),
+            say_as_ticket,
+            sys.stdin.fileno(),
+        )
+    if end is not AttemptEnd.COMPLETE:
+        click.get_current_context().exit(EXIT_FAILED)

@@ -1,0 +1,89 @@
+"""Tickets of executors: jobs that a service sends, who has claimed them, and what is reported of them."""
+
+from sqlalchemy import (
+    Boolean,
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    Table,
+    Text,
+    UniqueConstraint,
+    Uuid,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSON, JSONB
+
+from gobblin_assets.db.table_metadata import metadata, moment, states
+
+log_identity = Table(
+    "log_identity",
+    metadata,
+    # There is one row, made when it is first asked for.
+    Column("is_only", Boolean, primary_key=True, server_default=text("true")),
+    Column("log_id", Uuid, nullable=False),
+    CheckConstraint("is_only", name="only"),
+)
+
+job_ticket = Table(
+    "job_ticket",
+    metadata,
+    # Made by the sender, so that a ticket that is sent again is the same one.
+    Column("ticket_id", Uuid, primary_key=True),
+    Column("executor", Text, nullable=False),
+    Column("verb", Text, nullable=False),
+    # The name of its job; null for a ticket that cancels another one.
+    Column("job", Text),
+    Column("cancels", Uuid),
+    Column("digest", LargeBinary, nullable=False),
+    # The whole ticket, as its digest says: JSON keeps numbers as they were written.
+    Column("body", JSON, nullable=False),
+    moment("sent_at", nullable=False, default_now=True),
+    Column("ended_as", Text),
+    moment("ended_at"),
+    CheckConstraint(f"verb IN ({states('ADD', 'CANCEL')})", name="verb"),
+    CheckConstraint(f"ended_as IN ({states('COMPLETE', 'FAILED', 'CANCELLED')})", name="ended_as"),
+    CheckConstraint("(ended_as IS NULL) = (ended_at IS NULL)", name="ended_at"),
+    Index("job_ticket_open", "executor", "sent_at", "ticket_id", postgresql_where=text("ended_at IS NULL")),
+)
+
+ticket_claim = Table(
+    "ticket_claim",
+    metadata,
+    Column("ticket_id", ForeignKey(job_ticket.c.ticket_id), primary_key=True),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    # Made by who claims, so that a repetition finds its own claim.
+    Column("claim_id", Uuid, nullable=False),
+    Column("digest", LargeBinary, nullable=False),
+    Column("log_id", Uuid, nullable=False),
+    Column("owner", Text, nullable=False),
+    moment("claimed_at", nullable=False, default_now=True),
+    moment("expires_at", nullable=False),
+    Column("ended_as", Text),
+    moment("ended_at"),
+    CheckConstraint("attempt > 0", name="attempt"),
+    CheckConstraint(f"ended_as IN ({states('COMPLETE', 'FAILED', 'CANCELLED', 'DIED', 'DRAINED')})", name="ended_as"),
+    CheckConstraint("(ended_as IS NULL) = (ended_at IS NULL)", name="ended_at"),
+)
+
+ticket_report = Table(
+    "ticket_report",
+    metadata,
+    Column("ticket_id", ForeignKey(job_ticket.c.ticket_id), primary_key=True),
+    # 0: of a ticket that nobody has claimed.
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    # In the order in which they were committed, without gaps.
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    # Made by who reports, so that a repetition finds its own report.
+    Column("report_id", Uuid, nullable=False, unique=True),
+    Column("kind", Text, nullable=False),
+    # The publication that it tells of: each once.
+    Column("sequence_id", Uuid),
+    Column("details", JSONB, nullable=False),
+    moment("at", nullable=False, default_now=True),
+    CheckConstraint(f"kind IN ({states('claimed', 'running', 'published', 'ended')})", name="kind"),
+    CheckConstraint("(kind = 'published') = (sequence_id IS NOT NULL)", name="sequence_id"),
+    UniqueConstraint("ticket_id", "sequence_id"),
+)

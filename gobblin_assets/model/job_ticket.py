@@ -1,0 +1,292 @@
+"""Tickets as values: a job with its options, as a service sends it to an executor, which runs it.
+
+A sender makes the id of a ticket. So a ticket that is sent again after a lost answer is the same ticket, and one that
+was changed under its id is refused.
+"""
+
+import hashlib
+import json
+import re
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final, NewType, TypeVar
+
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.model.extract import Mode
+
+TicketId = NewType("TicketId", uuid.UUID)
+LogId = NewType("LogId", uuid.UUID)
+"""The id of a commit log: tickets, claims and reports are in the log that the job publishes through."""
+
+MISSING_MAX_DEFAULT: Final = 1_000
+"""Of each dataset, one run takes at most so many partitions that nobody named."""
+
+_Word = TypeVar("_Word", bound=StrEnum)
+
+_TEXT_CHARACTERS_MAX: Final = 2_000
+_JOB_URI: Final = re.compile(r"gobblin-job:(/[^/\x00-\x20\x7f]{1,128}){3}")
+_EXECUTOR_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+class TicketVerb(StrEnum):
+    """The wish of a ticket. CANCEL: that another ticket ends."""
+
+    ADD = "ADD"
+    CANCEL = "CANCEL"
+
+
+class TicketShape(StrEnum):
+    """The kind of work that a job is: a RUN ends by itself."""
+
+    RUN = "run"
+
+
+@dataclass(frozen=True, slots=True)
+class TicketSelection:
+    """The datasets and partitions that a run is asked for. ``ranges``: (first, last), both included.
+
+    No ``datasets``: all. Neither ``partitions`` nor ``ranges``: each dataset that has no partitions, and of the others
+    at most ``missing_max`` partitions that are over and not published, the oldest first.
+    """
+
+    datasets: tuple[str, ...] = ()
+    partitions: tuple[str, ...] = ()
+    ranges: tuple[tuple[str, str], ...] = ()
+    mode: Mode = Mode.AUTO
+    missing_max: int = MISSING_MAX_DEFAULT
+
+
+@dataclass(frozen=True, slots=True)
+class JobTicket:
+    """A job for an executor. ``uri``: ``gobblin-job:/<group>/<flow>/<job>``; ``job``: its options, as plain JSON.
+
+    ``template_uri`` None: no template made it. ``capability`` says what the job does, in words that executors know.
+    """
+
+    uri: str
+    version: str
+    capability: str
+    job: Mapping[str, Any]
+    shape: TicketShape = TicketShape.RUN
+    description: str = ""
+    template_uri: str | None = None
+
+    @property
+    def job_name(self) -> str:
+        """The name that decides paths, ledger and watermarks."""
+        return str(self.job["job"])
+
+
+@dataclass(frozen=True, slots=True)
+class SentTicket:
+    """A ticket as it is sent to the executor of a name. ``cancels``: the ticket that a CANCEL ends.
+
+    A CANCEL has no ``ticket``; all others have one. ``log_id``: the log that the sender takes for the executor's;
+    None: whichever it is.
+    """
+
+    ticket_id: TicketId
+    verb: TicketVerb
+    executor: str
+    ticket: JobTicket | None = None
+    selection: TicketSelection = field(default_factory=TicketSelection)
+    cancels: TicketId | None = None
+    log_id: LogId | None = None
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 of all that it says."""
+        return _digest(sent_ticket_to_json(self))
+
+    def get_job_ticket(self) -> JobTicket:
+        """RejectedError for a ticket without a job."""
+        if self.ticket is None:
+            raise RejectedError(f"a ticket that says {self.verb} has no job", field="ticket")
+        return self.ticket
+
+
+def selection_to_json(selection: TicketSelection) -> dict[str, object]:
+    return {
+        "datasets": list(selection.datasets),
+        "partitions": list(selection.partitions),
+        "ranges": [list(each) for each in selection.ranges],
+        "mode": selection.mode.value,
+        "missing_max": selection.missing_max,
+    }
+
+
+def selection_from_json(data: object, field_name: str = "selection") -> TicketSelection:
+    """The same, back. RejectedError names the field."""
+    read = _Fields(data, field_name, TicketSelection)
+    ranges = []
+    for number, each in enumerate(read.list_of("ranges")):
+        if not isinstance(each, Sequence) or isinstance(each, str) or len(each) != 2:
+            raise read.refuse(f"ranges[{number}]", "expected the first and the last partition", "Write [first, last].")
+        ranges.append((read.text_in(each[0], f"ranges[{number}][0]"), read.text_in(each[1], f"ranges[{number}][1]")))
+    missing_max = read.get("missing_max", MISSING_MAX_DEFAULT)
+    if isinstance(missing_max, bool) or not isinstance(missing_max, int) or missing_max < 1:
+        raise read.refuse("missing_max", f"expected a number from 1 on, found {missing_max!r:.80}", "Correct it.")
+    return TicketSelection(
+        datasets=read.texts("datasets"),
+        partitions=read.texts("partitions"),
+        ranges=tuple(ranges),
+        mode=read.word("mode", Mode, Mode.AUTO),
+        missing_max=missing_max,
+    )
+
+
+def job_ticket_to_json(ticket: JobTicket) -> dict[str, object]:
+    return {
+        "uri": ticket.uri,
+        "version": ticket.version,
+        "description": ticket.description,
+        "template_uri": ticket.template_uri,
+        "capability": ticket.capability,
+        "shape": ticket.shape.value,
+        "job": dict(ticket.job),
+    }
+
+
+def job_ticket_from_json(data: object, field_name: str = "ticket") -> JobTicket:
+    """The same, back. RejectedError names the field. What a job's options mean is checked by whoever runs it."""
+    read = _Fields(data, field_name, JobTicket)
+    uri = read.text("uri")
+    if _JOB_URI.fullmatch(uri) is None:
+        hint = "Write gobblin-job:/<group>/<flow>/<job>, each name of at most 128 characters."
+        raise read.refuse("uri", f"expected the URI of a job, found {uri!a:.200}", hint)
+    job = read.get("job", None)
+    if not isinstance(job, Mapping):
+        raise read.refuse("job", "expected a job's options", "Write them as an object.")
+    name = job.get("job")
+    if not isinstance(name, str) or not name:
+        raise read.refuse("job.job", "expected the job's name", "Write it.")
+    try:
+        _canonical(job)
+    except (ValueError, TypeError):
+        raise read.refuse("job", "expected plain JSON values, without NaN or Infinity", "Correct it.") from None
+    return JobTicket(
+        uri=uri,
+        version=read.text("version"),
+        capability=read.text("capability"),
+        job=job,
+        shape=read.word("shape", TicketShape, None),
+        description=read.text("description", ""),
+        template_uri=read.text_or_none("template_uri"),
+    )
+
+
+def sent_ticket_to_json(sent: SentTicket) -> dict[str, object]:
+    return {
+        "ticket_id": str(sent.ticket_id),
+        "verb": sent.verb.value,
+        "executor": sent.executor,
+        "ticket": None if sent.ticket is None else job_ticket_to_json(sent.ticket),
+        "selection": selection_to_json(sent.selection),
+        "cancels": None if sent.cancels is None else str(sent.cancels),
+        "log_id": None if sent.log_id is None else str(sent.log_id),
+    }
+
+
+def sent_ticket_from_json(data: object) -> SentTicket:
+    """The same, back. RejectedError names the field."""
+    read = _Fields(data, "", SentTicket)
+    verb = read.word("verb", TicketVerb, None)
+    executor = read.text("executor")
+    if _EXECUTOR_NAME.fullmatch(executor) is None:
+        hint = "Use at most 128 letters, digits and . _ -, and begin with a letter or digit."
+        raise read.refuse("executor", f"expected an executor's name, found {executor!a:.200}", hint)
+    ticket, cancels, log_id = read.get("ticket", None), read.uuid_or_none("cancels"), read.uuid_or_none("log_id")
+    ticket_id = read.uuid_or_none("ticket_id")
+    if ticket_id is None:
+        raise read.refuse("ticket_id", "expected an id, found none", "Make one: a UUID.")
+    is_cancel = verb is TicketVerb.CANCEL
+    if is_cancel != (cancels is not None):
+        said = "CANCEL names the ticket that is to end" if is_cancel else f"{verb} cancels nothing"
+        raise read.refuse("cancels", said, "Write it." if is_cancel else "Leave it out.")
+    if is_cancel != (ticket is None):
+        raise read.refuse("ticket", f"{verb} has {'no' if is_cancel else 'a'} job", "Correct it.")
+    return SentTicket(
+        ticket_id=TicketId(ticket_id),
+        verb=verb,
+        executor=executor,
+        ticket=None if ticket is None else job_ticket_from_json(ticket),
+        selection=selection_from_json(read.get("selection", {})),
+        cancels=None if cancels is None else TicketId(cancels),
+        log_id=None if log_id is None else LogId(log_id),
+    )
+
+
+class _Fields:
+    """The fields of an object that came as JSON. ``name``: where it stands; ``kind``: the dataclass that has them."""
+
+    def __init__(self, data: object, name: str, kind: type[Any]) -> None:
+        self._name = name
+        if not isinstance(data, Mapping):
+            raise RejectedError(f"expected an object, found {type(data).__name__}", field=name or "ticket")
+        self._data = data
+        known = list(kind.__dataclass_fields__)
+        unknown = sorted(str(each) for each in data if each not in known)
+        if unknown:
+            raise self.refuse(unknown[0][:80], "is not known here", f"Known are: {', '.join(known)}.")
+
+    def refuse(self, name: str, message: str, hint: str) -> RejectedError:
+        return RejectedError(message, field=f"{self._name}.{name}" if self._name else name, hint=hint)
+
+    def get(self, name: str, default: object) -> Any:
+        return self._data.get(name, default)
+
+    def text(self, name: str, default: str | None = None) -> str:
+        value = self._data.get(name, default)
+        if default is None and not value:
+            raise self.refuse(name, "expected a text, found none", "Write it.")
+        return self.text_in(value, name)
+
+    def text_or_none(self, name: str) -> str | None:
+        return None if self._data.get(name) is None else self.text(name)
+
+    def text_in(self, value: object, name: str) -> str:
+        if not isinstance(value, str):
+            raise self.refuse(name, f"expected a text, found {type(value).__name__}", "Write it in quotes.")
+        if len(value) > _TEXT_CHARACTERS_MAX:
+            raise self.refuse(
+                name, f"expected at most {_TEXT_CHARACTERS_MAX} characters, found {len(value)}", "Cut it."
+            )
+        if any((each < " " and each not in "\n\t") or "\ud800" <= each <= "\udfff" for each in value):
+            raise self.refuse(name, "expected no control characters", "Take them out.")
+        return value
+
+    def list_of(self, name: str) -> Sequence[object]:
+        value = self._data.get(name, ())
+        if not isinstance(value, Sequence) or isinstance(value, str):
+            raise self.refuse(name, f"expected a list, found {type(value).__name__}", "Write it in brackets.")
+        return value
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        return tuple(self.text_in(each, f"{name}[{number}]") for number, each in enumerate(self.list_of(name)))
+
+    def word(self, name: str, kind: type[_Word], default: _Word | None) -> _Word:
+        value = self._data.get(name, default)
+        try:
+            return kind(value)
+        except ValueError:
+            expected = ", ".join(each.value for each in kind)
+            raise self.refuse(name, f"expected one of {expected}; found {value!r:.80}", "Correct it.") from None
+
+    def uuid_or_none(self, name: str) -> uuid.UUID | None:
+        value = self._data.get(name)
+        if value is None:
+            return None
+        try:
+            return uuid.UUID(value)
+        except (ValueError, AttributeError, TypeError):
+            raise self.refuse(name, f"expected a UUID, found {value!r:.80}", "Correct it.") from None
+
+
+def _canonical(data: object) -> bytes:
+    return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+
+def _digest(data: object) -> bytes:
+    return hashlib.sha256(_canonical(data)).digest()

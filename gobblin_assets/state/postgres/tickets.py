@@ -1,0 +1,409 @@
+"""``TicketStore`` in Postgres.
+
+Whoever changes a ticket, its claims or its reports locks the ticket's row first. So reports get their numbers in the
+order in which they are committed, and a reader that goes on behind the last one that it saw misses none.
+"""
+
+import datetime as dt
+import json
+import uuid
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
+
+from sqlalchemy import Connection, Engine, Row, text
+
+from gobblin_assets.db.transactions import transact
+from gobblin_assets.errors import ConflictError, CorruptionError, FencedError, RejectedError
+from gobblin_assets.failpoints import Failpoint
+from gobblin_assets.model.job_ticket import (
+    LogId,
+    SentTicket,
+    TicketId,
+    TicketVerb,
+    sent_ticket_from_json,
+    sent_ticket_to_json,
+)
+from gobblin_assets.model.state import SequenceId
+from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.state.tickets import (
+    ATTEMPTS_MAX,
+    AttemptEnd,
+    Claim,
+    OpenTicket,
+    TicketReport,
+    TicketReportKind,
+)
+
+_PAUSE_S: Final = 0.5
+_PAUSE_S_MAX: Final = 30.0
+"""After the first attempt that died, the next comes twice as much later; doubled by each further one."""
+
+_MAKE_LOG_ID = text("INSERT INTO gobblin.log_identity (log_id) VALUES (:log_id) ON CONFLICT (is_only) DO NOTHING")
+
+_LOG_ID = text("SELECT log_id FROM gobblin.log_identity")
+
+_SEND = text("""
+    INSERT INTO gobblin.job_ticket (ticket_id, executor, verb, job, cancels, digest, body)
+    VALUES (:ticket_id, :executor, :verb, :job, :cancels, :digest, CAST(:body AS json))
+        ON CONFLICT (ticket_id) DO NOTHING
+""")
+
+_DIGEST = text("SELECT digest FROM gobblin.job_ticket WHERE ticket_id = :ticket_id")
+
+_COUNTED: Final = "ended_as IS DISTINCT FROM 'DRAINED'"
+
+_LAST: Final = """
+    SELECT c.attempt, c.claim_id, c.ended_as, c.ended_at,
+           c.ended_at IS NULL AND c.expires_at > clock_timestamp() AS is_live
+      FROM gobblin.ticket_claim c WHERE c.ticket_id = {}
+     ORDER BY c.attempt DESC LIMIT 1
+"""
+
+_CLAIMABLE = text(f"""
+    SELECT t.ticket_id, t.verb, coalesce(l.attempt, 0) AS last_attempt,
+           (SELECT count(*) FROM gobblin.ticket_claim c WHERE c.ticket_id = t.ticket_id AND c.{_COUNTED}) AS attempts
+      FROM gobblin.job_ticket t LEFT JOIN LATERAL ({_LAST.format("t.ticket_id")}) l ON true
+     WHERE t.executor = :executor AND t.ended_at IS NULL AND l.is_live IS NOT TRUE
+       AND (l.ended_as IS DISTINCT FROM 'DIED'
+            OR l.ended_at <= clock_timestamp() - make_interval(secs => least(:pause_s_max, :pause_s * 2 ^ l.attempt)))
+     ORDER BY t.verb <> 'CANCEL', t.sent_at, t.ticket_id
+     LIMIT :limit
+""")
+
+_LOCK = text("""
+    SELECT verb, job, cancels, digest, body, ended_as FROM gobblin.job_ticket WHERE ticket_id = :ticket_id FOR UPDATE
+""")
+
+# A statement of its own behind the lock: it sees what the one before had committed.
+_LAST_CLAIM = text(_LAST.format(":ticket_id"))
+
+_COUNT_ATTEMPTS = text(f"SELECT count(*) FROM gobblin.ticket_claim WHERE ticket_id = :ticket_id AND {_COUNTED}")
+
+_CLAIM = text("""
+    INSERT INTO gobblin.ticket_claim (ticket_id, attempt, claim_id, digest, log_id, owner, expires_at)
+    SELECT :ticket_id, :attempt, :claim_id, :digest, i.log_id, :owner,
+           clock_timestamp() + make_interval(secs => :ttl_s)
+      FROM gobblin.log_identity i
+""")
+
+_RENEW = text("""
+    UPDATE gobblin.ticket_claim c SET expires_at = clock_timestamp() + make_interval(secs => :ttl_s)
+      FROM unnest(CAST(:ticket_ids AS uuid[]), CAST(:attempts AS int[])) AS mine (ticket_id, attempt)
+     WHERE c.ticket_id = mine.ticket_id AND c.attempt = mine.attempt AND c.ended_at IS NULL
+       AND NOT EXISTS (SELECT FROM gobblin.ticket_claim o
+                        WHERE o.ticket_id = c.ticket_id AND o.attempt > c.attempt)
+    RETURNING c.ticket_id, c.attempt
+""")
+
+_REPORT = text("""
+    INSERT INTO gobblin.ticket_report (ticket_id, attempt, number, report_id, kind, sequence_id, details)
+    SELECT :ticket_id, :attempt,
+           1 + coalesce((SELECT max(number) FROM gobblin.ticket_report
+                          WHERE ticket_id = :ticket_id AND attempt = :attempt), 0),
+           :report_id, :kind, :sequence_id, CAST(:details AS jsonb)
+     WHERE NOT EXISTS (SELECT FROM gobblin.ticket_report WHERE report_id = :report_id)
+       AND NOT EXISTS (SELECT FROM gobblin.ticket_report WHERE ticket_id = :ticket_id AND sequence_id = :sequence_id)
+""")
+
+_HAS_REPORT = text("SELECT count(*) FROM gobblin.ticket_report WHERE report_id = :report_id")
+
+_END_CLAIM = text("""
+    UPDATE gobblin.ticket_claim SET ended_as = :ended_as, ended_at = clock_timestamp()
+     WHERE ticket_id = :ticket_id AND attempt = :attempt AND ended_at IS NULL
+""")
+
+_END_TICKET = text("""
+    UPDATE gobblin.job_ticket SET ended_as = :ended_as, ended_at = clock_timestamp()
+     WHERE ticket_id = :ticket_id AND ended_at IS NULL
+""")
+
+_REPORTS = text("""
+    SELECT r.ticket_id, r.attempt, r.number, r.kind, r.details, r.at
+      FROM unnest(CAST(:ticket_ids AS uuid[]), CAST(:attempts AS int[]), CAST(:numbers AS int[]))
+           AS known (ticket_id, attempt, number)
+      JOIN gobblin.ticket_report r
+        ON r.ticket_id = known.ticket_id AND (r.attempt, r.number) > (known.attempt, known.number)
+     ORDER BY r.ticket_id, r.attempt, r.number
+     LIMIT :limit
+""")
+
+# By the sequences, and not by the ledger, which has no interval of a window without rows.
+_PUBLISHED = text("""
+    SELECT urn, partition, started_at
+      FROM (SELECT DISTINCT ON (d.urn, s.partition) d.urn, s.partition, s.complete, r.started_at
+              FROM gobblin.commit_sequence s JOIN gobblin.dataset d USING (dataset_id) JOIN gobblin.run r USING (run_id)
+             WHERE d.job = :job AND s.state = 'DONE' AND NOT s.details ? 'compaction'
+             ORDER BY d.urn, s.partition, s.result_version DESC) latest
+     WHERE complete
+""")
+
+_UNREPORTED = text("""
+    SELECT s.sequence_id
+      FROM gobblin.job_ticket t
+      JOIN gobblin.dataset d USING (job)
+      JOIN gobblin.commit_sequence s USING (dataset_id)
+     WHERE t.ticket_id = :ticket_id AND s.state = 'DONE' AND s.folded_at IS NULL AND NOT s.details ? 'compaction'
+       AND s.done_at >= (SELECT min(c.claimed_at) FROM gobblin.ticket_claim c WHERE c.ticket_id = t.ticket_id)
+       AND NOT EXISTS (SELECT FROM gobblin.ticket_report r
+                        WHERE r.ticket_id = t.ticket_id AND r.sequence_id = s.sequence_id)
+     ORDER BY s.done_at, s.sequence_id
+""")
+
+
+class PostgresTicketStore:
+    """``TicketStore`` over ``log_identity``, ``job_ticket``, ``ticket_claim`` and ``ticket_report``."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def find_log_id(self) -> LogId:
+        return transact(self._engine, "find the log's id", _find_log_id)
+
+    def send(self, sent: SentTicket) -> None:
+        arguments = {
+            "ticket_id": sent.ticket_id,
+            "executor": sent.executor,
+            "verb": sent.verb.value,
+            "job": None if sent.ticket is None else sent.ticket.job_name,
+            "cancels": sent.cancels,
+            "digest": sent.digest,
+            "body": json.dumps(sent_ticket_to_json(sent)),
+        }
+
+        def body(connection: Connection) -> None:
+            log_id = _find_log_id(connection)
+            if sent.log_id not in (None, log_id):
+                raise ConflictError(
+                    f"the ticket {sent.ticket_id} is meant for the log {sent.log_id}, and this is {log_id}",
+                    hint="Look at the log that the executor has now, and at the one that it had before.",
+                )
+            if connection.execute(_SEND, arguments).rowcount:
+                return
+            known = connection.execute(_DIGEST, {"ticket_id": sent.ticket_id}).scalar_one()
+            if bytes(known) != sent.digest:
+                raise ConflictError(
+                    f"another ticket has the id {sent.ticket_id}", hint="Send a changed ticket under a new id."
+                )
+
+        transact(self._engine, "send a ticket", body, committed=Failpoint.TICKET_SENT)
+
+    def list_claimable(self, executor: str, *, limit: int) -> Sequence[OpenTicket]:
+        arguments = {"executor": executor, "limit": limit, "pause_s": _PAUSE_S, "pause_s_max": _PAUSE_S_MAX}
+        rows = transact(self._engine, "list tickets", lambda c: c.execute(_CLAIMABLE, arguments).all())
+        return [
+            OpenTicket(TicketId(row.ticket_id), TicketVerb(row.verb), row.last_attempt, row.attempts) for row in rows
+        ]
+
+    def claim(self, ticket_id: TicketId, owner: str, *, ttl_s: float) -> Claim | None:
+        claim_id, report_id = uuid.uuid4(), uuid.uuid4()
+
+        def body(connection: Connection) -> Claim | None:
+            ticket = _lock(connection, ticket_id)
+            last = connection.execute(_LAST_CLAIM, {"ticket_id": ticket_id}).one_or_none()
+            if last is not None and last.claim_id == claim_id:
+                return Claim(ticket_id, last.attempt)
+            if ticket.ended_as is not None or (last is not None and last.is_live):
+                return None
+            if connection.execute(_COUNT_ATTEMPTS, {"ticket_id": ticket_id}).scalar_one() >= ATTEMPTS_MAX:
+                return None
+            _find_log_id(connection)
+            made = Claim(ticket_id, 1 if last is None else last.attempt + 1)
+            arguments = {"attempt": made.attempt, "claim_id": claim_id, "digest": ticket.digest, "owner": owner}
+            connection.execute(_CLAIM, {"ticket_id": ticket_id, "ttl_s": ttl_s, **arguments})
+            _append(connection, made, report_id, TicketReportKind.CLAIMED, {"owner": owner})
+            return made
+
+        return transact(self._engine, "claim a ticket", body, committed=Failpoint.TICKET_CLAIMED)
+
+    def renew(self, claims: Collection[Claim], *, ttl_s: float) -> Collection[Claim]:
+        arguments = {
+            "ticket_ids": [each.ticket_id for each in claims],
+            "attempts": [each.attempt for each in claims],
+            "ttl_s": ttl_s,
+        }
+        rows = transact(
+            self._engine,
+            "renew claims",
+            lambda c: c.execute(_RENEW, arguments).all(),
+            committed=Failpoint.CLAIMS_RENEWED,
+        )
+        return {Claim(TicketId(row.ticket_id), row.attempt) for row in rows}
+
+    def get_claimed(self, claim: Claim) -> SentTicket:
+        def body(connection: Connection) -> SentTicket:
+            ticket = _lock(connection, claim.ticket_id)
+            _require_last(connection, claim)
+            sent = sent_ticket_from_json(ticket.body)
+            if sent.digest != bytes(ticket.digest):
+                raise CorruptionError(
+                    f"the ticket {claim.ticket_id} is not what was sent", hint="Somebody changed it in the log."
+                )
+            return sent
+
+        return transact(self._engine, "read a ticket", body)
+
+    def report(
+        self,
+        claim: Claim,
+        report_id: uuid.UUID,
+        kind: TicketReportKind,
+        details: Mapping[str, Any],
+        sequence_id: SequenceId | None = None,
+    ) -> None:
+        def body(connection: Connection) -> None:
+            _lock(connection, claim.ticket_id)
+            _require_last(connection, claim)
+            _append(connection, claim, report_id, kind, details, sequence_id)
+
+        transact(self._engine, "report of a ticket", body, committed=Failpoint.TICKET_REPORTED)
+
+    def end(self, claim: Claim, end: AttemptEnd, details: Mapping[str, Any]) -> bool:
+        report_id = uuid.uuid4()
+
+        def body(connection: Connection) -> bool:
+            _lock(connection, claim.ticket_id)
+            if connection.execute(_HAS_REPORT, {"report_id": report_id}).scalar_one():
+                return True
+            if _find_fault(connection, claim) is not None:
+                return False
+            _end(connection, claim, report_id, end, details)
+            return True
+
+        return transact(self._engine, "end an attempt", body, committed=Failpoint.TICKET_ENDED)
+
+    def give_up(self, ticket_id: TicketId, details: Mapping[str, Any]) -> bool:
+        report_id = uuid.uuid4()
+
+        def body(connection: Connection) -> bool:
+            ticket = _lock(connection, ticket_id)
+            if connection.execute(_HAS_REPORT, {"report_id": report_id}).scalar_one():
+                return True
+            last = connection.execute(_LAST_CLAIM, {"ticket_id": ticket_id}).one_or_none()
+            if ticket.ended_as is not None or last is None or last.is_live:
+                return False
+            _end(connection, Claim(ticket_id, last.attempt), report_id, AttemptEnd.FAILED, details)
+            return True
+
+        return transact(self._engine, "give a ticket up", body, committed=Failpoint.TICKET_ENDED)
+
+    def settle_cancel(self, ticket_id: TicketId) -> TicketId | None:
+        reports = uuid.uuid4(), uuid.uuid4()
+
+        def body(connection: Connection) -> TicketId | None:
+            ticket = _lock(connection, ticket_id)
+            if ticket.ended_as is not None:
+                return None
+            return _settle(connection, ticket_id, TicketId(ticket.cancels), reports)
+
+        return transact(self._engine, "cancel a ticket", body, committed=Failpoint.TICKET_ENDED)
+
+    def list_reports(
+        self, ticket_ids: Sequence[TicketId], after: Mapping[TicketId, tuple[int, int]], *, limit: int
+    ) -> Sequence[TicketReport]:
+        known = [after.get(each, (-1, 0)) for each in ticket_ids]
+        arguments = {
+            "ticket_ids": list(ticket_ids),
+            "attempts": [attempt for attempt, _number in known],
+            "numbers": [number for _attempt, number in known],
+            "limit": limit,
+        }
+        rows = transact(self._engine, "list reports", lambda c: c.execute(_REPORTS, arguments).all())
+        return [
+            TicketReport(
+                TicketId(row.ticket_id), row.attempt, row.number, TicketReportKind(row.kind), row.details, row.at
+            )
+            for row in rows
+        ]
+
+    def list_published(self, job: JobName) -> Mapping[DatasetUrn, Mapping[str, dt.datetime]]:
+        rows = transact(self._engine, "list published", lambda c: c.execute(_PUBLISHED, {"job": job}).all())
+        found: dict[DatasetUrn, dict[str, dt.datetime]] = defaultdict(dict)
+        for row in rows:
+            found[DatasetUrn(row.urn)][row.partition] = row.started_at
+        return found
+
+    def list_unreported(self, ticket_id: TicketId) -> Sequence[SequenceId]:
+        found = transact(
+            self._engine,
+            "list unreported publications",
+            lambda c: c.execute(_UNREPORTED, {"ticket_id": ticket_id}).scalars().all(),
+        )
+        return [SequenceId(each) for each in found]
+
+
+def _find_log_id(connection: Connection) -> LogId:
+    found = connection.execute(_LOG_ID).scalar()
+    if found is None:
+        connection.execute(_MAKE_LOG_ID, {"log_id": uuid.uuid4()})
+        found = connection.execute(_LOG_ID).scalar_one()
+    return LogId(found)
+
+
+def _lock(connection: Connection, ticket_id: TicketId) -> Row[Any]:
+    found = connection.execute(_LOCK, {"ticket_id": ticket_id}).one_or_none()
+    if found is None:
+        raise RejectedError(f"the log has no ticket {ticket_id}", field="ticket_id", hint="Send it first.")
+    return found
+
+
+def _find_fault(connection: Connection, claim: Claim) -> str | None:
+    """Why the attempt may report no more."""
+    last = connection.execute(_LAST_CLAIM, {"ticket_id": claim.ticket_id}).one_or_none()
+    if last is None or last.attempt < claim.attempt:
+        return "was never claimed"
+    if last.attempt > claim.attempt:
+        return f"was followed by attempt {last.attempt}"
+    return None if last.ended_as is None else f"has ended as {last.ended_as}"
+
+
+def _require_last(connection: Connection, claim: Claim) -> None:
+    fault = _find_fault(connection, claim)
+    if fault is not None:
+        raise FencedError(f"attempt {claim.attempt} at the ticket {claim.ticket_id} {fault}", hint="Stop.")
+
+
+def _append(
+    connection: Connection,
+    claim: Claim,
+    report_id: uuid.UUID,
+    kind: TicketReportKind,
+    details: Mapping[str, Any],
+    sequence_id: SequenceId | None = None,
+) -> None:
+    arguments = {"report_id": report_id, "kind": kind.value, "sequence_id": sequence_id}
+    where = {"ticket_id": claim.ticket_id, "attempt": claim.attempt}
+    connection.execute(_REPORT, {**where, **arguments, "details": json.dumps(details)})
+
+
+def _end(
+    connection: Connection, claim: Claim, report_id: uuid.UUID, end: AttemptEnd, details: Mapping[str, Any]
+) -> None:
+    """Of an attempt, and of the ticket if this end is its end. Attempt 0: there was none."""
+    where = {"ticket_id": claim.ticket_id, "ended_as": end.value}
+    _append(connection, claim, report_id, TicketReportKind.ENDED, {"state": end.value, **details})
+    connection.execute(_END_CLAIM, {**where, "attempt": claim.attempt})
+    if end.ends_ticket:
+        connection.execute(_END_TICKET, where)
+
+
+def _settle(
+    connection: Connection, ticket_id: TicketId, other: TicketId, reports: tuple[uuid.UUID, uuid.UUID]
+) -> TicketId | None:
+    found = connection.execute(_LOCK, {"ticket_id": other}).one_or_none()
+    if found is None:
+        said = _said(f"the log has no ticket {other}", "Send it before the one that cancels it.")
+        _end(connection, Claim(ticket_id, 0), reports[0], AttemptEnd.FAILED, said)
+        return None
+    last = connection.execute(_LAST_CLAIM, {"ticket_id": other}).one_or_none()
+    if found.ended_as is None:
+        if last is not None and last.is_live:
+            return other
+        attempt = 0 if last is None else last.attempt
+        _end(connection, Claim(other, attempt), reports[1], AttemptEnd.CANCELLED, _said("nobody worked on it"))
+    _end(connection, Claim(ticket_id, 0), reports[0], AttemptEnd.COMPLETE, _said())
+    return None
+
+
+def _said(message: str = "", hint: str = "") -> dict[str, Any]:
+    return {"family": None, "message": message, "hint": hint}

@@ -1,0 +1,159 @@
+"""Tickets, claims and reports, as a port.
+
+A sender puts a ticket into the log that its job publishes through. An executor claims it: an attempt, which is its own
+until the claim expires. What happens is reported: claimed, running, each publication once, ended. A claim saves work,
+and no more: that each row is published once is the promise of leases and of the ledger.
+
+An attempt that DIED or was DRAINED leaves the ticket to the next attempt; every other end of an attempt is the end of
+the ticket. Reports of an attempt that has ended, or that another one came after, are refused.
+"""
+
+import datetime as dt
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final, Protocol
+
+from gobblin_assets.model.job_ticket import LogId, SentTicket, TicketId, TicketVerb
+from gobblin_assets.model.state import SequenceId
+from gobblin_assets.model.urn import DatasetUrn, JobName
+
+ATTEMPTS_MAX: Final = 5
+"""Attempts of a ticket that were not drained: whatever kills so many of them would kill the next one, too."""
+
+
+class TicketReportKind(StrEnum):
+    """The kind of a report."""
+
+    CLAIMED = "claimed"
+    RUNNING = "running"
+    PUBLISHED = "published"
+    ENDED = "ended"
+
+
+class AttemptEnd(StrEnum):
+    """The end of an attempt. DIED: its process did; DRAINED: its executor was asked to end."""
+
+    COMPLETE = "COMPLETE"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+    DIED = "DIED"
+    DRAINED = "DRAINED"
+
+    @property
+    def ends_ticket(self) -> bool:
+        return self not in (AttemptEnd.DIED, AttemptEnd.DRAINED)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTicket:
+    """A ticket that has not ended, and that nobody works on. ``attempts``: those of before, as ATTEMPTS_MAX counts."""
+
+    ticket_id: TicketId
+    verb: TicketVerb
+    last_attempt: int
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """An attempt at a ticket, which belongs to who claimed it."""
+
+    ticket_id: TicketId
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class TicketReport:
+    """A report as the log has it. ``details``: plain JSON, by kind; ``at``: by the log's clock.
+
+    ``attempt`` 0: of a ticket that ended before anybody claimed it.
+    """
+
+    ticket_id: TicketId
+    attempt: int
+    number: int
+    kind: TicketReportKind
+    details: Mapping[str, Any]
+    at: dt.datetime
+
+
+class TicketStore(Protocol):
+    """Each method is one transaction, by the log's clock."""
+
+    def find_log_id(self) -> LogId:
+        """The id of this log, made when it is first asked for."""
+        ...
+
+    def send(self, sent: SentTicket) -> None:
+        """Put the ticket into the log; one that is there stays as it is.
+
+        ConflictError: another ticket has its id, or it is meant for another log.
+        """
+        ...
+
+    def list_claimable(self, executor: str, *, limit: int) -> Sequence[OpenTicket]:
+        """Those that cancel others first, then the oldest first."""
+        ...
+
+    def claim(self, ticket_id: TicketId, owner: str, *, ttl_s: float) -> Claim | None:
+        """The next attempt. None: the ticket has ended, its last attempt lives, or its attempts are used up."""
+        ...
+
+    def renew(self, claims: Collection[Claim], *, ttl_s: float) -> Collection[Claim]:
+        """Those that still belong to who claimed them, and live so long again."""
+        ...
+
+    def get_claimed(self, claim: Claim) -> SentTicket:
+        """The ticket of a claim. FencedError as by ``report``."""
+        ...
+
+    def report(
+        self,
+        claim: Claim,
+        report_id: uuid.UUID,
+        kind: TicketReportKind,
+        details: Mapping[str, Any],
+        sequence_id: SequenceId | None = None,
+    ) -> None:
+        """Append a report, once for each ``report_id`` and each ``sequence_id``, of a publication.
+
+        FencedError: the attempt has ended, or is not the last one.
+        """
+        ...
+
+    def end(self, claim: Claim, end: AttemptEnd, details: Mapping[str, Any]) -> bool:
+        """End the attempt by a report, and the ticket if ``end`` does so.
+
+        False: nothing was done, since the attempt has ended, or is not the last one.
+        """
+        ...
+
+    def give_up(self, ticket_id: TicketId, details: Mapping[str, Any]) -> bool:
+        """End a ticket whose attempts are used up as FAILED. False: it has ended, or its last attempt lives."""
+        ...
+
+    def settle_cancel(self, ticket_id: TicketId) -> TicketId | None:
+        """End a ticket that cancels another one, and that one, unless an attempt at that one lives.
+
+        Returns the other one if an attempt lives: whoever claimed it ends it.
+        """
+        ...
+
+    def list_reports(
+        self, ticket_ids: Sequence[TicketId], after: Mapping[TicketId, tuple[int, int]], *, limit: int
+    ) -> Sequence[TicketReport]:
+        """By ticket, attempt and number. ``after``: the (attempt, number) up to which a ticket's reports are known."""
+        ...
+
+    def list_published(self, job: JobName) -> Mapping[DatasetUrn, Mapping[str, dt.datetime]]:
+        """The partitions whose latest publication is complete, and when the run began that made it."""
+        ...
+
+    def list_unreported(self, ticket_id: TicketId) -> Sequence[SequenceId]:
+        """Publications of the ticket's job since it was first claimed that no report of it has, the oldest first.
+
+        Among them may be such of other runs of the job. Without compactions.
+        """
+        ...

@@ -1,0 +1,183 @@
+"""The executor of technology ``process``: it claims the tickets of its name, and starts a process for each.
+
+The process does the work and reports it. The executor renews its claims, reports processes that died, and passes on
+that a ticket is cancelled. If the executor dies, its processes notice and end, its claims expire, and another executor
+of the name takes the tickets over.
+"""
+
+import signal
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+from gobblin_assets.errors import FencedError, OutcomeUnknownError, RetryableError
+from gobblin_assets.model.clock import Clock
+from gobblin_assets.model.job_ticket import TicketId, TicketVerb
+from gobblin_assets.run.stores import Stores
+from gobblin_assets.state.tickets import ATTEMPTS_MAX, AttemptEnd, Claim, OpenTicket
+from gobblin_assets.tickets.ticket_run import describe_end, report_missed
+
+POLL_S: Final = 0.5
+CLAIM_TTL_S: Final = 30.0
+_RENEWALS_PER_TTL: Final = 3
+
+STOP_GRACE_S: Final = 60.0
+"""So long a process may take to end after a signal; then it is killed."""
+
+_LISTED_MAX: Final = 100
+_PAUSE_S: Final = 5.0
+"""After a failure of the log, the next look at it comes so much later."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorOptions:
+    """The options of an executor. ``owner`` names its process; ``slots``: so many tickets at once."""
+
+    name: str
+    slots: int
+    owner: str
+    claim_ttl_s: float = CLAIM_TTL_S
+    stop_grace_s: float = STOP_GRACE_S
+
+
+@dataclass(slots=True)
+class _Child:
+    """The process of a claim. ``kill_at_s``: by the monotonic clock; None: nobody has asked it to end."""
+
+    claim: Claim
+    process: "subprocess.Popen[bytes]"
+    kill_at_s: float | None = None
+
+
+@dataclass(slots=True)
+class ProcessExecutor:
+    """An executor over one log. ``start`` starts the process of a claim, with a pipe for its standard input."""
+
+    options: ExecutorOptions
+    stores: Stores
+    start: Callable[[Claim], "subprocess.Popen[bytes]"]
+    clock: Clock
+    say: Callable[[str], None]
+    _children: dict[TicketId, _Child] = field(default_factory=dict)
+    _renew_at_s: float = 0.0
+
+    def serve(self, wait: Callable[[float], bool]) -> None:
+        """Work until ``wait(seconds)`` says to stop; then drain: end all processes, and wait for them."""
+        pause_s = 0.0
+        while not wait(pause_s or POLL_S):
+            pause_s = 0.0 if self._try(self._look) else _PAUSE_S
+        self._drain()
+
+    def _try(self, act: Callable[[], None]) -> bool:
+        """Whether the log could be asked. It may be away for hours; what runs goes on meanwhile."""
+        try:
+            act()
+        except (RetryableError, OutcomeUnknownError) as error:
+            self.say(str(error))
+            return False
+        except Exception as error:  # noqa: BLE001  one ticket's fault, or a library's, is not that of all others
+            self.say(f"{type(error).__name__}: {error}")
+        return True
+
+    def _look(self) -> None:
+        self._reap()
+        self._renew()
+        for ticket in self.stores.tickets.list_claimable(self.options.name, limit=_LISTED_MAX):
+            if not self._try(partial(self._take, ticket)):
+                return
+
+    def _take(self, ticket: OpenTicket) -> None:
+        if ticket.verb is TicketVerb.CANCEL:
+            self._cancel(ticket.ticket_id)
+        elif ticket.attempts >= ATTEMPTS_MAX:
+            self._give_up(ticket)
+        elif len(self._children) < self.options.slots:
+            self._claim(ticket)
+
+    def _claim(self, ticket: OpenTicket) -> None:
+        claim = self.stores.tickets.claim(ticket.ticket_id, self.options.owner, ttl_s=self.options.claim_ttl_s)
+        if claim is None:
+            # Another executor of the name was faster.
+            return
+        self.say(f"ticket {claim.ticket_id}: attempt {claim.attempt} begins")
+        try:
+            self._children[claim.ticket_id] = _Child(claim, self.start(claim))
+        except OSError as error:
+            self._end(claim, AttemptEnd.DIED, describe_end(f"no process could be started: {error}"))
+
+    def _give_up(self, ticket: OpenTicket) -> None:
+        last = Claim(ticket.ticket_id, ticket.last_attempt)
+        self._report_missed(last)
+        said = f"{ticket.attempts} attempts died"
+        if self.stores.tickets.give_up(ticket.ticket_id, describe_end(said, hint="Read the executor's own log.")):
+            self.say(f"ticket {ticket.ticket_id}: {said}")
+
+    def _cancel(self, ticket_id: TicketId) -> None:
+        other = self.stores.tickets.settle_cancel(ticket_id)
+        child = None if other is None else self._children.get(other)
+        if child is not None:
+            self._stop(child, signal.SIGINT)
+
+    def _stop(self, child: _Child, number: signal.Signals) -> None:
+        if child.kill_at_s is None:
+            child.kill_at_s = self.clock.monotonic() + self.options.stop_grace_s
+            child.process.send_signal(number)
+
+    def _reap(self) -> None:
+        """Report processes that ended without an end of their own."""
+        self._kill_late()
+        for ticket_id, child in list(self._children.items()):
+            code = child.process.poll()
+            if code is not None:
+                _close_pipe(child)
+                self._end(child.claim, AttemptEnd.DIED, describe_end(_describe_death(code)))
+                del self._children[ticket_id]
+
+    def _kill_late(self) -> None:
+        now_s = self.clock.monotonic()
+        for child in self._children.values():
+            if child.kill_at_s is not None and now_s >= child.kill_at_s and child.process.poll() is None:
+                child.process.kill()
+
+    def _end(self, claim: Claim, end: AttemptEnd, details: Mapping[str, Any]) -> None:
+        if self.stores.tickets.end(claim, end, details):
+            self.say(f"ticket {claim.ticket_id}: attempt {claim.attempt} {details['message']}")
+
+    def _report_missed(self, claim: Claim) -> None:
+        try:
+            report_missed(claim, self.stores)
+        except FencedError:
+            # The attempt has ended; the ticket's next report is that of its end.
+            return
+
+    def _renew(self) -> None:
+        if not self._children or self.clock.monotonic() < self._renew_at_s:
+            return
+        self._renew_at_s = self.clock.monotonic() + self.options.claim_ttl_s / _RENEWALS_PER_TTL
+        claims = [child.claim for child in self._children.values()]
+        kept = self.stores.tickets.renew(claims, ttl_s=self.options.claim_ttl_s)
+        for child in self._children.values():
+            if child.claim not in kept and child.process.poll() is None:
+                self.say(f"ticket {child.claim.ticket_id}: the claim is lost; attempt {child.claim.attempt} is ended")
+                self._stop(child, signal.SIGTERM)
+
+    def _drain(self) -> None:
+        for child in self._children.values():
+            self._stop(child, signal.SIGTERM)
+        while any(child.process.poll() is None for child in self._children.values()):
+            self._try(self._renew)
+            self.clock.sleep(POLL_S)
+            self._kill_late()
+        # Without the log, the claims of those that could not report their end expire.
+        self._try(self._reap)
+
+
+def _close_pipe(child: _Child) -> None:
+    if child.process.stdin is not None:
+        child.process.stdin.close()
+
+
+def _describe_death(code: int) -> str:
+    return f"died of signal {-code}" if code < 0 else f"ended with {code}, and without a report"

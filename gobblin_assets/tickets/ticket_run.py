@@ -1,0 +1,172 @@
+"""One attempt at a ticket: the job's run in this process, with its reports."""
+
+import datetime as dt
+import logging
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from gobblin_assets.commit.sequence import Publication
+from gobblin_assets.errors import ErrorFamily, FencedError, GobblinError, family_of
+from gobblin_assets.jobs.ingest.engine_port import AnnouncedEngine
+from gobblin_assets.jobs.programs import program_of
+from gobblin_assets.model.job_ticket import SentTicket, TicketSelection
+from gobblin_assets.model.urn import JobName, Role
+from gobblin_assets.model.wording import join_some
+from gobblin_assets.run.run_values import DatasetReport, ReportedAs, RunReport, RunRequest
+from gobblin_assets.run.runner import owner_text, run_request
+from gobblin_assets.run.stores import Stores
+from gobblin_assets.spec.job_options import JobOptions
+from gobblin_assets.spec.job_parsing import parse_any_job
+from gobblin_assets.spec.selection import Datasets, Selection, select_missing, select_partitions
+from gobblin_assets.state.tickets import AttemptEnd, Claim, TicketReportKind
+
+REPORTED_BY: Final = "gobblin-assets executor"
+
+_MESSAGE_CHARACTERS_MAX: Final = 4_000
+
+_BY_WEIGHT: Final = (
+    ErrorFamily.CORRUPTION,
+    ErrorFamily.CONFLICT,
+    ErrorFamily.REJECTED,
+    ErrorFamily.FENCED,
+    ErrorFamily.OUTCOME_UNKNOWN,
+    ErrorFamily.RETRYABLE,
+)
+"""The family of an end is the first of these that some partition failed with."""
+
+_log = logging.getLogger(__name__)
+
+
+def run_claimed(
+    claim: Claim, stores: Stores, open_spark: Callable[[], AnnouncedEngine], say: Callable[[str], None]
+) -> AttemptEnd:
+    """Run the ticket's job to its end, and report that. What the job's own code raises ends the attempt as FAILED.
+
+    FencedError: the attempt is not the last one any more; nothing is reported. KeyboardInterrupt goes through, and
+    whoever takes it reports the end.
+    """
+    reports = _Reports(claim, stores)
+    try:
+        sent = stores.tickets.get_claimed(claim)
+        reports.append(TicketReportKind.RUNNING, {"owner": owner_text()})
+        report = _run(sent, stores, open_spark, say, reports)
+    except FencedError:
+        raise
+    except GobblinError as error:
+        message = error.message[:_MESSAGE_CHARACTERS_MAX]
+        end, details = AttemptEnd.FAILED, describe_end(message, family=family_of(error), hint=error.hint)
+    except Exception as error:  # noqa: BLE001  a job's own functions and converters raise what they like
+        _log.exception("the job of the ticket %s failed", claim.ticket_id)
+        # Its text may hold what no report may: the executor's own log has it.
+        said = f"{type(error).__name__}: the executor's log has the rest"
+        end, details = AttemptEnd.FAILED, describe_end(said)
+    else:
+        end, details = _describe_end(report)
+    report_missed(claim, stores)
+    stores.tickets.end(claim, end, details)
+    return end
+
+
+def report_missed(claim: Claim, stores: Stores) -> None:
+    """Report publications of the job that no report has: a process may die between a publication and its report."""
+    missing = stores.tickets.list_unreported(claim.ticket_id)
+    reports = _Reports(claim, stores)
+    for publication in stores.commits.load_publications(*missing) if missing else ():
+        reports.append_publication(publication)
+
+
+def describe_end(message: str = "", *, family: ErrorFamily | None = None, hint: str = "") -> dict[str, Any]:
+    """What the report of an end says, beside its state. ``message``: a sentence for people, without secrets."""
+    return {"family": None if family is None else family.value, "message": message, "hint": hint}
+
+
+def select_of_ticket(
+    selection: TicketSelection, job: JobOptions, datasets: Datasets, stores: Stores, now: dt.datetime
+) -> Selection:
+    """The partitions that a ticket asks for. RejectedError as by ``spec.selection``."""
+    if selection.partitions or selection.ranges:
+        return select_partitions(
+            job,
+            datasets,
+            urns=selection.datasets,
+            keys=selection.partitions,
+            ranges=selection.ranges,
+            begun_by=now,
+        )
+    published = stores.tickets.list_published(JobName(job.job))
+    return select_missing(job, datasets, published, urns=selection.datasets, now=now, limit=selection.missing_max)
+
+
+class _Reports:
+    """The reports of one attempt."""
+
+    def __init__(self, claim: Claim, stores: Stores) -> None:
+        self._claim = claim
+        self._tickets = stores.tickets
+
+    def append(self, kind: TicketReportKind, details: Mapping[str, Any]) -> None:
+        self._tickets.report(self._claim, uuid.uuid4(), kind, details)
+
+    def append_publication(self, publication: Publication) -> None:
+        details = describe_published(publication)
+        kind = TicketReportKind.PUBLISHED
+        self._tickets.report(self._claim, uuid.uuid4(), kind, details, publication.sequence_id)
+
+    def hear(self, report: DatasetReport) -> None:
+        if report.publication is not None:
+            self.append_publication(report.publication)
+
+
+def describe_published(publication: Publication) -> dict[str, Any]:
+    """What the report of a publication says. ``watermarks``: of each key that moved, its position before and after."""
+    return {
+        "sequence_id": str(publication.sequence_id),
+        "urn": publication.urn,
+        "partition": publication.partition or None,
+        "mode": publication.mode.value,
+        "rows": publication.rows_by_role.get(Role.DATA, 0),
+        "files": publication.file_count,
+        "bytes": publication.file_bytes,
+        "watermarks": {key: list(each) for key, each in publication.watermarks.items()},
+    }
+
+
+def _run(
+    sent: SentTicket,
+    stores: Stores,
+    open_spark: Callable[[], AnnouncedEngine],
+    say: Callable[[str], None],
+    reports: _Reports,
+) -> RunReport | None:
+    """None: nothing is missing."""
+    job = parse_any_job(sent.get_job_ticket().job)
+    program = program_of(job)
+    datasets = program.read_datasets(job)
+    selection = select_of_ticket(sent.selection, job, datasets, stores, dt.datetime.now(dt.UTC))
+    if not selection:
+        return None
+    request = RunRequest(
+        program.rules_of(job),
+        selection,
+        mode=sent.selection.mode,
+        by_hand=False,
+        # The attempt before may have died with its leases, which have to expire.
+        waits_for_turn=True,
+        reported_as=ReportedAs(by=REPORTED_BY, mode=sent.selection.mode.value),
+    )
+    with program.open_run(job, datasets, open_spark, stores, say, reports.hear) as ports:
+        return run_request(request, ports)
+
+
+def _describe_end(report: RunReport | None) -> tuple[AttemptEnd, dict[str, Any]]:
+    if report is None:
+        return AttemptEnd.COMPLETE, {**describe_end("nothing is missing"), "run_id": None, "partitions": 0, "failed": 0}
+    failed = report.failed
+    figures = {"run_id": str(report.run_id), "partitions": len(report.datasets), "failed": len(failed)}
+    if not failed:
+        return AttemptEnd.COMPLETE, {**describe_end(), **figures}
+    families = {each.error_family for each in failed}
+    said = join_some([f"{each.label}: {each.error or each.outcome.value}" for each in failed])
+    family = next((each for each in _BY_WEIGHT if each in families), None)
+    return AttemptEnd.FAILED, {**describe_end(said[:_MESSAGE_CHARACTERS_MAX], family=family), **figures}

@@ -1,0 +1,159 @@
+"""A shop in a test's own Postgres, tickets for its tables, and executors as processes of their own."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from sqlalchemy import Engine
+
+from gobblin_assets.db.engine import open_external
+from gobblin_assets.model.job_ticket import JobTicket, SentTicket, TicketId, TicketSelection, TicketVerb
+from gobblin_assets.model.urn import DatasetUrn, JobName, Role
+from gobblin_assets.run.postgres import open_stores
+from gobblin_assets.run.stores import Stores
+from gobblin_assets.state.tickets import TicketReport, TicketReportKind
+from tests.support.postgres import Database
+
+WAIT_S_MAX = 60
+NAME = "local"
+Rows = Counter[tuple[object, ...]]
+
+
+@dataclass
+class TicketShop:
+    """A source, a lake and a log; and the environment of executors, by which they find all three."""
+
+    folder: Path
+    source: Database
+    engine: Engine
+    environment: dict[str, str]
+    started: list["subprocess.Popen[bytes]"] = field(default_factory=list)
+
+    @property
+    def stores(self) -> Stores:
+        return open_stores(self.engine)
+
+    def make_job(self, name: str = "shop", **options: Any) -> dict[str, Any]:
+        return {
+            "job": name,
+            "source": {"connection": "shop"},
+            "destination": str(self.folder / name),
+            "lease": {"ttl_s": 3},
+            "retry": {"task_tries_max": 1, "back_off_s": 0},
+            "datasets": [
+                {
+                    "urn": "public.orders",
+                    "extract": "append_only",
+                    "watermark": {"column": "at", "commit_lag_s": 0},
+                    "partitions": {"kind": "monthly", "start": "2024-01-01", "end": "2024-04-01"},
+                },
+                {"urn": "public.customers"},
+            ],
+            **options,
+        }
+
+    def send(self, job: Mapping[str, Any] | None = None, selection: TicketSelection | None = None) -> TicketId:
+        ticket_id = TicketId(uuid.uuid4())
+        made = self.make_job() if job is None else job
+        ticket = JobTicket("gobblin-job:/tests/shop/shop", "1", "ingest.jdbc", made)
+        self.stores.tickets.send(SentTicket(ticket_id, TicketVerb.ADD, NAME, ticket, selection or TicketSelection()))
+        return ticket_id
+
+    def cancel(self, other: TicketId) -> TicketId:
+        ticket_id = TicketId(uuid.uuid4())
+        self.stores.tickets.send(SentTicket(ticket_id, TicketVerb.CANCEL, NAME, cancels=other))
+        return ticket_id
+
+    def serve(self, *options: str, **variables: str) -> "subprocess.Popen[bytes]":
+        command = [sys.executable, "-m", "gobblin_assets.cli", "executor", "serve", "--name", NAME, *options]
+        with (self.folder / "executor.log").open("ab") as log:
+            started = subprocess.Popen(command, env={**self.environment, **variables}, cwd=self.folder, stderr=log)
+        self.started.append(started)
+        return started
+
+    def say(self) -> str:
+        """What all executors said."""
+        return (self.folder / "executor.log").read_text(encoding="utf-8")
+
+    def list_reports(self, ticket_id: TicketId) -> Sequence[TicketReport]:
+        return self.stores.tickets.list_reports([ticket_id], {}, limit=1_000)
+
+    def kinds(self, ticket_id: TicketId) -> list[str]:
+        return [each.kind.value for each in self.list_reports(ticket_id)]
+
+    def await_end(self, ticket_id: TicketId) -> TicketReport:
+        """The report that ends the ticket."""
+        return self.await_report(ticket_id, lambda report: report.details.get("state") in ENDS)
+
+    def await_report(self, ticket_id: TicketId, is_meant: Callable[[TicketReport], bool]) -> TicketReport:
+        until = time.monotonic() + WAIT_S_MAX
+        while time.monotonic() < until:
+            for report in self.list_reports(ticket_id):
+                if is_meant(report):
+                    return report
+            time.sleep(0.1)
+        raise AssertionError(f"{self.list_reports(ticket_id)}\n{self.say()}")
+
+    def await_kind(self, ticket_id: TicketId, kind: TicketReportKind) -> TicketReport:
+        return self.await_report(ticket_id, lambda report: report.kind is kind)
+
+    def lake_rows(self, job: str = "shop") -> Rows:
+        """The rows of both tables in the files that the ledger has."""
+        found: Rows = Counter()
+        for urn, columns in {"public.orders": ("id", "amount"), "public.customers": ("id", "name")}.items():
+            published = self.stores.published.find(JobName(job), DatasetUrn(urn), role=Role.DATA)
+            for segment in () if published is None else published.segments:
+                for each in segment.files():
+                    table = pq.read_table(each.path, columns=list(columns), partitioning=None)
+                    found.update((urn, *row.values()) for row in table.to_pylist())
+        return found
+
+    def source_rows(self) -> Rows:
+        with self.source.connect() as connection:
+            orders = connection.execute("SELECT 'public.orders', id, amount FROM orders").fetchall()
+            customers = connection.execute("SELECT 'public.customers', id, name FROM customers").fetchall()
+        return Counter(tuple(row) for row in (*orders, *customers))
+
+    def close(self) -> None:
+        for each in self.started:
+            if each.poll() is None:
+                each.send_signal(signal.SIGCONT)
+                each.kill()
+            each.wait()
+        self.engine.dispose()
+
+
+ENDS = ("COMPLETE", "FAILED", "CANCELLED")
+
+
+@pytest.fixture
+def ticket_shop(tmp_path: Path, fresh_database: Database, database_url: str) -> Iterator[TicketShop]:
+    with fresh_database.connect() as connection:
+        connection.execute("CREATE TABLE orders (id int PRIMARY KEY, at timestamptz NOT NULL, amount int)")
+        connection.execute(
+            "INSERT INTO orders SELECT n, timestamptz '2024-01-01Z' + n * interval '12 hours', n % 7"
+            " FROM generate_series(0, 179) n"
+        )
+        connection.execute("CREATE TABLE customers (id int PRIMARY KEY, name text)")
+        connection.execute("INSERT INTO customers SELECT n, 'c' || n FROM generate_series(1, 9) n")
+    environment = {
+        **os.environ,
+        "GOBBLIN_HOME": str(tmp_path / "home"),
+        "GOBBLIN_DATABASE_URL": database_url,
+        "GOBBLIN_JDBC_SHOP_URL": fresh_database.jdbc_url,
+        "GOBBLIN_JDBC_SHOP_USER": fresh_database.user,
+        "GOBBLIN_JDBC_SHOP_PASSWORD": fresh_database.password,
+    }
+    shop = TicketShop(tmp_path, fresh_database, open_external(database_url), environment)
+    yield shop
+    shop.close()
