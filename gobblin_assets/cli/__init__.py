@@ -106,6 +106,7 @@ _COMMANDS: Final[Mapping[str, LazyCommand]] = {
         "spark",
         "The warm Spark Connect server of GOBBLIN_HOME, which saves every run the start of a JVM.",
     ),
+    "service": _in("services", "service", "The service: flows over REST and pages."),
     "db": _in("database", "db", "The database of the commit log."),
     "dagster": _in(
         "dagster_process",

@@ -1,5 +1,6 @@
 """The Postgres schema of all tables of the commit log, and common definitions of their columns."""
 
+from collections.abc import Mapping
 from typing import Final
 
 from sqlalchemy import DDL, Column, DateTime, MetaData, event, text
@@ -7,16 +8,15 @@ from sqlalchemy import DDL, Column, DateTime, MetaData, event, text
 SCHEMA: Final = "gobblin"
 VERSION_TABLE: Final = "alembic_version"
 
-metadata = MetaData(
-    schema=SCHEMA,
-    naming_convention={
-        "pk": "%(table_name)s_pkey",
-        "fk": "%(table_name)s_%(column_0_name)s_fkey",
-        "uq": "%(table_name)s_%(column_0_N_name)s_key",
-        "ck": "%(table_name)s_%(constraint_name)s_check",
-        "ix": "%(table_name)s_%(column_0_N_name)s_idx",
-    },
-)
+NAMING: Final[Mapping[str, str]] = {
+    "pk": "%(table_name)s_pkey",
+    "fk": "%(table_name)s_%(column_0_name)s_fkey",
+    "uq": "%(table_name)s_%(column_0_N_name)s_key",
+    "ck": "%(table_name)s_%(constraint_name)s_check",
+    "ix": "%(table_name)s_%(column_0_N_name)s_idx",
+}
+
+metadata = MetaData(schema=SCHEMA, naming_convention=NAMING)
 
 # Only a range type can stand in an exclusion constraint; the embedded server has no btree_gist, so the key
 # joins in as a one-number int8range.

@@ -1,12 +1,13 @@
 """Plans of flows: jobs, hop by hop, each with its executor; what is offered instead; and why the rest is not."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from gobblin_assets.model.job_ticket import JobTicket
+from gobblin_assets.service.job_template import JobTemplate
 from gobblin_assets.service.specs import FlowSpec
 from gobblin_assets.service.topology import NodeState, Topology, TopologySpec
-from gobblin_assets.spec.job_ticket import JobTicket
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,10 @@ class UntakenEdge:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What a compilation found: the plan or why there is none, other plans (at most 3), hops that were not taken."""
+    """What a compilation found: the plan or why there is none, other plans (at most 3), hops that were not taken.
+
+    Only ``explain_flow`` looks for other plans and hops.
+    """
 
     compiled: FlowPlan | PendingFlow
     alternatives: tuple[FlowPlan, ...] = ()
@@ -83,6 +87,14 @@ class SpecCompiler(Protocol):
 
         RejectedError for what the user must correct; what the topology can mend is a PendingFlow.
         """
+        ...
+
+    def explain_flow(self, spec: FlowSpec, names: JobNames, groups: frozenset[str]) -> Explanation:
+        """The same, with other plans and with hops that were not taken: it takes several times as long."""
+        ...
+
+    def list_templates(self, spec: FlowSpec, groups: frozenset[str]) -> Sequence[JobTemplate]:
+        """The templates whose parameters the flow needs, whatever it gives; none for a flow that is pending."""
         ...
 
     def get_topology_spec_map(self) -> Mapping[str, TopologySpec]:

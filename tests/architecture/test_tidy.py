@@ -200,7 +200,7 @@ def test_every_failpoint_stands_somewhere_in_the_product() -> None:
                 r"^gobblin_assets/((db|dagster)/|destinations/iceberg/iceberg_tables\.py$)|(^|/)postgres(/|\.py$)"
             ),
         ),
-        ("alembic", re.compile(r"^gobblin_assets/db/")),
+        ("alembic", re.compile(r"^gobblin_assets/(db|service/postgres/migrations)/")),
         (
             "psycopg",
             re.compile(

@@ -1,0 +1,16 @@
+"""Commands of the service: the group, and where its commands are."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from gobblin_assets.cli.lazy_commands import LazyCommand, LazyGroup
+
+_COMMANDS: Final[Mapping[str, LazyCommand]] = {
+    "serve": LazyCommand(
+        "gobblin_assets.cli.serving", "serve", "Serve the REST API and the pages, until SIGTERM or Ctrl-C."
+    ),
+    "flow": LazyCommand("gobblin_assets.cli.flows", "flow", "Flows of a running service."),
+    "token": LazyCommand("gobblin_assets.cli.tokens", "token", "Tokens by which users are known."),
+}
+
+service = LazyGroup("service", lazy=_COMMANDS, help="The service: flows over REST and pages.")

@@ -1,0 +1,164 @@
+"""The command that serves the service: service serve."""
+
+import ipaddress
+import os
+import socket
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+import click
+
+from gobblin_assets.cli.lazy_commands import example
+from gobblin_assets.cli.output import say
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.model.clock import SystemClock
+from gobblin_assets.service.access import (
+    EVERYTHING_ALLOWED,
+    AccessFile,
+    AccessRules,
+    UnknownUserError,
+    User,
+)
+from gobblin_assets.settings import read_settings
+
+_EXTRA: Final = ("fastapi", "jinja2", "jsonschema", "uvicorn")
+_EVERYBODY: Final = "local"
+_BACKLOG: Final = 128
+_LOOPBACK_NAME: Final = "localhost"
+
+
+@click.command(epilog=example("service serve --topology topology.yaml --no-auth"))
+@click.option(
+    "--topology",
+    "topology_file",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Nodes and executors, in YAML.",
+)
+@click.option(
+    "--pack",
+    "packs",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="A pack of job templates, beside those of this package: a zip file or a directory; may be repeated.",
+)
+@click.option("--compiler", default="multi_hop", show_default=True, help="What finds jobs for flows.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on: one of this machine.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0: any that is free.")
+@click.option("--no-auth", is_flag=True, help="Ask nobody who they are: everybody may do everything.")
+@click.option(
+    "--access",
+    "access_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Users, their rights and their tokens, in YAML. A change is seen at once.",
+)
+def serve(
+    topology_file: Path,
+    packs: tuple[Path, ...],
+    compiler: str,
+    host: str,
+    port: int,
+    no_auth: bool,  # noqa: FBT001  an option that click passes by name
+    access_file: Path | None,
+) -> None:
+    """Serve the REST API and the pages, until SIGTERM or Ctrl-C. Executors are started by `executor serve`."""
+    _require_extra()
+    # The web framework and the compiler are imported after it is known that they are there.
+    from gobblin_assets.service.api.request_guards import LOOPBACK_NAMES  # noqa: PLC0415  the extra may be missing
+    from gobblin_assets.service.api.request_parts import ServedParts  # noqa: PLC0415  the same
+    from gobblin_assets.service.guarded_flows import GuardedFlows  # noqa: PLC0415  the same
+    from gobblin_assets.service.opening import open_service  # noqa: PLC0415  the same
+    from gobblin_assets.service.pack_files import read_pack_at  # noqa: PLC0415  the same
+    from gobblin_assets.service.template_store import TemplatesInMemory, read_shipped_packs  # noqa: PLC0415  the same
+    from gobblin_assets.service.topology_file import read_topology_file  # noqa: PLC0415  the same
+    from gobblin_assets.service.ui.web_server import serve_requests  # noqa: PLC0415  the same
+
+    rules, identify = _read_access(access_file, no_auth=no_auth)
+    topology = read_topology_file(topology_file)
+    templates = TemplatesInMemory([*read_shipped_packs(), *map(read_pack_at, packs)])
+    with (
+        _listen(host, port) as listening,
+        open_service(read_settings(), topology, templates, compiler, os.environ, say) as opened,
+    ):
+        parts = ServedParts(
+            flows=GuardedFlows(opened.flows, rules),
+            topology=lambda: topology,
+            templates=templates,
+            identify=identify,
+            asks_for_tokens=not no_auth,
+            measure=lambda: {"flows": opened.catalog.metrics},
+            measure_age_s=opened.catalog.measure_age_s,
+        )
+        address, bound_port, *_ = listening.getsockname()
+        shown = f"[{address}]" if ":" in address else address
+        say(f"The service answers on http://{shown}:{bound_port}/")
+        serve_requests(parts, listening, {*LOOPBACK_NAMES, address})
+
+
+def _require_extra() -> None:
+    missing = [name for name in _EXTRA if find_spec(name) is None]
+    if missing:
+        raise RejectedError(
+            f"{', '.join(missing)} is not installed",
+            field="service serve",
+            hint="Run `pip install gobblin-assets[service]`.",
+        )
+
+
+def _read_access(
+    access_file: Path | None, *, no_auth: bool
+) -> tuple[Callable[[], AccessRules], Callable[[str | None], User]]:
+    """The rules of now, and who asks by a token."""
+    if no_auth == (access_file is not None):
+        raise RejectedError(
+            "expected either --access FILE or --no-auth",
+            field="--access",
+            hint="With --no-auth, everybody who reaches this machine's own address may do everything.",
+        )
+    if access_file is None:
+        everybody = User(_EVERYBODY, frozenset())
+        return lambda: EVERYTHING_ALLOWED, lambda _token: everybody
+    file, clock = AccessFile(access_file), SystemClock()
+    file.read()
+
+    def identify(token: str | None) -> User:
+        if token is None:
+            raise UnknownUserError(
+                "the request has no token", field="authorization", hint="Send the header `Authorization: Bearer TOKEN`."
+            )
+        return file.read().user_of(token, clock.now())
+
+    return file.read, identify
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """A socket that listens on an address of this machine alone."""
+    address = "127.0.0.1" if host == _LOOPBACK_NAME else host
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        raise RejectedError(
+            f"expected an address, found {host[:100]!a}", field="--host", hint="Write 127.0.0.1, or ::1."
+        ) from None
+    if not found.is_loopback:
+        raise RejectedError(
+            f"{address} can be reached from other machines, and this release has no encrypted log-in",
+            field="--host",
+            hint="Listen on 127.0.0.1, and let people in by `ssh -L 8080:localhost:8080` or by a proxy of yours.",
+        )
+    family = socket.AF_INET6 if found.version == 6 else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((address, port))
+        listening.listen(_BACKLOG)
+    except OSError as error:
+        listening.close()
+        raise RejectedError(
+            f"the port {port} of {address} can't be had: {error.strerror}",
+            field="--port",
+            hint="Choose another one; 0 takes any that is free.",
+        ) from None
+    return listening

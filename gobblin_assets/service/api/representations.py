@@ -1,0 +1,344 @@
+"""The JSON of ``/api/v1``: models that the answers are made of, and that OpenAPI shows."""
+
+import datetime as dt
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from gobblin_assets.model.extract import Mode
+from gobblin_assets.service.flow_config import FlowConfig
+from gobblin_assets.service.flow_store import FlowVersion, NamedJob, StoredFlow
+from gobblin_assets.service.job_plan import Explanation, FlowPlan, PendingFlow, PlannedJob
+from gobblin_assets.service.statuses import FlowStatus, JobStatus
+from gobblin_assets.service.topology import DataNode, NodeState, TopologySpec
+from gobblin_assets.spec.spec_model import SpecModel
+
+
+class ProblemBody(BaseModel):
+    """An error (RFC 9457)."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    field: str | None = Field(None, description="What is wrong: an option, a parameter, a part of the request.")
+    hint: str | None = Field(None, description="What helps.")
+    family: str | None = None
+
+
+class FlowBody(BaseModel):
+    """A flow as it is stored."""
+
+    uri: str
+    version: str
+    state: str
+    reasons: list[str] = Field(description="Why a pending flow can't run.")
+    owner: str
+    created_at: dt.datetime
+    updated_at: dt.datetime
+    config: FlowConfig
+
+
+class FlowsBody(BaseModel):
+    """A page of flows. ``next``: the cursor of the next page; null: this is the last."""
+
+    flows: list[FlowBody]
+    next: str | None
+    age_s: float = Field(description="0, or the age of the copy that answers while the database is away.")
+
+
+class VersionBody(BaseModel):
+    """A version of a flow's config."""
+
+    version: str
+    made_by: str
+    made_at: dt.datetime
+    config: FlowConfig
+
+
+class NamedJobBody(BaseModel):
+    """A job of a flow by the name that decides its paths, its ledger and its watermarks."""
+
+    node: str
+    job_name: str
+    is_launched: bool
+
+
+class StateBody(BaseModel):
+    """A node, and a format of data there."""
+
+    node: str
+    format: str
+
+
+class PlannedJobBody(BaseModel):
+    """A job of a plan."""
+
+    number: int
+    job_name: str
+    template_uri: str
+    executor: str
+    source: StateBody
+    target: StateBody
+    after: list[int]
+    cost: float
+    job: dict[str, Any] = Field(description="The job's options, as its executor gets them.")
+
+
+class PlanBody(BaseModel):
+    """Jobs, those first that others wait for."""
+
+    cost: float
+    jobs: list[PlannedJobBody]
+
+
+class UntakenBody(BaseModel):
+    """A hop that no plan takes, and why."""
+
+    template_uri: str
+    executor: str
+    source: StateBody
+    target: StateBody
+    reason: str
+
+
+class ExplanationBody(BaseModel):
+    """A plan, or why there is none; others; and the hops near source and destinations that are not taken."""
+
+    plan: PlanBody | None
+    reasons: list[str]
+    alternatives: list[PlanBody]
+    untaken: list[UntakenBody]
+
+
+class JobStatusBody(BaseModel):
+    """A job of an execution."""
+
+    number: int
+    job_name: str
+    executor: str
+    status: str
+    started_at: dt.datetime | None
+    ended_at: dt.datetime | None
+    message: str
+    processed_count: int
+    low_watermark: str | None
+    high_watermark: str | None
+    ticket_id: str
+
+
+class StatusBody(BaseModel):
+    """An execution of a flow."""
+
+    flow_group: str
+    flow_name: str
+    execution_id: int
+    flow_version: str
+    status: str
+    started_at: dt.datetime
+    ended_at: dt.datetime | None
+    message: str
+    jobs: list[JobStatusBody]
+
+
+class ExecutionsBody(BaseModel):
+    """Executions, the latest first. ``next``: the cursor of the next page."""
+
+    executions: list[StatusBody]
+    next: str | None
+
+
+class RunBody(SpecModel):
+    """Datasets and partitions to run. Without any, all datasets, and the partitions that are due."""
+
+    datasets: list[str] = Field(default_factory=list, max_length=1000)
+    partitions: list[str] = Field(default_factory=list, max_length=1000)
+    ranges: list[tuple[str, str]] = Field(default_factory=list, max_length=100, description="First and last, included.")
+    mode: Mode = Field(Mode.AUTO, description="append what came since, or refresh: read whole partitions again.")
+
+
+class CancelBody(SpecModel):
+    """The execution to cancel."""
+
+    execution_id: int
+
+
+class NodeBody(BaseModel):
+    """A place of data."""
+
+    name: str
+    uri: str
+    kind: str
+    connection: str | None
+    root: str | None
+    zone: str
+    transit: bool
+    groups: list[str]
+    description: str
+
+
+class ExecutorBody(BaseModel):
+    """An executor: <technology, location, communication>, and what it can do."""
+
+    name: str
+    uri: str
+    version: str
+    description: str
+    technology: str
+    location: str
+    communication: str
+    capabilities: list[str]
+    nodes: list[str]
+    groups: list[str]
+    cost: float
+    ui_url: str | None
+
+
+class TemplateBody(BaseModel):
+    """A job template: what it needs, between which kinds of nodes."""
+
+    uri: str
+    version: str
+    description: str
+    capability: str
+    shape: str
+    parameters: dict[str, Any] = Field(description="The JSON Schema of its parameters.")
+
+
+class UserBody(BaseModel):
+    """The user that the service takes the asker for."""
+
+    name: str
+    groups: list[str]
+
+
+class HealthBody(BaseModel):
+    """``ok``, or ``read_only`` while the database is away and a copy answers."""
+
+    status: str
+    snapshot_age_s: float
+    topology_version: str
+
+
+def show_flow(flow: StoredFlow) -> FlowBody:
+    return FlowBody(
+        uri=flow.spec.uri,
+        version=flow.spec.version,
+        state=flow.state.value,
+        reasons=list(flow.reasons),
+        owner=flow.owner.name,
+        created_at=flow.created_at,
+        updated_at=flow.updated_at,
+        config=flow.spec.config,
+    )
+
+
+def show_version(version: FlowVersion) -> VersionBody:
+    return VersionBody(version=version.version, made_by=version.made_by, made_at=version.made_at, config=version.config)
+
+
+def show_named_job(job: NamedJob) -> NamedJobBody:
+    return NamedJobBody(node=job.node, job_name=job.job_name, is_launched=job.binding is not None)
+
+
+def show_plan(plan: FlowPlan) -> PlanBody:
+    return PlanBody(cost=plan.cost, jobs=[_show_planned(each) for each in plan.jobs])
+
+
+def _show_planned(job: PlannedJob) -> PlannedJobBody:
+    return PlannedJobBody(
+        number=job.number,
+        job_name=job.job_name,
+        template_uri=job.template_uri,
+        executor=job.executor,
+        source=_show_state(job.source),
+        target=_show_state(job.target),
+        after=list(job.after),
+        cost=job.cost,
+        job=dict(job.ticket.job),
+    )
+
+
+def _show_state(state: NodeState) -> StateBody:
+    return StateBody(node=state.node, format=state.format.value)
+
+
+def show_explanation(explanation: Explanation) -> ExplanationBody:
+    compiled = explanation.compiled
+    return ExplanationBody(
+        plan=None if isinstance(compiled, PendingFlow) else show_plan(compiled),
+        reasons=list(compiled.reasons) if isinstance(compiled, PendingFlow) else [],
+        alternatives=[show_plan(each) for each in explanation.alternatives],
+        untaken=[
+            UntakenBody(
+                template_uri=each.template_uri,
+                executor=each.executor,
+                source=_show_state(each.source),
+                target=_show_state(each.target),
+                reason=each.reason,
+            )
+            for each in explanation.untaken
+        ],
+    )
+
+
+def show_status(status: FlowStatus) -> StatusBody:
+    return StatusBody(
+        flow_group=status.flow.group,
+        flow_name=status.flow.name,
+        execution_id=status.execution_id,
+        flow_version=status.flow_version,
+        status=status.status.value,
+        started_at=status.started_at,
+        ended_at=status.ended_at,
+        message=status.message,
+        jobs=[_show_job(each) for each in status.jobs],
+    )
+
+
+def _show_job(job: JobStatus) -> JobStatusBody:
+    return JobStatusBody(
+        number=job.number,
+        job_name=job.job_name,
+        executor=job.job_group,
+        status=job.status.value,
+        started_at=job.started_at,
+        ended_at=job.ended_at,
+        message=job.message,
+        processed_count=job.processed_count,
+        low_watermark=job.low_watermark,
+        high_watermark=job.high_watermark,
+        ticket_id=str(job.ticket_id),
+    )
+
+
+def show_node(node: DataNode) -> NodeBody:
+    return NodeBody(
+        name=node.name,
+        uri=node.uri,
+        kind=node.kind.value,
+        connection=node.connection,
+        root=node.root,
+        zone=node.zone,
+        transit=node.transit,
+        groups=sorted(node.groups),
+        description=node.description,
+    )
+
+
+def show_executor(spec: TopologySpec) -> ExecutorBody:
+    executor = spec.spec_executor
+    return ExecutorBody(
+        name=executor.name,
+        uri=spec.uri,
+        version=spec.version,
+        description=spec.description,
+        technology=executor.technology,
+        location=executor.location,
+        communication=executor.communication,
+        capabilities=sorted(executor.capabilities),
+        nodes=sorted(executor.nodes),
+        groups=sorted(executor.groups),
+        cost=executor.cost,
+        ui_url=executor.ui_url,
+    )

@@ -1,0 +1,138 @@
+"""Guards in front of every request: the host it names, the page it comes from, its size, its path.
+
+A page of another origin can send a form, and a name of another owner may resolve to this machine. Both are refused, so
+that a browser on the same machine can be used for other things as well. The path reaches the routes as it was sent, so
+that a name may contain a slash, which is sent as %2F.
+"""
+
+import json
+import re
+from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from typing import Any, Final
+from urllib.parse import unquote_to_bytes, urlsplit
+
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.service.api.problems import (
+    PROBLEM_TYPE,
+    BodyTooLargeError,
+    ForeignHostError,
+    ForeignOriginError,
+    MalformedRequestError,
+    problem_of,
+)
+
+BODY_BYTES_MAX: Final = 2 << 20
+LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+
+_UNSAFE: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+_BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
+
+_Message = MutableMapping[str, Any]
+_Receive = Callable[[], Awaitable[_Message]]
+_Send = Callable[[_Message], Awaitable[None]]
+_Application = Callable[[_Message, _Receive, _Send], Awaitable[None]]
+
+
+class RequestGuards:
+    """An ASGI application in front of another. ``hosts``: the names by which this server may be asked."""
+
+    def __init__(self, application: _Application, hosts: Collection[str]) -> None:
+        self._application = application
+        self._hosts = frozenset(hosts)
+
+    async def __call__(self, scope: _Message, receive: _Receive, send: _Send) -> None:
+        if scope["type"] != "http":
+            await self._application(scope, receive, send)
+            return
+        try:
+            headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+            check_host(headers.get("host", ""), self._hosts)
+            if scope["method"] in _UNSAFE:
+                check_origin(headers)
+            guarded = {**scope, "path": read_raw_path(scope["raw_path"])}
+            body = await _read_body(headers.get("content-length", ""), receive)
+        except RejectedError as error:
+            await _answer(error, send)
+            return
+        await self._application(guarded, _replay(body, receive), send)
+
+
+def check_host(host: str, hosts: Collection[str]) -> None:
+    """ForeignHostError: the request is for another machine, whose name leads to this one."""
+    try:
+        name = urlsplit(f"//{host}").hostname
+    except ValueError:
+        name = None
+    if name not in hosts:
+        raise ForeignHostError(
+            f"this server is not {host[:200]!a}", field="Host", hint=f"Ask for {' or '.join(sorted(hosts))}."
+        )
+
+
+def check_origin(headers: MutableMapping[str, str]) -> None:
+    """ForeignOriginError: a browser sends this for a page of somebody else. Programs send neither header."""
+    origin, site = headers.get("origin"), headers.get("sec-fetch-site")
+    foreign_origin = origin is not None and urlsplit(origin).netloc != headers.get("host")
+    if foreign_origin or site in {"cross-site", "same-site"}:
+        raise ForeignOriginError(
+            "a page of another origin sent this request",
+            field="Origin",
+            hint="Open this service's own pages, or send the request by a program.",
+        )
+
+
+def read_raw_path(raw_path: bytes) -> str:
+    """The path with its escapes. MalformedRequestError where they are no UTF-8."""
+    try:
+        path = raw_path.decode("ascii")
+        unquote_to_bytes(path).decode("utf-8")
+    except UnicodeDecodeError:
+        path = "%"
+    if _BAD_ESCAPE.search(path):
+        raise MalformedRequestError(
+            "the path is no percent-encoded UTF-8", field="path", hint="Encode each name of the path by itself."
+        )
+    return path
+
+
+async def _read_body(length: str, receive: _Receive) -> bytes:
+    """The whole body. A length that was told is refused before anything is read."""
+    if length.isdecimal() and int(length) > BODY_BYTES_MAX:
+        raise _too_large()
+    parts, size = [], 0
+    while True:
+        message = await receive()
+        part: bytes = message.get("body", b"")
+        parts.append(part)
+        size += len(part)
+        if size > BODY_BYTES_MAX:
+            raise _too_large()
+        if not message.get("more_body", False):
+            return b"".join(parts)
+
+
+def _too_large() -> BodyTooLargeError:
+    return BodyTooLargeError(
+        f"expected at most {BODY_BYTES_MAX:,} bytes", field="body", hint="A flow's parameters are names, not data."
+    )
+
+
+def _replay(body: bytes, receive: _Receive) -> _Receive:
+    messages = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replay() -> _Message:
+        return messages.pop() if messages else await receive()
+
+    return replay
+
+
+async def _answer(error: RejectedError, send: _Send) -> None:
+    problem = problem_of(error)
+    body = json.dumps(problem.to_json()).encode()
+    headers = [
+        (b"content-type", PROBLEM_TYPE.encode()),
+        (b"content-length", str(len(body)).encode()),
+        (b"connection", b"close"),
+    ]
+    await send({"type": "http.response.start", "status": problem.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

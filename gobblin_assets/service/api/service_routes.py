@@ -1,0 +1,133 @@
+"""Routes of ``/api/v1`` for what flows are made of, and for the service itself."""
+
+from collections.abc import Iterator
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from fastapi.responses import PlainTextResponse
+
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.service.access import User
+from gobblin_assets.service.api.representations import (
+    ExecutorBody,
+    HealthBody,
+    NodeBody,
+    TemplateBody,
+    UserBody,
+    show_executor,
+    show_node,
+)
+from gobblin_assets.service.api.request_parts import Asker, Parts, ServedParts
+from gobblin_assets.service.flow_store import SpecNotFoundError
+from gobblin_assets.service.job_template import JobTemplate
+from gobblin_assets.service.template_store import get_template, parse_template_uri
+from gobblin_assets.service.topology import DataNode, TopologySpec
+
+service_routes = APIRouter(prefix="/api/v1", tags=["service"])
+
+
+@service_routes.get("/templates")
+def list_templates(parts: Parts, user: Asker) -> list[TemplateBody]:
+    """List the job templates that the user may use."""
+    return [_show_template(each) for each in find_templates(parts, user)]
+
+
+@service_routes.get("/template")
+def show_template(
+    parts: Parts, user: Asker, uri: Annotated[str, Query(description="Such as FS:///default/jdbc-to-lake.template.")]
+) -> TemplateBody:
+    """Get a job template by its URI."""
+    return _show_template(get_visible_template(parts, user, uri))
+
+
+@service_routes.get("/nodes")
+def list_nodes(parts: Parts, user: Asker) -> list[NodeBody]:
+    """List the places of data that the user may use."""
+    return [show_node(each) for each in find_nodes(parts, user)]
+
+
+@service_routes.get("/executors")
+def list_executors(parts: Parts, user: Asker) -> list[ExecutorBody]:
+    """List the executors that the user may use."""
+    return [show_executor(each) for each in find_executors(parts, user)]
+
+
+@service_routes.get("/me")
+def get_me(user: Asker) -> UserBody:
+    """Get the user that the service takes you for."""
+    return UserBody(name=user.name, groups=sorted(user.groups))
+
+
+@service_routes.get("/health")
+def get_health(parts: Parts) -> HealthBody:
+    """Get the state of the service. It is asked without a token."""
+    age_s = parts.measure_age_s()
+    return HealthBody(
+        status="read_only" if age_s else "ok", snapshot_age_s=age_s, topology_version=parts.topology().version
+    )
+
+
+@service_routes.get("/metrics", response_class=PlainTextResponse)
+def get_metrics(parts: Parts, user: Asker) -> PlainTextResponse:  # noqa: ARG001  who asks must be known
+    """Get what the catalogs counted, as Prometheus reads it."""
+    return PlainTextResponse("".join(_write_metrics(parts)), media_type="text/plain; version=0.0.4")
+
+
+def find_templates(parts: ServedParts, user: User) -> list[JobTemplate]:
+    found = [template for pack in parts.templates.list_packs() for template in pack.templates.values()]
+    return sorted((each for each in found if _may_use(each.groups, user)), key=lambda each: each.uri)
+
+
+def get_visible_template(parts: ServedParts, user: User, uri: str) -> JobTemplate:
+    """SpecNotFoundError: there is none of this URI, or the user may not use it."""
+    address = parse_template_uri(uri, "uri")
+    try:
+        template = get_template(parts.templates, address, "uri")
+    except RejectedError as error:
+        raise SpecNotFoundError(error.message.removeprefix("uri: "), field="uri", hint=error.hint) from None
+    if not _may_use(template.groups, user):
+        raise SpecNotFoundError(
+            f"{user.name} may not use the template {uri}", field="uri", hint="Ask the owners of its pack."
+        )
+    return template
+
+
+def find_nodes(parts: ServedParts, user: User) -> list[DataNode]:
+    nodes = parts.topology().nodes
+    return [nodes[name] for name in sorted(nodes) if _may_use(nodes[name].groups, user)]
+
+
+def find_executors(parts: ServedParts, user: User) -> list[TopologySpec]:
+    executors = parts.topology().executors
+    return [executors[name] for name in sorted(executors) if _may_use(executors[name].spec_executor.groups, user)]
+
+
+def _may_use(groups: frozenset[str], user: User) -> bool:
+    return not groups or bool(groups & user.groups)
+
+
+def _show_template(template: JobTemplate) -> TemplateBody:
+    return TemplateBody(
+        uri=template.uri,
+        version=template.version,
+        description=template.description,
+        capability=template.capability,
+        shape=template.shape,
+        parameters=dict(template.parameters),
+    )
+
+
+def _write_metrics(parts: ServedParts) -> Iterator[str]:
+    measured = parts.measure()
+    for name, kind, said in (
+        ("specs", "gauge", "Specs that the catalog holds."),
+        ("puts", "counter", "Specs that were put since the process began."),
+        ("removals", "counter", "Specs that were removed since the process began."),
+        ("listener_failures", "counter", "Changes at which a listener failed."),
+    ):
+        family = f"gobblin_catalog_{name}{'_total' if kind == 'counter' else ''}"
+        yield f"# HELP {family} {said}\n# TYPE {family} {kind}\n"
+        for catalog, found in sorted(measured.items()):
+            yield f'{family}{{catalog="{catalog}"}} {getattr(found, name)}\n'
+    yield "# HELP gobblin_snapshot_age_seconds Age of the copy of the flows that answers; 0: the database does.\n"
+    yield f"# TYPE gobblin_snapshot_age_seconds gauge\ngobblin_snapshot_age_seconds {parts.measure_age_s():g}\n"

@@ -1,0 +1,82 @@
+"""Starts and stops what a node of the service does beside its requests: it looks for changes, sends, reads reports."""
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from gobblin_assets.service.catalogs import CATALOG_LOOK_EVERY_S
+from gobblin_assets.service.flow_catalog import FlowCatalog
+from gobblin_assets.service.flow_manager import FlowManager
+from gobblin_assets.service.monitor import Monitor
+from gobblin_assets.service.orchestrator import Orchestrator
+
+ORCHESTRATOR_LOOK_EVERY_S: Final = 0.5
+MONITOR_LOOK_EVERY_S: Final = 0.5
+PENDING_LOOK_EVERY_S: Final = 60.0
+STOP_WAIT_S_MAX: Final = 30.0
+
+_FAILED_WAIT_S_MAX: Final = 10.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """What is done again and again. ``look`` may raise: it is repeated, ever more slowly."""
+
+    name: str
+    look: Callable[[], object]
+    every_s: float
+
+
+class CoreServices:
+    """The loops of one node, each in a thread of its own."""
+
+    def __init__(
+        self,
+        catalog: FlowCatalog,
+        flows: FlowManager,
+        orchestrator: Orchestrator,
+        monitor: Monitor,
+        more: Sequence[Loop] = (),
+    ) -> None:
+        self._catalog = catalog
+        self._flows = flows
+        self._stopping = threading.Event()
+        loops = (
+            Loop("flow catalog", catalog.refresh, CATALOG_LOOK_EVERY_S),
+            Loop("orchestrator", orchestrator.look, ORCHESTRATOR_LOOK_EVERY_S),
+            Loop("monitor", monitor.look, MONITOR_LOOK_EVERY_S),
+            Loop("pending flows", flows.compile_pending, PENDING_LOOK_EVERY_S),
+            *more,
+        )
+        self._threads = [
+            threading.Thread(target=self._repeat, args=(loop,), name=loop.name, daemon=True) for loop in loops
+        ]
+
+    def start(self) -> None:
+        """Read the flows, and begin. Raises RetryableError if the store is away."""
+        self._catalog.refresh()
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self, wait_s_max: float = STOP_WAIT_S_MAX) -> bool:
+        """Let no write begin, wait for those under way, and end the loops. False: something is still under way."""
+        is_quiet = self._flows.writes.close(wait_s_max)
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join(wait_s_max)
+        return is_quiet and not any(thread.is_alive() for thread in self._threads)
+
+    def _repeat(self, loop: Loop) -> None:
+        wait_s = loop.every_s
+        while not self._stopping.is_set():
+            try:
+                loop.look()
+                wait_s = loop.every_s
+            except Exception:  # noqa: BLE001  a loop that ended would leave flows as they are, in silence
+                wait_s = min(max(_FAILED_WAIT_S_MAX, loop.every_s), wait_s * 2)
+                _log.exception("%s: failed; again in %.1f s", loop.name, wait_s)
+            self._stopping.wait(wait_s)

@@ -1,0 +1,85 @@
+"""Executions between the flows and the executors, as a port: what is to be sent, what was sent, what was reported."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from gobblin_assets.model.job_ticket import JobTicket, LogId, TicketId, TicketSelection
+from gobblin_assets.service.job_progress import JobProgress
+
+
+@dataclass(frozen=True, slots=True)
+class JobOfExecution:
+    """A job of an execution by its number."""
+
+    execution_id: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnsentTicket:
+    """A ticket that is to be sent to an executor. ``log_id``: the log that the job's name is bound to."""
+
+    job: JobOfExecution
+    executor: str
+    log: str
+    log_id: LogId
+    ticket_id: TicketId
+    ticket: JobTicket
+    selection: TicketSelection
+
+
+@dataclass(frozen=True, slots=True)
+class UnsentCancel:
+    """A ticket that ends another one, and is to be sent."""
+
+    job: JobOfExecution
+    executor: str
+    log: str
+    log_id: LogId
+    ticket_id: TicketId
+    cancels: TicketId
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedJob:
+    """A job whose ticket was sent and has not ended, and what its reports said up to now."""
+
+    job: JobOfExecution
+    log: str
+    ticket_id: TicketId
+    progress: JobProgress
+
+
+class ExecutionStore(Protocol):
+    """The store of open executions. Each method is one transaction."""
+
+    def list_unsent(self, *, limit: int) -> Sequence[UnsentTicket]:
+        """Of jobs whose predecessors are COMPLETE, the oldest executions first."""
+        ...
+
+    def begin_send(self, job: JobOfExecution) -> bool:
+        """From here on the ticket may be in the log. False: the job's end was asked for first."""
+        ...
+
+    def mark_sent(self, job: JobOfExecution) -> None:
+        """The job is ORCHESTRATED, unless it is so already or has gone on."""
+        ...
+
+    def fail(self, job: JobOfExecution, message: str) -> None:
+        """The job can't be sent: it is FAILED."""
+        ...
+
+    def list_unsent_cancels(self, *, limit: int) -> Sequence[UnsentCancel]:
+        """Of jobs whose own tickets were sent."""
+        ...
+
+    def mark_cancel_sent(self, job: JobOfExecution) -> None: ...
+
+    def list_watched(self) -> Sequence[WatchedJob]:
+        """All jobs whose tickets were sent and have not ended."""
+        ...
+
+    def store_progress(self, job: JobOfExecution, before: JobProgress, now: JobProgress) -> bool:
+        """Store what reports said, and what follows for the execution. False: somebody read those reports first."""
+        ...

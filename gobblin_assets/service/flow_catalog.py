@@ -1,0 +1,220 @@
+"""The catalog of flows: the store, with a copy of all flows in memory for when the store is away."""
+
+import datetime as dt
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from gobblin_assets.errors import OutcomeUnknownError, RetryableError
+from gobblin_assets.service.access import EVERY_FLOW, FlowScope
+from gobblin_assets.service.catalogs import CatalogMetrics, SpecListeners, list_in_order
+from gobblin_assets.service.flow_store import (
+    FlowPage,
+    FlowState,
+    FlowStore,
+    FlowWrite,
+    RequestKey,
+    StoredFlow,
+    no_flow,
+)
+from gobblin_assets.service.specs import FlowKey, FlowSpec, parse_flow_uri
+
+_AWAY_S: Final = 1.0
+"""After a failed read, the copy answers for this time before the store is asked again."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlowsRead:
+    """Flows, and the age of what was read: 0 from the store, else that of the copy in memory."""
+
+    flows: tuple[StoredFlow, ...]
+    age_s: float
+    after: FlowKey | None = None
+
+
+class FlowCatalog:
+    """A catalog of flows over a ``FlowStore``. It stores first, then its copy changes, then its listeners hear."""
+
+    def __init__(
+        self,
+        store: FlowStore,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
+    ) -> None:
+        self._store = store
+        self._monotonic = monotonic
+        self._now = now
+        self._listeners = SpecListeners[FlowSpec]()
+        # Held while the copy changes and listeners hear, so that both see changes in one order.
+        self._lock = threading.RLock()
+        self._flows: dict[str, StoredFlow] = {}
+        self._number = 0
+        self._read_at: float | None = None
+        self._away_until = 0.0
+
+    def refresh(self) -> int:
+        """Read what changed in the store since the last look, and tell the listeners. Returns the count of changes."""
+        with self._lock:
+            looked_at = self._monotonic()
+            if self._store.find_change_number() == self._number:
+                self._read_at = looked_at
+                return 0
+            is_first = self._read_at is None
+            changes = self._store.read_changes(self._number)
+            told = 0
+            for flow in changes.flows:
+                told += self._take(flow, tells=not is_first)
+            for key, flow_id in changes.gone:
+                told += self._drop(key.uri, flow_id)
+            self._number, self._read_at = changes.number, looked_at
+            return told
+
+    def put(
+        self, flow_id: uuid.UUID, write: FlowWrite, *, if_version: str | None = None, request: RequestKey | None = None
+    ) -> StoredFlow:
+        """Store a new flow, or the next version of the flow that is at ``if_version``."""
+        if if_version is None:
+            stored = self._store.create(flow_id, write, request)
+        else:
+            stored = self._store.change(flow_id, write, if_version=if_version)
+        with self._lock:
+            self._take(stored, tells=True)
+        return stored
+
+    def remove(self, key: FlowKey, *, if_version: str | None = None) -> StoredFlow | None:
+        """Remove the flow; None: there was none."""
+        removed = self._store.delete(key, if_version=if_version)
+        if removed is not None:
+            with self._lock:
+                self._drop(key.uri, removed.flow_id)
+        return removed
+
+    def note(self, flow: StoredFlow) -> None:
+        """Take what the store has of a flow now."""
+        with self._lock:
+            self._take(flow, tells=False)
+
+    def get_specs(self) -> Sequence[FlowSpec]:
+        with self._lock:
+            return list_in_order({uri: flow.spec for uri, flow in self._flows.items()})
+
+    def get_spec(self, uri: str) -> FlowSpec:
+        return self.get_flow(parse_flow_uri(uri)).flows[0].spec
+
+    def get_flow(self, key: FlowKey) -> FlowsRead:
+        """The flow. Raises SpecNotFoundError; RetryableError if neither the store nor the copy can tell."""
+
+        def copied() -> FlowsRead:
+            found = self._flows.get(key.uri)
+            return self._from_copy(() if found is None else (found,), None)
+
+        def stored() -> FlowsRead:
+            found = self._store.find(key)
+            return FlowsRead(() if found is None else (found,), 0.0)
+
+        read = self._read(stored, copied)
+        if not read.flows:
+            raise no_flow(key)
+        return read
+
+    def list_flows(
+        self,
+        *,
+        group: str | None = None,
+        search: str | None = None,
+        after: FlowKey | None = None,
+        limit: int = 50,
+        scope: FlowScope = EVERY_FLOW,
+        is_pending: bool = False,
+    ) -> FlowsRead:
+        """Flows in the order of their groups and names; from the copy while the store is away."""
+
+        def copied() -> FlowsRead:
+            visible = (
+                flow
+                for flow in self._flows.values()
+                if scope.includes(flow.spec.key) and (not is_pending or flow.state is FlowState.PENDING)
+            )
+            page = _choose(visible, group, search, after, limit)
+            return self._from_copy(page.flows, page.after)
+
+        def stored() -> FlowsRead:
+            page = self._store.list_flows(
+                group=group, search=search, after=after, limit=limit, scope=scope, is_pending=is_pending
+            )
+            return FlowsRead(page.flows, 0.0, page.after)
+
+        return self._read(stored, copied)
+
+    def measure_age_s(self) -> float:
+        """0 while the store answers, else the age of the copy in memory."""
+        with self._lock:
+            if self._monotonic() >= self._away_until or self._read_at is None:
+                return 0.0
+            return self._monotonic() - self._read_at
+
+    @property
+    def listeners(self) -> SpecListeners[FlowSpec]:
+        return self._listeners
+
+    @property
+    def metrics(self) -> CatalogMetrics:
+        return self._listeners.measure(len(self._flows))
+
+    def _read(self, stored: Callable[[], FlowsRead], copied: Callable[[], FlowsRead]) -> FlowsRead:
+        if self._monotonic() >= self._away_until:
+            try:
+                return stored()
+            except (RetryableError, OutcomeUnknownError):
+                self._away_until = self._monotonic() + _AWAY_S
+                if self._read_at is None:
+                    raise
+        with self._lock:
+            return copied()
+
+    def _from_copy(self, flows: Sequence[StoredFlow], after: FlowKey | None) -> FlowsRead:
+        if self._read_at is None:
+            raise RetryableError("the flows were not read yet, and their store does not answer", passes=True)
+        return FlowsRead(tuple(flows), self._monotonic() - self._read_at, after)
+
+    def _take(self, flow: StoredFlow, *, tells: bool) -> bool:
+        uri, held = flow.spec.uri, self._flows.get(flow.spec.uri)
+        # Reads and writes of several threads overtake each other: what is older than the copy is no news.
+        if flow.change <= self._number or (held is not None and flow.change <= held.change):
+            return False
+        self._flows[uri] = flow
+        is_news = held is None or (held.flow_id, held.spec.version) != (flow.flow_id, flow.spec.version)
+        if is_news and tells:
+            self._listeners.tell_put(flow.spec, self._now())
+        return is_news
+
+    def _drop(self, uri: str, flow_id: uuid.UUID) -> bool:
+        held = self._flows.get(uri)
+        if held is None or held.flow_id != flow_id:
+            return False
+        del self._flows[uri]
+        self._listeners.tell_removed(uri, self._now())
+        return True
+
+
+def _choose(
+    flows: Iterable[StoredFlow], group: str | None, search: str | None, after: FlowKey | None, limit: int
+) -> FlowPage:
+    """What ``FlowStore.list_flows`` gives, of flows in memory."""
+    wanted = (search or "").casefold()
+    found = sorted(
+        (
+            flow
+            for flow in flows
+            if (group is None or flow.spec.key.group == group)
+            and (after is None or flow.spec.key > after)
+            and any(wanted in text.casefold() for text in (*flow.spec.key, flow.spec.description))
+        ),
+        key=lambda flow: flow.spec.key,
+    )
+    page = tuple(found[:limit])
+    return FlowPage(page, page[-1].spec.key if len(found) > limit else None)

@@ -1,0 +1,133 @@
+"""The names of a flow's jobs, and what each is bound to.
+
+A job's name decides its paths, its ledger and its watermarks. So each (flow, node that it publishes to) has one name
+for ever. At its first launch the name is bound to a log, a template, a source node and a root: a job of this name with
+another of these would read on from watermarks that are not its own.
+"""
+
+import hashlib
+import re
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from gobblin_assets.errors import ConflictError, RetryableError
+from gobblin_assets.model.job_ticket import LogId, TicketId
+from gobblin_assets.service.flow_store import JobBinding, LaunchedJob, NamedJob
+from gobblin_assets.service.job_plan import FlowPlan, PlannedJob
+from gobblin_assets.service.specs import FlowKey
+from gobblin_assets.service.topology import Topology
+
+JOB_NAME_LENGTH_MAX: Final = 48
+
+_DIGEST_LENGTH: Final = 10
+_REPLAN_HINT: Final = (
+    "Ask for :replan: it publishes under new job names, beside the old data. Or give the flow back what it had."
+)
+
+
+class FlowJobNames:
+    """The ``JobNames`` of one flow: stored names, and new ones that follow from the flow's id and the node alone."""
+
+    def __init__(self, flow_id: uuid.UUID, key: FlowKey, stored: Sequence[NamedJob], generation: int) -> None:
+        self._flow_id = flow_id
+        self._key = key
+        self._stored = {job.node: job for job in stored}
+        self._generation = generation
+
+    def find_name(self, node: str) -> str | None:
+        found = self._stored.get(node)
+        return None if found is None else found.job_name
+
+    def offer_name(self, node: str) -> str:
+        return self.find_name(node) or make_job_name(self._flow_id, self._key, node, self._generation)
+
+
+def make_job_name(flow_id: uuid.UUID, key: FlowKey, node: str, generation: int) -> str:
+    """A name of ``[a-z0-9_]``, at most 48 characters, that no other (flow, node, generation) has.
+
+    People read the flow and the node in it; a digest of the flow's id makes it unique.
+    """
+    digest = hashlib.sha256(f"{flow_id}\0{node}\0{generation}".encode()).hexdigest()[:_DIGEST_LENGTH]
+    readable = re.sub(r"[^a-z0-9]+", "_", f"{key.name}_to_{node}".lower()).strip("_")
+    kept = readable[: JOB_NAME_LENGTH_MAX - _DIGEST_LENGTH - 1].rstrip("_")
+    return f"{kept}_{digest}" if kept[:1].isalpha() else f"f_{kept[:-2]}_{digest}"
+
+
+def strip_template_version(uri: str) -> str:
+    """The URI of a template without the version of its pack: ``FS:///pack@3/x.template`` is ``FS:///pack/x.template``."""
+    return re.sub(r"@[^/]*(?=/|$)", "", uri)
+
+
+def plan_binding(job: PlannedJob, topology: Topology, log_id: LogId) -> JobBinding:
+    """What a launch of the job would bind its name to."""
+    node = topology.nodes[job.target.node]
+    return JobBinding(
+        log_id=log_id,
+        template_uri=strip_template_version(job.template_uri),
+        source_node=job.source.node,
+        root=node.root or node.connection or "",
+    )
+
+
+def check_binding(job_name: str, bound: JobBinding, asked: JobBinding) -> None:
+    """ConflictError if the job's name stands for something else."""
+    if bound == asked:
+        return
+    words = (
+        ("log", str(bound.log_id), str(asked.log_id)),
+        ("template", bound.template_uri, asked.template_uri),
+        ("source", bound.source_node, asked.source_node),
+        ("root", bound.root, asked.root),
+    )
+    differing = [f"its {word} is {before}, not {now}" for word, before, now in words if before != now]
+    raise ConflictError(
+        f"the job {job_name} has published before, and {'; '.join(differing)}", hint=_REPLAN_HINT, job=job_name
+    )
+
+
+def find_log(job: PlannedJob, topology: Topology) -> str:
+    """The name of the log of the job's executor. RetryableError: the topology has changed since the job was planned."""
+    executor = topology.executors.get(job.executor)
+    if executor is None or job.target.node not in topology.nodes:
+        raise RetryableError("the topology has changed meanwhile", passes=True, hint="Send the request again.")
+    return executor.spec_executor.log
+
+
+def plan_jobs(
+    plan: FlowPlan,
+    topology: Topology,
+    stored: Sequence[NamedJob],
+    log_ids: Mapping[str, LogId],
+) -> tuple[LaunchedJob, ...]:
+    """The jobs of a launch, with new ids of their tickets. ``log_ids``: by the names of logs.
+
+    ConflictError: a name is bound otherwise, or two jobs publish to one node.
+    """
+    by_node = {job.node: job for job in stored}
+    jobs = []
+    for job in plan.jobs:
+        log = find_log(job, topology)
+        binding = plan_binding(job, topology, log_ids[log])
+        if (named := by_node.get(job.target.node)) is not None:
+            check_binding(job.job_name, named.binding, binding)
+        jobs.append(
+            LaunchedJob(
+                number=job.number,
+                node=job.target.node,
+                job_name=job.job_name,
+                binding=binding,
+                executor=job.executor,
+                log=log,
+                ticket_id=TicketId(uuid.uuid4()),
+                ticket=job.ticket,
+                after=job.after,
+            )
+        )
+    names = [job.job_name for job in jobs]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise ConflictError(
+            f"several jobs of the plan have the name {', '.join(sorted(twice))}: they publish to one node",
+            hint="Name another node on the way, or split the flow.",
+        )
+    return tuple(jobs)

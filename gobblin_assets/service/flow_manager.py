@@ -1,0 +1,348 @@
+"""Manages flows: every request of a user that reads, changes, runs or ends one.
+
+A write compiles first and stores then: the flow's version, the execution, the names of its jobs and the ids of their
+tickets in one transaction. The orchestrator sends what is stored. Access is checked by the caller.
+"""
+
+import dataclasses
+import hashlib
+import json
+import logging
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from gobblin_assets.errors import ConflictError, GobblinError
+from gobblin_assets.model.job_ticket import LogId, TicketSelection, selection_to_json
+from gobblin_assets.service.access import EVERY_FLOW, FlowScope
+from gobblin_assets.service.flow_catalog import FlowCatalog, FlowsRead
+from gobblin_assets.service.flow_config import FlowConfig
+from gobblin_assets.service.flow_jobs import FlowJobNames, find_log, plan_jobs
+from gobblin_assets.service.flow_store import (
+    FlowState,
+    FlowStore,
+    FlowVersion,
+    FlowWrite,
+    Launch,
+    NamedJob,
+    Owner,
+    RequestKey,
+    SpecNotFoundError,
+    StoredFlow,
+    no_flow,
+)
+from gobblin_assets.service.job_plan import Explanation, FlowPlan, SpecCompiler
+from gobblin_assets.service.open_writes import OpenWrites
+from gobblin_assets.service.specs import FlowKey, FlowSpec, parse_flow_key
+from gobblin_assets.service.statuses import FlowStatus
+from gobblin_assets.service.ticket_logs import TicketLogs
+from gobblin_assets.service.topology import Topology
+
+_log = logging.getLogger(__name__)
+
+
+class Requester(Protocol):
+    """The user who asks, as far as flows are concerned."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def groups(self) -> frozenset[str]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Compiled:
+    """A flow as the compiler found it: one of a plan with its jobs' launch, or reasons."""
+
+    explanation: Explanation
+    topology: Topology
+    stored_jobs: tuple[NamedJob, ...]
+    generation: int
+
+    @property
+    def plan(self) -> FlowPlan | None:
+        compiled = self.explanation.compiled
+        return compiled if isinstance(compiled, FlowPlan) else None
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        compiled = self.explanation.compiled
+        return () if isinstance(compiled, FlowPlan) else compiled.reasons
+
+
+class FlowManager:
+    """The host of a FlowCatalog: it creates, changes, explains, runs and removes flows.
+
+    ``topology``: that of now. It is the one that the compiler was given last.
+    """
+
+    def __init__(
+        self,
+        catalog: FlowCatalog,
+        store: FlowStore,
+        compiler: SpecCompiler,
+        topology: Callable[[], Topology],
+        logs: TicketLogs,
+    ) -> None:
+        self._catalog = catalog
+        self._store = store
+        self._compiler = compiler
+        self._topology = topology
+        self._logs = logs
+        self.writes = OpenWrites()
+
+    def create(self, user: Requester, config: FlowConfig, *, request_key: str | None = None) -> StoredFlow:
+        """Store a new flow, and launch it if it runs at its creation.
+
+        ``request_key``: of the request, unique among all users'. A request that is sent again makes no second flow.
+
+        Raises:
+            RejectedError: the config can't be compiled on any topology, or a name is not allowed.
+            ConflictError: there is such a flow, or the key belongs to another request.
+
+        """
+        parse_flow_key(config.flow_group, config.flow_name)
+        with self.writes.open():
+            flow_id = uuid.uuid4()
+            compiled = self._compile_new(flow_id, config, user.groups)
+            write = self._plan_write(user, config, compiled, runs=config.runs_at_creation)
+            request = None if request_key is None else RequestKey(request_key, _digest(config))
+            stored = self._catalog.put(flow_id, write, request=request)
+            return _with_plan(stored, compiled)
+
+    def update(self, user: Requester, config: FlowConfig, if_version: str | None = None) -> StoredFlow:
+        """Store the flow's next version. It is run only if the config asks for it.
+
+        Raises:
+            ConflictError: the flow is not at ``if_version``, or a job of it has published other data; see ``replan``.
+
+        """
+        key = parse_flow_key(config.flow_group, config.flow_name)
+        with self.writes.open():
+            flow = self._get_stored(key)
+            compiled = self._compile_next(flow, config, user.groups)
+            self._check_bindings(compiled)
+            write = self._plan_write(user, config, compiled, runs=bool(config.run_immediately))
+            stored = self._catalog.put(flow.flow_id, write, if_version=if_version or flow.spec.version)
+            return _with_plan(stored, compiled)
+
+    def delete(self, key: FlowKey, *, if_version: str | None = None) -> bool:
+        """Remove the flow, and end what it runs. False: there is none."""
+        with self.writes.open():
+            return self._catalog.remove(key, if_version=if_version) is not None
+
+    def get(self, key: FlowKey) -> StoredFlow:
+        """SpecNotFoundError: there is none."""
+        return self._catalog.get_flow(key).flows[0]
+
+    def list_flows(
+        self,
+        group: str | None = None,
+        search: str | None = None,
+        after: FlowKey | None = None,
+        limit: int = 50,
+        *,
+        scope: FlowScope = EVERY_FLOW,
+        is_pending: bool = False,
+    ) -> FlowsRead:
+        """Flows in the order of their groups and names, with the age of what was read if the store is away."""
+        return self._catalog.list_flows(
+            group=group, search=search, after=after, limit=limit, scope=scope, is_pending=is_pending
+        )
+
+    def explain(self, user: Requester, config: FlowConfig) -> Explanation:
+        """Compile the config as if it were the flow's next version; store nothing."""
+        key = parse_flow_key(config.flow_group, config.flow_name)
+        flow = self._store.find(key)
+        if flow is None:
+            return self._compile_new(uuid.uuid4(), config, user.groups).explanation
+        return self._compile_next(flow, config, user.groups).explanation
+
+    def run(
+        self,
+        user: Requester,
+        key: FlowKey,
+        selection: TicketSelection | None = None,
+        *,
+        request_key: str | None = None,
+    ) -> FlowStatus:
+        """Make an execution of the flow.
+
+        ``request_key``: of the request, as of ``create``. The same request again is answered with its execution.
+
+        Raises:
+            ConflictError: one is open, the flow is paused or pending, or a job has published other data.
+
+        """
+        with self.writes.open():
+            flow = self._get_stored(key)
+            if flow.state is FlowState.PAUSED:
+                raise ConflictError(f"the flow {key.name!a} is paused", hint="Resume it first.")
+            compiled = self._compile_next(flow, flow.spec.config, user.groups)
+            asked = selection or TicketSelection()
+            launch = self._plan_launch(user.name, compiled, asked)
+            if launch is not None and request_key is not None:
+                launch = replace(launch, request_id=_make_request_id(request_key, flow.flow_id, asked))
+            if launch is None:
+                raise ConflictError(
+                    f"the flow {key.name!a} can't run on this topology: {'; '.join(compiled.reasons)}",
+                    hint="It runs when the topology has what is missing.",
+                )
+            execution_id = self._store.launch(flow.flow_id, launch, if_version=flow.spec.version)
+            return self.get_execution(execution_id)
+
+    def pause(self, key: FlowKey) -> StoredFlow:
+        """No execution of the flow begins until it is resumed; what runs is not ended."""
+        return self._set_paused(key, is_paused=True)
+
+    def resume(self, key: FlowKey) -> StoredFlow:
+        return self._set_paused(key, is_paused=False)
+
+    def cancel(self, key: FlowKey, execution_id: int) -> FlowStatus:
+        """Ask for the end of the execution. Jobs that were not sent are over at once; executors end the others."""
+        with self.writes.open():
+            return self._store.cancel(key, execution_id)
+
+    def replan(self, user: Requester, key: FlowKey) -> StoredFlow:
+        """Give the flow's jobs new names at their next launch. What was published stays, under the old names."""
+        with self.writes.open():
+            flow = self._get_stored(key)
+            self._store.replan(flow.flow_id, generation=flow.generation + 1)
+            flow = self._get_stored(key)
+            return _with_plan(flow, self._compile_next(flow, flow.spec.config, user.groups))
+
+    def list_versions(self, key: FlowKey) -> Sequence[FlowVersion]:
+        return self._store.list_versions(key)
+
+    def list_jobs(self, key: FlowKey) -> Sequence[NamedJob]:
+        """The names of the flow's jobs, and what they are bound to."""
+        return self._store.list_jobs(self._get_stored(key).flow_id)
+
+    def get_status(self, key: FlowKey) -> FlowStatus:
+        """The last execution. SpecNotFoundError: the flow was never run, or there is none."""
+        found = self._store.find_status(key)
+        if found is None:
+            self._get_stored(key)
+            raise SpecNotFoundError(f"the flow {key.name!a} was not run yet", field="flow", hint="Run it.")
+        return found
+
+    def list_last_statuses(self, flow_ids: Sequence[uuid.UUID]) -> Sequence[FlowStatus]:
+        """Of the last execution of each of these flows; nothing for those that were not run."""
+        return self._store.list_last_statuses(flow_ids)
+
+    def list_executions(self, key: FlowKey, limit: int = 50, after: int | None = None) -> Sequence[FlowStatus]:
+        """The latest first. ``after``: the id of the last one that the caller has."""
+        return self._store.list_executions(key, after=after, limit=limit)
+
+    def get_execution(self, execution_id: int) -> FlowStatus:
+        found = self._store.find_execution(execution_id)
+        if found is None:
+            raise SpecNotFoundError(
+                f"there is no execution {execution_id}", field="execution", hint="Look at the flow's executions."
+            )
+        return found
+
+    def on_topology(self, topology: Topology) -> None:
+        """Compile what was pending; the compiler heard of this topology first."""
+        found = self.compile_pending()
+        _log.info("the topology %s can run %d flows that were pending", topology.version, found)
+
+    def compile_pending(self) -> int:
+        """Compile PENDING flows again, as after a change of the topology; returns how many can run now."""
+        return sum(self._compile_pending(flow) for flow in self._store.list_pending())
+
+    def _compile_pending(self, flow: StoredFlow) -> bool:
+        version = flow.spec.version
+        try:
+            compiled = self._compile_next(flow, flow.spec.config, flow.owner.groups)
+            if compiled.plan is None:
+                if compiled.reasons != flow.reasons:
+                    self._store.set_reasons(flow.flow_id, compiled.reasons, if_version=version)
+                return False
+            launch = None
+            if flow.runs_when_able:
+                launch = self._plan_launch(flow.owner.name, compiled, TicketSelection())
+            return self._store.activate(flow.flow_id, if_version=version, launch=launch)
+        except GobblinError as error:
+            # The other flows are compiled all the same; this one is tried again at the next change.
+            _log.warning("the pending flow %s stays pending: %s", flow.spec.uri, error)
+            return False
+
+    def _compile_new(self, flow_id: uuid.UUID, config: FlowConfig, groups: frozenset[str]) -> _Compiled:
+        return self._compile(flow_id, config, groups, (), 0)
+
+    def _compile_next(self, flow: StoredFlow, config: FlowConfig, groups: frozenset[str]) -> _Compiled:
+        return self._compile(flow.flow_id, config, groups, self._store.list_jobs(flow.flow_id), flow.generation)
+
+    def _compile(
+        self,
+        flow_id: uuid.UUID,
+        config: FlowConfig,
+        groups: frozenset[str],
+        jobs: Sequence[NamedJob],
+        generation: int,
+    ) -> _Compiled:
+        key = FlowKey(config.flow_group, config.flow_name)
+        names = FlowJobNames(flow_id, key, jobs, generation)
+        topology = self._topology()
+        spec = FlowSpec(key.uri, "1", config.description, config, config.template_uris)
+        return _Compiled(self._compiler.compile_flow(spec, names, groups), topology, tuple(jobs), generation)
+
+    def _plan_write(self, user: Requester, config: FlowConfig, compiled: _Compiled, *, runs: bool) -> FlowWrite:
+        return FlowWrite(
+            request_id=uuid.uuid4(),
+            config=config,
+            owner=Owner(user.name, user.groups),
+            reasons=compiled.reasons,
+            runs_when_able=runs and compiled.plan is None,
+            launch=self._plan_launch(user.name, compiled, TicketSelection()) if runs else None,
+        )
+
+    def _plan_launch(self, user_name: str, compiled: _Compiled, selection: TicketSelection) -> Launch | None:
+        if compiled.plan is None:
+            return None
+        log_ids = self._read_log_ids(compiled)
+        jobs = plan_jobs(compiled.plan, compiled.topology, compiled.stored_jobs, log_ids)
+        return Launch(uuid.uuid4(), jobs, selection, user_name, compiled.generation)
+
+    def _check_bindings(self, compiled: _Compiled) -> None:
+        """What a launch would refuse is refused before the version is stored."""
+        if compiled.plan is not None and compiled.stored_jobs:
+            log_ids = self._read_log_ids(compiled)
+            plan_jobs(compiled.plan, compiled.topology, compiled.stored_jobs, log_ids)
+
+    def _read_log_ids(self, compiled: _Compiled) -> Mapping[str, LogId]:
+        jobs = () if compiled.plan is None else compiled.plan.jobs
+        logs = {find_log(job, compiled.topology) for job in jobs}
+        return {log: self._logs.get_log_id(log) for log in logs}
+
+    def _set_paused(self, key: FlowKey, *, is_paused: bool) -> StoredFlow:
+        with self.writes.open():
+            stored = self._store.set_paused(key, is_paused=is_paused)
+            self._catalog.note(stored)
+            return stored
+
+    def _get_stored(self, key: FlowKey) -> StoredFlow:
+        found = self._store.find(key)
+        if found is None:
+            raise no_flow(key)
+        return found
+
+
+def _with_plan(flow: StoredFlow, compiled: _Compiled) -> StoredFlow:
+    plan = compiled.plan
+    if plan is None:
+        return flow
+    spec = dataclasses.replace(flow.spec, child_specs=tuple(job.ticket for job in plan.jobs))
+    return replace(flow, spec=spec, plan=plan)
+
+
+def _make_request_id(request_key: str, flow_id: uuid.UUID, selection: TicketSelection) -> uuid.UUID:
+    """The id of a launch that a request with a key asks for: the same for the same request."""
+    return uuid.uuid5(flow_id, json.dumps([request_key, selection_to_json(selection)], sort_keys=True))
+
+
+def _digest(config: FlowConfig) -> str:
+    return hashlib.sha256(config.model_dump_json().encode()).hexdigest()

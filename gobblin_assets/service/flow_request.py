@@ -1,0 +1,162 @@
+"""What a flow asks of a compiler, checked against templates and topology: mistakes that only its author can mend."""
+
+import difflib
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.model.job_ticket import JobTicket
+from gobblin_assets.service.flow_config import FlowConfig, NodeChoice
+from gobblin_assets.service.job_template import JobTemplate
+from gobblin_assets.service.routes import Goal, RouteRules
+from gobblin_assets.service.specs import FlowSpec
+from gobblin_assets.service.template_store import TemplateStore, get_template, parse_template_uri
+from gobblin_assets.service.topology import FORMAT_OF, DataNode, Format, NodeKind, NodeState, Topology
+
+_SHOWN_MAX: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class FlowRequest:
+    """A flow's ends, and what may be used between them."""
+
+    source: NodeState
+    goals: tuple[Goal, ...]
+    rules: RouteRules
+
+
+def select_templates(store: TemplateStore, spec: FlowSpec, rules: RouteRules) -> tuple[JobTemplate, ...]:
+    """The templates that the flow names; else all, of the pack versions that its jobs were made of, else the newest.
+
+    RejectedError for one that there is none of, or that the user may not use.
+    """
+    pinned = find_pinned_packs(spec)
+    named = spec.template_uris or spec.config.template_uris
+    if not named:
+        packs = [store.find_pack(pack.name, pinned.get(pack.name)) or pack for pack in store.list_packs()]
+        return tuple(template for pack in packs for template in pack.templates.values())
+    found: dict[str, JobTemplate] = {}
+    for number, text in enumerate(named):
+        field = f"template_uris[{number}]"
+        uri = parse_template_uri(text, field)
+        template = get_template(store, uri._replace(version=uri.version or pinned.get(uri.pack)), field)
+        if not rules.allows(template.groups):
+            raise RejectedError(
+                f"the template {text} is for other groups of users", field=field, hint="Ask its owner, or name another."
+            )
+        found[template.uri] = template
+    return tuple(found.values())
+
+
+def find_pinned_packs(spec: FlowSpec) -> dict[str, str]:
+    """The versions of packs that the flow's tickets were made of."""
+    tickets = [child for child in spec.child_specs if isinstance(child, JobTicket)]
+    uris = [parse_template_uri(ticket.template_uri) for ticket in tickets if ticket.template_uri is not None]
+    return {uri.pack: uri.version for uri in uris if uri.version is not None}
+
+
+def read_request(
+    spec: FlowSpec, topology: Topology, templates: Collection[JobTemplate], rules: RouteRules
+) -> FlowRequest:
+    """The flow's ends. RejectedError for a node that there is none of, and for ends that no template could join."""
+    config = _fill_in_nodes(spec.config, templates)
+    if config.source is None:
+        raise RejectedError(
+            "is missing", field="source", hint=_offer_nodes("", topology, rules, "Write the node that data comes from.")
+        )
+    if not config.destinations:
+        raise RejectedError(
+            "expected at least one node, found none", field="destinations", hint="Write the node that data goes to."
+        )
+    node = find_node(config.source.node, topology, rules, "source")
+    source = NodeState((node.name, _read_format(config.source, "source") or FORMAT_OF[node.kind]))
+    goals: dict[str, Goal] = {}
+    for number, choice in enumerate(config.destinations):
+        field = f"destinations[{number}]"
+        target = find_node(choice.node, topology, rules, field)
+        if target.name in goals or target.name == node.name:
+            other = "the source" if target.name == node.name else "another destination"
+            raise RejectedError(f"{target.name} is {other} too", field=field, hint="Name each node once.")
+        goal = Goal(target.name, _read_format(choice, field))
+        goals[target.name] = goal
+        _require_leading(templates, (node.kind, source.format), (target.kind, goal.format), rules.hops_max, field)
+    return FlowRequest(source, tuple(goals.values()), rules)
+
+
+def _fill_in_nodes(config: FlowConfig, templates: Collection[JobTemplate]) -> FlowConfig:
+    """The flow with the nodes that its one template names, where it says none."""
+    if len(templates) != 1:
+        return config
+    (template,) = templates
+    filled: dict[str, object] = {}
+    if config.source is None and template.source.node is not None:
+        filled["source"] = NodeChoice(node=template.source.node, format=template.source.format)
+    if not config.destinations and template.target.node is not None:
+        filled["destinations"] = (NodeChoice(node=template.target.node, format=template.target.format),)
+    return config.model_copy(update=filled)
+
+
+def find_node(name: str, topology: Topology, rules: RouteRules, field: str) -> DataNode:
+    """RejectedError with the nearest name if there is none that the user may use."""
+    node = topology.nodes.get(name)
+    if node is None or not rules.allows(node.groups):
+        raise RejectedError(
+            f"no node that you may use is called {name!a}",
+            field=field,
+            hint=_offer_nodes(name, topology, rules, "Ask an administrator to add it to the topology."),
+        )
+    return node
+
+
+def _offer_nodes(word: str, topology: Topology, rules: RouteRules, fix: str) -> str:
+    usable = [name for name, node in topology.nodes.items() if rules.allows(node.groups)]
+    close = difflib.get_close_matches(word, usable, n=1)
+    if close:
+        return f"Did you mean {close[0]!r}?"
+    return f"Known: {', '.join(usable)}." if 0 < len(usable) <= _SHOWN_MAX else fix
+
+
+def _read_format(choice: NodeChoice, field: str) -> Format | None:
+    if choice.format is None:
+        return None
+    if choice.format in set(Format):
+        return Format(choice.format)
+    close = difflib.get_close_matches(choice.format, list(Format), n=1)
+    raise RejectedError(
+        f"expected {', '.join(Format)}; found {choice.format[:80]!a}",
+        field=f"{field}.format",
+        hint=f"Did you mean {str(close[0])!r}?" if close else "Write one of these, or leave it out.",
+    )
+
+
+def _require_leading(
+    templates: Collection[JobTemplate],
+    source: tuple[NodeKind, Format],
+    goal: tuple[NodeKind, Format | None],
+    hops_max: int,
+    field: str,
+) -> None:
+    """RejectedError if no topology at all could join the ends by these templates."""
+    last: set[tuple[NodeKind, Format]] = {source}
+    found: set[tuple[NodeKind, Format]] = set()
+    for _hop in range(hops_max):
+        last = set(_list_next(templates, last)) - found
+        found |= last
+        if any(kind is goal[0] and goal[1] in {None, form} for kind, form in last):
+            return
+    ends = ", ".join(sorted({f"{form} in {kind}" for kind, form in found}))
+    wanted = goal[0] if goal[1] is None else f"{goal[1]} in {goal[0]}"
+    raise RejectedError(
+        f"no template leads from {source[1]} in {source[0]} to {wanted}",
+        field=field,
+        hint=f"Templates lead to: {ends}." if ends else "Correct the format, or publish a template for it.",
+    )
+
+
+def _list_next(
+    templates: Iterable[JobTemplate], places: Collection[tuple[NodeKind, Format]]
+) -> Iterable[tuple[NodeKind, Format]]:
+    for template in templates:
+        if any((kind, template.source.format) in places for kind in template.source.kinds):
+            yield from ((kind, template.target.format) for kind in template.target.kinds)

@@ -1,0 +1,263 @@
+"""Flows as they are stored, with their versions, the names of their jobs and their launches; and the port of the store.
+
+A flow is stored with its version, or not at all. What a launch decides (the execution, its jobs, the names of the jobs
+and the ids of their tickets) is stored in one transaction, with the flow if the flow is new.
+"""
+
+import datetime as dt
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.model.job_ticket import JobTicket, LogId, TicketId, TicketSelection
+from gobblin_assets.service.access import EVERY_FLOW, FlowScope
+from gobblin_assets.service.flow_config import FlowConfig
+from gobblin_assets.service.job_plan import FlowPlan
+from gobblin_assets.service.specs import FlowKey, FlowSpec
+from gobblin_assets.service.statuses import FlowStatus
+
+
+class FlowState(StrEnum):
+    """Whether a flow can be run."""
+
+    ACTIVE = "ACTIVE"
+    PENDING = "PENDING"  # this topology can't run it: -> ACTIVE, when a topology can
+    PAUSED = "PAUSED"  # -> ACTIVE or PENDING, by resume
+
+
+class SpecNotFoundError(RejectedError):
+    """The error for a spec that a catalog does not have."""
+
+
+def no_flow(key: FlowKey) -> SpecNotFoundError:
+    return SpecNotFoundError(
+        f"there is no flow {key.name!a} in the group {key.group!a}",
+        field="flow",
+        hint="Look for it in the list of flows, or create it.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The user who wrote a flow's latest version, with the groups by which it is compiled later."""
+
+    name: str
+    groups: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFlow:
+    """A flow of the catalog. ``flow_id``: of this flow alone; one of the same name made later has another.
+
+    ``reasons``: why a PENDING flow can't run, for people. ``change``: the number of the catalog's last change of it.
+    ``runs_when_able``: a PENDING flow runs as soon as it can. ``generation``: how many times it was replanned.
+    ``plan``: of a flow that this call compiled, else None.
+    """
+
+    flow_id: uuid.UUID
+    spec: FlowSpec
+    state: FlowState
+    reasons: tuple[str, ...]
+    owner: Owner
+    created_at: dt.datetime
+    updated_at: dt.datetime
+    change: int
+    generation: int = 0
+    runs_when_able: bool = False
+    plan: FlowPlan | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FlowPage:
+    """Flows in the order of their groups and names. ``after``: where the next page begins; None: this is the last."""
+
+    flows: tuple[StoredFlow, ...]
+    after: FlowKey | None
+
+
+@dataclass(frozen=True, slots=True)
+class FlowVersion:
+    """A version of a flow: what its config was, and who wrote it."""
+
+    version: str
+    config: FlowConfig
+    made_by: str
+    made_at: dt.datetime
+
+
+@dataclass(frozen=True, slots=True)
+class JobBinding:
+    """What a job's name stands for from its first launch on. Its paths, ledger and watermarks are these facts' alone.
+
+    ``template_uri``: without a version. ``root``: the root or the connection of the node that the job publishes to.
+    """
+
+    log_id: LogId
+    template_uri: str
+    source_node: str
+    root: str
+
+
+@dataclass(frozen=True, slots=True)
+class NamedJob:
+    """A job of a flow: (flow, node it publishes to), its stored name, and what its first launch bound the name to."""
+
+    node: str
+    job_name: str
+    binding: JobBinding
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchedJob:
+    """A job of a launch. ``ticket_id`` is decided here, so that a repeated send is the same ticket."""
+
+    number: int
+    node: str
+    job_name: str
+    binding: JobBinding
+    executor: str
+    log: str
+    ticket_id: TicketId
+    ticket: JobTicket
+    after: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """An execution that is to be made. ``request_id``: a repetition of the same launch finds its execution by it."""
+
+    request_id: uuid.UUID
+    jobs: tuple[LaunchedJob, ...]
+    selection: TicketSelection
+    asked_by: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class FlowWrite:
+    """A version of a flow that is to be stored, and how the compiler found it.
+
+    ``request_id``: a repetition of the same write finds its version by it. ``runs_when_able``: a PENDING flow that is
+    to run when a topology can run it.
+    """
+
+    request_id: uuid.UUID
+    config: FlowConfig
+    owner: Owner
+    reasons: tuple[str, ...] = ()
+    runs_when_able: bool = False
+    launch: Launch | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestKey:
+    """The key that a client gave a request, to send it again safely. ``digest``: of what the request asks for."""
+
+    key: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogChanges:
+    """What changed in a catalog since a number: flows as they are now, and the keys of those that are gone."""
+
+    number: int
+    flows: tuple[StoredFlow, ...]
+    gone: tuple[tuple[FlowKey, uuid.UUID], ...]
+
+
+class FlowStore(Protocol):
+    """The store of flows. Every write is durable when the call returns.
+
+    Its writes raise ConflictError for what another writer did first, SpecNotFoundError for a flow that is not there,
+    and RetryableError if the store is away.
+    """
+
+    def create(self, flow_id: uuid.UUID, write: FlowWrite, request: RequestKey | None) -> StoredFlow:
+        """ConflictError: a flow of this name is there, or the request's key belongs to another request.
+
+        A request that was answered is answered again, with the flow as it is now.
+        """
+        ...
+
+    def change(self, flow_id: uuid.UUID, write: FlowWrite, *, if_version: str) -> StoredFlow:
+        """Store the next version. ConflictError: the flow is not at ``if_version``."""
+        ...
+
+    def delete(self, key: FlowKey, *, if_version: str | None = None) -> StoredFlow | None:
+        """Remove the flow, and cancel what it runs. None: there is none. The names of its jobs stay for ever."""
+        ...
+
+    def find(self, key: FlowKey) -> StoredFlow | None: ...
+
+    def list_flows(
+        self,
+        *,
+        group: str | None,
+        search: str | None,
+        after: FlowKey | None,
+        limit: int,
+        scope: FlowScope = EVERY_FLOW,
+        is_pending: bool = False,
+    ) -> FlowPage:
+        """Flows of the scope. ``search``: a part of the group, the name or the description, in any case of letters."""
+        ...
+
+    def list_pending(self) -> Sequence[StoredFlow]:
+        """All PENDING flows, the oldest first."""
+        ...
+
+    def activate(self, flow_id: uuid.UUID, *, if_version: str, launch: Launch | None) -> bool:
+        """Make a PENDING flow ACTIVE. False: it is no longer PENDING at this version."""
+        ...
+
+    def set_reasons(self, flow_id: uuid.UUID, reasons: Sequence[str], *, if_version: str) -> None:
+        """Make an ACTIVE flow PENDING, or say anew why it is."""
+        ...
+
+    def set_paused(self, key: FlowKey, *, is_paused: bool) -> StoredFlow: ...
+
+    def list_versions(self, key: FlowKey) -> Sequence[FlowVersion]:
+        """The latest first."""
+        ...
+
+    def list_jobs(self, flow_id: uuid.UUID) -> Sequence[NamedJob]:
+        """Those whose names are in use: not those before a replan."""
+        ...
+
+    def replan(self, flow_id: uuid.UUID, *, generation: int) -> None:
+        """Retire the names of jobs of earlier generations. ConflictError: an execution is open."""
+        ...
+
+    def launch(self, flow_id: uuid.UUID, launch: Launch, *, if_version: str) -> int:
+        """Make the execution; returns its id. ConflictError: an execution is open, or a job is bound otherwise."""
+        ...
+
+    def cancel(self, key: FlowKey, execution_id: int) -> FlowStatus:
+        """End what was not sent, and ask the executors to end the rest."""
+        ...
+
+    def find_status(self, key: FlowKey) -> FlowStatus | None:
+        """Of the last execution."""
+        ...
+
+    def list_last_statuses(self, flow_ids: Sequence[uuid.UUID]) -> Sequence[FlowStatus]:
+        """Of the last execution of each of these flows; nothing for those that were not run."""
+        ...
+
+    def list_executions(self, key: FlowKey, *, after: int | None, limit: int) -> Sequence[FlowStatus]:
+        """The latest first. ``after``: the id of the last one that the caller has."""
+        ...
+
+    def find_execution(self, execution_id: int) -> FlowStatus | None: ...
+
+    def read_changes(self, after: int) -> CatalogChanges:
+        """All flows that changed since this number; from 0, all flows."""
+        ...
+
+    def find_change_number(self) -> int: ...
+
+    def count_by_state(self) -> Mapping[FlowState, int]: ...

@@ -1,0 +1,81 @@
+"""Tickets of hops: the job that a template makes of a flow's parameters and of the nodes at its ends."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+from urllib.parse import quote
+
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.model.job_ticket import JobTicket
+from gobblin_assets.service.job_plan import FlowPlan, JobNames, PlannedJob
+from gobblin_assets.service.job_template import JobTemplate
+from gobblin_assets.service.placeholders import FilledJob, fill_job
+from gobblin_assets.service.routes import Hop
+from gobblin_assets.service.specs import FlowKey, FlowSpec
+from gobblin_assets.service.template_parameters import check_known, check_values, fill_in
+from gobblin_assets.service.topology import NodeState, Topology
+from gobblin_assets.spec.job_parsing import parse_any_job
+
+JOB_SCHEME: Final = "gobblin-job"
+
+
+class JobCompiler:
+    """Makes the jobs of one flow's hops, with the tickets that executors understand."""
+
+    def __init__(self, topology: Topology, spec: FlowSpec, names: JobNames) -> None:
+        self._topology = topology
+        self._spec = spec
+        self._names = names
+        self._given = check_values(spec.config.parameters)
+
+    def require_known(self, templates: Sequence[JobTemplate]) -> None:
+        """RejectedError for a parameter that none of the templates has."""
+        check_known(self._given, [template.parameters for template in templates])
+
+    def make_plan(self, hops: Sequence[Hop]) -> FlowPlan:
+        """The hops as jobs, each behind the one whose output it reads. RejectedError names the parameter."""
+        numbers: dict[NodeState, int] = {}
+        jobs = []
+        for number, hop in enumerate(hops):
+            after = (numbers[hop.source],) if hop.source in numbers else ()
+            jobs.append(self._make_job(number, hop, after))
+            numbers[hop.target] = number
+        return FlowPlan(tuple(jobs), sum(job.cost for job in jobs))
+
+    def _make_job(self, number: int, hop: Hop, after: tuple[int, ...]) -> PlannedJob:
+        name = self._names.offer_name(hop.target.node)
+        template, key = hop.template, self._spec.key
+        values = fill_in(self._given, template.parameters, template.validator)
+        filled = fill_job(template.job, values, self._list_facts(hop, name, key))
+        _check_options(filled, template)
+        ticket = JobTicket(
+            uri=f"{JOB_SCHEME}:/{quote(key.group, safe='')}/{quote(key.name, safe='')}/{name}",
+            version=self._spec.version,
+            description=template.description,
+            template_uri=template.uri,
+            capability=template.capability,
+            shape=template.shape,
+            job=filled.options,
+        )
+        return PlannedJob(
+            number, name, template.uri, hop.executor.name, hop.source, hop.target, ticket, after, hop.cost
+        )
+
+    def _list_facts(self, hop: Hop, name: str, key: FlowKey) -> Mapping[str, str]:
+        facts: dict[str, str | None] = {"flow.group": key.group, "flow.name": key.name, "flow.job": name}
+        for end, state in (("from", hop.source), ("to", hop.target)):
+            node = self._topology.nodes[state.node]
+            facts |= {f"{end}.connection": node.connection, f"{end}.root": node.root, f"{end}.node": node.name}
+        facts |= {"from.job": self._names.find_name(hop.source.node), "to.job": name}
+        return {fact: value for fact, value in facts.items() if value is not None}
+
+
+def _check_options(filled: FilledJob, template: JobTemplate) -> None:
+    """RejectedError for a job that no executor would take: at the parameter that is wrong, else at the template."""
+    try:
+        parse_any_job(filled.options)
+    except RejectedError as error:
+        said = error.message.removeprefix(f"{error.field}: ")
+        parameter = filled.find_parameter(error.field)
+        field = parameter or f"{template.uri}: job.{error.field}"
+        hint = error.hint if parameter else f"{error.hint} The template has to be corrected.".strip()
+        raise RejectedError(said, field=field, hint=hint) from None

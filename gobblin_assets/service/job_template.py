@@ -1,0 +1,182 @@
+"""Job templates: a job's options with placeholders, and the parameters that fill them.
+
+    capability: ingest.jdbc
+    shape: run
+    from: {kind: database, format: table}
+    to: {kind: files, format: dataset}
+    parameters: {type: object, properties: {table: {type: string, pattern: '^[A-Za-z0-9_.]{1,100}$'}}}
+    job:
+      source: {connection: "${from.connection}"}
+      destination: ${to.root}
+      datasets:
+        - {table: "${table}"}
+
+A template is checked when it is published: a placeholder has a parameter; a parameter has a type and, of texts, a
+pattern; no parameter stands where SQL, code, a place or a connection is written. People who fill in parameters can so
+choose nothing but names and numbers.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from jsonschema.protocols import Validator
+from pydantic import Field, ValidationError, model_validator
+
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.model.job_ticket import TicketShape
+from gobblin_assets.service.placeholders import JobTree, check_job_tree
+from gobblin_assets.service.template_parameters import make_validator, read_schema
+from gobblin_assets.service.topology import DataNode, Format, NodeKind
+from gobblin_assets.spec.spec_errors import refuse
+from gobblin_assets.spec.spec_model import SpecModel, refused
+from gobblin_assets.spec.yaml_files import read_yaml
+
+TEMPLATE_BYTES_MAX: Final = 256 << 10
+
+
+class EndOptions(SpecModel):
+    """One end of a template's hop, as its file says it."""
+
+    kind: NodeKind | None = None
+    kinds: tuple[NodeKind, ...] = ()
+    format: Format
+    node: str | None = Field(None, max_length=100, description="This node alone.")
+
+    @model_validator(mode="after")
+    def _says_its_kinds(self) -> "EndOptions":
+        if (self.kind is None) == (not self.kinds):
+            found = "both" if self.kinds else "neither"
+            raise refused(f"expected either kind or kinds, found {found}", option="kind", hint="Write one of them.")
+        return self
+
+
+class AclOptions(SpecModel):
+    groups: tuple[Annotated[str, Field(min_length=1, max_length=200)], ...] = Field(
+        (), description="The groups of users who may use it. Empty: all."
+    )
+
+
+class TemplateOptions(SpecModel):
+    """A template's file."""
+
+    uri: str | None = Field(None, description="As it is found in its pack. May be left out.")
+    version: str = Field("1", min_length=1, max_length=100)
+    description: str = Field("", max_length=2_000)
+    capability: str = Field(pattern=r"^[a-z][a-z0-9_]*(\.[a-z0-9_]+)*$", max_length=100)
+    shape: TicketShape
+    source: EndOptions = Field(alias="from")
+    to: EndOptions
+    cost: float = Field(1.0, ge=0, le=1_000_000, allow_inf_nan=False)
+    acl: AclOptions = AclOptions()
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    job: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateEnd:
+    """The nodes that a hop may begin or end at. ``node``: only this one."""
+
+    kinds: frozenset[NodeKind]
+    format: Format
+    node: str | None = None
+
+    def fits(self, node: DataNode) -> bool:
+        return node.kind in self.kinds and self.node in {None, node.name}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JobTemplate:
+    """A checked template. ``uri``: with the version of its pack. ``groups``: of users who may use it; empty: all.
+
+    ``parameters``: a JSON Schema of an object, without references. ``job``: the options, with placeholders.
+    """
+
+    uri: str
+    version: str
+    description: str
+    capability: str
+    shape: TicketShape
+    source: TemplateEnd
+    target: TemplateEnd
+    cost: float
+    groups: frozenset[str]
+    parameters: Mapping[str, Any]
+    job: JobTree
+    validator: Validator = field(repr=False)
+    needs: frozenset[str] = frozenset()
+    """What the job is told of its nodes, such as ``to.root``."""
+
+
+def parse_template(text: str, uri: str, plain_uri: str) -> JobTemplate:
+    """Read a template. ``uri``: with the pack's version; ``plain_uri``: without it.
+
+    RejectedError names the template, the option in it, and the fix.
+    """
+    try:
+        return _parse(text, uri, plain_uri)
+    except RejectedError as error:
+        said = error.message.removeprefix(f"{error.field}: ")
+        raise RejectedError(said, field=f"{plain_uri}: {error.field}", hint=error.hint) from None
+
+
+def _parse(text: str, uri: str, plain_uri: str) -> JobTemplate:
+    if len(text.encode()) > TEMPLATE_BYTES_MAX:
+        raise RejectedError(
+            f"expected at most {TEMPLATE_BYTES_MAX >> 10} KiB",
+            field="template",
+            hint="Divide it into several templates.",
+        )
+    try:
+        options = TemplateOptions.model_validate(_read_text(text))
+    except ValidationError as error:
+        raise refuse(error, TemplateOptions) from None
+    if options.uri not in {None, uri, plain_uri}:
+        raise RejectedError(
+            f"expected {plain_uri}, by its place in the pack; found {options.uri!a}", field="uri", hint="Leave it out."
+        )
+    schema = read_schema(options.parameters)
+    return JobTemplate(
+        uri=uri,
+        version=options.version,
+        description=options.description,
+        capability=options.capability,
+        shape=options.shape,
+        source=_end_of(options.source),
+        target=_end_of(options.to),
+        cost=options.cost,
+        groups=frozenset(options.acl.groups),
+        parameters=schema,
+        job=_require_places(options.job),
+        validator=make_validator(schema),
+        needs=check_job_tree(options.job, schema),
+    )
+
+
+def _read_text(text: str) -> object:
+    try:
+        return read_yaml(text, Path("the template"))
+    except RejectedError as error:
+        said = error.message.removeprefix(f"{error.field}: ")
+        raise RejectedError(said, field="template", hint=error.hint) from None
+
+
+def _end_of(options: EndOptions) -> TemplateEnd:
+    return TemplateEnd(
+        frozenset(options.kinds or (options.kind,) if options.kind else options.kinds), options.format, options.node
+    )
+
+
+def _require_places(job: Mapping[str, Any]) -> JobTree:
+    """A job's name is the flow's, and what it publishes lies below the root of its node."""
+    expected = {"job": "${flow.job}", "destination": "${to.root}"}
+    for name, placeholder in expected.items():
+        found = job.get(name, placeholder if name == "job" else None)
+        if found != placeholder:
+            raise RejectedError(
+                f"expected {placeholder}, found {'nothing' if found is None else 'something else'}",
+                field=f"job.{name}",
+                hint=f"Write `{name}: {placeholder}`.",
+            )
+    return {**job, **expected}

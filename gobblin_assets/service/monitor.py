@@ -1,0 +1,65 @@
+"""Reads the reports of sent tickets, and folds them into the statuses of jobs and flows."""
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from gobblin_assets import failpoints
+from gobblin_assets.errors import GobblinError
+from gobblin_assets.failpoints import Failpoint
+from gobblin_assets.model.job_ticket import TicketId
+from gobblin_assets.service.execution_store import ExecutionStore, WatchedJob
+from gobblin_assets.service.job_progress import fold_reports
+from gobblin_assets.service.ticket_logs import TicketLogs
+from gobblin_assets.state.tickets import TicketReport
+
+REPORTS_AT_ONCE_MAX: Final = 500
+TICKETS_AT_ONCE_MAX: Final = 500
+
+_log = logging.getLogger(__name__)
+
+
+class Monitor:
+    """The reader of what executors report. Any number may read at once: each report counts once."""
+
+    def __init__(self, executions: ExecutionStore, logs: TicketLogs) -> None:
+        self._executions = executions
+        self._logs = logs
+
+    def look(self) -> int:
+        """Read what is new; returns how many jobs went on. A log that is away holds up its own jobs only."""
+        by_log = defaultdict(list)
+        for watched in self._executions.list_watched():
+            by_log[watched.log].append(watched)
+        moved = 0
+        for log, jobs in by_log.items():
+            try:
+                for first in range(0, len(jobs), TICKETS_AT_ONCE_MAX):
+                    moved += self._read(log, jobs[first : first + TICKETS_AT_ONCE_MAX])
+            except GobblinError as error:
+                _log.warning("reports of the log %r wait: %s", log, error)
+        return moved
+
+    def _read(self, log: str, jobs: Sequence[WatchedJob]) -> int:
+        by_ticket = {job.ticket_id: job for job in jobs}
+        moved = 0
+        for ticket_id, reports in self._list_reports(log, jobs):
+            watched = by_ticket[ticket_id]
+            now = fold_reports(watched.progress, reports)
+            failpoints.reach(Failpoint.REPORTS_READ)
+            moved += self._executions.store_progress(watched.job, watched.progress, now)
+        return moved
+
+    def _list_reports(self, log: str, jobs: Sequence[WatchedJob]) -> Iterator[tuple[TicketId, list[TicketReport]]]:
+        """All new reports, by ticket."""
+        store = self._logs.get_store(log)
+        after = {job.ticket_id: job.progress.read for job in jobs}
+        found: dict[TicketId, list[TicketReport]] = {}
+        while True:
+            reports = store.list_reports(list(after), after, limit=REPORTS_AT_ONCE_MAX)
+            for report in reports:
+                found.setdefault(report.ticket_id, []).append(report)
+                after[report.ticket_id] = report.attempt, report.number
+            if len(reports) < REPORTS_AT_ONCE_MAX:
+                return iter(found.items())

@@ -1,0 +1,116 @@
+"""The compiler ``multi_hop``: finds the jobs that bring data from a flow's source to its destinations."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.service.flow_request import FlowRequest, read_request, select_templates
+from gobblin_assets.service.job_compiler import JobCompiler
+from gobblin_assets.service.job_plan import Explanation, FlowPlan, JobNames, PendingFlow
+from gobblin_assets.service.job_template import JobTemplate
+from gobblin_assets.service.routes import HOPS_MAX, Hop, HopIdentity, RouteMap, RouteRules
+from gobblin_assets.service.specs import FlowSpec
+from gobblin_assets.service.template_store import TemplateStore
+from gobblin_assets.service.topology import Topology, TopologySpec
+from gobblin_assets.service.untaken import explain_lack, list_untaken
+
+ALTERNATIVES_MAX: Final = 3
+
+_MAPS_KEPT_MAX: Final = 64
+
+
+class MultiHopCompiler:
+    """Compiles flows to the cheapest jobs over several hops.
+
+    Destinations share hops: the nearest is reached first, and the next from any node that the flow publishes to.
+    """
+
+    hops_max = HOPS_MAX
+
+    def __init__(self, templates: TemplateStore, topology: Topology) -> None:
+        self._templates = templates
+        self._topology = topology
+        self._maps: dict[tuple[str, ...], RouteMap] = {}
+
+    def get_topology_spec_map(self) -> Mapping[str, TopologySpec]:
+        return {spec.uri: spec for spec in self._topology.executors.values()}
+
+    def on_topology(self, topology: Topology) -> None:
+        self._topology = topology
+        self._maps = {}
+
+    def compile_flow(self, spec: FlowSpec, names: JobNames, groups: frozenset[str]) -> Explanation:
+        routes, request = self.read(spec, groups)
+        return Explanation(self._compile(spec, names, routes, request, plan_hops(routes, request)))
+
+    def explain_flow(self, spec: FlowSpec, names: JobNames, groups: frozenset[str]) -> Explanation:
+        routes, request = self.read(spec, groups)
+        hops = plan_hops(routes, request)
+        compiled = self._compile(spec, names, routes, request, hops)
+        others = [] if hops is None else self._list_alternatives(spec, names, routes, request, hops)
+        return Explanation(compiled, tuple(others), list_untaken(routes, request, hops or ()))
+
+    def list_templates(self, spec: FlowSpec, groups: frozenset[str]) -> Sequence[JobTemplate]:
+        routes, request = self.read(spec, groups)
+        hops = plan_hops(routes, request) or ()
+        return tuple({hop.template.uri: hop.template for hop in hops}.values())
+
+    def read(self, spec: FlowSpec, groups: frozenset[str]) -> tuple[RouteMap, FlowRequest]:
+        """The hops that there are for a flow, and what it asks for. RejectedError for what its author must mend."""
+        rules = RouteRules(groups, self.hops_max)
+        templates = select_templates(self._templates, spec, rules)
+        key = tuple(sorted(template.uri for template in templates))
+        routes = self._maps.get(key)
+        if routes is None:
+            if len(self._maps) >= _MAPS_KEPT_MAX:
+                self._maps = {}
+            routes = self._maps[key] = RouteMap(self._topology, templates)
+        return routes, read_request(spec, routes.topology, templates, rules)
+
+    def _compile(
+        self, spec: FlowSpec, names: JobNames, routes: RouteMap, request: FlowRequest, hops: Sequence[Hop] | None
+    ) -> FlowPlan | PendingFlow:
+        compiler = JobCompiler(routes.topology, spec, names)
+        if hops is None:
+            compiler.require_known(routes.templates)
+            reached = [goal for goal in request.goals if plan_hops(routes, replace(request, goals=(goal,))) is not None]
+            lacking = [goal for goal in request.goals if goal not in reached] or request.goals
+            return PendingFlow(tuple(explain_lack(routes, request, goal) for goal in lacking))
+        compiler.require_known([hop.template for hop in hops])
+        return compiler.make_plan(hops)
+
+    def _list_alternatives(
+        self, spec: FlowSpec, names: JobNames, routes: RouteMap, request: FlowRequest, hops: Sequence[Hop]
+    ) -> list[FlowPlan]:
+        """The best plans that lack one of the hops, cheapest first. One that asks for other parameters is left out."""
+        found: dict[tuple[HopIdentity, ...], FlowPlan] = {}
+        compiler = JobCompiler(routes.topology, spec, names)
+        for hop in hops:
+            rules = replace(request.rules, without=(hop,))
+            other = plan_hops(routes, replace(request, rules=rules))
+            identity = tuple(each.identity for each in other or ())
+            if other is None or identity in found:
+                continue
+            try:
+                found[identity] = compiler.make_plan(other)
+            except RejectedError:
+                continue
+        ordered = sorted(found.items(), key=lambda each: (each[1].cost, len(each[0]), each[0]))
+        return [plan for _hops, plan in ordered[:ALTERNATIVES_MAX]]
+
+
+def plan_hops(routes: RouteMap, request: FlowRequest) -> tuple[Hop, ...] | None:
+    """The hops that lead to all destinations, each behind the one that it goes on from; None if one is out of reach."""
+    starts = {request.source: 0}
+    goals = list(request.goals)
+    planned: list[Hop] = []
+    while goals:
+        found = routes.find_route(starts, goals, request.rules)
+        if found is None:
+            return None
+        for hop in found:
+            starts[hop.target] = starts[hop.source] + 1
+        planned += found
+        goals = [goal for goal in goals if goal.node != found[-1].target.node]
+    return tuple(planned)

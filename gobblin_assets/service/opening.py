@@ -1,0 +1,69 @@
+"""The service as a program opens it: its database, its flows, its compiler, and the loops beside its requests."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from gobblin_assets.db import schema
+from gobblin_assets.db.engine import connect
+from gobblin_assets.service.compilers import build_compiler
+from gobblin_assets.service.core_services import CoreServices
+from gobblin_assets.service.flow_catalog import FlowCatalog
+from gobblin_assets.service.flow_manager import FlowManager
+from gobblin_assets.service.monitor import Monitor
+from gobblin_assets.service.orchestrator import Orchestrator
+from gobblin_assets.service.postgres.executions import PostgresExecutionStore
+from gobblin_assets.service.postgres.flows import PostgresFlowStore
+from gobblin_assets.service.postgres.history import SERVICE_HISTORY
+from gobblin_assets.service.postgres.logs import PostgresTicketLogs
+from gobblin_assets.service.template_store import TemplateStore
+from gobblin_assets.service.topology import Topology
+from gobblin_assets.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class OpenService:
+    """A service whose loops run."""
+
+    flows: FlowManager
+    catalog: FlowCatalog
+
+
+@contextmanager
+def open_service(
+    settings: Settings,
+    topology: Topology,
+    templates: TemplateStore,
+    compiler: str,
+    environment: Mapping[str, str],
+    say: Callable[[str], None],
+) -> Iterator[OpenService]:
+    """The service over the log of these settings. At the end, writes under way are waited for.
+
+    The schema of the embedded server is upgraded, if necessary; that of another one is only checked.
+
+    Raises:
+        RejectedError: the schema is of another version, or there is no such compiler.
+        RetryableError: the server does not answer.
+
+    """
+    engine = connect(settings, say)
+    logs = PostgresTicketLogs(engine, environment)
+    try:
+        if settings.database_url is None:
+            schema.upgrade(engine, say, SERVICE_HISTORY)
+        elif (status := schema.read_version(engine, SERVICE_HISTORY)).relation is not schema.SchemaRelation.CURRENT:
+            raise schema.refusal(status, SERVICE_HISTORY)
+        store, executions = PostgresFlowStore(engine), PostgresExecutionStore(engine)
+        catalog = FlowCatalog(store)
+        flows = FlowManager(catalog, store, build_compiler(templates, topology, compiler), lambda: topology, logs)
+        core = CoreServices(catalog, flows, Orchestrator(executions, logs), Monitor(executions, logs))
+        core.start()
+        try:
+            yield OpenService(flows, catalog)
+        finally:
+            if not core.stop():
+                say("Some writes did not end in time; what was not stored was not answered either.")
+    finally:
+        logs.close()
+        engine.dispose()

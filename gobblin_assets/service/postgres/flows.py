@@ -1,0 +1,530 @@
+"""``FlowStore`` in Postgres.
+
+Whoever changes a flow or what it runs locks the flow's row first, then the execution's, then those of its jobs. A
+change of the catalog takes its number last, since all other changes wait for that row until the commit.
+"""
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+from sqlalchemy import Connection, Engine, Row, text
+
+from gobblin_assets.db.statement_texts import to_jsonb
+from gobblin_assets.db.transactions import TRIES_MAX, transact
+from gobblin_assets.errors import ConflictError
+from gobblin_assets.failpoints import Failpoint
+from gobblin_assets.model.job_ticket import LogId
+from gobblin_assets.service.access import EVERY_FLOW, FlowPattern, FlowScope
+from gobblin_assets.service.flow_config import FlowConfig
+from gobblin_assets.service.flow_store import (
+    CatalogChanges,
+    FlowPage,
+    FlowState,
+    FlowVersion,
+    FlowWrite,
+    JobBinding,
+    Launch,
+    NamedJob,
+    Owner,
+    RequestKey,
+    SpecNotFoundError,
+    StoredFlow,
+    no_flow,
+)
+from gobblin_assets.service.postgres.executions import (
+    find_last,
+    find_launched,
+    find_status,
+    is_open,
+    list_last,
+    list_statuses,
+    make_execution,
+    request_end,
+)
+from gobblin_assets.service.specs import FlowKey, FlowSpec
+from gobblin_assets.service.statuses import FlowStatus
+
+T = TypeVar("T")
+
+_READ_TRIES: Final = 2
+"""A reader has a copy to fall back on, and does not wait for a server that is away."""
+
+FLOW_CATALOG: Final = "flows"
+
+_NEXT_CHANGE = text("""
+    INSERT INTO gobblin_service.catalog_change AS c (catalog, number) VALUES (:catalog, 1)
+        ON CONFLICT (catalog) DO UPDATE SET number = c.number + 1, changed_at = clock_timestamp()
+    RETURNING number
+""")
+
+_CHANGE_NUMBER = text("SELECT number FROM gobblin_service.catalog_change WHERE catalog = :catalog")
+
+_COLUMNS: Final = """
+    f.flow_id, f.flow_group, f.flow_name, f.version, f.state, f.reasons, f.runs_when_able, f.generation, f.owner,
+    f.owner_groups, f.change, f.created_at, f.updated_at, v.config
+"""
+
+_FLOWS: Final = "gobblin_service.flow f JOIN gobblin_service.flow_version v USING (flow_id, version)"
+
+_BY_KEY: Final = "f.flow_group = :flow_group AND f.flow_name = :flow_name AND f.deleted_at IS NULL"
+
+_FIND = text(f"SELECT {_COLUMNS} FROM {_FLOWS} WHERE {_BY_KEY}")
+
+_FIND_BY_ID = text(f"SELECT {_COLUMNS} FROM {_FLOWS} WHERE f.flow_id = :flow_id")
+
+_FITS: Final = """
+    SELECT FROM jsonb_to_recordset(CAST(:{} AS jsonb)) AS p (flow_group text, flow_name text, is_prefix boolean)
+     WHERE (p.flow_group IS NULL OR p.flow_group = f.flow_group)
+       AND CASE WHEN p.is_prefix THEN starts_with(f.flow_name, p.flow_name) ELSE f.flow_name = p.flow_name END
+"""
+
+_LIST = text(f"""
+    SELECT {_COLUMNS} FROM {_FLOWS}
+     WHERE f.deleted_at IS NULL AND (f.flow_group, f.flow_name) > (:after_group, :after_name)
+       AND (CAST(:flow_group AS text) IS NULL OR f.flow_group = :flow_group)
+       AND (CAST(:search AS text) IS NULL
+            OR f.flow_group ILIKE :search OR f.flow_name ILIKE :search OR v.config ->> 'description' ILIKE :search)
+       AND (NOT :is_pending OR f.state = 'PENDING')
+       AND (:sees_all OR (EXISTS ({_FITS.format("allowed")}) AND NOT EXISTS ({_FITS.format("denied")})))
+     ORDER BY f.flow_group, f.flow_name
+     LIMIT :limit
+""")
+
+_PENDING = text(f"""
+    SELECT {_COLUMNS} FROM {_FLOWS} WHERE f.state = 'PENDING' AND f.deleted_at IS NULL ORDER BY f.updated_at, f.flow_id
+""")
+
+_CHANGED = text(f"SELECT {_COLUMNS} FROM {_FLOWS} WHERE f.change > :after AND f.deleted_at IS NULL ORDER BY f.change")
+
+_GONE = text("""
+    SELECT flow_id, flow_group, flow_name FROM gobblin_service.flow
+     WHERE change > :after AND deleted_at IS NOT NULL AND :after > 0 ORDER BY change
+""")
+
+_COUNTS = text("""
+    SELECT state, count(*) AS flows FROM gobblin_service.flow WHERE deleted_at IS NULL GROUP BY state
+""")
+
+_LOCK_REQUEST = text("SELECT pg_advisory_xact_lock(hashtextextended(:request_key, 7))")
+
+_REQUEST = text("SELECT digest, flow_id FROM gobblin_service.request WHERE request_key = :request_key")
+
+_KEEP_REQUEST = text("""
+    INSERT INTO gobblin_service.request (request_key, digest, flow_id) VALUES (:request_key, :digest, :flow_id)
+""")
+
+_INSERT = text("""
+    INSERT INTO gobblin_service.flow
+           (flow_id, flow_group, flow_name, version, state, reasons, runs_when_able, owner, owner_groups, change)
+    VALUES (:flow_id, :flow_group, :flow_name, 1, :state, CAST(:reasons AS jsonb), :runs_when_able, :owner,
+            CAST(:owner_groups AS jsonb), 0)
+        ON CONFLICT (flow_group, flow_name) WHERE deleted_at IS NULL DO NOTHING
+""")
+
+_LOCK = text("""
+    SELECT f.flow_id, f.version, f.state, f.generation FROM gobblin_service.flow f
+     WHERE f.flow_id = :flow_id AND f.deleted_at IS NULL FOR UPDATE
+""")
+
+_LOCK_BY_KEY = text(f"""
+    SELECT f.flow_id, f.version, f.state, f.generation FROM gobblin_service.flow f WHERE {_BY_KEY} FOR UPDATE
+""")
+
+_INSERT_VERSION = text("""
+    INSERT INTO gobblin_service.flow_version (flow_id, version, request_id, config, made_by)
+    VALUES (:flow_id, :version, :request_id, CAST(:config AS jsonb), :made_by)
+""")
+
+_FIND_VERSION = text("SELECT flow_id FROM gobblin_service.flow_version WHERE request_id = :request_id")
+
+_UPDATE = text("""
+    UPDATE gobblin_service.flow
+       SET version = version + 1, state = CASE state WHEN 'PAUSED' THEN state ELSE :state END,
+           reasons = CAST(:reasons AS jsonb), runs_when_able = :runs_when_able, owner = :owner,
+           owner_groups = CAST(:owner_groups AS jsonb), updated_at = clock_timestamp()
+     WHERE flow_id = :flow_id
+    RETURNING version
+""")
+
+_SET_STATE = text("""
+    UPDATE gobblin_service.flow
+       SET state = :state, reasons = CAST(:reasons AS jsonb), runs_when_able = runs_when_able AND :state = 'PENDING',
+           updated_at = clock_timestamp()
+     WHERE flow_id = :flow_id
+""")
+
+_SET_PAUSED = text("""
+    UPDATE gobblin_service.flow
+       SET state = CASE WHEN :is_paused THEN 'PAUSED' WHEN reasons = '[]' THEN 'ACTIVE' ELSE 'PENDING' END,
+           updated_at = clock_timestamp()
+     WHERE flow_id = :flow_id AND (state = 'PAUSED') <> :is_paused
+""")
+
+_DELETE = text("UPDATE gobblin_service.flow SET deleted_at = clock_timestamp() WHERE flow_id = :flow_id")
+
+_NUMBER = text("UPDATE gobblin_service.flow SET change = :change WHERE flow_id = :flow_id")
+
+_SET_GENERATION = text("UPDATE gobblin_service.flow SET generation = :generation WHERE flow_id = :flow_id")
+
+_VERSIONS = text(f"""
+    SELECT v.version, v.config, v.made_by, v.made_at
+      FROM gobblin_service.flow f JOIN gobblin_service.flow_version v USING (flow_id)
+     WHERE {_BY_KEY} ORDER BY v.version DESC
+""")
+
+_JOBS = text("""
+    SELECT j.node, j.job_name, j.log_id, j.template_uri, j.source_node, j.root
+      FROM gobblin_service.flow_job j JOIN gobblin_service.flow f USING (flow_id, generation)
+     WHERE j.flow_id = :flow_id ORDER BY j.node
+""")
+
+_OPEN = text("""
+    SELECT execution_id FROM gobblin_service.flow_execution WHERE flow_id = :flow_id AND ended_at IS NULL
+""")
+
+
+class PostgresFlowStore:
+    """``FlowStore`` over the tables of the service."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def create(self, flow_id: uuid.UUID, write: FlowWrite, request: RequestKey | None) -> StoredFlow:
+        key = FlowKey(write.config.flow_group, write.config.flow_name)
+
+        def body(connection: Connection) -> StoredFlow:
+            if (known := _answer_again(connection, request)) is not None:
+                return known
+            if not connection.execute(_INSERT, _flow_arguments(flow_id, write)).rowcount:
+                found = _find(connection, key)
+                if found is None or found.flow_id != flow_id:
+                    raise ConflictError(
+                        f"there is a flow {key.name!a} in the group {key.group!a}",
+                        hint="Choose another name, or change that flow.",
+                        uri=key.uri,
+                    )
+                return found
+            connection.execute(_INSERT_VERSION, _version_arguments(flow_id, 1, write))
+            if write.launch is not None:
+                make_execution(connection, flow_id, 1, write.launch)
+            if request is not None:
+                connection.execute(
+                    _KEEP_REQUEST, {"request_key": request.key, "digest": request.digest, "flow_id": flow_id}
+                )
+            return _changed(connection, flow_id)
+
+        return self._write("create a flow", body)
+
+    def change(self, flow_id: uuid.UUID, write: FlowWrite, *, if_version: str) -> StoredFlow:
+        key = FlowKey(write.config.flow_group, write.config.flow_name)
+
+        def body(connection: Connection) -> StoredFlow:
+            locked = _lock(connection, key, flow_id)
+            if connection.execute(_FIND_VERSION, {"request_id": write.request_id}).scalar() is not None:
+                return _get_by_id(connection, flow_id)
+            _require_version(key, locked, if_version)
+            version = connection.execute(_UPDATE, _flow_arguments(flow_id, write)).scalar_one()
+            connection.execute(_INSERT_VERSION, _version_arguments(flow_id, version, write))
+            if write.launch is not None:
+                _require_able(key, locked)
+                make_execution(connection, flow_id, version, write.launch)
+            return _changed(connection, flow_id)
+
+        return self._write("change a flow", body)
+
+    def delete(self, key: FlowKey, *, if_version: str | None = None) -> StoredFlow | None:
+        deleted: list[StoredFlow] = []
+
+        def body(connection: Connection) -> StoredFlow | None:
+            locked = connection.execute(_LOCK_BY_KEY, _key_arguments(key)).one_or_none()
+            if locked is None:
+                # A repetition finds its own work done.
+                return deleted[0] if deleted else None
+            if if_version is not None:
+                _require_version(key, locked, if_version)
+            execution_id = connection.execute(_OPEN, {"flow_id": locked.flow_id}).scalar()
+            if execution_id is not None:
+                request_end(connection, execution_id, "the flow was deleted")
+            connection.execute(_DELETE, {"flow_id": locked.flow_id})
+            deleted[:] = [_changed(connection, locked.flow_id)]
+            return deleted[0]
+
+        return self._write("delete a flow", body)
+
+    def find(self, key: FlowKey) -> StoredFlow | None:
+        return self._read("find a flow", lambda c: _find(c, key))
+
+    def list_flows(
+        self,
+        *,
+        group: str | None,
+        search: str | None,
+        after: FlowKey | None,
+        limit: int,
+        scope: FlowScope = EVERY_FLOW,
+        is_pending: bool = False,
+    ) -> FlowPage:
+        arguments = {
+            "flow_group": group,
+            "search": None if not search else f"%{_escape_like(search)}%",
+            "after_group": "" if after is None else after.group,
+            "after_name": "" if after is None else after.name,
+            "limit": limit + 1,
+            "is_pending": is_pending,
+            "sees_all": scope == EVERY_FLOW,
+            "allowed": to_jsonb([_pattern_to_json(each) for each in scope.allowed]),
+            "denied": to_jsonb([_pattern_to_json(each) for each in scope.denied]),
+        }
+        rows = self._read("list flows", lambda c: c.execute(_LIST, arguments).all())
+        flows = tuple(_flow_of(row) for row in rows[:limit])
+        return FlowPage(flows, flows[-1].spec.key if len(rows) > limit else None)
+
+    def list_pending(self) -> Sequence[StoredFlow]:
+        return [_flow_of(row) for row in self._read("list pending flows", lambda c: c.execute(_PENDING).all())]
+
+    def activate(self, flow_id: uuid.UUID, *, if_version: str, launch: Launch | None) -> bool:
+        def body(connection: Connection) -> bool:
+            locked = connection.execute(_LOCK, {"flow_id": flow_id}).one_or_none()
+            if locked is None or locked.state != FlowState.PENDING or str(locked.version) != if_version:
+                return False
+            _set_state(connection, flow_id, FlowState.ACTIVE, ())
+            if launch is not None:
+                make_execution(connection, flow_id, locked.version, launch)
+            _changed(connection, flow_id)
+            return True
+
+        return self._write("activate a flow", body)
+
+    def set_reasons(self, flow_id: uuid.UUID, reasons: Sequence[str], *, if_version: str) -> None:
+        def body(connection: Connection) -> None:
+            locked = connection.execute(_LOCK, {"flow_id": flow_id}).one_or_none()
+            if locked is not None and locked.state != FlowState.PAUSED and str(locked.version) == if_version:
+                _set_state(connection, flow_id, FlowState.PENDING, reasons)
+                _changed(connection, flow_id)
+
+        self._write("say why a flow is pending", body)
+
+    def set_paused(self, key: FlowKey, *, is_paused: bool) -> StoredFlow:
+        def body(connection: Connection) -> StoredFlow:
+            locked = _lock(connection, key)
+            if connection.execute(_SET_PAUSED, {"flow_id": locked.flow_id, "is_paused": is_paused}).rowcount:
+                return _changed(connection, locked.flow_id)
+            return _get_by_id(connection, locked.flow_id)
+
+        return self._write("pause a flow", body)
+
+    def list_versions(self, key: FlowKey) -> Sequence[FlowVersion]:
+        rows = self._read("list versions", lambda c: c.execute(_VERSIONS, _key_arguments(key)).all())
+        if not rows:
+            raise no_flow(key)
+        return [FlowVersion(str(row.version), _config_of(row.config), row.made_by, row.made_at) for row in rows]
+
+    def list_jobs(self, flow_id: uuid.UUID) -> Sequence[NamedJob]:
+        rows = self._read("list jobs", lambda c: c.execute(_JOBS, {"flow_id": flow_id}).all())
+        return [
+            NamedJob(row.node, row.job_name, JobBinding(LogId(row.log_id), row.template_uri, row.source_node, row.root))
+            for row in rows
+        ]
+
+    def replan(self, flow_id: uuid.UUID, *, generation: int) -> None:
+        def body(connection: Connection) -> None:
+            locked = connection.execute(_LOCK, {"flow_id": flow_id}).one_or_none()
+            if locked is None:
+                raise ConflictError("the flow was deleted meanwhile", hint="Look for it in the list of flows.")
+            if locked.generation == generation:
+                return
+            if locked.generation != generation - 1:
+                raise ConflictError("the flow was replanned meanwhile", hint="Look at its jobs before the next replan.")
+            if (execution_id := connection.execute(_OPEN, {"flow_id": flow_id}).scalar()) is not None:
+                raise is_open(execution_id)
+            connection.execute(_SET_GENERATION, {"flow_id": flow_id, "generation": generation})
+            _changed(connection, flow_id)
+
+        self._write("replan a flow", body)
+
+    def launch(self, flow_id: uuid.UUID, launch: Launch, *, if_version: str) -> int:
+        def body(connection: Connection) -> int:
+            locked = connection.execute(_LOCK, {"flow_id": flow_id}).one_or_none()
+            if (launched := find_launched(connection, launch.request_id)) is not None:
+                return launched
+            if locked is None:
+                raise ConflictError("the flow was deleted meanwhile", hint="Look for it in the list of flows.")
+            if str(locked.version) != if_version or locked.state == FlowState.PAUSED:
+                raise ConflictError("the flow was changed meanwhile", hint="Look at it, and run it again.")
+            execution_id = make_execution(connection, flow_id, locked.version, launch)
+            if locked.state == FlowState.PENDING:
+                _set_state(connection, flow_id, FlowState.ACTIVE, ())
+                _changed(connection, flow_id)
+            return execution_id
+
+        return self._write("launch a flow", body)
+
+    def cancel(self, key: FlowKey, execution_id: int) -> FlowStatus:
+        def body(connection: Connection) -> FlowStatus:
+            found = find_status(connection, execution_id)
+            if found is None or found.flow != key:
+                raise SpecNotFoundError(
+                    f"the flow {key.name!a} has no execution {execution_id}",
+                    field="execution",
+                    hint="Look at the flow's executions.",
+                )
+            request_end(connection, execution_id, "somebody asked for its end")
+            return find_status(connection, execution_id) or found
+
+        return self._write("cancel an execution", body)
+
+    def find_status(self, key: FlowKey) -> FlowStatus | None:
+        return self._read("find a status", lambda c: find_last(c, key))
+
+    def list_last_statuses(self, flow_ids: Sequence[uuid.UUID]) -> Sequence[FlowStatus]:
+        return self._read("list last statuses", lambda c: list_last(c, flow_ids))
+
+    def list_executions(self, key: FlowKey, *, after: int | None, limit: int) -> Sequence[FlowStatus]:
+        return self._read("list executions", lambda c: list_statuses(c, key, after=after, limit=limit))
+
+    def find_execution(self, execution_id: int) -> FlowStatus | None:
+        return self._read("find an execution", lambda c: find_status(c, execution_id))
+
+    def read_changes(self, after: int) -> CatalogChanges:
+        def body(connection: Connection) -> CatalogChanges:
+            # All three are of one moment: a change that commits between them would be lost.
+            connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
+            number = connection.execute(_CHANGE_NUMBER, {"catalog": FLOW_CATALOG}).scalar() or 0
+            flows = tuple(_flow_of(row) for row in connection.execute(_CHANGED, {"after": after}))
+            gone = connection.execute(_GONE, {"after": after}).all()
+            return CatalogChanges(
+                number, flows, tuple((FlowKey(row.flow_group, row.flow_name), row.flow_id) for row in gone)
+            )
+
+        return self._read("read changed flows", body)
+
+    def find_change_number(self) -> int:
+        def body(connection: Connection) -> int:
+            return connection.execute(_CHANGE_NUMBER, {"catalog": FLOW_CATALOG}).scalar() or 0
+
+        return self._read("look for changes", body)
+
+    def count_by_state(self) -> Mapping[FlowState, int]:
+        rows = self._read("count flows", lambda c: c.execute(_COUNTS).all())
+        return {FlowState(row.state): row.flows for row in rows}
+
+    def _read(self, name: str, body: Callable[[Connection], T]) -> T:
+        return transact(self._engine, name, body, tries=_READ_TRIES)
+
+    def _write(self, name: str, body: Callable[[Connection], T]) -> T:
+        return transact(self._engine, name, body, committed=Failpoint.FLOW_STORED, tries=TRIES_MAX)
+
+
+def _answer_again(connection: Connection, request: RequestKey | None) -> StoredFlow | None:
+    if request is None:
+        return None
+    # Two requests of one key at once: the second one waits for the answer of the first.
+    connection.execute(_LOCK_REQUEST, {"request_key": request.key})
+    found = connection.execute(_REQUEST, {"request_key": request.key}).one_or_none()
+    if found is None:
+        return None
+    if found.digest != request.digest:
+        raise ConflictError(
+            "the key of this request belongs to another request", hint="Make a new key for each new request."
+        )
+    return _get_by_id(connection, found.flow_id)
+
+
+def _changed(connection: Connection, flow_id: uuid.UUID) -> StoredFlow:
+    """Number the change, as the last write of its transaction, and read what the flow is now."""
+    change = connection.execute(_NEXT_CHANGE, {"catalog": FLOW_CATALOG}).scalar_one()
+    connection.execute(_NUMBER, {"flow_id": flow_id, "change": change})
+    return _get_by_id(connection, flow_id)
+
+
+def _find(connection: Connection, key: FlowKey) -> StoredFlow | None:
+    row = connection.execute(_FIND, _key_arguments(key)).one_or_none()
+    return None if row is None else _flow_of(row)
+
+
+def _get_by_id(connection: Connection, flow_id: uuid.UUID) -> StoredFlow:
+    return _flow_of(connection.execute(_FIND_BY_ID, {"flow_id": flow_id}).one())
+
+
+def _lock(connection: Connection, key: FlowKey, flow_id: uuid.UUID | None = None) -> Row[Any]:
+    locked = connection.execute(_LOCK_BY_KEY, _key_arguments(key)).one_or_none()
+    if locked is None or flow_id not in (None, locked.flow_id):
+        raise no_flow(key)
+    return locked
+
+
+def _require_version(key: FlowKey, locked: Row[Any], if_version: str) -> None:
+    if str(locked.version) != if_version:
+        raise ConflictError(
+            f"the flow {key.name!a} is at version {locked.version}, not {if_version}",
+            hint="Somebody changed it: read it, and change what is there now.",
+            version=str(locked.version),
+            if_version=if_version,
+        )
+
+
+def _require_able(key: FlowKey, locked: Row[Any]) -> None:
+    if locked.state == FlowState.PAUSED:
+        raise ConflictError(f"the flow {key.name!a} is paused", hint="Resume it first, or don't ask for a run.")
+
+
+def _set_state(connection: Connection, flow_id: uuid.UUID, state: FlowState, reasons: Sequence[str]) -> None:
+    arguments = {"flow_id": flow_id, "state": state.value, "reasons": to_jsonb(list(reasons))}
+    connection.execute(_SET_STATE, arguments)
+
+
+def _key_arguments(key: FlowKey) -> dict[str, object]:
+    return {"flow_group": key.group, "flow_name": key.name}
+
+
+def _flow_arguments(flow_id: uuid.UUID, write: FlowWrite) -> dict[str, object]:
+    return {
+        "flow_id": flow_id,
+        "flow_group": write.config.flow_group,
+        "flow_name": write.config.flow_name,
+        "state": (FlowState.PENDING if write.reasons else FlowState.ACTIVE).value,
+        "reasons": to_jsonb(list(write.reasons)),
+        "runs_when_able": write.runs_when_able,
+        "owner": write.owner.name,
+        "owner_groups": to_jsonb(sorted(write.owner.groups)),
+    }
+
+
+def _version_arguments(flow_id: uuid.UUID, version: int, write: FlowWrite) -> dict[str, object]:
+    return {
+        "flow_id": flow_id,
+        "version": version,
+        "request_id": write.request_id,
+        "config": to_jsonb(write.config.model_dump(mode="json")),
+        "made_by": write.owner.name,
+    }
+
+
+def _config_of(data: Mapping[str, Any]) -> FlowConfig:
+    return FlowConfig.model_validate(data)
+
+
+def _flow_of(row: Row[Any]) -> StoredFlow:
+    config = _config_of(row.config)
+    key = FlowKey(row.flow_group, row.flow_name)
+    return StoredFlow(
+        flow_id=row.flow_id,
+        spec=FlowSpec(key.uri, str(row.version), config.description, config, config.template_uris),
+        state=FlowState(row.state),
+        reasons=tuple(row.reasons),
+        owner=Owner(row.owner, frozenset(row.owner_groups)),
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+        change=row.change,
+        generation=row.generation,
+        runs_when_able=row.runs_when_able,
+    )
+
+
+def _pattern_to_json(pattern: FlowPattern) -> dict[str, object]:
+    return {"flow_group": pattern.group, "flow_name": pattern.name, "is_prefix": pattern.is_prefix}
+
+
+def _escape_like(text_: str) -> str:
+    return text_.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")

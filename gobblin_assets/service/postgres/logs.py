@@ -1,0 +1,55 @@
+"""``TicketLogs`` of Postgres: the service's own database, and others by variables of the environment."""
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from sqlalchemy import Engine
+
+from gobblin_assets.db.engine import open_external
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.model.job_ticket import LogId
+from gobblin_assets.state.postgres.tickets import PostgresTicketStore
+from gobblin_assets.state.tickets import TicketStore
+
+OWN_LOG: Final = ""
+
+
+def log_variable(log: str) -> str:
+    """The variable that has the URL of the log of this name."""
+    return f"GOBBLIN_LOG_{log.upper().replace('-', '_').replace('.', '_')}_URL"
+
+
+class PostgresTicketLogs:
+    """The logs that this process has URLs for. Each is opened when it is first needed."""
+
+    def __init__(
+        self, own: Engine, environment: Mapping[str, str], open_engine: Callable[[str], Engine] = open_external
+    ) -> None:
+        self._environment = environment
+        self._open_engine = open_engine
+        self._lock = threading.Lock()
+        self._engines: dict[str, Engine] = {}
+        self._stores: dict[str, TicketStore] = {OWN_LOG: PostgresTicketStore(own)}
+
+    def get_store(self, log: str) -> TicketStore:
+        with self._lock:
+            if log not in self._stores:
+                url = self._environment.get(variable := log_variable(log))
+                if not url:
+                    raise RejectedError(
+                        f"the topology names the log {log!a}, and nothing says where it is",
+                        field=variable,
+                        hint="Set it to the URL of that log's Postgres, and start the service again.",
+                    )
+                self._engines[log] = self._open_engine(url)
+                self._stores[log] = PostgresTicketStore(self._engines[log])
+            return self._stores[log]
+
+    def get_log_id(self, log: str) -> LogId:
+        return self.get_store(log).find_log_id()
+
+    def close(self) -> None:
+        with self._lock:
+            for engine in self._engines.values():
+                engine.dispose()

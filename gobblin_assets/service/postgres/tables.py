@@ -1,0 +1,195 @@
+"""The tables of the service. The database's clock is the only one."""
+
+from typing import Final
+
+from sqlalchemy import (
+    DDL,
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Identity,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+    Uuid,
+    event,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSON, JSONB
+
+from gobblin_assets.db.table_metadata import NAMING, moment, states
+from gobblin_assets.service.flow_store import FlowState
+from gobblin_assets.service.statuses import ENDED, ExecutionStatus
+
+SERVICE_SCHEMA: Final = "gobblin_service"
+
+service_metadata = MetaData(schema=SERVICE_SCHEMA, naming_convention=NAMING)
+
+event.listen(service_metadata, "before_create", DDL(f"CREATE SCHEMA IF NOT EXISTS {SERVICE_SCHEMA}"))  # type: ignore[no-untyped-call]  # SQLAlchemy leaves DDL untyped
+
+_STATUSES: Final = states(*ExecutionStatus)
+IS_ENDED: Final = f"status IN ({states(*sorted(ENDED))})"
+
+flow = Table(
+    "flow",
+    service_metadata,
+    Column("flow_id", Uuid, primary_key=True),
+    Column("flow_group", Text(collation="C"), nullable=False),
+    Column("flow_name", Text(collation="C"), nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("state", Text, nullable=False),
+    # Why it is PENDING: sentences.
+    Column("reasons", JSONB, nullable=False),
+    Column("runs_when_able", Boolean, nullable=False),
+    # How many times its jobs got new names.
+    Column("generation", Integer, nullable=False, server_default=text("0")),
+    Column("owner", Text, nullable=False),
+    Column("owner_groups", JSONB, nullable=False),
+    # The number of the catalog's change that made it what it is.
+    Column("change", BigInteger, nullable=False),
+    moment("created_at", nullable=False, default_now=True),
+    moment("updated_at", nullable=False, default_now=True),
+    moment("deleted_at"),
+    CheckConstraint(f"state IN ({states(*FlowState)})", name="state"),
+    CheckConstraint("version > 0", name="version"),
+    # One flow of a name at a time; pages of the list.
+    Index(
+        "flow_live",
+        "flow_group",
+        "flow_name",
+        unique=True,
+        postgresql_where=text("deleted_at IS NULL"),
+    ),
+    Index("flow_change", "change"),
+    Index("flow_pending", "updated_at", postgresql_where=text("state = 'PENDING' AND deleted_at IS NULL")),
+)
+
+flow_version = Table(
+    "flow_version",
+    service_metadata,
+    Column("flow_id", ForeignKey(flow.c.flow_id), primary_key=True),
+    Column("version", BigInteger, primary_key=True, autoincrement=False),
+    # Made by who writes, so that a repetition finds its own version.
+    Column("request_id", Uuid, nullable=False, unique=True),
+    Column("config", JSONB, nullable=False),
+    Column("made_by", Text, nullable=False),
+    moment("made_at", nullable=False, default_now=True),
+)
+
+flow_job = Table(
+    "flow_job",
+    service_metadata,
+    Column("job_name", Text, primary_key=True),
+    Column("flow_id", ForeignKey(flow.c.flow_id), nullable=False),
+    # The node that it publishes to.
+    Column("node", Text, nullable=False),
+    Column("generation", Integer, nullable=False),
+    Column("log_id", Uuid, nullable=False),
+    # Without a version.
+    Column("template_uri", Text, nullable=False),
+    Column("source_node", Text, nullable=False),
+    Column("root", Text, nullable=False),
+    moment("bound_at", nullable=False, default_now=True),
+    UniqueConstraint("flow_id", "node", "generation"),
+    CheckConstraint("job_name ~ '^[a-z][a-z0-9_]{0,47}$'", name="job_name"),
+)
+
+flow_execution = Table(
+    "flow_execution",
+    service_metadata,
+    Column("execution_id", BigInteger, Identity(always=True), primary_key=True),
+    # Made by who launches, so that a repetition finds its own execution.
+    Column("request_id", Uuid, nullable=False, unique=True),
+    Column("flow_id", Uuid, nullable=False),
+    Column("flow_version", BigInteger, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("message", Text, nullable=False, server_default=text("''")),
+    Column("asked_by", Text, nullable=False),
+    Column("selection", JSONB, nullable=False),
+    moment("started_at", nullable=False, default_now=True),
+    moment("cancel_asked_at"),
+    moment("ended_at"),
+    ForeignKeyConstraint(("flow_id", "flow_version"), (flow_version.c.flow_id, flow_version.c.version)),
+    CheckConstraint(f"status IN ({_STATUSES})", name="status"),
+    CheckConstraint(f"({IS_ENDED}) = (ended_at IS NOT NULL)", name="ended_at"),
+    Index("flow_execution_of_flow", "flow_id", "execution_id"),
+    # At most one of a flow at a time.
+    Index("flow_execution_open", "flow_id", unique=True, postgresql_where=text("ended_at IS NULL")),
+)
+
+job_execution = Table(
+    "job_execution",
+    service_metadata,
+    Column("execution_id", ForeignKey(flow_execution.c.execution_id), primary_key=True, autoincrement=False),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("job_name", ForeignKey(flow_job.c.job_name), nullable=False),
+    Column("executor", Text, nullable=False),
+    # The name of the log that the executor works with, in the topology of the launch.
+    Column("log", Text, nullable=False),
+    # Decided with the row: however often it is sent, it is this ticket.
+    Column("ticket_id", Uuid, nullable=False, unique=True),
+    # JSON keeps numbers as they were written: the ticket's digest is of them.
+    Column("ticket", JSON, nullable=False),
+    # The numbers of jobs whose output it reads.
+    Column("after", JSONB, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("message", Text, nullable=False, server_default=text("''")),
+    # From here on the ticket may be in the executor's log.
+    moment("send_begun_at"),
+    # Decided when the end is asked for: the ticket that cancels this one.
+    Column("cancel_ticket_id", Uuid, unique=True),
+    moment("cancel_sent_at"),
+    moment("started_at"),
+    moment("ended_at"),
+    Column("processed_count", BigInteger, nullable=False, server_default=text("0")),
+    # By key, the first low and the last high of what was published.
+    Column("low_watermarks", JSONB, nullable=False, server_default=text("'{}'")),
+    Column("high_watermarks", JSONB, nullable=False, server_default=text("'{}'")),
+    # Up to which report it was read.
+    Column("read_attempt", Integer, nullable=False, server_default=text("-1")),
+    Column("read_number", Integer, nullable=False, server_default=text("0")),
+    CheckConstraint(f"status IN ({_STATUSES})", name="status"),
+    CheckConstraint(f"({IS_ENDED}) = (ended_at IS NOT NULL)", name="ended_at"),
+    # What the orchestrator and the monitor look at.
+    Index("job_execution_open", "execution_id", "number", postgresql_where=text("ended_at IS NULL")),
+    Index(
+        "job_execution_to_cancel",
+        "execution_id",
+        "number",
+        postgresql_where=text("cancel_ticket_id IS NOT NULL AND cancel_sent_at IS NULL"),
+    ),
+)
+
+request = Table(
+    "request",
+    service_metadata,
+    Column("request_key", Text, primary_key=True),
+    Column("digest", Text, nullable=False),
+    Column("flow_id", ForeignKey(flow.c.flow_id), nullable=False),
+    moment("made_at", nullable=False, default_now=True),
+)
+
+topology_entry = Table(
+    "topology_entry",
+    service_metadata,
+    Column("kind", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    # As in a file.
+    Column("options", JSONB, nullable=False),
+    moment("changed_at", nullable=False, default_now=True),
+    CheckConstraint(f"kind IN ({states('executors', 'nodes')})", name="kind"),
+)
+
+catalog_change = Table(
+    "catalog_change",
+    service_metadata,
+    Column("catalog", Text, primary_key=True),
+    Column("number", BigInteger, nullable=False),
+    moment("changed_at", nullable=False, default_now=True),
+)

@@ -1,0 +1,92 @@
+"""Answers that are HTML: whole pages and their fragments, with entity tags, so that what is unchanged is not sent."""
+
+import datetime as dt
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+from fastapi import Request, Response
+from fastapi.responses import RedirectResponse
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from gobblin_assets import __version__
+from gobblin_assets.service.specs import FlowKey
+
+PAGES: Final = "/ui"
+
+_HEADERS: Final = {
+    "Cache-Control": "private, no-cache",
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+    ),
+    "Referrer-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+def flow_page(key: FlowKey, *rest: object) -> str:
+    """The address of a flow's page, or of what is below it."""
+    parts = [quote(key.group, safe=""), quote(key.name, safe=""), *(quote(str(each), safe="") for each in rest)]
+    return f"{PAGES}/flows/{'/'.join(parts)}"
+
+
+def page_with(path: str, **parameters: object) -> str:
+    """An address with parameters, without those that are None."""
+    given = {name: value for name, value in parameters.items() if value is not None}
+    return f"{path}?{urlencode(given)}" if given else path
+
+
+def show_time(moment: dt.datetime | None) -> str:
+    return "" if moment is None else moment.astimezone(dt.UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def show_span(begin: dt.datetime | None, end: dt.datetime | None) -> str:
+    """The time from begin to end, in words of a status line."""
+    if begin is None or end is None:
+        return ""
+    seconds = max(0.0, (end - begin).total_seconds())
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest_s = divmod(round(seconds), 60)
+    return f"{minutes} min {rest_s} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def _make_environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("gobblin_assets.service.ui"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals.update(flow_page=flow_page, page_with=page_with, version=__version__)
+    environment.filters.update(
+        time=show_time, number=lambda value: f"{value:,}", pretty=lambda value: json.dumps(value, indent=2, default=str)
+    )
+    environment.globals["span"] = show_span
+    return environment
+
+
+_ENVIRONMENT: Final = _make_environment()
+
+
+def render(request: Request, page: str, /, *, status: int = 200, **values: Any) -> Response:
+    """The page or the fragment; 304 where the browser has it as it is."""
+    html = _ENVIRONMENT.get_template(page).render(path=request.scope["path"], **values)
+    etag = f'"{hashlib.sha256(html.encode()).hexdigest()[:32]}"'
+    headers = {**_HEADERS, "ETag": etag}
+    if status == 200 and request.headers.get("if-none-match") == etag:
+        return Response(status_code=304, headers=headers)
+    return Response(html, status_code=status, headers=headers, media_type="text/html")
+
+
+def go_to(path: str, **parameters: object) -> RedirectResponse:
+    """To the page that shows what a form did: a browser that is reloaded does not send the form again."""
+    return RedirectResponse(page_with(path, **parameters), status_code=303)
+
+
+def wants_fragment(headers: Mapping[str, str]) -> bool:
+    return headers.get("x-fragment") == "1"

@@ -1,0 +1,84 @@
+// Fragments that follow the server, and the plan beside a form. Every page works without this script.
+"use strict";
+
+const POLL_EVERY_MS = 2000;
+const EXPLAIN_AFTER_MS = 400;
+const offline = document.getElementById("offline");
+let answeredAt = new Date();
+
+function sayWhetherOnline(isOnline) {
+  if (isOnline) answeredAt = new Date();
+  offline.hidden = isOnline;
+  offline.querySelector("span").textContent = answeredAt.toLocaleTimeString();
+}
+
+// What a person opened stays open, and what has the focus keeps it.
+function swap(target, html) {
+  const active = target.contains(document.activeElement) ? document.activeElement : null;
+  if (active && active.matches("input, select, textarea")) return;
+  const place = active && [...target.querySelectorAll("a, button, summary")].indexOf(active);
+  const open = [...target.querySelectorAll("details")].map((each) => each.open);
+  target.innerHTML = html;
+  [...target.querySelectorAll("details")].forEach((each, number) => { each.open = open[number] || each.open; });
+  if (active) target.querySelectorAll("a, button, summary")[place]?.focus();
+}
+
+function poll(target) {
+  let etag = "";
+  async function look() {
+    if (!document.hidden) {
+      const headers = { "X-Fragment": "1" };
+      if (etag) headers["If-None-Match"] = etag;
+      try {
+        const answer = await fetch(location.href, { headers, cache: "no-store" });
+        sayWhetherOnline(answer.status < 500);
+        if (answer.status === 401 || answer.status === 404) return location.reload();
+        if (answer.status === 200) {
+          etag = answer.headers.get("ETag") || "";
+          swap(target, await answer.text());
+        }
+      } catch {
+        sayWhetherOnline(false);
+      }
+    }
+    setTimeout(look, POLL_EVERY_MS);
+  }
+  setTimeout(look, POLL_EVERY_MS);
+}
+
+function explainBeside(form) {
+  const target = document.getElementById("explanation");
+  let timer = 0;
+  let latest = 0;
+  async function explain() {
+    const number = ++latest;
+    target.setAttribute("aria-busy", "true");
+    try {
+      const answer = await fetch(form.dataset.explain, { method: "POST", body: new URLSearchParams(new FormData(form)) });
+      const html = await answer.text();
+      // An answer that was overtaken by a later one says what is no longer typed.
+      if (number === latest && answer.status === 200) swap(target, html);
+      sayWhetherOnline(answer.status < 500);
+    } catch {
+      sayWhetherOnline(false);
+    }
+    if (number === latest) target.removeAttribute("aria-busy");
+  }
+  form.addEventListener("input", () => {
+    clearTimeout(timer);
+    timer = setTimeout(explain, EXPLAIN_AFTER_MS);
+  });
+}
+
+// A form that was sent is not sent again by a second click.
+function sendOnce(form) {
+  form.addEventListener("submit", (event) => {
+    if (form.dataset.sent) event.preventDefault();
+    form.dataset.sent = "1";
+    setTimeout(() => delete form.dataset.sent, POLL_EVERY_MS);
+  });
+}
+
+document.querySelectorAll("[data-poll]").forEach(poll);
+document.querySelectorAll("form[data-explain]").forEach(explainBeside);
+document.querySelectorAll('form[method="post"]').forEach(sendOnce);

@@ -1,0 +1,146 @@
+"""Hops that a plan does not take, and why not; and why a destination can't be reached."""
+
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
+from typing import Final
+
+from gobblin_assets.service.flow_request import FlowRequest
+from gobblin_assets.service.job_plan import UntakenEdge
+from gobblin_assets.service.job_template import JobTemplate
+from gobblin_assets.service.routes import Goal, Hop, RouteMap, has_what_is_needed
+from gobblin_assets.service.topology import DataNode, NodeState, SpecExecutor
+
+UNTAKEN_MAX: Final = 50
+
+_OTHER_NODES_MAX: Final = 3
+"""Beside the flow's own: a large topology has thousands that a hop could lead to."""
+
+
+def list_untaken(routes: RouteMap, request: FlowRequest, taken: Sequence[Hop]) -> tuple[UntakenEdge, ...]:
+    """Hops that begin at the source or end at a destination and are not taken: those between both first."""
+    made = {hop.identity for hop in taken}
+    found: dict[tuple[str, str, NodeState, NodeState], UntakenEdge] = {}
+    goal_nodes = [goal.node for goal in request.goals]
+    passed = [hop.target.node for hop in taken if hop.target.node not in goal_nodes]
+    edges = chain(
+        _list_near_source(routes, request, goal_nodes),
+        _list_near_goals(routes, request, [request.source.node, *passed]),
+        _list_near_source(routes, request, None),
+        _list_near_goals(routes, request, None),
+    )
+    for template, executor, source, target in edges:
+        identity = (template.uri, executor.name, source, target)
+        if identity in made or identity in found:
+            continue
+        reason = _say_why(routes, request, template, executor, source, target)
+        found[identity] = UntakenEdge(template.uri, executor.name, source, target, reason)
+        if len(found) == UNTAKEN_MAX:
+            break
+    return tuple(found.values())
+
+
+def explain_lack(routes: RouteMap, request: FlowRequest, goal: Goal) -> str:
+    """Why a destination is out of reach, in one sentence."""
+    joined = f"{goal.node} can't be reached from {request.source.node}"
+    direct = [
+        _say_why(routes, request, template, executor, source, target)
+        for template, executor, source, target in _list_near_source(routes, request, [goal.node])
+    ]
+    if direct:
+        return f"{joined}: {'; '.join(dict.fromkeys(direct[:_OTHER_NODES_MAX]))}."
+    wanted = sorted(
+        {
+            template.capability
+            for template in routes.templates
+            if template.target.fits(routes.topology.nodes[goal.node]) and goal.format in {None, template.target.format}
+        }
+    )
+    return (
+        f"{joined} by up to {request.rules.hops_max} hops over transit nodes. The last hop needs an executor that "
+        f"reaches {goal.node} and can do {' or '.join(wanted) or 'what no template says'}."
+    )
+
+
+_Edge = tuple[JobTemplate, SpecExecutor, NodeState, NodeState]
+
+
+def _list_near_source(routes: RouteMap, request: FlowRequest, nodes: Sequence[str] | None) -> Iterator[_Edge]:
+    """Hops from the source to these nodes, or to a few that an executor reaches."""
+    begin = routes.topology.nodes[request.source.node]
+    for template in routes.templates:
+        if template.source.fits(begin) and template.source.format is request.source.format:
+            for executor in _list_concerned(routes, template, begin.name):
+                for node in _list_other_ends(routes, executor, nodes, begin.name):
+                    if template.target.fits(node) and _may_end(request, template, node):
+                        yield template, executor, request.source, NodeState((node.name, template.target.format))
+
+
+def _list_near_goals(routes: RouteMap, request: FlowRequest, nodes: Sequence[str] | None) -> Iterator[_Edge]:
+    """Hops to the destinations from these nodes, or from a few that an executor reaches."""
+    for goal in request.goals:
+        end = routes.topology.nodes[goal.node]
+        for template in routes.templates:
+            if not template.target.fits(end) or goal.format not in {None, template.target.format}:
+                continue
+            target = NodeState((end.name, template.target.format))
+            for executor in _list_concerned(routes, template, end.name):
+                for node in _list_other_ends(routes, executor, nodes, end.name):
+                    if template.source.fits(node):
+                        source = NodeState((node.name, template.source.format))
+                        if node.name != request.source.node or source == request.source:
+                            yield template, executor, source, target
+
+
+def _may_end(request: FlowRequest, template: JobTemplate, node: DataNode) -> bool:
+    return all(goal.format in {None, template.target.format} for goal in request.goals if goal.node == node.name)
+
+
+def _list_concerned(routes: RouteMap, template: JobTemplate, node: str) -> Iterator[SpecExecutor]:
+    """Executors that have the capability, or reach the node."""
+    for _name, spec in sorted(routes.topology.executors.items()):
+        executor = spec.spec_executor
+        if template.capability in executor.capabilities or node in executor.nodes:
+            yield executor
+
+
+def _list_other_ends(
+    routes: RouteMap, executor: SpecExecutor, nodes: Sequence[str] | None, end: str
+) -> Iterator[DataNode]:
+    if nodes is not None:
+        return (routes.topology.nodes[name] for name in nodes if name != end)
+    reached = (routes.topology.nodes[name] for name in sorted(executor.nodes) if name != end)
+    return islice(reached, _OTHER_NODES_MAX)
+
+
+def _say_why(
+    routes: RouteMap,
+    request: FlowRequest,
+    template: JobTemplate,
+    executor: SpecExecutor,
+    source: NodeState,
+    target: NodeState,
+) -> str:
+    goal_nodes = {goal.node for goal in request.goals}
+    nodes = routes.topology.nodes
+    if not request.rules.allows(template.groups):
+        return "the template is for other groups of users"
+    if not request.rules.allows(executor.groups):
+        return f"the executor {executor.name} is for other groups of users"
+    if template.capability not in executor.capabilities:
+        return f"the executor {executor.name} can't do {template.capability}"
+    for state in (source, target):
+        if state.node not in executor.nodes:
+            return f"the executor {executor.name} does not reach {state.node}"
+    for state, end in ((source, "from"), (target, "to")):
+        node = nodes[state.node]
+        if not has_what_is_needed(node, template, end):
+            return (
+                f"{state.node} has no {'connection' if node.connection is None else 'root'}, which the template needs"
+            )
+        if state.node in goal_nodes or state.node == request.source.node:
+            continue
+        if not node.transit:
+            return f"{state.node} is no transit node"
+        if not request.rules.allows(node.groups):
+            return f"{state.node} is for other groups of users"
+    return "another way costs less, or has fewer hops, or comes first by name"

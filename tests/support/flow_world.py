@@ -1,0 +1,201 @@
+"""A service over Postgres: a topology, a compiler of lines of nodes, an executor that does as the test says."""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from sqlalchemy import Engine
+
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.model.job_ticket import JobTicket, SentTicket
+from gobblin_assets.model.state import SequenceId
+from gobblin_assets.service.flow_catalog import FlowCatalog
+from gobblin_assets.service.flow_config import FlowConfig, read_flow_config
+from gobblin_assets.service.flow_manager import FlowManager
+from gobblin_assets.service.job_plan import Explanation, FlowPlan, JobNames, PendingFlow, PlannedJob
+from gobblin_assets.service.monitor import Monitor
+from gobblin_assets.service.orchestrator import Orchestrator
+from gobblin_assets.service.postgres.executions import PostgresExecutionStore
+from gobblin_assets.service.postgres.flows import PostgresFlowStore
+from gobblin_assets.service.postgres.logs import PostgresTicketLogs
+from gobblin_assets.service.specs import FlowKey, FlowSpec
+from gobblin_assets.service.topology import (
+    DataNode,
+    Format,
+    NodeKind,
+    NodeState,
+    SpecExecutor,
+    Topology,
+    TopologySpec,
+    topology_uri,
+)
+from gobblin_assets.state.postgres.tickets import PostgresTicketStore
+from gobblin_assets.state.tickets import AttemptEnd, Claim, TicketReportKind
+
+KEY = FlowKey("sales", "orders")
+EXECUTOR = "here"
+
+
+@dataclass(frozen=True)
+class Person:
+    name: str = "ann"
+    groups: frozenset[str] = frozenset({"sales"})
+
+
+def make_topology(*nodes: str, executors: Sequence[str] = (EXECUTOR,), log: str = "") -> Topology:
+    """Nodes with roots of their own, and executors that can do everything."""
+    return Topology(
+        version="1",
+        nodes={name: DataNode(name, NodeKind.FILES, root=f"/data/{name}") for name in nodes},
+        executors={
+            name: TopologySpec(
+                topology_uri(name),
+                "1",
+                "",
+                SpecExecutor(name, "process", "here", "log", frozenset({"distcp"}), frozenset(nodes), log=log),
+            )
+            for name in executors
+        },
+    )
+
+
+@dataclass
+class LineCompiler:
+    """Goes from the source through each destination in their order. ``template``: of each job."""
+
+    topology: Topology
+    template: str = "FS:///line.template"
+    capability: str = "ingest.jdbc"
+
+    def compile_flow(self, spec: FlowSpec, names: JobNames, groups: frozenset[str]) -> Explanation:
+        config = spec.config
+        if config.source is None or not config.destinations:
+            raise RejectedError("expected a source and a destination", field="source", hint="Write both.")
+        line = [config.source.node, *(each.node for each in config.destinations)]
+        missing = [node for node in line if node not in self.topology.nodes]
+        if missing:
+            return Explanation(PendingFlow(tuple(f"there is no node {node}" for node in missing)))
+        jobs = tuple(
+            self._plan(number, source, target, names.offer_name(target), spec)
+            for number, (source, target) in enumerate(pairwise(line))
+        )
+        return Explanation(FlowPlan(jobs, float(len(jobs))))
+
+    def get_topology_spec_map(self) -> Mapping[str, TopologySpec]:
+        return {spec.uri: spec for spec in self.topology.executors.values()}
+
+    def on_topology(self, topology: Topology) -> None:
+        self.topology = topology
+
+    def _plan(self, number: int, source: str, target: str, name: str, spec: FlowSpec) -> PlannedJob:
+        ticket = JobTicket(
+            uri=f"gobblin-job:/{spec.config.flow_group}/{spec.config.flow_name}/{name}",
+            version=spec.version,
+            capability=self.capability,
+            job={"job": name, "from": source, "to": target, **spec.config.parameters},
+            template_uri=self.template,
+        )
+        return PlannedJob(
+            number=number,
+            job_name=name,
+            template_uri=self.template,
+            executor=next(iter(self.topology.executors)),
+            source=NodeState((source, Format.TREE)),
+            target=NodeState((target, Format.TREE)),
+            ticket=ticket,
+            after=(number - 1,) if number else (),
+        )
+
+
+def make_config(*destinations: str, name: str = KEY.name, **more: Any) -> FlowConfig:
+    return read_flow_config(
+        {
+            "flow_group": KEY.group,
+            "flow_name": name,
+            "source": "shop",
+            "destinations": list(destinations or ("lake",)),
+            **more,
+        }
+    )
+
+
+@dataclass
+class FlowWorld:
+    """One node of the service. Several on one engine are several nodes."""
+
+    engine: Engine
+    compiler: LineCompiler = field(default_factory=lambda: LineCompiler(make_topology("shop", "lake", "mirror")))
+    person: Person = field(default_factory=Person)
+
+    def __post_init__(self) -> None:
+        self.store = PostgresFlowStore(self.engine)
+        self.executions = PostgresExecutionStore(self.engine)
+        self.logs = PostgresTicketLogs(self.engine, {})
+        self.catalog = FlowCatalog(self.store)
+        self.flows = FlowManager(self.catalog, self.store, self.compiler, lambda: self.compiler.topology, self.logs)
+        self.orchestrator = Orchestrator(self.executions, self.logs)
+        self.monitor = Monitor(self.executions, self.logs)
+        self.executor = PlayedExecutor(self.engine)
+
+    def step(self) -> None:
+        self.orchestrator.look()
+        self.monitor.look()
+
+    def play(self, **publication: Any) -> int:
+        """Send, run all that was sent, read, until nothing is left to run; returns how many runs there were."""
+        runs = 0
+        while True:
+            self.orchestrator.look()
+            done = self.executor.run_all(**publication)
+            self.monitor.look()
+            if not done:
+                return runs
+            runs += done
+
+
+class PlayedExecutor:
+    """Claims tickets and reports as an executor does, without running anything."""
+
+    def __init__(self, engine: Engine, name: str = EXECUTOR) -> None:
+        self.tickets = PostgresTicketStore(engine)
+        self.name = name
+
+    def claim(self) -> tuple[Claim, SentTicket] | None:
+        """The next ticket that is no CANCEL; cancels are settled on the way."""
+        for each in self.tickets.list_claimable(self.name, limit=100):
+            if each.verb == "CANCEL":
+                self.tickets.settle_cancel(each.ticket_id)
+            elif (claim := self.tickets.claim(each.ticket_id, "me", ttl_s=60)) is not None:
+                return claim, self.tickets.get_claimed(claim)
+        return None
+
+    def run(self, claim: Claim, *, end: AttemptEnd = AttemptEnd.COMPLETE, **publication: Any) -> None:
+        self.report(claim, TicketReportKind.RUNNING, {})
+        if publication:
+            self.publish(claim, **publication)
+        self.tickets.end(claim, end, {} if end is AttemptEnd.COMPLETE else {"message": "it broke", "hint": "Mend it."})
+
+    def run_all(self, **publication: Any) -> int:
+        runs = 0
+        while (claimed := self.claim()) is not None:
+            self.run(claimed[0], **publication)
+            runs += 1
+        return runs
+
+    def publish(
+        self,
+        claim: Claim,
+        *,
+        rows: int = 0,
+        files: int = 0,
+        watermarks: Mapping[str, Sequence[str]] | None = None,
+        sequence_id: uuid.UUID | None = None,
+    ) -> None:
+        details = {"urn": "orders", "rows": rows, "files": files, "watermarks": dict(watermarks or {})}
+        made = SequenceId(sequence_id or uuid.uuid4())
+        self.tickets.report(claim, uuid.uuid4(), TicketReportKind.PUBLISHED, details, sequence_id=made)
+
+    def report(self, claim: Claim, kind: TicketReportKind, details: Mapping[str, Any]) -> None:
+        self.tickets.report(claim, uuid.uuid4(), kind, details)
