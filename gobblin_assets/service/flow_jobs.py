@@ -8,13 +8,13 @@ another of these would read on from watermarks that are not its own.
 import hashlib
 import re
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from gobblin_assets.errors import ConflictError, RetryableError
 from gobblin_assets.model.job_ticket import LogId, TicketId
 from gobblin_assets.service.flow_store import JobBinding, LaunchedJob, NamedJob
-from gobblin_assets.service.job_plan import FlowPlan, PlannedJob
+from gobblin_assets.service.job_plan import BoundHop, FlowPlan, PlannedJob
 from gobblin_assets.service.specs import FlowKey
 from gobblin_assets.service.topology import Topology
 
@@ -29,11 +29,26 @@ _REPLAN_HINT: Final = (
 class FlowJobNames:
     """The ``JobNames`` of one flow: stored names, and new ones that follow from the flow's id and the node alone."""
 
-    def __init__(self, flow_id: uuid.UUID, key: FlowKey, stored: Sequence[NamedJob], generation: int) -> None:
+    def __init__(
+        self,
+        flow_id: uuid.UUID,
+        key: FlowKey,
+        stored: Sequence[NamedJob],
+        generation: int,
+        read_log_id: Callable[[str], LogId],
+    ) -> None:
+        self._read_log_id = read_log_id
         self._flow_id = flow_id
         self._key = key
         self._stored = {job.node: job for job in stored}
         self._generation = generation
+
+    def list_bound_hops(self) -> Mapping[str, BoundHop]:
+        return {node: self._hop_of(job) for node, job in self._stored.items()}
+
+    def _hop_of(self, job: NamedJob) -> BoundHop:
+        bound = job.binding
+        return BoundHop(bound.source_node, bound.template_uri, lambda log: self._read_log_id(log) == bound.log_id)
 
     def find_name(self, node: str) -> str | None:
         found = self._stored.get(node)

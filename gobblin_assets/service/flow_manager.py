@@ -285,7 +285,7 @@ class FlowManager:
         generation: int,
     ) -> _Compiled:
         key = FlowKey(config.flow_group, config.flow_name)
-        names = FlowJobNames(flow_id, key, jobs, generation)
+        names = FlowJobNames(flow_id, key, jobs, generation, self._logs.get_log_id)
         topology = self._topology()
         spec = FlowSpec(key.uri, "1", config.description, config, config.template_uris)
         return _Compiled(self._compiler.compile_flow(spec, names, groups), topology, tuple(jobs), generation)

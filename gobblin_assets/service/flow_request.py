@@ -1,7 +1,7 @@
 """What a flow asks of a compiler, checked against templates and topology: mistakes that only its author can mend."""
 
 import difflib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -80,7 +80,7 @@ def read_request(
             raise RejectedError(f"{target.name} is {other} too", field=field, hint="Name each node once.")
         goal = Goal(target.name, _read_format(choice, field))
         goals[target.name] = goal
-        _require_leading(templates, (node.kind, source.format), (target.kind, goal.format), rules.hops_max, field)
+        _require_leading(templates, node, source.format, target, goal, rules.hops_max, field)
     return FlowRequest(source, tuple(goals.values()), rules)
 
 
@@ -132,31 +132,27 @@ def _read_format(choice: NodeChoice, field: str) -> Format | None:
 
 def _require_leading(
     templates: Collection[JobTemplate],
-    source: tuple[NodeKind, Format],
-    goal: tuple[NodeKind, Format | None],
+    node: DataNode,
+    form: Format,
+    target: DataNode,
+    goal: Goal,
     hops_max: int,
     field: str,
 ) -> None:
     """RejectedError if no topology at all could join the ends by these templates."""
-    last: set[tuple[NodeKind, Format]] = {source}
+    usable = [each for each in templates if each.source.fits(node) and each.source.format is form]
     found: set[tuple[NodeKind, Format]] = set()
     for _hop in range(hops_max):
-        last = set(_list_next(templates, last)) - found
-        found |= last
-        if any(kind is goal[0] and goal[1] in {None, form} for kind, form in last):
+        if any(each.target.fits(target) and goal.format in {None, each.target.format} for each in usable):
             return
+        found |= {(kind, each.target.format) for each in usable for kind in each.target.kinds}
+        usable = [each for each in templates if any((kind, each.source.format) in found for kind in each.source.kinds)]
     ends = ", ".join(sorted({f"{form} in {kind}" for kind, form in found}))
-    wanted = goal[0] if goal[1] is None else f"{goal[1]} in {goal[0]}"
+    wanted = (
+        f"{target.name} ({target.kind})" if goal.format is None else f"{goal.format} in {target.name} ({target.kind})"
+    )
     raise RejectedError(
-        f"no template leads from {source[1]} in {source[0]} to {wanted}",
+        f"no template leads from {form} in {node.name} ({node.kind}) to {wanted}",
         field=field,
         hint=f"Templates lead to: {ends}." if ends else "Correct the format, or publish a template for it.",
     )
-
-
-def _list_next(
-    templates: Iterable[JobTemplate], places: Collection[tuple[NodeKind, Format]]
-) -> Iterable[tuple[NodeKind, Format]]:
-    for template in templates:
-        if any((kind, template.source.format) in places for kind in template.source.kinds):
-            yield from ((kind, template.target.format) for kind in template.target.kinds)

@@ -8,7 +8,7 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.job_ticket import JobTicket
 from gobblin_assets.service.job_plan import FlowPlan, JobNames, PlannedJob
 from gobblin_assets.service.job_template import JobTemplate
-from gobblin_assets.service.placeholders import FilledJob, fill_job
+from gobblin_assets.service.placeholders import Fact, FilledJob, fill_job
 from gobblin_assets.service.routes import Hop
 from gobblin_assets.service.specs import FlowKey, FlowSpec
 from gobblin_assets.service.template_parameters import check_known, check_values, fill_in
@@ -60,22 +60,27 @@ class JobCompiler:
             number, name, template.uri, hop.executor.name, hop.source, hop.target, ticket, after, hop.cost
         )
 
-    def _list_facts(self, hop: Hop, name: str, key: FlowKey) -> Mapping[str, str]:
-        facts: dict[str, str | None] = {"flow.group": key.group, "flow.name": key.name, "flow.job": name}
+    def _list_facts(self, hop: Hop, name: str, key: FlowKey) -> Mapping[str, Fact]:
+        facts = {"flow.group": Fact(key.group, "flow_group"), "flow.name": Fact(key.name, "flow_name")}
+        facts["flow.job"] = Fact(name, "flow_name")
         for end, state in (("from", hop.source), ("to", hop.target)):
             node = self._topology.nodes[state.node]
-            facts |= {f"{end}.connection": node.connection, f"{end}.root": node.root, f"{end}.node": node.name}
-        facts |= {"from.job": self._names.find_name(hop.source.node), "to.job": name}
-        return {fact: value for fact, value in facts.items() if value is not None}
+            written = {"connection": node.connection, "root": node.root, "node": node.name}
+            facts |= {
+                f"{end}.{word}": Fact(value, f"nodes.{node.name}.{word}")
+                for word, value in written.items()
+                if value is not None
+            }
+        return facts
 
 
 def _check_options(filled: FilledJob, template: JobTemplate) -> None:
-    """RejectedError for a job that no executor would take: at the parameter that is wrong, else at the template."""
+    """RejectedError for a job that no executor would take, at the parameter or node that is wrong."""
     try:
         parse_any_job(filled.options)
     except RejectedError as error:
         said = error.message.removeprefix(f"{error.field}: ")
-        parameter = filled.find_parameter(error.field)
-        field = parameter or f"{template.uri}: job.{error.field}"
-        hint = error.hint if parameter else f"{error.hint} The template has to be corrected.".strip()
+        origin = filled.find_origin(error.field)
+        field = origin or f"{template.uri}: job.{error.field}"
+        hint = error.hint if origin else f"{error.hint} The template has to be corrected.".strip()
         raise RejectedError(said, field=field, hint=hint) from None

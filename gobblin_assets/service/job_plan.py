@@ -1,6 +1,6 @@
 """Plans of flows: jobs, hop by hop, each with its executor; what is offered instead; and why the rest is not."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -67,8 +67,25 @@ class Explanation:
     untaken: tuple[UntakenEdge, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class BoundHop:
+    """What the name of a job stands for since its first launch; another hop may not publish under it.
+
+    ``template_uri``: without a version. ``allows_log``: whether the log of an executor, by its name in the topology, is
+    the one that the job publishes through.
+    """
+
+    source_node: str
+    template_uri: str
+    allows_log: Callable[[str], bool]
+
+
 class JobNames(Protocol):
     """The stored names of a flow's jobs."""
+
+    def list_bound_hops(self) -> Mapping[str, BoundHop]:
+        """What the flow's jobs are bound to, by the nodes that they publish to."""
+        ...
 
     def find_name(self, node: str) -> str | None:
         """The name of the flow's job that publishes to the node; None for a job that was never named."""

@@ -25,6 +25,7 @@ from jsonschema.protocols import Validator
 from pydantic import Field, ValidationError, model_validator
 
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.fs.registry import scheme_of
 from gobblin_assets.model.job_ticket import TicketShape
 from gobblin_assets.service.placeholders import JobTree, check_job_tree
 from gobblin_assets.service.template_parameters import make_validator, read_schema
@@ -43,6 +44,9 @@ class EndOptions(SpecModel):
     kinds: tuple[NodeKind, ...] = ()
     format: Format
     node: str | None = Field(None, max_length=100, description="This node alone.")
+    schemes: tuple[Annotated[str, Field(pattern=r"^[a-z][a-z0-9+.-]{0,30}$")], ...] = Field(
+        (), description="Of nodes with a root: only such URIs; file is an absolute path. Empty: all."
+    )
 
     @model_validator(mode="after")
     def _says_its_kinds(self) -> "EndOptions":
@@ -76,24 +80,29 @@ class TemplateOptions(SpecModel):
 
 @dataclass(frozen=True, slots=True)
 class TemplateEnd:
-    """The nodes that a hop may begin or end at. ``node``: only this one."""
+    """The nodes that a hop may begin or end at. ``node``: only this one; ``schemes``: of their roots; empty: all."""
 
     kinds: frozenset[NodeKind]
     format: Format
     node: str | None = None
+    schemes: frozenset[str] = frozenset()
 
     def fits(self, node: DataNode) -> bool:
-        return node.kind in self.kinds and self.node in {None, node.name}
+        if node.kind not in self.kinds or self.node not in {None, node.name}:
+            return False
+        return not self.schemes or (node.root is not None and scheme_of(node.root) in self.schemes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JobTemplate:
-    """A checked template. ``uri``: with the version of its pack. ``groups``: of users who may use it; empty: all.
+    """A checked template. ``uri``: with the version of its pack; ``plain_uri``: without it.
 
-    ``parameters``: a JSON Schema of an object, without references. ``job``: the options, with placeholders.
+    ``groups``: of users who may use it; empty: all. ``parameters``: a JSON Schema of an object, without references.
+    ``job``: the options, with placeholders.
     """
 
     uri: str
+    plain_uri: str
     version: str
     description: str
     capability: str
@@ -139,6 +148,7 @@ def _parse(text: str, uri: str, plain_uri: str) -> JobTemplate:
     schema = read_schema(options.parameters)
     return JobTemplate(
         uri=uri,
+        plain_uri=plain_uri,
         version=options.version,
         description=options.description,
         capability=options.capability,
@@ -163,9 +173,8 @@ def _read_text(text: str) -> object:
 
 
 def _end_of(options: EndOptions) -> TemplateEnd:
-    return TemplateEnd(
-        frozenset(options.kinds or (options.kind,) if options.kind else options.kinds), options.format, options.node
-    )
+    kinds = options.kinds if options.kind is None else (options.kind,)
+    return TemplateEnd(frozenset(kinds), options.format, options.node, frozenset(options.schemes))
 
 
 def _require_places(job: Mapping[str, Any]) -> JobTree:

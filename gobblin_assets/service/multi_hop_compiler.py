@@ -42,10 +42,12 @@ class MultiHopCompiler:
 
     def compile_flow(self, spec: FlowSpec, names: JobNames, groups: frozenset[str]) -> Explanation:
         routes, request = self.read(spec, groups)
+        request = keep_bound(request, names)
         return Explanation(self._compile(spec, names, routes, request, plan_hops(routes, request)))
 
     def explain_flow(self, spec: FlowSpec, names: JobNames, groups: frozenset[str]) -> Explanation:
         routes, request = self.read(spec, groups)
+        request = keep_bound(request, names)
         hops = plan_hops(routes, request)
         compiled = self._compile(spec, names, routes, request, hops)
         others = [] if hops is None else self._list_alternatives(spec, names, routes, request, hops)
@@ -83,14 +85,18 @@ class MultiHopCompiler:
     def _list_alternatives(
         self, spec: FlowSpec, names: JobNames, routes: RouteMap, request: FlowRequest, hops: Sequence[Hop]
     ) -> list[FlowPlan]:
-        """The best plans that lack one of the hops, cheapest first. One that asks for other parameters is left out."""
+        """The best plans that lack one of the hops, cheapest first. One that asks for other parameters is left out.
+
+        Of a flow whose jobs are bound, the best plan of all is one of them: ``:replan`` takes it.
+        """
         found: dict[tuple[HopIdentity, ...], FlowPlan] = {}
         compiler = JobCompiler(routes.topology, spec, names)
-        for hop in hops:
-            rules = replace(request.rules, without=(hop,))
-            other = plan_hops(routes, replace(request, rules=rules))
+        free = set_free(request)
+        taken = tuple(hop.identity for hop in hops)
+        for without in ((), *((hop,) for hop in hops)):
+            other = plan_hops(routes, replace(free, rules=replace(free.rules, without=without)))
             identity = tuple(each.identity for each in other or ())
-            if other is None or identity in found:
+            if other is None or identity == taken or identity in found:
                 continue
             try:
                 found[identity] = compiler.make_plan(other)
@@ -101,7 +107,27 @@ class MultiHopCompiler:
 
 
 def plan_hops(routes: RouteMap, request: FlowRequest) -> tuple[Hop, ...] | None:
-    """The hops that lead to all destinations, each behind the one that it goes on from; None if one is out of reach."""
+    """The hops that lead to all destinations, each behind the one that it goes on from; None if one is out of reach.
+
+    Where the flow's jobs are bound, and no way keeps to that, it is a way that does not: a launch refuses it.
+    """
+    kept = _grow(routes, request)
+    if kept is None and request.rules.bound:
+        return _grow(routes, set_free(request))
+    return kept
+
+
+def keep_bound(request: FlowRequest, names: JobNames) -> FlowRequest:
+    """The request for hops under the names that jobs have."""
+    return replace(request, rules=replace(request.rules, bound=names.list_bound_hops()))
+
+
+def set_free(request: FlowRequest) -> FlowRequest:
+    """The request as of a flow that has published nothing."""
+    return replace(request, rules=replace(request.rules, bound={}))
+
+
+def _grow(routes: RouteMap, request: FlowRequest) -> tuple[Hop, ...] | None:
     starts = {request.source: 0}
     goals = list(request.goals)
     planned: list[Hop] = []

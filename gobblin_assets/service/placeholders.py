@@ -14,14 +14,14 @@ import difflib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from gobblin_assets.errors import RejectedError
 
 JobTree = Mapping[str, Any]
 """Options of a job: plain values, of which texts may hold placeholders."""
 
-NODE_WORDS: Final = ("connection", "root", "node", "job")
+NODE_WORDS: Final = ("connection", "root", "node")
 FLOW_WORDS: Final = ("group", "name", "job")
 
 _PLACEHOLDER: Final = re.compile(r"\$\{([^${}]*)\}")
@@ -50,13 +50,13 @@ _ABSENT: Final = object()
 
 @dataclass(frozen=True, slots=True)
 class FilledJob:
-    """A job's options, and where their values come from: paths of options to paths of parameters."""
+    """A job's options, and where their values come from: paths of options to paths of parameters, or of nodes."""
 
     options: dict[str, Any]
     origins: Mapping[str, str]
 
-    def find_parameter(self, option: str) -> str | None:
-        """The parameter that an option's value comes from: its own, that of the group around it, or one below."""
+    def find_origin(self, option: str) -> str | None:
+        """What an option's value comes from: its own, that of the group around it, or one below."""
         path = option
         while path:
             if path in self.origins:
@@ -85,7 +85,14 @@ def check_job_tree(job: JobTree, schema: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(checked.needs)
 
 
-def fill_job(job: JobTree, values: Mapping[str, Any], facts: Mapping[str, str]) -> FilledJob:
+class Fact(NamedTuple):
+    """What the flow or a node gives. ``origin``: where people wrote it."""
+
+    value: str
+    origin: str
+
+
+def fill_job(job: JobTree, values: Mapping[str, Any], facts: Mapping[str, Fact]) -> FilledJob:
     """The job's options. ``values``: of parameters; ``facts``: such as ``from.root`` and ``flow.name``."""
     origins: dict[str, str] = {}
     filled = _Filling(values, facts, origins).fill(job, "", None)
@@ -235,7 +242,7 @@ def _require_free(place: str, name: str) -> None:
 @dataclass(slots=True)
 class _Filling:
     values: Mapping[str, Any]
-    facts: Mapping[str, str]
+    facts: Mapping[str, Fact]
     origins: dict[str, str]
 
     def fill(self, tree: Any, place: str, each: tuple[str, Mapping[str, Any]] | None) -> Any:
@@ -272,16 +279,16 @@ class _Filling:
         found = {name: self._find(name, each) for name in names}
         if any(value is _ABSENT for value, _origin in found.values()):
             return _ABSENT
-        if origin := next((origin for _value, origin in found.values() if origin), None):
-            self.origins[place] = origin
+        if names:
+            self.origins[place] = found[names[0]][1]
         if len(names) == 1 and text == f"${{{names[0]}}}":
             return found[names[0]][0]
         return _PLACEHOLDER.sub(lambda match: _show(found[match[1]][0]), text)
 
-    def _find(self, name: str, each: tuple[str, Mapping[str, Any]] | None) -> tuple[Any, str | None]:
-        """The value, and the path of its parameter."""
+    def _find(self, name: str, each: tuple[str, Mapping[str, Any]] | None) -> tuple[Any, str]:
+        """The value, and where people wrote it."""
         if name in self.facts:
-            return self.facts[name], None
+            return self.facts[name]
         if name.startswith("each.") and each is not None:
             origin, item = each
             word = name.removeprefix("each.")

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from gobblin_assets.service.job_plan import BoundHop
 from gobblin_assets.service.job_template import JobTemplate
 from gobblin_assets.service.topology import DataNode, Format, NodeKind, NodeState, SpecExecutor, Topology
 
@@ -51,11 +52,15 @@ class Goal(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RouteRules:
-    """What a search may use. ``groups``: of the user. ``without``: hops to leave out."""
+    """What a search may use. ``groups``: of the user. ``without``: hops to leave out.
+
+    ``bound``: the only hops that may lead to these nodes.
+    """
 
     groups: frozenset[str] = frozenset()
     hops_max: int = HOPS_MAX
     without: Collection[Hop] = ()
+    bound: Mapping[str, BoundHop] = field(default_factory=dict)
 
     def allows(self, groups: frozenset[str]) -> bool:
         """Whether something for these groups may be used; for none means for all."""
@@ -197,7 +202,7 @@ class _Search:
                 usable = self.usable[move] = self.rules.allows(move.template.groups) and self.rules.allows(
                     move.executor.groups
                 )
-            if not usable or (label.move is None and label.hops == 0 and "from.job" in move.template.needs):
+            if not usable:
                 continue
             before = self.expanded.get(move)
             # An earlier label was cheaper: all that is left are the nodes that it could not lead to.
@@ -226,12 +231,22 @@ class _Search:
                 or not self.rules.allows(node.groups)
             ):
                 continue
-            if self.banned and (*move.name, label.state, state) in self.banned:
+            if (self.banned and (*move.name, label.state, state) in self.banned) or (
+                self.rules.bound and not self._keeps_binding(label.state.node, move, name)
+            ):
                 skipped.add(name)
                 continue
             names = (*label.names, (*move.name, *state))
             self.push(_Label(cost, hops, names, state, label.nodes | {name}, label, move))
         self.expanded[move] = (label.hops if left is None else self.expanded[move][0], skipped)
+
+    def _keeps_binding(self, source: str, move: _Move, target: str) -> bool:
+        bound = self.rules.bound.get(target)
+        return bound is None or (
+            source == bound.source_node
+            and bound.template_uri == move.template.plain_uri
+            and bound.allows_log(move.executor.log)
+        )
 
 
 def has_what_is_needed(node: DataNode, template: JobTemplate, end: str) -> bool:

@@ -40,14 +40,16 @@ def list_untaken(routes: RouteMap, request: FlowRequest, taken: Sequence[Hop]) -
 
 
 def explain_lack(routes: RouteMap, request: FlowRequest, goal: Goal) -> str:
-    """Why a destination is out of reach, in one sentence."""
-    joined = f"{goal.node} can't be reached from {request.source.node}"
+    """Why a destination is out of reach, and what would reach it."""
+    hops_max = request.rules.hops_max
+    joined = f"{goal.node} can't be reached from {request.source.node} by "
+    joined += "one hop" if hops_max == 1 else f"up to {hops_max} hops over transit nodes"
     direct = [
         _say_why(routes, request, template, executor, source, target)
         for template, executor, source, target in _list_near_source(routes, request, [goal.node])
     ]
     if direct:
-        return f"{joined}: {'; '.join(dict.fromkeys(direct[:_OTHER_NODES_MAX]))}."
+        return f"{joined}. By one: {'; '.join(list(dict.fromkeys(direct))[:_OTHER_NODES_MAX])}."
     wanted = sorted(
         {
             template.capability
@@ -55,10 +57,7 @@ def explain_lack(routes: RouteMap, request: FlowRequest, goal: Goal) -> str:
             if template.target.fits(routes.topology.nodes[goal.node]) and goal.format in {None, template.target.format}
         }
     )
-    return (
-        f"{joined} by up to {request.rules.hops_max} hops over transit nodes. The last hop needs an executor that "
-        f"reaches {goal.node} and can do {' or '.join(wanted) or 'what no template says'}."
-    )
+    return f"{joined}. The last needs an executor that reaches {goal.node} and can do {' or '.join(wanted)}."
 
 
 _Edge = tuple[JobTemplate, SpecExecutor, NodeState, NodeState]
