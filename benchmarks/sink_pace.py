@@ -131,7 +131,7 @@ def _describe(samples: dict[str, Samples], options: Options) -> Table:
                 "CPU: of the command and all of its children, until the round's last record is published. The "
                 "broker, Postgres and the producer are apart."
             ),
-            "`stream` is warm, and tells Dagster nothing.",
+            "`stream` is warm, and reports nothing to Dagster.",
             bound_at_most("CPU of a record, of stream's", sink.median(_CPU) / stream.median(_CPU), CPU_SHARE_MAX),
             bound_at_most("p50 of record to T3, of stream's", sink.median(_P50) / stream.median(_P50), DELAY_SHARE_MAX),
             bound_at_most("barrier to visible, p95", sink.median(_VISIBLE), VISIBLE_S_MAX, " s"),

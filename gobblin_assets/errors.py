@@ -70,7 +70,7 @@ class FencedError(GobblinError):
 
 
 class ConflictError(GobblinError):
-    """A contradiction between what was found and what the log says; nothing may be overwritten."""
+    """A contradiction between the storage and the log; nothing may be overwritten."""
 
 
 class RejectedError(GobblinError):

@@ -29,8 +29,8 @@ class Extensions(Generic[_Offered]):
     """The offers of one ``group``. ``noun``: what errors call one; ``option``: where people write its name.
 
     ``built_in``: ours by name, as ``module:attribute``, imported like a package's. From a table, so that a source tree
-    that is not installed has them too. ``accepts``: whether an object is of the group's type. ``meant``: what people
-    write instead of a name, in small letters, and what they mean by it.
+    that is not installed has them too. ``accepts``: whether an object is of the group's type. ``meant``: other words
+    for names, in small letters, each with the name that people mean by it.
     """
 
     group: str
@@ -78,7 +78,7 @@ class Extensions(Generic[_Offered]):
                 hint=self._guess(name),
             )
         if len({offer.value for offer in offers}) > 1:
-            packages = ", ".join(sorted(map(_package_of, offers)))
+            packages = ", ".join(sorted(map(package_of, offers)))
             raise RejectedError(
                 f"the {self.noun} {name!a} is offered by several packages: {packages}",
                 field=self.option,
@@ -101,14 +101,14 @@ class Extensions(Generic[_Offered]):
             found = offer.load()
         except Exception as error:
             raise RejectedError(
-                f"the {self.noun} {offer.name!a} of the package {_package_of(offer)!r} can't be loaded: "
+                f"the {self.noun} {offer.name!a} of the package {package_of(offer)!r} can't be loaded: "
                 f"{type(error).__name__}",
                 field=self.option,
                 hint=f"Look at `python -c 'import {offer.module}'`, and correct it.",
             ) from error
         if not self.accepts(found):
             raise RejectedError(
-                f"the entry point {offer.name!a} of the package {_package_of(offer)!r} is no {self.noun}",
+                f"the entry point {offer.name!a} of the package {package_of(offer)!r} is no {self.noun}",
                 field=self.option,
                 hint=f"Look at {offer.value}: it is of the type {type(found).__name__}.",
             )
@@ -122,5 +122,6 @@ def _list_offers(group: str, path: tuple[str, ...]) -> Sequence[EntryPoint]:  # 
     return list(entry_points(group=group))
 
 
-def _package_of(offer: EntryPoint) -> str:
+def package_of(offer: EntryPoint) -> str:
+    """The name of the package that offers it."""
     return "?" if offer.dist is None else offer.dist.name

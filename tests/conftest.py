@@ -57,7 +57,9 @@ _SESSION_HOME = pytest.StashKey[SessionHome]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--record-budgets", action="store_true", help="write what this whole run cost to tests/budgets.json"
+        "--record-budgets",
+        action="store_true",
+        help="write to tests/budgets.json what the directories cost that this run tries whole",
     )
 
 

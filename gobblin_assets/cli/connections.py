@@ -152,13 +152,13 @@ def open_operations(log: Log, spark: SparkChoice, job: JobOptions | None = None)
 
 @contextmanager
 def open_ports(
-    job: JobOptions, datasets: Datasets, spark: SparkChoice, tell: Callable[[DatasetReport], None]
+    job: JobOptions, datasets: Datasets, spark: SparkChoice, on_publication: Callable[[DatasetReport], None]
 ) -> Iterator[RunPorts]:
-    """What a run of the job needs; ``tell`` is shown each publication."""
+    """What a run of the job needs; ``on_publication`` is shown each publication."""
     program = program_of(job)
 
     def open_spark() -> AnnouncedEngine:
         return AnnouncedEngine(spark.open(), say)
 
-    with open_log(say) as log, program.open_run(job, datasets, open_spark, log.stores, say, tell) as ports:
+    with open_log(say) as log, program.open_run(job, datasets, open_spark, log.stores, say, on_publication) as ports:
         yield ports

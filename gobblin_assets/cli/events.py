@@ -25,7 +25,7 @@ def events() -> None:
 @job_file_argument
 @json_option
 def deliver(job_file: Path, as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
-    """Tell the job's sinks what they were not told: of recovered publications, and what a sink did not take.
+    """Deliver to the job's sinks the events that they lack: of recovered publications, and those not taken before.
 
     Each run does the same when it ends.
     """

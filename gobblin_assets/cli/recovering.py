@@ -25,8 +25,8 @@ _HELD_SHOWN_MAX: Final = 1_000
 job_file_option = click.option(
     "--job-file",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="The job's file: only its sequences, by its rules, and Dagster is told at once. Without it: under leases as "
-    "long as those of the run that began the sequence.",
+    help="The job's file: only its sequences, by its rules, and Dagster gets a report at once. Without it: under "
+    "leases as long as those of the run that began the sequence.",
 )
 
 

@@ -1,7 +1,7 @@
 """Reports of the command line to Dagster: the instance of DAGSTER_HOME, else that of GOBBLIN_HOME. The command report.
 
-What was published does not depend on it: an instance that can't be asked is said once. What was not reported stays so
-in the log, and the next command or sensor reports it.
+Publications do not depend on it: an instance that can't be asked is said once. A publication that was not reported
+stays so in the log, and the next command or sensor reports it.
 """
 
 import os
@@ -47,9 +47,9 @@ _SILENCE_S: Final = 60.0
 @click.command(epilog=example("report jobs/shop.yaml"))
 @job_file_argument
 @datasets_option
-@click.option("--all", "with_told", is_flag=True, help="Also report publications that Dagster knows already.")
+@click.option("--all", "with_reported", is_flag=True, help="Also report publications that Dagster knows already.")
 @json_option
-def report(job_file: Path, datasets: Sequence[str], with_told: bool, as_json: bool) -> None:  # noqa: FBT001  options that click passes by name
+def report(job_file: Path, datasets: Sequence[str], with_reported: bool, as_json: bool) -> None:  # noqa: FBT001  options that click passes by name
     """Report to Dagster the runs that wait, and the latest publication of each partition that it does not show yet."""
     job = read_any_job_file(job_file)
     specs = program_of(job).read_datasets(job)
@@ -57,11 +57,11 @@ def report(job_file: Path, datasets: Sequence[str], with_told: bool, as_json: bo
     layout = layout_of(job, specs)
     with open_log(say) as log, require_instance() as instance:
         latest = [each for each in load_latest(log.stores, layout) if each.urn in urns]
-        wanted = latest if with_told else find_unreported(layout, latest, instance)
+        wanted = latest if with_reported else find_unreported(layout, latest, instance)
         reported = build_reported_job(layout)
         if not datasets:
             report_job(reported, log.stores, instance, until_s=None)
-        left = wanted if with_told else find_unreported(layout, wanted, instance)
+        left = wanted if with_reported else find_unreported(layout, wanted, instance)
         if left:
             run = reported.begin(instance, {each.urn for each in left}, _common_keys(left), by="gobblin-assets report")
             for each in left:

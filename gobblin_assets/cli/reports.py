@@ -67,10 +67,10 @@ def _line(report: DatasetReport, outcome: str) -> tuple[object, ...]:
     if publication is None:
         return report.urn, report.partition.key, None, outcome, None, None, None, None, note
     aside = {role: count for role, count in publication.rows_by_role.items() if role != Role.DATA and count}
-    told = [f"{count:,} rows are {role}" for role, count in aside.items()]
+    lines = [f"{count:,} rows are {role}" for role, count in aside.items()]
     # Checks that are kept with a publication and failed have let it pass, so that nothing else says it.
-    told += [f"{each.name}: {each.description}" for each in report.checks if _is_warning(each)]
-    note = "; ".join([*told, *([note] if note else [])])
+    lines += [f"{each.name}: {each.description}" for each in report.checks if _is_warning(each)]
+    note = "; ".join([*lines, *([note] if note else [])])
     if not report.has_rows:
         return (
             report.urn,

@@ -1,4 +1,4 @@
-"""The command that follows topics, or repeats copies, until it is told to stop."""
+"""The command that follows topics, or repeats copies, until it is asked to stop."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -128,6 +128,6 @@ def _repeat(
                 every_s=job.stream.publish_every_s,
                 clock=clock,
                 say=seldom,
-                tell=unheard,
+                report_dataset=unheard,
             )
     return report

@@ -27,13 +27,14 @@ are built in, offered by a package's entry point, or registered by code (``step_
 be undone, abandoning is refused before it begins.
 
 Names. Most steps publish names that are always new. Steps at given names (``fixed_names.named_steps``) are fenced on
-storage too: whoever executes or abandons their sequence under another fence than the one that sealed it first takes the
+storage too. A process that executes or abandons their sequence under another fence than the sealing one first takes the
 attempt's directory away from earlier owners (``attempt_capture``). In an object store nothing can be taken away: there
 a step is an upload that its first completion uses up (``files.upload_step``).
 
-Destinations that are no file systems. What can change a mark of the lane in one transaction with the rows is loaded
-from staged files by a step that looks at the mark (``destinations.postgres``). Before such a sequence is abandoned, the
-mark is told to refuse it, or says that its rows are there, and then it can only be completed.
+Destinations that are no file systems. A destination that can change a mark of the lane in one transaction with the rows
+is loaded from staged files, by a step that looks at the mark (``destinations.postgres``). Before such a sequence is
+abandoned, the mark is changed to refuse it. If the mark says that the rows are there, the sequence can only be
+completed.
 
 What each crash leaves, and who repairs it.
 
@@ -48,11 +49,11 @@ What each crash leaves, and who repairs it.
     finished, not announced DONE: its events are sent again under the sequence's id
     while loading a table   all rows with the lane's mark, or nothing: PREPARED, the mark is looked at first
     while abandoning        ABANDONING: goes on abandoning
-    mark told, not the log  PREPARED or BLOCKED: can't be completed any more, and is abandoned again
+    only the mark refuses   PREPARED or BLOCKED: can't be completed any more, and is abandoned again
     kind not installed      BLOCKED, with the package to install: resumed once it is
     destination not there   another identity file at its root, or none: nothing runs until it is mounted again
     log older than storage  markers that the log does not have: nothing runs until a person reconciles
-    attempt removed         at given names BLOCKED: abandoned by what stands at the names
+    attempt removed         at given names BLOCKED: abandoned by the files at the names
     log older, one open     at given names: `reconcile --set-aside` ends it without undoing it (``reconciliation``)
     while reconciling       the dataset stays stopped: the same command again
     while folding           all of the fold, or nothing: the next cleanup

@@ -6,7 +6,7 @@ a name that only the new fence knows. From then on a zombie's renames find no so
 itself, and only after that the sequence is ABORTED.
 
 Steps that can't be undone are found before the decision is recorded, so that the sequence can still be resumed. So are
-effects elsewhere than in files: whoever keeps them is told first that the sequence is given up, and says if it is too
+effects elsewhere than in files: the place that keeps them first gets a refusal of the sequence, and says if it is too
 late.
 """
 

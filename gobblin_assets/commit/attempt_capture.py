@@ -3,7 +3,7 @@
 Processes that know an earlier name then find nothing. Each fence is in the log before its capture, so that the
 directory is found by the fences of its attempt, also after its owner has died.
 
-There are two ways. Where names are always new, Spark's tasks may make a directory again after it was captured. So each
+There are two ways. If names are always new, Spark's tasks may make a directory again after it was captured. So each
 capture keeps its own name, and there may be several (``capture``). At given names nobody makes a directory again, and
 files of later versions must not move with a stale one. So there is one directory, which only moves up: from the name of
 one fence to that of the next (``capture_chain``). Attempts in object stores are not captured at all.

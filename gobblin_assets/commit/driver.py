@@ -32,7 +32,7 @@ class Driver:
     """The driver of one process.
 
     ``require`` raises FencedError when the lease is too old to start another piece of work. A sequence that failed
-    ``tries_max`` times is BLOCKED. What passes by itself is no failed try.
+    ``tries_max`` times is BLOCKED. An error that passes by itself is no failed try.
     """
 
     store: SequenceFinisher

@@ -1,11 +1,11 @@
 """Finds sequences that storage remembers and the log forgot, and decides whether the log can adopt them.
 
 Changes nothing. A sequence is forgotten if storage names it, by a marker or by a published directory, and the log never
-sealed it. The log can adopt the lost history if that history is whole: the markers of each lane lead from the lane's
-version in the log to the newest version, with one sequence for each version, and every file of these sequences is there
-as it was sealed. The order among lanes is that of their vnodes: a sequence comes when each of its vnodes stands where
-the sequence starts. Files of a generation that a later lost sequence replaced may be missing: nobody reads them any
-more.
+sealed it. The log can adopt the lost history if that history is whole. Then the markers of each lane lead from the
+lane's version in the log to the newest version, with one sequence for each version. And every file of these sequences
+is there as it was sealed. The vnodes give the order among lanes: a sequence comes next if the position of each of its
+vnodes is the sequence's start. Files of a generation that a later lost sequence replaced may be missing: nobody reads
+them any more.
 """
 
 from collections import defaultdict, deque
@@ -230,7 +230,7 @@ class Examination:
                 return f"{path} is not there"
             if not found.matches(identity):
                 return f"{path} is not the file that was published"
-        return f"something else stands where a step of the kind {step.kind} was carried out"
+        return f"something else is where a step of the kind {step.kind} was carried out"
 
     def _find_missing(self, urn: DatasetUrn, files: set[str]) -> list[tuple[str, str]]:
         """(path, partition) of each file that is published in the log and missing on storage."""
@@ -265,7 +265,7 @@ def decide_chain(version: int, remembered: Sequence[Remembered]) -> tuple[tuple[
 
 
 def decide_lane_chain(log: LanesInLog, remembered: Sequence[Remembered]) -> tuple[tuple[Remembered, ...], str | None]:
-    """The same for a dataset with several lanes: each lane's chain, merged by where the vnodes stand."""
+    """The same for a dataset with several lanes: each lane's chain, merged by the positions of the vnodes."""
     if not any(each.is_forgotten for each in remembered):
         return (), None
     if any(each.sealed is not None and each.sealed.replaces for each in remembered):
@@ -293,7 +293,7 @@ def decide_lane_chain(log: LanesInLog, remembered: Sequence[Remembered]) -> tupl
 
 
 def _find_stray_key(watermarks: Mapping[tuple[str, str], Watermark | None], each: Remembered) -> str | None:
-    """A key that does not stand where the sequence starts; one that it does not move may stand anywhere."""
+    """A key whose position is not the sequence's start. A key that the sequence does not move may be anywhere."""
     moved = [move for move in _moves_of(each) if move.new is not None or not move.intervals]
     return next((move.key for move in moved if watermarks.get((move.key, move.partition)) != move.old), None)
 

@@ -3,15 +3,15 @@
 The promise. The log gives the same answers before and after a fold: which files a dataset has, which positions are
 covered, which files may be removed, and whether the log knows a sequence. No file moves.
 
-What a fold is. The newest of the folded sequences stays, as a *fold*: it gets the segments of all of them, whose lists
-of files are joined, and their intervals, of which neighbours are joined. The rows of the other sequences are removed,
-and so are the planned moves, attempts and WorkUnits of all. Only the ids of the others stay (``past_sequence``), since
-storage names them. A fold is one transaction, under the dataset's fence, while no sequence of the dataset is open: a
-kill leaves all of the fold or nothing.
+What a fold is. The newest of the folded sequences stays, as a *fold*: it gets the segments of all of them, with their
+lists of files joined, and their intervals, with neighbours joined. The rows of the other sequences are removed, and so
+are the planned moves, attempts and WorkUnits of all. Only the ids of the others stay (``past_sequence``), since storage
+names them. A fold is one transaction, under the dataset's fence, while no sequence of the dataset is open: a kill
+leaves all of the fold or nothing.
 
-What is folded. Sequences that are DONE and announced, whose attempts are clean, that are not among the newest, that
-are older than a bound, that have nothing retired, and of which each sink of events was told, unless it was away for
-long. Of publications at given names, only the oldest ones without a gap (``folding``).
+What is folded. Old sequences that are DONE and announced. Their attempts are clean, and they have nothing retired. They
+are not among the newest, and are older than a bound. Each sink of events got them, unless it was away for long. Of
+publications at given names, only the oldest ones without a gap (``folding``).
 
 What is forgotten. Retired publications whose files were removed, aborted sequences, and the rows of runs, once they are
 older than ``history_days``.
@@ -174,7 +174,7 @@ def join_intervals(published: Iterable[PublishedInterval]) -> list[PublishedInte
     return joined
 
 
-def stand(
+def make_no_op_move(
     key: str,
     partition: str,
     watermark: Watermark | None,

@@ -1,9 +1,9 @@
 """Lanes: the places of a dataset's writers, and the vnodes that each of them publishes.
 
 Every dataset has lane 0. A sink spreads the vnodes of a log (watermark keys) over several lanes, each held by one
-worker. The promise: a vnode belongs to one lane at a time. It moves by a transaction of the holder of the lane that
-it leaves, while no open sequence moves the vnode; and the seal asks that each vnode is its lane's and stands where the
-sequence starts. There is no coordinator: any process may take any lane that is free.
+worker. The promise: a vnode belongs to one lane at a time. It moves by a transaction of the holder of the lane that it
+leaves, while no open sequence moves the vnode; and the seal requires that each vnode belongs to its lane, and that its
+position is the sequence's start. There is no coordinator: any process may take any lane that is free.
 
 What a crash leaves. A lane whose lease runs out: the next holder completes its open sequence before it reads a vnode of
 the lane. Lanes beyond the count that a person asked for: their holders move their vnodes down, one cut after the other.

@@ -26,9 +26,9 @@ The content of a marker is everything that a seal decided, as JSON with a digest
 
     {"sha256": "<of the text of marker>", "marker": {"format": 2, "sequence_id": …, "attempts": […], …}}
 
-It has the segments as the log stores them (about 25 bytes for each file, in base64), so that a sequence which is
-adopted from its marker is checked and published by the sealed identities, and not by a listing. A sequence at given
-names is never adopted, so its marker has only the digest of its segments.
+It has the segments as the log stores them (about 25 bytes for each file, in base64), so that a sequence is adopted from
+its marker by the sealed identities, and not by a listing. A sequence at given names is never adopted, so its marker has
+only the digest of its segments.
 """
 
 import base64
@@ -73,7 +73,7 @@ from gobblin_assets.model.path_names import encode_segment, list_upwards
 from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import AttemptId, DatasetId, DatasetState, LaneId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
-from gobblin_assets.model.watermark import Watermark, parse_watermark
+from gobblin_assets.model.watermark import Watermark, parse_watermark, watermark_from
 from gobblin_assets.state.leases import Lease
 
 _FORMAT: Final = 2
@@ -219,11 +219,12 @@ def _move_of(stored: Mapping[str, Any]) -> KeyMove:
     return KeyMove(
         key=stored["key"],
         partition=stored["partition"],
-        old=_watermark_of(stored["old"]),
-        new=_watermark_of(stored["new"]),
+        old=watermark_from(stored["old"]),
+        new=watermark_from(stored["new"]),
         intervals=tuple(
             PublishedInterval(
-                Interval(_watermark_of(each["low"]), parse_watermark(each["high"])), _watermark_of(each["reread_from"])
+                Interval(watermark_from(each["low"]), parse_watermark(each["high"])),
+                watermark_from(each["reread_from"]),
             )
             for each in stored["intervals"]
         ),
@@ -231,20 +232,16 @@ def _move_of(stored: Mapping[str, Any]) -> KeyMove:
 
 
 def _move_of_first_format(partition: str, stored: Mapping[str, Any]) -> KeyMove:
-    new = _watermark_of(stored["new"])
+    new = watermark_from(stored["new"])
     return KeyMove(
         key=stored["key"],
         partition=partition,
-        old=_watermark_of(stored["old"]),
+        old=watermark_from(stored["old"]),
         new=new,
         intervals=()
         if new is None
-        else (PublishedInterval(Interval(_watermark_of(stored["low"]), new), _watermark_of(stored["reread_from"])),),
+        else (PublishedInterval(Interval(watermark_from(stored["low"]), new), watermark_from(stored["reread_from"])),),
     )
-
-
-def _watermark_of(stored: Mapping[str, object] | None) -> Watermark | None:
-    return None if stored is None else parse_watermark(stored)
 
 
 def _attempt_of(stored: Mapping[str, Any]) -> SealedAttempt:

@@ -4,8 +4,8 @@ A fold of publications at given names says so in the stream's metadata. Its rows
 publishing sequence in the place of the source.
 
 Changes are sorted by name in memory that does not grow with their number. They come newest first, and the first that
-says something of a name decides. Of ``ROWS_AT_ONCE`` changes, the newest of each name is kept. What is then too much
-for memory becomes a sorted run in a temporary file without a name. At the end the runs are merged, block by block.
+says something of a name decides. Of ``ROWS_AT_ONCE`` changes, the newest of each name is kept. Changes that are too
+many for memory become a sorted run in a temporary file without a name. At the end the runs are merged, block by block.
 """
 
 import hashlib

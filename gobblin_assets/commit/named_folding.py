@@ -1,12 +1,12 @@
 """Folding of publications at given names: what is current of them is kept, sorted by path, and nothing else. Pure.
 
-What a name holds follows from the order of publications. So the folded ones are the oldest of a dataset, in all of its
+The order of publications decides which file a name has. So the folded ones are the oldest of a dataset, in all of its
 partitions, without a gap: whatever is newer than one of them is newer than all.
 
-What a fold makes is a *run*: segments of one version, the newest folded one, which name each path once. A path stays
-with the partition that published it last. A fold joins the newest runs as long as they are not much larger than what
-comes to them, so that a change is written again only as often as the dataset doubles. A removal is kept as long as
-an older run may have the name.
+A fold makes a *run*: segments of one version, the newest folded one, which name each path once. A path stays with the
+partition that published it last. A fold joins the newest runs as long as they are not much larger than what comes to
+them, so that a change is written again only as often as the dataset doubles. A removal is kept as long as an older run
+may have the name.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""Things that an attempt keeps in an object store: the uploads that it began, and the copies that it put aside.
+"""Things that an attempt keeps in an object store: the uploads that it began, and its copies of old versions.
 
     <attempt>/uploads-<writer>-<n>.json    uploads that were begun, written down before their parts are written
     <attempt>/slots/<number>               a copy of the version that a step replaced or removed

@@ -6,20 +6,21 @@ nothing; the next run reads those rows again from the restored watermark.
 
 Order. The fence is raised above every fence that storage shows, then the dataset is taken: a process with an old fence
 can write nothing more. Then everything is examined again under the lease, and carried out. If the command is killed,
-the dataset stays stopped until the log explains its last marker, and the same command goes on from there: a lost
-sequence that was begun again is begun once more; a sequence that was sealed again is an ordinary open sequence; of the
+the dataset stays stopped until the log explains its last marker, and the same command goes on from there. A lost
+sequence that was begun again is begun once more. A sequence that was sealed again is an ordinary open sequence. Of the
 names that are set aside, the markers go last. Steps that publish no files are undone before anything is moved.
 
 Adopting. The files are there already, so every step is found done, and ledger, watermarks and lanes' versions end as
 they were. A vnode is first moved to the lane that published it, as it was then; vnodes that moved stay where they are
 if the command is killed.
 
-Setting aside (``set_aside``). A publication at given names that the log has open was ended in the lost history, if that
-history sealed another one after it. How it ended can't be told, and what stands at its names now is newer. So it is
-given up without being undone: its attempts are moved, with all that lies in their slots, and the next run compares
-source and destination. A process of the lost history that wakes up finds no place any more, wherever it had captured
-the attempts. Attempts are moved first, from the lowest fence to the highest, because such a process may still be moving
-one up. Then files. Then what is open is ended, without its markers, since the next publication has its version.
+Setting aside (``withdrawal``). The log may have a publication at given names open. If the lost history sealed another
+publication after it, the lost history ended it. How it ended is not known, and the files at its names are newer now. So
+it is given up without being undone: its attempts are moved, with all that lies in their slots, and the next run
+compares source and destination. A process of the lost history may wake up: wherever it had captured the attempts, it
+finds no place any more. Attempts are moved first, from the lowest fence to the highest, because such a process may
+still be moving one up. Files are moved next. Then the open publication is ended, without its markers, since the next
+publication has its version.
 """
 
 import re
@@ -45,10 +46,10 @@ from gobblin_assets.commit.sequence import (
     SequenceRecord,
     StagedAttempt,
 )
-from gobblin_assets.commit.set_aside import disarm_attempt, move_aside
 from gobblin_assets.commit.step_calls import directories_to_sync, undo_steps, verify_steps
 from gobblin_assets.commit.step_world import StepPorts, StepWorld
 from gobblin_assets.commit.steps import CapturedStaging, StepVerdict
+from gobblin_assets.commit.withdrawal import abort_attempt_uploads, withdraw_name
 from gobblin_assets.errors import ConflictError, RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.model.path_names import encode_segment, list_upwards
@@ -125,7 +126,7 @@ class SettingAside:
         """Their directories; with ``sealed_by``, under the names of all captures since."""
         for staging in stagings:
             self.require()
-            disarm_attempt(self.examination.fs, staging)
+            abort_attempt_uploads(self.examination.fs, staging)
         fences = () if sealed_by is None else range(sealed_by, self.fence)
         names = (name for staging in stagings for name in self._names_of(staging, fences))
         self._move(names, Failpoint.LOST_DIRECTORY_MOVED)
@@ -176,7 +177,7 @@ class SettingAside:
         for path in paths:
             self.require()
             target = self.aside + path.removeprefix(self.job_directory)
-            if move_aside(fs, path, target):
+            if withdraw_name(fs, path, target):
                 self.moved.append(path)
                 reach(point)
             touched |= {str(PurePosixPath(each).parent) for each in (path, target)}

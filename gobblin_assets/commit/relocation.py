@@ -28,7 +28,7 @@ from gobblin_assets.commit.store import CommitLogReader
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.fs.file_system import FileSystem
-from gobblin_assets.model.path_names import encode_segment, moved_path
+from gobblin_assets.model.path_names import job_directory, moved_path
 from gobblin_assets.model.state import DatasetId, DatasetState
 from gobblin_assets.model.urn import JobName, Role
 from gobblin_assets.state.datasets import DatasetStore
@@ -83,16 +83,16 @@ class Place:
         reach(Failpoint.DESTINATION_MARKED)
         here = self.fs.to_uri(self.root)
         if binding is None:
-            stands = self.destinations.bind(self.job, root_uri=here, identity=identity)
+            current = self.destinations.bind(self.job, root_uri=here, identity=identity)
         else:
-            stands = self.destinations.identify(self.job, old=binding.identity, root_uri=here, identity=identity)
-        if not self._is_here(stands):
-            raise elsewhere(self.job, stands.root_uri, here)
-        if stands.identity != identity:
+            current = self.destinations.identify(self.job, old=binding.identity, root_uri=here, identity=identity)
+        if not self._is_here(current):
+            raise elsewhere(self.job, current.root_uri, here)
+        if current.identity != identity:
             raise RetryableError(
                 f"the destination of {self.job} was bound by another run meanwhile",
                 hint="Run again.",
-                bound=stands.identity,
+                bound=current.identity,
                 found=identity,
             )
         return identity
@@ -131,18 +131,14 @@ def require_apart_from_others(
 ) -> None:
     """RejectedError for a destination inside another job's data, or around it."""
     others = {
-        other.job: (_job_directory(other_root, other.job), other_root)
+        other.job: (job_directory(other_root, other.job), other_root)
         for other in destinations.list_all()
         if other.job != job
         for _fs, other_root in [open_file_system(other.root_uri)]
     }
-    found = find_nested(_job_directory(root, job), root, others)
+    found = find_nested(job_directory(root, job), root, others)
     if found is not None:
         raise nested(job, root, found)
-
-
-def _job_directory(root: str, job: JobName) -> str:
-    return "/".join((root, *encode_segment(job)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,14 @@
-"""Ending a publication at given names of which not everything can be taken back: a person decides what its names keep.
+"""The end of a publication at given names that can't be taken back as a whole: a person decides which files its names
+keep.
 
-An abandonment takes each step back, and stops where it can't: where the attempt's directory is gone, or where a
-stranger stands. Here it goes on (``steps.CommitStep.settle``). What can be taken back, is. At each other name, the
-decision holds, and nothing is lost by it: whatever gives way, and whatever else than the step's own was in its places,
-is moved to a name of its own below the job's directory of what was set aside. All this happens under a capture, as an
-abandonment does.
+An abandonment takes each step back, and stops where it can't: if the attempt's directory is gone, or a stranger's file
+is at a name. A repair goes on there (``steps.CommitStep.settle``). Steps that can be taken back are taken back. At each
+other name, the person's decision holds, and nothing is lost. Two kinds of files are moved to new names below the job's
+directory ``.set-aside``: files that give way, and files in the step's places that are not the step's own. All this
+happens under a capture, as in an abandonment.
 
-The log does not know what then stands at these names. So their paths are kept as a fact of the dataset, and the next
-publication copies each of them again, whatever times say.
+The log does not know which files are then at these names. So their paths are kept as a fact of the dataset, and the
+next publication copies each of them again, whatever times say.
 """
 
 from collections.abc import Iterable
@@ -15,13 +16,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from gobblin_assets.commit.set_aside import move_aside
+from gobblin_assets.commit.withdrawal import withdraw_name
 from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.fs.named_files import NamedFiles
 from gobblin_assets.model.path_names import list_upwards
 
 UNLOGGED_FACT: Final = "unlogged_names"
-"""Key in a dataset's facts: by partition, full paths at which something stands that the log does not know."""
+"""Key in a dataset's facts: by partition, full paths at which something is that the log does not know."""
 
 EVERY_NAME: Final = "*"
 """In the place of more names than a fact should have."""
@@ -51,13 +52,13 @@ class UnsettledName:
 class NamedRepair:
     """A person's decision, and what was done by it.
 
-    ``aside``: a new directory of this owner. ``unlogged``: the names that were not taken back, once it is over.
-    ``root``: what is above all names.
+    ``withdrawn``: a new directory of this owner, for what is moved away. ``unlogged``: once the repair is over, the
+    names that were not taken back. ``root``: what is above all names.
     """
 
     keep: Keep
     root: str
-    aside: str
+    withdrawn: str
     unlogged: list[str] = field(default_factory=list)
     _prepared: set[str] = field(default_factory=set)
     _touched: set[str] = field(default_factory=set)
@@ -74,10 +75,10 @@ class NamedRepair:
                 files.make_directory(f"{attempt}/{name}")
         self._prepared.add(attempt)
 
-    def put_aside(self, files: NamedFiles, path: str, place: str, name: str) -> None:
-        """Move aside what is at ``path``, if anything is: a ``place`` of the step at ``name``."""
-        target = f"{self.aside}/{place}{name.removeprefix(self.root)}"
-        if move_aside(files, path, target):
+    def withdraw(self, files: NamedFiles, path: str, place: str, name: str) -> None:
+        """Move what is at ``path``, if anything is, out of the way: a ``place`` of the step at ``name``."""
+        target = f"{self.withdrawn}/{place}{name.removeprefix(self.root)}"
+        if withdraw_name(files, path, target):
             self.touch(path, target)
 
     def touch(self, *paths: str) -> None:

@@ -85,7 +85,7 @@ def _not_undone(step: CommitStep, world: StepWorld, captured: CapturedStaging) -
             step=step.kind,
         )
     fault = find_fault(step, world, StepVerdict.CONFLICT)
-    by_hand = f"{fault.hint or 'Move away by hand what stands there.'} Then do this again."
+    by_hand = f"{fault.hint or 'Move away by hand what is there.'} Then do this again."
     repair = (
         f"`gobblin-assets commit repair {captured.sequence_id}` shows all such names with their versions, and with "
         "--keep decides for all of them."

@@ -29,6 +29,7 @@ from typing import Any, Final
 from gobblin_assets.commit.step_world import register_port
 from gobblin_assets.commit.steps import CommitStep, StepKind, StepRow
 from gobblin_assets.errors import ConflictError, GobblinError, RejectedError
+from gobblin_assets.extensions import package_of
 
 GROUP: Final = "gobblin_assets.steps"
 
@@ -143,13 +144,13 @@ def _load(name: str, provider: Provider) -> None:
         kind = offers[0].load()
     except Exception as error:
         raise StepKindMissingError(
-            f"the step kind {name!r} of the package {_package_of(offers[0])!r} can't be loaded: {type(error).__name__}",
+            f"the step kind {name!r} of the package {package_of(offers[0])!r} can't be loaded: {type(error).__name__}",
             hint=f"Look at `python -c 'import {offers[0].module}'`, correct it, then resume the sequence.",
             kind=name,
         ) from error
     if not isinstance(kind, StepKind) or kind.name != name:
         raise StepKindMissingError(
-            f"the entry point {name!r} of the package {_package_of(offers[0])!r} is no StepKind of that name",
+            f"the entry point {name!r} of the package {package_of(offers[0])!r} is no StepKind of that name",
             hint=f"Let {offers[0].value} be a StepKind({name!r}, …).",
             kind=name,
         )
@@ -161,7 +162,7 @@ def _load(name: str, provider: Provider) -> None:
 
 def _missing(name: str, provider: Provider, offers: Sequence[EntryPoint]) -> StepKindMissingError:
     if offers:
-        packages = ", ".join(sorted(_package_of(offer) for offer in offers))
+        packages = ", ".join(sorted(package_of(offer) for offer in offers))
         return StepKindMissingError(
             f"the step kind {name!r} is offered by several packages: {packages}",
             hint="Uninstall all but one of them, then resume the sequence.",
@@ -179,7 +180,3 @@ def _missing(name: str, provider: Provider, offers: Sequence[EntryPoint]) -> Ste
         "the sequence.",
         kind=name,
     )
-
-
-def _package_of(offer: EntryPoint) -> str:
-    return "?" if offer.dist is None else offer.dist.name

@@ -101,7 +101,7 @@ class CapturedStaging:
         raise ConflictError(f"{source} belongs to no attempt of this sequence", path=source)
 
     def place_of(self, staging: str) -> str:
-        """Where the attempt's directory stands under this capture."""
+        """The attempt's directory under this capture."""
         return captured_directory(staging, self.fence)
 
     def places_of(self, source: str) -> Iterator[str]:
@@ -262,7 +262,7 @@ class StepKind:
     name. A URI must not hold a secret, because the log stores it.
 
     ``at_given_names``: other publications use its names too, so that what a name holds follows from their order. Then
-    ``removes_files`` says that nothing stands at the name after a step, and ``folded_as`` names the kind as which a
+    ``removes_files`` says that nothing is at the name after a step, and ``folded_as`` names the kind as which a
     fold of publications keeps a file that a step published; "": this one.
     """
 

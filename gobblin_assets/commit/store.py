@@ -136,7 +136,7 @@ class CommitLogReader(Protocol):
         """PREPARED, BLOCKED and ABANDONING sequences, oldest first."""
         ...
 
-    def list_standing_moves(self, dataset_id: DatasetId, partition: str) -> Sequence[KeyMove]:
+    def list_no_op_moves(self, dataset_id: DatasetId, partition: str) -> Sequence[KeyMove]:
         """The moves of a sequence that replaces a whole partition and leaves ledger and watermarks as they are."""
         ...
 
@@ -145,7 +145,7 @@ class CommitLogReader(Protocol):
         ...
 
     def list_unannounced(self, *, job: JobName, limit: int) -> Sequence[Publication]:
-        """DONE sequences of which nobody was told, without those of commands, which ``ReportStore`` has."""
+        """DONE sequences that were not reported, without those of commands, which ``ReportStore`` has."""
         ...
 
     def list_latest(self, job: JobName) -> Sequence[SequenceId]:
@@ -250,7 +250,7 @@ class SequenceFinisher(CommitLogReader, Protocol):
 
 
 class CommitLogCleaner(CommitLogReader, Protocol):
-    """The role that marks what may be removed from storage, and what was removed."""
+    """The role that marks files that may be removed from storage, and files that were removed."""
 
     def mark_for_cleanup(self, fences: Mapping[LaneId, int], *, limit: int) -> Sequence[AttemptRecord]:
         """Mark, each with our fence of its lane, attempts whose sequence is over, and return them.

@@ -112,7 +112,7 @@ def _build_sensor(refused: Sequence[str]) -> dg.SensorDefinition:
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=f"These jobs are not loaded. Correct them, then reload the code location.\n\n{said}",
     )
-    def tell(_context: dg.SensorEvaluationContext) -> dg.SkipReason:
+    def report_not_loaded(_context: dg.SensorEvaluationContext) -> dg.SkipReason:
         return dg.SkipReason(f"Not loaded:\n{said}")
 
-    return tell
+    return report_not_loaded

@@ -1,8 +1,8 @@
 """The JSON schema of a component's attributes, made so that a validator names the key that is wrong.
 
-`dg check yaml` and editors show a validator's own words. Of a choice (``anyOf``) that nothing fits, these are "not
-valid under any of the given schemas". So a choice is told apart by the value's type, or by the option that says which
-of several groups of options it is; then the error is that of the group that was meant.
+`dg check yaml` and editors show a validator's own words. If no member of a choice (``anyOf``) fits, these are "not
+valid under any of the given schemas". So the value's type selects the member, or the option that names one of several
+groups of options. Then the error is that of the selected member.
 """
 
 from collections.abc import Mapping, Sequence

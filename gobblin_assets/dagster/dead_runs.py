@@ -1,9 +1,9 @@
 """Runs that Dagster takes for alive, and whose processes died: they are reported as failed.
 
 A code server reports its own run as failed when the run's process dies. If both die, a run that holds leases is found
-by its leases, which ran out. A run that died before it registered in the log, or after its work in the log was done, is
-found by its process; otherwise it would hold one of the instance's slots as long as a run may last. The process is
-looked up in this host's list of processes; for a run on another host only time decides.
+by its leases, which ran out. A run may die before it registers in the log, or after its work in the log is done. Such a
+run is found by its process. Otherwise it would hold one of the instance's slots as long as a run may last. The process
+is looked up in this host's list of processes; for a run on another host only time decides.
 """
 
 import datetime as dt

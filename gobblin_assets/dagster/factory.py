@@ -1,7 +1,7 @@
 """Dagster definitions of a job by a Python function; the YAML component builds the same.
 
-Nothing connects while definitions load: a connection is a name that a resource resolves when a run starts, and
-the tables that patterns choose from are in the state file that `gobblin-assets discover` writes.
+Nothing connects while definitions load. A connection is a name, which a resource resolves when a run starts. Patterns
+choose from the tables in a state file, which `gobblin-assets discover` writes.
 """
 
 from collections.abc import Mapping, Sequence

@@ -4,8 +4,9 @@ Each is a plain op in one process, and no materialization: it reads no source, a
 partition as failed that the next run may finish.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import partial
 from typing import Final, cast
 
 import dagster as dg
@@ -50,21 +51,12 @@ def bases_job_name(job: str) -> str:
 
 def build_recovery_job(layout: JobLayout) -> dg.JobDefinition:
     """One op in one process, without Spark: it starts in seconds."""
-    name = recovery_job_name(layout.job.job)
-
-    @dg.op(
-        name=f"{name}_op",
-        required_resource_keys={STORES_KEY, FILE_SYSTEMS_KEY, SPARK_KEY},
-        description="Finishes open publications, and announces finished ones that were not announced.",
+    return _build_job(
+        recovery_job_name(layout.job.job),
+        partial(recover, layout=layout),
+        "Finishes open publications, and announces finished ones that were not announced.",
+        f"Recovery of {layout.job.job}.",
     )
-    def recover_open_sequences(context: dg.OpExecutionContext) -> None:
-        recover(context, layout)
-
-    @dg.job(name=name, executor_def=dg.in_process_executor, description=f"Recovery of {layout.job.job}.")
-    def recovery_job() -> None:
-        recover_open_sequences()
-
-    return recovery_job
 
 
 class ResumeConfig(dg.Config):
@@ -98,25 +90,26 @@ def build_resume_job(layout: JobLayout) -> dg.JobDefinition:
 
 def build_bases_job(layout: JobLayout) -> dg.JobDefinition:
     """``sink compact`` as a run of Dagster's, in one process."""
-    name = bases_job_name(layout.job.job)
-
-    @dg.op(
-        name=f"{name}_op",
-        required_resource_keys={STORES_KEY, FILE_SYSTEMS_KEY, SPARK_KEY},
-        description="Writes the current rows of change logs with many changes behind their last base.",
+    return _build_job(
+        bases_job_name(layout.job.job),
+        partial(write_bases, layout=layout),
+        "Writes the current rows of change logs with many changes behind their last base.",
+        f"Bases of the change logs of {layout.job.job}, from which read_current goes on.",
     )
-    def write_all_bases(context: dg.OpExecutionContext) -> None:
-        write_bases(context, layout)
 
-    @dg.job(
-        name=name,
-        executor_def=dg.in_process_executor,
-        description=f"Bases of the change logs of {layout.job.job}, from which read_current goes on.",
-    )
-    def bases_job() -> None:
-        write_all_bases()
 
-    return bases_job
+def _build_job(name: str, work: Callable[[dg.OpExecutionContext], None], of_op: str, of_job: str) -> dg.JobDefinition:
+    """A job without configuration. ``of_op``, ``of_job``: what people read of both."""
+
+    @dg.op(name=f"{name}_op", required_resource_keys={STORES_KEY, FILE_SYSTEMS_KEY, SPARK_KEY}, description=of_op)
+    def carry_out(context: dg.OpExecutionContext) -> None:
+        work(context)
+
+    @dg.job(name=name, executor_def=dg.in_process_executor, description=of_job)
+    def maintenance_job() -> None:
+        carry_out()
+
+    return maintenance_job
 
 
 def build_bases_schedule(layout: JobLayout, job: dg.JobDefinition) -> list[dg.ScheduleDefinition]:

@@ -218,7 +218,7 @@ def _repeat(request: RunRequest, events: EventLog, stop: StopRequest, stream_s: 
             every_s=request.job.stream.publish_every_s,
             clock=clock,
             say=seldom,
-            tell=events.log_checks,
+            report_dataset=events.log_checks,
         )
 
 

@@ -1,11 +1,11 @@
 """The recovery sensor: finds sequences that dead runs left in the log, and asks for a run that finishes them.
 
 If a sequence is open and its lease free, a tick asks for one run of the recovery job, which takes all such sequences.
-(What is finished and was never announced is the reporting sensor's.) A tick also reports runs of Dagster's that died as
-failed, by their leases, or by their processes (``dead_runs``), since nothing else does that if a code server or a
-machine went down with them. The log says what is due, by indexed queries with limits, and spaces tries that failed with
-an error; Dagster's runs show tries that died. Dagster never runs a run key twice, even if the run failed, so a key has
-the number of the try.
+(The reporting sensor handles sequences that are finished and were never announced.) A tick also finds dead runs of
+Dagster's, by their leases or by their processes (``dead_runs``), and reports them as failed. Nothing else does that if
+a code server or a machine went down with them. The log lists due sequences, by indexed queries with limits, and puts
+off tries that failed with an error. Dagster's runs show tries that died. Dagster never runs a run key twice, even if
+the run failed, so a key has the number of the try.
 """
 
 import datetime as dt

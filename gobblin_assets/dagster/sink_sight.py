@@ -1,4 +1,4 @@
-"""A look at a sink: what the log says of its workers and datasets, and what the server of a stream says."""
+"""A look at a sink: its workers and datasets by the log, and the answer of a stream's server."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -5,8 +5,8 @@ it.
 
     absent ──initdb──▶ stopped ──launch──▶ starting (recovers after a crash) ──▶ running ──stop──▶ stopped
 
-Alive means that a connection answers and that the answer comes from our cluster (its system identifier and its
-data directory), never that a PID exists. A server that holds ``running.lock`` without answering is waited for.
+A server is alive if a connection answers and the answer comes from our cluster (by system identifier and data
+directory). An existing PID proves nothing. A server that holds ``running.lock`` without answering is waited for.
 Nothing here ever kills: ``stop`` sends one SIGINT, to a process that works in our data directory.
 """
 

@@ -1,7 +1,7 @@
 """The steps that load staged files into a destination with marks: rows and the mark of their lane, in one transaction.
 
 A paused process can't load anything late: the mark is compared in the transaction of the rows, or the process that goes
-on has fenced it off before it looked. Before a publication is abandoned, its mark is told so (``forbid``), since the
+on has fenced it off before it looked. Before a publication is abandoned, its mark is set to refuse it (``forbid``): the
 capture of the staging does not stop a process that has read the files already.
 
 Loads of tables have one stored form, whatever the database or the catalog.

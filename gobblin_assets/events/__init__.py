@@ -1,11 +1,12 @@
 """Events of publications, sent at least once to the sinks that a job names.
 
-    outbox    what each sink was not told, from the log, in batches
+    outbox    what was not delivered to each sink, from the log, in batches
     sinks     the port of a sink, and the registry of kinds
     jsonl     a file of JSON lines
     webhook   HTTP POST
 
 An event is a JSON object. ``event`` is FilePublished, FileRemoved, DatasetPublished or DatasetPublishFailed;
-``sequence_id`` is that of the publication, by which a receiver leaves out what it has seen: an event of a file is the
-same if sequence and path are, one of a dataset if the sequence is. The files of a publication come before its dataset.
+``sequence_id`` is the publication's. By it a receiver leaves out events that it has seen: two events of a file are the
+same if they have the same sequence and path, and two events of a dataset if they have the same sequence. The files of a
+publication come before its dataset.
 """

@@ -1,4 +1,4 @@
-"""Tells the sinks of a job what they were not told: from the log, in batches, each marked after it was sent."""
+"""Delivers to the sinks of a job the events they lack: from the log, in batches, each marked after it was sent."""
 
 import datetime as dt
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -18,25 +18,25 @@ from gobblin_assets.run.job_kind import FIGURES
 from gobblin_assets.run.run_values import NO_SINKS, Events
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.spec.job_options import EventSinkSpec, JobOptions
-from gobblin_assets.state.events import EventStore, UntoldFailure, UntoldPublication
+from gobblin_assets.state.events import EventStore, UndeliveredFailure, UndeliveredPublication
 
 BATCH_EVENTS: Final = 500
 PAGE: Final = 100
 """Publications or failures that are listed at once."""
 
 RUN_DELIVERS_S_MAX: Final = 60.0
-"""A run goes on after this time; a publication that was begun is told to its end. The rest waits for the next run."""
+"""A run goes on after this time; a publication that was begun is sent to its end. The rest waits for the next run."""
 
 REST_S: Final = 60.0
 """A stream does not wait in each round for a receiver that does not answer."""
 
-_FIGURES_TOLD: Final = ("replaced", "removed", "waiting", "waiting_bytes")
+_FIGURES_SENT: Final = ("replaced", "removed", "waiting", "waiting_bytes")
 """Those of a publication's figures that receivers may rely on, where the publication has them."""
 
 
 @dataclass(slots=True)
 class _Batch:
-    """Events that wait to be sent, and what is told once they are."""
+    """Events that wait to be sent, and the versions that are delivered once they are."""
 
     sink: EventSink
     events: list[Event] = field(default_factory=list)
@@ -57,7 +57,7 @@ class _Batch:
 
 @dataclass(frozen=True, slots=True)
 class Outbox:
-    """``Events`` of one job. ``work_s_max`` None: until everything is told.
+    """``Events`` of one job. ``work_s_max`` None: until everything is delivered.
 
     ``_resting``: until when sinks that failed are left alone.
     """
@@ -88,10 +88,10 @@ class Outbox:
                 self.say(f"events for {spec.known_as} wait for the next run: {error}")
 
     def deliver_to(self, spec: EventSinkSpec) -> int:
-        """Tell one sink; returns how many events it took. Errors of the sink and of the log are raised."""
+        """Deliver to one sink; returns how many events it took. Errors of the sink and of the log are raised."""
         batch = _Batch(open_sink(spec))
         started_s = self.clock.monotonic()
-        while publications := self.store.list_untold(self.job, spec.known_as, limit=PAGE):
+        while publications := self.store.list_undelivered(self.job, spec.known_as, limit=PAGE):
             for each in publications:
                 self._add_publication(batch, spec, each)
                 if self._is_over(started_s):
@@ -100,7 +100,7 @@ class Outbox:
             if self._is_over(started_s):
                 self.say(f"events for {spec.known_as}: the rest waits for the next run")
                 return batch.sent
-        while failures := self.store.list_untold_failures(self.job, spec.known_as, limit=PAGE):
+        while failures := self.store.list_undelivered_failures(self.job, spec.known_as, limit=PAGE):
             for failure in failures:
                 # A stream fails again every few seconds.
                 if not failure.repeats:
@@ -113,18 +113,18 @@ class Outbox:
     def _is_over(self, started_s: float) -> bool:
         return self.work_s_max is not None and self.clock.monotonic() - started_s > self.work_s_max
 
-    def _add_publication(self, batch: _Batch, spec: EventSinkSpec, untold: UntoldPublication) -> None:
-        (publication,) = self.commits.load_publications(untold.sequence_id)
+    def _add_publication(self, batch: _Batch, spec: EventSinkSpec, undelivered: UndeliveredPublication) -> None:
+        (publication,) = self.commits.load_publications(undelivered.sequence_id)
         if spec.files:
-            for event in self._list_files(publication, untold.done_at):
+            for event in self._list_files(publication, undelivered.done_at):
                 batch.add(event)
-        batch.add(_describe_dataset(publication, untold.done_at))
-        batch.versions.append((untold.dataset_id, untold.version))
+        batch.add(_describe_dataset(publication, undelivered.done_at))
+        batch.versions.append((undelivered.dataset_id, undelivered.version))
 
     def _settle(self, batch: _Batch, spec: EventSinkSpec) -> None:
         batch.flush()
         reach(Failpoint.EVENTS_SENT)
-        self.store.mark_told(spec.known_as, batch.versions)
+        self.store.mark_delivered(spec.known_as, batch.versions)
         batch.versions = []
 
     def _list_files(self, publication: Publication, done_at: dt.datetime) -> Iterator[Event]:
@@ -163,11 +163,11 @@ def _describe_dataset(publication: Publication, done_at: dt.datetime) -> Event:
         "files": publication.file_count,
         "bytes": publication.file_bytes,
         "rows": publication.row_count,
-        **{name: figures[name] for name in _FIGURES_TOLD if name in figures},
+        **{name: figures[name] for name in _FIGURES_SENT if name in figures},
     }
 
 
-def _describe_failure(job: JobName, failure: UntoldFailure) -> Event:
+def _describe_failure(job: JobName, failure: UndeliveredFailure) -> Event:
     """``sequence_id`` is None where no sequence had begun; then ``at`` tells two failures of a dataset apart."""
     return {
         "event": "DatasetPublishFailed",

@@ -3,8 +3,8 @@
 The URL and the token may be secrets. So neither is ever a part of an error or a line, except the host of a URL that the
 job itself names.
 
-A request has a total time, however slowly the other side answers: the time limits of a socket are for each piece that
-it reads, and an answer that comes byte by byte would go on for hours.
+A request has a limit on its total time. A socket's time limits are for each piece that it reads, so an answer that
+comes byte by byte could go on for hours.
 """
 
 import json

@@ -1,18 +1,28 @@
 """The port that every file system implements, and that the commit protocol and the writers use.
 
-Paths are absolute, in the file system's own spelling, without a scheme. Every method either succeeds or raises
-one of the families of ``errors``: ``RejectedError`` if a person must act (a read-only or missing destination, no
-permission), ``RetryableError`` if the same call may succeed later (a full disk, an I/O error before anything
-happened), ``OutcomeUnknownError`` if the call may have taken effect.
-A missing source and an existing target are answers, not errors: see ``RenameOutcome``.
+Paths are absolute, in the file system's own spelling, without a scheme. Every method either succeeds or raises one of
+the families of ``errors``: ``RejectedError``: a person must act (a read-only or missing destination, no permission).
+``RetryableError``: the same call may succeed later (a full disk, an I/O error before anything happened).
+``OutcomeUnknownError``: the call may have taken effect. A missing source and an existing target are answers, not
+errors: see ``RenameOutcome``.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from enum import StrEnum
-from typing import BinaryIO, Protocol, runtime_checkable
+from typing import BinaryIO, Final, Protocol, runtime_checkable
 
+from gobblin_assets.errors import ConflictError
 from gobblin_assets.model.files import FileIdentity, FileStat
+
+PROBE_PREFIX: Final = ".gobblin-probe-"
+"""Hidden from readers; a killed probe leaves a few bytes under such a name, and a later probe removes them."""
+
+LEFT_BEHIND_S: Final = 3_600.0
+"""A probe takes seconds, so what is older belongs to no living probe."""
+
+PROBE_TRIES_MAX: Final = 5
+"""Two first runs may probe one destination at once, and one removes the directories that it made."""
 
 
 class RenameOutcome(StrEnum):
@@ -157,3 +167,15 @@ class SearchedDirectories(Protocol):
         passed over. Nothing, if there is no ``root``.
         """
         ...
+
+
+def require_removable(path: str, found: FileIdentity | None, identity: FileIdentity) -> None:
+    """ConflictError if what was found at the path is another file than the one that is to be removed."""
+    if found is not None and not found.matches(identity):
+        raise ConflictError(
+            f"{path} is not the file to be removed",
+            hint="Somebody put another file there; move it away.",
+            path=path,
+            expected=identity,
+            found=found,
+        )

@@ -1,4 +1,4 @@
-"""The port of file systems on which files can be published at given names, beside and over what stands there.
+"""The port of file systems on which files can be published at given names, beside and over what is there.
 
 ``fs.file_system`` is enough for names that are always new. At given names, each act moves a file between its name and a
 place of the attempt's own directory, so that a process which was overtaken finds its places gone.
@@ -73,11 +73,11 @@ class NamedFiles(FileSystem, Protocol):
     """A ``FileSystem`` with the acts that given names need. Each has one effect, in one moment."""
 
     def find_entry(self, path: str) -> TreeEntry | None:
-        """Whatever stands at ``path``, a link or a directory too; None if nothing does. Links are not followed."""
+        """Whatever is at ``path``, a link or a directory too; None if nothing is. Links are not followed."""
         ...
 
     def find_files(self, directory: str, names: Sequence[str]) -> Sequence[FileIdentity | None]:
-        """The regular file at each name below ``directory``; None if nothing stands there, or something else.
+        """The regular file at each name below ``directory``; None if nothing is there, or something else.
 
         ``names`` may have slashes. Links are not followed.
         """

@@ -1,8 +1,8 @@
 """Listings of many names of an object store: one request for many names, instead of one for each.
 
-A listing tells no metadata, so it can't say whose an object is. It tells that nothing stands at a name, of which no
-proof is needed, since what is published there is written under the condition that the name is free; and it tells the
-length and the ETag of what stands there.
+A listing has no metadata, so it can't say who wrote an object. It gives the length and the ETag of the object at a
+name, or shows that the name is free. A free name needs no proof, since a publication writes there only under the
+condition that the name is free.
 """
 
 from collections.abc import Collection, Iterable
@@ -30,7 +30,7 @@ def find_free_names(files: ObjectFiles, paths: Iterable[str]) -> frozenset[str]:
 
 
 def look_at_files(fs: FileSystem, paths: Collection[str]) -> dict[str, FileIdentity | None]:
-    """The identity of what stands at each path, or None. In a store, what no listing told is asked for side by side."""
+    """The identity of what is at each path, or None. In a store, what no listing told is asked for side by side."""
     found: dict[str, FileIdentity | None] = {}
     if isinstance(fs, HoldsObjects):
         listed = _list_names(fs.objects, paths)

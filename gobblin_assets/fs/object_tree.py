@@ -1,7 +1,7 @@
 """Objects of a store as a tree that copies read: the slashes of keys divide directories, as people mean them.
 
-A key that ends with a slash, of an empty object, says that there is a directory. What no directory tree can hold is
-refused by its name: empty names, ``.`` and ``..``, and an object whose key is also the beginning of others.
+A key that ends with a slash, of an empty object, says that there is a directory. A key that no directory tree can hold
+is refused by its name: empty names, ``.`` and ``..``, and an object whose key is also the beginning of others.
 """
 
 import datetime as dt
@@ -21,7 +21,7 @@ MTIME_PRECISION_NS: Final = 1_000_000_000
 LEFT_OUT_MAX: Final = 1_000
 """So many objects of a directory that is left out are passed over, before the listing goes on behind it."""
 
-UNTOLD: Final = re.compile("[\\0-\\x08\\x0b\\x0c\\x0e-\\x1f\\ud800-\\udfff\\ufffd-\\uffff]")
+UNLISTABLE: Final = re.compile("[\\0-\\x08\\x0b\\x0c\\x0e-\\x1f\\ud800-\\udfff\\ufffd-\\uffff]")
 """Characters that XML can't carry, and the one that stands for them where a store tells keys as they are."""
 
 _LAST: Final = "\U0010ffff"

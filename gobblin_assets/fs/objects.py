@@ -1,9 +1,8 @@
 """The port of object stores: whole objects under keys, conditional writes, and uploads that become visible at once.
 
-A store has no rename and no directories. What makes a write safe here is a condition that the store checks: an upload
-is invisible until it is completed, its completion may depend on what stands at the key, and it can be completed once.
-Paths are ``/<bucket>/<key>``. Every method succeeds or raises one of the families of ``errors``, as in
-``fs.file_system``.
+A store has no rename and no directories. A condition that the store checks makes a write safe: an upload is invisible
+until it is completed, its completion may require a version at the key, and it can be completed once. Paths are
+``/<bucket>/<key>``. Every method succeeds or raises one of the families of ``errors``, as in ``fs.file_system``.
 """
 
 import datetime as dt
@@ -78,7 +77,7 @@ class PendingUpload:
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """The condition that nothing stands at the key: ``If-None-Match: *``."""
+    """The condition that nothing is at the key: ``If-None-Match: *``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +99,7 @@ class WriteOutcome(StrEnum):
 
 
 class RemoveOutcome(StrEnum):
-    """CONDITION_FAILED: another object stands there now, and stays."""
+    """CONDITION_FAILED: another object is there now, and stays."""
 
     REMOVED = "removed"
     MISSING = "missing"
@@ -190,7 +189,7 @@ class ObjectFiles(ReadableObjects, Protocol):
         """Make the upload the object at ``path``, if the condition holds; afterwards the upload is used up.
 
         WRITTEN is no proof: stores say so again of an upload that was completed, and some of one that was aborted,
-        while any object stands at ``path``. Nothing happens then; what the object's metadata say is what happened.
+        while any object is at ``path``. Nothing happens then; what the object's metadata say is what happened.
         """
         ...
 

@@ -1,6 +1,6 @@
 """Local disks and mounted network file systems, by POSIX calls and Linux's additions.
 
-``posix_sync`` says what is durable, and what a failed fsync means.
+``posix_sync`` describes when files are durable, and the meaning of a failed fsync.
 """
 
 import ctypes
@@ -16,7 +16,14 @@ from typing import Any, BinaryIO, Final
 from uuid import uuid4
 
 from gobblin_assets.errors import ConflictError, GobblinError, OutcomeUnknownError, RejectedError, RetryableError
-from gobblin_assets.fs.file_system import FileSystem, RenameOutcome
+from gobblin_assets.fs.file_system import (
+    LEFT_BEHIND_S,
+    PROBE_PREFIX,
+    PROBE_TRIES_MAX,
+    FileSystem,
+    RenameOutcome,
+    require_removable,
+)
 from gobblin_assets.fs.posix_errors import families, translate_error
 from gobblin_assets.fs.posix_sync import OPEN_FILE, for_all, sync_directory, sync_file, watched_file_system
 from gobblin_assets.model.files import FileIdentity, FileStat
@@ -46,16 +53,7 @@ _CREATE_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.
 _NOT_EMPTY: Final = frozenset({errno.ENOTEMPTY, errno.EEXIST})
 _TAKES_FROM_OWNER: Final = 0o700
 
-PROBE_PREFIX: Final = ".gobblin-probe-"
-"""Hidden from readers; a killed probe leaves a few bytes under such a name, and a later probe removes them."""
-
-LEFT_BEHIND_S: Final = 3_600.0
-"""A probe takes seconds, so older files belong to no living probe."""
-
 _KINDS: Final = {"file": "", "directory": "/inside"}
-
-PROBE_TRIES_MAX: Final = 5
-"""Tries, since two first runs may probe one destination at once, and one removes the directories that it made."""
 
 
 def find_exclusive_rename() -> KernelRename | None:
@@ -265,15 +263,7 @@ class PosixFileSystem:
 
     def remove_file(self, path: str, identity: FileIdentity) -> bool:
         """POSIX cannot compare and unlink in one call; two calls are safe because names are never used twice."""
-        found = self.find_identity(path)
-        if found is not None and not found.matches(identity):
-            raise ConflictError(
-                f"{path} is not the file to be removed",
-                hint="Somebody put another file there; move it away.",
-                path=path,
-                expected=identity,
-                found=found,
-            )
+        require_removable(path, self.find_identity(path), identity)
         with families("remove", path, changes=True):
             Path(path).unlink(missing_ok=True)
         return True

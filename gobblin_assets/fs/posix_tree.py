@@ -12,7 +12,7 @@ from typing import Final
 
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.fs.posix_errors import translate_error
-from gobblin_assets.fs.tree import Descend, EntryKind, TreeEntry, is_utf8_name
+from gobblin_assets.fs.tree import Descend, EntryKind, TreeEntry, is_utf8_name, walk_levels
 from gobblin_assets.model.files import FileIdentity
 
 _OPEN_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -131,15 +131,9 @@ class _Listing:
 
     def list_entries(self) -> Iterator[TreeEntry]:
         self.levels.append(self._open_root())
-        while self.levels:
-            below = yield from self._list_level(self.levels[-1])
-            if below is None:
-                self.levels.pop()
-            else:
-                self.levels.append(below)
+        yield from walk_levels(self.levels, self._list_level)
 
     def _list_level(self, level: _Level) -> Generator[TreeEntry, None, _Level | None]:
-        """The entries up to the next directory that is descended into, which is returned; None at the end."""
         prefix, directory = level.prefix, level.full_path
         for key in level.keys:
             self.place = place = f"{directory}/{key}"

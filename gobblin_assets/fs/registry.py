@@ -2,8 +2,8 @@
 
 A package offers another file system by an entry point of the group ``gobblin_assets.file_systems``, whose value is a
 ``FileSystemFactory``, and another object store by the group ``gobblin_assets.object_stores``, whose value is an
-``ObjectStoreFactory``. What can only be read, by copies, is offered by the group ``gobblin_assets.source_trees``, whose
-value is a ``SourceFactory``. The entry point's name is the scheme.
+``ObjectStoreFactory``. A tree that can only be read, by copies, is registered in the group
+``gobblin_assets.source_trees``, as a ``SourceFactory``. The entry point's name is the scheme.
 """
 
 import os

@@ -5,14 +5,16 @@ A length is where a reader expects the end. Some file systems give another: in `
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
-from typing import Final, Protocol, runtime_checkable
+from typing import Final, Protocol, TypeVar, runtime_checkable
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.files import FileIdentity
+
+_Level = TypeVar("_Level")
 
 PLACEMENTS_KEPT_MAX: Final = 1_024
 
@@ -141,10 +143,10 @@ class ListedWithoutFiles(Protocol):
 
 @runtime_checkable
 class FoundEntries(Protocol):
-    """A tree of which single entries can be looked at."""
+    """A tree that can look at single entries."""
 
     def find_entry(self, path: str) -> TreeEntry | None:
-        """Whatever stands at a full path, links as the tree takes them; None if nothing does."""
+        """Whatever is at a full path, links as the tree takes them; None if nothing is."""
         ...
 
 
@@ -153,7 +155,7 @@ class LinkedPlaces(Protocol):
     """A tree in which links may stand on the way to a place."""
 
     def find_link_target(self, path: str) -> str | None:
-        """The place to which the link at a full path leads, through all others; None if no link stands there.
+        """The place to which the link at a full path leads, through all others; None if no link is there.
 
         RejectedError if it leads nowhere, or can't be followed.
         """
@@ -179,6 +181,21 @@ def list_without_files(tree: Tree, root: str, descend: Descend | None = None) ->
     Files come where the tree can't do without a look at them.
     """
     return (tree.list_without_files if isinstance(tree, ListedWithoutFiles) else tree.list_tree)(root, descend)
+
+
+def walk_levels(
+    levels: list[_Level], list_level: Callable[[_Level], Generator[TreeEntry, None, _Level | None]]
+) -> Iterator[TreeEntry]:
+    """The entries of the directories on the way to where a listing is; ``levels`` has the root at first.
+
+    ``list_level``: the entries up to the next directory that is descended into, which is returned; None at the end.
+    """
+    while levels:
+        below = yield from list_level(levels[-1])
+        if below is None:
+            levels.pop()
+        else:
+            levels.append(below)
 
 
 def is_hidden(entry: TreeEntry, hidden: frozenset[str]) -> bool:

@@ -8,10 +8,13 @@ import re
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.kafka.connection import KafkaConnection
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
 
 _CHARACTERS_MAX: Final = 400
 _REASONS_MAX: Final = 3
@@ -63,12 +66,16 @@ class ClientFailure:
         return self.name in _SILENCE
 
 
+def client_failure(error: "KafkaError") -> ClientFailure:
+    return ClientFailure(error.name(), error.str())
+
+
 class SeenFailures(list[ClientFailure]):
     """The first failures that a client's connections reported: they report as long as nobody answers."""
 
-    def note(self, failure: ClientFailure) -> None:
+    def note(self, error: "KafkaError") -> None:
         if len(self) < _SEEN_MAX:
-            self.append(failure)
+            self.append(client_failure(error))
 
     def find_final(self) -> ClientFailure | None:
         return next((each for each in self if each.is_final), None)

@@ -11,6 +11,10 @@ import uuid
 from typing import Protocol
 
 
+def utc_now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)
+
+
 class Clock(Protocol):
     """The clock and sleep of a process."""
 
@@ -33,7 +37,7 @@ class SystemClock:
     """The machine's own clock."""
 
     def now(self) -> dt.datetime:
-        return dt.datetime.now(dt.UTC)
+        return utc_now()
 
     def monotonic(self) -> float:
         return time.monotonic()

@@ -74,6 +74,10 @@ class IdentityColumns:
             [each.tag for each in identities],
         )
 
+    @property
+    def columns(self) -> tuple[Sequence[object], ...]:
+        return self.sizes_bytes, self.inodes, self.mtimes_ns, self.tags
+
 
 class FileFormat(StrEnum):
     """The format of a file of rows. ``JSON``: lines of one object each. ``CSV``: RFC 4180, with a header line."""

@@ -3,12 +3,12 @@
 Two datasets never meet in one directory, nor is one's directory inside the other's, also on a file system
 that ignores case and for readers that skip names with a leading dot or underscore:
 
-- ASCII letters, digits, ``.``, ``-`` and ``_`` stay; every other byte of the UTF-8 text becomes ``%XX``, and
-  so does a ``.`` or ``_`` that would open a segment;
-- where capitals are present, ``~`` and a hexadecimal number follow: its bits, the last letter's the lowest,
-  say which of the ASCII letters are capitals;
-- what is longer than ``SEGMENT_BYTES_MAX`` goes on in a nested segment, and every segment but the last ends
-  in ``+``: a directory that ends a name is therefore never on the way to another name's.
+- ASCII letters, digits, ``.``, ``-`` and ``_`` stay. Every other byte of the UTF-8 text becomes ``%XX``, and so does a
+  ``.`` or ``_`` at the start of a segment;
+- if there are capitals, ``~`` and a hexadecimal number follow. Each bit says whether an ASCII letter is a capital; the
+  last letter has the lowest bit;
+- a name longer than ``SEGMENT_BYTES_MAX`` goes on in a nested segment, and every segment but the last ends in ``+``. So
+  the last directory of a name is never the parent of another name's directory.
 
 ``Sales/Orders`` becomes ``Sales%2FOrders~420``.
 """
@@ -43,6 +43,11 @@ def encode_segment(text: str) -> tuple[str, ...]:
     if "1" in capitals:
         units.extend(f"{_CAPITALS}{int(capitals, 2):X}")
     return tuple(_fill_segments(units))
+
+
+def job_directory(root: str, job: JobName) -> str:
+    """The directory of all datasets of a job, and of its staging."""
+    return "/".join((root, *encode_segment(job)))
 
 
 def path_of(root: str, job: JobName, urn: DatasetUrn, role: Role = Role.DATA) -> str:

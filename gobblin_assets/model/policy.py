@@ -37,7 +37,7 @@ class UnitResult:
 
 @dataclass(frozen=True, slots=True)
 class KeyAdvance:
-    """The advance of ``key`` to ``high``, by ascending ``intervals``, of which no two touch.
+    """The advance of ``key`` to ``high``, by ascending ``intervals``; no two of them touch.
 
     Positions between the intervals are left out, because an earlier publication holds them. A snapshot has neither.
     """

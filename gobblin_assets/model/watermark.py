@@ -154,6 +154,11 @@ def timestamp_watermark(moment: dt.datetime) -> Watermark:
     return Watermark(WatermarkType.TIMESTAMP, moment.astimezone(dt.UTC))
 
 
+def watermark_from(data: Mapping[str, object] | None) -> Watermark | None:
+    """``parse_watermark`` of what may be missing."""
+    return None if data is None else parse_watermark(data)
+
+
 def parse_watermark(data: object) -> Watermark:
     """Read what ``to_json`` wrote. Anything else is a CorruptionError: only we write it."""
     if not isinstance(data, Mapping) or set(data) - {"history"} != {"type", "value"}:

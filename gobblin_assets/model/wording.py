@@ -24,6 +24,6 @@ def join_some(names: Sequence[str]) -> str:
 
 
 class PassingLine(str):
-    """A text like any other; a terminal may show the next one in its place. What is made of it is a plain text."""
+    """A text like any other; a terminal may show the next one in its place. A text made from it is a plain text."""
 
     __slots__ = ()

@@ -4,11 +4,12 @@ A base is a dataset beside the change log, and not a role or a partition of it: 
 and a publication that replaces a partition would retire the log. It has a lease, a version and generations of its own,
 and the log's files stay as they are.
 
-When a base counts. It says which publication of the log was the newest that it has, by sequence and version, and what
-the source had said of the table then: key, number of the copy, and what the copy saw. If the log does not know that
-publication any more (it was set aside after a restore), or the source has said something else since (a new copy,
-another key), the base is passed over, and the whole log is read. Files of the log are left out by the version of their
-publication. Files that compaction or folding has joined across it are read, and their rows compared with the place.
+When a base counts. A base names the newest publication of the log that it has, by sequence and version. It also has the
+source's facts of the table at that time: the key, the number of the copy, and the transactions that the copy saw. The
+base is passed over if the log does not know that publication any more (it was set aside after a restore), or if the
+facts have changed (a new copy, another key). Then the whole log is read. Files of the log are left out by the version
+of their publication. Files that compaction or folding has joined across it are read, and their rows compared with the
+place.
 """
 
 import hashlib

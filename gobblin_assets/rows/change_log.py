@@ -6,9 +6,9 @@ a multiset. Columns get names of their own while the log is worked on, since tho
 
 A value that an update of a key did not send is found under the keys that the row had before. A row's life under one key
 begins when it is copied, inserted or moved there, and ends when it is deleted or moved away. An update that moves a row
-stands directly behind the removal of its old key: so each life that begins by such an update continues the one that
-ended there. A value that a life never got is the one at the end of the life before it, and so along the chain. Each
-round skips twice as many lives as the one before.
+comes directly after the removal of its old key. So a life that begins by such an update continues the life that ended
+there. A value that a life never got is the one at the end of the life before it, and so along the chain. Each round
+skips twice as many lives as the one before.
 
 Equal rows have the same bits: Spark takes -0.0 for 0.0 in whatever it groups by.
 """

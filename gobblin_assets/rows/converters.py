@@ -4,15 +4,15 @@ No link runs a query: Spark analyses each one, so that a mistake is refused befo
 DataFrame API is used, so that a chain means the same in process, on a cluster and on Spark Connect.
 
 Only precision can be lost silently. A cast of a value that does not fit (text that is no number, an overflow, an
-invalid date) fails the task: sessions run in Spark's ANSI mode, and a chain with a cast or an expression refuses a
-session that does not. A cast to a type with fewer digits rounds, and a cast from a time to a date cuts, as ANSI SQL
-says; to get NULL instead of a failure, write ``sql: {column: try_cast(column AS type)}``.
+invalid date) fails the task. For that, sessions run in Spark's ANSI mode, and a chain with a cast or an expression
+refuses a session without it. A cast to a type with fewer digits rounds, and a cast from a time to a date cuts, as ANSI
+SQL says; to get NULL instead of a failure, write ``sql: {column: try_cast(column AS type)}``.
 
-Dead letters (``row_quality`` says which rows these are) get through unseen and none is lost. Where a frame may have
-them, casts and expressions are evaluated for the other rows alone, ``where`` keeps them, and every link carries
-their hidden columns along. An expression that makes several rows of one would see dead letters too, so it is refused:
-write a function for it. A function is given the other rows only, without hidden columns, so it may join, explode and
-aggregate; the price is a second read of the source, for the dead letters alone.
+Dead letters (``row_quality`` says which rows these are) get through unseen and none is lost. If a frame may have dead
+letters, casts and expressions are evaluated for the other rows only, ``where`` keeps the dead letters, and every link
+carries their hidden columns along. An expression that makes several rows of one would see dead letters too, so it is
+refused: write a function for it. A function is given the other rows only, without hidden columns, so it may join,
+explode and aggregate; the price is a second read of the source, for the dead letters alone.
 
 A job names Python functions, which run in the process that reads the sources' passwords. So its author may use the
 deployment owner's own code, but not every installed package: by default a module must be on Python's path outside the

@@ -282,7 +282,7 @@ def _locate_all(
 def _look_in_stores(
     segments: Sequence[PublishedSegment], open_root: Callable[[str], tuple[FileSystem, str]]
 ) -> Mapping[str, FileIdentity | None]:
-    """What stands at the names of files in stores, asked for together. On a disk, a look costs nothing worth it."""
+    """What is at the names of files in stores, asked for together. On a disk, a look costs nothing worth it."""
     paths: dict[str, list[str]] = defaultdict(list)
     for segment in segments:
         if isinstance(open_root(segment.root_uri)[0], HoldsObjects):

@@ -1,7 +1,7 @@
 """Observation of how far a write really read: the highest position and the number of rows, observed while it runs.
 
 Each task of the write is counted once, however often it is tried. A shuffle between the observation and the write makes
-another stage, and a repeated stage is counted twice: the count is then too high, the attempt's files hold fewer rows,
+another stage, and a repeated stage is counted twice. Then the count is too high: the attempt's files hold fewer rows,
 and another attempt replaces it. Results are scalars, because Connect returns anything else broken, after the write has
 happened: instants as microseconds, dates as days, composites field by field.
 """

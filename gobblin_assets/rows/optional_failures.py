@@ -1,7 +1,7 @@
 """Counts of published rows that did not pass an optional policy, by policy: taken in what was written, never by Spark.
 
-Spark may repeat a stage, and what it observes counts such rows twice. Of files that are complete only the one column is
-read that names the policies, and of those alone whose footers say that some row has a name in it.
+Spark may repeat a stage, and what it observes counts such rows twice. Only complete files are read, and only the column
+that names the policies. A file is left out if its footer says that no row has a name in this column.
 """
 
 from collections import Counter

@@ -13,14 +13,14 @@ that frame has the column ``ROLE_COLUMN``, and the writer makes it the outermost
     <attempt>/gobblin_role=data/<output partitions>/part-….parquet
     <attempt>/gobblin_role=quarantine/<output partitions>/part-….parquet
 
-``hidden_columns`` takes that directory off again. Without such a policy there is no such directory and all
-files are data. How many rows were set aside is counted in the files' footers, never by an observation: a stage
-that is repeated is observed twice.
+``hidden_columns`` takes that directory off again. Without such a policy there is no such directory and all files are
+data. Rows that were set aside are counted in the files' footers, never by an observation: a repeated stage is observed
+twice.
 
-Where there are err_file or optional policies, the column ``FAILED_COLUMN`` (array of text, empty for a row that
-passed) names the policies that a row failed. Both roles have it, since one write has one file schema.
-``RowSplit.schemas`` says what is published: quarantine always has the column, and data only where a policy is
-optional; a reader of the ledger sees just that.
+If there are err_file or optional policies, the column ``FAILED_COLUMN`` (array of text, empty for a row that passed)
+names the policies that a row failed. Both roles have it, since one write has one file schema. ``RowSplit.schemas`` says
+what is published: quarantine always has the column, and data only where a policy is optional; a reader of the ledger
+sees just that.
 
 Dead letters stand for records that can't be decoded, or for rows without a usable event time. The part that finds them
 (a source's decoder, ``event_time``) marks them by hidden columns of the frame:

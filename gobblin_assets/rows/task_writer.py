@@ -4,11 +4,11 @@ Each task encodes its rows as Arrow batches into Parquet, and answers with what 
 counts, so that speculative and repeated tasks leave nothing but uploads that nobody completes. A task sorts its rows by
 their output partition, and has one file open at a time.
 
-What goes wrong with the place is an answer as well: Spark would try a task that raises again, and end the whole job
-after some tries.
+An error of the place is an answer as well: Spark would try a task that raises again, and end the whole job after some
+tries.
 
 Spark bounds a batch for a Python worker by rows and by bytes. For the latter it computes the size of the batch anew
-with each row, which takes more than a quarter of the time of such a task. Where the source holds so many rows in memory
+with each row, which takes more than a quarter of the time of such a task. If the source holds so many rows in memory
 anyway, a bound of rows is enough (``batches_by_rows``).
 """
 

@@ -3,9 +3,9 @@
 JSON: an object of each row, without members that are NULL. CSV: RFC 4180 with a header line, and line feeds as ends of
 lines. Both are UTF-8.
 
-Each value has a text from which the same value can be read again: whole numbers and decimals with all their digits;
-floats by the shortest text of the value, and ``NaN``, ``Infinity``, ``-Infinity``; times in ISO 8601 with microseconds,
-instants in UTC; bytes in base64.
+Each value has a text from which the same value can be read again. Whole numbers and decimals have all their digits. A
+float has its shortest text, or is ``NaN``, ``Infinity`` or ``-Infinity``. Times are in ISO 8601 with microseconds,
+instants in UTC. Bytes are in base64.
 """
 
 import base64

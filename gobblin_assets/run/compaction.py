@@ -4,8 +4,9 @@ The promise. Readers find the same rows before and after, each once, in the same
 watermarks do not change, so that late windows and windows of logs go on as before.
 
 Who is authoritative. The log, as for any sequence: the same code begins, stages, seals, executes, finishes and recovers
-a compaction. It replaces exactly the files that were read: the dataset is held as a whole, and the seal compares the
-version of its lane 0 with that before they were listed, so files that were published since are never retired.
+a compaction. It replaces exactly the files that were read. For this, the dataset is held as a whole, and the seal
+compares the version of lane 0 with the version before the files were listed. So files that were published since are
+never retired.
 
 What keeps rows from being lost. Files of different schemas stay apart, each written with its own schema and version.
 Rows are counted in the footers of the new files, and compared with the log; a checksum that does not depend on their
@@ -125,9 +126,9 @@ class Compaction:
                 partition=partition,
                 lease=lease,
                 base_version=base_version,
-                moves=self.driver.store.list_standing_moves(lease.dataset_id, partition),
+                moves=self.driver.store.list_no_op_moves(lease.dataset_id, partition),
                 open_work=lambda: _Rewriting(JobName(self.job.job), urn, groups, self.open_rewriter(), spec),
-                told={"files_before": file_count},
+                compaction={"files_before": file_count},
                 details={"notes": [f"{file_count} files of published rows were rewritten"]},
             )
         )

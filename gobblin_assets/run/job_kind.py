@@ -97,7 +97,7 @@ class PlanRequest:
 
 @dataclass(frozen=True, slots=True)
 class TaskFigures:
-    """Figures of one published task: what it was expected to read, what it wrote, and in what time."""
+    """Figures of one published task: the rows that it was expected to read, the rows that it wrote, and its time."""
 
     estimated_row_count: int
     file_bytes: int
@@ -132,7 +132,7 @@ class Judge(Protocol):
         """The checks before a publication: if a blocking check has failed, nothing is published."""
         ...
 
-    def tell(self, staged: Sequence["Staged"] | None, error: GobblinError | None) -> tuple[CheckResult, ...]:
+    def report(self, staged: Sequence["Staged"] | None, error: GobblinError | None) -> tuple[CheckResult, ...]:
         """Checks that never prevent a publication. ``error``: the error of a failed task of the plan.
 
         ``staged`` None: nothing is published.
@@ -150,7 +150,7 @@ class NoChecks:
     def gate(self, staged: Sequence["Staged"], state: DatasetState) -> tuple[CheckResult, ...]:  # noqa: ARG002  the port's
         return ()
 
-    def tell(self, staged: Sequence["Staged"] | None, error: GobblinError | None) -> tuple[CheckResult, ...]:  # noqa: ARG002  the port's
+    def report(self, staged: Sequence["Staged"] | None, error: GobblinError | None) -> tuple[CheckResult, ...]:  # noqa: ARG002  the port's
         return ()
 
     def describe(self, staged: Sequence["Staged"]) -> Mapping[str, object]:  # noqa: ARG002  the port's
@@ -190,22 +190,21 @@ class PlannedChange:
 class UnitPlan:
     """The work for one dataset partition.
 
-    ``mode`` is APPEND or REFRESH. ``replaces``: the active generation and intervals of this partition are
-    retired when this plan's sequence is finished (a refresh, or a snapshot). ``is_snapshot``: no interval is recorded.
-    ``payload`` is the kind's own value: how the WorkUnits are done. ``columns``: the source's columns, name to type
-    text, in order; empty for a source without columns. ``notes``: sentences for the run's log (rows ignored because
-    their position is NULL, columns that were added, ...). ``facts`` replace the dataset's ``source_facts`` when the
-    plan is published. ``partition_facts``, where not None, are kept instead: the dataset's fact of each of these names
-    is a mapping by partition, of which only this partition's value is set; None takes it away. ``degraded``: what the
-    source could not be asked this time and is left to a later run; the publication then does not count as complete.
-    ``learn`` returns the facts to keep instead of ``facts``, from the figures of the published tasks; it is pure.
-    ``task_capacities``: the loads of earlier tasks, in the unit of ``WorkUnit.weight``. ``sharing`` None: the plan is
-    always done by itself.
+    ``mode`` is APPEND or REFRESH. ``replaces``: the active generation and intervals of this partition are retired when
+    this plan's sequence is finished (a refresh, or a snapshot). ``is_snapshot``: no interval is recorded. ``payload``
+    is the kind's own value: how the WorkUnits are done. ``columns``: the source's columns, name to type text, in order;
+    empty for a source without columns. ``notes``: sentences for the run's log (rows ignored because their position is
+    NULL, columns that were added, ...). ``facts`` replace the dataset's ``source_facts`` when the plan is published.
+    ``partition_facts``, if not None, are kept instead. The dataset's fact of each of these names is a mapping by
+    partition; only this partition's value is set; None takes it away. ``degraded``: what the source could not be asked
+    this time and is left to a later run; the publication then does not count as complete. ``learn`` returns the facts
+    to keep instead of ``facts``, from the figures of the published tasks; it is pure. ``task_capacities``: the loads of
+    earlier tasks, in the unit of ``WorkUnit.weight``. ``sharing`` None: the plan is always done by itself.
     ``moves_watermarks`` False: the WorkUnits lie in the past of their keys, or ahead of the keys' next reading.
-    ``keys_are_shared``: all partitions of the dataset share the positions, as with a log.
-    ``unread``: the unpublished positions of a log, whether this run reads all of them or not; empty for tables.
-    ``changes``: the paths that the plan changes, of a kind that copies files.
-    ``reader``: the name of what reads the WorkUnits, for people; "" for a kind with one reader.
+    ``keys_are_shared``: all partitions of the dataset share the positions, as with a log. ``unread``: the unpublished
+    positions of a log, whether this run reads all of them or not; empty for tables. ``changes``: the paths that the
+    plan changes, of a kind that copies files. ``reader``: the name of what reads the WorkUnits, for people; "" for a
+    kind with one reader.
     """
 
     urn: DatasetUrn

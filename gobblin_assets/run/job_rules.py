@@ -68,7 +68,7 @@ class LogRules(Protocol):
 
 
 class CompactionRules(Protocol):
-    """The rules of which partitions are rewritten with fewer, larger files."""
+    """The rules that choose partitions to be rewritten with fewer, larger files."""
 
     @property
     def files_min(self) -> int: ...

@@ -1,7 +1,7 @@
 """Maintenance of the log, as runs of their own: recovery, resuming, abandoning, reconciling, compaction.
 
-Each has its row of history with the datasets that it touched, so that a later reader sees who finished what, and so
-that a process that dies in the middle is found by its lease and the run that it belongs to.
+Each has a row of history with the datasets that it touched. So a later reader sees which run finished a sequence. And a
+process that dies in the middle is found by its lease and by its run.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ Send = Callable[[DatasetReport], None]
 
 
 def examination_of(stores: Stores, job: JobName, fs: FileSystem, root: str) -> Examination:
-    """What tells whether the log is older than the storage; ``fs`` and ``root`` are the job's destination."""
+    """The search for signs that the log is older than the storage. ``fs`` and ``root``: the job's destination."""
     return Examination(stores.commits, stores.datasets, stores.published, fs, root, job)
 
 

@@ -7,8 +7,9 @@ key by itself. ``topic_grouping``: keys of one dataset, up to a task's capacity 
 A task costs the driver a quarter of a second besides its reading. If a dataset is published whole or not at all,
 another task is worth this only if it has many rows: a failed task then reads fewer rows again.
 
-A MultiWorkUnit gets at most one run of neighbours of a key: an attempt is published whole or not at all, and only
-contiguous prefixes are published, so a MultiWorkUnit with a hole would lose its good part to a failure elsewhere.
+A MultiWorkUnit gets at most one run of neighbours of a key. An attempt is published whole or not at all, and only
+contiguous prefixes are published. So a MultiWorkUnit with a hole would lose its good part if the WorkUnit in the hole
+failed.
 """
 
 import bisect

@@ -34,7 +34,7 @@ def said_if_slow(say: Callable[[str], None], line: str, *, after_s: float) -> It
 class StepProgress:
     """The progress of ``count`` equal steps: how many are done, how fast, and how long the rest may take.
 
-    For steps each of which is too short to be told of.
+    For steps that are too short to be reported one by one.
     """
 
     def __init__(self, clock: Clock, say: Callable[[str], None], what: str, count: int) -> None:

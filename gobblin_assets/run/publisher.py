@@ -198,7 +198,7 @@ class Publisher:
         outcomes = self._driver.publish_all([(slice_.sequence_id, slice_.lease) for slice_ in sealed])
         ended = list(zip(sealed, outcomes, strict=True))
         published = [(slice_, outcome) for slice_, outcome in ended if not isinstance(outcome, GobblinError)]
-        self._tell(published)
+        self._report(published)
         for slice_, outcome in ended:
             if isinstance(outcome, GobblinError):
                 self._fail(slice_, self._explain(slice_, outcome))
@@ -280,7 +280,7 @@ class Publisher:
         except Exception as second:  # noqa: BLE001  the next run does it
             self._ports.say(f"{slice_.label}: could not be aborted; the next run does it: {second}")
 
-    def _tell(self, published: Sequence[tuple[Slice, Publication]]) -> None:
+    def _report(self, published: Sequence[tuple[Slice, Publication]]) -> None:
         reports = []
         for slice_, publication in published:
             self.versions[slice_.state.dataset_id] = publication.lane_version
@@ -289,8 +289,8 @@ class Publisher:
             if slice_.error is not None:
                 report = replace(report, error=str(slice_.error), error_family=family_of(slice_.error))
             reports.append((slice_.state.dataset_id, report))
-        told = [report for _id, report in reports]
-        announce(self._store, told, self._ports.on_publication, marks=self._request.announces)
+        published_now = [report for _id, report in reports]
+        announce(self._store, published_now, self._ports.on_publication, marks=self._request.announces)
         if reports:
             self._keep(reports)
 

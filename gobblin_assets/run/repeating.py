@@ -1,7 +1,7 @@
-"""A stream of a job whose runs are short: the run is repeated until it is told to stop, and finds anew what there is.
+"""A stream of a job whose runs are short: the run is repeated until it is asked to stop, and finds anew what there is.
 
-A stop takes effect between two runs. What a run could not do is tried by the next one, which first completes what an
-earlier one left open.
+A stop takes effect between two runs. The next run tries again where a run failed. It first completes the sequences that
+an earlier run left open.
 """
 
 from collections.abc import Callable, Iterable
@@ -29,34 +29,34 @@ class _Failures:
     """The failures of repeated runs, as they are said: once for each reason, again after a while, and their end."""
 
     say: Callable[[str], None]
-    tell: Callable[[DatasetReport], None]
+    report_dataset: Callable[[DatasetReport], None]
     monotonic: Callable[[], float]
-    told: dict[_Name, tuple[str | None, float]] = field(default_factory=dict)
+    reported: dict[_Name, tuple[str | None, float]] = field(default_factory=dict)
 
     def hear(self, reports: Iterable[DatasetReport]) -> None:
-        """The reports of a whole run. What has gone meanwhile is over too, and is told to nobody."""
-        before, self.told = self.told, {}
+        """The reports of a whole run. What has gone meanwhile is over too, and is not reported."""
+        before, self.reported = self.reported, {}
         now_s = self.monotonic()
         for each in reports:
             name = each.urn, each.partition
-            text, told_at_s = before.get(name, (None, float("-inf")))
+            text, reported_at_s = before.get(name, (None, float("-inf")))
             if each.is_busy:
                 # The run has said who holds it, and the next one comes soon.
-                self.told |= {name: before[name]} if name in before else {}
+                self.reported |= {name: before[name]} if name in before else {}
                 continue
             if not each.is_good:
-                is_told = name in before and text == each.error and now_s - told_at_s < SAME_LINE_S
-                self.told[name] = each.error, told_at_s if is_told else now_s
-                if not is_told:
+                is_reported = name in before and text == each.error and now_s - reported_at_s < SAME_LINE_S
+                self.reported[name] = each.error, reported_at_s if is_reported else now_s
+                if not is_reported:
                     self.say(f"{each.label}: {each.error}")
-                    self.tell(each)
+                    self.report_dataset(each)
                 continue
             if each.publication is not None:
                 self.say(_describe_publication(each, each.publication))
             if name in before:
                 self.say(f"{each.label}: it is well again")
                 if each.publication is None:
-                    self.tell(each)
+                    self.report_dataset(each)
 
 
 def repeat_run(
@@ -66,17 +66,18 @@ def repeat_run(
     every_s: float,
     clock: Clock,
     say: Callable[[str], None],
-    tell: Callable[[DatasetReport], None],
+    report_dataset: Callable[[DatasetReport], None],
 ) -> RunReport:
     """Begin a run every ``every_s`` seconds, or when the last one has ended, until ``wait_for_stop`` returns True.
 
     The report has the last outcome of each partition that there still is. An error of the first run is raised: it is
-    the job's. Later ones are said, and the next run tries again, unless no run could help. What failed is said too, not
-    at each run; ``tell`` then hears of it, and of partitions that are well again without a publication.
+    the job's. Later ones are said, and the next run tries again, unless no run could help. A dataset's failure is said
+    too, but not at each run. ``report_dataset`` gets each failure that is said, and each partition that is well again
+    without a publication.
     """
     latest: dict[_Name, DatasetReport] = {}
     recovered: list[DatasetReport] = []
-    failures = _Failures(say, tell, clock.monotonic)
+    failures = _Failures(say, report_dataset, clock.monotonic)
     last: RunReport | None = None
     while True:
         begun_s = clock.monotonic()

@@ -1,8 +1,8 @@
 """Publishes rows that were published before in another form, in place of all files of a partition.
 
-The protocol is that of every sequence. Whoever uses it holds the dataset as a whole, and knows the version of its lane
-0 from before it looked at what it writes anew: the seal compares it. An error before the seal aborts the sequence; an
-error behind it leaves the sequence to recovery.
+The protocol is that of every sequence. The caller holds the dataset as a whole, and read the version of lane 0 before
+it listed the files that it writes anew. The seal compares this version. An error before the seal aborts the sequence;
+an error behind it leaves the sequence to recovery.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -70,8 +70,8 @@ class WritesAnew(Protocol):
 class ReplacementOrder:
     """The order of a replacement. ``base_version``: of the dataset's lane 0, from before the rows were looked at.
 
-    ``open_work`` is called once the sequence is begun. ``told``: kept with the publication under ``COMPACTION``, which
-    says that its rows are not new; ``details``: kept beside it.
+    ``open_work`` is called once the sequence is begun. ``compaction``: kept with the publication under
+    ``COMPACTION``, which says that its rows are not new. ``details``: kept beside it.
     """
 
     urn: DatasetUrn
@@ -80,7 +80,7 @@ class ReplacementOrder:
     base_version: int
     moves: Sequence[KeyMove]
     open_work: Callable[[], WritesAnew]
-    told: Mapping[str, object]
+    compaction: Mapping[str, object]
     details: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -156,7 +156,7 @@ class Replacement:
             complete=True,
             details={
                 "uri": self.destination.uri_of(order.urn, Role.DATA),
-                COMPACTION: order.told,
+                COMPACTION: order.compaction,
                 **order.details,
             },
             **sum_segments(staged.segments),

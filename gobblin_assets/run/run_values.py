@@ -26,11 +26,11 @@ class Events(Protocol):
     """The sinks of one job. Neither method fails a run: an event that can't be sent waits in the log, and is said."""
 
     def begin(self, dataset_ids: Collection[DatasetId]) -> None:
-        """Before anything is published: sinks that are new are told of these datasets from now on."""
+        """Before anything is published: new sinks get these datasets from now on."""
         ...
 
     def deliver(self) -> None:
-        """Tell each sink of the job what it was not told, at least once."""
+        """Deliver to each sink of the job what it has not got, at least once."""
         ...
 
 
@@ -86,7 +86,7 @@ class RunRequest:
 
     @property
     def announces(self) -> bool:
-        """Whether a publication counts as told once ``on_publication`` has returned."""
+        """Whether a publication counts as reported once ``on_publication`` has returned."""
         return self.reported_as is None
 
 

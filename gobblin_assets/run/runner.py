@@ -1,9 +1,9 @@
 """A run: take leases, recover, plan, pack, extract, decide, publish, clean up.
 
-If one dataset fails, its failure is reported for this dataset, and the others go on. The run waits for busy
-datasets only after the round of the free ones is over and its leases are given back, so that two runs never
-wait for each other. When its turn comes, it plans anew: what others published meanwhile is not read again, and what
-they did not publish is published now. A run whose turn never came reports that it did nothing.
+If one dataset fails, its failure is reported for this dataset, and the others go on. The run waits for busy datasets
+only after the round of the free ones is over and its leases are given back, so that two runs never wait for each other.
+When its turn comes, it plans anew: it does not read again what others published meanwhile, and publishes the rest. A
+run whose turn never came reports that it did nothing.
 """
 
 import math

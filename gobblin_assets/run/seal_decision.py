@@ -57,7 +57,7 @@ def decide_slice(
     checks = judge.gate(staged, slice_.state)
     if any(check.blocking and not check.passed for check in checks):
         raise QualityFailedError(slice_.label, checks)
-    checks += judge.tell(staged, slice_.error)
+    checks += judge.report(staged, slice_.error)
     lag = measure_lag(slice_.plan.unread, {a.key: a.high for a in decision.advances if a.high is not None})
     checks += _check_lag(slice_, lag)
     if slice_.plan.degraded or any(each.degraded for each in staged):
@@ -90,7 +90,7 @@ def check_failure(slice_: Slice, error: GobblinError) -> tuple[CheckResult, ...]
     lag = _check_lag(slice_, measure_lag(slice_.plan.unread))
     if isinstance(error, QualityFailedError):
         return error.checks + lag
-    return slice_.plan.judge.tell(None, error) + lag
+    return slice_.plan.judge.report(None, error) + lag
 
 
 def _check_lag(slice_: Slice, lag: Lag | None) -> tuple[CheckResult, ...]:

@@ -1,4 +1,4 @@
-"""A stream: a run that repeats its rounds until it is told to stop, and publishes new records as one sequence each.
+"""A stream: a run that repeats its rounds until it is asked to stop, and publishes new records as one sequence each.
 
 A stream's sequences are ordinary sequences; recovery treats them the same. New records are read every
 ``stream.publish_every_s``, or as soon as there are ``stream.records_max``; a dataset without new records gets no
@@ -150,12 +150,12 @@ class Stream:
         now = ports.clock.monotonic()
         self._tally = _Tally(ports.say, said_at_s=now, idle_until_s=now)
         self._followers = {urn: _Follower(urn, dataset_id) for urn, dataset_id in sorted(ids.items())}
-        telling = replace(ports, say=self._say, on_publication=self._tell)
-        self._round = Round(request, telling, job, holder.run_id, keeper, self._keep, self._select)
+        reporting = replace(ports, say=self._say, on_publication=self._report)
+        self._round = Round(request, reporting, job, holder.run_id, keeper, self._keep, self._select)
         self._publish_at_s = ports.clock.monotonic()
         self._chosen: set[DatasetUrn] = set()
         self._failed_before = False
-        self._tell_again_at_s = math.inf
+        self._report_again_at_s = math.inf
 
     def run(self) -> list[DatasetReport]:
         """Run the stream. Returns the publications of earlier owners that it completed."""
@@ -167,7 +167,7 @@ class Stream:
         is_stopping = False
         while not is_stopping and any(not each.has_left for each in self._followers.values()):
             recovered += self._take_what_is_due()
-            self._tell_again()
+            self._report_again()
             self._look()
             self._compact_what_rests()
             self._tally.say_if_due(self._clock.monotonic())
@@ -235,22 +235,22 @@ class Stream:
         self._failed_before = False
         return list(announce_left_over(self._ports.stores.commits, self._job, self._ports.on_publication))
 
-    def _tell(self, report: DatasetReport) -> None:
+    def _report(self, report: DatasetReport) -> None:
         """Send an event. What can't be sent now is sent after a while: no further run of a stream begins for long."""
         try:
             self._ports.on_publication(report)
         except Exception:
-            self._tell_again_at_s = self._clock.monotonic() + self._retry.back_off_s
+            self._report_again_at_s = self._clock.monotonic() + self._retry.back_off_s
             raise
 
-    def _tell_again(self) -> None:
-        if self._clock.monotonic() < self._tell_again_at_s:
+    def _report_again(self) -> None:
+        if self._clock.monotonic() < self._report_again_at_s:
             return
-        self._tell_again_at_s = math.inf
+        self._report_again_at_s = math.inf
         try:
-            announce_left_over(self._ports.stores.commits, self._job, self._tell)
+            announce_left_over(self._ports.stores.commits, self._job, self._report)
         except Exception as error:  # noqa: BLE001  the log is asked again
-            self._tell_again_at_s = self._clock.monotonic() + self._retry.back_off_s
+            self._report_again_at_s = self._clock.monotonic() + self._retry.back_off_s
             self._say(f"{explain_exception('events that were not sent', error, self._say)}")
 
     def _rest_all(self, error: Exception) -> None:

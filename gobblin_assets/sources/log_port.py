@@ -54,14 +54,14 @@ class Barrier:
 
 @dataclass(frozen=True, slots=True)
 class UpdateVnodeBitmap:
-    """From here on the reader gives items of these vnodes. What came before it must be cut first."""
+    """From here on the reader gives items of these vnodes. The records before it must be cut first."""
 
     vnodes: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class VnodeFailure:
-    """The log does not go on for this vnode, of which the reader gives nothing more. The others go on."""
+    """The log does not go on for this vnode. The reader gives nothing more of it. The others go on."""
 
     vnode: str
     error: GobblinError

@@ -1,9 +1,9 @@
 """Executors' Python: which fault is its own, and what each task would pay for, however few rows it has, and need not.
 
 At the start of each task, a worker invalidates the caches of all importers. Python 3.11 then reads the entries of each
-archive on its path again, in Python, once for each package in it. Spark's own modules are in an archive, and Spark adds
-each jar that it resolves, since a package may bring Python beside its classes: with the jars of S3 a third of a second
-of a processor. At the end of each task, a worker looks for garbage, in all of its modules too: 50 ms.
+archive on its path again, in Python, once for each package in it. Spark's own modules are in an archive. Spark also
+adds each jar that it resolves, since a package may bring Python beside its classes. With the jars of S3 that costs a
+third of a second of a processor. At the end of each task, a worker looks for garbage, in all of its modules too: 50 ms.
 """
 
 import gc

@@ -1,7 +1,6 @@
 """The options of a job for one of several kinds: of sources, and of destinations of rows.
 
-The options of a kind are in the kind's own folder. What a job says is read by the model of the kind that its ``type``
-names.
+The options of a kind are in the kind's own folder. The job's ``type`` names the kind whose model reads its options.
 """
 
 from collections.abc import Iterator, Mapping

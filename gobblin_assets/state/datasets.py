@@ -55,7 +55,7 @@ def asked_from_json(data: Mapping[str, Any]) -> AskedRun:
 class NewRun:
     """A run of a job, as it is recorded before it does anything. ``owner`` names its process.
 
-    ``asked`` None: Dagster is told by the run itself, or by nobody.
+    ``asked`` None: the run itself reports to Dagster, or nobody does.
     """
 
     run_id: RunId

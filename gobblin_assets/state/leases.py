@@ -1,11 +1,10 @@
 """Leases say which process may work on a lane now: on a dataset, or on one writer's place in it.
 
-The promise: of two runners, at most one can pass a guarded transaction for a lane at a time, because each
-taking raises the lane's fence and every guarded transaction names its fence. A lease that ran out stays with its
-holder until another process takes the lane over. Who takes a dataset as a whole holds its lane 0 and has raised the
-fences of the others: no lane can be taken until that lease ends. Only the database's clock decides about expiry.
-The local monotonic clock only makes a holder stop early, at two thirds of the lease, so that transactions are seldom
-refused.
+The promise: of two runners, at most one can pass a guarded transaction for a lane at a time, because each taking raises
+the lane's fence and every guarded transaction names its fence. A lease that ran out stays with its holder until another
+process takes the lane over. A process that takes a dataset as a whole holds its lane 0 and has raised the fences of the
+others. No lane can be taken until that lease ends. Only the database's clock decides about expiry. The local monotonic
+clock only makes a holder stop early, at two thirds of the lease, so that transactions are seldom refused.
 
 Not promised: that a holder which lost its lease does nothing any more. A paused process may wake up and
 rename what it had planned; the protocol makes this harmless.

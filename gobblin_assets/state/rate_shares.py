@@ -23,7 +23,7 @@ class SharedRate:
 
     @property
     def definition(self) -> str:
-        """Equal for equal rates. Holders that understood a name differently would exceed what one of them was told."""
+        """Equal for equal rates. Holders that understood a name differently would exceed the rate of one of them."""
         return f"{self.bytes_per_s or 'any'} bytes/s, {self.files_per_s or 'any'} files/s, {self.shares} shares"
 
 

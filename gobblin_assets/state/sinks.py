@@ -1,7 +1,7 @@
 """The live workers of sinks, and the news of a sink for an orchestrator: which partitions have news, what they hold.
 
-Who counts the workers knows its fair share of the lanes; nobody assigns lanes. Being counted protects nothing: a lane's
-lease says who may publish.
+Each worker counts the workers, and so knows its fair share of the lanes. Nobody assigns lanes. Being counted protects
+nothing: a lane's lease says who may publish.
 
 A sink publishes many times a minute, so no publication is reported alone. The log remembers up to which version of the
 dataset, and with how many rows, each partition was reported. Counts are those of the files that the partition has, so

@@ -56,9 +56,9 @@ def test_a_warehouse_in_a_store_makes_no_difference(fresh_database: Database, mo
 def test_what_was_surely_refused_leaves_no_data_files(place: IcebergRows) -> None:
     assert find_fault(Publication(place, None, 0), Failpoint.LOAD_BEFORE_COMMIT, OVERTAKEN) is None
 
-    named, standing = list_data_files(place.find(ORDERS))
+    named, on_disk = list_data_files(place.find(ORDERS))
     assert len(named) == 1
-    assert standing == named
+    assert on_disk == named
 
 
 def test_what_is_given_up_before_there_is_a_table_stays_out(place: IcebergRows) -> None:

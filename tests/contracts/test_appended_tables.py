@@ -287,9 +287,9 @@ def test_lanes_that_append_at_once_all_get_in(address: CatalogAddress) -> None:
 
     assert [mark and mark.version for mark in marks] == [3, 3, 3]
     with contextlib.closing(IcebergTables(address)) as tables:
-        named, standing = list_data_files(find(tables))
+        named, on_disk = list_data_files(find(tables))
         assert len(named) == 9
-        assert standing == named
+        assert on_disk == named
         assert tables.count_rows(TABLE) == tables.count_loaded(batch_of(0).mark) == 18
 
 

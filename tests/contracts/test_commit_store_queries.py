@@ -33,7 +33,7 @@ def prepare_each(log: LogWorld, *urns: str) -> list[Built]:
     return made
 
 
-def test_standing_moves_leave_ledger_and_watermarks_as_they_are(log: LogWorld) -> None:
+def test_no_op_moves_leave_ledger_and_watermarks_as_they_are(log: LogWorld) -> None:
     lease = log.take(log.register("orders"))
     log.publish(lease, partition="day 1", moves=[move(None, 10, low=0, partition="day 1")])
     log.publish(lease, partition="day 1", moves=[move(10, 20, partition="day 1"), move(None, None, key="all")])
@@ -41,12 +41,12 @@ def test_standing_moves_leave_ledger_and_watermarks_as_they_are(log: LogWorld) -
     before = log.state_of(lease.dataset_id)
     intervals = log.datasets.load_intervals(lease.dataset_id, "day 1")
 
-    standing = log.commits.list_standing_moves(lease.dataset_id, "day 1")
-    assert [(each.key, each.partition, each.new, len(each.intervals)) for each in standing] == [
+    no_ops = log.commits.list_no_op_moves(lease.dataset_id, "day 1")
+    assert [(each.key, each.partition, each.new, len(each.intervals)) for each in no_ops] == [
         ("all", "", None, 0),
         ("id", "day 1", None, 1),
     ]
-    log.publish(lease, partition="day 1", replaces=True, moves=standing)
+    log.publish(lease, partition="day 1", replaces=True, moves=no_ops)
 
     after = log.state_of(lease.dataset_id)
     assert {place: key.watermark for place, key in after.keys.items()} == {
@@ -54,8 +54,8 @@ def test_standing_moves_leave_ledger_and_watermarks_as_they_are(log: LogWorld) -
     }
     assert after.published == before.published
     assert log.datasets.load_intervals(lease.dataset_id, "day 1") == intervals
-    assert log.commits.list_standing_moves(lease.dataset_id, "day 1") == standing
-    assert log.commits.list_standing_moves(lease.dataset_id, "day 3") == []
+    assert log.commits.list_no_op_moves(lease.dataset_id, "day 1") == no_ops
+    assert log.commits.list_no_op_moves(lease.dataset_id, "day 3") == []
 
 
 def test_partitions_are_listed_with_how_long_they_rest(log: LogWorld) -> None:

@@ -15,8 +15,8 @@ from gobblin_assets.errors import (
     RejectedError,
     RetryableError,
 )
-from gobblin_assets.fs.file_system import RenameOutcome
-from gobblin_assets.fs.hdfs.file_system import LEFT_BEHIND_S, PROBE_PREFIX, HdfsFileSystem
+from gobblin_assets.fs.file_system import LEFT_BEHIND_S, PROBE_PREFIX, RenameOutcome
+from gobblin_assets.fs.hdfs.file_system import HdfsFileSystem
 from gobblin_assets.fs.hdfs.hdfs_settings import HdfsSettings
 from gobblin_assets.fs.named_files import NamedFiles
 from gobblin_assets.fs.network_files import RangedFiles, StagingFiles
@@ -53,15 +53,15 @@ def test_it_has_what_copies_ask_for(place: HdfsPlace) -> None:
         fs.exchange(place.at("a"), place.at("b"))
 
 
-@pytest.mark.parametrize("standing", ["nothing", "empty", "full", "file"])
-def test_a_directory_takes_a_free_name_or_that_of_an_empty_directory(place: HdfsPlace, standing: str) -> None:
+@pytest.mark.parametrize("occupant", ["nothing", "empty", "full", "file"])
+def test_a_directory_takes_a_free_name_or_that_of_an_empty_directory(place: HdfsPlace, occupant: str) -> None:
     source, target = place.at("source"), place.at("target")
     place.write(f"{source}/file")
-    if standing in {"empty", "full"}:
+    if occupant in {"empty", "full"}:
         place.mkdir(target)
-    if standing in {"full", "file"}:
-        place.write(f"{target}/old" if standing == "full" else target, b"old")
-    expected = RenameOutcome.RENAMED if standing in {"nothing", "empty"} else RenameOutcome.TARGET_EXISTS
+    if occupant in {"full", "file"}:
+        place.write(f"{target}/old" if occupant == "full" else target, b"old")
+    expected = RenameOutcome.RENAMED if occupant in {"nothing", "empty"} else RenameOutcome.TARGET_EXISTS
     before = place.list_all()
 
     assert place.fs.rename_onto_empty(source, target) is expected

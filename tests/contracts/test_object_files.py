@@ -204,7 +204,7 @@ def test_a_failed_condition_leaves_the_upload_pending(store: Store) -> None:
 
 
 def test_an_upload_is_used_up_by_its_completion(store: Store) -> None:
-    """Whatever a store answers to a second completion, what stands at the name stays."""
+    """Whatever a store answers to a second completion, what is at the name stays."""
     upload = store.upload("a", b"ours", metadata={"gobblin-id": "1"})
     assert store.complete("a", upload, Absent()) is WriteOutcome.WRITTEN
     ours = store.get("a")

@@ -60,10 +60,10 @@ class Place:
         return upload, (self.files.write_part(self.target, upload, 1, content, google_crc32c.value(content)),)
 
     def put(self, content: bytes) -> ObjectEntry:
-        """As somebody else does, whatever stands there."""
-        standing = self.files.find_object(self.target)
-        if standing is not None:
-            self.files.remove_object(self.target, standing.etag)
+        """As somebody else does, whatever is there."""
+        occupant = self.files.find_object(self.target)
+        if occupant is not None:
+            self.files.remove_object(self.target, occupant.etag)
         self.files.put_if_absent(self.target, content)
         return self.get()
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
-from gobblin_assets.fs.file_system import FileSystem
-from gobblin_assets.fs.posix import LEFT_BEHIND_S, PROBE_PREFIX, PosixFileSystem
+from gobblin_assets.fs.file_system import LEFT_BEHIND_S, PROBE_PREFIX, FileSystem
+from gobblin_assets.fs.posix import PosixFileSystem
 from tests.support.file_systems import ADAPTERS, identity, write
 from tests.support.forks import FORKS
 from tests.support.mounts import tmpfs

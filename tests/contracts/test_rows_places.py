@@ -1,7 +1,7 @@
 """Places of rows: what a place promises of its marks, its counts and its steps, whichever kind it is.
 
-One suite for the example's SQLite, tables of Postgres and of Iceberg, topics, and the place in memory of the simulated
-world. Steps are executed as the protocol does it, from files that really stand there.
+One suite for the example's SQLite, tables of Postgres and of Iceberg, and topics.
+Steps are executed as the protocol does it, from files that really stand there.
 """
 
 import contextlib
@@ -25,7 +25,6 @@ from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.files import DataFile
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import DatasetUrn
-from tests.simulation.memory_rows import make_memory_rows
 from tests.support.rows_places import CAN_REPLACE, ICEBERG, KAFKA, POSTGRES, SQLITE, make_place
 from tests.support.shares import often
 from tests.support.tried_place import TriedPlace
@@ -34,17 +33,16 @@ ORDERS: Final = DatasetUrn("orders")
 CLICKS: Final = DatasetUrn("clicks")
 NAMES: Final = {ORDERS: "orders", CLICKS: "clicks"}
 COLUMNS: Final = ("number",)
-MEMORY: Final = "memory"
 NOTHING_CAPTURED: Final = CapturedStaging(SequenceId(uuid.UUID(int=1)), 1, {})
 A, B, C, D = (str(uuid.UUID(int=number)) for number in range(1, 5))
 
 WHERE_ROWS_GET_LOST: Final = (SQLITE, POSTGRES, often(ICEBERG), often(KAFKA))
-EVERYWHERE: Final = pytest.mark.parametrize("tried", [MEMORY, *WHERE_ROWS_GET_LOST], indirect=True)
+EVERYWHERE: Final = pytest.mark.parametrize("tried", WHERE_ROWS_GET_LOST, indirect=True)
 
 
 @pytest.fixture
 def tried(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TriedPlace:
-    made = make_memory_rows() if request.param == MEMORY else make_place(request, request.param, tmp_path)
+    made = make_place(request, request.param, tmp_path)
     for name, value in made.variables.items():
         monkeypatch.setenv(name, value)
     return made
@@ -236,7 +234,7 @@ def test_a_lane_whose_mark_is_gone_loads_nothing_until_a_person_adopts_what_is_t
     assert loads.counted()[ORDERS] == 4
 
 
-@pytest.mark.parametrize("tried", [MEMORY, *CAN_REPLACE], indirect=True)
+@pytest.mark.parametrize("tried", CAN_REPLACE, indirect=True)
 def test_rows_of_a_snapshot_take_the_place_of_all_others(loads: Loads) -> None:
     assert loads.place.can_replace
     loads.carry_out(loads.plan(1, A, [1, 2]))

@@ -9,13 +9,14 @@ import pytest
 
 from gobblin_assets import failpoints
 from gobblin_assets.commit.attempts import staging_root
-from gobblin_assets.destinations.files.rooted import job_directory
 from gobblin_assets.errors import ConflictError, RejectedError
 from gobblin_assets.failpoints import Failpoint
-from gobblin_assets.model.path_names import path_of
+from gobblin_assets.model.path_names import job_directory, path_of
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from tests.support.lake import Lake, World
 from tests.support.mounts import remount_read_only, tmpfs
+
+pytestmark = pytest.mark.turns(of=3)
 
 
 @pytest.fixture

@@ -16,6 +16,8 @@ from tests.support import copy_lake
 from tests.support.copy_lake import CopyLake, CopyWorld, look_at
 from tests.support.lake import start_worker
 
+pytestmark = pytest.mark.turns(of=3)
+
 lake, world = copy_lake.lake, copy_lake.world
 
 AT_FIRST: Final = {"albums": 0o555, "logs/app": 0o500}

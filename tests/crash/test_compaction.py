@@ -17,6 +17,8 @@ from tests.support.compacting import CompactingWorld, compact, start_compaction
 from tests.support.lake import Lake, World
 from tests.support.shares import cross
 
+pytestmark = pytest.mark.turns(of=3)
+
 KILLED = -signal.SIGKILL
 
 

@@ -38,6 +38,8 @@ from tests.support.lake import start_worker
 from tests.support.shares import cross, often, rare, rotating, thorough
 from tests.support.workers import Worker
 
+pytestmark = pytest.mark.turns(of=3)
+
 world, changed = copy_lake.world, copy_lake.changed
 
 AN_ACT: Final = "act"
@@ -134,6 +136,7 @@ def test_a_first_copy_killed_anywhere_is_completed_by_the_next(lake: CopyLake, w
     assert not world.slots()
 
 
+@pytest.mark.every_run
 @pytest.mark.parametrize(
     ("lake", "at"),
     [
@@ -204,7 +207,7 @@ def test_every_act_has_an_owner_of_its_own(lake: CopyLake, changed: CopyWorld, n
 def test_an_abandonment_killed_anywhere_gives_the_old_versions_back(
     lake: CopyLake, changed: CopyWorld, sealed: str, point: Failpoint | None
 ) -> None:
-    before, files, stood = lake.look(), lake.files(), lake.identities()
+    before, files, originals = lake.look(), lake.files(), lake.identities()
     kill(lake, sealed)
     changed.expire_leases()
     sequence_id = open_sequence(changed)
@@ -220,7 +223,7 @@ def test_an_abandonment_killed_anywhere_gives_the_old_versions_back(
     now = lake.look()
     assert {name: now.get(name) for name in before} == before
     identities = lake.identities()
-    assert {name: identities.get(name) for name in stood} == stood, "these are other files"
+    assert {name: identities.get(name) for name in originals} == originals, "these are other files"
     assert not changed.run().failed
     check_complete(changed)
     assert changed.slots() == MOVED_ASIDE
@@ -292,17 +295,17 @@ def check_paused(lake: CopyLake, changed: CopyWorld, at: str, way: str) -> None:
     lake.change_again()
     assert not changed.run().failed
     changed.check_copied()
-    before, stood = lake.look(), lake.identities()
+    before, originals = lake.look(), lake.identities()
 
     zombie.wake_up()
     assert zombie.wait() in (0, 1), "the zombie crashed instead of giving up"
 
     assert lake.look() == before
-    assert lake.identities() == stood
+    assert lake.identities() == originals
     assert changed.slots() == MOVED_ASIDE_TWICE
     assert not changed.run().failed
     check_complete(changed)
-    assert lake.identities() == stood
+    assert lake.identities() == originals
 
 
 @on_disk
@@ -335,12 +338,12 @@ def test_a_paused_abandonment_changes_nothing_when_it_wakes_up(lake: CopyLake, c
     changed.expire_leases()
     changed.operations().recover_due(None, on_publication=lambda _publication: None)
     assert not changed.run().failed
-    stood = inodes_of(lake.tree)
+    originals = inodes_of(lake.tree)
 
     zombie.wake_up()
     zombie.wait()
 
-    assert inodes_of(lake.tree) == stood
+    assert inodes_of(lake.tree) == originals
     assert not changed.run().failed
     check_complete(changed)
     assert changed.slots() == MOVED_ASIDE

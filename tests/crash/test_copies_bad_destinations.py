@@ -22,6 +22,8 @@ from tests.support.postgres import make_reachable_directory
 from tests.support.restoring import backups
 from tests.support.shares import rotating
 
+pytestmark = pytest.mark.turns(of=3)
+
 
 @pytest.fixture
 def small(database_url: str, tmp_path: Path) -> Iterator[CopyWorld]:

@@ -13,6 +13,8 @@ from tests.support import copy_lake
 from tests.support.copy_lake import CopyLake, CopyWorld, Open, content_of, files_of, look_at
 from tests.support.shares import rotating
 
+pytestmark = pytest.mark.turns(of=3)
+
 world, job = copy_lake.world, copy_lake.job
 
 BEFORE: Final = ("albums/to_file/a", "albums/to_file/deep/b", "albums/to_directory", "albums/kept", "albums/emptied/c")

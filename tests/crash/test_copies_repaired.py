@@ -20,6 +20,8 @@ from tests.support.command_lake import ask, invoke
 from tests.support.copy_lake import CopyLake, CopyWorld, content_of, files_of, look_at
 from tests.support.shares import rotating
 
+pytestmark = pytest.mark.turns(of=3)
+
 lake, world, changed = copy_lake.lake, copy_lake.world, copy_lake.changed
 
 HALF_WAY: Final = f"{Failpoint.STEP_AFTER}@5"
@@ -64,7 +66,7 @@ def test_after_the_staging_was_removed_one_command_ends_it(
         changed.operations().abandon(sequence_id, reason="a test")
     assert f"gobblin-assets commit repair {sequence_id}" in str(refused.value)
     changed.expire_leases()
-    standing = look_at(lake.tree)
+    present = look_at(lake.tree)
     shown = {each.path: each for each in changed.operations().list_unsettled(sequence_id)}
     assert shown, "nothing is shown"
     assert all(each.new == "lost" or "at its name" in each.new for each in shown.values()), shown
@@ -76,7 +78,7 @@ def test_after_the_staging_was_removed_one_command_ends_it(
 
     assert changed.stores.commits.get(sequence_id).state == "ABORTED"
     if keep is not Keep.OLD:
-        assert look_at(lake.tree) == standing, "nothing at the names may change"
+        assert look_at(lake.tree) == present, "nothing at the names may change"
     publish_again(changed)
 
 

@@ -38,6 +38,8 @@ from tests.support.restoring import Backup, backups, reconcile, start_reconcilia
 from tests.support.shares import cross, rare, rotating
 from tests.support.workers import Worker
 
+pytestmark = pytest.mark.turns(of=3)
+
 lake = copy_lake.lake
 
 ALBUMS: Final = "albums"
@@ -119,7 +121,7 @@ def test_what_the_backup_has_open_was_recovered_in_the_history_that_was_lost(
     assert not world.run().failed
     world.lake.change_again()
     assert not world.run().failed
-    stood = inodes_of(world.lake.tree)
+    originals = inodes_of(world.lake.tree)
     check_stopped(restored)
 
     done = reconcile(restored, ALBUMS, Way.SET_ASIDE)
@@ -127,7 +129,7 @@ def test_what_the_backup_has_open_was_recovered_in_the_history_that_was_lost(
     assert done.ended == (open_,)
     assert restored.stores.commits.get(open_).state is SequenceState.ABORTED
     assert not restored.run().failed
-    assert inodes_of(world.lake.tree) == stood, "files were copied that are the same"
+    assert inodes_of(world.lake.tree) == originals, "files were copied that are the same"
     assert restored.slots() == MOVED_ASIDE_TWICE, "an older version is lost"
     assert done.aside is not None
     kept = [path for path in Path(done.aside).rglob("slots/*") if path.is_file()]
@@ -148,14 +150,14 @@ def test_what_the_backup_has_open_was_finished_by_its_own_process(world: CopyWor
     assert not world.run().failed
     (restored,) = taken
     restored.expire_leases()
-    stood = inodes_of(world.lake.tree)
+    originals = inodes_of(world.lake.tree)
     check_stopped(restored)
 
     done = reconcile(restored, ALBUMS, Way.SET_ASIDE)
 
     assert len(done.ended) == 1
     assert not restored.run().failed
-    assert inodes_of(world.lake.tree) == stood
+    assert inodes_of(world.lake.tree) == originals
     check_goes_on(restored)
 
 
@@ -248,12 +250,12 @@ def test_setting_aside_elsewhere_killed_anywhere_is_completed_and_who_wakes_up_t
         zombie = start_worker(albums.lake, failpoint=f"{Failpoint.STEP_BEFORE}=stop@2")
         zombie.wait_until_stopped()
         set_aside_twice(restored, point)
-        before, stood, kept = there.look(), there.identities(), restored.slots()
+        before, originals, kept = there.look(), there.identities(), restored.slots()
 
         zombie.wake_up()
         zombie.wait()
 
-        assert (there.look(), there.identities()) == (before, stood)
+        assert (there.look(), there.identities()) == (before, originals)
         # In a bucket, who wakes up may put one more version aside before it is refused.
         assert restored.slots() == kept or (elsewhere == BUCKET and restored.slots() > kept)
         assert not restored.run().failed
@@ -301,12 +303,12 @@ def set_aside_twice(restored: CopyWorld, point: str) -> None:
 
 def check_zombie(restored: CopyWorld, zombie: Worker) -> None:
     tree = restored.lake.tree
-    before, stood, kept = files_of(tree), inodes_of(tree), restored.slots()
+    before, originals, kept = files_of(tree), inodes_of(tree), restored.slots()
     assert kept >= MOVED_ASIDE
 
     zombie.wake_up()
     zombie.wait()
 
-    assert (files_of(tree), inodes_of(tree)) == (before, stood)
+    assert (files_of(tree), inodes_of(tree)) == (before, originals)
     assert restored.slots() == kept
     check_goes_on(restored)

@@ -19,6 +19,8 @@ from tests.support.copy_lake import CopyLake, CopyWorld, inodes_of, opening
 from tests.support.lake import start_worker
 from tests.support.shares import rotating
 
+pytestmark = pytest.mark.turns(of=3)
+
 lake, world = copy_lake.lake, copy_lake.world
 
 MANY: Final = 2_000
@@ -245,9 +247,9 @@ def test_a_killed_copy_leaves_no_file_that_a_dead_writer_still_writes_to(lake: C
 
     (count, _of) = taken(world)[0]
     assert count == 1
-    stood = inodes_of(lake.tree)
+    originals = inodes_of(lake.tree)
     zombie.wake_up()
     assert zombie.wait() in (0, 1)
-    assert inodes_of(lake.tree) == stood
+    assert inodes_of(lake.tree) == originals
     assert not world.run().failed
     check_complete(world)

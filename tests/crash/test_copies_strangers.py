@@ -21,6 +21,8 @@ from tests.support.copy_lake import CopyLake, CopyWorld, content_of, files_of
 from tests.support.copy_places import BUCKET, HDFS, make_copy_lake
 from tests.support.shares import rare, rotating
 
+pytestmark = pytest.mark.turns(of=3)
+
 ADVICE: Final = {
     "new.bin": "Move that file elsewhere and resume. Or abandon: the next run replaces that file",
     "trip": "Move that away and resume. Or abandon: the next run compares both sides again",
@@ -98,13 +100,13 @@ def test_a_stranger_that_stands_elsewhere_blocks_and_stays_too(
         there.change_source()
         kill(there, Failpoint.SEAL_COMMITTED)
         world.expire_leases()
-        sequence_id, stood = open_sequence(world), there.write_stranger(f"albums/{name}")
+        sequence_id, originals = open_sequence(world), there.write_stranger(f"albums/{name}")
 
         assert [str(report.urn) for report in world.run().failed] == ["albums"]
 
         assert world.stores.commits.get(sequence_id).state == "BLOCKED"
         abandon_beside(world, sequence_id)
-        assert there.identify(f"albums/{name}") == stood
+        assert there.identify(f"albums/{name}") == originals
         assert not world.run().failed
 
 

@@ -24,6 +24,8 @@ from gobblin_assets.run.run_values import RunReport
 from tests.support.lake import JOB, Lake, World, start_worker
 from tests.support.mounts import bound
 
+pytestmark = pytest.mark.turns(of=3)
+
 
 @contextmanager
 def unmounted(lake: Lake) -> Iterator[Path]:

@@ -16,6 +16,8 @@ from tests.support import copy_lake
 from tests.support.copy_lake import REMOVED, CopyLake, CopyWorld, files_of
 from tests.support.shares import rotating
 
+pytestmark = pytest.mark.turns(of=3)
+
 world = copy_lake.world
 
 

@@ -25,6 +25,8 @@ from tests.support.lake import Lake, World
 from tests.support.postgres import make_reachable_directory
 from tests.support.restoring import reconcile
 
+pytestmark = pytest.mark.turns(of=3)
+
 URN = "orders"
 ROWS, NEW_ROWS = 13, 7
 STAGED, SEALED, STEPS_DONE = "staged_before_seal", "sealed_before_execute", "verified_before_finish"

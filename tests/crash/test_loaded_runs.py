@@ -34,6 +34,8 @@ from tests.support.rows_places import (
 )
 from tests.support.shares import often, rotating
 
+pytestmark = pytest.mark.turns(of=3)
+
 OF_A_LOADING_RUN = (*OF_A_RUN, Failpoint.LOAD_COPIED, Failpoint.LOAD_BEFORE_COMMIT, Failpoint.LOAD_COMMITTED)
 IN_A_LOAD = (Failpoint.LOAD_COPIED, Failpoint.LOAD_BEFORE_COMMIT, Failpoint.LOAD_COMMITTED)
 OF_A_STEP = (Failpoint.STEP_BEFORE, *IN_A_LOAD, Failpoint.STEP_AFTER)
@@ -68,6 +70,7 @@ def add_rows(lake: LoadedLake, count: int) -> None:
         lake.add_rows(urn, count)
 
 
+@pytest.mark.every_run
 @EVERYWHERE
 def test_every_point_of_a_load_is_reached_and_later_rows_are_added(lake: LoadedLake, world: LoadedWorld) -> None:
     seen: set[Failpoint] = set()
@@ -81,6 +84,7 @@ def test_every_point_of_a_load_is_reached_and_later_rows_are_added(lake: LoadedL
     world.check_exactly_once()
 
 
+@pytest.mark.every_run
 @pytest.mark.parametrize(
     ("lake", "point", "count"),
     [

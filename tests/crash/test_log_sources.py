@@ -20,6 +20,8 @@ from tests.support.postgres import Database, make_reachable_directory
 from tests.support.shares import OFTEN_SHARES
 from tests.support.spark import wait_until
 
+pytestmark = pytest.mark.turns(of=3)
+
 _SLOT: Final = "gobblin_shop"
 _READER: Final = f"SELECT coalesce(max(active_pid), 0) FROM pg_replication_slots WHERE slot_name = '{_SLOT}'"
 _END: Final = f"SELECT pg_terminate_backend(({_READER})::int, 5000)::text"

@@ -22,6 +22,8 @@ from tests.support.shares import rare, rotating
 from tests.support.sink_lake import count_reached
 from tests.support.spark import wait_until
 
+pytestmark = pytest.mark.turns(of=3)
+
 ALWAYS_KILLED = (
     (Failpoint.SLOT_MADE, 1),
     (Failpoint.COPY_READ, 2),
@@ -82,6 +84,7 @@ def big_shop(shop: LogShop) -> LogShop:
     return shop
 
 
+@pytest.mark.every_run
 def test_every_point_that_a_worker_of_a_slot_reaches_is_killed_here(shop: LogShop) -> None:
     seen: set[Failpoint] = set()
     expected = {*OF_A_SINK, *OF_A_SLOT}
@@ -94,6 +97,7 @@ def test_every_point_that_a_worker_of_a_slot_reaches_is_killed_here(shop: LogSho
     assert seen == expected
 
 
+@pytest.mark.every_run
 @pytest.mark.parametrize(("point", "count"), KILLS, ids=str)
 def test_a_worker_killed_anywhere_is_gone_on_with_by_another(shop: LogShop, point: Failpoint, count: int) -> None:
     shop.kill_at(point, count)

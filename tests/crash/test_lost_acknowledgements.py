@@ -11,6 +11,8 @@ from tests.support.lake import Lake, World, start_worker
 from tests.support.shares import cross
 from tests.support.table_lake import with_stores
 
+pytestmark = pytest.mark.turns(of=3)
+
 COMMITS = (
     Failpoint.LEASE_TAKEN,
     Failpoint.SEQUENCE_BEGUN,

@@ -10,16 +10,17 @@ from sqlalchemy import text
 from gobblin_assets.commit.attempts import staging_root
 from gobblin_assets.commit.markers import marker_directory
 from gobblin_assets.db.embedded import EmbeddedServer
-from gobblin_assets.destinations.files.rooted import job_directory
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.extract import Mode
-from gobblin_assets.model.path_names import path_of
+from gobblin_assets.model.path_names import job_directory, path_of
 from gobblin_assets.model.state import DatasetOutcome
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from tests.support.lake import JOB, URNS, Lake, World
 from tests.support.ordinary_user import Loss, OrdinaryUser, Ran, RefusedError, abandon, ordinary_user, recover, run
 from tests.support.postgres import make_reachable_directory
 from tests.support.shares import cross
+
+pytestmark = pytest.mark.turns(of=3)
 
 LOSER, OTHER = URNS
 FIX = "Give the user that runs this the right to read, write and search there."

@@ -16,6 +16,8 @@ from tests.support.postgres import Database
 from tests.support.shares import cross
 from tests.support.table_lake import TableLake, make_table_lake, start_command
 
+pytestmark = pytest.mark.turns(of=3)
+
 WAIT_S_MAX = 60
 HELD_S = 1_200
 ROWS = 20_000

@@ -21,6 +21,8 @@ from tests.support.restoring import Backup, backups, examine, reconcile, start_r
 from tests.support.shares import cross, rotating
 from tests.support.table_lake import with_objects, with_stores
 
+pytestmark = pytest.mark.turns(of=3)
+
 LOST, OTHER = URNS
 WAYS = tuple(Way)
 # By the point at which a run is killed: what the log has of its sequence, and what storage has.

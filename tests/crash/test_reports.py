@@ -12,7 +12,7 @@ from sqlalchemy import Engine, text
 from gobblin_assets.failpoints import Failpoint
 from tests.crash.points import OF_A_REPORT
 from tests.support.forked_commands import Commands
-from tests.support.told_commands import told_sequences
+from tests.support.reported_commands import reported_sequences
 
 KEY = dg.AssetKey(["mirror", "tree"])
 NOTHING_YET = (Failpoint.FINISH_COMMITTED, Failpoint.FINISHED_BEFORE_EVENTS)
@@ -58,7 +58,7 @@ def test_what_a_killed_command_published_is_told(
         sequences = set(map(str, connection.execute(text(query)).scalars()))
         runs = set(map(str, connection.execute(text("SELECT run_id FROM gobblin.run")).scalars()))
     with dg.DagsterInstance.from_config(str(tmp_path / "dagster")) as instance:
-        told = Counter(told_sequences(instance, KEY))
+        told = Counter(reported_sequences(instance, KEY))
         assert told.keys() == sequences
         assert max(told.values()) <= 2, "once, and once more if the mark was lost"
         assert {each.run_id for each in instance.get_runs()} <= runs, "a run that no command made"

@@ -19,6 +19,8 @@ from tests.support.hdfs_server import HdfsServer
 from tests.support.kinds import HDFS
 from tests.support.lake import Lake, World, make_lake, start_worker
 
+pytestmark = pytest.mark.turns(of=3)
+
 
 @pytest.fixture
 def lake(hdfs_server: HdfsServer, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:

@@ -19,6 +19,8 @@ from tests.support.lake import Lake, World, start_worker
 from tests.support.shares import cross
 from tests.support.table_lake import with_objects, with_tables
 
+pytestmark = pytest.mark.turns(of=3)
+
 # All datasets of a shared attempt pass these points together; each passes the later points by itself.
 TOGETHER = (
     Failpoint.ATTEMPT_REGISTERED,

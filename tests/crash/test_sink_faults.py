@@ -18,6 +18,8 @@ from gobblin_assets.state.leases import Holder, Lease
 from tests.crash.test_kills import KILLED
 from tests.support.sink_lake import SinkLake, SinkWorld, start_sink_worker
 
+pytestmark = pytest.mark.turns(of=3)
+
 
 @pytest.fixture
 def world(database_url: str, tmp_path: Path) -> Iterator[SinkWorld]:

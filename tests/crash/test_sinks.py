@@ -17,6 +17,8 @@ from tests.support.shares import cross, often, rotating
 from tests.support.sink_lake import SinkLake, SinkWorld, count_reached, start_sink_worker
 from tests.support.spark import wait_until
 
+pytestmark = pytest.mark.turns(of=3)
+
 OF_A_BINDING = (Failpoint.DESTINATION_MARKED, Failpoint.DESTINATION_BOUND)
 ONCE = (*OF_A_BINDING, Failpoint.LEASE_TAKEN)
 OF_RECOVERY = (Failpoint.RECOVERY_STARTED, Failpoint.SEALED_BEFORE_EXECUTE, *OF_EXECUTION)
@@ -80,6 +82,7 @@ def some_published(world: SinkWorld) -> Callable[[], bool]:
     return lambda: bool(world.scalar(query))
 
 
+@pytest.mark.every_run
 def test_every_point_that_a_sink_reaches_is_killed_here(lake: SinkLake, world: SinkWorld) -> None:
     seen: set[Failpoint] = set()
     kill_at(lake, Failpoint.SEAL_COMMITTED)
@@ -94,6 +97,7 @@ def test_every_point_that_a_sink_reaches_is_killed_here(lake: SinkLake, world: S
     assert seen | set(OF_A_BINDING) == {*OF_A_SINK, *OF_RECOVERY, *OF_A_RESCALE}
 
 
+@pytest.mark.every_run
 @pytest.mark.parametrize(
     ("point", "count"),
     [

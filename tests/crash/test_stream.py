@@ -21,6 +21,8 @@ from tests.support.numbered_rows import NumberedRows
 from tests.support.spark import wait_until
 from tests.torture.server import Victim
 
+pytestmark = pytest.mark.turns(of=3)
+
 KILLED = -signal.SIGKILL
 LOOKS_MAX = 2_000
 # A minute of them, since a busy machine starts a process in seconds.

@@ -53,6 +53,7 @@ def run_all(log: WrittenLog, transactions: int) -> None:
         log.history.run(transactions, table=table)
 
 
+@pytest.mark.turns("bases in use")
 @pytest.mark.parametrize("kind", [rotating({}), rotating({"is_full": True, "has_key": False})], ids=["by key", "whole"])
 def test_a_base_and_what_is_behind_it_are_the_table(
     spark: SparkSession, engine: Engine, tmp_path: Path, share: Share, kind: dict[str, Any]
@@ -91,7 +92,7 @@ def test_a_base_and_what_is_behind_it_are_the_table(
 
 
 class LossyDisk(PosixFileSystem):
-    """Without the first file that Spark wrote, as if it stood on the disk of an executor elsewhere."""
+    """Without the first file that Spark wrote, as if that file were on the disk of an executor elsewhere."""
 
     def list_files(self, directory: str) -> Sequence[FileStat]:
         found = super().list_files(directory)

@@ -29,7 +29,7 @@ from tests.support.postgres import Database
 from tests.support.spark import find_servers, in_child
 from tests.support.surroundings import HOSTILE
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 JANUARY, FEBRUARY, MARCH = "2024-01-01", "2024-02-01", "2024-03-01"
 
@@ -78,7 +78,7 @@ class TestLooking:
         yield opened
         opened.close()
 
-    @pytest.mark.every_run
+    @pytest.mark.core
     def test_an_open_sequence_is_listed_and_recovered_and_its_files_counted(self, lake: Lake, world: World) -> None:
         assert start_worker(lake, failpoint="step_after=kill").wait() == -signal.SIGKILL
         (line,) = [each for each in ask("commit", "list") if each["state"] == "PREPARED"]
@@ -100,7 +100,7 @@ class TestLooking:
             (line["sequence_id"], "COMMITTED")
         ]
 
-    @pytest.mark.every_run
+    @pytest.mark.core
     def test_a_blocked_sequence_stays_until_a_person_has_mended_it_and_resumes_it(
         self, lake: Lake, world: World
     ) -> None:
@@ -277,7 +277,7 @@ def shell(
     return Shell(commands, tmp_path, fresh_database, environment)
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_the_installed_script_answers_and_refuses() -> None:
     script = Path(sys.executable).with_name("gobblin-assets")
     said, refused = (
@@ -290,7 +290,7 @@ def test_the_installed_script_answers_and_refuses() -> None:
     assert "Traceback" not in refused.stderr
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_a_killed_run_is_completed_by_the_next_and_told_to_dagster(shell: Shell) -> None:
     """Through Spark."""
     selection = ("shop.yaml", "--dataset", "public.orders", "--partition-range", f"{JANUARY}...{FEBRUARY}")

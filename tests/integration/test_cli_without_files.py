@@ -11,7 +11,7 @@ from gobblin_assets.model.extract import Mode
 from tests.support.command_lake import ask, invoke, make_lake
 from tests.support.lake import URNS, Lake, World, start_worker
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 LOST = URNS[0]
 
@@ -28,7 +28,7 @@ def world(lake: Lake) -> Iterator[World]:
     opened.close()
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_cleanup_and_verify_find_a_job_by_its_name_where_the_log_has_it(lake: Lake, world: World) -> None:
     _retire(lake, world)
     world.execute(

@@ -37,7 +37,7 @@ from gobblin_assets.state.postgres import PostgresDatasetStore, PostgresLeaseSto
 from tests.support.forked_commands import Commands
 from tests.support.publishing import JOB, Publisher
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 URN = DatasetUrn("public.orders")
 
@@ -96,7 +96,7 @@ def count_files(publisher: Publisher) -> Counter[str]:
     return Counter({each.partition: each.file_count for each in found})
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_rows_roles_schemas_and_directories_stay(spark: SparkSession, publisher: Publisher) -> None:
     """Files of two schemas and two sets of directories, rows set aside, and a map, which can't be hashed."""
     first = "SELECT id, id % 2 AS half, CAST(id AS string) AS v, map('k', id) AS m FROM range({}, {})"

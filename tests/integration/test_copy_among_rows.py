@@ -18,7 +18,7 @@ from tests.support.object_lake import ObjectLake
 from tests.support.postgres import migrated_database
 from tests.support.s3_servers import S3Server
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 job = copy_lake.job
 
@@ -61,23 +61,23 @@ def run_rows(lake: Lake) -> None:
 @pytest.mark.parametrize("at", ["lake", "."])
 def test_no_tree_lies_in_a_destination_of_rows(lake: CopyLake, job: Open, at: str) -> None:
     run_rows(rows_at(lake, at))
-    stood = look_at(lake.tree)
+    originals = look_at(lake.tree)
 
     with pytest.raises(RejectedError, match=r"destination: .* where a job publishes rows"):
         job().run()
 
-    assert look_at(lake.tree) == stood
+    assert look_at(lake.tree) == originals
 
 
 @pytest.mark.rotating(of=3)
-@pytest.mark.every_run
+@pytest.mark.core
 @pytest.mark.parametrize("include", [(), ("*.bin", "*.log")])
 @pytest.mark.parametrize("to", ["", "shop", "shop/albums"])
 def test_a_destination_of_rows_in_the_tree_is_left_alone(
     lake: CopyLake, job: Open, to: str, include: tuple[str, ...]
 ) -> None:
     run_rows(rows_at(lake, "lake/shop"))
-    stood = look_at(lake.tree)
+    originals = look_at(lake.tree)
 
     report = job(
         {"datasets": [{"urn": "albums", "to": to}, {"urn": "logs/app"}] if to else [{"urn": "albums", "to": to}]},
@@ -88,18 +88,18 @@ def test_a_destination_of_rows_in_the_tree_is_left_alone(
     (failed,) = report.failed
     assert (failed.urn, failed.error_family) == ("albums", ErrorFamily.REJECTED)
     assert "publishes rows" in str(failed.error)
-    assert {name: found for name, found in look_at(lake.tree).items() if not name.startswith("logs")} == stood
+    assert {name: found for name, found in look_at(lake.tree).items() if not name.startswith("logs")} == originals
 
 
 @pytest.mark.parametrize("at", ["lake", "lake/albums", "lake/other"])
 def test_no_rows_are_published_into_a_tree(lake: CopyLake, job: Open, at: str) -> None:
     assert not job().run().failed
-    stood = files_of(lake.tree)
+    originals = files_of(lake.tree)
 
     with pytest.raises(RejectedError, match=r"destination: .* to which the job 'crash' copies"):
         run_rows(rows_at(lake, at))
 
-    assert files_of(lake.tree) == stood
+    assert files_of(lake.tree) == originals
 
 
 def test_a_job_of_rows_whose_own_directory_is_a_tree(

@@ -11,7 +11,7 @@ from tests.support import copy_lake
 from tests.support.copy_lake import CopyLake, CopyWorld, Open, inodes_of, look_at
 from tests.support.copying import access_list
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 lake = copy_lake.lake
 job = copy_lake.job
@@ -25,7 +25,7 @@ def run(world: CopyWorld) -> None:
 
 
 @pytest.mark.rotating(of=3)
-@pytest.mark.every_run
+@pytest.mark.core
 @pytest.mark.parametrize("attributes", ["leave", "sync"])
 def test_a_file_of_another_mode_is_left_or_copied_again(lake: CopyLake, job: Open, attributes: str) -> None:
     run(job())
@@ -107,7 +107,7 @@ def test_an_access_list_by_the_directory_s_default_is_no_reason_to_copy_again(la
 
 
 @pytest.mark.rotating(of=3)
-@pytest.mark.every_run
+@pytest.mark.core
 @pytest.mark.parametrize("letters", ["pt", "ptx", "pta", "ptxa"])
 def test_new_directories_get_access_lists_and_extended_attributes(lake: CopyLake, job: Open, letters: str) -> None:
     """The dataset's own directory is made empty, and one below it is published with its files."""

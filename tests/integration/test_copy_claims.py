@@ -17,7 +17,7 @@ from tests.support.copy_lake import CopyLake, CopyWorld, Open, files_of, look_at
 from tests.support.database_pool import DatabasePool
 from tests.support.postgres import migrated_database
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 job = copy_lake.job
 
@@ -43,7 +43,7 @@ def run(world: CopyWorld) -> None:
 
 def refuse(world: CopyWorld, text: str = "to which the job 'inner' copies") -> str:
     """Check that the run, or each of its datasets, is refused, and that no published name changes; what was said."""
-    stood = files_of(world.lake.tree)
+    originals = files_of(world.lake.tree)
     try:
         report = world.run()
     except RejectedError as error:
@@ -52,7 +52,7 @@ def refuse(world: CopyWorld, text: str = "to which the job 'inner' copies") -> s
         assert {each.error_family for each in report.failed} == {ErrorFamily.REJECTED}, report
         said = {str(each.error) for each in report.failed}
     assert all(each.startswith("destination: ") and text in each for each in said), said
-    assert files_of(world.lake.tree) == stood
+    assert files_of(world.lake.tree) == originals
     return " ".join(said)
 
 
@@ -75,7 +75,7 @@ WAYS: Final = ("include", "exclude", "manifest", "dataset")
 
 
 @pytest.mark.rotating(of=3)
-@pytest.mark.every_run
+@pytest.mark.core
 @pytest.mark.parametrize("how", WAYS)
 def test_a_tree_inside_is_found_whatever_the_first_run_chooses(
     lake: CopyLake, job: Open, tmp_path: Path, how: str
@@ -92,7 +92,7 @@ def test_a_tree_inside_is_found_whatever_the_first_run_chooses(
 
 
 @pytest.mark.rotating(of=3)
-@pytest.mark.every_run
+@pytest.mark.core
 @pytest.mark.parametrize("at", ["lake", "lake/albums", "lake/other/deep"])
 def test_a_tree_belongs_to_one_job(lake: CopyLake, job: Open, at: str) -> None:
     run(job())
@@ -158,24 +158,24 @@ def test_a_tree_between_a_dataset_and_its_file_sets(lake: CopyLake, job: Open, a
         (inside / ".gobblin-destination.json").write_text("{}")
     for day in ("02", "03"):
         lake.write(f"clicks/2026/01/{day}/a", 2)
-    stood = look_at(lake.tree)
+    originals = look_at(lake.tree)
 
     failed = job(daily).run().failed
 
     assert {each.error_family for each in failed} == {ErrorFamily.REJECTED}
     assert len(failed) == (1 if at.endswith("02") else 2)
-    changed = {name for name, found in look_at(lake.tree).items() if stood[name] != found}
+    changed = {name for name, found in look_at(lake.tree).items() if originals[name] != found}
     assert changed == ({"clicks/2026/01/03/a"} if at.endswith("02") else set())
 
 
 @pytest.mark.parametrize("at", ["lake/mine", "lake/albums", "lake/far/away"])
 def test_a_job_that_starts_later_inside_writes_nothing(lake: CopyLake, job: Open, tmp_path: Path, at: str) -> None:
     run(job({"datasets": [{"urn": "albums"}]}))
-    stood = set(lake.tree.rglob("*"))
+    originals = set(lake.tree.rglob("*"))
 
     refuse(job(inner_of(lake, at)), "to which the job 'crash' copies")
 
-    assert set(lake.tree.rglob("*")) == stood
+    assert set(lake.tree.rglob("*")) == originals
     run(job({"datasets": [{"urn": "albums"}]}))
 
 
@@ -222,17 +222,17 @@ def test_the_same_job_of_another_log_is_blocked(
     """Its claim is the same; the dataset's marker shows that another log has published there."""
     run(job({"datasets": [{"urn": "albums"}]}))
     lake.change_source()
-    stood = files_of(lake.tree)
+    originals = files_of(lake.tree)
     with (
         migrated_database(server, database_pool) as database,
         opening(replace(lake, database_url=server.url(database))) as open_world,
     ):
         (failed,) = open_world({"datasets": [{"urn": "albums"}]}).run().failed
     assert failed.error_family is ErrorFamily.CONFLICT
-    assert files_of(lake.tree) == stood
+    assert files_of(lake.tree) == originals
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_of_two_first_runs_at_once_the_one_that_claimed_goes_on(lake: CopyLake, job: Open) -> None:
     began: list[Failpoint] = []
 
@@ -278,7 +278,7 @@ def test_a_snapshot_of_the_tree_in_itself_can_be_excluded_once_the_tree_is_claim
     run(job({"datasets": []}))
     shutil.copytree(lake.tree, tmp_path / "h1")
     shutil.move(tmp_path / "h1", lake.tree / ".snapshot/h1")
-    stood = files_of(lake.tree)
+    originals = files_of(lake.tree)
 
     said = refuse(job({"datasets": []}, deletes="all"), "another copy's destination lies inside")
 
@@ -286,7 +286,7 @@ def test_a_snapshot_of_the_tree_in_itself_can_be_excluded_once_the_tree_is_claim
     lake.change_source()
     run(job({"datasets": []}, deletes="all", exclude=["/.snapshot/**"]))
     kept = {name: found for name, found in files_of(lake.tree).items() if name.startswith(".snapshot/")}
-    assert kept == {name: found for name, found in stood.items() if name.startswith(".snapshot/")}
+    assert kept == {name: found for name, found in originals.items() if name.startswith(".snapshot/")}
 
 
 def test_filters_do_not_help_a_first_run(lake: CopyLake, job: Open) -> None:

@@ -17,7 +17,7 @@ from gobblin_assets.run.run_values import RunRequest
 from tests.support import copy_lake
 from tests.support.copy_lake import CopyLake, CopyWorld, Open, files_of, inodes_of
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 job = copy_lake.job
 
@@ -84,7 +84,7 @@ def test_a_time_that_the_destination_makes_another_one_is_refused(
 
 
 @pytest.mark.rotating(of=3)
-@pytest.mark.every_run
+@pytest.mark.core
 @pytest.mark.parametrize("options", [{}, {"attributes": "sync"}], ids=["left", "synced"])
 def test_what_is_there_is_not_copied_again(
     lake: CopyLake, job: Open, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
@@ -114,7 +114,7 @@ def wait_for_a_step(step_ns: int) -> None:
         time.sleep(0.005)
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_a_file_that_is_written_again_within_its_step_is_copied_again(lake: CopyLake, job: Open) -> None:
     step_ns = 2 * _S_NS
     path, world = lake.source / "albums/kept.bin", job({"transfer": "local", "workers": 1})

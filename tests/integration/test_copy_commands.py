@@ -20,7 +20,7 @@ from tests.support.command_lake import ask, invoke
 from tests.support.copy_folder import COPY_JOB, Folder, make_folder
 from tests.support.database_pool import DatabasePool
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_a_plan_says_of_each_path_what_becomes_of_it_and_why(folder: Folder) -> 
     assert folder.at("b.txt").exists(), "a plan changes nothing"
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_a_run_makes_both_trees_equal_and_tells_what_it_did(folder: Folder) -> None:
     folder.run()
     folder.change()
@@ -80,7 +80,7 @@ def test_tables_of_copies_tell_of_files_and_not_of_rows(folder: Folder) -> None:
     assert invoke("status").exit_code == 0
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_verify_knows_what_each_name_holds_now(folder: Folder) -> None:
     folder.run()
     folder.change()
@@ -97,7 +97,7 @@ def test_verify_knows_what_each_name_holds_now(folder: Folder) -> None:
     assert '"missing"' in found.stdout
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_replaced_and_removed_files_come_back_from_the_trash(folder: Folder, tmp_path: Path) -> None:
     folder.run()
     folder.change()

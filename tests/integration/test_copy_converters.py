@@ -34,7 +34,7 @@ from tests.support.copy_lake import CopyLake, CopyWorld, Open, files_of, inodes_
 from tests.support.copying import entry_of
 from tests.support.gpg import Keys, look_at_programs, open_keys, store
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 job = copy_lake.job
 
@@ -188,7 +188,7 @@ def test_copying_processes_convert_as_threads_do(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_broken_files_fail_by_name_and_nothing_is_published(lake: CopyLake, job: Open) -> None:
     whole = gzip.compress(os.urandom(100_000))
     put(lake.source / "cut.gz", whole[:-9])
@@ -207,7 +207,7 @@ MEMBERS = [("d/", b""), ("d/one", b"1" * 700), ("./d/two", b"2"), ("three.lz4", 
 
 
 @pytest.mark.rotating(of=3)
-@pytest.mark.every_run
+@pytest.mark.core
 @pytest.mark.parametrize("name", ["in/a.tgz", "in/a.zip"])
 def test_an_archive_becomes_a_directory(lake: CopyLake, job: Open, name: str) -> None:
     def make(members: list[tuple[str, bytes]], at_s: int) -> None:
@@ -222,13 +222,13 @@ def test_an_archive_becomes_a_directory(lake: CopyLake, job: Open, name: str) ->
 
     assert bytes_of(lake) == {"in/a/d/one": b"1" * 700, "in/a/d/two": b"2", "in/a/three": b"3"}
     assert {found[1] for found in files_of(lake.tree).values()} == {AT_S * 10**9}
-    stood = inodes_of(lake.tree)
+    originals = inodes_of(lake.tree)
     assert copy(world) == 0
     make([("d/one", b"1" * 700), ("d/new", b"n"), ("three.lz4", lz4.frame.compress(b"4"))], AT_S + 5)
     assert copy(world) == 3, "one, new and three"
     assert bytes_of(lake) == {"in/a/d/one": b"1" * 700, "in/a/d/new": b"n", "in/a/three": b"4"}
     assert copy(world) == 0
-    assert inodes_of(lake.tree)["in/a/d"] == stood["in/a/d"]
+    assert inodes_of(lake.tree)["in/a/d"] == originals["in/a/d"]
     (lake.tree / "in/a/d/new").unlink()
     assert copy(world) == 1, "what somebody removed comes back"
 
@@ -266,9 +266,9 @@ def test_other_options_reach_archives_that_were_unpacked_before(
     assert bytes_of(lake) == expected
     assert copy(world) == 0
 
-    stood = archive.stat()
+    originals = archive.stat()
     archive.unlink()
-    put(archive, zip_of(OF_TABLES), at_s=int(stood.st_mtime) + 1)
+    put(archive, zip_of(OF_TABLES), at_s=int(originals.st_mtime) + 1)
     copy(world)
     assert bytes_of(lake) == expected
 
@@ -322,7 +322,7 @@ def test_a_file_set_becomes_one_archive(lake: CopyLake, job: Open, kind: str) ->
     assert gzip.decompress((lake.tree / name).read_bytes()) == first, "the same files give the same bytes"
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_what_gpg_encrypts_is_decrypted_to_the_same_bytes(
     lake: CopyLake, job: Open, keys: Keys, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

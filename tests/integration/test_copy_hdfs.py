@@ -114,7 +114,7 @@ def test_a_tree_inside_is_found_whatever_a_run_chooses(
         files, root = open_file_system(f"{lake.root}/mine")
         files.make_directories(work_root_of(root))
         write_claim(files, root, JobName("inner"))
-    stood = lake.look()
+    originals = lake.look()
 
     try:
         said = [str(each.error) for each in worlds[1].run().failed]
@@ -123,7 +123,7 @@ def test_a_tree_inside_is_found_whatever_a_run_chooses(
 
     assert len(said) == 1
     assert "lies inside" in said[0]
-    assert lake.look() == stood
+    assert lake.look() == originals
     if is_first:
         assert not worlds[0].run().failed
     for each in worlds:

@@ -25,7 +25,7 @@ from tests.support.copy_lake import (
     look_at,
 )
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 lake = copy_lake.lake
 job = copy_lake.job
@@ -42,19 +42,19 @@ def file_counts(report: RunReport) -> dict[str, int]:
     return {each.urn: each.publication.file_count for each in report.datasets if each.publication is not None}
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_a_second_copy_finds_nothing_to_do(lake: CopyLake, job: Open) -> None:
     assert file_counts(run(job())) == {"albums": 4, "logs/app": 1}
-    stood = inodes_of(lake.tree)
+    originals = inodes_of(lake.tree)
 
     report = run(job())
 
     assert sum(file_counts(report).values()) == 0
-    assert inodes_of(lake.tree) == stood
+    assert inodes_of(lake.tree) == originals
     assert ["nothing differs: " in note for each in report.datasets for note in each.notes] == [True, True]
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_a_whole_tree_is_one_dataset(lake: CopyLake, job: Open) -> None:
     whole: dict[str, Any] = {"datasets": []}
     run(job(whole))
@@ -117,31 +117,31 @@ def test_a_checksum_tells_what_length_and_time_hide(lake: CopyLake, job: Open) -
     os.utime(quiet, ns=(entry.st_atime_ns, entry.st_mtime_ns))
     touched = lake.source / "albums/kept.bin"
     os.utime(touched, (1, 1))
-    stood = inodes_of(lake.tree)
+    originals = inodes_of(lake.tree)
 
     report = run(job(same="checksum"))
 
     assert file_counts(report)["albums"] == 1
     now = inodes_of(lake.tree)
-    assert {name for name in now if now[name] != stood[name]} == {REMOVED}
+    assert {name for name in now if now[name] != originals[name]} == {REMOVED}
     assert (lake.tree / REMOVED).read_bytes() == quiet.read_bytes()
 
 
 @pytest.mark.parametrize(("same", "mode"), [("never", Mode.APPEND), ("mtime", Mode.REFRESH)])
 def test_every_file_is_copied_again_where_that_is_asked(lake: CopyLake, job: Open, same: str, mode: Mode) -> None:
     run(job())
-    stood = inodes_of(lake.tree)
+    originals = inodes_of(lake.tree)
 
     report = run(job(same=same), mode)
 
     assert file_counts(report) == {"albums": 4, "logs/app": 1}
     now = inodes_of(lake.tree)
-    assert not [name for name in files_of(lake.tree) if now[name] == stood[name]]
+    assert not [name for name in files_of(lake.tree) if now[name] == originals[name]]
     assert look_at(lake.tree) == look_at(lake.source)
 
 
 @pytest.mark.rotating(of=3)
-@pytest.mark.every_run
+@pytest.mark.core
 @pytest.mark.parametrize(
     ("deletes", "gone"), [("off", set()), ("ours", {REMOVED}), ("all", {REMOVED, "albums/theirs"})]
 )
@@ -158,7 +158,7 @@ def test_deletes_take_what_they_may(lake: CopyLake, job: Open, deletes: str, gon
     assert world.slots()[content_of(REMOVED, 1)] == (REMOVED in gone)
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_ours_is_the_version_that_was_published_and_no_other(lake: CopyLake, job: Open) -> None:
     run(job())
     theirs = lake.tree / REMOVED
@@ -279,13 +279,13 @@ def test_commands_plan_and_run_a_copy(lake: CopyLake, monkeypatch: pytest.Monkey
     done = invoke("run", str(job), "--no-dagster")
     assert done.exit_code == 0, done.output
     assert look_at(lake.tree) == look_at(lake.source)
-    stood = inodes_of(lake.tree)
+    originals = inodes_of(lake.tree)
     assert invoke("run", str(job), "--no-dagster").exit_code == 0
-    assert inodes_of(lake.tree) == stood
+    assert inodes_of(lake.tree) == originals
     again = invoke("run", str(job), "--no-dagster", "--mode", "refresh")
     assert again.exit_code == 0, again.output
     now = inodes_of(lake.tree)
-    assert not [name for name in files_of(lake.tree) if now[name] == stood[name]]
+    assert not [name for name in files_of(lake.tree) if now[name] == originals[name]]
 
 
 def test_file_sets_of_a_lower_number_go_first_under_the_jobs_budget(lake: CopyLake, job: Open) -> None:

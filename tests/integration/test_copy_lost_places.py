@@ -14,7 +14,7 @@ from tests.support import copy_lake
 from tests.support.copy_lake import CopyLake, CopyWorld, Open, files_of, settle
 from tests.support.mounts import bound, tmpfs
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 job = copy_lake.job
 
@@ -57,7 +57,7 @@ def outcomes(world: CopyWorld, *, confirm_deletes: bool = False, **options: Any)
 
 
 @pytest.mark.rotating(of=3)
-@pytest.mark.every_run
+@pytest.mark.core
 @pytest.mark.parametrize("deletes", ["ours", "all"])
 @pytest.mark.parametrize("left", ["nothing", "a file"])
 def test_a_mount_that_is_away_removes_nothing_of_its_files(
@@ -73,8 +73,8 @@ def test_a_mount_that_is_away_removes_nothing_of_its_files(
 
     assert outcomes(world) == [DatasetOutcome.PARTIAL]
 
-    standing = {*files_of(lake.tree)} - {"albums/disk/not-mounted"}
-    assert standing == {"albums/disk/a", "albums/disk/below/b", "albums/kept", "albums/new"}
+    present = {*files_of(lake.tree)} - {"albums/disk/not-mounted"}
+    assert present == {"albums/disk/a", "albums/disk/below/b", "albums/kept", "albums/new"}
     assert any("--confirm-deletes" in line and "albums/disk" in line for line in world.lines), world.lines
     # Whoever publishes meanwhile does not forget it.
     lake.write("albums/newer", 1)
@@ -157,7 +157,7 @@ def test_the_whole_source_is_a_mount_that_is_away(lake: CopyLake, job: Open) -> 
 
 
 @pytest.mark.rotating(of=3)
-@pytest.mark.every_run
+@pytest.mark.core
 @pytest.mark.parametrize("options", [{}, {"include": ["*"]}, {"exclude": [".keep"]}, {"links": "follow"}])
 def test_a_directory_that_lost_all_its_entries_at_once(lake: CopyLake, job: Open, options: dict[str, Any]) -> None:
     for path in FILES:

@@ -18,7 +18,7 @@ from tests.support.command_lake import invoke
 from tests.support.postgres import Database
 from tests.support.shares import OFTEN_SHARES
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def doing(tables: ChangedTables, *statements: str) -> Callable[[], None]:
     return lambda: tables.do(*statements)
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_each_range_is_published_by_itself_and_changes_meanwhile_are_told_once(tables: ChangedTables) -> None:
     """Before range 1 of 4 is published, its snapshot is over: what comes then is seen by the later ones alone."""
     reached = run(
@@ -207,7 +207,7 @@ def test_a_table_is_copied_in_ranges_again_and_stays_what_it_was_meanwhile(table
     assert ops_of(tables, "orders")["t"] == 1
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_a_busy_table_is_exact(tables: ChangedTables) -> None:
     tables.source = {"copy_rows": 40}
     with ShopWriting(tables.database, seed=7, writers=1), tables.working():

@@ -24,7 +24,7 @@ from tests.support.mounts import bound, remount_read_only, tmpfs
 from tests.support.ordinary_user import OrdinaryUser, RefusedError, ordinary_user, run
 from tests.support.postgres import make_reachable_directory
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 lake = copy_lake.lake
 job = copy_lake.job
@@ -92,7 +92,7 @@ def test_a_dataset_that_is_missing_is_refused_alone(lake: CopyLake, job: Open) -
     assert set(files_of(lake.tree)) == {"logs/app/today.log"}
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_a_destination_inside_the_source_by_a_link(lake: CopyLake, job: Open) -> None:
     Path(lake.directory, "alias").symlink_to(lake.source)
 
@@ -110,7 +110,7 @@ def test_a_destination_that_is_a_file(lake: CopyLake, job: Open) -> None:
     assert lake.tree.read_text() == "a file"
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 @pytest.mark.parametrize("make", ["link", "pipe", "socket"])
 def test_links_and_special_files_are_refused_by_name(lake: CopyLake, job: Open, make: str) -> None:
     make_odd(lake.source / "albums/odd", make)
@@ -151,7 +151,7 @@ def test_links_are_followed_inside_the_root_only(lake: CopyLake, job: Open, tmp_
     assert "albums/away" not in files_of(lake.tree)
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_too_many_deletions_and_an_empty_source(lake: CopyLake, job: Open) -> None:
     assert not job(WHOLE).run().failed
     (lake.source / REMOVED).unlink()
@@ -164,26 +164,26 @@ def test_too_many_deletions_and_an_empty_source(lake: CopyLake, job: Open) -> No
     refuse(job(WHOLE, deletes="ours"), "deletes")
 
 
-@pytest.mark.parametrize("standing", ["directory", "link", "pipe"])
-def test_a_file_s_name_is_taken_by_something_else(lake: CopyLake, job: Open, standing: str) -> None:
+@pytest.mark.parametrize("occupant", ["directory", "link", "pipe"])
+def test_a_file_s_name_is_taken_by_something_else(lake: CopyLake, job: Open, occupant: str) -> None:
     place = lake.tree / "albums/kept.bin"
     place.parent.mkdir(parents=True)
-    make_odd(place, standing)
+    make_odd(place, occupant)
 
     assert "kept.bin" in refuse(job({"datasets": [{"urn": "albums"}]}), "destination")
 
     assert not place.is_file() or place.is_symlink()
 
 
-@pytest.mark.parametrize("standing", ["file", "link"])
+@pytest.mark.parametrize("occupant", ["file", "link"])
 @pytest.mark.parametrize("name", ["albums", "albums/trip"])
 def test_a_directory_s_name_is_taken_by_something_else(
-    lake: CopyLake, job: Open, name: str, standing: str, tmp_path: Path
+    lake: CopyLake, job: Open, name: str, occupant: str, tmp_path: Path
 ) -> None:
     lake.change_source()
     place = lake.tree / name
     place.parent.mkdir(parents=True)
-    if standing == "file":
+    if occupant == "file":
         place.write_text("theirs")
     else:
         (tmp_path / "elsewhere").mkdir()

@@ -20,7 +20,7 @@ from tests.support.s3_servers import S3Server
 from tests.support.sftp_servers import PASSWORD, SshServer
 from tests.support.shares import cross
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 S_NS = 1_000_000_000
 LARGE_BYTES = 24 << 20
@@ -89,7 +89,7 @@ def mirror(sftp_server: SshServer, database_url: str, tmp_path: Path, monkeypatc
 
 
 @pytest.mark.rotating(of=3)
-@pytest.mark.every_run
+@pytest.mark.core
 @pytest.mark.parametrize(
     ("options", "sftp_server"),
     cross(("", "verify: reread, defaults: {same: checksum},"), ("openssh", "python_sftp")),
@@ -284,7 +284,7 @@ def test_options_for_mounted_file_systems_are_refused(mirror: Mirror, options: s
     assert said in fail_job(mirror.write_job(options=options))
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_another_servers_key_and_a_wrong_password_are_refused_and_no_secret_is_kept(
     mirror: Mirror, python_sftp: SshServer, monkeypatch: pytest.MonkeyPatch, database_url: str
 ) -> None:

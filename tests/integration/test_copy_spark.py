@@ -32,6 +32,8 @@ from tests.support.forked_commands import Commands
 from tests.support.shares import rotating
 from tests.support.spark import in_child, wait_until
 
+pytestmark = pytest.mark.turns(of=3)
+
 BINS = 3
 
 _JOB = """

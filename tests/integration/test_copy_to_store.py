@@ -14,7 +14,7 @@ from tests.support.command_lake import ask, invoke
 from tests.support.faulty_store import Message, StoreFault, faulty_store
 from tests.support.s3_servers import S3Server
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 LARGE = bytes(range(256)) * 140_000
 """More than two parts."""
@@ -72,7 +72,7 @@ def test_a_file_that_says_that_it_is_empty_and_has_bytes_becomes_no_object(lake:
     assert lake.copied() == {}
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_files_become_objects_and_only_what_differs_is_copied_again(lake: Lake) -> None:
     lake.write("a/one", b"first")
     lake.write("a/b/two", b"second")
@@ -216,7 +216,7 @@ def test_a_tree_inside_is_found_whatever_a_run_chooses(
         assert invoke("run", lake.job).exit_code == 0
         assert lake.files.put_if_absent(f"{lake.root}/mine/{WORK_NAME}/claim.json", b'{"job": "inner"}')
         assert lake.files.put_if_absent(f"{lake.root}/mine/logs/today", b"theirs")
-    stood = lake.copied()
+    originals = lake.copied()
     lake.write("mine/logs/today", b"second")
     (tmp_path / "manifest").write_text('{"path": "mine/logs/today"}\n')
     options = (
@@ -232,7 +232,7 @@ def test_a_tree_inside_is_found_whatever_a_run_chooses(
 
     assert refused.exit_code != 0
     assert "lies inside" in refused.output
-    assert lake.copied() == stood
+    assert lake.copied() == originals
     # The claim of a tree around it came first, or not.
     assert (invoke("run", str(inner)).exit_code == 0) is is_first
 

@@ -15,7 +15,7 @@ from gobblin_assets.jobs.copy.parsing import read_copy
 from gobblin_assets.model.extract import Mode
 from tests.support.copy_lake import CopyLake, CopyWorld, files_of, look_at, opening, settle
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 LONG_AGO: Final = 1_700_000_000
 PATHS: Final = ("albums/a", "albums/b/c", "albums/b/d/e", "albums/b/d/f", "albums/d/g")
@@ -48,7 +48,7 @@ def run(world: CopyWorld, mode: Mode = Mode.APPEND) -> int:
     return int(said[0].split()[1]) if said else 0
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_only_directories_that_changed_are_listed(lake: CopyLake, world: CopyWorld) -> None:
     assert run(world) == 3
     lake.write("albums/b/d/new", 1)
@@ -66,7 +66,7 @@ def test_only_directories_that_changed_are_listed(lake: CopyLake, world: CopyWor
     assert look_at(lake.tree) == look_at(lake.source), "below a directory that is skipped"
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_new_removed_and_replaced_files_and_directories_are_seen(lake: CopyLake, world: CopyWorld) -> None:
     (lake.source / "albums/b/d/e").unlink()
     lake.write("albums/b/x/y/z", 1)

@@ -11,6 +11,8 @@ import pytest
 from tests.support.command_lake import ask, invoke
 from tests.support.copy_folder import Folder, make_folder
 
+pytestmark = pytest.mark.turns(of=3)
+
 
 @pytest.fixture
 def folder(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folder:

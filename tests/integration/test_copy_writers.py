@@ -42,7 +42,7 @@ from tests.support.copying import (
     staged,
 )
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 FILES: Final = COLD_FILES_MIN
 """So many that their results do not fit into the pipes: writers still work when the first results are taken."""
@@ -88,7 +88,7 @@ def wait_until_ended(pids: set[int]) -> None:
 
 
 @pytest.mark.rotating(of=3)
-@pytest.mark.every_run
+@pytest.mark.core
 @pytest.mark.parametrize("workers", [1, 3])
 def test_each_file_has_one_result_and_progress_adds_up(many: Path, tmp_path: Path, workers: int) -> None:
     heard: list[TransferProgress] = []
@@ -183,7 +183,7 @@ def test_results_that_nobody_takes_any_more_end_the_work(
     assert sum(path.is_file() for path in (tmp_path / "attempt").rglob("*")) < FILES
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_a_killed_process_fails_what_it_had_and_the_others_go_on(
     many: Path, tmp_path: Path, transfer: LocalTransfer
 ) -> None:
@@ -276,7 +276,7 @@ def test_directory_items_are_not_made_where_the_attempt_was(many: Path, tmp_path
 
 
 @pytest.mark.rotating(of=3)
-@pytest.mark.every_run
+@pytest.mark.core
 @pytest.mark.parametrize("workers", [1, 2])
 def test_writers_whose_directory_is_taken_meanwhile_fail_from_then_on(
     many: Path, tmp_path: Path, transfer: LocalTransfer, workers: int

@@ -18,7 +18,7 @@ from tests.support.publishing import Publisher
 from tests.support.shares import Share
 from tests.support.table_history import COLUMNS, KEY, TableHistory, Values
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 TABLES = 120
 """In one log: a read of it costs far more than its rows do."""
@@ -40,7 +40,7 @@ def _difference(frame: DataFrame, wanted: Counter[Values]) -> Mapping[str, list[
     return {"too much": sorted(too_much.elements(), key=str), "missing": sorted(missing.elements(), key=str)}
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 @pytest.mark.parametrize(
     "kind",
     [{}, {"is_full": True}, {"is_full": True, "has_key": False}],
@@ -159,7 +159,7 @@ def _publish(publisher: Publisher, log: DataFrame, key: Sequence[str] | None, co
     publisher.publish(log, URN, details=said)
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_the_current_rows_are_those_of_the_published_log(spark: SparkSession, publisher: Publisher) -> None:
     def read() -> DataFrame:
         return read_current(spark, URN, job="shop", database=publisher.engine)

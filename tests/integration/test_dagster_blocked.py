@@ -16,7 +16,7 @@ from gobblin_assets.run.stores import Stores
 from tests.support.dagster_instance import open_instance
 from tests.support.dagster_world import build_world, published_numbers, write_numbers
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 MONTHLY, JANUARY, FEBRUARY = "by month", "2013-01-01", "2013-02-01"
 OPTIONS: dict[str, Any] = {
@@ -102,7 +102,7 @@ def shop(tmp_path: Path, database_url: str, engine: Engine) -> Iterator[Shop]:
         yield Shop(tmp_path, definitions, instance, open_stores(engine), engine)
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_what_is_blocked_is_said_by_its_try_and_by_the_sensor_and_goes_on_by_the_resume_job(shop: Shop) -> None:
     sequence = shop.block()
     blocking = shop.run("shop_recovery")

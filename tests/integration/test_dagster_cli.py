@@ -154,6 +154,7 @@ def test_runs_killed_at_three_places_are_finished_by_the_next_commands(shell: Sh
     assert output.count("WARN ") == 0, "Spark's noise got into the run's log"
 
 
+@pytest.mark.turns("refusals of commands in Dagster")
 def test_a_password_that_is_wrong_is_said_without_showing_it(shell: Shell) -> None:
     wrong = "another-s3cret"
     refused = shell.materialize("shop/public.customers", GOBBLIN_JDBC_SHOP_PASSWORD=wrong)
@@ -164,6 +165,7 @@ def test_a_password_that_is_wrong_is_said_without_showing_it(shell: Shell) -> No
     assert not list(shell.lake.rglob("*.parquet"))
 
 
+@pytest.mark.turns("refusals of commands in Dagster")
 def test_a_partition_that_is_none_of_the_dataset_s_is_refused(shell: Shell) -> None:
     refused = shell.materialize("shop/public.customers", "--partition", JANUARY)
     assert refused.returncode != 0

@@ -14,12 +14,12 @@ from tests.support.command_lake import invoke
 from tests.support.dagster_mirror import PHOTOS, Mirror
 from tests.support.spark import wait_until
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 mirror = dagster_mirror.mirror
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_a_dataset_is_materialized_and_its_event_tells_of_files(mirror: Mirror) -> None:
     for name in ("a", "b", "c"):
         mirror.write(f"photos/{name}.txt", name)
@@ -117,7 +117,7 @@ def test_an_audit_looks_into_directories_that_runs_skip(mirror: Mirror) -> None:
     assert not mirror.audit().passed
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_a_publication_that_a_dead_run_left_is_finished_by_the_recovery_sensor(mirror: Mirror) -> None:
     class Died(BaseException):
         pass
@@ -210,7 +210,7 @@ class TestFoundSets:
             mirror.write(f"topics/clicks/{day}/part-0", day)
         return mirror
 
-    @pytest.mark.every_run
+    @pytest.mark.core
     def test_windows_are_partitions_and_one_is_copied_by_itself(self, events: Mirror) -> None:
         assert events.run("mirror_daily", partition_key="2026-01-02").success
         assert events.copied() == {"clicks/2026-01-02/part-0": "2026-01-02"}

@@ -31,7 +31,7 @@ JANUARY, FEBRUARY, MARCH, APRIL = MONTHS[:4]
 WAIT_S_MAX = 150.0
 POLL_S = 0.5
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.turns(of=3)]
 
 
 class Dev:

@@ -18,13 +18,13 @@ from gobblin_assets.spec.job_parsing import parse_job
 from tests.support.dagster_topics import NEW_DATA, Events
 from tests.support.kafka import delete_topics, produce
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 DISCOVERY = "events_discovery_sensor"
 FOUND_AT = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_new_records_are_asked_for_read_and_then_nothing_is(
     events: Events, kafka_broker: KafkaBroker, topic: Callable[..., str]
 ) -> None:

@@ -17,7 +17,7 @@ from tests.support.changed_tables import ChangedTables, set_log_variables
 from tests.support.command_lake import invoke
 from tests.support.postgres import Database
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 ORDERS, NOTES = dg.AssetKey(["shop", "public.orders"]), dg.AssetKey(["shop", "public.notes"])
 SINK, DISCOVERY = "shop_sink_sensor", "shop_discovery_sensor"
@@ -102,7 +102,7 @@ def shop(
         yield ShopInDagster(tables, instance, database_url)
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_a_run_ends_once_all_is_published_that_was_committed_before(shop: ShopInDagster) -> None:
     """The first one copies. Whatever is selected, the tables are followed together."""
     tables = shop.tables
@@ -143,7 +143,7 @@ def test_options_of_runs_are_refused_by_their_names(shop: ShopInDagster) -> None
     assert "partition: a stream of public" in shop.failure_of(shop.run(partition="2026-01-01"))
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_the_sensor_tells_lag_and_what_the_server_keeps_also_without_a_worker(shop: ShopInDagster) -> None:
     tables = shop.tables
     tables.options = {**tables.options, "sink": {"every_s": 0.2, "roll": {"age_s": 0}, "lag_max": 100_000}}

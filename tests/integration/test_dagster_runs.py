@@ -21,7 +21,7 @@ from gobblin_assets.spec.selection import select_partitions
 from tests.support.dagster_instance import open_instance
 from tests.support.dagster_world import build_world, describe_job, published_numbers, write_numbers
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 ORDERS, STOCK, MONTHLY = "public.orders", "a/b c.Ü", "by month"
 KEYS = {urn: dg.AssetKey(["shop", name]) for urn, name in ((ORDERS, ORDERS), (STOCK, "a%2Fb c.Ü"), (MONTHLY, MONTHLY))}
@@ -88,7 +88,7 @@ def shop(tmp_path: Path, database_url: str) -> Iterator[Shop]:
 
 
 class TestOneRun:
-    @pytest.mark.every_run
+    @pytest.mark.core
     def test_each_dataset_gets_its_event_with_sequence_watermark_and_rows(self, shop: Shop) -> None:
         shop.write(ORDERS, None, 1, 2)
         shop.write(STOCK, None, 3)
@@ -142,7 +142,7 @@ class TestOneRun:
         (record,) = shop.instance.event_log_storage.get_asset_check_execution_history(check, limit=5)
         assert record.status.value == "FAILED"
 
-    @pytest.mark.every_run
+    @pytest.mark.core
     def test_one_partition_is_materialized_and_no_other(self, shop: Shop) -> None:
         shop.write(MONTHLY, JANUARY, 1)
         shop.write(MONTHLY, FEBRUARY, 2)
@@ -252,7 +252,7 @@ class TestRecovery:
         with failpoints.install(die), pytest.raises(Died):
             shop.run(job, raise_on_error=True, **arguments)
 
-    @pytest.mark.every_run
+    @pytest.mark.core
     def test_the_next_run_finishes_it_and_tells_of_it(self, shop: Shop, engine: Engine) -> None:
         shop.write(MONTHLY, JANUARY, 1)
         self.crash(shop, Failpoint.STEP_AFTER, "shop_monthly", partition_key=JANUARY)

@@ -32,7 +32,7 @@ from gobblin_assets.state.leases import Holder
 from tests.support.dagster_instance import open_instance
 from tests.support.dagster_world import build_world, write_numbers
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 JOB = JobName("shop")
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -124,7 +124,7 @@ class TestRequests:
         assert not result.run_requests
         assert result.skip_message
 
-    @pytest.mark.every_run
+    @pytest.mark.core
     def test_an_open_sequence_asks_for_one_run_under_its_id_and_the_number_of_the_try(self, shop: Shop) -> None:
         shop.leave_open_sequence()
         with shop.engine.connect() as connection:
@@ -150,7 +150,7 @@ class TestRequests:
 
 
 class TestDeadRuns:
-    @pytest.mark.every_run
+    @pytest.mark.core
     def test_a_run_whose_lease_ran_out_is_reported_failed_once(self, shop: Shop) -> None:
         run, run_id = shop.start_run(take=True)
         shop.pass_time(50)
@@ -173,7 +173,7 @@ class TestDeadRuns:
         assert shop.status_of(run) is dg.DagsterRunStatus.FAILURE
         assert shop.stores.runs.list_working(JOB, [run.run_id]) == set()
 
-    @pytest.mark.every_run
+    @pytest.mark.core
     def test_a_run_that_holds_its_lease_is_left_alone(self, shop: Shop) -> None:
         run, _ = shop.start_run(take=True)
         shop.tick()

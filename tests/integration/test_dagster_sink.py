@@ -25,7 +25,7 @@ from tests.support.dagster_topics import spark_resource
 from tests.support.kafka import produce
 from tests.support.spark import wait_until
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 DAILY = {"kind": "daily", "start": "2026-01-01"}
 
@@ -113,7 +113,7 @@ def in_thread(*steps: Callable[[], object]) -> threading.Thread:
     return thread
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_a_run_works_for_its_time_and_ends_behind_a_cut_without_a_materialization(shop: Shop) -> None:
     produce(shop.bootstrap, shop.topic, [b"one", b"two"])
     seen: list[object] = []

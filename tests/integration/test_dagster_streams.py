@@ -15,7 +15,7 @@ from tests.support.dagster_topics import Events
 from tests.support.kafka import produce
 from tests.support.spark import wait_until
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 
 def in_thread(*steps: Callable[[], object]) -> threading.Thread:
@@ -25,7 +25,7 @@ def in_thread(*steps: Callable[[], object]) -> threading.Thread:
     return thread
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_a_stream_ends_when_its_time_is_over_and_a_run_has_the_rest(
     events: Events, kafka_broker: KafkaBroker, topic: Callable[..., str]
 ) -> None:

@@ -28,7 +28,7 @@ from gobblin_assets.state.leases import Holder
 from tests.support.dagster_instance import open_instance
 from tests.support.topic_plans import FixedCluster, offsets_of
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 JOB = JobName("events")
 NEW_DATA, DISCOVERY = "events_new_data_sensor", "events_discovery_sensor"
@@ -117,7 +117,7 @@ class TestBusy:
         sensors.instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
         assert sensors.asked(two) == {A, B}
 
-    @pytest.mark.every_run
+    @pytest.mark.core
     def test_a_dataset_that_a_run_outside_of_dagster_holds_is_left_out(
         self, sensors: Sensors, two: dg.Definitions
     ) -> None:
@@ -168,7 +168,7 @@ class TestLag:
 
 
 class TestDiscovery:
-    @pytest.mark.every_run
+    @pytest.mark.core
     def test_says_what_came_and_went_once_and_writes_the_state_file(self, sensors: Sensors, tmp_path: Path) -> None:
         path = tmp_path / "discovery" / "events.json"
         sensors.topics = {name: offsets_of({0: (0, 0)}) for name in ("a", "c", "other")}

@@ -23,7 +23,7 @@ from gobblin_assets.state.postgres import PostgresDatasetStore, PostgresLeaseSto
 from tests.support.dagster_instance import open_instance
 from tests.support.dagster_world import build_world, published_numbers, write_numbers
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 VISITS = "visits"
 KEY = dg.AssetKey(["shop", VISITS])
@@ -124,7 +124,7 @@ def visits(tmp_path: Path, database_url: str, engine: Engine) -> Iterator[Visits
         yield Visits(tmp_path, database_url, engine, instance)
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_each_partition_of_a_backfill_by_many_runs_is_published_by_the_run_that_was_asked_for_it(
     visits: Visits,
 ) -> None:

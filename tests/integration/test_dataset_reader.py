@@ -22,7 +22,7 @@ from gobblin_assets.rows.output_partitions import add_output_partitions, explain
 from gobblin_assets.spec.job_spec import RowPolicySpec, WriterSpec
 from tests.support.publishing import Publisher
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 URN = "public.orders"
 
@@ -53,7 +53,7 @@ def _ids(frame: DataFrame) -> list[int]:
     return sorted(row.id for row in frame.collect())
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_only_finished_sequences_that_are_not_retired_are_read(spark: SparkSession, publisher: Publisher) -> None:
     publisher.publish(_numbers(spark, 1, 2), URN, partition="2013-01-01")
     publisher.publish(_numbers(spark, 3), URN, partition="2013-02-01")
@@ -193,7 +193,7 @@ def test_columns_added_later_are_null_in_older_files_and_dropped_ones_in_newer(
     assert _read(spark, publisher, partitions=["1"]).schema == read.schema
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_rows_set_aside_are_published_with_the_rest_and_read_by_role(spark: SparkSession, publisher: Publisher) -> None:
     policy = RowPolicySpec(name="positive", check="id > 0", on_failure="err_file")
     publisher.publish(_numbers(spark, 1, 2), URN, policies=(policy,))
@@ -266,7 +266,7 @@ def test_what_is_not_known_is_refused_with_what_is(spark: SparkSession, publishe
         _read(spark, publisher, role=Role.DEAD_LETTER)
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_a_missing_file_is_a_corruption_that_names_it(spark: SparkSession, publisher: Publisher) -> None:
     publisher.publish(_numbers(spark, 1), URN)
     (file,) = publisher.files(URN)
@@ -289,7 +289,7 @@ def test_a_file_of_another_length_is_a_corruption_that_names_it(
     assert "gobblin-assets verify" in str(found.value)
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_a_segment_that_was_altered_is_a_corruption(spark: SparkSession, publisher: Publisher) -> None:
     publisher.publish(_numbers(spark, 1), URN)
     with publisher.engine.begin() as connection:

@@ -20,7 +20,7 @@ from gobblin_assets.db.embedded import EmbeddedServer, ServerState
 from gobblin_assets.errors import RejectedError
 from tests.support import postgres
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 WAIT_S_MAX = 60
 
@@ -77,7 +77,7 @@ def write_a_row(server: EmbeddedServer) -> None:
         connection.execute("INSERT INTO kept VALUES (42)")
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_a_cluster_is_safe_and_speaks_the_same_everywhere(home: Path) -> None:
     with postgres.maintenance(start(home)) as connection:
         found = {
@@ -124,7 +124,7 @@ def test_the_callers_locale_does_not_reach_the_cluster(home: Path, locale: str) 
     assert ask(url.strip(), "SELECT lower('I')") == "i"
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_nothing_that_is_printed_holds_the_password(home: Path) -> None:
     server = start(home)
 
@@ -153,7 +153,7 @@ def test_the_server_survives_its_killed_starter(home: Path) -> None:
     assert postmaster_pid(home) == before
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_a_killed_postmaster_is_replaced_and_its_data_recovered(home: Path) -> None:
     server = start(home)
     write_a_row(server)
@@ -208,7 +208,7 @@ def test_stop_does_not_signal_a_process_that_only_has_the_pid(home: Path) -> Non
     assert bystander.returncode == 0
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_many_first_starts_at_once_make_one_cluster(home: Path) -> None:
     starters = [spawn_starter(home) for _ in range(4)]
 

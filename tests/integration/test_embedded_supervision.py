@@ -24,7 +24,7 @@ from gobblin_assets.errors import RetryableError
 from gobblin_assets.settings import Settings
 from tests.support import postgres
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 WAIT_S_MAX = 120
 POLL_S = 0.05
@@ -74,7 +74,7 @@ def wait(is_so: Callable[[], bool], what: str) -> None:
         time.sleep(POLL_S)
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_a_server_that_died_is_brought_back_with_its_rows_at_its_old_address(home: Path) -> None:
     server = embedded.start(home, lambda _line: None)
     with postgres.maintenance(server) as connection:
@@ -147,7 +147,7 @@ def test_a_home_without_a_server_is_left_alone(home: Path) -> None:
     assert list(home.iterdir()) == []
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_supervisors_do_not_fight(home: Path) -> None:
     start(home)
     over = threading.Event()

@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import pytest
 from sqlalchemy import text
 
 from gobblin_assets.model.extract import Mode
@@ -9,6 +10,8 @@ from gobblin_assets.model.state import DatasetOutcome
 from tests.support.ingestion import Ingestion
 from tests.support.postgres import Database
 from tests.support.shop import CUSTOMERS, WHOLE_ORDERS, ingestion, shop
+
+pytestmark = pytest.mark.turns(of=3)
 
 __all__ = ["ingestion", "shop"]
 

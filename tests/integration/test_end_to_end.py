@@ -25,7 +25,7 @@ from tests.support.shop import CUSTOMERS, ORDERS, WHOLE_ORDERS, ingestion, shop
 
 __all__ = ["ingestion", "shop"]
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 
 def source_rows(shop: Database, query: str) -> Counter[tuple[object, ...]]:
@@ -33,7 +33,7 @@ def source_rows(shop: Database, query: str) -> Counter[tuple[object, ...]]:
         return Counter(tuple(row) for row in connection.execute(query).fetchall())
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_months_are_loaded_in_any_order_and_snapshots_replaced(ingestion: Ingestion, shop: Database) -> None:
     first = ingestion.run({"public.orders": ["2024-02-01", "2024-01-01"], "public.customers": [None]})
 
@@ -67,7 +67,7 @@ def test_a_month_materialized_again_is_read_anew(ingestion: Ingestion, shop: Dat
     )
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_appends_continue_and_a_late_row_is_published_once(ingestion: Ingestion, shop: Database) -> None:
     ingestion.datasets = [{**WHOLE_ORDERS, "watermark": {**ORDERS["watermark"], "late_window": 86_400 * 40}}]
     ingestion.run()
@@ -219,7 +219,7 @@ def test_a_changed_set_of_tables_is_said_by_the_next_run(ingestion: Ingestion, s
 
 
 @pytest.mark.rotating(of=3)
-@pytest.mark.every_run
+@pytest.mark.core
 @pytest.mark.parametrize(
     "failpoint",
     [

@@ -28,6 +28,8 @@ from gobblin_assets.spec.job_options import EventSinkSpec
 from tests.support.command_lake import invoke
 from tests.support.copy_lake import CopyLake
 
+pytestmark = pytest.mark.turns(of=3)
+
 SECRET = "not-for-anybody"
 
 

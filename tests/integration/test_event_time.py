@@ -26,7 +26,7 @@ from gobblin_assets.spec.job_spec import RowPolicySpec, WriterSpec
 from tests.support.ingestion import Ingestion
 from tests.support.postgres import Database
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 NOW = dt.datetime(2024, 6, 1, tzinfo=dt.UTC)
 FS = PosixFileSystem()
@@ -115,7 +115,7 @@ VALUES: dict[str, tuple[str, str, dict[str, str]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 @pytest.mark.parametrize(("unit", "data_type", "values"), VALUES.values(), ids=VALUES.keys())
 def test_no_value_of_any_type_fails_the_job(
     spark: SparkSession, unit: str, data_type: str, values: dict[str, str]
@@ -338,7 +338,7 @@ def test_a_letter_that_is_dead_already_is_not_asked_for_its_time(spark: SparkSes
         }
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_a_late_record_lands_in_its_own_directory_in_a_later_sequence(
     spark: SparkSession, database_url: str, fresh_database: Database, tmp_path: Path
 ) -> None:

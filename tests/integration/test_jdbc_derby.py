@@ -15,7 +15,7 @@ from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from tests.support.jdbc import Bench, collect, column, new_state, publish, request_for
 from tests.support.shares import OFTEN_SHARES
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 DRIVER = "org.apache.derby.iapi.jdbc.AutoloadedDriver"
 APPEND = {"urn": "APP.T", "extract": "append_only"}
@@ -55,7 +55,7 @@ def bench(spark: SparkSession, derby: Derby) -> Bench:
     return Bench(spark, JdbcConnection(derby.url, name="c"))
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_every_supported_type_survives_exactly(derby: Derby, bench: Bench) -> None:
     derby.execute(
         "CREATE TABLE T (ID BIGINT NOT NULL PRIMARY KEY, S SMALLINT, I INTEGER, D DECIMAL(31,5), R REAL, F DOUBLE,"

@@ -31,7 +31,7 @@ from tests.support.postgres import Database
 from tests.support.shares import OFTEN_SHARES, rotating
 from tests.support.spark import in_child, open_remote
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 APPEND = {"urn": "public.t", "extract": "append_only"}
@@ -113,7 +113,7 @@ def all_types(sql: Connection) -> None:
     sql.execute("INSERT INTO t DEFAULT VALUES")
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 @pytest.mark.usefixtures("all_types")
 def test_every_supported_type_survives_exactly(bench: Bench) -> None:
     check_types(*read_types(bench))
@@ -333,7 +333,7 @@ def test_a_value_that_spark_would_change_fails_loudly(sql: Connection, bench: Be
     assert len(rows) == 2
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_consecutive_plans_meet_without_gap_or_overlap_at_a_shared_timestamp(sql: Connection, bench: Bench) -> None:
     sql.execute("CREATE TABLE t (id int PRIMARY KEY, at timestamptz NOT NULL)")
     moment = "2020-03-05 10:00:00.000001+00"
@@ -367,7 +367,7 @@ def test_the_commit_lag_and_the_clock_leave_young_rows_for_later(sql: Connection
     assert column(bench.run(request_for({**APPEND, "watermark": {"column": "day"}}))[1]) == [1]
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_a_slow_transaction_is_found_by_the_late_window(
     sql: Connection, bench: Bench, fresh_database: Database
 ) -> None:
@@ -427,7 +427,7 @@ def test_discovery_suggests_the_text_of_a_key(sql: Connection, bench: Bench) -> 
     assert found.casts == {"id": '"id"::text', "other": '"other"::numeric(38, 10)'}
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_parallel_readers_share_one_snapshot_while_rows_are_committed(
     sql: Connection, bench: Bench, fresh_database: Database
 ) -> None:

@@ -16,6 +16,8 @@ from tests.support.postgres import Database
 from tests.support.shares import OFTEN_SHARES
 from tests.support.written_logs import write_bases
 
+pytestmark = pytest.mark.turns(of=3)
+
 DEFAULTS = {
     "t": "text DEFAULT 'it''s {a}, \"b\"'",
     "n": "bigint DEFAULT 9000000000",

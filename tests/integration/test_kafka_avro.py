@@ -15,7 +15,7 @@ from gobblin_assets.sources.kafka.decoding_plan import learn_schemas
 from gobblin_assets.sources.kafka.part_decoders import find_missing_schema
 from tests.support.kafka_records import TOPIC, avro_bytes, client_of, framed, kafka_frame, planned, utc
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 REASON = "gobblin_dead_letter"
 VIEW_1 = {
@@ -52,7 +52,7 @@ def _reasons(frame: DataFrame) -> list[str | None]:
     return [row[0] for row in frame.select(REASON).collect()]
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_avro_is_read_by_each_writers_schema_and_resolved_to_the_newest(
     spark: SparkSession, registry: RegistryServer
 ) -> None:

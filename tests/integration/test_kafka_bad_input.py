@@ -15,6 +15,8 @@ from gobblin_assets.model.urn import Role
 from tests.support.kafka import DELIVERY_S_MAX, MakeTopic, produce
 from tests.support.topics import Child, Open
 
+pytestmark = pytest.mark.turns(of=3)
+
 TEXT = {"value": {"format": "string"}}
 DEPTH = 20_000
 POISON = {

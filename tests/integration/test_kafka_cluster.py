@@ -30,7 +30,7 @@ from tests.support.kafka import (
 )
 from tests.support.spark import wait_until
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 _NOBODY = "127.0.0.1:9"
 _NOON = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
@@ -79,7 +79,7 @@ def _range(bootstrap: str, topic: str, isolation: Isolation = "read_committed") 
     return found.earliest, found.end
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_plain_records_are_between_the_earliest_offset_and_the_end(kafka_broker: KafkaBroker, topic: MakeTopic) -> None:
     name = topic(partitions=3)
     produce(kafka_broker.bootstrap, name, [Record(b"x", partition=number % 2) for number in range(7)])
@@ -88,7 +88,7 @@ def test_plain_records_are_between_the_earliest_offset_and_the_end(kafka_broker:
     assert found.partitions == {0: PartitionOffsets(0, 4), 1: PartitionOffsets(0, 3), 2: PartitionOffsets(0, 0)}
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_an_open_transaction_holds_the_end_of_read_committed(kafka_broker: KafkaBroker, topic: MakeTopic) -> None:
     bootstrap, name = kafka_broker.bootstrap, topic()
     produce_committed(bootstrap, name, [b"a", b"b"])
@@ -245,7 +245,7 @@ def test_a_mechanism_that_the_brokers_do_not_have_is_named(secured: KafkaBroker)
         _login(secured, "ann", "hunter2", "SCRAM-SHA-512").list_topics()
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_a_user_without_rights_sees_no_topic_and_is_told_what_to_grant(secured: KafkaBroker) -> None:
     bob = _login(secured, "bob", "hunter3")
     assert bob.list_topics() == {}

@@ -31,7 +31,7 @@ from tests.support.kafka_records import (
 )
 from tests.support.spark import in_child, open_remote
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 REASON = "gobblin_dead_letter"
 VIEW = {
@@ -83,7 +83,7 @@ def test_bytes_pass_and_everything_of_a_record_can_be_kept(spark: SparkSession) 
     }
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_a_dead_letter_keeps_where_it_stood_and_every_byte(spark: SparkSession) -> None:
     plan = planned(spark, {"value": {"format": "string"}, "key": {"format": "string"}, "keep": ["key"]})
     values, keys = [b"ok", b"\xff\xfe", b"ok", None], [b"\x00k", b"a", b"\xff", b"b"]
@@ -168,7 +168,7 @@ NOT_FITTING = (
 )
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_what_is_not_exactly_one_fitting_json_object_is_a_dead_letter(spark: SparkSession) -> None:
     plan = planned(spark, {"value": {"format": "json", "schema": JSON_DDL}})
     rows = decode(kafka_frame(spark, [text.encode() for text in NOT_FITTING]), plan).collect()
@@ -180,7 +180,7 @@ def test_what_is_not_exactly_one_fitting_json_object_is_a_dead_letter(spark: Spa
     assert [row[name] for row in rows for name in ("a", "b", "d", "n", "l", "m") if row[name] is not None] == []
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_json_that_fits_is_exact_and_what_the_schema_lacks_is_ignored(spark: SparkSession) -> None:
     plan = planned(spark, {"value": {"format": "json", "schema": JSON_DDL}})
     values = [

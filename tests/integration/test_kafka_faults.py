@@ -28,7 +28,7 @@ from tests.support.kafka import (
 from tests.support.spark import wait_until
 from tests.support.topics import Ingestion, Open, between_planning_and_reading
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 TEXT = {"value": {"format": "string"}}
 RULES = ("fail", "nearest", "earliest", "latest", "skip")
@@ -186,7 +186,7 @@ class TestBrokers:
 
 
 class TestRetention:
-    @pytest.mark.every_run
+    @pytest.mark.core
     def test_what_is_deleted_before_it_is_read_is_never_skipped_silently(
         self, ingest: Open, kafka_broker: KafkaBroker, topic: MakeTopic
     ) -> None:
@@ -254,7 +254,7 @@ class TestRetention:
 class TestGaps:
     """Offsets without records, which are no loss."""
 
-    @pytest.mark.every_run
+    @pytest.mark.core
     def test_compacted_aborted_and_marker_offsets_fail_no_read(
         self, ingest: Open, kafka_broker: KafkaBroker, topic: MakeTopic
     ) -> None:

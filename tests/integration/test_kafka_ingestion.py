@@ -12,10 +12,10 @@ from gobblin_assets.run.job_kind import Restart
 from tests.support.kafka import Record, delete_topics, make_topic, open_transaction, produce, produce_aborted
 from tests.support.topics import Open
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_records_are_published_once_run_after_run(
     ingest: Open, kafka_broker: KafkaBroker, topic: Callable[..., str]
 ) -> None:
@@ -120,7 +120,7 @@ def test_a_topic_that_was_made_anew_stops_until_it_is_started_over(
     assert ingestion.watermarks(name) == {f"{name}:0": "3", f"{name}:0#1": "2"}
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_a_transaction_that_is_open_is_read_once_it_is_committed_and_an_aborted_one_never(
     ingest: Open, kafka_broker: KafkaBroker, topic: Callable[..., str]
 ) -> None:

@@ -40,7 +40,7 @@ from tests.support.kafka import (
 )
 from tests.support.kafka_rows import CONNECTION, new_topics, variables_for
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 ROWS = pa.record_batch([pa.array([1, 2, 3]), pa.array(["a", None, "c"])], names=["n", "text"])
 
@@ -73,7 +73,7 @@ def load(topics: KafkaTopics, batch: TopicBatch, rows: pa.RecordBatch = ROWS) ->
     topics.load(batch, [rows])
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_publications_follow_each_other_and_the_mark_names_them(
     topics: KafkaTopics, kafka_broker: KafkaBroker, names: tuple[str, str]
 ) -> None:
@@ -94,7 +94,7 @@ def test_publications_follow_each_other_and_the_mark_names_them(
     assert len(read_all(kafka_broker.bootstrap, names[0])) == 6
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_a_producer_that_was_replaced_commits_nothing_and_its_successor_does(
     topics: KafkaTopics, kafka_broker: KafkaBroker, names: tuple[str, str]
 ) -> None:

@@ -20,7 +20,7 @@ from tests.support.kafka_records import avro_bytes, kafka_frame, planned, view_d
 from tests.support.spark_sink import OpenSpark, SparkSink
 from tests.support.topics import Open
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 ANY_TIME = {"message.timestamp.after.max.ms": str(2**63 - 1), "message.timestamp.before.max.ms": str(2**63 - 1)}
 LAST_MS = (2**63 - 1) // 1000
@@ -53,7 +53,7 @@ def test_a_record_whose_time_is_beyond_microseconds_is_a_row_without_time(
     assert ingestion.watermarks(name) == {f"{name}:0": "5", f"{name}:1": "4"}
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_topics_that_are_read_together_have_rows_without_time_as_well(
     ingest: Open, kafka_broker: KafkaBroker, topic: MakeTopic
 ) -> None:

@@ -19,7 +19,7 @@ from gobblin_assets.spec.job_spec import JobSpec
 from tests.support.kafka import make_topic, produce
 from tests.support.topics import Open
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 USER = "ann"
 PASSWORD = "correct horse;=staple"
@@ -104,7 +104,7 @@ def test_a_wrong_password_is_refused_at_once_without_being_said(
     assert WRONG not in f"{raised.value!r} {raised.value} {dump(ingestion.engine)}"
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_a_password_shows_in_no_report_no_table_and_no_log(
     ingest: Open,
     secured: KafkaBroker,

@@ -32,7 +32,7 @@ from tests.support.kafka import (
 )
 from tests.support.topics import Ingestion, Open, between_planning_and_reading
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 JSON = {"value": {"format": "json", "schema": "id bigint, kind string"}}
 IN_ONE_TASK = {"split": {"max_multi_work_units": 1}}
@@ -62,7 +62,7 @@ def expect(topic: str, count: int) -> Counter[tuple[int, str]]:
 class TestConsumer:
     """``read_ranges`` gives what Spark's reader gives: exactly the range, or an error."""
 
-    @pytest.mark.every_run
+    @pytest.mark.core
     def test_all_of_a_record_is_read(self, kafka_broker: KafkaBroker, topic: MakeTopic) -> None:
         name = topic("orders", partitions=2)
         sent = [
@@ -124,7 +124,7 @@ class TestConsumer:
 
         assert table["value"].to_pylist() == [b"before"]
 
-    @pytest.mark.every_run
+    @pytest.mark.core
     def test_records_that_were_deleted_are_an_error(self, kafka_broker: KafkaBroker, topic: MakeTopic) -> None:
         name = topic("orders")
         produce(kafka_broker.bootstrap, name, [b"a"] * 10)
@@ -164,7 +164,7 @@ class TestConsumer:
             read_ranges(connection, ranges, isolation="read_committed")
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_small_topics_are_one_read_and_each_its_own_publication(
     ingest: Open, kafka_broker: KafkaBroker, topic: MakeTopic
 ) -> None:

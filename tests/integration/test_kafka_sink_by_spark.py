@@ -29,7 +29,7 @@ from tests.support.postgres_rows import CONNECTION, variables_for
 from tests.support.producing import find_ends
 from tests.support.spark_sink import OpenSpark, SparkSink
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 Open = Callable[..., SparkSink]
 
@@ -86,7 +86,7 @@ def open_sink(
         each.close()
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_avro_is_published_by_two_lanes_and_a_column_that_comes_later_is_added(
     open_sink: Open, topic: MakeTopic, registry: RegistryServer, kafka_broker: KafkaBroker
 ) -> None:
@@ -172,7 +172,7 @@ def end_epoch(broker: KafkaBroker, topic: str, epoch: int, partitions: int = 2) 
     produce(broker.bootstrap, topic, [Record(b"", partition=n, headers=headers) for n in range(partitions)])
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_markers_of_epochs_and_aborted_records_are_no_rows(
     open_sink: Open, topic: MakeTopic, kafka_broker: KafkaBroker
 ) -> None:

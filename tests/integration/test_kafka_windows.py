@@ -17,7 +17,7 @@ from gobblin_assets.run.job_kind import StartAt
 from tests.support.kafka import Record, delete_records, produce
 from tests.support.topics import Ingestion, Open
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 FIRST = dt.datetime(2026, 3, 1, 10, tzinfo=dt.UTC)
 STREAM_S_MAX = 120.0
@@ -93,7 +93,7 @@ def windows(ingest: Open, kafka_broker: KafkaBroker, topic: MakeTopic) -> Window
     return Windows(ingest, kafka_broker, topic("windows", partitions=2))
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_windows_are_continued_filled_and_read_again_and_every_record_is_there_once(windows: Windows) -> None:
     name = windows.name
     windows.produce(0, "a0", "a1", "a2")
@@ -188,7 +188,7 @@ def test_a_topic_without_windows_is_read_again_as_a_whole(
     assert ingestion.watermarks(name) == {f"{name}:0": "4", f"{name}:1": "4"}
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_an_offset_given_by_hand_is_gone_on_from_and_one_outside_of_the_log_changes_nothing(
     ingest: Open, kafka_broker: KafkaBroker, topic: MakeTopic
 ) -> None:

@@ -21,6 +21,8 @@ from tests.support.changed_tables import JOB, ChangedTables, set_log_variables
 from tests.support.postgres import Database
 from tests.support.spark import wait_until
 
+pytestmark = pytest.mark.turns(of=3)
+
 URNS = [DatasetUrn("public.orders"), DatasetUrn("public.notes")]
 _STRANGER = """
     SELECT count(*) FROM pg_logical_slot_get_binary_changes('gobblin_shop', NULL, NULL, 'proto_version', '1',

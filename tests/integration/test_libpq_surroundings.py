@@ -26,7 +26,7 @@ from tests.support import postgres
 from tests.support.postgres import Database
 from tests.support.surroundings import HOSTILE
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 SETTABLE = sorted(set(HOSTILE) - set(UNASKED_VARIABLES))
 QUESTION = "SELECT current_setting('TimeZone') || ' ' || current_setting('DateStyle')"
@@ -48,7 +48,7 @@ def role(server: EmbeddedServer, fresh_database: Database) -> Iterator[Database]
 
 
 @pytest.mark.rotating(of=3)
-@pytest.mark.every_run
+@pytest.mark.core
 @pytest.mark.parametrize("variable", SETTABLE)
 def test_no_variable_reaches_a_connection(
     server: EmbeddedServer, role: Database, variable: str, monkeypatch: pytest.MonkeyPatch
@@ -176,7 +176,7 @@ def test_a_variable_that_no_parameter_outdoes_is_named_where_it_breaks_somebody_
         assert caught.value.fields["field"] == variable
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_every_variable_of_this_libpq_has_a_hostile_value_here() -> None:
     assert set(list_variables().values()) <= set(HOSTILE)
     assert len(SETTABLE) > 30

@@ -37,7 +37,7 @@ from tests.support.dagster_world import (
     write_numbers,
 )
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 MONTHLY: dict[str, Any] = {
     "table": "sales",
@@ -148,7 +148,7 @@ class TestOptionsOfTheOp:
 
 
 class TestMaterializing:
-    @pytest.mark.every_run
+    @pytest.mark.core
     def test_lines_before_between_and_after_see_events_that_dagster_has_once(self, world: World) -> None:
         world.write("orders", None, 1, 2)
         world.write("stock", None, 3)
@@ -379,7 +379,7 @@ class TestFailures:
 
 
 class TestRecovery:
-    @pytest.mark.every_run
+    @pytest.mark.core
     def test_what_a_killed_run_had_sealed_is_finished_by_the_sensor_s_job(self, world: World, engine: Engine) -> None:
         world.write("orders", None, 1, 2)
         program = f"""
@@ -441,7 +441,7 @@ with failpoints.install(die), dg.DagsterInstance.from_config({str(world.folder)!
 
 
 class TestDefinitions:
-    @pytest.mark.every_run
+    @pytest.mark.core
     def test_assets_checks_jobs_and_sensors_are_those_of_the_job(self, world: World) -> None:
         own = world.define(run_all)
         plain = build_world(world.folder, world.database_url, datasets=DATASETS, lease=LEASE)

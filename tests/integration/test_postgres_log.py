@@ -23,7 +23,7 @@ from tests.support.changed_tables import JOB, ChangedTables, ShopWriting, set_lo
 from tests.support.postgres import Database
 from tests.support.spark import wait_until
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def ops_of(tables: ChangedTables, table: str) -> "Counter[str]":
     return Counter(tables.log_of(table)["_op"].to_pylist())
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_a_copy_and_the_changes_behind_it_rebuild_the_tables(tables: ChangedTables) -> None:
     with tables.working():
         tables.await_published()
@@ -111,7 +111,7 @@ def test_a_table_that_joins_later_is_copied_while_the_others_go_on(tables: Chang
     tables.require_same("orders", "id")
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_tables_that_are_written_to_all_the_while_are_rebuilt_exactly(tables: ChangedTables) -> None:
     """Many transactions end while the copies are made: some before a snapshot, some behind it, some never."""
     with ShopWriting(tables.database, seed=1):
@@ -141,7 +141,7 @@ def test_a_copy_waits_for_the_newest_transaction_as_well(tables: ChangedTables) 
     tables.require_same("late", "id")
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_the_slot_is_never_ahead_of_what_is_published(tables: ChangedTables, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also while only what nobody reads is written, which nothing is published of for a minute."""
     monkeypatch.setattr(slot_reader, "CONFIRM_EVERY_S", 0.1)

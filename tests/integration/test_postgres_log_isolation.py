@@ -19,7 +19,7 @@ from tests.support.changed_tables import ChangedTables, NoSpark, set_log_variabl
 from tests.support.command_lake import invoke
 from tests.support.postgres import Database
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 _END_S_MAX: Final = 15.0
 """Of a worker that is asked to end: a barrier, and what it has just begun."""
@@ -107,7 +107,7 @@ def test_a_value_that_can_t_be_held_stops_the_table_that_joins_with_it(tables: C
     require_same(tables)
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_a_run_publishes_what_can_be_published_and_says_what_can_t(tables: ChangedTables) -> None:
     add_table(tables, "late", "day date", "INSERT INTO late VALUES (1, 'infinity')")
     tables.do("INSERT INTO orders VALUES (1000, 'before the run')")

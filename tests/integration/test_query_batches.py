@@ -35,7 +35,7 @@ from tests.support.spark import in_child, open_remote
 
 __all__ = ["clicks"]
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 KILLED = -signal.SIGKILL
 # Before and behind the point of no return, and behind the publication, before Spark's own commit of the batch.
@@ -46,7 +46,7 @@ KILLS = (
 )
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_each_batch_is_a_publication_and_a_restart_goes_on(clicks: Clicks) -> None:
     events: list[DatasetReport] = []
     clicks.put("a", range(5))
@@ -64,7 +64,7 @@ def test_each_batch_is_a_publication_and_a_restart_goes_on(clicks: Clicks) -> No
     assert clicks.ask_log("SELECT count(*) FROM gobblin.commit_sequence WHERE state <> 'DONE'") == [(0,)]
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 @pytest.mark.parametrize("point", KILLS)
 def test_a_batch_is_published_once_though_its_process_is_killed(clicks: Clicks, point: Failpoint) -> None:
     clicks.put("a", range(5))
@@ -141,7 +141,7 @@ def forget_batch(checkpoint: Path, batch_id: int, *folders: str) -> None:
                 path.unlink()
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_a_repeated_batch_is_skipped_and_one_of_an_older_checkpoint_refused(clicks: Clicks) -> None:
     checkpoint = clicks.folder / "checkpoint"
     clicks.put("a", range(5))

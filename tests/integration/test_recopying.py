@@ -13,7 +13,7 @@ from tests.support.command_lake import invoke
 from tests.support.postgres import Database
 from tests.support.spark import wait_until
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_tables_go_on_from_a_new_copy_once_the_slot_was_dropped(tables: ChangedT
     tables.require_same("notes", "id")
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_a_table_that_is_not_copied_again_stays_stopped(tables: ChangedTables) -> None:
     """A worker that runs takes the copy up, and the slot is made anew for it alone."""
     with tables.working():

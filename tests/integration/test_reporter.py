@@ -26,9 +26,9 @@ from gobblin_assets.run.run_values import DatasetReport, ReportedAs
 from gobblin_assets.state.datasets import AskedRun, NewRun
 from gobblin_assets.state.reports import describe_backlog, is_late
 from tests.support.dagster_instance import open_instance
-from tests.support.told_commands import ToldCommands, told_sequences
+from tests.support.reported_commands import ToldCommands, reported_sequences
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 MONTHLY, WHOLE = DatasetUrn("by month"), DatasetUrn("whole")
 JANUARY, FEBRUARY, APRIL = "2013-01-01", "2013-02-01", "2013-04-01"
@@ -68,7 +68,7 @@ def checks_of(instance: dg.DagsterInstance) -> dict[str | None, str]:
     return {each.partition_key: each.latest_execution_status.value for each in found}
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_a_command_is_a_run_of_its_time_with_what_it_published(
     commands: ToldCommands, instance: dg.DagsterInstance
 ) -> None:
@@ -99,7 +99,7 @@ def test_a_command_is_a_run_of_its_time_with_what_it_published(
     assert commands.ask("SELECT count(*) FROM gobblin.commit_sequence WHERE announced_at IS NULL") == [(0,)]
 
     assert commands.report(instance)
-    assert len(told_sequences(instance, KEY)) == 2, "it was told again without reason"
+    assert len(reported_sequences(instance, KEY)) == 2, "it was told again without reason"
 
 
 def test_months_that_are_no_range_are_a_run_without_partitions(
@@ -130,7 +130,7 @@ def test_a_command_that_finds_nothing_new_is_nothing_to_tell(
     commands.run((MONTHLY, JANUARY))
     commands.report(instance)
     assert instance.get_runs_count() == 1
-    assert len(told_sequences(instance, KEY)) == 1
+    assert len(reported_sequences(instance, KEY)) == 1
     assert commands.ask("SELECT count(*) FROM gobblin.run WHERE reported_at IS NULL") == [(0,)]
     assert commands.stores.reports.list_backlogs(JobName("shop")) == []
 
@@ -162,7 +162,7 @@ def test_what_a_run_publishes_is_shown_while_the_run_goes_on(
     def look(_report: DatasetReport) -> None:
         commands.report(instance)
         (record,) = instance.get_run_records()
-        seen.append((record.dagster_run.status.value, len(told_sequences(instance, KEY))))
+        seen.append((record.dagster_run.status.value, len(reported_sequences(instance, KEY))))
 
     commands.run((MONTHLY, JANUARY), (MONTHLY, FEBRUARY), on_publication=look)
     assert {status for status, _count in seen} == {"MANAGED"}
@@ -170,11 +170,11 @@ def test_what_a_run_publishes_is_shown_while_the_run_goes_on(
     commands.report(instance)
     (record,) = instance.get_run_records()
     assert record.dagster_run.status is dg.DagsterRunStatus.SUCCESS
-    assert len(told_sequences(instance, KEY)) == 2
+    assert len(reported_sequences(instance, KEY)) == 2
 
 
 @pytest.mark.rotating(of=3)
-@pytest.mark.every_run
+@pytest.mark.core
 @pytest.mark.parametrize("point", [Failpoint.REPORT_BEGUN, Failpoint.REPORT_SENT, Failpoint.REPORT_ENDED])
 def test_a_report_that_is_cut_off_goes_on_with_the_same_run(
     commands: ToldCommands, instance: dg.DagsterInstance, point: Failpoint
@@ -190,7 +190,7 @@ def test_a_report_that_is_cut_off_goes_on_with_the_same_run(
     assert commands.report(instance)
     (record,) = instance.get_run_records()
     assert (record.dagster_run.run_id, record.dagster_run.status) == (str(report.run_id), dg.DagsterRunStatus.SUCCESS)
-    told = told_sequences(instance, KEY)
+    told = reported_sequences(instance, KEY)
     assert len(set(told)) == 2
     assert len(told) == 2 + (point is Failpoint.REPORT_SENT), "at least once, and no more often than that"
 
@@ -208,8 +208,8 @@ def test_two_code_locations_tell_one_thing_once(commands: ToldCommands, instance
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(told_sequences(instance, KEY)) == 2
-    assert len(told_sequences(instance, WHOLE_KEY)) == 1
+    assert len(reported_sequences(instance, KEY)) == 2
+    assert len(reported_sequences(instance, WHOLE_KEY)) == 1
     assert commands.report(instance)
 
 
@@ -222,7 +222,7 @@ def test_a_job_that_somebody_else_reports_is_left_to_them_until_their_claim_is_o
     assert instance.get_runs_count() == 0
     commands.execute("UPDATE gobblin.reporter SET claimed_until = clock_timestamp()")
     assert commands.report(instance)
-    assert len(told_sequences(instance, WHOLE_KEY)) == 1
+    assert len(reported_sequences(instance, WHOLE_KEY)) == 1
 
 
 def test_while_dagster_s_storage_is_down_nothing_is_lost_and_it_is_said(
@@ -246,7 +246,7 @@ def test_while_dagster_s_storage_is_down_nothing_is_lost_and_it_is_said(
     (tmp_path / "instance").unlink()
     shutil.move(away, tmp_path / "instance")
     assert commands.report(instance)
-    assert len(told_sequences(instance, KEY)) == len(told_sequences(instance, WHOLE_KEY)) == 1
+    assert len(reported_sequences(instance, KEY)) == len(reported_sequences(instance, WHOLE_KEY)) == 1
     assert commands.stores.reports.list_backlogs(None) == []
 
 
@@ -268,7 +268,7 @@ def test_datasets_that_left_the_job_wait_for_a_week_and_then_for_nobody(
     commands.run((MONTHLY, JANUARY), (WHOLE, None))
     left = ToldCommands(commands.folder, commands.engine, {"datasets": OPTIONS["datasets"][:1]})
     assert left.report(instance)
-    assert len(told_sequences(instance, KEY)) == 1
+    assert len(reported_sequences(instance, KEY)) == 1
     (backlog,) = commands.stores.reports.list_backlogs(None)
     assert backlog.publications == 1
     commands.execute("UPDATE gobblin.commit_sequence SET done_at = done_at - interval '8 days'")
@@ -287,7 +287,7 @@ def test_of_what_is_older_than_a_week_only_the_latest_is_told(
     assert commands.report(instance)
     publication = last.datasets[0].publication
     assert publication is not None
-    assert told_sequences(instance, KEY) == [str(publication.sequence_id)]
+    assert reported_sequences(instance, KEY) == [str(publication.sequence_id)]
 
 
 def test_what_an_older_release_left_is_told_apart(commands: ToldCommands, instance: dg.DagsterInstance) -> None:
@@ -314,7 +314,7 @@ def test_what_a_living_run_of_dagster_s_is_about_to_tell_is_left_to_it(
         on_publication=lambda _report: told.append(commands.report(instance)),
     )
     assert told == [True]
-    assert told_sequences(instance, KEY) == []
+    assert reported_sequences(instance, KEY) == []
 
 
 def test_a_publication_older_than_one_that_dagster_knows_does_not_hide_it(
@@ -325,7 +325,7 @@ def test_a_publication_older_than_one_that_dagster_knows_does_not_hide_it(
     # A run of Dagster's tells of its own, and leaves the command's to the sensor.
     commands.run((MONTHLY, JANUARY), reported=None)
     assert commands.report(instance)
-    assert told_sequences(instance, KEY) == []
+    assert reported_sequences(instance, KEY) == []
     assert instance.fetch_observations(KEY, limit=10).records
 
 
@@ -343,7 +343,7 @@ def test_a_later_publication_that_was_told_meanwhile_is_told_last(
         assert commands.report(instance)
     publication = first.datasets[0].publication
     assert publication is not None
-    told = told_sequences(instance, KEY)
+    told = reported_sequences(instance, KEY)
     assert told[0] == str(publication.sequence_id)
     ((latest,),) = commands.ask("SELECT sequence_id FROM gobblin.commit_sequence ORDER BY result_version DESC LIMIT 1")
     assert told[-1] == str(latest)
@@ -372,7 +372,7 @@ def test_a_stream_is_events_without_a_run_and_its_checks_come_together(
     assert seen == [({JANUARY, FEBRUARY}, {JANUARY}), ({JANUARY, FEBRUARY}, {JANUARY, FEBRUARY})]
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_a_command_that_died_is_a_run_that_failed(commands: ToldCommands, instance: dg.DagsterInstance) -> None:
     run_id = RunId(uuid.uuid4())
     asked = AskedRun("gobblin-assets run", "auto", (WHOLE,), None, is_stream=False)
@@ -396,7 +396,7 @@ def test_the_sensor_tells_of_all_jobs_and_of_one_job_s_fault_behind_the_others(
     resources = {"gobblin_stores": CommitStoreResource(database_url=database_url)}
     with dg.build_sensor_context(instance=instance, resources=resources) as context:
         assert sensor.evaluate_tick(context).skip_message
-    assert len(told_sequences(instance, KEY)) == 1
+    assert len(reported_sequences(instance, KEY)) == 1
     assert sensor.default_status is dg.DefaultSensorStatus.RUNNING
     assert (sensor.minimum_interval_seconds or 0) < 5, "Dagster would evaluate it at every other of its looks"
 
@@ -404,6 +404,6 @@ def test_the_sensor_tells_of_all_jobs_and_of_one_job_s_fault_behind_the_others(
 def test_a_report_ends_in_time_and_the_next_one_goes_on(commands: ToldCommands, instance: dg.DagsterInstance) -> None:
     commands.run((MONTHLY, JANUARY), (MONTHLY, FEBRUARY))
     assert not report_job(commands.job, commands.stores, instance, until_s=0.0)
-    assert len(told_sequences(instance, KEY)) == 1
+    assert len(reported_sequences(instance, KEY)) == 1
     assert commands.report(instance)
-    assert len(told_sequences(instance, KEY)) == 2
+    assert len(reported_sequences(instance, KEY)) == 2

@@ -8,7 +8,7 @@ from sqlalchemy import Engine
 from tests.support.changed_tables import ChangedTables, set_log_variables
 from tests.support.postgres import Database
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_no_identity_is_refused_where_updates_are_published(tables: ChangedTable
     assert any("REPLICA IDENTITY DEFAULT" in line for line in tables.said)
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_whole_rows_without_the_key_that_they_were_copied_by_stop_the_table(tables: ChangedTables) -> None:
     make(tables, whole="PRIMARY KEY (id);ALTER TABLE whole REPLICA IDENTITY FULL")
     with tables.working():
@@ -131,7 +131,7 @@ def test_a_cast_of_a_key_makes_no_two_rows_of_a_log_one(tables: ChangedTables) -
     assert [str(row["id"]) for row in tables.log_of("t").to_pylist()] == ["1.5000000000"]
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_the_text_of_a_key_tells_apart_what_the_key_does(tables: ChangedTables) -> None:
     cast_key(tables, '"id"::text')
     tables.do(*(f"INSERT INTO t VALUES ({each}, 1)" for each in SMALL))

@@ -20,6 +20,8 @@ from gobblin_assets.rows.row_quality import explain_row_failure, split_rows
 from gobblin_assets.run.job_kind import Output
 from gobblin_assets.spec.job_spec import RowPolicySpec
 
+pytestmark = pytest.mark.turns(of=3)
+
 
 def _policy(name: str, check: str, on_failure: str = "fail") -> RowPolicySpec:
     return RowPolicySpec.model_validate({"name": name, "check": check, "on_failure": on_failure})

@@ -19,7 +19,7 @@ from tests.support.ingestion import Ingestion
 from tests.support.postgres import Database
 from tests.support.shop import connection_of
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 ACCOUNTS: dict[str, Any] = {
     "urn": "public.accounts",
@@ -79,7 +79,7 @@ def find_secrets(ingestion: Ingestion, report: RunReport, output: str) -> list[s
     return [name for name, said in places.items() if SECRET in said]
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_a_policy_that_fails_the_task_says_how_many_rows_and_shows_three_without_values(
     ingestion: Ingestion, capsys: pytest.CaptureFixture[str]
 ) -> None:

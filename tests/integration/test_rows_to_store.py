@@ -22,7 +22,7 @@ from tests.support.reached_stores import STORES, reach_destination
 from tests.support.stored_lake import StoredLake, make_stored_lake
 from tests.support.twins import write_twice
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 
 @pytest.fixture(params=STORES)
@@ -36,7 +36,7 @@ def lake(
     return make_stored_lake(*reach_destination(request), database_url, fresh_database, tmp_path, monkeypatch)
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_rows_are_published_and_the_next_run_adds_only_new_ones(lake: StoredLake) -> None:
     with lake.source.connect() as sql:
         sql.execute("CREATE TABLE t AS SELECT n, 'row ' || n AS text FROM generate_series(1, 50) n")
@@ -108,7 +108,7 @@ def test_spark_s_tasks_write_directories_and_set_rows_aside(lake: StoredLake, in
     lake.check_whole()
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_what_a_twin_of_a_task_wrote_is_never_published_and_is_discarded(
     lake: StoredLake, ingest: Callable[..., Ingestion], spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

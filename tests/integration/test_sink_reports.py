@@ -22,28 +22,28 @@ from tests.support.sink_sensor import SinkInDagster, month, sink
 
 __all__ = ["sink"]
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 
 def rows_of(records: Records, role: Role = Role.DATA) -> int:
     return sum(count for (of, _vnode, _n), count in records.items() if of == role.value)
 
 
-def tell(sink: SinkInDagster, world: SinkWorld) -> int:
+def report(sink: SinkInDagster, world: SinkWorld) -> int:
     return report_windows(sink.layout, world.stores, sink.instance, look_at_sink(sink.layout, world.stores))
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_a_closed_window_is_told_once_with_its_rows_and_files_also_after_folding(sink: SinkInDagster) -> None:
     world = sink.open(epoch_count=12)
     world.work()
-    assert tell(sink, world) == 1
+    assert report(sink, world) == 1
     sink.pass_time(100)
     # Whoever takes the lanes now folds what was published.
     world.work(lambda: world.scalar("SELECT count(*) FROM gobblin.commit_sequence WHERE folded_at IS NOT NULL") != 0)
-    assert tell(sink, world) == 0
+    assert report(sink, world) == 0
 
-    ((partition, metadata),) = sink.told()
+    ((partition, metadata),) = sink.reported()
     assert partition == month()
     assert metadata["gobblin/rows"] == rows_of(world.expected()) > 0
     assert metadata["gobblin/dead_letters"] == rows_of(world.expected(), Role.DEAD_LETTER) > 0
@@ -57,36 +57,36 @@ def test_what_was_folded_before_it_was_told_is_told_the_same(sink: SinkInDagster
     world.work()
     folded = "SELECT count(*) FROM gobblin.commit_sequence WHERE folded_at IS NOT NULL"
     world.work(lambda: world.scalar(folded) != 0)
-    assert tell(sink, world) == 1
-    ((_partition, metadata),) = sink.told()
+    assert report(sink, world) == 1
+    ((_partition, metadata),) = sink.reported()
     assert metadata["gobblin/rows"] == rows_of(world.expected())
     assert metadata["gobblin/files"] == len(world.published_paths())
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_nothing_is_told_while_a_worker_may_still_publish_into_the_window(sink: SinkInDagster) -> None:
     world = sink.open()
     told: list[int] = []
 
     def look() -> bool:
-        told.append(tell(sink, world))
+        told.append(report(sink, world))
         return world.is_published()
 
     world.work(look)
     assert set(told) == {0}, "the worker's clock is in that window"
-    assert tell(sink, world) == 1
+    assert report(sink, world) == 1
 
 
 def test_rows_that_come_late_are_told_again(sink: SinkInDagster) -> None:
     world = sink.open(epoch_count=12)
     sink.publish_some(world, 3)
-    assert tell(sink, world) == 1
+    assert report(sink, world) == 1
     first = rows_of(world.published())
     world.work()
-    assert tell(sink, world) == 0, "a partition is told once a minute at most"
+    assert report(sink, world) == 0, "a partition is told once a minute at most"
     sink.pass_time(100)
-    assert tell(sink, world) == 1
-    rows = [metadata["gobblin/rows"] for _partition, metadata in sink.told()]
+    assert report(sink, world) == 1
+    rows = [metadata["gobblin/rows"] for _partition, metadata in sink.reported()]
     assert rows == [first, rows_of(world.expected())]
     assert rows[0] < rows[1]
 
@@ -94,8 +94,8 @@ def test_rows_that_come_late_are_told_again(sink: SinkInDagster) -> None:
 def test_a_window_is_told_with_its_columns_and_whether_it_is_published(sink: SinkInDagster) -> None:
     world = sink.open()
     world.work()
-    assert tell(sink, world) == 1
-    ((_partition, metadata),) = sink.told()
+    assert report(sink, world) == 1
+    ((_partition, metadata),) = sink.reported()
     columns = [column.name for column in metadata["dagster/column_schema"].columns]
     (dataset,) = world.stores.datasets.load(JobName(JOB), [DatasetUrn(URN)]).values()
     assert dataset.published_columns is not None
@@ -112,8 +112,8 @@ def test_publications_of_releases_that_kept_no_columns_are_told_without(sink: Si
     with world.engine.begin() as connection:
         connection.execute(text("UPDATE gobblin.dataset SET published_columns = NULL"))
         connection.execute(text("UPDATE gobblin.commit_sequence SET details = details - 'columns'"))
-    assert tell(sink, world) == 1
-    ((_partition, metadata),) = sink.told()
+    assert report(sink, world) == 1
+    ((_partition, metadata),) = sink.reported()
     assert "dagster/column_schema" not in metadata
 
 
@@ -168,16 +168,16 @@ class Dying:
         return getattr(self.inner, name)
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_a_daemon_that_dies_between_telling_and_recording_tells_again(sink: SinkInDagster) -> None:
     world = sink.open()
     world.work()
     dying = replace(world.stores, sink_windows=Dying(world.stores.sink_windows))
     with pytest.raises(KeyboardInterrupt):
         report_windows(sink.layout, dying, sink.instance, look_at_sink(sink.layout, world.stores))
-    assert tell(sink, world) == 1
-    assert tell(sink, world) == 0
-    assert len(sink.told()) == 2
+    assert report(sink, world) == 1
+    assert report(sink, world) == 0
+    assert len(sink.reported()) == 2
 
 
 def test_two_daemons_that_look_at_once_tell_at_most_twice(sink: SinkInDagster) -> None:
@@ -187,8 +187,8 @@ def test_two_daemons_that_look_at_once_tell_at_most_twice(sink: SinkInDagster) -
     for sight in sights:
         report_windows(sink.layout, world.stores, sink.instance, sight)
     sink.pass_time(100)
-    assert tell(sink, world) == 0
-    assert len(sink.told()) == 2
+    assert report(sink, world) == 0
+    assert len(sink.reported()) == 2
 
 
 def test_a_dataset_without_partitions_is_told_once_a_minute_at_most_while_it_grows(sink: SinkInDagster) -> None:
@@ -196,16 +196,16 @@ def test_a_dataset_without_partitions_is_told_once_a_minute_at_most_while_it_gro
     told: list[int] = []
 
     def look() -> bool:
-        told.append(tell(sink, world))
+        told.append(report(sink, world))
         return world.is_published()
 
     world.work(look)
     assert sum(told) == 1
     sink.pass_time(100)
-    assert tell(sink, world) == 1
+    assert report(sink, world) == 1
     sink.pass_time(100)
-    assert tell(sink, world) == 0
-    shown = sink.told()
+    assert report(sink, world) == 0
+    shown = sink.reported()
     assert [partition for partition, _metadata in shown] == [None, None]
     assert shown[-1][1]["dagster/row_count"] == rows_of(world.expected())
 
@@ -255,8 +255,8 @@ def test_a_lane_without_rows_does_not_keep_its_window_open(sink: SinkInDagster) 
     world.stores.events.begin([world.register()], ["audit"])
     building = "SELECT count(*) FROM gobblin.commit_sequence WHERE state = 'BUILDING'"
     world.work(lambda: world.is_published() and world.scalar(building) == 0)
-    assert tell(sink, world) == 1
+    assert report(sink, world) == 1
     given_up = "SELECT count(*) FROM gobblin.commit_sequence WHERE state = 'ABORTED'"
     assert int(str(world.scalar(given_up))) > 0
-    assert not world.stores.events.list_untold_failures(JobName(JOB), "audit", limit=10), "nothing has failed"
+    assert not world.stores.events.list_undelivered_failures(JobName(JOB), "audit", limit=10), "nothing has failed"
     world.check_exactly_once()

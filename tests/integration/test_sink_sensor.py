@@ -28,7 +28,7 @@ from tests.support.sink_sensor import DATA, SinkInDagster, month, sink
 
 __all__ = ["sink"]
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 NAME = JobName(JOB)
 
@@ -62,7 +62,7 @@ class TestWorkers:
         job = {name: value for name, value in sink.job.items() if name != "sink"}
         assert f"{JOB}_sink_sensor" not in {each.name for each in build_gobblin_definitions(job).sensors or ()}
 
-    @pytest.mark.every_run
+    @pytest.mark.core
     def test_missing_workers_are_asked_for_and_all_kinds_count(self, sink: SinkInDagster) -> None:
         sink.options = {"sink": {"workers": 4, "worker_s": 120}}
         world = sink.open()
@@ -245,12 +245,12 @@ class TestChecks:
         assert not found.passed
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_a_tick_tells_what_is_due(sink: SinkInDagster) -> None:
     sink.open().work()
     said = sink.tick()
     assert said.skip_message == "0 workers are alive; 1 partition was reported."
-    assert [partition for partition, _metadata in sink.told()] == [month()]
+    assert [partition for partition, _metadata in sink.reported()] == [month()]
 
 
 class TestRecovery:
@@ -259,7 +259,7 @@ class TestRecovery:
     def look(self, sink: SinkInDagster) -> Sequence[dg.RunRequest]:
         return sink.tick(f"{JOB}_recovery_sensor").run_requests or []
 
-    @pytest.mark.every_run
+    @pytest.mark.core
     def test_a_sealed_publication_of_a_lane_that_nobody_holds_is_completed_while_another_lane_is_live(
         self, sink: SinkInDagster
     ) -> None:

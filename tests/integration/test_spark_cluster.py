@@ -54,7 +54,7 @@ def on_cluster(
     }
 
 
-@pytest.mark.turns("mounts of executors")
+@pytest.mark.turns("executors of a cluster")
 def test_executors_that_don_t_see_the_staging_are_refused_before_anything_is_written(
     cluster: SparkCluster, ingestion: Ingestion, shop: Database, tmp_path: Path
 ) -> None:
@@ -82,7 +82,7 @@ def test_executors_that_don_t_see_the_staging_are_refused_before_anything_is_wri
     assert ingestion.rows("public.customers") == source_rows(shop, "SELECT id, name FROM customers")
 
 
-@pytest.mark.turns("mounts of executors")
+@pytest.mark.turns("executors of a cluster")
 def test_an_executor_that_joins_while_rows_are_written_and_is_blind_is_named(
     cluster: SparkCluster, ingestion: Ingestion, shop: Database, tmp_path: Path
 ) -> None:
@@ -123,7 +123,7 @@ print(connect_server.start_connect(home, settings, lambda line: None).url)
 """
 
 
-@pytest.mark.turns("mounts of executors")
+@pytest.mark.turns("executors of a cluster")
 def test_a_connect_server_with_other_mounts_is_refused_before_anything_is_written(
     ingestion: Ingestion, shop: Database, tmp_path: Path
 ) -> None:

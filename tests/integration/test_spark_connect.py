@@ -36,7 +36,7 @@ from tests.support.mariadb import MariaDb
 from tests.support.reading import run
 from tests.support.spark import SMALL, in_child, local_settings, open_remote, slow_frame, tasks_run, wait_until
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 FS = PosixFileSystem()
 ROOT = str(Path(__file__).parents[2])
@@ -75,7 +75,7 @@ def _write_and_observe(server: ConnectServer, target: str) -> dict[str, Any]:
     return answer
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_the_same_code_writes_and_observes_on_connect(connect: ConnectServer, tmp_path: Path) -> None:
     assert in_child(_write_and_observe, connect, str(tmp_path / "out")) == {
         "highs": {
@@ -176,7 +176,7 @@ threading.Thread(target=write, args=("attempt-8",)).start()
 """
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_what_a_killed_client_left_running_is_ended_under_its_session_and_tag(
     connect: ConnectServer, tmp_path: Path
 ) -> None:
@@ -224,7 +224,7 @@ def _open_in_turn(urls: list[str], folder: Path) -> list[tuple[str, str]]:
     return answers
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_a_wrong_token_a_dead_port_and_a_second_kind_are_refused_without_showing_a_token(
     connect: ConnectServer, tmp_path: Path
 ) -> None:

@@ -34,7 +34,7 @@ from tests.support.s3_servers import SECRET, USER, S3Server
 from tests.support.s3_spark import StoreReader, run_store_reader
 from tests.support.spark import in_child, open_remote
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 ROOT: Final = "la ke~%20"
 DENIED: Final = "denied-to-spark"
@@ -157,7 +157,7 @@ def _show(spark: SparkSession, path: str) -> dict[str, Any]:
     }
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_no_secret_shows_in_spark_s_configuration_its_pages_logs_and_command_line(
     store_reader: StoreReader, versitygw: S3Server, put: Callable[[str, Mapping[str, int]], None]
 ) -> None:

@@ -19,12 +19,12 @@ from gobblin_assets.spark.session import DRIVER_LOGS_KEPT, open_session
 from gobblin_assets.spark.spark_settings import SparkSettings
 from tests.support.spark import STRANGERS, in_child, slow_frame, wait_until
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 FS = PosixFileSystem()
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_session_and_jvm_are_in_utc(spark: SparkSession) -> None:
     row = spark.sql("SELECT current_timezone(), java_method('java.util.TimeZone', 'getDefault')").collect()[0]
     assert row[0] == "UTC"
@@ -154,7 +154,7 @@ def _open_without_java(folder: Path) -> tuple[str, int]:
     return "opened", 0
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_a_cancelled_write_raises_and_is_never_complete(spark: SparkSession, tmp_path: Path) -> None:
     cancellation = open_cancellation(spark)
     raised: list[Exception] = []

@@ -20,7 +20,7 @@ from tests.support.command_lake import make_lake, write_job
 from tests.support.lake import URNS, Lake, World, start_worker
 from tests.support.restoring import Backup, backups
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 LOST, OTHER = URNS
 
@@ -78,7 +78,7 @@ def flip_a_byte_of_a_page(path: Path) -> None:
 
 
 class TestVerify:
-    @pytest.mark.every_run
+    @pytest.mark.core
     def test_what_was_published_is_there(self, lake: Lake, world: World) -> None:
         world.run()
         world.run(mode=Mode.REFRESH)
@@ -92,7 +92,7 @@ class TestVerify:
             assert all((each["read_bytes"] > 0) == bool(options) for each in found)
         assert "faults" not in invoke(lake, "verify").stdout
 
-    @pytest.mark.every_run
+    @pytest.mark.core
     def test_each_kind_of_fault_is_named_with_its_file_and_only_of_its_dataset(self, lake: Lake, world: World) -> None:
         world.run()
         gone, longer, replaced, *_others = map(Path, sorted(world.published_paths(LOST)))
@@ -180,7 +180,7 @@ class TestVerify:
         assert lines[0].endswith("MiB, 20 MiB/s")
 
 
-@pytest.mark.every_run
+@pytest.mark.core
 def test_a_file_damaged_between_seal_and_finish_blocks_its_dataset_alone_and_is_named(lake: Lake, world: World) -> None:
     assert start_worker(lake, failpoint="seal_committed=kill").wait() == -signal.SIGKILL
     world.expire_leases()
@@ -238,7 +238,7 @@ class TestReconcile:
         fence = "SELECT fence FROM gobblin.lease JOIN gobblin.dataset ON dataset_id = lane_id WHERE urn = :urn"
         assert ask(lake, "reconcile", code=1)["behind"][LOST]["fence"] == restored.scalar(fence, urn=LOST)
 
-    @pytest.mark.every_run
+    @pytest.mark.core
     def test_adopting_is_one_command(self, lake: Lake, restored: World) -> None:
         done = ask(lake, "reconcile", "--adopt", "--yes", code=0)
 

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, text
 
-from gobblin_assets.jobs.sink import sink_log
+from gobblin_assets.jobs.sink import lane_holding, sink_log
 from tests.support.changed_tables import ChangedTables, set_log_variables
 from tests.support.command_lake import invoke
 from tests.support.postgres import Database
 from tests.support.spark import wait_until
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 PLAIN = "(id int PRIMARY KEY, v text)"
 
@@ -21,6 +21,8 @@ PLAIN = "(id int PRIMARY KEY, v text)"
 def tables(
     tmp_path: Path, source_database: Database, engine: Engine, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> ChangedTables:
+    """Tables that a worker looks at often. What fails is tried again soon."""
+    monkeypatch.setattr(lane_holding, "_BACK_OFF_S", 0.5)
     monkeypatch.setenv("GOBBLIN_DATABASE_URL", database_url)
     monkeypatch.setenv("GOBBLIN_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(sink_log, "DISCOVER_EVERY_S", 0.3)
@@ -102,7 +104,7 @@ STOPS = {
 
 
 @pytest.mark.rotating(of=3)
-@pytest.mark.every_run
+@pytest.mark.core
 @pytest.mark.parametrize("is_at_work", [False, True], ids=["while no worker lives", "under a worker"])
 def test_a_table_that_is_another_one_or_was_published_otherwise_stops_alone(
     tables: ChangedTables, is_at_work: bool
@@ -157,7 +159,7 @@ def test_a_publication_that_was_another_one_for_a_moment_stops_all_of_its_tables
     tables.do("DELETE FROM orders WHERE id < 4")
     tables.do(back)
     with tables.working():
-        tables.await_said("public.quiet, public.orders: rest for")
+        tables.await_said("public.quiet, public.orders: back off for")
         tables.await_said("the publication lake is another one, or its options were altered")
         tables.await_said("gobblin-assets sink recopy JOB --all")
     require_mended(tables, ["quiet", "orders"])

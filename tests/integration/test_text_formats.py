@@ -30,7 +30,7 @@ from gobblin_assets.rows.row_quality import RowSplit
 from gobblin_assets.spec.job_spec import RowPolicySpec, WriterSpec
 from tests.support.publishing import Publisher
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 URN = "public.orders"
 UTC = dt.UTC
@@ -160,7 +160,7 @@ def publish(
 
 
 @pytest.mark.rotating(of=3)
-@pytest.mark.every_run
+@pytest.mark.core
 @pytest.mark.parametrize("form", FORMATS, ids=".".join)
 def test_plain_values_are_those_of_parquet(
     spark: SparkSession, engine: Engine, tmp_path: Path, form: tuple[FileFormat, str]
@@ -179,7 +179,7 @@ def test_plain_values_are_those_of_parquet(
 
 
 @pytest.mark.rotating(of=3)
-@pytest.mark.every_run
+@pytest.mark.core
 @pytest.mark.parametrize("form", FORMATS[:2], ids=".".join)
 def test_nested_values_are_those_of_parquet(
     spark: SparkSession, engine: Engine, tmp_path: Path, form: tuple[FileFormat, str]

@@ -20,6 +20,8 @@ from gobblin_assets.db.transactions import TRIES_MAX, transact
 from gobblin_assets.errors import ConflictError, OutcomeUnknownError, RetryableError
 from gobblin_assets.failpoints import AcknowledgementLost, Failpoint
 
+pytestmark = pytest.mark.turns(of=3)
+
 WAIT_S_MAX = 30
 INSERT = text("INSERT INTO public.done (id) VALUES (:id) ON CONFLICT DO NOTHING")
 

@@ -19,7 +19,7 @@ from tests.support.ingestion import Ingestion
 from tests.support.postgres import Database
 from tests.support.publishing import Publisher
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=6)
 
 # The values of each type that are hardest to keep, as Spark's SQL writes them and as Python has them.
 VALUES: dict[str, list[tuple[str, Any]]] = {
@@ -70,7 +70,7 @@ def publisher(engine: Engine, tmp_path: Path) -> Publisher:
 
 
 @pytest.mark.rotating(of=3)
-@pytest.mark.every_run
+@pytest.mark.core
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["narrow first", "wide first"])
 def test_every_value_of_old_and_new_files_survives(
     spark: SparkSession, publisher: Publisher, order: tuple[int, int]

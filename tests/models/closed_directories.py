@@ -159,7 +159,7 @@ class ClosedDirectoryModel:
             if world.next_number <= self.sequences:
                 closed = None if world.mode & stat.S_IWUSR else world.mode
                 sequence = Sequence(world.next_number, world.inode, closed, holder=fence)
-                # What stood there when it was planned is what it goes back to.
+                # What was there when it was planned is what it goes back to.
                 strange = None if world.strange == world.mode else world.strange
                 sealed = begun._replace(open=sequence, next_number=world.next_number + 1, strange=strange)
                 yield sealed, Process(Doing.LOOK, fence, sequence, FORWARDS)
@@ -297,7 +297,7 @@ class ClosesAnyMode(ClosedDirectoryModel):
 
 @dataclass(frozen=True)
 class ClosesAnyDirectory(ClosedDirectoryModel):
-    """Whatever directory stands at the name is taken for the planned one."""
+    """Whatever directory is at the name is taken for the planned one."""
 
     def is_the_directory(self, world: World, sequence: Sequence) -> bool:
         return True

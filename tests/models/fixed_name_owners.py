@@ -127,7 +127,7 @@ class FixedNames:
     # --- what a look asks for
 
     def decide(self, plan: Plan, seen: tuple[Found, ...]) -> str:
-        """``seen``: what stands at the places of ``LOOKED_AT``."""
+        """``seen``: what is at the places of ``LOOKED_AT``."""
         match plan.way:
             case Way.CREATE:
                 return decide_place(*seen)
@@ -254,7 +254,7 @@ class FixedNames:
         return carry_out(act, name, places)
 
     def show(self, world: World, process: Process, name: int) -> World:
-        """Another file stands at the name after the process's move."""
+        """Another file is at the name after the process's move."""
         del process
         return world.with_name(name)
 

@@ -11,7 +11,7 @@ LINK = "link"
 """A second name for the old version, in the slot."""
 UNLINK = "unlink"
 OVER = "over"
-"""A rename of the source that replaces what stands at the name."""
+"""A rename of the source that replaces what is at the name."""
 SET_ATTRIBUTES = "set attributes"
 UNSET = -1
 
@@ -150,7 +150,7 @@ class LosesAttempts(FixedNames):
 
 @dataclass(frozen=True)
 class GivesUpWithoutTheName(LosesAttempts):
-    """Where the attempt's directory is gone, it is given up whatever stands at the name."""
+    """Where the attempt's directory is gone, it is given up whatever is at the name."""
 
     def decide_back(self, plan: Plan, seen: tuple[Found, ...]) -> str:
         source, slot, name, returned = seen
@@ -212,7 +212,7 @@ class WriterComesBack(FixedNames):
 
 @dataclass(frozen=True)
 class VerifiesByExistence(FixedNames):
-    """Whatever stands at a place is taken for what should be there."""
+    """Whatever is at a place is taken for what should be there."""
 
     def decide(self, plan: Plan, seen: tuple[Found, ...]) -> str:
         name = seen[-1] is not Found.NOTHING
@@ -260,7 +260,7 @@ class PutsBackWhereTheNameIsFree(FixedNames):
     def find_fault(self, world: World, process: Process) -> str | None:
         is_kept = any(world.guests & set(places) for _key, places in world.directories)
         if process.doing is Doing.BLOCKED and world.name == NOTHING and is_kept:
-            return "nothing stands at the name, and a stranger's file waits in an attempt's directory"
+            return "nothing is at the name, and a stranger's file waits in an attempt's directory"
         return super().find_fault(world, process)
 
 

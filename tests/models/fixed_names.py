@@ -190,7 +190,7 @@ def _shown(value: World | Process, usual: World | Process) -> str:
 def find_world_fault(world: World, *, exchanges: bool, copies_max: int = 1) -> str | None:
     """What must not be at the name and in the places, whatever the processes are about to do."""
     if world.name < NOTHING:
-        return "part of a file stands at the name"
+        return "part of a file is at the name"
     counts = Counter(each for places in dict(world.directories).values() for each in places if each)
     counts[world.name] += 1
     for content, count in counts.items():

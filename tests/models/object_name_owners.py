@@ -61,7 +61,7 @@ class Step(StrEnum):
 
 
 class Owner(NamedTuple):
-    """``left``: uploads that are still to be aborted, and ``then`` what comes after it. ``etag``: what stood at the
+    """``left``: uploads that are still to be aborted, and ``then`` what comes after it. ``etag``: what was at the
     name at the last look. ``is_pending``: whether the staged upload was there. ``act``: what was decided.
     """
 

@@ -108,7 +108,7 @@ class CopiesWithoutCondition(ObjectNames):
 
 @dataclass(frozen=True)
 class RemovedIfNothingIsThere(ObjectNames):
-    """A removal is done once nothing stands at the name, although its upload is still there."""
+    """A removal is done once nothing is at the name, although its upload is still there."""
 
     def decide(self, plan: ObjectPlan, name: Stands, *, is_pending: bool) -> ObjectAct:
         is_gone = plan.way is Way.REMOVE and name is Stands.NOTHING

@@ -46,7 +46,7 @@ class ObjectPlan(NamedTuple):
 
     @property
     def after(self) -> int:
-        """What stands at the name afterwards."""
+        """What is at the name afterwards."""
         return NOTHING if self.way is Way.REMOVE else self.number
 
     @property
@@ -133,7 +133,7 @@ def _find_fault_while_open(world: ObjectWorld, sequence: OpenPlan, etags: Etags)
     plan, name = sequence.plan, world.name
     is_mark = name < 0 and plan.judge(name, etags) is Stands.MARKER
     if is_mark and not (plan.way is Way.REMOVE or (plan.way is Way.CREATE and sequence.is_abandoning)):
-        return "a mark stands at the name of a version"
+        return "a mark is at the name of a version"
     if not is_mark and name not in (NOTHING, plan.old, plan.after, *world.guests):
         return f"the name holds {name}, while sequence {plan.number} goes from {plan.old} to {plan.after}"
     kept = {etags.of(name), etags.of(dict(world.aside).get(plan.number, NOTHING))}

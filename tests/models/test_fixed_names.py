@@ -32,7 +32,7 @@ BLOCKED = "a sequence waits for a person without a reason"
 REVERTED = r"the name holds \d+, and the log says \d"
 LOST = r"version \d is lost"
 STRANGER_LOST = r"the stranger's file \d+ is lost"
-KEPT = "nothing stands at the name, and a stranger's file waits"
+KEPT = "nothing is at the name, and a stranger's file waits"
 
 
 def ways(*models: FixedNames) -> list[FixedNames]:
@@ -99,7 +99,7 @@ def test_no_longer_order_of_moves_leads_to_a_fault(model: FixedNames) -> None:
         (variants.MarksCleanedForAllOwners(sequences=2), "no row leads to"),
         (variants.RemovesByName(abandons=False), LOST),
         (variants.AttributesByName(sequences=2, abandons=False, cleans=False), "with the attributes of"),
-        (variants.WriterComesBack(abandons=False), "part of a file stands at the name"),
+        (variants.WriterComesBack(abandons=False), "part of a file is at the name"),
         (variants.VerifiesByExistence(sequences=2, fences=3, acts=1, exchanges=False, abandons=False), REVERTED),
         (variants.ReplacesByRename(sequences=2, fences=3, acts=1), STRANGER_LOST),
         (variants.ExecutionKeepsWhatItTook(sequences=2, fences=3, acts=1), KEPT),

@@ -1,4 +1,4 @@
-"""The checker of copies: what stands at the published names, at every moment and in the end, and what is kept aside.
+"""The checker of copies: what is at the published names, at every moment and in the end, and what is kept aside.
 
 It reads which versions may stand at a name from the log's sealed steps, and the contents of versions from the world.
 """
@@ -155,7 +155,7 @@ def _decode(payload: bytes, digest: bytes) -> Sequence[CommitStep]:
 
 
 def _allow(allowed: dict[str, set[Version]], step: NamedStep, *, is_given_up: bool) -> None:
-    """Besides what stands there by the log. Only a replacement by two renames leaves a name empty, and an undoing."""
+    """Besides what is there by the log. Only a replacement by two renames leaves a name empty, and an undoing."""
     for path, identity, _rows in step.published():
         allowed[path].add(identity)
     if isinstance(step, RemoveFile) or (isinstance(step, ReplaceFile) and (is_given_up or not step.exchanges)):

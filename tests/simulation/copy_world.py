@@ -75,7 +75,7 @@ DATASET: Final = CopyDataset(
 
 
 @dataclass(frozen=True)
-class Standing:
+class ForeignAct:
     """What a stranger left at a published name. ``identity`` None: nothing. ``before``: the log's version then."""
 
     identity: FileIdentity | None
@@ -89,7 +89,7 @@ class ForeignFiles:
     ``destroyed``: the versions that they took away, by path.
     """
 
-    last: Mapping[str, Standing] = field(default_factory=dict)
+    last: Mapping[str, ForeignAct] = field(default_factory=dict)
     put: frozenset[tuple[str, FileIdentity]] = frozenset()
     destroyed: frozenset[tuple[str, FileIdentity]] = frozenset()
 
@@ -146,7 +146,7 @@ class CopyWorld(World):
         self.remove_source(*sorted(there & {"added", "removed"}))
 
     def write_as_a_stranger(self, name: str, before: FileIdentity | None) -> None:
-        """Another file, in the place of whatever stands there. ``before``: the log's version."""
+        """Another file, in the place of whatever is there. ``before``: the log's version."""
         # Long ago, and like no other's.
         path, mtime_ns = f"{PLACE}/{name}", self.version_count + 1
         content = f"a stranger's {mtime_ns}".encode()
@@ -157,7 +157,7 @@ class CopyWorld(World):
         assert found is not None
         self.foreign = replace(
             self.foreign,
-            last={**self.foreign.last, path: Standing(found, before)},
+            last={**self.foreign.last, path: ForeignAct(found, before)},
             put=self.foreign.put | {(path, found)},
         )
         self._sync_below(ROOT, path)
@@ -165,7 +165,7 @@ class CopyWorld(World):
     def remove_as_a_stranger(self, name: str, before: FileIdentity | None) -> None:
         path = f"{PLACE}/{name}"
         if self._take_away(path):
-            self.foreign = replace(self.foreign, last={**self.foreign.last, path: Standing(None, before)})
+            self.foreign = replace(self.foreign, last={**self.foreign.last, path: ForeignAct(None, before)})
             self._sync_below(ROOT, path)
 
     def _take_away(self, path: str) -> bool:

@@ -15,9 +15,10 @@ from tests.contracts.test_guards import find_broken
 from tests.simulation.copy_machine import COPY_DEEDS_MAX, CopyHistories
 from tests.simulation.copy_scenarios import COPY_OVERLAPS, COPY_SCENARIOS, COPY_TAKEOVERS
 from tests.simulation.exploring import Tally, explore_singles
+from tests.simulation.file_mutants import IN_A_FILE
 from tests.simulation.guards import Guard
 from tests.simulation.loaded_rows import LOADED_ROWS_SCENARIOS
-from tests.simulation.marked_world import run_marked_history
+from tests.simulation.marked_world import run_file_history, run_marked_history
 from tests.simulation.mutant import Mutant
 from tests.simulation.mutated import VARIABLE
 from tests.simulation.object_machine import OBJECT_DEEDS_MAX, ObjectHistories
@@ -30,12 +31,14 @@ from tests.simulation.slot_history import run_slot_history
 from tests.simulation.stored_rows import STORED_ROWS_SCENARIOS
 from tests.simulation.world import stepped
 from tests.simulation.zombies import explore_overlaps, explore_visits, explore_zombies
+from tests.support.shares import Share
 
 SUITE_S_MAX = 900
 
 _SEEDS_MAX = 40
 _EXAMPLES_OF_A_SEED = 100
 _SINK_SEEDS_MAX = 500
+_LOOK_OF = 200
 
 
 Hunt = tuple[Callable[[Scenario, Tally], Tally], Scenario]
@@ -127,8 +130,8 @@ def hunt_in_slot_histories(mutant: Mutant, seeds: Iterable[int] = range(_SINK_SE
 
 
 def hunt_in_marked_histories(mutant: Mutant, seeds: Iterable[int] = range(_SINK_SEEDS_MAX)) -> Catch:
-    """The same of sinks that load a table."""
-    return _hunt_by_seed(mutant, run_marked_history, seeds)
+    """The same of sinks that load a table of Postgres, or the example's file."""
+    return _hunt_by_seed(mutant, run_file_history if mutant in IN_A_FILE else run_marked_history, seeds)
 
 
 def hunt_among_stored_rows(mutant: Mutant) -> Catch:
@@ -199,9 +202,11 @@ def _object_hunts() -> Iterator[Hunt]:
 
 
 def _loaded_rows_hunts() -> Iterator[Hunt]:
-    for scenario in LOADED_ROWS_SCENARIOS:
-        yield explore_singles, scenario
+    """A look at all that a first load does, and recoveries then: they are short."""
+    yield partial(explore_singles, share=Share(0, of=_LOOK_OF)), LOADED_ROWS_SCENARIOS[0]
+    for scenario in (*LOADED_ROWS_SCENARIOS[3:], *LOADED_ROWS_SCENARIOS[:3]):
         yield explore_zombies, scenario
+        yield explore_singles, scenario
 
 
 def _stored_rows_hunts() -> Iterator[Hunt]:

@@ -28,7 +28,7 @@ from gobblin_assets.commit.named_folding import (
     choose_runs,
     fold_names,
 )
-from gobblin_assets.commit.postgres.fold_members import UNTOLD_S
+from gobblin_assets.commit.postgres.fold_members import UNREPORTED_S
 from gobblin_assets.commit.segment import Segment, combine_digests
 from gobblin_assets.commit.sequence import SLOTS_KEEP_DETAIL, PublishedInterval
 from gobblin_assets.errors import CorruptionError
@@ -110,7 +110,7 @@ def _fold(db: SimDatabase, lane_id: LaneId, fence: int, bounds: FoldBounds, limi
 
 
 def _is_told(db: SimDatabase, row: SequenceRow) -> bool:
-    return row.announced_at is not None or (row.done_at or 0.0) <= db.now_s - UNTOLD_S
+    return row.announced_at is not None or (row.done_at or 0.0) <= db.now_s - UNREPORTED_S
 
 
 def _forget(db: SimDatabase, lane_id: LaneId, fence: int, bounds: FoldBounds, limit: int) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TypeVar
 
-from gobblin_assets.commit.folding import stand
+from gobblin_assets.commit.folding import make_no_op_move
 from gobblin_assets.commit.segment import Segment
 from gobblin_assets.commit.sequence import (
     COMPACTION,
@@ -113,7 +113,7 @@ class SimCommitLogReader:
         ]
         return _oldest_first(self._db, rows)[:limit]
 
-    def list_standing_moves(self, dataset_id: DatasetId, partition: str) -> Sequence[KeyMove]:
+    def list_no_op_moves(self, dataset_id: DatasetId, partition: str) -> Sequence[KeyMove]:
         db = self._db
         place = (dataset_id, partition)
         sequences = {s.sequence_id for s in db.sequences.values() if (s.dataset_id, s.partition) == place}
@@ -128,7 +128,9 @@ class SimCommitLogReader:
                 if entry.high is not None
             ]
             is_generation = any(entry.is_generation for entry in mine)
-            moves.append(stand(key.name, key.partition, key.watermark, intervals, is_generation=is_generation))
+            moves.append(
+                make_no_op_move(key.name, key.partition, key.watermark, intervals, is_generation=is_generation)
+            )
         return moves
 
     def load_publications(self, *sequence_ids: SequenceId) -> Sequence[Publication]:

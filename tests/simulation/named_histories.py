@@ -86,7 +86,7 @@ class Deed:
     kept: int = 0
 
 
-class Standing(StrEnum):
+class LoggedState(StrEnum):
     """What the log says of the sequence."""
 
     OPEN = "open"
@@ -114,7 +114,7 @@ class History:
 
     subject: Subject
     captures: bool = True
-    standing: Standing = Standing.OPEN
+    logged_state: LoggedState = LoggedState.OPEN
     guests: set[bytes] = field(default_factory=set)
     destroyed: set[bytes] = field(default_factory=set)
     is_disturbed: bool = False
@@ -168,10 +168,10 @@ class History:
 
     def _take_over(self, *, undoes: bool) -> None:
         """Only an open sequence is executed, and one that is not over is abandoned."""
-        if self.standing is Standing.OPEN or (undoes and self.standing is Standing.ABANDONING):
+        if self.logged_state is LoggedState.OPEN or (undoes and self.logged_state is LoggedState.ABANDONING):
             self.owners.append(Owner(len(self.owners), RacingFiles(self.disk), undoes))
             if undoes:
-                self.standing = Standing.ABANDONING
+                self.logged_state = LoggedState.ABANDONING
 
     def _act_as_owner(self, deed: Deed) -> None:
         undoes = deed.verb is Verb.UNDO
@@ -251,8 +251,8 @@ class History:
             if self._verify(owner) != StepVerdict.DONE:
                 return REFUSED
             owner.fs.sync_directories(directories_to_sync([self.step], ROOT, {STAGING: self._attempt_of(owner)}))
-        if self._holder is owner and self.standing is Standing.OPEN:
-            self.standing = Standing.DONE
+        if self._holder is owner and self.logged_state is LoggedState.OPEN:
+            self.logged_state = LoggedState.DONE
         return Verb.FINISH
 
     def _undo(self, owner: Owner) -> str:
@@ -265,8 +265,8 @@ class History:
             return REFUSED
         if outcome is not UndoOutcome.STRANGER:
             owner.fs.sync_directories(directories_to_sync([self.step], ROOT, {}, captured))
-            if self._holder is owner and self.standing is Standing.ABANDONING:
-                self.standing = Standing.UNDONE
+            if self._holder is owner and self.logged_state is LoggedState.ABANDONING:
+                self.logged_state = LoggedState.UNDONE
         return outcome
 
     def _require_held(self, owner: Owner) -> None:
@@ -296,28 +296,32 @@ class History:
             assert not is_lost, f"{content!r} is lost"
             assert counts[content] <= 1, f"{content!r} stands in {counts[content]} places"
         assert name <= ours | guests, f"a part of a file is visible: {name}"
-        match self.standing:
-            case Standing.OPEN | Standing.ABANDONING:
+        match self.logged_state:
+            case LoggedState.OPEN | LoggedState.ABANDONING:
                 for version in (subject.new, subject.old):
                     assert not version & name or version - name <= destroyed, f"part of a version is visible: {name}"
                 is_gapless = isinstance(self.step, ReplaceFile) and self.step.exchanges and not self.is_disturbed
-                assert name or not is_gapless or self.standing is Standing.ABANDONING, "a reader finds nothing"
-            case Standing.DONE:
+                assert name or not is_gapless or self.logged_state is LoggedState.ABANDONING, "a reader finds nothing"
+            case LoggedState.DONE:
                 self._check_name(name, subject.new)
                 is_missing = isinstance(self.step, EnsureDirectory) and not self.disk.is_directory(TARGET)
                 assert self.is_disturbed or not is_missing, "the directory is missing"
-            case Standing.UNDONE:
+            case LoggedState.UNDONE:
                 self._check_name(name, subject.old)
 
     def _check_mode(self) -> None:
-        step, standing = self.step, self.standing
-        if isinstance(step, ModeStep) and not self.is_disturbed and standing in (Standing.DONE, Standing.UNDONE):
-            is_open = isinstance(step, OpenDirectory) == (standing is Standing.DONE)
+        step, logged_state = self.step, self.logged_state
+        if (
+            isinstance(step, ModeStep)
+            and not self.is_disturbed
+            and logged_state in (LoggedState.DONE, LoggedState.UNDONE)
+        ):
+            is_open = isinstance(step, OpenDirectory) == (logged_state is LoggedState.DONE)
             mode = find_mode(self.disk)
-            assert mode == step.mode | (stat.S_IWUSR if is_open else 0), f"the mode is {mode}, {standing}"
+            assert mode == step.mode | (stat.S_IWUSR if is_open else 0), f"the mode is {mode}, {logged_state}"
 
     def _check_name(self, name: frozenset[bytes], expected: frozenset[bytes]) -> None:
         is_strangers_work = name - expected <= self.guests and expected - name <= self.destroyed
-        assert is_strangers_work, f"the name holds {name}, and the log says {expected}: {self.standing}"
+        assert is_strangers_work, f"the name holds {name}, and the log says {expected}: {self.logged_state}"
         kept = {content for path, content in self.disk.files().items() if path.startswith(STAGING)}
         assert not kept & self.guests, "the cleanup of the attempt would remove a stranger's file"

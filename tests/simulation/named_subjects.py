@@ -141,7 +141,7 @@ def write_at_name(disk: SimDisk, content: bytes, *, as_directory: bool) -> froze
 
 
 def remove_name(disk: SimDisk, *, one_file_only: bool) -> frozenset[bytes]:
-    """A stranger removes whatever stands at the name, or of a directory there only its first file; what was there."""
+    """A stranger removes whatever is at the name, or of a directory there only its first file; what was there."""
     before = list_at_name(disk)
     below = [path for path in disk.files() if path.startswith(f"{TARGET}/")] if one_file_only else []
     for path in below[:1] or [TARGET]:

@@ -1,4 +1,4 @@
-"""The checker of copies to an object store: what stands at the published names, at every moment and in the end.
+"""The checker of copies to an object store: what is at the published names, at every moment and in the end.
 
 It reads which versions may stand at a name from the log's sealed steps, and compares bytes.
 """
@@ -26,7 +26,7 @@ _SEALED: Final = (SequenceState.PREPARED, SequenceState.BLOCKED, SequenceState.A
 _MARK: Final = "a mark"
 
 Version = str | None
-"""The ETag of what stands at a name; or a mark, or nothing."""
+"""The ETag of what is at a name; or a mark, or nothing."""
 
 
 @dataclass
@@ -99,7 +99,7 @@ class ObjectChecker(Checker):
     def _look_for_strangers(
         self, world: ObjectWorld, strangers: Mapping[str, Version], visible: Mapping[str, Version]
     ) -> None:
-        """What a stranger put at a name stands there, or an open sequence has it aside."""
+        """What a stranger put at a name is there, or an open sequence has it aside."""
         sealed = {
             (step.target, step.replaced.tag)
             for row in world.db.sequences.values()
@@ -147,7 +147,7 @@ class ObjectChecker(Checker):
 
 
 def list_published(world: ObjectWorld) -> dict[str, str]:
-    """The ETag of what stands at each name by the log, by all that is DONE."""
+    """The ETag of what is at each name by the log, by all that is DONE."""
     current: dict[str, str] = {}
     for segment in list_done_segments(world):
         for path, identity in changes_of(segment.payload, segment.digest):
@@ -188,7 +188,7 @@ def _copy_of(world: ObjectWorld, step: ObjectStep) -> Version:
 
 
 def _allow(allowed: dict[str, set[Version]], step: ObjectStep, *, is_given_up: bool) -> None:
-    """Besides what stands there by the log: a replacement never leaves a name empty."""
+    """Besides what is there by the log: a replacement never leaves a name empty."""
     for path, identity, _rows in step.published():
         allowed[path].add(identity.tag)
     if isinstance(step, RemoveObject):

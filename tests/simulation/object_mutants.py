@@ -94,7 +94,7 @@ def _phases_are_mixed() -> AbstractContextManager[Any]:
 
 
 def _completed_over_anything() -> AbstractContextManager[Any]:
-    """Whatever stands at the name by then gives way."""
+    """Whatever is at the name by then gives way."""
 
     def mutant(self: ObjectStep, files: Any, condition: Any) -> None:
         found = files.find_object(self.target)
@@ -116,7 +116,7 @@ def _taken_back_over_anything() -> AbstractContextManager[Any]:
 
 
 def _anything_counts_as_old() -> AbstractContextManager[Any]:
-    """What stands at the name is taken for the version that was planned there."""
+    """What is at the name is taken for the version that was planned there."""
 
     def mutant(self: Any, entry: Any) -> Stands:
         found = _JUDGE(self, entry)

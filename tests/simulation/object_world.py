@@ -46,7 +46,7 @@ _RANDOM: Final = re.compile(r"[0-9a-f]{32}")
 @dataclass(frozen=True)
 class Strangers:
     """What others did to published names. ``last``: by path the number of their last act there, and the ETag of what
-    they put there; None: they removed what stood there. ``destroyed``: versions, by path and ETag, that they took away.
+    they put there; None: they removed what was there. ``destroyed``: versions, by path and ETag, that they took away.
     """
 
     last: Mapping[str, tuple[int, str | None]] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class ObjectWorld(CopyWorld):
         return replace(super().copy(), store=self.store.copy())
 
     def write_as_a_stranger(self, name: str) -> None:
-        """An object that no other has the bytes of, whatever stands there."""
+        """An object that no other has the bytes of, whatever is there."""
         path = f"{BUCKET_PLACE}/{name}"
         content = f"a stranger's {self.store.changes}".encode()
         etag = etag_of_one_part(content)

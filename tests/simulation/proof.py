@@ -19,6 +19,7 @@ from tests.simulation.copy_mutants import IN_COPY_HISTORIES, IN_THE_COPY_WORLD
 from tests.simulation.copy_scenarios import COPY_SCENARIOS
 from tests.simulation.counts import read_counts
 from tests.simulation.exploring import FAULTS, Tally, explore_pairs, explore_singles
+from tests.simulation.file_mutants import IN_A_FILE
 from tests.simulation.hunting import (
     Catch,
     hunt_among_loaded_rows,
@@ -163,7 +164,9 @@ def _list_sink_parts() -> list[Part]:
         ]
     mutants = (*IN_SINK_HISTORIES, *IN_SINK_MOVES)
     parts += [Part("mutants", m.name, lambda m=m: hunt_in_sink_histories(m)) for m in mutants]
-    parts += [Part("mutants", m.name, lambda m=m: hunt_in_marked_histories(m)) for m in IN_MARKED_HISTORIES]
+    parts += [
+        Part("mutants", m.name, lambda m=m: hunt_in_marked_histories(m)) for m in (*IN_MARKED_HISTORIES, *IN_A_FILE)
+    ]
     return [*parts, *(Part("mutants", m.name, lambda m=m: hunt_in_slot_histories(m)) for m in IN_SLOT_HISTORIES)]
 
 

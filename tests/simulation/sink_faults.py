@@ -31,6 +31,9 @@ RECOVERY_CALLS: Final = 60
 SINK_OVERLAPS: Final = (_CALLS_MAX, 30, 60, 90)
 """How many calls others make while a worker sleeps; it sleeps to their end, or wakes up amid their work."""
 
+_BESIDE_A_LOCK: Final = 120
+"""At most so many where the sleeper keeps them from their end."""
+
 _SECONDS: Final = (Fault.KILLED_BEFORE, Fault.ERROR, Fault.UNKNOWN, Fault.REPEATED)
 
 
@@ -155,7 +158,7 @@ def explore_sink_zombies(scenario: SinkScenario, *, share: Share = EVERYTHING) -
             first = scenario.work(world, until=number)
             world.expire()
             second = world.start_worker()
-            _go_on(world, (second,), count)
+            _go_on(world, (second,), min(count, _BESIDE_A_LOCK) if world.is_locked else count)
             _go_on(world, (first, second))
             _settle(world)
         tally += Tally(histories=1, executed=1)

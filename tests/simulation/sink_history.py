@@ -33,6 +33,8 @@ _ABANDON_CALLS_MAX: Final = 80
 _TURN_S: Final = 0.5
 WILD_TURNS: Final = 120
 _TURNS_MAX: Final = 1500
+_GIVE_UP_TURNS: Final = 50
+"""Between two looks of a person for what somebody else gave up by half."""
 
 
 def run_sink_history(seed: int) -> list[Transition]:
@@ -75,6 +77,8 @@ class SinkHistory:
             elif turn == self.wild_turns:
                 self._asleep.clear()
                 self.world.is_over = self.world.is_published
+            elif turn % _GIVE_UP_TURNS == 0 and (half := self.world.find_given_up_by_half()) is not None:
+                self.world.start_abandonment(half)
             elif self.world.is_published() and all(actor.is_over for actor in self.world.actors):
                 return self._end()
             self._take_turn(turn)

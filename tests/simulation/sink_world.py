@@ -166,6 +166,11 @@ class SinkWorld:
     # What is so ------------------------------------------------------------------------------------------
 
     @property
+    def is_locked(self) -> bool:
+        """Whether nobody comes to an end until some process goes on."""
+        return False
+
+    @property
     def dataset_id(self) -> DatasetId | None:
         return next(iter(self.db.datasets), None)
 
@@ -176,6 +181,10 @@ class SinkWorld:
 
     def list_open(self) -> list[SequenceRow]:
         return [row for row in self.db.sequences.values() if row.state.is_open]
+
+    def find_given_up_by_half(self) -> SequenceId | None:
+        """Of which somebody told its place and, dead by then, not the log: a person gives it up again."""
+        return next((each.sequence_id for each in self.list_open() if is_given_up_by_half(each)), None)
 
     def is_published(self) -> bool:
         """Whether all of the log is published, and the vnodes are spread as they are to be."""
@@ -382,6 +391,11 @@ class SinkHands:
 
     def watch(self, prefix: str, port: object) -> Any:
         return Watched(self.process, prefix, port)
+
+
+def is_given_up_by_half(row: SequenceRow) -> bool:
+    """Whether its place refuses what its log still wants; the error says what a person does."""
+    return row.state is SequenceState.BLOCKED and (row.last_error or "").endswith("Abandon it.")
 
 
 def _position(mark: Watermark | None) -> int:

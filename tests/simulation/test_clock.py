@@ -9,6 +9,8 @@ from tests.simulation.process import Fault, Process
 from tests.simulation.world import LEASE_S, SILENT_S_MAX, URNS, Runner, World
 from tests.support.shares import Share
 
+pytestmark = pytest.mark.turns(of=3)
+
 HOUR_S = 3_600.0
 STRIDE = 8
 """One in so many calls of a run, by the seed; the random histories set the clock back between any two calls."""

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.simulation.named_histories import Deed, History, Standing, Verb
+from tests.simulation.named_histories import Deed, History, LoggedState, Verb
 from tests.simulation.named_subjects import (
     CLOSED,
     FILES,
@@ -94,6 +94,7 @@ class TestNamedSteps:
                     break
         assert played > 1_000
 
+    @pytest.mark.rotating(of=OFTEN_SHARES)
     @pytest.mark.parametrize("make", SUBJECTS)
     @given(deeds=st.lists(DEEDS, max_size=12))
     def test_a_random_history_keeps_the_promises(self, make: Callable[[], Subject], deeds: list[Deed]) -> None:
@@ -108,14 +109,14 @@ class TestNamedSteps:
 
     def test_a_file_is_replaced_without_a_gap_and_its_old_version_is_kept(self) -> None:
         history = play(replace_by_exchange(), Deed(Verb.EXECUTE), Deed(Verb.EXECUTE), Deed(Verb.FINISH))
-        assert history.standing is Standing.DONE
+        assert history.logged_state is LoggedState.DONE
         assert list_at_name(history.disk) == history.subject.new
         assert history.subject.old <= set(history.disk.files().values())
 
     @pytest.mark.parametrize("make", [*FILES, place_directory])
     def test_an_abandoned_step_leaves_the_name_as_it_was(self, make: Callable[[], Subject]) -> None:
         history = play(make(), Deed(Verb.EXECUTE), Deed(Verb.EXECUTE), Deed(Verb.ABANDON), Deed(Verb.UNDO))
-        assert history.standing is Standing.UNDONE
+        assert history.logged_state is LoggedState.UNDONE
         assert list_at_name(history.disk) == history.subject.old
 
     def test_a_stranger_s_file_that_an_execution_took_along_is_put_back(self) -> None:
@@ -133,7 +134,7 @@ class TestNamedSteps:
     @pytest.mark.parametrize("make", [*FILES, place_directory])
     def test_what_never_happened_is_given_up_although_the_attempt_is_gone(self, make: Callable[[], Subject]) -> None:
         history = play(make(), Deed(Verb.LOSE), Deed(Verb.ABANDON), Deed(Verb.UNDO))
-        assert history.standing is Standing.UNDONE
+        assert history.logged_state is LoggedState.UNDONE
         assert list_at_name(history.disk) == history.subject.old
 
     @pytest.mark.parametrize("make", [place_directory, ensure_directory])
@@ -154,7 +155,7 @@ class TestNamedSteps:
     @pytest.mark.parametrize("lost", [(), (Deed(Verb.LOSE),)], ids=["", "without the attempt"])
     def test_a_directory_that_was_opened_is_closed_when_its_sequence_is_given_up(self, lost: Plot) -> None:
         history = play(open_directory(), Deed(Verb.EXECUTE), *lost, Deed(Verb.ABANDON), Deed(Verb.UNDO))
-        assert history.standing is Standing.UNDONE
+        assert history.logged_state is LoggedState.UNDONE
         assert find_mode(history.disk) == CLOSED
 
     @pytest.mark.parametrize("mode", [0o500, 0o700, 0o777])
@@ -168,22 +169,22 @@ class TestNamedSteps:
         for deed in ends:
             history.act(deed)
         assert find_mode(history.disk) == mode
-        waits = not is_open and mode == 0o500 and history.standing is Standing.OPEN
-        assert waits or history.standing in (Standing.DONE, Standing.UNDONE)
+        waits = not is_open and mode == 0o500 and history.logged_state is LoggedState.OPEN
+        assert waits or history.logged_state in (LoggedState.DONE, LoggedState.UNDONE)
 
     def test_what_a_stranger_put_into_a_directory_that_gave_way_is_kept(self) -> None:
         late = Deed(Verb.EXECUTE, meanwhile=Deed(Verb.WRITE), at_call=3)
         for taken in ((), (Deed(Verb.WRITE, kept=1),), (Deed(Verb.WRITE),)):
             history = play(clear_directory(), late, *taken, Deed(Verb.ABANDON), Deed(Verb.UNDO), Deed(Verb.UNDO))
             assert history.interruptions == 1
-            assert (history.standing is Standing.UNDONE) == (not taken)
+            assert (history.logged_state is LoggedState.UNDONE) == (not taken)
 
     @pytest.mark.parametrize("make", FILES)
     def test_what_happened_is_not_given_up_without_the_attempt(self, make: Callable[[], Subject]) -> None:
         happened = (Deed(Verb.EXECUTE), Deed(Verb.EXECUTE), Deed(Verb.LOSE))
         history = play(make(), *happened, Deed(Verb.ABANDON), Deed(Verb.UNDO))
-        assert history.standing is Standing.ABANDONING
+        assert history.logged_state is LoggedState.ABANDONING
         history.act(Deed(Verb.WRITE))
         history.act(Deed(Verb.UNDO))
-        assert history.standing is Standing.UNDONE
+        assert history.logged_state is LoggedState.UNDONE
         assert list_at_name(history.disk) == history.guests

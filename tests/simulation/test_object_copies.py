@@ -16,6 +16,8 @@ from tests.simulation.test_copies import explore_some_pairs, parts_of
 from tests.simulation.zombies import explore_overlaps, explore_zombies
 from tests.support.shares import EVERYTHING, Share
 
+pytestmark = pytest.mark.turns(of=3)
+
 HISTORIES_OF = 120
 
 each_scenario = pytest.mark.parametrize("scenario", OBJECT_SCENARIOS, ids=[each.name for each in OBJECT_SCENARIOS])

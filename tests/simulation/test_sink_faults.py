@@ -22,6 +22,8 @@ from tests.simulation.sink_faults import (
 )
 from tests.support.shares import Share
 
+pytestmark = pytest.mark.turns(of=3)
+
 SINGLES_OF = 120
 PAIRS_OF = 40_000
 EXCEPTIONS_OF = 40

@@ -50,6 +50,7 @@ from tests.simulation.lease_store import SimLeaseStore
 from tests.simulation.process import KilledError, Process, Watched, WatchedFileSystem
 from tests.simulation.rate_share_store import SimRateShareStore
 from tests.simulation.sink_worker_store import SimSinkWorkerStore
+from tests.simulation.sqlite_file import simulated_files
 from tests.simulation.state_stores import SimDatasetStore, SimPublishedFiles, SimRunStore
 from tests.support.kinds import COMBINATIONS, DESTINATIONS, KINDS, UNITS
 
@@ -160,7 +161,10 @@ class World:
 
 @contextmanager
 def stepped() -> Iterator[None]:
-    """In the block, threads of the product are steps: tasks run when submitted, heartbeats between calls."""
+    """In the block, threads of the product are steps: tasks run when submitted, heartbeats between calls.
+
+    Files of SQLite are simulated.
+    """
 
     def start(keeper: LeaseKeeper) -> None:
         keeper._store.watching.keepers.append(keeper)  # type: ignore[attr-defined]  # a Watched port of this world
@@ -170,6 +174,7 @@ def stepped() -> Iterator[None]:
         mock.patch.object(run_round, "ThreadPoolExecutor", _InlinePool),
         mock.patch.object(attempt_files, "ThreadPoolExecutor", _InlinePool),
         mock.patch.object(row_forms, "ThreadPoolExecutor", _InlinePool),
+        simulated_files(),
     ):
         yield
 
@@ -221,7 +226,7 @@ class Runner:
             interrupt=lambda _attempt: None,
             clock=self._clock,
             say=self.lines.append,
-            on_publication=self._tell,
+            on_publication=self._report,
         )
         return self._alive(lambda: run_request(request, ports))
 
@@ -305,7 +310,7 @@ class Runner:
                 except GobblinError as error:
                     self.lines.append(str(error))
 
-    def _tell(self, report: DatasetReport) -> None:
+    def _report(self, report: DatasetReport) -> None:
         assert report.publication is not None
         sequence_id = report.publication.sequence_id
         self.process.call("dagster.event", lambda: self.world.events.update([sequence_id]))

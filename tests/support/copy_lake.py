@@ -76,7 +76,7 @@ class CopyLake(Lake):
         return _without_directories(self.look())
 
     def identities(self) -> dict[str, object]:
-        """Which file stands at which name, where that can be told."""
+        """Which file is at which name, where that can be told."""
         return dict(inodes_of(self.tree))
 
     def write_stranger(self, path: str) -> object:
@@ -87,7 +87,7 @@ class CopyLake(Lake):
         return self.identify(path)
 
     def identify(self, path: str) -> object:
-        """What stands at the name, to be compared."""
+        """What is at the name, to be compared."""
         place = self.tree / path
         return place.stat().st_ino, place.read_bytes()
 
@@ -176,7 +176,7 @@ def look_at(root: Path) -> Look:
 
 
 def inodes_of(root: Path) -> dict[str, int]:
-    """Of all below ``root`` but the work directory: which file stands at which name."""
+    """Of all below ``root`` but the work directory: which file is at which name."""
     return {name: (root / name).lstat().st_ino for name in look_at(root)}
 
 

@@ -107,5 +107,5 @@ class IcebergRows(TriedPlace):
         return self.warehouse.with_name("kept")
 
     def list_strays(self, name: str) -> set[str]:
-        named, standing = list_data_files(self.find(name))
-        return standing - named
+        named, on_disk = list_data_files(self.find(name))
+        return on_disk - named

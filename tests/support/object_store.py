@@ -83,7 +83,7 @@ class ObjectStore:
         etag: str = "",
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Whatever stands there gives way."""
+        """Whatever is there gives way."""
         self.changes += 1
         self.objects[path] = StoredObject(content, etag or _md5(content), metadata or {}, self.changes, headers or {})
 
@@ -178,12 +178,12 @@ class MemoryObjects:
         self, path: str, upload: UploadId, parts: Sequence[UploadPart], condition: Condition
     ) -> WriteOutcome:
         with self.store.lock:
-            standing, found = self.store.objects.get(path), self._find(path, upload)
+            occupant, found = self.store.objects.get(path), self._find(path, upload)
             if found is None:
-                is_told = self.store.answers_used_up and standing is not None
+                is_told = self.store.answers_used_up and occupant is not None
                 return WriteOutcome.WRITTEN if is_told else WriteOutcome.SOURCE_MISSING
             asked = Ability.COMPLETE_IF_ABSENT if isinstance(condition, Absent) else Ability.COMPLETE_IF_MATCH
-            if asked in self.honours and not _holds(condition, standing):
+            if asked in self.honours and not _holds(condition, occupant):
                 return WriteOutcome.CONDITION_FAILED
             assert [each.number for each in parts] == list(range(1, len(parts) + 1))
             assert all(each.size_bytes >= PART_BYTES_MIN for each in parts[:-1])
@@ -245,10 +245,10 @@ class MemoryObjects:
         return found if found is not None and found.path == path else None
 
 
-def _holds(condition: Condition, standing: StoredObject | None) -> bool:
+def _holds(condition: Condition, occupant: StoredObject | None) -> bool:
     if isinstance(condition, Absent):
-        return standing is None
-    return standing is not None and standing.etag == condition.etag
+        return occupant is None
+    return occupant is not None and occupant.etag == condition.etag
 
 
 def _md5(content: bytes) -> str:

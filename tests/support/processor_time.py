@@ -1,35 +1,38 @@
 """The cost of the tests: processor seconds of each directory against its budget.
 
 A pytest plugin. ``tests/budgets.json`` holds, for each directory, the number of its tests and the processor seconds
-that they took, with their child processes; and for each slow file, its seconds by the clock. After a whole run, a
-directory at 110 % of its budget gives a warning, and one at 150 % and 20 s more fails it: the seconds of a worker's
-servers count in the directory whose test happened to ask first. Thorough tests have no budget. ``--record-budgets``
-writes the file anew. Servers that outlive their starter (Postgres) count where they were started, as far as they can be
-read.
+that they took, with their child processes; and for each slow file, its seconds by the clock. Of the directories that a
+run tried whole, one at 110 % of its budget gives a warning, and one at 150 % and 20 s more fails it: the seconds of a
+worker's servers count in the directory whose test happened to ask first. One without a budget gives a warning, too.
+Thorough tests have no budget. ``--record-budgets`` writes down the directories that the run tried whole, keeps what the
+file has of the others, and drops files and directories that are gone. Servers that outlive their starter (Postgres)
+count where they were started, as far as they can be read.
 """
 
 import json
 import os
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-BUDGETS: Final = Path(__file__).parents[1] / "budgets.json"
+ROOT: Final = Path(__file__).parents[2]
+BUDGETS: Final = ROOT / "tests" / "budgets.json"
 WARN_FACTOR: Final = 1.1
 FAIL_FACTOR: Final = 1.5
 FAIL_MORE_S: Final = 20.0
-WHOLE: Final = 0.95
-"""A directory is judged if this share of its recorded tests ran."""
 
 _LONG_S: Final = 5.0
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _PROCESSOR_S: Final = "processor_s"
 _THOROUGH: Final = "thorough"
+_USUAL: Final = f"not {_THOROUGH}"
+_LEAVING_OUT: Final = ("keyword", "deselect", "ignore", "ignore_glob", "lf")
 
 
 @dataclass
@@ -50,16 +53,34 @@ class Costs:
             self.tests[directory] += 1
             self.processor_s[directory] += dict(report.user_properties).get(_PROCESSOR_S, 0.0)
 
-    def to_json(self, unit_s: float) -> dict[str, Any]:
+    def to_json(
+        self, unit_s: float, *, whole: AbstractSet[str], before: dict[str, Any] | None = None, root: Path = ROOT
+    ) -> dict[str, Any]:
+        """The budgets of the directories that are ``whole``, and ``before`` for the others of ``root``.
+
+        What is kept was measured on a machine with another unit, so what is new is given in that unit.
+        """
+        old = before or {"directories": {}, "clock_s": {}}
         directories = {
-            name: {"tests": self.tests[name], _PROCESSOR_S: round(self.processor_s[name])}
-            for name in sorted(self.tests)
+            name: budget
+            for name, budget in old["directories"].items()
+            if name not in whole and Path(root, name).is_dir()
         }
-        longest = sorted(((s, name) for name, s in self.clock_s.items() if s >= _LONG_S), reverse=True)
+        unit = old["unit_s"] if directories else round(unit_s, 4)
+        for name in whole & self.tests.keys():
+            spent = self.processor_s[name] * unit / unit_s
+            directories[name] = {"tests": self.tests[name], _PROCESSOR_S: round(spent)}
+        clock_s = {
+            name: s
+            for name, s in old["clock_s"].items()
+            if str(Path(name).parent) not in whole and Path(root, name).is_file()
+        }
+        clock_s |= {name: round(s) for name, s in self.clock_s.items() if str(Path(name).parent) in whole}
+        longest = sorted(((name, s) for name, s in clock_s.items() if s >= _LONG_S), key=lambda each: -each[1])
         return {
-            "unit_s": round(unit_s, 4),
-            "directories": directories,
-            "clock_s": {name: round(s) for s, name in longest},
+            "unit_s": unit,
+            "directories": dict(sorted(directories.items())),
+            "clock_s": dict(longest),
         }
 
 
@@ -69,14 +90,19 @@ class Verdict:
     failed: bool
 
 
-def judge(costs: Costs, budgets: dict[str, Any], unit_s: float) -> Verdict:
-    """``unit_s``: the result of ``measure_unit`` on this machine now; a slower machine gets more seconds."""
+def judge(costs: Costs, budgets: dict[str, Any], unit_s: float, whole: AbstractSet[str]) -> Verdict:
+    """``unit_s``: the result of ``measure_unit`` on this machine now; a slower machine gets more seconds.
+
+    ``whole``: the directories that are judged.
+    """
     slower = max(1.0, unit_s / budgets["unit_s"])
     lines, failed = [], False
-    for name, budget in budgets["directories"].items():
-        if costs.tests[name] < WHOLE * budget["tests"]:
+    for name in sorted(costs.tests.keys() & whole):
+        spent, budget = costs.processor_s[name], budgets["directories"].get(name)
+        if budget is None:
+            lines.append(f"WARNING {name}: {spent:.0f} processor seconds, and no budget: --record-budgets gives it one")
             continue
-        allowed, spent = budget[_PROCESSOR_S] * slower, costs.processor_s[name]
+        allowed = budget[_PROCESSOR_S] * slower
         said = f"{name}: {spent:.0f} of {allowed:.0f} processor seconds"
         if spent > FAIL_FACTOR * allowed + FAIL_MORE_S:
             failed = True
@@ -86,6 +112,12 @@ def judge(costs: Costs, budgets: dict[str, Any], unit_s: float) -> Verdict:
         else:
             lines.append(said)
     return Verdict(lines, failed)
+
+
+def list_whole(directories: Collection[str], arguments: Sequence[str], folder: Path, root: Path = ROOT) -> set[str]:
+    """Those of the directories in ``root`` that arguments of pytest, given in ``folder``, name as a whole."""
+    given = [Path(folder, argument).resolve() for argument in arguments]
+    return {name for name in directories if any(Path(root, name).resolve().is_relative_to(each) for each in given)}
 
 
 def measure_unit() -> float:
@@ -157,13 +189,23 @@ class ProcessorTime:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         if self._is_worker:
             return
+        whole = self._list_whole(session)
+        before = json.loads(BUDGETS.read_text(encoding="utf-8")) if BUDGETS.exists() else None
         if self._config.getoption("record_budgets"):
-            text = json.dumps(self._costs.to_json(self._unit_s), indent=1)
+            text = json.dumps(self._costs.to_json(self._unit_s, whole=whole, before=before), indent=1)
             BUDGETS.write_text(f"{text}\n", encoding="utf-8")
-        elif BUDGETS.exists():
-            self._verdict = judge(self._costs, json.loads(BUDGETS.read_text(encoding="utf-8")), self._unit_s)
+        elif before is not None:
+            self._verdict = judge(self._costs, before, self._unit_s, whole)
             if self._verdict.failed and session.exitstatus == pytest.ExitCode.OK:
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def _list_whole(self, session: pytest.Session) -> set[str]:
+        """Directories of which all tests of this run's share were tried; none where options left out some."""
+        left_out = any(self._config.getoption(name, default=None) for name in _LEAVING_OUT)
+        has_ended = session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+        if left_out or self._config.getoption("markexpr") != _USUAL or not has_ended:
+            return set()
+        return list_whole(self._costs.tests, self._config.args, self._config.invocation_params.dir)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self._verdict.lines:

@@ -15,10 +15,10 @@ from gobblin_assets.commit.postgres import PostgresCommitStepStore
 from gobblin_assets.commit.segment import Segment, combine_digests, encode_segments
 from gobblin_assets.commit.sequence import KeyMove, NewAttempt, NewSequence, SealOrder, StagedAttempt
 from gobblin_assets.destinations.files.rename_steps import RenameDirectory
-from gobblin_assets.destinations.files.rooted import job_directory, target_directory
+from gobblin_assets.destinations.files.rooted import target_directory
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.extract import Mode
-from gobblin_assets.model.path_names import path_of
+from gobblin_assets.model.path_names import job_directory, path_of
 from gobblin_assets.model.state import AttemptId, DatasetId, RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.rows.hidden_columns import parse_role_path

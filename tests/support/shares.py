@@ -7,7 +7,9 @@ every failed test that had a share.
 Three things have a share: the cases of a test that is marked ``rotating``, or ``rare`` where each case is expensive,
 or ``rotating(of=3)`` for a third instead of a twelfth; the histories of a test that asks for the fixture ``share``; and
 expensive tests that are marked ``turns`` with the same name, of which each run tries one, or with ``of=3`` a third. A
-file's tests take turns by ``pytestmark = pytest.mark.turns(of=3)``, but for those that are marked ``every_run``.
+file's tests take turns by ``pytestmark = pytest.mark.turns(of=3)``, but for those that are marked ``every_run``. Those
+that are marked ``core``, which say what the file is there for, take turns among themselves: each run tries a third of
+them, and at least one.
 """
 
 import os
@@ -23,6 +25,7 @@ SEED_VARIABLE: Final = "GOBBLIN_TEST_SEED"
 SHARES: Final = 12
 OFTEN_SHARES: Final = 3
 RARE_SHARES: Final = 36
+CORE_SHARES: Final = 3
 TURN_SEEDS: Final = RARE_SHARES
 """A turn lasts for so many seeds. So a test has its turn with each of the shares of its cases."""
 
@@ -148,7 +151,7 @@ class Shares:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Iterator[Any]:
         report = yield
-        has_share = any(item.get_closest_marker(name) for name in ("rotating", "rare", "turns"))
+        has_share = any(item.get_closest_marker(name) for name in ("rotating", "rare", "turns", "core"))
         if report.failed and (has_share or "share" in getattr(item, "fixturenames", ())):
             report.sections.append(("share", self._hint))
         return report
@@ -164,10 +167,13 @@ class _Turns:
 
 def _find_turns(item: pytest.Item) -> _Turns | None:
     """With which others a test takes turns: with those of its file where the mark has no name."""
+    file = item.nodeid.partition("::")[0]
+    if item.get_closest_marker("core") is not None and item.get_closest_marker(_THOROUGH) is None:
+        return _Turns(f"the core of {file}", CORE_SHARES)
     mark = item.get_closest_marker("turns")
     if mark is None or any(item.get_closest_marker(name) for name in ("every_run", _THOROUGH)):
         return None
-    name = mark.args[0] if mark.args else item.nodeid.partition("::")[0]
+    name = mark.args[0] if mark.args else file
     return _Turns(str(name), mark.kwargs.get("of"))
 
 

@@ -97,7 +97,7 @@ class SinkInDagster:
                     {"s": seconds},
                 )
 
-    def told(self, role: Role = Role.DATA) -> list[tuple[str | None, Mapping[str, Any]]]:
+    def reported(self, role: Role = Role.DATA) -> list[tuple[str | None, Mapping[str, Any]]]:
         """The partition and the metadata of each materialization, the oldest first."""
         found = self.instance.fetch_materializations(self.layout.get_key(URN, role), limit=1_000, ascending=True)
         events = [each.asset_materialization for each in found.records]

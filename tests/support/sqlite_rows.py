@@ -17,13 +17,14 @@ if str(_EXAMPLE) not in sys.path:
     sys.path.append(str(_EXAMPLE))
 
 from gobblin_sqlite_rows import SQLITE  # noqa: E402  found by the path above
+from gobblin_sqlite_rows import rows as example  # noqa: E402  the same
 from gobblin_sqlite_rows.rows import LOAD_KIND, SqlitePlace  # noqa: E402  the same
 from gobblin_sqlite_rows.rows import SqliteRows as MarkedRows  # noqa: E402  the same
 
 from gobblin_assets.commit.step_kinds import register_step  # noqa: E402  the same
 from gobblin_assets.spec.destination_kind import DESTINATION_KINDS, register_destination_kind  # noqa: E402  the same
 
-__all__ = ["SQLITE", "SqliteRows", "read_rows"]
+__all__ = ["SQLITE", "SqlitePlace", "SqliteRows", "example", "read_rows"]
 
 CONNECTION = "desk"
 

@@ -328,7 +328,7 @@ class History:
             self.both("holder", lambda log, i=dataset_id: log.leases.find_holder(i))
             self.both("view", lambda log, i=dataset_id: set(log.commits.look_at(JOB, [i], []).lanes))
             self.both("unfinished", lambda log, i=dataset_id: log.commits.find_unfinished(i))
-            self.both("standing", lambda log, i=dataset_id: log.commits.list_standing_moves(i, ""))
+            self.both("no-op moves", lambda log, i=dataset_id: log.commits.list_no_op_moves(i, ""))
         for lane_id in self.lanes:
             self.both("status", lambda log, i=lane_id: log.leases.get_status(i))
         for urn in URNS:

@@ -79,7 +79,7 @@ def _files_of(found: Look) -> Look:
 
 
 def _check_names(connection: Connection, destination: CopyDestination, tally: Tally) -> None:
-    """What the log says of names is what stands there, file by file."""
+    """What the log says of names is what is there, file by file."""
     known: dict[str, Identity] = {}
     for subject in destination.subjects:
         names = read_names(connection, subject, destination.root).current

@@ -90,7 +90,7 @@ def list_changes(payload: bytes, root: Path) -> Iterator[tuple[str, Identity | N
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class FoundFile:
     """A file as it was found at a name. ``version`` None: it is no whole version of this name."""
 
     identity: Identity
@@ -123,15 +123,15 @@ class CopyWatch:
             return
         allowed = _allow(before, after)
         problems = list(self._acknowledge(subject, before))
-        for path, standing in found.items():
-            problems += self._judge_name(subject, path, standing, allowed.get(path, {None}))
-            problems += self._judge_order(subject, path, standing, before, after)
+        for path, found_file in found.items():
+            problems += self._judge_name(subject, path, found_file, allowed.get(path, {None}))
+            problems += self._judge_order(subject, path, found_file, before, after)
         for problem in problems:
             self._tally.violate(f"{subject}: {problem}")
         self._tally.add(_WHOLE_LOOKS, 0 if problems else 1)
 
-    def _find(self, root: Path, path: str) -> Standing | None:
-        """The name is looked up once; what stands there is read through what was opened."""
+    def _find(self, root: Path, path: str) -> FoundFile | None:
+        """The name is looked up once; what is there is read through what was opened."""
         try:
             with (root / path).open("rb") as stream:
                 entry = os.fstat(stream.fileno())
@@ -141,25 +141,25 @@ class CopyWatch:
                     self._read[key] = read_version(path, stream.read())
         except FileNotFoundError:
             return None
-        return Standing(identity, entry.st_mode & 0o7777, self._read[key])
+        return FoundFile(identity, entry.st_mode & 0o7777, self._read[key])
 
     def _judge_name(
-        self, subject: Subject, path: str, standing: Standing | None, allowed: set[Identity | None]
+        self, subject: Subject, path: str, found_file: FoundFile | None, allowed: set[Identity | None]
     ) -> Iterator[str]:
-        if standing is None:
+        if found_file is None:
             if None not in allowed:
                 yield f"{path} is missing"
             return
-        if standing.identity not in allowed:
-            yield f"{path} is a file that the log does not have there: {standing}, allowed {allowed}"
+        if found_file.identity not in allowed:
+            yield f"{path} is a file that the log does not have there: {found_file}, allowed {allowed}"
         history = self._trees[subject][0].history.get(path, [])
-        if standing.version is None or standing.version > len(history):
-            yield f"{path} is no whole version of the source: {standing}"
+        if found_file.version is None or found_file.version > len(history):
+            yield f"{path} is no whole version of the source: {found_file}"
             return
-        version = history[standing.version - 1]
-        size, _inode, mtime_ns = standing.identity
-        if (size, mtime_ns, standing.mode) != (version.size, version.mtime_ns, version.mode):
-            yield f"{path} has not the attributes of its version {version}: {standing}"
+        version = history[found_file.version - 1]
+        size, _inode, mtime_ns = found_file.identity
+        if (size, mtime_ns, found_file.mode) != (version.size, version.mtime_ns, version.mode):
+            yield f"{path} has not the attributes of its version {version}: {found_file}"
 
     def _acknowledge(self, subject: Subject, names: NamesInLog) -> Iterator[str]:
         """Remember the newest version of each name that was ever finished."""
@@ -177,18 +177,18 @@ class CopyWatch:
             self._floors[subject, path] = max(version, floor)
 
     def _judge_order(
-        self, subject: Subject, path: str, standing: Standing | None, before: NamesInLog, after: NamesInLog
+        self, subject: Subject, path: str, found_file: FoundFile | None, before: NamesInLog, after: NamesInLog
     ) -> Iterator[str]:
         """Versions at a name only go back by an abandonment, and never behind one that was acknowledged."""
-        if standing is None or standing.version is None:
+        if found_file is None or found_file.version is None:
             return
         floor = self._floors.get((subject, path), 0)
-        if standing.version < floor:
-            yield f"{path} is version {standing.version}, and {floor} was acknowledged"
+        if found_file.version < floor:
+            yield f"{path} is version {found_file.version}, and {floor} was acknowledged"
         last, undone = self._last.get((subject, path), (0, 0))
-        if standing.version < last and after.given_up == undone:
-            yield f"{path} went back from version {last} to {standing.version}"
-        self._last[subject, path] = (standing.version, before.undone)
+        if found_file.version < last and after.given_up == undone:
+            yield f"{path} went back from version {last} to {found_file.version}"
+        self._last[subject, path] = (found_file.version, before.undone)
 
 
 def _allow(before: NamesInLog, after: NamesInLog) -> dict[str, set[Identity | None]]:

@@ -19,7 +19,7 @@ from gobblin_assets.jobs.copy.globs import parse_glob
 from gobblin_assets.jobs.copy.kept_attributes import Ownership
 from gobblin_assets.jobs.copy.memory import MemoryRoom
 from gobblin_assets.jobs.copy.refusals import ANY_LENGTH, NameLengths
-from gobblin_assets.jobs.copy.removals import RemovalRules, StandingFiles
+from gobblin_assets.jobs.copy.removals import DestinationFiles, RemovalRules
 from gobblin_assets.jobs.copy.transfer.preserve import parse_preserve
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.urn import DatasetUrn
@@ -64,7 +64,7 @@ def plan(
     ("delete_max", "is_refused"), [(1, True), (2, False), ("49%", True), ("50%", False), ("0%", True), (None, False)]
 )
 def test_more_removals_than_allowed_are_refused(delete_max: int | str | None, is_refused: bool) -> None:
-    destination = StandingFiles([entry("a"), entry("b"), directory("d"), entry("k"), entry("l")])
+    destination = DestinationFiles([entry("a"), entry("b"), directory("d"), entry("k"), entry("l")])
     differences = compare_trees([entry("k"), entry("l")], iter(destination), DifferenceRules(deletes=Deletes.ALL))
     planner = CopyPlanner(*("/in", "", parse_preserve("pt"), is_metadata))
     planner.removal_rules = RemovalRules(delete_max, destination)
@@ -247,7 +247,7 @@ def test_names_that_are_too_long_are_refused_by_path() -> None:
     lengths = NameLengths(NameLimits(255, 4_095), base_bytes=1_000, root_bytes=900)
     long = "\u00e4" * 127
     assert plan([entry(f"{long}1")], lengths=lengths).items
-    assert plan([entry(f"{long}12")], [entry(f"{long}12", 2)], lengths=lengths).items, "it stands there already"
+    assert plan([entry(f"{long}12")], [entry(f"{long}12", 2)], lengths=lengths).items, "it is there already"
     for source in ([entry(f"{long}12")], [directory(f"{long}12")], [directory("d"), entry(f"d/{long}12")]):
         with pytest.raises(RejectedError, match=r"would have 256 bytes, and a name has 255 at most") as refused:
             plan(source, lengths=lengths)

@@ -85,7 +85,7 @@ def test_coarse_copies_and_servers_take_longer(precision_ns: int, is_far: bool) 
     assert not is_tick_over(time_ns, NOW_NS, precision_ns, is_far=is_far)
 
 
-class StandingClock(SystemClock):
+class SleepingClock(SystemClock):
     """Goes on while somebody sleeps."""
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ def origin(mtime_ns: int, changed_ns: int | None = None) -> TreeEntry:
 def wait_of(*files: PlannedFile, step_ns: int = 1, **options: Any) -> tuple[float, tuple[str, ...], list[str]]:
     items = tuple(CopyItem(number, each.path, (each,)) for number, each in enumerate(files, start=1))
     plan = CopyPlan(**{"source_root": "/in", "preserve": NOTHING_PRESERVED, "items": items, **options})
-    clock, said = StandingClock(), list[str]()
+    clock, said = SleepingClock(), list[str]()
     notes = wait_for_ticks(plan, clock, said.append, lambda: step_ns)
     return round(sum(clock.slept), 2), notes, said
 
@@ -158,7 +158,7 @@ def test_nobody_waits_for_a_clock_that_is_far_ahead_which_is_said() -> None:
 
 @pytest.mark.parametrize(("time_ns", "wait_s"), [(0, 0), (NOW_NS, 2.1), (NOW_NS + 60 * S_NS, 0)])
 def test_what_was_written_settles_before_it_is_published(time_ns: int, wait_s: float) -> None:
-    clock = StandingClock()
+    clock = SleepingClock()
     wait_for_tick(time_ns, clock)
     assert sum(clock.slept) == pytest.approx(wait_s)
 

@@ -71,6 +71,18 @@ def test_the_tests_of_a_file_take_turns_in_as_many_runs_as_it_says(monkeypatch: 
     assert len({"tests/test_b.py::test_of_the_name" in run for run in runs}) == 2
 
 
+@pytest.mark.parametrize(("count", "kept"), [(1, {1}), (2, {1}), (3, {1}), (7, {2, 3})])
+def test_of_the_core_of_a_file_each_run_tries_a_third_and_at_least_one(
+    count: int, kept: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_file = pytest.mark.turns(of=6)
+    core = {f"tests/test_a.py::test_{number}": (pytest.mark.core, of_file) for number in range(count)}
+    tests = {**core, **{f"tests/test_a.py::test_other_{number}": (of_file,) for number in range(6)}}
+    runs = [list_kept(tests, seed * TURN_SEEDS, monkeypatch) for seed in range(min(3, count))]
+    assert {len(run & core.keys()) for run in runs} == kept
+    assert sorted(name for run in runs for name in run & core.keys()) == sorted(core)
+
+
 def test_each_case_of_a_test_that_takes_turns_has_its_run(monkeypatch: pytest.MonkeyPatch) -> None:
     for mark in (pytest.mark.rotating(of=OFTEN_SHARES), pytest.mark.rotating, pytest.mark.rare):
         of_file = pytest.mark.turns(of=3)

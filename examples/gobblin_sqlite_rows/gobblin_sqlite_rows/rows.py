@@ -17,7 +17,7 @@ from gobblin_assets.destinations.lane_marks import RECENT_MAX, LaneMark, MarkPla
 from gobblin_assets.destinations.load_rows import LoadRows, TableBatch, read_table_load, table_batch, write_table_load
 from gobblin_assets.destinations.rows_place import PlaceRequest, PlannedLoad
 from gobblin_assets.destinations.table_names import LoadedTable, name_table, require_distinct_tables
-from gobblin_assets.errors import ConflictError, RejectedError
+from gobblin_assets.errors import ConflictError, RejectedError, RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.model.urn import DatasetUrn
 
@@ -82,10 +82,12 @@ class SqliteRows:
     def begin(self) -> Iterator[sqlite3.Connection]:
         with closing(sqlite3.connect(self.path, timeout=30, isolation_level=None)) as sql:
             sql.execute("PRAGMA synchronous = EXTRA")
-            sql.execute("BEGIN IMMEDIATE")
-            sql.execute(
-                "CREATE TABLE IF NOT EXISTS gobblin_lane (dataset, lane, mark, row_count, PRIMARY KEY (dataset, lane))"
-            )
+            try:
+                sql.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                is_locked = error.sqlite_errorcode == sqlite3.SQLITE_BUSY
+                raise RetryableError(f"{self.path}: {error}", passes=is_locked) from error
+            sql.execute(MAKE_MARKS)
             yield sql
             sql.execute("COMMIT")
 

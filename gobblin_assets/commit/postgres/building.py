@@ -1,9 +1,9 @@
 """Building, from the first row of a sequence to its staged attempts: begin, attempts and T1.
 
-Each method is one transaction, so it succeeds for all of its arguments or for none. Values go as arrays, in
-one statement for all: the limit on idling does not act between the messages of a pipeline, and no time limit of the
-server ends a COPY that waits for its client's data. A process paused there would hold the locks that the next owner
-needs for as long as it sleeps.
+Each method is one transaction, so it succeeds for all of its arguments or for none. All values go as arrays in one
+statement. A pipeline would not do: the limit on idling does not act between its messages. Nor would a COPY: no time
+limit of the server ends a COPY that waits for its client's data. A process paused there would hold the locks that the
+next owner needs for as long as it sleeps.
 """
 
 from collections.abc import Iterator, Sequence

@@ -131,11 +131,11 @@ class PostgresDestinationStore:
         def body(connection: Connection) -> None:
             hold_fences(connection, sorted(fences.items()))
             found = connection.execute(_LOCK, {"job": move.job}).one_or_none()
-            stands = None if found is None else (found.root_uri, found.identity)
-            if stands == (move.new_uri, move.identity):
+            current = None if found is None else (found.root_uri, found.identity)
+            if current == (move.new_uri, move.identity):
                 return
-            if stands != (expected.root_uri, expected.identity):
-                raise ConflictError(f"the destination of {move.job} was changed meanwhile: {stands}", job=move.job)
+            if current != (expected.root_uri, expected.identity):
+                raise ConflictError(f"the destination of {move.job} was changed meanwhile: {current}", job=move.job)
             if connection.execute(_UNHELD, {"job": move.job, "dataset_ids": list(fences)}).scalar_one():
                 raise ConflictError(f"a dataset of {move.job} was added meanwhile", hint="Do it again.", job=move.job)
             if connection.execute(_UNFINISHED, {"job": move.job}).scalar_one():

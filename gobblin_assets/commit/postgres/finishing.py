@@ -1,4 +1,4 @@
-"""The ends of sequences: T3, failures, blocking, resuming and abandoning of what is sealed, aborting of what is not.
+"""The ends of sequences: T3; failing, blocking, resuming and abandoning of sealed sequences; aborting of unsealed ones.
 
 After the locks of ``guards``, T3 works in this order. First the version: a sequence that was planned on another version
 of its lane is refused. The dataset's own row is locked before, so that its versions follow each other. Then replaced

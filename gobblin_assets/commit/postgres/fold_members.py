@@ -9,8 +9,9 @@ from gobblin_assets.commit.folding import FoldBounds, FoldMember
 from gobblin_assets.commit.named_folding import NamedMember
 from gobblin_assets.model.state import LaneId, SequenceId
 
-UNTOLD_S: Final = 7 * 86_400.0
-"""Publications of which a sink of events, or Dagster, was not told wait so long: a fold can't tell their files."""
+UNREPORTED_S: Final = 7 * 86_400.0
+"""Publications that were not reported to Dagster, or not delivered to a sink of events, wait so long: a fold does not
+name their files."""
 
 # Nothing of the sequence is retired: retired publications go with history.
 _IS_ACTIVE: Final = """
@@ -19,13 +20,13 @@ _IS_ACTIVE: Final = """
 """
 
 _IS_DUE: Final = f"""
-    (s.announced_at IS NOT NULL OR s.done_at <= clock_timestamp() - make_interval(secs => :untold_s))
+    (s.announced_at IS NOT NULL OR s.done_at <= clock_timestamp() - make_interval(secs => :unreported_s))
        AND s.result_version <= d.version - :keep
        AND s.done_at <= clock_timestamp() - make_interval(secs => :age_s)
        AND NOT EXISTS (SELECT FROM gobblin.attempt a WHERE a.sequence_id = s.sequence_id AND a.cleaned_at IS NULL)
        AND {_IS_ACTIVE}
        AND (s.step_count = 0 OR s.details ? 'compaction'
-            OR s.done_at <= clock_timestamp() - make_interval(secs => :untold_s)
+            OR s.done_at <= clock_timestamp() - make_interval(secs => :unreported_s)
             OR NOT EXISTS (SELECT FROM gobblin.event_cursor c
                             WHERE c.dataset_id = s.dataset_id AND c.version < s.result_version))
 """
@@ -86,7 +87,7 @@ def find_earlier_folds(
 
 def _asked(lane_id: LaneId, bounds: FoldBounds, limit: int) -> dict[str, object]:
     asked = {"lane_id": lane_id, "keep": bounds.keep, "age_s": bounds.age_s, "limit": limit}
-    return {**asked, "untold_s": UNTOLD_S}
+    return {**asked, "unreported_s": UNREPORTED_S}
 
 
 def _member_of(row: Row[Any]) -> FoldMember:

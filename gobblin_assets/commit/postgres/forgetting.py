@@ -5,7 +5,7 @@ from typing import Final
 from sqlalchemy import Connection, text
 
 from gobblin_assets.commit.folding import FoldBounds, list_named_sequences
-from gobblin_assets.commit.postgres.fold_members import UNTOLD_S
+from gobblin_assets.commit.postgres.fold_members import UNREPORTED_S
 from gobblin_assets.commit.postgres.guards import hold_fences, lock_sequences
 from gobblin_assets.model.state import LaneId, SequenceId
 
@@ -19,7 +19,7 @@ _RETIRED = text(f"""
     SELECT s.sequence_id
       FROM gobblin.lane n JOIN gobblin.commit_sequence s USING (lane_id)
      WHERE s.lane_id = :lane_id AND s.state = 'DONE'
-       AND (s.announced_at IS NOT NULL OR s.done_at <= clock_timestamp() - make_interval(secs => :untold_s))
+       AND (s.announced_at IS NOT NULL OR s.done_at <= clock_timestamp() - make_interval(secs => :unreported_s))
        AND s.base_version < n.version - :keep
        AND s.done_at <= clock_timestamp() - make_interval(secs => :history_s) AND {_IS_CLEAN}
        AND NOT EXISTS (SELECT FROM gobblin.ledger l WHERE l.sequence_id = s.sequence_id AND l.active)
@@ -90,7 +90,7 @@ def forget(connection: Connection, lane_id: LaneId, fence: int, bounds: FoldBoun
         "lane_id": lane_id,
         "keep": bounds.keep_remembered,
         "history_s": bounds.history_s,
-        "untold_s": UNTOLD_S,
+        "unreported_s": UNREPORTED_S,
         "limit": limit,
     }
     retired = list(connection.execute(_RETIRED, asked).scalars())

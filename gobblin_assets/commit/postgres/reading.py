@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, Executable, Row, text
 
-from gobblin_assets.commit.folding import stand
+from gobblin_assets.commit.folding import make_no_op_move
 from gobblin_assets.commit.postgres.destinations import find_binding
 from gobblin_assets.commit.postgres.guards import past_sequence, unexpected_state, unknown_sequence
 from gobblin_assets.commit.segment import Segment
@@ -31,7 +31,7 @@ from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import AttemptId, DatasetId, LaneId, RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
-from gobblin_assets.model.watermark import Watermark, parse_watermark
+from gobblin_assets.model.watermark import parse_watermark, watermark_from
 
 # Segments read in one transaction: each holds up to 10,000 steps.
 _SEGMENTS_PER_READ: Final = 8
@@ -234,7 +234,7 @@ _KNOWN = text("""
      WHERE sequence_id = ANY (CAST(:sequence_ids AS uuid[]))
 """)
 
-_STANDING: Final = text("""
+_NO_OP_MOVES: Final = text("""
     SELECT k.name, k.partition, k.watermark, l.is_generation, l.low, l.high, l.reread_from
       FROM gobblin.commit_sequence s
       JOIN gobblin.ledger l USING (sequence_id)
@@ -322,8 +322,8 @@ class PostgresCommitLogReader:
     def list_open(self, job: JobName | None, *, limit: int) -> Sequence[SequenceRecord]:
         return self._list_records("list open", _LIST_OPEN, job=job, limit=limit)
 
-    def list_standing_moves(self, dataset_id: DatasetId, partition: str) -> Sequence[KeyMove]:
-        return transact(self._engine, "list standing moves", lambda c: _list_standing_moves(c, dataset_id, partition))
+    def list_no_op_moves(self, dataset_id: DatasetId, partition: str) -> Sequence[KeyMove]:
+        return transact(self._engine, "list no-op moves", lambda c: _list_no_op_moves(c, dataset_id, partition))
 
     def load_publications(self, *sequence_ids: SequenceId) -> Sequence[Publication]:
         return transact(self._engine, "read publications", lambda c: _load_publications(c, sequence_ids))
@@ -518,8 +518,8 @@ def _load_moves(connection: Connection, ids: Mapping[str, object]) -> dict[uuid.
             KeyMove(
                 key=row.name,
                 partition=row.partition,
-                old=_watermark(row.old_watermark),
-                new=_watermark(row.new_watermark),
+                old=watermark_from(row.old_watermark),
+                new=watermark_from(row.new_watermark),
                 intervals=tuple(intervals[row.sequence_id, row.key_id]),
             )
         )
@@ -563,19 +563,15 @@ def segment_of(row: Row[Any]) -> Segment:
     )
 
 
-def _watermark(stored: Mapping[str, object] | None) -> Watermark | None:
-    return None if stored is None else parse_watermark(stored)
-
-
-def _list_standing_moves(connection: Connection, dataset_id: DatasetId, partition: str) -> list[KeyMove]:
-    rows = connection.execute(_STANDING, {"dataset_id": dataset_id, "partition": partition}).all()
+def _list_no_op_moves(connection: Connection, dataset_id: DatasetId, partition: str) -> list[KeyMove]:
+    rows = connection.execute(_NO_OP_MOVES, {"dataset_id": dataset_id, "partition": partition}).all()
     found: dict[tuple[str, str], list[Row[Any]]] = defaultdict(list)
     for row in rows:
         found[row.name, row.partition].append(row)
     return [
-        stand(
+        make_no_op_move(
             *place,
-            _watermark(entries[0].watermark),
+            watermark_from(entries[0].watermark),
             [published_interval_of(entry) for entry in entries if not entry.is_generation],
             is_generation=any(entry.is_generation for entry in entries),
         )
@@ -585,4 +581,6 @@ def _list_standing_moves(connection: Connection, dataset_id: DatasetId, partitio
 
 def published_interval_of(row: Row[Any]) -> PublishedInterval:
     """Of a row with ``low``, ``high`` and ``reread_from``."""
-    return PublishedInterval(Interval(_watermark(row.low), parse_watermark(row.high)), _watermark(row.reread_from))
+    return PublishedInterval(
+        Interval(watermark_from(row.low), parse_watermark(row.high)), watermark_from(row.reread_from)
+    )

@@ -2,7 +2,7 @@
 
 The leases are locked first, then the sequences. From then on nothing that is read below can change: no attempt is
 staged while its sequence is locked, and a lane's version moves only under its lease. The keys are locked as well: only
-their lane publishes them, each from where it stands. ``_SEAL`` checks state, fence and version once more, in the
+their lane publishes them, each from its position. ``_SEAL`` checks state, fence and version once more, in the
 statement that writes. A repetition behind a lost acknowledgement finds its own digest, and does nothing.
 """
 
@@ -265,7 +265,7 @@ def _plan_moves(connection: Connection, orders: Sequence[SealOrder]) -> None:
 def _require_keys(
     connection: Connection, planned: Sequence[tuple[SealOrder, KeyMove]], owned: Sequence[dict[str, Any]]
 ) -> None:
-    """Each key is the lane's, and stands where its move starts."""
+    """Each key is the lane's, and its position is the start of its move."""
     wanted = [
         {**key, "old_bytes": watermark_to_bytes(move.old), "touches": move.new is not None or not move.intervals}
         for key, (_order, move) in zip(owned, planned, strict=True)

@@ -8,8 +8,8 @@ faults. A possible fault is checked twice, since runs publish and clean meanwhil
 Of text files, gzip has a checksum of the content. Plain text has none: what is found there are other numbers of rows,
 lines that are no JSON objects or no records of CSV, and bytes that are no UTF-8.
 
-Not promised: damage to a page without a checksum is not noticed if its bytes still decode; nor is damage to a text file
-without gzip, if its lines still can be read, such as a changed digit.
+Not promised: damage to a page without a checksum is not noticed if its bytes still decode. Damage to a text file
+without gzip is not noticed if its lines can still be read, such as a changed digit.
 """
 
 import gzip

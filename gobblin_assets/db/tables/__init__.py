@@ -16,8 +16,8 @@
     segment           compressed steps of a sequence; once it is DONE, the list of the published files
     planned_move      the watermark moves that a sealed sequence will make when it is finished
     planned_interval  the intervals that it will then write to the ledger
-    event_cursor      up to which version of a dataset a sink of events was told
-    event_failure     failed publications that a sink was told of
+    event_cursor      up to which version a dataset was delivered to a sink of events
+    event_failure     failed publications that were delivered to a sink
     reporter          who reports a job's commands to Dagster, when that was, and why it could not be done
     ledger            which interval of which key which sequence published
     log_identity      the id of this log

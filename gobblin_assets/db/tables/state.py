@@ -96,11 +96,11 @@ run = Table(
     Column("dagster_run_id", Text),
     Column("error", Text),
     Column("figures", JSONB),
-    # What a command was asked, for whoever tells Dagster of its run. Null: nobody is to be told.
+    # What a command was asked, for whoever reports its run to Dagster. Null: it is not reported.
     Column("asked", JSONB),
     moment("started_at", nullable=False, default_now=True),
     moment("ended_at"),
-    # When Dagster was told of its end, or there was nothing to tell.
+    # When its end was reported to Dagster, or there was nothing to report.
     moment("reported_at"),
     CheckConstraint(
         f"state IN ({states('PENDING', 'RUNNING', 'COMMITTED', 'FAILED', 'CANCELLED')})",
@@ -117,7 +117,7 @@ rate_share = Table(
     Column("share", Integer, primary_key=True, autoincrement=False),
     # One copy of one file set, by an id of its own.
     Column("holder", UUID, nullable=False),
-    # The whole rate as the holder was told; live holders of one name agree.
+    # The whole rate as the holder gave it; live holders of one name agree.
     Column("definition", Text, nullable=False),
     # A share that ran out is free; its row gives way to the next holder's.
     moment("expires_at", nullable=False),
@@ -179,7 +179,7 @@ event_cursor = Table(
     Column("dataset_id", ForeignKey(dataset.c.dataset_id), primary_key=True, autoincrement=False),
     # The name of the sink in the job.
     Column("sink", Text, primary_key=True),
-    # The sink was told of all publications up to this version of the dataset.
+    # All publications up to this version of the dataset were delivered to the sink.
     Column("version", BigInteger, nullable=False),
     moment("begun_at", nullable=False, default_now=True),
 )

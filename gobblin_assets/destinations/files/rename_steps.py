@@ -20,7 +20,7 @@ from gobblin_assets.commit.steps import (
 )
 from gobblin_assets.errors import ConflictError, RejectedError
 from gobblin_assets.fs.file_system import FileSystem, RenameOutcome
-from gobblin_assets.model.files import DataFile, FileIdentity
+from gobblin_assets.model.files import DataFile, FileIdentity, IdentityColumns
 
 _RENAME_FILE: Final = "rename_file"
 _RENAME_DIRECTORY: Final = "rename_directory"
@@ -167,17 +167,13 @@ class _FileCodec:
     def to_columns(self, steps: Sequence[RenameFile], first: int) -> Sequence[Sequence[object]]:
         sources = [step.source.rpartition("/") for step in steps]
         targets = [step.target.rpartition("/") for step in steps]
-        identities = [step.identity for step in steps]
         return [
             range(first, first + len(steps)),
             [directory for directory, _, _ in sources],
             [name for _, _, name in sources],
             [directory for directory, _, _ in targets],
             [name for _, _, name in targets],
-            [identity.size_bytes for identity in identities],
-            [identity.inode for identity in identities],
-            [identity.mtime_ns for identity in identities],
-            [identity.tag for identity in identities],
+            *IdentityColumns.of([step.identity for step in steps]).columns,
             [step.row_count for step in steps],
             [None] * len(steps),
         ]
@@ -202,10 +198,7 @@ class _DirectoryCodec:
             names,
             [step.target for _, step, _ in files],
             names,
-            [file.identity.size_bytes for _, _, file in files],
-            [file.identity.inode for _, _, file in files],
-            [file.identity.mtime_ns for _, _, file in files],
-            [file.identity.tag for _, _, file in files],
+            *IdentityColumns.of([file.identity for _, _, file in files]).columns,
             [file.row_count for _, _, file in files],
             [None] * len(files),
         ]

@@ -2,9 +2,9 @@
 
 Directories are those of a file system that can rename them: always new names, each published by one rename.
 
-Row files are published one by one, at names that are always new: as objects of a store, or on HDFS. Whoever writes a
+Row files are published one by one, at names that are always new: as objects of a store, or on HDFS. The writer of a
 file makes the step that publishes it (``rows.new_files``). A store has no rename, so a file is an upload to the name
-under which it will stand, and is invisible until the step completes it. HDFS renames files; there only our own streams
+that it will have, and is invisible until the step completes it. HDFS renames files; there only our own streams
 sync what they wrote, so that Spark's writer can't make the files. Names are those of directories on a disk.
 
 Destinations elsewhere, of copies and of rows that are loaded, have their staging and their small files there as well.
@@ -23,7 +23,7 @@ from gobblin_assets.destinations.files.rename_steps import RenameDirectory
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.fs.objects import HoldsObjects
-from gobblin_assets.model.path_names import encode_segment, list_upwards, path_of
+from gobblin_assets.model.path_names import encode_segment, job_directory, list_upwards, path_of
 from gobblin_assets.model.state import AttemptId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.destination import DestinationRequest, Target
@@ -32,19 +32,10 @@ from gobblin_assets.state.leases import Lease
 
 
 @dataclass(slots=True)
-class RootedDestination:
-    """The part of a ``Destination`` that lies below the root of its request.
-
-    ``is_work``: the root is the work directory of a tree that a job copies to, and no destination of rows.
-    """
+class RequestedDestination:
+    """The part of a ``Destination`` of files that its request says."""
 
     request: DestinationRequest
-    is_work: bool = False
-    _identity: str | None = field(default=None, init=False)
-
-    @property
-    def root_uri(self) -> str:
-        return self.request.root_uri
 
     @property
     def fs(self) -> FileSystem:
@@ -59,16 +50,31 @@ class RootedDestination:
         return self.request.job
 
     @property
+    def loads_rows(self) -> bool:
+        return False
+
+
+@dataclass(slots=True)
+class RootedDestination(RequestedDestination):
+    """The part of a ``Destination`` that lies below the root of its request.
+
+    ``is_work``: the root is the work directory of a tree that a job copies to, and no destination of rows.
+    """
+
+    is_work: bool = False
+    _identity: str | None = field(default=None, init=False)
+
+    @property
+    def root_uri(self) -> str:
+        return self.request.root_uri
+
+    @property
     def slots_keep_s(self) -> float | None:
         return None
 
     @property
     def reuse_keep_s(self) -> float | None:
         return None
-
-    @property
-    def loads_rows(self) -> bool:
-        return False
 
     def bind(self) -> None:
         request, stores = self.request, self.request.stores
@@ -122,11 +128,6 @@ class RootedDestination:
 
     def prune(self, urn: DatasetUrn) -> None:
         prune_markers(self.request.stores.commits, self.fs, self.root, self.job, urn)
-
-
-def job_directory(root: str, job: JobName) -> str:
-    """The directory of all datasets of a job, and of its staging."""
-    return "/".join((root, *encode_segment(job)))
 
 
 def target_directory(role_path: str, partition: str, partition_path: str, name: str) -> str:

@@ -4,7 +4,7 @@ The staged version of an object is an upload that was begun and has all of its p
 at the name, in one moment and under a condition that the store checks. Then the upload is used up, so that a paused
 process that completes it later has no effect.
 
-An object is the step's own by the id in its metadata, and by its length and its ETag, where that is known: another tool
+An object is the step's own if it has the id in its metadata, the length, and the ETag, if that is known: another tool
 may rewrite an object and keep its metadata. An ETag alone proves nothing: the same bytes have the same ETag in each
 publication.
 """
@@ -71,7 +71,7 @@ class UploadStep(CommitStep):
 
     @abstractmethod
     def look(self, files: ObjectFiles) -> StepVerdict:
-        """``verify`` by what stands at the name now: DO, DONE or CONFLICT."""
+        """``verify`` by what is at the name now: DO, DONE or CONFLICT."""
         ...
 
     def is_ours(self, entry: ObjectEntry) -> bool:
@@ -92,7 +92,7 @@ class UploadStep(CommitStep):
         self.complete(world.objects, Absent())
 
     def complete(self, files: ObjectFiles, condition: Condition) -> None:
-        """Whatever the store answers, or does not answer, what stands at the name is looked at afterwards."""
+        """Whatever the store answers, or does not answer, what is at the name is looked at afterwards."""
         files.complete_upload(self.target, self.upload, self.parts, condition)
 
     def uploads(self) -> Iterable[UploadId]:
@@ -146,7 +146,7 @@ class PublishObject(UploadStep):
             if found is None or not self.is_ours(found):
                 return UndoOutcome.UNDONE if number else UndoOutcome.NEVER_HAPPENED
             captured.require_held()
-            # Without an answer, what stands there then says what happened.
+            # Without an answer, what is there then says what happened.
             with suppress(OutcomeUnknownError):
                 files.remove_object(self.target, found.etag)
         return UndoOutcome.STRANGER
@@ -203,7 +203,7 @@ def columns_of_uploads(steps: Sequence[UploadStep], first: int, payloads: Sequen
 
 
 def write_upload(step: UploadStep, old: str | None, *, is_metadata: bool) -> str:
-    """A JSON list: the upload, its parts, what stood at the name before or nothing, and whether this is metadata."""
+    """A JSON list: the upload, its parts, what was at the name before or nothing, and whether this is metadata."""
     parts = [[part.size_bytes, part.etag, part.crc32c] for part in step.parts]
     return json.dumps([step.upload, parts, old, int(is_metadata)], separators=(",", ":"))
 

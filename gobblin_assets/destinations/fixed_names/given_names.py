@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from gobblin_assets.commit.attempts import SLOTS
 from gobblin_assets.commit.steps import CommitStep, StepBatch, StepColumns
 from gobblin_assets.destinations.claims import TreeClaim, find_claim, refuse_rows, refuse_tree, sync_claim, work_root_of
-from gobblin_assets.destinations.files.rooted import RootedDestination, refuse_links
+from gobblin_assets.destinations.files.rooted import RequestedDestination, RootedDestination, refuse_links
 from gobblin_assets.destinations.fixed_names.named_codecs import (
     CLEAR_FILE,
     METADATA,
@@ -55,19 +55,18 @@ from gobblin_assets.fs.tree import EntryKind
 from gobblin_assets.model.path_names import list_upwards
 from gobblin_assets.model.state import AttemptId
 from gobblin_assets.model.urn import DatasetUrn, Role
-from gobblin_assets.run.destination import DestinationRequest, Target
+from gobblin_assets.run.destination import Target
 from gobblin_assets.run.job_kind import Output, OutputNames
 from gobblin_assets.state.leases import Lease
 
 
 @dataclass(slots=True)
-class GivenNames:
+class GivenNames(RequestedDestination):
     """The common part of both kinds. ``request``: its root is the tree's.
 
     ``places``: each dataset's place below the root. ``keep_s``: for what is replaced or removed.
     """
 
-    request: DestinationRequest
     keep_s: float
     places: Mapping[DatasetUrn, str]
     _work: RootedDestination = field(init=False)
@@ -79,20 +78,8 @@ class GivenNames:
         )
         self._work = RootedDestination(work, is_work=True)
 
-    @property
-    def fs(self) -> FileSystem:
-        return self.request.fs
-
-    @property
-    def root(self) -> str:
-        return self.request.root
-
-    @property
-    def loads_rows(self) -> bool:
-        return False
-
     def refuse_replacement(self, urn: DatasetUrn, partition: str) -> None:
-        """What stands at a name is replaced by what is new there."""
+        """What is at a name is replaced by what is new there."""
 
     def _open_work(self) -> FileSystem:
         """The file system of the work directory."""
@@ -100,7 +87,7 @@ class GivenNames:
 
     def bind(self) -> None:
         """Nothing is written where another job's tree is found, nor where the store ignores a condition."""
-        claim = TreeClaim(self.fs, self.root, self.request.job, "" in self.places.values(), self.request.new_id)
+        claim = TreeClaim(self.fs, self.root, self.job, "" in self.places.values(), self.request.new_id)
         is_claimed = claim.look()
         self._work.bind()
         if is_claimed:

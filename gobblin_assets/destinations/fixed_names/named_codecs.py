@@ -92,15 +92,9 @@ def _join(
     nothing = [None] * count
     of_published: list[Sequence[object]] = [nothing] * 5
     if identities is not None:
-        of_published = [identities.sizes_bytes, identities.inodes, identities.mtimes_ns, identities.tags, [0] * count]
-    return [
-        places.directories,
-        places.numbers,
-        places.target_directories,
-        places.target_names,
-        *of_published,
-        payload,
-    ]
+        of_published = [*identities.columns, [0] * count]
+    columns = (places.directories, places.numbers, places.target_directories, places.target_names)
+    return [*columns, *of_published, payload]
 
 
 def _write(identities: IdentityColumns) -> pa.Array:
@@ -174,7 +168,7 @@ class _RemoveFileCodec:
 
 
 class _EmptyDirectoryCodec:
-    """Of directories of which nothing but the places is known. ``place``: the directory of theirs in the attempt."""
+    """Of directories with known places and nothing else. ``place``: the directory of theirs in the attempt."""
 
     def __init__(self, made: type[EnsureDirectory | ClearDirectory], place: str) -> None:
         self._made = made
@@ -221,10 +215,7 @@ class _PlaceDirectoryCodec:
             [step.number for _, step, _ in files],
             [step.target for _, step, _ in files],
             [file.name for _, _, file in files],
-            [file.identity.size_bytes for _, _, file in files],
-            [file.identity.inode for _, _, file in files],
-            [file.identity.mtime_ns for _, _, file in files],
-            [file.identity.tag for _, _, file in files],
+            *IdentityColumns.of([file.identity for _, _, file in files]).columns,
             [0] * len(files),
             [f"{step.inode}{METADATA if step.is_metadata else ''}" for _, step, _ in files],
         ]

@@ -1,6 +1,6 @@
 """Decisions about a step at given names, by a look at its places: one table for each kind, the same for every process.
 
-A look sees what stands at three places: the staged **source** and the **slot** for what is moved aside, both inside the
+A look examines three places: the staged **source** and the **slot** for the file that is moved away, both inside the
 attempt's directory, and the published **name**. The tables are those of the exhaustive model that
 ``tests/models/fixed_names.py`` searches.
 """
@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class Found(StrEnum):
-    """The judgement of what stands at a place: nothing, the staged version, the version that was planned to be there,
+    """The judgement of what is at a place: nothing, the staged version, the version that was planned to be there,
     or another.
     """
 
@@ -60,7 +60,7 @@ def decide_place(source: Found, name: Found) -> Act:
 def decide_remove(slot: Found, name: Found) -> Act:
     """Move the old version into the slot."""
     if slot is Found.OLD:
-        # Whatever stands at the name came after the removal.
+        # Whatever is at the name came after the removal.
         return Act.DONE
     if slot is not Found.NOTHING:
         # Somebody put another file there between the look and the rename.
@@ -104,7 +104,7 @@ def _decide_exchange(source: Found, name: Found) -> Act:
 def decide_undo(source: Found, slot: Found, name: Found, returned: Found, *, has_old: bool) -> Act:
     """Take a step back, under a capture. ``returned``: the place for what is taken back.
 
-    ``has_old``: a version stood at the name before. DONE: nothing of the step is at the name, and nothing that is not
+    ``has_old``: a version was at the name before. DONE: nothing of the step is at the name, and nothing that is not
     the step's own is in its places.
     """
     if returned not in (Found.NOTHING, Found.NEW):
@@ -118,7 +118,7 @@ def decide_undo(source: Found, slot: Found, name: Found, returned: Found, *, has
         # An exchange of the undo itself took a stranger along, which came between the look and the exchange.
         took_along = source is Found.OTHER and name is Found.OLD
         return Act.EXCHANGE if took_along and (slot, returned) == (Found.NOTHING, Found.NOTHING) else Act.CONFLICT
-    # Without the old version, a stranger has taken it away or replaced it, and whatever stands there is the stranger's.
+    # Without the old version, a stranger has taken it away or replaced it, and whatever is there is the stranger's.
     return Act.CONFLICT if has_old and name is Found.NOTHING else Act.DONE
 
 

@@ -1,13 +1,13 @@
 """Steps at given names for directories: new ones with all their files, those on the way to files, and closed ones.
 
-What gives way to an entry of another kind, files where a directory comes or the reverse, is moved into its slot, as a
-removed file is; a directory only if nothing is in it. These steps are carried out before all others but those that open
-directories, and taken back behind them.
+An entry may give way to an entry of another kind: files to a directory, or a directory to a file. The entry that gives
+way is moved into its slot, as a removed file is; a directory only if it is empty. These steps are executed before all
+others but the opening of directories, and are taken back after the others.
 
 A closed directory is one whose mode takes the right to write from its owner. For a user who may not write everywhere,
-no name in it can change, and it can't be moved. So it is opened before all other steps, and closed behind them; each of
-the two is the other's undo, so that a sequence that is taken back leaves it closed, too. A new directory has both steps
-as well: it is moved to its name open.
+no name in it can change, and it can't be moved. So it is opened before all other steps, and closed after them. Each of
+the two steps is the other's undo, so a sequence that is taken back leaves the directory closed, too. A new directory
+has both steps as well: it is open when it is moved to its name.
 
 No rename moves a mode. In its place, the change of the mode and the look for the attempt's directory are one act
 (``ClosedDirectories.change_mode``), so that an overtaken owner changes no mode either. Nothing but the owner's right to
@@ -201,8 +201,8 @@ class ClearFile(RemoveFile):
 
     def _free_name(self, files: NamedFiles, attempt: str) -> None:
         """Directories that were made for new files stay when those are taken back; without files, they give way."""
-        standing = files.find_entry(self.target)
-        if standing is None or standing.kind is not EntryKind.DIRECTORY or files.list_files(self.target):
+        occupant = files.find_entry(self.target)
+        if occupant is None or occupant.kind is not EntryKind.DIRECTORY or files.list_files(self.target):
             return
         place = f"{self.returned_in(attempt)}.directory"
         files.rename_no_replace(self.target, place)
@@ -244,7 +244,7 @@ class ClearDirectory(NamedStep):
             # Somebody put something there between the look and the rename.
             return Act.PUT_BACK if name is Found.NOTHING else Act.CONFLICT
         if name is not Found.OLD:
-            # It is gone, and whoever publishes at the name looks at what stands there.
+            # It is gone, and whoever publishes at the name looks at what is there.
             return Act.DONE
         # Directories below are cleared before it.
         return Act.CONFLICT if files.list_files(self.target) else Act.AWAY
@@ -353,8 +353,8 @@ class ModeStep(NamedStep):
 
 @dataclass(frozen=True, slots=True)
 class OpenDirectory(ModeStep):
-    """The opening of a closed directory: its owner gets the right to write. What is not there yet is opened by nobody,
-    and closed when the sequence is taken back.
+    """The opening of a closed directory: its owner gets the right to write. A directory that is not there yet is not
+    opened, and is closed when the sequence is taken back.
     """
 
     @property

@@ -13,7 +13,7 @@ from gobblin_assets.model.files import DataFile, FileIdentity, IdentityColumns
 
 @dataclass(frozen=True, slots=True)
 class FilesAtNames:
-    """Staged files, a place of each column for each. ``replaces``: the files that stand at the names; None: the names
+    """Staged files, a place of each column for each. ``replaces``: the files that are at the names; None: the names
     are free.
 
     ``is_metadata``: they are published after the other files, because they say that these are there.
@@ -106,7 +106,7 @@ class StagedUpload:
 
 @dataclass(frozen=True, slots=True)
 class ObjectAtName:
-    """A staged object. ``replaces``: the object that stands at its name; None: the name is free.
+    """A staged object. ``replaces``: the object that is at its name; None: the name is free.
 
     ``identity``: its length and the time of its origin. ``is_metadata``: it is published after the other objects.
     """

@@ -1,10 +1,10 @@
 """The kinds of steps that publish files at given names, which earlier and later publications use too.
 
 Names that are always new need no more than ``files.rename_steps``. At given names a paused process could move a later
-version away. So every act also names a place inside the attempt's directory, and whoever executes a sequence under
-another fence than the one that sealed it first renames this directory (``attempt_capture``): the paths of all earlier
-owners are then gone. The attempt's directory is made with all its places before the attempt is staged, and nobody makes
-one again.
+version away. So every act also names a place inside the attempt's directory. A process that executes a sequence under
+another fence than the sealing one first renames this directory (``attempt_capture``). Then the paths of all earlier
+owners are gone. The attempt's directory is made with all its places before the attempt is staged, and nobody makes it
+again.
 
     <attempt>/<writer>/<number>    the staged version, with its attributes
     <attempt>/slots/<number>       the place for the version that it replaces, or that is removed
@@ -81,7 +81,7 @@ class Places:
 
 
 def describe_fault(places: Places, verdict: StepVerdict, hint_of_stranger: str, *, has_old: bool) -> StepFault:
-    """``has_old``: a version was planned to stand at the name before."""
+    """``has_old``: a version was planned to be at the name before."""
     if verdict is StepVerdict.LOST:
         return StepFault(places.target, "is neither staged nor published", _hint_of_kept(places) or _ABANDON)
     if places.at_target is Found.NOTHING:
@@ -110,7 +110,7 @@ def _hint_of_kept(places: Places) -> str:
     """Where what was moved from the name lies now."""
     for place, found in ((places.slot, places.at_slot), (places.returned, places.at_returned)):
         if found in _KEPT:
-            return f"Move away by hand what stands there. {_KEPT[found]} is kept in {place}."
+            return f"Move away by hand what is there. {_KEPT[found]} is kept in {place}."
     if places.at_source in _KEPT:
         return f"{_KEPT[places.at_source]} is kept in {places.source}: move it to the name by hand."
     return ""
@@ -187,12 +187,12 @@ class NamedStep(CommitStep):
 
     @property
     def has_old(self) -> bool:
-        """Whether a planned version stood at the name before."""
+        """Whether a planned version was at the name before."""
         return False
 
     @property
     def is_left_when_undone(self) -> bool:
-        """Whether what stands at the name stays if the sequence is abandoned."""
+        """Whether what is at the name stays if the sequence is abandoned."""
         return False
 
     def verify(self, world: StepWorld) -> StepVerdict:
@@ -308,9 +308,9 @@ class NamedStep(CommitStep):
         if self.is_left_when_undone:
             pass
         elif repair.keep is Keep.OLD and not self.has_old:
-            repair.put_aside(files, self.target, "name", self.target)
+            repair.withdraw(files, self.target, "name", self.target)
         elif at_name is not wanted and origin is not None:
-            repair.put_aside(files, self.target, "name", self.target)
+            repair.withdraw(files, self.target, "name", self.target)
             if self.move(files, places[origin], self.target) is not RenameOutcome.RENAMED:
                 raise ConflictError(
                     f"{self.target} changed while it was repaired",
@@ -324,7 +324,7 @@ class NamedStep(CommitStep):
             # Of a new directory that is not at its name, somebody may have changed what is in it.
             is_changed = name in ("staged", "returned") and entry is not None and entry.kind is EntryKind.DIRECTORY
             if each in (Found.OLD, Found.OTHER) or is_changed:
-                repair.put_aside(files, places[name], name, self.target)
+                repair.withdraw(files, places[name], name, self.target)
 
     def touches(self, captured: CapturedStaging | None = None) -> Iterable[str]:
         attempt = self.staging if captured is None else captured.place_of(self.staging)

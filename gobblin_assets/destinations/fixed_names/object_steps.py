@@ -1,8 +1,8 @@
 """Steps that publish objects at given names of a store, which other publications use too.
 
-A store has no rename, so nothing can be captured. What stops a paused process is a **token**: an upload that was begun
-before, becomes the object at the name by its completion (``files.upload_step``), and is used up by that. It is
-completed under the condition that the name is free, or that the planned version stands there. Nothing at a given name
+A store has no rename, so nothing can be captured. A **token** stops a paused process. A token is an upload that was
+begun before. Its completion makes the object at the name (``files.upload_step``), and uses the token up. It is
+completed under the condition that the name is free, or that the planned version is there. Nothing at a given name
 is ever removed by the ETag of its bytes: the same bytes have the same ETag in each publication. A removal puts a mark
 in the place of the old version, by an upload of its own, and removes the mark, whose bytes nobody else has.
 
@@ -10,9 +10,9 @@ The old version is put aside by a copy inside the store, before its place is tak
 every process: those of the exhaustive model that ``tests/models/object_names.py`` searches.
 
 Taking back. The uploads are aborted first: the staged one, and those of earlier abandoners. From then on nobody else
-can change the name. What is then found there is taken back by one more upload, a mark over a new object, or the old
-version again. It is begun, then written down in the attempt, and then the log is asked whether the sequence is still
-ours. So whoever takes over later finds the upload written down, and whoever has lost the sequence before does not
+can change the name. An object that is then found there is taken back by one more upload: a mark over a new object, or
+the old version again. It is begun, then written down in the attempt, and then the log is asked whether the sequence is
+still ours. So whoever takes over later finds the upload written down, and whoever has lost the sequence before does not
 complete it.
 """
 
@@ -67,7 +67,7 @@ from gobblin_assets.model.files import FileIdentity
 
 
 class Stands(StrEnum):
-    """The judgement of what stands at a name. NEW: the step's own version, by the id in its metadata, its length, and
+    """The judgement of what is at a name. NEW: the step's own version, by the id in its metadata, its length, and
     its known ETag. OLD: what was planned to be there, by its ETag. MARKER: a mark of this step that says that nothing
     is to be here. OTHER: something else.
     """
@@ -84,8 +84,8 @@ class ObjectAct(StrEnum):
 
     COMPLETE: the staged upload becomes the object, after a copy of the old version was put aside. CLEAR: the mark is
     removed. USE_UP: the staged upload is aborted, because it has no work left. Of an undo, MARK: a mark takes the place
-    of the step's version. PUT_BACK: the copy that was put aside becomes the object again. CONFLICT: something else
-    stands at the name. LOST: the staged upload is gone, and has not become the object.
+    of the step's version. PUT_BACK: the copy that was put aside becomes the object again. CONFLICT: something else is
+    at the name. LOST: the staged upload is gone, and has not become the object.
     """
 
     DONE = "done"
@@ -129,12 +129,12 @@ def decide_remove_object(name: Stands, *, is_pending: bool) -> ObjectAct:
             return ObjectAct.COMPLETE
         # While it is there, a paused process could still put it in the place of a later version.
         return ObjectAct.USE_UP if name is Stands.NOTHING else ObjectAct.CONFLICT
-    # Whatever else stands at the name came after the removal.
+    # Whatever else is at the name came after the removal.
     return ObjectAct.LOST if name is Stands.OLD else ObjectAct.DONE
 
 
 def decide_undo_object(name: Stands, *, has_old: bool, removes: bool, has_copy: bool) -> ObjectAct:
-    """Take a step back, after its uploads were aborted. ``has_old``: a version stood at the name before.
+    """Take a step back, after its uploads were aborted. ``has_old``: a version was at the name before.
 
     ``removes``: the step takes the old version away. ``has_copy``: the old version was put aside. DONE: nothing of the
     step is at the name.
@@ -194,7 +194,7 @@ class ObjectUndo:
                 self._carry_out(act, found, copy)
                 lost = None
             except OutcomeUnknownError as error:
-                # What stands at the name says what happened.
+                # What is at the name says what happened.
                 lost = error
         if lost is not None:
             raise RetryableError(f"taking back failed: {lost.message}", path=self.target) from lost
@@ -243,7 +243,7 @@ class ObjectUndo:
         return self.files.write_part(self.target, upload, number, content, google_crc32c.value(content))
 
     def _write_again(self, upload: UploadId, copy: ObjectEntry) -> list[UploadPart]:
-        """A copy inside the store could not ask what stands at its target, so the bytes come here once more."""
+        """A copy inside the store could not ask what is at its target, so the bytes come here once more."""
         parts, offset = [], 0
         for number, size in enumerate(plan_parts(copy.size_bytes, self.files.part_bytes_min), start=1):
             content = self.files.read_range(copy.path, copy.etag, offset, size) if size else b""
@@ -262,7 +262,7 @@ class ObjectStep(UploadStep):
 
     @property
     def replaced(self) -> FileIdentity | None:
-        """The version that was planned to stand at the name."""
+        """The version that was planned to be at the name."""
         return None
 
     @property

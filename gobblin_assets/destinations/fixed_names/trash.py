@@ -93,7 +93,7 @@ _KEEPING: Final = (ReplaceFile, RemoveFile, ReplaceObject, RemoveObject)
 
 @dataclass(frozen=True, slots=True)
 class TrashedFile:
-    """A version that is no longer at its name. ``path``: its name; ``slot``: where it stands now, below ``root_uri``.
+    """A version that is no longer at its name. ``path``: its name; ``slot``: where it is now, below ``root_uri``.
 
     ``version``: the dataset's version whose publication put it there.
     """
@@ -132,8 +132,8 @@ class Trash:
                 if not isinstance(step, _KEEPING) or step.staging not in places:
                     continue
                 slot = _slot_of(step, places[step.staging])
-                standing = fs.find_identity(slot)
-                if standing is not None and _is_old(standing, step):
+                occupant = fs.find_identity(slot)
+                if occupant is not None and _is_old(occupant, step):
                     was_removed = isinstance(step, RemoveFile | RemoveObject)
                     yield TrashedFile(
                         *(urn, step.target, segment.version, segment.sequence_id, step.old, slot, was_removed),
@@ -167,7 +167,7 @@ class Trash:
         return found
 
     def _has(self, kept: TrashedFile, name: str) -> bool:
-        """Whether the version stood at a name: a whole one, or one below the destination."""
+        """Whether the version was at a name: a whole one, or one below the destination."""
         if name.startswith("/"):
             return kept.path == name
         _fs, work_root = self.open_file_system(kept.root_uri)
@@ -205,8 +205,8 @@ def _slot_of(step: ReplaceFile | RemoveFile | ReplaceObject | RemoveObject, atte
     return step.slot if isinstance(step, ObjectStep) else step.slot_in(attempt)
 
 
-def _is_old(standing: FileIdentity, step: ReplaceFile | RemoveFile | ReplaceObject | RemoveObject) -> bool:
+def _is_old(occupant: FileIdentity, step: ReplaceFile | RemoveFile | ReplaceObject | RemoveObject) -> bool:
     """A copy inside a store has an ETag of its own, and nobody else writes below the attempt."""
     if isinstance(step, ObjectStep):
-        return standing.size_bytes == step.old.size_bytes
-    return standing.matches(step.old)
+        return occupant.size_bytes == step.old.size_bytes
+    return occupant.matches(step.old)

@@ -1,4 +1,6 @@
-"""The tables of Iceberg into which the rows of a job's datasets go. What opens them is imported when it is needed."""
+"""The tables of Iceberg into which the rows of a job's datasets go. The code that opens them is imported when it is
+needed.
+"""
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager

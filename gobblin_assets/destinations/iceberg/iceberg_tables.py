@@ -1,8 +1,9 @@
 """Tables of Iceberg to which rows are appended, each append with the mark of its lane in one commit.
 
 A commit requires that the table has the snapshot at which the mark was looked at. Every change of a mark makes a
-snapshot, also that of giving a publication up: a property alone would let the append of a paused process pass.
-pyiceberg repeats a commit that was refused, on the newer snapshot and without a look; here each commit is tried once.
+snapshot, even if it gives a publication up: a property alone would let the append of a paused process pass. pyiceberg
+itself would repeat a refused commit on the newer snapshot, without a look at the mark. So each commit is tried only
+once here.
 """
 
 import random

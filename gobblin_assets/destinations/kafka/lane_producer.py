@@ -1,7 +1,7 @@
 """A lane's transactional producer. Once it is initialized, nobody else who has the lane's id can commit anything.
 
-What it remembers of the mark stays right for as long as it can commit: every change of a lane's mark is a transaction
-under the lane's id, and a producer that somebody else has replaced is refused.
+The mark that a producer remembers is right as long as the producer can commit. Every change of a lane's mark is a
+transaction under the lane's id, and a producer is refused once another one has replaced it.
 """
 
 import time
@@ -14,9 +14,9 @@ from typing import Any, Final, Self
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from gobblin_assets.destinations.kafka.mark_records import PARTITION, TopicMark
-from gobblin_assets.destinations.kafka.write_failures import QUIET, TooLargeError, as_failure, judge_write
+from gobblin_assets.destinations.kafka.write_failures import QUIET, TooLargeError, judge_write
 from gobblin_assets.errors import FencedError, GobblinError, OutcomeUnknownError
-from gobblin_assets.kafka.client_reports import ClientFailure
+from gobblin_assets.kafka.client_reports import ClientFailure, SeenFailures, client_failure
 from gobblin_assets.kafka.connection import KafkaConnection
 
 TRANSACTION_S: Final = (20, 60, 300, 900)
@@ -40,7 +40,6 @@ _POLL_S: Final = 0.05
 _WRITE: Final = "write records"
 _ANY: Final = -1
 _NO_STATE: Final = "_STATE"
-_SEEN_MAX: Final = 50
 
 
 def choose_timeout_s(row_count: int, byte_count: int) -> int:
@@ -69,7 +68,7 @@ class LaneProducer:
     batch_bytes_max: int = BATCH_BYTES_MAX
     known: TopicMark | None = None
     _client: Any = field(init=False)
-    _seen: list[ClientFailure] = field(default_factory=list, init=False)
+    _seen: SeenFailures = field(default_factory=SeenFailures, init=False)
     _is_refused: bool = field(default=False, init=False)
     _refused: ClientFailure | None = field(default=None, init=False)
     _refused_bytes: int = field(default=0, init=False)
@@ -91,7 +90,7 @@ class LaneProducer:
             "batch.size": self.batch_bytes_max,
             "queue.buffering.max.kbytes": QUEUE_KIB,
             "queue.buffering.max.messages": QUEUE_RECORDS,
-            "error_cb": self._note_error,
+            "error_cb": self._seen.note,
             "delivery.report.only.error": True,
             "on_delivery": self._note_refused,
         }
@@ -188,7 +187,7 @@ class LaneProducer:
                 call(max(0.1, min(_CALL_S, deadline - time.monotonic())))
             except KafkaException as error:
                 self._serve(0)
-                is_of_use = time.monotonic() < deadline and not any(each.is_final for each in self._seen)
+                is_of_use = time.monotonic() < deadline and self._seen.find_final() is None
                 if error.args[0].retriable() and is_of_use:
                     continue
                 raise self._judge(error, action) from None
@@ -211,7 +210,7 @@ class LaneProducer:
             raise self._judge(found, _WRITE) from None
 
     def _judge(self, error: KafkaException, action: str) -> GobblinError:
-        return self._judge_failure(as_failure(error.args[0]), action)
+        return self._judge_failure(client_failure(error.args[0]), action)
 
     def _judge_failure(self, failure: ClientFailure, action: str) -> GobblinError:
         return judge_write(failure, self.connection, action=action, seen=self._seen)
@@ -244,7 +243,3 @@ class LaneProducer:
         if error is not None and self._refused is None:
             self._refused = ClientFailure(error.name(), f"{message.topic()}: {error.str()}")
             self._refused_bytes = len(message.value() or b"") + len(message.key() or b"")
-
-    def _note_error(self, error: KafkaError) -> None:
-        if len(self._seen) < _SEEN_MAX:
-            self._seen.append(as_failure(error))

@@ -13,10 +13,10 @@ from typing import Any, Final
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
 from gobblin_assets.destinations.kafka.mark_records import PARTITION, TopicMark, decode_mark, encode_key, find_lane
-from gobblin_assets.destinations.kafka.write_failures import as_failure, judge_write
+from gobblin_assets.destinations.kafka.write_failures import judge_write
 from gobblin_assets.destinations.lane_marks import MarkPlace
 from gobblin_assets.errors import GobblinError, OutcomeUnknownError
-from gobblin_assets.kafka.client_reports import ClientFailure
+from gobblin_assets.kafka.client_reports import ClientFailure, client_failure
 from gobblin_assets.kafka.connection import KafkaConnection
 
 _POLL_S: Final = 0.05
@@ -103,17 +103,17 @@ class MarkReader:
         elif error.name() == _EOF:
             self._at = message.offset()
         elif error.fatal() or error.name() in _UNKNOWN:
-            raise self._judge(as_failure(error))
+            raise self._judge(client_failure(error))
 
     def _find_topic(self) -> bool:
         try:
             found = self._watcher.list_topics(self.topic, timeout=self.connection.timeout_s).topics[self.topic]
         except KafkaException as error:
-            raise self._judge(as_failure(error.args[0])) from None
+            raise self._judge(client_failure(error.args[0])) from None
         if found.error is not None:
             if found.error.name() in _UNKNOWN:
                 return False
-            raise self._judge(as_failure(found.error))
+            raise self._judge(client_failure(found.error))
         self._reader.assign([TopicPartition(self.topic, PARTITION, OFFSET_BEGINNING)])
         self._is_there = True
         return True
@@ -123,7 +123,7 @@ class MarkReader:
         try:
             found = self._watcher.get_watermark_offsets(place, timeout=self.connection.timeout_s, cached=False)
         except KafkaException as error:
-            raise self._judge(as_failure(error.args[0])) from None
+            raise self._judge(client_failure(error.args[0])) from None
         if found is None:
             raise self._judge(ClientFailure("_TIMED_OUT", "no answer"))
         return int(found[1])

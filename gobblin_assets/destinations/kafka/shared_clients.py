@@ -1,6 +1,6 @@
 """Clients that outlive one publication: to make one and to fence off others takes longer than a small publication.
 
-Whoever needs a client takes it, and gives it back if it is still of use. A client that nobody has used for a while is
+A caller takes a client, and gives it back if the client is still usable. A client that nobody has used for a while is
 closed. None survives a fork.
 """
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the vendor does not mark what it exports
     AdminClient,
     ConfigResource,
@@ -19,9 +19,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the vendor 
 from confluent_kafka.cimpl import NewTopic
 
 from gobblin_assets.destinations.kafka.topic_batches import LoadedTopic
-from gobblin_assets.destinations.kafka.write_failures import as_failure, judge_write
+from gobblin_assets.destinations.kafka.write_failures import judge_write
 from gobblin_assets.errors import GobblinError, RejectedError
-from gobblin_assets.kafka.client_reports import UNKNOWN_ID, ClientFailure, read_topic_id
+from gobblin_assets.kafka.client_reports import UNKNOWN_ID, ClientFailure, SeenFailures, client_failure, read_topic_id
 from gobblin_assets.kafka.connection import KafkaConnection
 
 _UNKNOWN: Final = frozenset({"UNKNOWN_TOPIC_OR_PART", "UNKNOWN_TOPIC_ID"})
@@ -40,7 +40,6 @@ _UNFIT: Final = MappingProxyType(
 _POLL_S: Final = 0.05
 _GRACE_S: Final = 5.0
 _ABSENT_S: Final = 1.0
-_SEEN_MAX: Final = 50
 
 _OF_MARKS: Final = MappingProxyType(
     {
@@ -85,19 +84,19 @@ class TopicAdmin:
 
     connection: KafkaConnection
     _client: Any = field(init=False)
-    _seen: list[ClientFailure] = field(default_factory=list, init=False)
+    _seen: SeenFailures = field(default_factory=SeenFailures, init=False)
 
     def __post_init__(self) -> None:
         settings: dict[str, Any] = {
             **self.connection.admin_settings(),
             "log_level": 0,
             "log.connection.close": False,
-            "error_cb": self._note_error,
+            "error_cb": self._seen.note,
         }
         try:
             self._client = AdminClient(settings)
         except KafkaException as error:
-            raise judge_write(as_failure(error.args[0]), self.connection, action="open a client") from None
+            raise judge_write(client_failure(error.args[0]), self.connection, action="open a client") from None
 
     def require(self, topics: Iterable[LoadedTopic], marks: str) -> None:
         """Raise if one of the topics that exist can't take rows, or can't keep marks."""
@@ -202,21 +201,17 @@ class TopicAdmin:
         for name, future in futures.items():
             while not future.done():
                 self._client.poll(0)  # has the client hand over what its connections report
-                if time.monotonic() > deadline or any(each.is_final for each in self._seen):
+                if time.monotonic() > deadline or self._seen.find_final() is not None:
                     raise self._judge(ClientFailure("_TIMED_OUT", "no answer"), "ask for topics")
                 time.sleep(_POLL_S / 10)
             try:
                 answers[name] = future.result()
             except KafkaException as error:
-                answers[name] = as_failure(error.args[0])
+                answers[name] = client_failure(error.args[0])
         return answers
 
     def _judge(self, failure: ClientFailure, action: str) -> GobblinError:
         return judge_write(failure, self.connection, action=action, seen=self._seen)
-
-    def _note_error(self, error: KafkaError) -> None:
-        if len(self._seen) < _SEEN_MAX:
-            self._seen.append(as_failure(error))
 
 
 def _id_of(described: Any) -> str:

@@ -4,8 +4,6 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from confluent_kafka import KafkaError
-
 from gobblin_assets.destinations.kafka.topic_batches import TRANSACTIONAL_PREFIX
 from gobblin_assets.errors import FencedError, GobblinError, OutcomeUnknownError, RejectedError
 from gobblin_assets.kafka.client_reports import ClientFailure, judge_client
@@ -35,10 +33,6 @@ class TooLargeError(RejectedError):
     """A record, or the batch that it was sent in, is larger than its topic takes. ``is_alone``: it was no batch."""
 
     is_alone = False
-
-
-def as_failure(error: KafkaError) -> ClientFailure:
-    return ClientFailure(error.name(), error.str())
 
 
 def judge_write(

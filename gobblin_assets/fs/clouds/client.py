@@ -151,7 +151,7 @@ class CloudPage:
 
 
 class _Absence(Enum):
-    """The absence of the object that was asked for. CHANGED: another version stands there."""
+    """The absence of the object that was asked for. CHANGED: another version is there."""
 
     GONE = auto()
     CHANGED = auto()

@@ -26,7 +26,7 @@ _NEVER: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 class ListedKey:
     """A key of a listing.
 
-    ``found``: None for a directory of which the store says only that it is there; its key ends with a slash.
+    ``found``: None for a directory without an object of its own; its key ends with a slash.
     """
 
     key: str
@@ -57,13 +57,13 @@ def _tell_markers(
     client: CloudClient, prefix: str, page: CloudPage, files: list[str], threads: Executor
 ) -> Iterator[ListedKey]:
     """``files``: those that were given before, with whose path that of the last object begins."""
-    standing = _find_empty(client, page.objects, threads)
+    empty = _find_empty(client, page.objects, threads)
     for found in page.objects:
         while files and not found.path.startswith(files[-1]):
             files.pop()
         is_marker = found.path == prefix or found.path in files
         if not is_marker and not found.size_bytes:
-            looked_at = standing[found.path]
+            looked_at = empty[found.path]
             if looked_at is None and not _has_marker(client, found.path):
                 continue
             is_marker = looked_at is None or is_folder(looked_at)
@@ -122,9 +122,9 @@ class _Walk:
     def _sort(self, directory: str, answer: CloudDirectory) -> list[ListedKey]:
         """The keys in order, without what lies before ``after`` as a whole."""
         keys: dict[str, CloudObject | None] = {}
-        standing = _find_empty(self.client, answer.objects, self.threads)
+        empty = _find_empty(self.client, answer.objects, self.threads)
         for found in answer.objects:
-            looked_at = found if found.size_bytes else standing[found.path]
+            looked_at = found if found.size_bytes else empty[found.path]
             if looked_at is None or found.path == directory:
                 continue
             keys[f"{found.path}/" if is_folder(looked_at) else found.path] = found

@@ -6,6 +6,6 @@
     file_system    ports of destinations, ``fs.named_files``, ``network_files.StagingFiles``, and the registration
     tree           the port of sources: ``network_files.RangedFiles``
 
-hdfs-native gives no file id, and repeats calls by itself; what happened to a rename must be known, so that each call
-that changes a name goes through WebHDFS, where this package sees whether an answer came.
+hdfs-native gives no file id, and repeats calls by itself. But the outcome of a rename must be known. So each call that
+changes a name goes through WebHDFS, where this package sees whether an answer came.
 """

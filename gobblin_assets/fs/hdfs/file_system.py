@@ -19,7 +19,14 @@ from typing import Any, BinaryIO, Final, cast
 from uuid import uuid4
 
 from gobblin_assets.errors import ConflictError, GobblinError, RejectedError, RetryableError
-from gobblin_assets.fs.file_system import FileSystem, RenameOutcome
+from gobblin_assets.fs.file_system import (
+    LEFT_BEHIND_S,
+    PROBE_PREFIX,
+    PROBE_TRIES_MAX,
+    FileSystem,
+    RenameOutcome,
+    require_removable,
+)
 from gobblin_assets.fs.hdfs.hdfs_settings import HdfsSettings, read_hdfs_settings
 from gobblin_assets.fs.hdfs.streams import (
     DIRECTORY_MODE,
@@ -57,19 +64,10 @@ _BY_FILE_ID: Final = "/.reserved/.inodes"
 
 _SETTING_MODE: Final = "set the mode of"
 
-PROBE_PREFIX: Final = ".gobblin-probe-"
-"""Hidden from readers; a killed probe leaves a few bytes under such a name, and a later probe removes them."""
-
-LEFT_BEHIND_S: Final = 3_600.0
-"""A probe takes seconds, so what is older belongs to no living probe."""
-
 ListDirectory = Callable[[str, str], Iterator[TreeEntry]]
 """The entries of a directory that are listed behind a name, by their full paths."""
 
 S_NS: Final = 1_000_000_000
-
-PROBE_TRIES_MAX: Final = 5
-"""Two first runs may probe one destination at once, and one removes the directories that it made."""
 
 RPC_PORT: Final = 8020
 """A NameNode's own default."""
@@ -309,14 +307,7 @@ class HdfsFileSystem:
     def remove_file(self, path: str, identity: FileIdentity) -> bool:
         """Looked at, then removed; two calls are safe because names are never used twice."""
         found = self.find_identity(path)
-        if found is not None and not found.matches(identity):
-            raise ConflictError(
-                f"{path} is not the file to be removed",
-                hint="Somebody put another file there; move it away.",
-                path=path,
-                expected=identity,
-                found=found,
-            )
+        require_removable(path, found, identity)
         if found is not None:
             self._delete(path, recursive=False)
         return True

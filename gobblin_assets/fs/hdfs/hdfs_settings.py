@@ -5,10 +5,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import urlsplit
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.fs.servers import find_own_name
+from gobblin_assets.fs.servers import check_server_url, find_own_name
 
 PREFIX: Final = "GOBBLIN_HDFS_"
 WEB_PORT: Final = 9870
@@ -53,7 +52,9 @@ def read_hdfs_settings(environment: Mapping[str, str]) -> HdfsSettings:
     named, proxy_user = _read_users(environment)
     web_url = environment.get(PREFIX + "WEB_URL") or None
     if web_url is not None:
-        _check_url(web_url)
+        said = f"Name the user as {PREFIX}USER."
+        url = web_url.replace(HOST, "host")
+        check_server_url(url, f"{PREFIX}WEB_URL", example="http://host:port", credentials=said)
     user = named or find_own_name(PREFIX + "USER")
     return HdfsSettings(user, proxy_user, web_url, _read_replication(environment))
 
@@ -91,19 +92,6 @@ def _read_replication(environment: Mapping[str, str]) -> int | None:
     if not text.isdecimal() or not 1 <= int(text) <= REPLICATION_MAX:
         raise _refuse("replication", f"expected 1 to {REPLICATION_MAX}, found {text!a}", "Correct it.")
     return int(text)
-
-
-def _check_url(url: str) -> None:
-    """The messages don't show the URL, since it may hold a secret."""
-    try:
-        parts = urlsplit(url.replace(HOST, "host"))
-        has_host = bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        raise _refuse("web_url", "expected a URL, found something else", "Write http://host:port.") from None
-    if parts.username is not None or parts.password is not None:
-        raise _refuse("web_url", "the URL holds credentials", f"Name the user as {PREFIX}USER.")
-    if parts.scheme not in {"http", "https"} or not has_host or parts.path.strip("/") or parts.query or parts.fragment:
-        raise _refuse("web_url", "expected http:// or https://, a host and a port, found something else", "Correct it.")
 
 
 def _refuse(name: str, message: str, fix: str) -> RejectedError:

@@ -22,7 +22,7 @@ from gobblin_assets.fs.hdfs.web import (
     explain_failure,
     status_of,
 )
-from gobblin_assets.fs.tree import Descend, EntryKind, TreeEntry, is_hidden, sort_key
+from gobblin_assets.fs.tree import Descend, EntryKind, TreeEntry, is_hidden, sort_key, walk_levels
 from gobblin_assets.model.files import FileIdentity
 
 _SIGNED: Final = bytes(byte ^ 0x80 for byte in range(256))
@@ -83,15 +83,9 @@ class HdfsListing:
 
     def list_entries(self) -> Iterator[TreeEntry]:
         self._levels.append(self._open_root())
-        while self._levels:
-            below = yield from self._list_level(self._levels[-1])
-            if below is None:
-                self._levels.pop()
-            else:
-                self._levels.append(below)
+        yield from walk_levels(self._levels, self._list_level)
 
     def _list_level(self, level: _Level) -> Generator[TreeEntry, None, _Level | None]:
-        """The entries up to the next directory that is descended into, which is returned; None at the end."""
         for entry in level.entries:
             if not level.prefix and is_hidden(entry, self._hidden):
                 continue

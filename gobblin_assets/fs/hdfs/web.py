@@ -18,6 +18,7 @@ from urllib3.util import Timeout
 
 from gobblin_assets.errors import GobblinError, OutcomeUnknownError, RejectedError, RetryableError
 from gobblin_assets.fs.hdfs.hdfs_settings import HOST, PREFIX, WEB_PORT, HdfsSettings
+from gobblin_assets.fs.servers import reason_of
 from gobblin_assets.fs.tree import EntryKind, TreeEntry, make_placement
 from gobblin_assets.model.files import FileIdentity
 
@@ -253,12 +254,12 @@ class WebHdfs:
             )
         except (ConnectTimeoutError, NewConnectionError) as error:
             raise RetryableError(
-                f"can't reach the NameNode: {_reason(error)}",
+                f"can't reach the NameNode: {reason_of(error)}",
                 hint=f"Is {PREFIX}WEB_URL right, and the NameNode up?",
                 path=path,
             ) from error
         except HTTPError as error:
-            raise self._without_answer(action, path, _reason(error), changes=changes) from error
+            raise self._without_answer(action, path, reason_of(error), changes=changes) from error
         if answer.status in {_OK, _CREATED}:
             return self._read(answer.data, action, path, changes=changes)
         failure = read_exception(answer.data)
@@ -306,10 +307,3 @@ class WebHdfs:
                 self._pool = kind(parts.hostname or "", parts.port, maxsize=CONNECTIONS_KEPT_MAX)
                 self._pool_of = os.getpid()
             return self._pool
-
-
-def _reason(error: HTTPError) -> str:
-    """The kind of failure. urllib3's text names the host and the whole path besides."""
-    cause = error.__cause__ or (error.args[-1] if error.args and isinstance(error.args[-1], Exception) else None)
-    inner = f" ({type(cause).__name__}: {cause})" if isinstance(cause, OSError) else ""
-    return f"{type(error).__name__}{inner}"

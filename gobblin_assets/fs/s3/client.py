@@ -1,7 +1,8 @@
 """Requests sent to a store: signed, repeated within bounds, and failures as families of errors.
 
-What happened is unknown when a request was sent and no answer came, or an answer of something between. A request that
-may be repeated is then sent again; another one raises OutcomeUnknownError, and its sender looks at the object.
+The outcome is unknown if a request was sent and no answer came, or if something between the two sides answered. A
+request that may be repeated is then sent again; another one raises OutcomeUnknownError, and its sender looks at the
+object.
 """
 
 import datetime as dt
@@ -27,7 +28,7 @@ from gobblin_assets.fs.s3.answers import S3Answer, S3Failure, read_failure
 from gobblin_assets.fs.s3.credentials import Signer, StoreAccount, open_store_account
 from gobblin_assets.fs.s3.requests import Repeat, RequestTarget, S3Request, encode_query, find_target
 from gobblin_assets.fs.s3.s3_settings import PREFIX, S3Settings
-from gobblin_assets.fs.servers import BUSY_TRIES_MAX, TRIES_MAX, back_off_s
+from gobblin_assets.fs.servers import BUSY_TRIES_MAX, TRIES_MAX, back_off_s, reason_of
 
 BLOCK_BYTES: Final = 1 << 18
 """A body that is a stream is sent in such blocks."""
@@ -175,17 +176,17 @@ class S3Client:
                 decode_content=False,
             )
         except (ConnectTimeoutError, NewConnectionError) as error:
-            return RetryableError(f"can't reach the store: {_reason(error)}", passes=True, hint=self._hint_of_place())
+            return RetryableError(f"can't reach the store: {reason_of(error)}", passes=True, hint=self._hint_of_place())
         except SSLError as error:
             if not isinstance(error.args[0], ssl.SSLCertVerificationError):
-                return _without_answer(request, _reason(error))
+                return _without_answer(request, reason_of(error))
             raise RejectedError(
-                f"no TLS with the store: {_reason(error)}",
+                f"no TLS with the store: {reason_of(error)}",
                 field=f"{PREFIX}ENDPOINT_URL",
                 hint=f"Correct it, or name the certificates to trust: {PREFIX}CA_FILE.",
             ) from error
         except HTTPError as error:
-            return _without_answer(request, _reason(error))
+            return _without_answer(request, reason_of(error))
         found = {name.lower(): value for name, value in answer.headers.items()}
         return S3Answer(answer.status, found, answer.data, read_failure(request.method, answer.status, answer.data))
 
@@ -252,10 +253,3 @@ def _without_answer(request: S3Request, reason: str) -> RetryableError | Outcome
     if request.repeat is Repeat.ANY:
         return RetryableError(f"can't {request.action} {request.path}: {reason}", passes=True, path=request.path)
     return OutcomeUnknownError(said, path=request.path)
-
-
-def _reason(error: HTTPError) -> str:
-    """The kind of failure. urllib3's text names the host and the whole path besides."""
-    cause = error.__cause__ or (error.args[-1] if error.args and isinstance(error.args[-1], Exception) else None)
-    inner = f" ({type(cause).__name__}: {cause})" if isinstance(cause, OSError) else ""
-    return f"{type(error).__name__}{inner}"

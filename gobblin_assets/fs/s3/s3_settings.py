@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.fs.servers import check_server_url
 
 PREFIX: Final = "GOBBLIN_S3_"
 
@@ -46,7 +46,9 @@ def read_s3_settings(environment: Mapping[str, str]) -> S3Settings:
         if not is_key(found[name]):
             raise _refuse(name, "it has a character that no key has", "Set it again: printable ASCII.")
     if settings.endpoint_url is not None:
-        _check_endpoint(settings.endpoint_url)
+        said = f"Give them as {PREFIX}ACCESS_KEY_ID and …SECRET_ACCESS_KEY."
+        variable = f"{PREFIX}ENDPOINT_URL"
+        check_server_url(settings.endpoint_url, variable, example="https://host:port", credentials=said)
     if settings.region is not None and not _REGION.fullmatch(settings.region):
         raise _refuse("region", "expected a region such as eu-central-1, found something else", "Correct it.")
     if settings.ca_file is not None and not Path(settings.ca_file).is_file():
@@ -60,23 +62,6 @@ def read_s3_settings(environment: Mapping[str, str]) -> S3Settings:
 def is_key(text: str | None) -> bool:
     """Whether requests can carry it, if it is there."""
     return text is None or _KEY.fullmatch(text) is not None
-
-
-def _check_endpoint(url: str) -> None:
-    """The messages don't show the URL, since it may hold a secret."""
-    try:
-        parts = urlsplit(url)
-        has_host = bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        raise _refuse("endpoint_url", "expected a URL, found something else", "Write https://host:port.") from None
-    if parts.username is not None or parts.password is not None:
-        raise _refuse(
-            "endpoint_url", "the URL holds credentials", f"Give them as {PREFIX}ACCESS_KEY_ID and …SECRET_ACCESS_KEY."
-        )
-    if parts.scheme not in {"http", "https"} or not has_host or parts.path.strip("/") or parts.query or parts.fragment:
-        raise _refuse(
-            "endpoint_url", "expected http:// or https://, a host and a port, found something else", "Correct it."
-        )
 
 
 def _refuse(name: str, message: str, fix: str) -> RejectedError:

@@ -16,7 +16,7 @@ from gobblin_assets.fs.sftp.session import (
     explain_sftp_failure,
     run_together,
 )
-from gobblin_assets.fs.tree import Descend, EntryKind, TreeEntry, is_hidden, sort_key
+from gobblin_assets.fs.tree import Descend, EntryKind, TreeEntry, is_hidden, sort_key, walk_levels
 
 READ_AHEAD: Final = 8
 """So many directories of each one that is being listed."""
@@ -79,12 +79,7 @@ class SftpListing:
     def list_entries(self) -> Iterator[TreeEntry]:
         try:
             self._levels.append(self._open_root())
-            while self._levels:
-                below = yield from self._list_level(self._levels[-1])
-                if below is None:
-                    self._levels.pop()
-                else:
-                    self._levels.append(below)
+            yield from walk_levels(self._levels, self._list_level)
         finally:
             for level in self._levels:
                 for future in level.ahead.values():
@@ -92,7 +87,6 @@ class SftpListing:
                         future.cancel()
 
     def _list_level(self, level: _Level) -> Generator[TreeEntry, None, _Level | None]:
-        """The entries up to the next directory that is descended into, which is returned; None at the end."""
         while level.position < len(level.entries):
             listed = level.entries[level.position]
             path = f"{level.prefix}{listed.entry.path}"

@@ -1,9 +1,9 @@
 """Directories whose mode takes the right to write from their owner: they are closed, and copies keep such modes.
 
 A directory is published by a move, for which its owner needs that right, and so does whoever publishes below it later.
-So a publication opens them first, and closes them at last, by steps of its own
-(``fixed_names.named_directory_steps``). A process that may write everywhere, as root's may, needs no steps for it. What
-is inside of a directory that is published as a whole is staged with its own mode.
+So a publication opens them first, and closes them at last, by steps of its own (``fixed_names.named_directory_steps``).
+A process that may write everywhere, as root's may, needs no steps for it. Entries inside of a directory that is
+published as a whole are staged with their own modes.
 
 Directories above a dataset's own are not among them: other datasets of the job publish in them at the same time, and
 one would close what another needs. Those that a plan makes have the right to write added to their mode.

@@ -1,14 +1,14 @@
 """Copies as assets: their datasets as they are declared, shown and watched, and the audit of each.
-Definitions are loaded by servers, and again by each run. A server searches the source, within a bound, and writes down
-what it found in a file of GOBBLIN_HOME; a run reads that, so that it has the assets that the server has. If the source
-is away, what was found before stays.
 
-The audit compares both sides by the job's own rule, and writes nothing. A sensor sees file sets: which there are, their
-marks, and whether listings changed. What was written just now may be written again within the tick of its time
-(``sameness``). So its mark says so, and a later look gives another one.
+Definitions are loaded by servers, and again by each run. A server searches the source, within a bound, and writes the
+datasets to a file in GOBBLIN_HOME. A run reads this file, so that it has the server's assets. If the source is away,
+the file stays as it is.
+
+The audit compares both sides by the job's own rule, and writes nothing. A sensor sees file sets: their names, their
+marks, and whether listings changed. A file that was written just now may be written again within the tick of its time
+(``sameness``). So the mark says that, and a later look gives another mark.
 """
 
-import datetime as dt
 import hashlib
 import json
 import logging
@@ -27,6 +27,7 @@ from gobblin_assets.jobs.copy.parsing import CopyDataset, find_copy_datasets, op
 from gobblin_assets.jobs.copy.sameness import is_tick_over
 from gobblin_assets.jobs.copy.transfer.transfer_port import TransferWay
 from gobblin_assets.jobs.programs import DeclaredCheck, SetId, ShownAsset, ShownTree
+from gobblin_assets.model.clock import utc_now
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.partition import PartitionKind
 from gobblin_assets.model.urn import DatasetUrn
@@ -70,7 +71,7 @@ def declare_copies(job: CopySpec, *, searches: bool) -> Declared:
     A search that fails is a warning, and gives what was found before; without that, nothing.
     """
     if job.finder is None:
-        return {urn: each.spec for urn, each in find_copy_datasets(job, _now()).items()}
+        return {urn: each.spec for urn, each in find_copy_datasets(job, utc_now()).items()}
     known = None if searches else _read_found(job)
     if known is None:
         try:
@@ -85,7 +86,7 @@ def declare_copies(job: CopySpec, *, searches: bool) -> Declared:
 
 def find_within_bound(job: CopySpec) -> Mapping[DatasetUrn, CopyDataset]:
     """The datasets as written, or as the finder finds them now; RejectedError if there is too much to look at."""
-    return find_copy_datasets(job, _now(), entries_max=FOUND_ENTRIES_MAX)
+    return find_copy_datasets(job, utc_now(), entries_max=FOUND_ENTRIES_MAX)
 
 
 def as_assets(job: CopySpec, datasets: Declared) -> Declared:
@@ -128,10 +129,6 @@ def _describe_search(job: CopySpec) -> dict[str, object]:
 
 def _path_of(job: CopySpec) -> Path:
     return read_settings().discovery_path(job.job).with_suffix(".found.json")
-
-
-def _now() -> dt.datetime:
-    return dt.datetime.now(dt.UTC)
 
 
 def show_copy(job: CopySpec, dataset: CopyDatasetSpec) -> ShownAsset:

@@ -47,7 +47,7 @@ from gobblin_assets.jobs.copy.memory import (
 )
 from gobblin_assets.jobs.copy.parsing import CopyDataset
 from gobblin_assets.jobs.copy.refusals import find_name_lengths
-from gobblin_assets.jobs.copy.removals import RemovalRules, StandingFiles
+from gobblin_assets.jobs.copy.removals import DestinationFiles, RemovalRules
 from gobblin_assets.jobs.copy.sameness import Sameness, SameRule, nanoseconds_of
 from gobblin_assets.jobs.copy.targets import (
     TargetTree,
@@ -58,6 +58,7 @@ from gobblin_assets.jobs.copy.targets import (
     require_one_mount,
 )
 from gobblin_assets.jobs.copy.transfer.preserve import Preserve, PreserveLetter, parse_preserve
+from gobblin_assets.model.clock import utc_now
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.interval import Interval
@@ -181,10 +182,6 @@ class CopySession:
             return error
 
 
-def utc_now() -> dt.datetime:
-    return dt.datetime.now(dt.UTC)
-
-
 @dataclass(frozen=True, slots=True)
 class CopyKind:
     """``JobKind`` of one job. ``root``: the destination's root, on ``files``; None: in an object store.
@@ -287,10 +284,10 @@ class CopyKind:
         shared.ways.require_free(self.trees.open_destination_files(), dataset_root, file_set.directory)
         # An archive of all files has a name that was chosen for itself.
         on_target = Filters() if chain.packer is not None else filters
-        standing = StandingFiles(())
+        existing = DestinationFiles(())
         # A plan for people comes before the first run, which makes the root.
         if not missing and (files is None or files.find_entry(self.root) is not None):
-            standing = StandingFiles(list_side(target, root, file_set, on_target, is_source=False))
+            existing = DestinationFiles(list_side(target, root, file_set, on_target, is_source=False))
         looked_at = self.now()
         rules = self._rules_of(request, spec, source, opened, source_root, root, file_set, shared, looked_at)
         losses = Losses(
@@ -303,23 +300,25 @@ class CopyKind:
             find_directory=self.trees.find_source_directory,
         )
         planner = self._open_planner(request, dataset, file_set, source, source_root, shared)
-        planner.removal_rules = RemovalRules(spec.delete_max, standing, losses.split)
+        planner.removal_rules = RemovalRules(spec.delete_max, existing, losses.split)
         memory = DirectoryMemory(request, dataset, file_set, shared.directories)
         unpacked = UnpackedMemory(request, dataset, file_set, shared.unpacked)
-        stands = partial(self._stands, root)
+        has_directory = partial(self._has_directory, root)
         unlogged = UnloggedNames(request, file_set, root)
         known = memory.read() if unlogged.is_empty else {}
-        unchanged = UnchangedDirectories(source, known, self.trees.find_source_entry, stands)
+        unchanged = UnchangedDirectories(source, known, self.trees.find_source_entry, has_directory)
         if chain.steps:
-            find = partial(self._find_stream_status, target, root, rules) if unpacked.agrees else _know_nothing
+            find = partial(self._find_unpacked, target, root, rules) if unpacked.agrees else _know_nothing
             follows = spec.links is LinkPolicy.FOLLOW
             converted = ConvertedListing(chain, source_root, filters, find, rules.sameness, follows_links=follows)
             listed = list_converted(converted, source)
         else:
             listed = list_side(unchanged if memory.is_kept else source, source_root, file_set, filters, is_source=True)
         listed = target.admit(root, listed)
-        rules = replace(rules, skipped=unchanged.skipped, stands_empty=losses.stands_empty, is_unlogged=unlogged.read())
-        differences = compare_trees(listed, unchanged.leave_out(iter(standing)), rules)
+        rules = replace(
+            rules, skipped=unchanged.skipped, is_empty_directory=losses.is_empty_directory, is_unlogged=unlogged.read()
+        )
+        differences = compare_trees(listed, unchanged.leave_out(iter(existing)), rules)
         plan = planner.plan(missing, differences)
         require_one_mount(files, self.root, dataset_root, plan)
         facts = {
@@ -381,7 +380,7 @@ class CopyKind:
         find = self.trees.find_source_directory
         return {path: None if at is None else find(_join(source_base, at)) for path, at in origins}
 
-    def _stands(self, target_root: str, path: str) -> bool:
+    def _has_directory(self, target_root: str, path: str) -> bool:
         if self.files is None:
             # A name in a store has no directory that could be looked at by itself.
             return False
@@ -453,7 +452,7 @@ class CopyKind:
     def _describe_letters(self, spec: CopyDatasetSpec) -> Iterator[str]:
         return describe_kept(spec, self.trees.open_source(spec)[0], self.files)
 
-    def _find_stream_status(
+    def _find_unpacked(
         self, target: Tree, root: str, rules: DifferenceRules, directory: str
     ) -> Sequence[TreeEntry] | None:
         """A directory with all below it, by paths below ``root``. None: it is not there, or times tell too little."""
@@ -493,7 +492,7 @@ def _open_converters(spec: CopyDatasetSpec, file_set: FileSet) -> Chain:
 
 
 def _know_nothing(_directory: str) -> None:
-    """Nobody knows by which options what stands was unpacked: the archive is read."""
+    """The options by which the archive was unpacked are not known: the archive is read."""
 
 
 def _is_published(published: Callable[[str, FileIdentity], bool], root: str, entry: TreeEntry) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gobblin_assets.errors import GobblinError
-from gobblin_assets.fs.object_tree import UNTOLD
+from gobblin_assets.fs.object_tree import UNLISTABLE
 from gobblin_assets.fs.tree import EntryKind, TreeEntry
 from gobblin_assets.jobs.copy.budgets import RunBudget, Tiers, Waiting
 from gobblin_assets.jobs.copy.copyable import NO_ATTRIBUTES, Attributes, ConvertedEntry, CopyItem, PlannedFile
@@ -185,7 +185,7 @@ class CopyPlanner:
     def _add(self, found: Difference) -> None:
         self._counts[found.kind] += 1
         match found.kind:
-            case DifferenceKind.CREATE if not self.has_directories and UNTOLD.search(found.path):
+            case DifferenceKind.CREATE if not self.has_directories and UNLISTABLE.search(found.path):
                 self._refused.add_conflict(f"{found.path!a} has a character that not every store's listings can tell")
             case DifferenceKind.CREATE | DifferenceKind.UPDATE | DifferenceKind.ATTRIBUTES | DifferenceKind.CREATE_TREE:
                 if self._says_others_are_there(found):
@@ -245,7 +245,7 @@ class CopyPlanner:
         if self.is_metadata(found.path):
             self._metadata.add(number)
         action = "create" if found.destination is None else "replace"
-        self._tell(file.path, action, found.why, found.source.identity.size_bytes)
+        self._record(file.path, action, found.why, found.source.identity.size_bytes)
 
     def _copy_tree(self, found: Difference) -> None:
         """A new directory is published by one rename; without a file in it, its directories are made.
@@ -280,9 +280,9 @@ class CopyPlanner:
                 desired=self._attributes(found.source),
             )
         )
-        self._tell(path, "create", found.why, 0)
+        self._record(path, "create", found.why, 0)
         for entry, file in zip(files, copied, strict=True):
-            self._tell(file.path, "create", found.why, entry.identity.size_bytes)
+            self._record(file.path, "create", found.why, entry.identity.size_bytes)
 
     def _need(self, path: str, origin: TreeEntry | None, why: str) -> None:
         if not self.has_directories:
@@ -306,14 +306,14 @@ class CopyPlanner:
             cleared.append((self._next(), path, entry.identity))
             why = f"{found.path} {found.why}"
             self._cleared.append(Difference(DifferenceKind.DELETE, entry.path, why, None, entry))
-            self._tell(path, "remove", why, entry.identity.size_bytes)
+            self._record(path, "remove", why, entry.identity.size_bytes)
 
     def _remove(self, found: Difference) -> None:
         if found.destination is not None:
             path = self._path(found.path)
             self._refused.check_time("destination", found.path, found.destination.identity)
             self._removals.append((self._next(), path, found.destination.identity))
-            self._tell(path, "remove", found.why, found.destination.identity.size_bytes)
+            self._record(path, "remove", found.why, found.destination.identity.size_bytes)
 
     def _file(self, entry: TreeEntry) -> PlannedFile:
         desired, path = self._desired(entry), self._path(entry.path)
@@ -353,7 +353,7 @@ class CopyPlanner:
         xattrs = self.read_directory(origin.path) if origin.kind is EntryKind.DIRECTORY else ()
         return desired._replace(xattrs=xattrs)
 
-    def _tell(self, path: str, action: str, why: str, size_bytes: int) -> None:
+    def _record(self, path: str, action: str, why: str, size_bytes: int) -> None:
         self._changes.append(PlannedChange(path, action, why, size_bytes))
 
     def _path(self, path: str) -> str:
@@ -374,7 +374,7 @@ class CopyJudge:
         del staged, state
         return ()
 
-    def tell(self, staged: Sequence[Staged] | None, error: GobblinError | None) -> tuple[CheckResult, ...]:
+    def report(self, staged: Sequence[Staged] | None, error: GobblinError | None) -> tuple[CheckResult, ...]:
         del staged, error
         return ()
 

@@ -102,7 +102,7 @@ class CopyDatasetSpec(DatasetOptions):
     )
     delete_max: DeleteMax = Field(
         DELETE_MAX,
-        description="A run that would remove more files is refused: a number, or a share of the files that stand at "
+        description="A run that would remove more files is refused: a number, or a share of the files that are at "
         'the destination, such as "20%".',
     )
     on_change: Literal["fail", "leave_out"] = Field(

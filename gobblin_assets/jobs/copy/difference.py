@@ -8,7 +8,7 @@ come (never more than a path has letters), and at most ``new_tree_entries_max`` 
 
 A name may be a file's at one side and a directory's at the other. A directory without a file gives way to a file,
 whoever made it: it says nothing. Files give way as they are deleted: of the job's own all, where ``deletes`` says so.
-If anything else stands there, all of it stays.
+If anything else is there, all of it stays.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -173,7 +173,7 @@ class Difference:
     """One path and what becomes of it. ``why`` is the rest of a sentence about it, such as ``is new``.
 
     ``below``: of a CREATE_TREE, all entries below it, in byte order; their paths are relative to the tree's root, too.
-    ``lost_with``: of a DELETE, the directory above it of which the source lost all entries at once. ``gives_way``: the
+    ``lost_with``: of a DELETE, the directory above it whose entries the source lost all at once. ``gives_way``: the
     destination's entry of another kind at the path, and all that is below it.
     """
 
@@ -191,10 +191,10 @@ class Difference:
 class DifferenceRules:
     """The rules by which two trees are compared.
 
-    ``is_ours`` says of a destination's entry whether the job published it; OURS needs it. ``stands_empty``: asked of a
-    directory of which the source's listing gives nothing, whether the source has it all the same.
-    ``give_way``: what stands at a name with all that is below it, if it may give way to an entry of another kind.
-    ``is_unlogged``: whether something stands at a path that the log does not know, and that is copied again.
+    ``is_ours``: whether the job published an entry of the destination; OURS needs it. ``is_empty_directory``: whether
+    the source has a directory although the source's listing gives nothing of it.
+    ``give_way``: the entry that occupies a name, with all that is below it, if it may give way to another kind.
+    ``is_unlogged``: whether an entry that the log does not know occupies a path. That path is copied again.
     ``links``: a tree that follows links gives none, so FOLLOW refuses them as FAIL does.
     ``empty_source``: whether deletions are allowed although the source has no file, because somebody named them.
     ``skipped``: directories of the source whose files its listing leaves out; it grows while the source is listed.
@@ -203,7 +203,7 @@ class DifferenceRules:
     sameness: Sameness = field(default_factory=Sameness)
     deletes: Deletes = Deletes.OFF
     is_ours: Callable[[TreeEntry], bool] | None = None
-    stands_empty: Callable[[str], bool] = field(default=lambda _path: False)
+    is_empty_directory: Callable[[str], bool] = field(default=lambda _path: False)
     is_unlogged: Callable[[str], bool] = field(default=lambda _path: False)
     give_way: Callable[[TreeEntry], tuple[TreeEntry, ...] | None] = field(default=lambda _entry: None)
     empty_source: bool = False
@@ -262,7 +262,7 @@ class _Comparison:
         self._waiting: list[_Waiting] = []
         # The last directory that only the destination has entries of, with its slash, and whether the source has it.
         self._lost = ""
-        self._stands_empty: bool | None = None
+        self._is_empty_directory: bool | None = None
 
     def differences(self) -> Iterator[Difference]:
         source, destination, rules = self._source, self._destination, self._rules
@@ -284,7 +284,7 @@ class _Comparison:
             if mine is not None and theirs is not None and mine.kind is theirs.kind is EntryKind.FILE:
                 likeness, why = compare_files(mine, theirs, rules.sameness)
                 if likeness is not Likeness.CONTENT_DIFFERS and rules.is_unlogged(key):
-                    likeness, why = Likeness.CONTENT_DIFFERS, "the log does not know what stands there"
+                    likeness, why = Likeness.CONTENT_DIFFERS, "the log does not know what is there"
                 source.advance()
                 destination.advance()
                 yield Difference(_KINDS[likeness], key, why, mine, theirs)
@@ -319,17 +319,17 @@ class _Comparison:
             self._source.advance()
             following = self._source.key
             if mine.path not in self._rules.skipped and (following is None or not following.startswith(key)):
-                self._lost, self._stands_empty = key, True
+                self._lost, self._is_empty_directory = key, True
             yield Difference(DifferenceKind.SAME, mine.path, "is there", mine, theirs)
             return
         if self._waiting and self._waiting[-1].directory == key:
-            standing = self._waiting.pop().difference.destination
-            gives_way = None if standing is None else self._rules.give_way(standing)
+            occupant = self._waiting.pop().difference.destination
+            gives_way = None if occupant is None else self._rules.give_way(occupant)
             if gives_way is not None:
                 yield from self._create_directory(key, mine, gives_way)
                 return
             self._source.skip_below(key)
-            yield _conflict(mine.path, mine, standing)
+            yield _conflict(mine.path, mine, occupant)
             return
         yield from self._create_directory(key, mine, ())
 
@@ -379,7 +379,7 @@ class _Comparison:
                     yield _conflict(found.path, found.source, theirs)
                 return
         if not self._lost or not key.startswith(self._lost):
-            self._lost, self._stands_empty = key, None
+            self._lost, self._is_empty_directory = key, None
         yield Difference(DifferenceKind.EXTRA, theirs.path, "directories are left", None, theirs)
 
     def _settle(self, key: str | None) -> Iterator[Difference]:
@@ -410,9 +410,9 @@ class _Comparison:
         if not self._lost or not path.startswith(self._lost):
             return None
         directory = self._lost.removesuffix("/")
-        if self._stands_empty is None:
-            self._stands_empty = self._rules.stands_empty(directory)
-        return directory if self._stands_empty else None
+        if self._is_empty_directory is None:
+            self._is_empty_directory = self._rules.is_empty_directory(directory)
+        return directory if self._is_empty_directory else None
 
     def _skip(self, mine: TreeEntry, theirs: TreeEntry | None) -> Difference:
         """RejectedError unless the policy leaves links and special files out."""
@@ -442,8 +442,8 @@ _UNCOPIED: Final = frozenset({EntryKind.LINK, EntryKind.SPECIAL})
 
 
 def _conflict(path: str, mine: TreeEntry, theirs: TreeEntry | None) -> Difference:
-    standing = "something else" if theirs is None else _WORDS[theirs.kind]
-    why = f"is {_WORDS[mine.kind]} in the source and {standing} at the destination"
+    occupant = "something else" if theirs is None else _WORDS[theirs.kind]
+    why = f"is {_WORDS[mine.kind]} in the source and {occupant} at the destination"
     return Difference(DifferenceKind.CONFLICT, path, why, mine, theirs)
 
 
@@ -464,13 +464,13 @@ class GivingWay:
     deletes: Deletes
     is_ours: Callable[[TreeEntry], bool] | None
 
-    def find(self, standing: TreeEntry) -> tuple[TreeEntry, ...] | None:
-        """``standing`` with all that is below it, if all of this may give way; filters do not count."""
-        if standing.kind is not EntryKind.DIRECTORY:
-            return (standing,) if self._may_go(standing) else None
-        found = [standing]
-        for entry in self.tree.list_tree(f"{self.root}/{standing.path}"):
-            below = replace(entry, path=f"{standing.path}/{entry.path}")
+    def find(self, occupant: TreeEntry) -> tuple[TreeEntry, ...] | None:
+        """``occupant`` with all that is below it, if all of this may give way; filters do not count."""
+        if occupant.kind is not EntryKind.DIRECTORY:
+            return (occupant,) if self._may_go(occupant) else None
+        found = [occupant]
+        for entry in self.tree.list_tree(f"{self.root}/{occupant.path}"):
+            below = replace(entry, path=f"{occupant.path}/{entry.path}")
             if entry.kind is not EntryKind.DIRECTORY and not self._may_go(below):
                 return None
             found.append(below)

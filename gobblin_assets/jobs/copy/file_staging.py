@@ -1,7 +1,7 @@
 """Staging of copies in an attempt's directories, by a transfer: on a disk, a mounted file system, or HDFS.
 
-A plan may have a million files. So what is known of a file that is published by itself takes a place in each of a few
-arrays, and outputs are made, some thousands of files at a time, when a destination asks for them.
+A plan may have a million files. So the facts of a file that is published by itself are elements of a few arrays.
+Outputs are made when a destination asks for them, some thousands of files at a time.
 """
 
 from array import array
@@ -73,13 +73,13 @@ class CopiedFiles:
         """A file or directory that was copied. RetryableError if its identity is not known."""
         identity, number = result.identity, result.item
         if identity is None or identity.inode is None:
-            raise _untold(result.path)
+            raise _unreported(result.path)
         self.latest_ns = max(self.latest_ns, identity.mtime_ns or 0)
         if (found := self._of_directories.get(number)) is not None:
             found.append(result)
             return
         if identity.mtime_ns is None:
-            raise _untold(result.path)
+            raise _unreported(result.path)
         self._size_bytes[number] = identity.size_bytes
         self._inode[number] = identity.inode
         self._mtime_ns[number] = identity.mtime_ns
@@ -183,7 +183,7 @@ class CopiedFiles:
         names = sorted((each.staged_path[start:], _identity_of(each)) for each in self._files_of(item))
         inode = _identity_of(directory).inode
         if inode is None:
-            raise _untold(item.path)
+            raise _unreported(item.path)
         files = tuple(DataFile(name, identity, 0) for name, identity in names)
         is_metadata = item.number in self._plan.metadata
         return DirectoryAtName(item.number, item.path, writer, inode, files, is_metadata)
@@ -217,11 +217,11 @@ def _writer_of(result: FileResult) -> str:
 
 def _identity_of(result: FileResult) -> FileIdentity:
     if result.identity is None:
-        raise _untold(result.path)
+        raise _unreported(result.path)
     return result.identity
 
 
-def _untold(path: str) -> RetryableError:
+def _unreported(path: str) -> RetryableError:
     return RetryableError(f"{path} was reported without an identity")
 
 
@@ -372,11 +372,11 @@ def find_finished(files: NamedFiles, directories: Sequence[str], say: Callable[[
 
 
 def _read_attempt(files: NamedFiles, directory: str) -> Iterator[tuple[str, FinishedFile]]:
-    standing = {each.path: each.identity for each in files.list_files(directory)}
+    listed = {each.path: each.identity for each in files.list_files(directory)}
     # A writer that died had synced nothing. After this, whoever reads a file from the disk reads what stays there.
-    with files.durable_tree(directory, file_count=len(standing)):
+    with files.durable_tree(directory, file_count=len(listed)):
         pass
-    for journal in standing:
+    for journal in listed:
         writer, _, name = journal.rpartition("/")
         # Tries of Spark's tasks that the driver had not taken yet are writers too.
         if name != JOURNAL_NAME or writer.rpartition("/")[0] not in {directory, f"{directory}/{ORDERS}"}:
@@ -385,5 +385,5 @@ def _read_attempt(files: NamedFiles, directory: str) -> Iterator[tuple[str, Fini
             content = stream.read()
         for guid, line in read_lines(content):
             path = f"{writer}/{line.path}"
-            if standing.get(path) == FileIdentity(line.size_bytes, line.inode, line.mtime_ns):
+            if listed.get(path) == FileIdentity(line.size_bytes, line.inode, line.mtime_ns):
                 yield guid, line._replace(path=path)

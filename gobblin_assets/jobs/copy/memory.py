@@ -1,7 +1,7 @@
 """Memory of a dataset's file sets, which the log keeps with each publication, and how much of it there may be.
 
-The options by which archives were unpacked: what stands tells by its times that the archive has not changed; by which
-options it was chosen and converted, only the log knows.
+The options by which archives were unpacked. The times of the unpacked files show that the archive has not changed. Only
+the log has the options by which its members were chosen and converted.
 
 Directories of a source whose times stayed since the last complete copy are not listed again. The times of a directory
 change when an entry comes, goes or gets another name; somebody may set its modification time back, and nobody its
@@ -10,8 +10,8 @@ directories below are looked at one by one, and files that are written in place 
 changed at the destination.
 
 Mounts of a source: a file system that is not mounted, or another one in its place, looks as if somebody had removed all
-files of the one that was there. So removals of what a source lost at once are stopped until a person confirms them.
-Where nothing tells of mounts, a loss is a directory that stands and has no entry any more. In an object store, which
+files of the one that was there. So removals of what a source lost at once are stopped until a person confirms them. If
+mounts can't be known, a loss is a directory that is still there and has no entry any more. In an object store, which
 has no directories, it is a prefix that had several objects and has none.
 """
 
@@ -61,7 +61,7 @@ class MemoryRoom:
 
 @dataclass(frozen=True, slots=True)
 class UnloggedNames:
-    """Names of a file set at which something stands that the log does not know (``commit.repair``).
+    """Names of a file set that are occupied by something that the log does not know (``commit.repair``).
 
     ``root``: full path of the file set at the destination.
     """
@@ -95,8 +95,8 @@ class UnloggedNames:
 class UnpackedMemory:
     """The memory of the options by which archives were unpacked, for one plan of one file set.
 
-    What stands tells by its times that the archive has not changed; by which options it was chosen and converted, only
-    the log knows.
+    The times of the unpacked files show that the archive has not changed. Only the log has the options by which they
+    were chosen and converted.
     """
 
     request: PlanRequest
@@ -149,14 +149,14 @@ Known = Mapping[str, DirectoryTimes]
 class UnchangedDirectories:
     """A ``Tree`` that leaves out the files of unchanged directories. For one listing.
 
-    ``find_entry``: of the source, by full path. ``stands``: whether the destination has the directory. ``skipped``
-    fills up before the listing goes on below such a directory.
+    ``find_entry``: of the source, by full path. ``has_directory``: whether the destination has the directory.
+    ``skipped``: the directories left out; each is added before the listing goes on below it.
     """
 
     tree: Tree
     known: Known
     find_entry: Callable[[str], TreeEntry | None]
-    stands: Callable[[str], bool]
+    has_directory: Callable[[str], bool]
     seen: dict[str, DirectoryTimes] = field(default_factory=dict)
     skipped: set[str] = field(default_factory=set)
 
@@ -204,15 +204,15 @@ class UnchangedDirectories:
     def _skips(self, root: str, path: str) -> bool:
         known = self.known.get(path)
         found = None if known is None or known[0] is None else self.find_entry(f"{root}/{path}")
-        if found is None or known is None or not _is_as_known(found, known) or not self.stands(path):
+        if found is None or known is None or not _is_as_known(found, known) or not self.has_directory(path):
             return False
         self.skipped.add(path)
         return True
 
-    def leave_out(self, standing: Iterator[TreeEntry]) -> Iterator[TreeEntry]:
+    def leave_out(self, existing: Iterator[TreeEntry]) -> Iterator[TreeEntry]:
         """The destination's entries without the files of directories that are skipped."""
         skipped = self.skipped
-        for entry in standing:
+        for entry in existing:
             if not skipped or entry.kind is EntryKind.DIRECTORY or entry.path.rpartition("/")[0] not in skipped:
                 yield entry
 
@@ -318,8 +318,8 @@ class Losses:
     def __post_init__(self) -> None:
         self._before = self._look()
 
-    def stands_empty(self, path: str) -> bool:
-        """Whether the source has a directory of which its listing gave nothing."""
+    def is_empty_directory(self, path: str) -> bool:
+        """Whether the source has a directory although the source's listing gave nothing of it."""
         if isinstance(self.tree, ObjectTree):
             # A prefix without objects is as little there as it is gone.
             return True

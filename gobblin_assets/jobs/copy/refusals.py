@@ -110,7 +110,7 @@ class Refusals:
             raise RejectedError(
                 f"{len(self._conflicts)} names can't be published: {_name_some(self._conflicts)}",
                 field="destination",
-                hint="Move what stands there away, or exclude these names. Nothing was changed. By itself, a directory "
+                hint="Move what is there away, or exclude these names. Nothing was changed. By itself, a directory "
                 "without files gives way, and with `deletes: ours` so do the job's own files.",
             )
         if self._owners:

@@ -52,7 +52,7 @@ SplitRemovals = Callable[[Sequence[Difference]], tuple[Sequence[Difference], Sto
 
 
 @dataclass(slots=True)
-class StandingFiles:
+class DestinationFiles:
     """The destination's entries, and how many files were among them so far."""
 
     entries: Iterable[TreeEntry]
@@ -70,12 +70,12 @@ def _stop_none(extras: Sequence[Difference]) -> tuple[Sequence[Difference], Stop
 
 @dataclass(frozen=True, slots=True)
 class RemovalRules:
-    """The rules by which removals are chosen. ``delete_max``: a number, or a share of the ``standing`` files such as
+    """The rules by which removals are chosen. ``delete_max``: a number, or a share of the ``existing`` files such as
     "20%"; None: any. ``split``: first.
     """
 
     delete_max: int | str | None = None
-    standing: StandingFiles = field(default_factory=lambda: StandingFiles(()))
+    existing: DestinationFiles = field(default_factory=lambda: DestinationFiles(()))
     split: SplitRemovals = _stop_none
 
     def choose(
@@ -99,11 +99,11 @@ class RemovalRules:
         is_share = isinstance(most, str)
         if most is None:
             return chosen, stopped
-        allowed = read_share(most) / PERCENT * self.standing.count if isinstance(most, str) else most
+        allowed = read_share(most) / PERCENT * self.existing.count if isinstance(most, str) else most
         removed = [*chosen, *cleared]
         if len(removed) > allowed:
             path = removed[-1].path
-            of_all = f" of the {self.standing.count:,} files at the destination" if is_share else " files"
+            of_all = f" of the {self.existing.count:,} files at the destination" if is_share else " files"
             raise RejectedError(
                 f"more than {most if is_share else f'{most:,}'}{of_all} would be deleted: {len(removed):,}, "
                 f"{path!a} among them",

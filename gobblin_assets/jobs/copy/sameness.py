@@ -1,10 +1,10 @@
 """Sameness of a file at both sides: by length and time, or by checksum, and by its attributes. Pure.
 
 Once the tick of a time is over, the time tells its file's version. Git calls younger files racy. A clock keeps times in
-steps, and so does a file system. Who writes a file again within the step of its time leaves the time as it was. A
-version is known by its time only if it was read after that step: whoever writes later than that gives the file another
-time. So no copy begins to read before the ticks of its files are over, and none takes two files for the same while the
-tick of their time lasts. The step of a time is told by the time itself: a whole second may be one of many within it.
+steps, and so does a file system. A file that is written again within the step of its time keeps its time. A version is
+known by its time only if it was read after that step: whoever writes later than that gives the file another time. So no
+copy begins to read before the ticks of its files are over, and none takes two files for the same while the tick of
+their time lasts. The step of a time is told by the time itself: a whole second may be one of many within it.
 """
 
 import datetime as dt

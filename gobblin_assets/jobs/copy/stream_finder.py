@@ -1,4 +1,4 @@
-"""Datasets of a stream: directories named after dates, each of which is a file set with the key of its partition.
+"""Datasets of a stream: directories named after dates. Each is a file set, with the key of its partition.
 
 A pattern has strftime's directives: ``%Y``, ``%m``, ``%d`` and ``%H`` stand for numbers of fixed width, each once and
 in this order; what else a pattern has stands for itself, and ``%%`` for a percent sign. The last one says what a

@@ -2,8 +2,8 @@
 
 A small file takes two requests, its upload and one part; its completion, which publishes it, is the third. Uploads are
 written down in the attempt before their parts are written, some hundred by one request, so that whoever cleans up after
-a dead process finds and aborts them. What a process can't write down it aborts. If it is killed before, each of its
-threads may leave some hundred uploads without bytes; the store's own rule for unfinished uploads removes them.
+a dead process finds and aborts them. A process aborts an upload that it can't write down. If it is killed before, each
+of its threads may leave some hundred uploads without bytes; the store's own rule for unfinished uploads removes them.
 
 A file that fails because of the store is uploaded once more after the others. If the store fails time after time, all
 ends. Memory is bounded by one part for each thread, and by ``BYTES_WAITING_MAX`` for parts of large files.

@@ -1,7 +1,7 @@
 """The worker of copies: it waits for ticks, has a plan's files staged at a rate, and reports what became of them.
 
-Where they are staged is behind the port ``CopyStaging``: in directories by a transfer (``file_staging``), or in an
-object store as uploads (``uploading``).
+The port ``CopyStaging`` stages them: in directories by a transfer (``file_staging``), or in an object store as uploads
+(``uploading``).
 """
 
 import os
@@ -113,7 +113,7 @@ class CopyStaging(Protocol):
 
 
 class CopyWorker:
-    """``Worker`` of copies. ``rate``: of which each copy takes a share; None: no limit."""
+    """``Worker`` of copies. ``rate``: each copy takes a share of it; None: no limit."""
 
     def __init__(
         self, staging: CopyStaging, clock: Clock, say: Callable[[str], None], rate: SharedCopyRate | None = None

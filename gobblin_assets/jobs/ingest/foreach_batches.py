@@ -3,8 +3,9 @@
 from gobblin_assets import foreach_batch
 events.writeStream.foreachBatch(foreach_batch("jobs/clicks.yaml", "clicks")).option("checkpointLocation", …).start()
 
-A batch is a run of one WorkUnit: lease, recovery, staging, seal, execution and finish are those of every run. What a
-dead process left open is completed or given up first, and only then it is decided whether the batch is there.
+A batch is a run of one WorkUnit: lease, recovery, staging, seal, execution and finish are those of every run. A
+sequence that a dead process left open is completed or given up first. Only then it is decided whether the batch is
+published.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -71,7 +71,7 @@ class QualityJudge:
             )
         return checks
 
-    def tell(self, staged: Sequence[Staged] | None, error: GobblinError | None) -> tuple[CheckResult, ...]:
+    def report(self, staged: Sequence[Staged] | None, error: GobblinError | None) -> tuple[CheckResult, ...]:
         """The results of row policies. A broken policy fails its task; other tasks may still be published."""
         aside = None if staged is None else _rows(staged, Role.QUARANTINE)
         return check_rows(

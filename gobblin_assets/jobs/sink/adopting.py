@@ -1,6 +1,7 @@
 """Lets a sink go on with the place that is there now, where the one of before, or its marks, are gone: ``sink adopt``.
 
-What is there goes on behind marks that say what the log says. Rows that went with the old place are not loaded again.
+The rows there stay, and later ones follow them, with marks that agree with the log. Rows that went with the old place
+are not loaded again.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -27,7 +28,7 @@ def adopt_place(
     there: Collection[str] = (),
     missing: Collection[str] = (),
 ) -> Sequence[int]:
-    """Adopt what stands at the dataset's destination; returns the lanes that had no mark. No worker may hold one.
+    """Adopt what is at the dataset's destination; returns the lanes that had no mark. No worker may hold one.
 
     ``there``, ``missing``: publications that are not complete, by whether their rows are in the place. RejectedError if
     one in a lane without a mark is in neither.

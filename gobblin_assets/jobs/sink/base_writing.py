@@ -1,8 +1,8 @@
 """Writes base generations of change logs: ``gobblin-assets sink compact``, and the same in Dagster.
 
-The base's dataset is held, and not the log's: workers go on publishing meanwhile. What they publish after the log was
-looked at stands behind the base. Whoever is killed leaves an open sequence, as every publication does, and the base of
-before.
+The base's dataset is held, and not the log's: workers go on publishing meanwhile. Changes that they publish after the
+look at the log come after the base. A process that is killed leaves an open sequence, as in every publication, and the
+earlier base.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -158,7 +158,7 @@ class BaseWriting:
                 base_version=version,
                 moves=(),
                 open_work=lambda: work,
-                told={"base_of": urn, "changes": view.changes_behind},
+                compaction={"base_of": urn, "changes": view.changes_behind},
                 details={"source_facts": origin.write(), "notes": [f"the rows of {urn} at {origin.place}"]},
             )
         )

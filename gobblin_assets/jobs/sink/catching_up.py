@@ -37,8 +37,9 @@ class CatchingUp:
     ``wait`` is the worker's: it ends when every dataset has come up to ``end``, a place in the stream's log, or has
     stopped for good. ``errors``: of those that have, as of the last look.
 
-    What this worker has read counts, since it publishes it when it ends; of other workers, what they have published.
-    ``stop(seconds)`` waits, and says whether somebody asks for the end. Call ``require_published`` behind the worker.
+    The records that this worker has read count, since it publishes them when it ends. Of other workers, only published
+    records count. ``stop(seconds)`` waits, and says whether somebody asks for the end. Call ``require_published``
+    behind the worker.
     """
 
     job: JobName

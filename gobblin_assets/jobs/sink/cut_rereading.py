@@ -1,9 +1,9 @@
 """Spark makes the rows of cuts whose records were only counted: it reads their positions again.
 
 One job reads all lanes of a dataset that are cut at a barrier, unless a converter mixes rows: then each lane has its
-own. If a shared job fails, it is tried again in halves, so that one lane can't keep the others from being published; if
-more fails than one lane can explain, the rest is not tried. Each try writes into new attempts of the lanes' sequences,
-which are registered before their first byte.
+own. If a shared job fails, it is tried again in halves, so that one lane can't keep the others from being published. If
+more halves fail than one lane can explain, the rest is not tried. Each try writes into new attempts of the lanes'
+sequences, which are registered before their first byte.
 """
 
 from collections.abc import Callable, Mapping, Sequence

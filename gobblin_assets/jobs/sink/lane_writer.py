@@ -1,7 +1,7 @@
 """Rows of a lane gather in open files that nobody sees, until a cut at a barrier closes all of them at once.
 
-A cut covers whole epochs only. So it is taken at a checkpoint barrier at which no vnode of the lane has rows that are
-newer than its own last checkpoint barrier: then each row of the files lies between the start and the end of its vnode.
+A cut covers whole epochs only. So a cut is taken at a checkpoint barrier if no vnode of the lane has rows after the
+vnode's own last checkpoint barrier. Then each row of the files lies between the start and the end of its vnode.
 """
 
 import datetime as dt

@@ -1,7 +1,7 @@
 """Begins new copies of tables whose change log can't go on, or is to begin anew: ``gobblin-assets sink recopy``.
 
-The vnode of a new copy is published at its beginning, as an empty cut of the dataset's lane. Whoever follows the log
-from then on finds it, makes the copy, and goes on from there. What was published of earlier copies stays.
+The vnode of a new copy is published at its beginning, as an empty cut of the dataset's lane. The next worker that
+follows the log finds it, makes the copy, and goes on from there. Published rows of earlier copies stay.
 """
 
 import datetime as dt

@@ -39,9 +39,9 @@ from gobblin_assets.state.sinks import SinkBackOff, SinkWorkerRow
 class SinkLanes:
     """The lanes of a worker, of all its datasets. ``is_drained``: somebody asked the worker to end.
 
-    ``looked_at``: the worker's clock when it last looked at the log. What it begins from then on is of windows that are
-    open then, or later; what it began before is in the log. ``back_offs``: what was left alone when the last look
-    ended.
+    ``looked_at``: the worker's clock when it last looked at the log. A sequence that it begins from then on has a
+    window that is open then, or later. A sequence that it began before is in the log. ``back_offs``: what was left
+    alone when the last look ended.
     """
 
     ports: SinkPorts

@@ -34,7 +34,7 @@ Failures = Sequence[tuple[DatasetSink, GobblinError]]
 class SinkLog:
     """A stream of records that this worker may read. ``reader`` is open while lanes are held.
 
-    ``opened_for``: what the reader was told of the starts of the datasets. ``is_shared``: its datasets come together.
+    ``opened_for``: the starts of the datasets, as the reader got them. ``is_shared``: its datasets come together.
     ``is_contested``: another worker holds lanes of them as well, and gives them back at its next look.
     """
 

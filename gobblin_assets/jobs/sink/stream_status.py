@@ -22,8 +22,8 @@ _MICROS: Final = 1_000_000
 class DatasetStatus:
     """The progress of a dataset of a stream. ``copy``: of the newest one that was begun.
 
-    ``position``: as the server writes places; None: it is to be copied. ``progress``: how far a copy is of which a part
-    is published.
+    ``position``: as the server writes places; None: it is to be copied. ``progress``: of a copy that is published in
+    part.
 
     ``lag_bytes``: of the server's log behind the position, also of what is of other tables. ``lag_s``: everything that
     was committed before is published. None: not known. ``key``: the columns by which the source tells rows apart.

@@ -1,7 +1,7 @@
 """The differences between databases in the SQL that planning and reading write, and in how values travel.
 
-Identifiers and values come from people: all of them pass through ``quote`` and ``literal``. What a driver or Spark
-would change on the way (times, above all) travels as the database's own text, and becomes a value in Spark.
+Identifiers and values come from people: all of them pass through ``quote`` and ``literal``. Values that a driver or
+Spark would change on the way (times, above all) travel as the database's own text, and become values in Spark.
 """
 
 import datetime as dt

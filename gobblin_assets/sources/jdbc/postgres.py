@@ -103,7 +103,7 @@ class PostgresCatalog:
         self._session = session
         self._connection = connection
         self._settings = settings
-        with _families(connection):
+        with postgres_families(connection):
             # In this order: the clock must not be later than the snapshot, and a snapshot can't be exported
             # once the transaction has savepoints.
             row = session.execute("SELECT clock_timestamp(), pg_export_snapshot()").fetchone()
@@ -196,7 +196,7 @@ class PostgresCatalog:
         new = [each for each in dict.fromkeys(questions) if each not in self._answered]
         found = dict(self._answered)
         try:
-            with _families(self._connection):
+            with postgres_families(self._connection):
                 found |= self._ask_rows([each for each in new if isinstance(each, RowQuestion)])
                 found |= self._ask_estimates([each for each in new if isinstance(each, EstimateQuestion)])
         except GobblinError:
@@ -278,12 +278,12 @@ class PostgresCatalog:
 
     def _query(self, sql: str, arguments: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
         # A value without a Python type fails in the client; the server does not notice.
-        with _families(self._connection):
+        with postgres_families(self._connection):
             return self._execute(sql, arguments).fetchall()
 
     def _execute(self, sql: str, arguments: Sequence[Any] | None = None) -> "psycopg.Cursor[tuple[Any, ...]]":
         """Raises the families of errors. The transaction that holds the snapshot goes on after an error."""
-        with _families(self._connection):
+        with postgres_families(self._connection):
             try:
                 return self._session.execute(sql.encode(), arguments)
             except psycopg.Error:
@@ -295,10 +295,10 @@ class PostgresCatalog:
 @contextmanager
 def open_postgres(connection: JdbcConnection, read_timeout_s: int) -> Iterator[PostgresCatalog]:
     """A session with its snapshot, closed at the end. RetryableError if the server can't be reached."""
-    with _families(connection):
+    with postgres_families(connection):
         session = open_source_session(connection)
     try:
-        with _families(connection):
+        with postgres_families(connection):
             settings = _prepare(session, connection, read_timeout_s)
         yield PostgresCatalog(session, connection, settings)
     finally:
@@ -334,7 +334,7 @@ def _prepare(session: SourceSession, connection: JdbcConnection, read_timeout_s:
 
 
 @contextmanager
-def _families(connection: JdbcConnection) -> Iterator[None]:
+def postgres_families(connection: JdbcConnection) -> Iterator[None]:
     """Turn psycopg's errors into families, without secrets and without the chain that may hold them."""
     try:
         yield

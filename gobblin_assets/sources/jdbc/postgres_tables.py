@@ -1,10 +1,10 @@
 """Tables and types in the catalogue of Postgres: columns, types below domains, keys, comments.
 
-Four queries cover many tables. Which types reach Spark unchanged, and how each column is read, is pure.
+Four queries cover many tables. The decisions which types reach Spark unchanged, and how a column is read, are pure.
 
-Values that Spark would change without a word (infinite dates, times outside the years 1 to 9999 or in the
-ten days that the calendar reform left out) or that it can't hold (NaN numerics, arrays of arrays) make the
-query itself fail with a marked message: ``gobblin_value:<column number>=<value>``.
+Spark would silently change some values: infinite dates, and times outside the years 1 to 9999 or in the ten days that
+the calendar reform left out. Spark can't hold others: NaN numerics, arrays of arrays. Such a value makes the query
+itself fail with a marked message: ``gobblin_value:<column number>=<value>``.
 """
 
 import re

@@ -13,7 +13,7 @@ its result is looked at again:
                      decimals, the results are looked at.
     times            are read as texts or as whole seconds, and converted where they have the usual form.
 
-Where the reader fails, it names the record, or half of the records are read again. Each failure costs as much as many
+If the reader fails, it names the record, or half of the records are read again. Each failure costs as much as many
 records of ``JsonValues``. So there is a bound for failures, and ``JsonValues`` alone reads the batches after one with
 more.
 

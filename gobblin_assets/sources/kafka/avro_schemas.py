@@ -2,7 +2,7 @@
 
 Spark's ``from_avro`` resolves a writer's schema to a reader's by Avro's own rules. For a record that does not fit, it
 gives a row of NULLs, which may be a good record as well; and it ignores the bytes behind a record. So both schemas are
-wrapped into a record that has a constant of ``END`` behind the value, and ``END`` is put behind the bytes: if it is
+wrapped into a record that has a constant ``END`` after the value, and ``END`` is appended to the bytes. If ``END`` is
 read back unchanged, the bytes were exactly one value. A record's encoding is the encodings of its fields, so the
 envelope itself has no bytes.
 """

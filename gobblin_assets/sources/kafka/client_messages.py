@@ -19,7 +19,7 @@ from confluent_kafka import (
     Message,
 )
 
-from gobblin_assets.kafka.client_reports import ClientFailure, judge_client
+from gobblin_assets.kafka.client_reports import client_failure, judge_client
 from gobblin_assets.kafka.connection import KafkaConnection
 from gobblin_assets.sources.kafka.cluster import TopicPartition
 
@@ -87,10 +87,6 @@ def open_consumer(
         })  # fmt: skip
     except KafkaException as error:
         raise judge_client(client_failure(error.args[0]), connection, action=action) from None
-
-
-def client_failure(error: KafkaError) -> ClientFailure:
-    return ClientFailure(error.name(), error.str())
 
 
 def partition_of_message(topic: str | None, number: int | None) -> TopicPartition:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
+from confluent_kafka import IsolationLevel, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the vendor does not mark what it exports
     AdminClient,
@@ -27,13 +27,13 @@ from gobblin_assets.errors import GobblinError, RetryableError
 from gobblin_assets.kafka.client_reports import (
     ClientFailure,
     SeenFailures,
+    client_failure,
     explain_partition,
     judge_client,
     judge_topic,
     read_topic_id,
 )
 from gobblin_assets.kafka.connection import KafkaConnection
-from gobblin_assets.sources.kafka.client_messages import client_failure
 from gobblin_assets.sources.kafka.cluster import (
     Isolation,
     MarkAnswers,
@@ -301,11 +301,7 @@ class _Session:
 def _open(connection: KafkaConnection, action: str) -> _Session:
     """A client that a broker has answered."""
     seen = SeenFailures()
-
-    def see(error: KafkaError) -> None:
-        seen.note(client_failure(error))
-
-    settings: dict[str, Any] = {**connection.admin_settings(), **_QUIET, "error_cb": see}
+    settings: dict[str, Any] = {**connection.admin_settings(), **_QUIET, "error_cb": seen.note}
     try:
         admin = AdminClient(settings)
     except KafkaException as error:

@@ -27,7 +27,6 @@ from gobblin_assets.sources.kafka.client_messages import (
     TIME_MS_MAX,
     TIME_MS_MIN,
     build_records,
-    client_failure,
     headers_of,
     open_consumer,
     partition_of_message,
@@ -147,7 +146,7 @@ class _Read:
         if not self._left:
             return
         settings = {**_SETTINGS, "isolation.level": self._isolation}
-        consumer = open_consumer(self._connection, settings, self._see, action="read")
+        consumer = open_consumer(self._connection, settings, self._seen.note, action="read")
         try:
             consumer.assign([ClientPartition(n.topic, n.partition, low) for n, low in self._starts.items()])
             self._consume(consumer)
@@ -213,12 +212,9 @@ class _Read:
         if code in GONE:
             raise _describe_gone(f"{name}: {said}")
         if code in PASSING:
-            self._see(error)
+            self._seen.note(error)
             return
         raise judge_client(ClientFailure(code, said), self._connection, action=f"read {name}")
-
-    def _see(self, error: KafkaError) -> None:
-        self._seen.note(client_failure(error))
 
     def _give_up(self) -> Exception:
         name = next(iter(self._left))

@@ -7,8 +7,8 @@ The input is the frame of Spark's ``kafka`` source, with ``headers`` where they 
     gobblin_dead_letter_topic, …            the record's position and content, NULL for a good one; headers only where
                                             they are kept, since each such column costs every good record a NULL
 
-The last two are hidden columns by the contract of ``row_quality``. Where key and value stay bytes, no record can be
-wrong, and these columns are left out: they, and directories for both roles, would cost a fifth of the throughput.
+The last two are hidden columns by the contract of ``row_quality``. If key and value stay bytes, no record can be wrong,
+and these columns are left out. The columns, and directories for both roles, would cost a fifth of the throughput.
 """
 
 from collections.abc import Callable, Mapping

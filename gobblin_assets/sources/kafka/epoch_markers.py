@@ -1,10 +1,10 @@
 """Barriers that a topic carries: marker records of epochs, and the alignment of vnodes by them.
 
 A marker is a record with the header ``gobblin-epoch``. It lies in every vnode, behind the last record of its epoch. A
-vnode that reached the marker of an epoch waits until all others are as far. If one of them comes to a higher marker
-instead, it has no marker of that epoch (it began later, or its marker was never written): the waiting ones go on, and
-the higher epoch takes in the records of both. So barriers are at the epochs that all vnodes have markers of, in
-whatever order they are read. The alignment is pure.
+vnode that reached the marker of an epoch waits until all others are as far. A vnode may come to a higher marker
+instead. Then it has no marker of that epoch: it began later, or its marker was never written. The waiting vnodes go on,
+and the higher epoch takes in the records of both. So barriers are at the epochs for which all vnodes have markers, in
+any order of reading. The alignment is pure.
 """
 
 from collections.abc import Collection, Mapping, Sequence

@@ -1,7 +1,7 @@
 """A check that positions are places of the logs that the topics have now: the record before each is looked at again.
 
-What was detected is kept with the position: it stands until a person says where to go on. A position of which nothing
-is known, or whose record was removed as topics remove records, is taken as it is.
+A detected loss is kept with the position, until a person says where to go on. A position is taken as it is if nothing
+is known of it, or if retention or compaction removed its record.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,12 +1,12 @@
 """Losses of Spark's reading of JSON: found and mended by Spark's own expressions over the schema's type.
 
 ``from_json`` takes 128 to 255 for negative bytes: a byte is read as a wider number. It rounds a decimal to the column's
-scale, reads a number beyond a double as infinity, cuts a time to microseconds, takes ``10:30`` for today, silently
-keeps the last of two fields of one name, and writes a number in a text column with the digits of the nearest double.
-Only the record's text says what was sent. So a second reading takes the places that can lose something, all as text.
-Before it, numbers that are not whole become texts that begin with ``MARK``, since a text loses nothing. The second
-reading costs as much as the first: it is made only where the record's text, or its value, shows that something may
-have been lost.
+scale. It reads a number beyond a double as infinity. It cuts a time to microseconds, and takes ``10:30`` for today. It
+silently keeps the last of two fields of one name. In a text column, it writes a number with the digits of the nearest
+double. Only the record's text has the values that were sent. So a second reading takes the places that can lose
+something, all as text. Before it, numbers that are not whole become texts that begin with ``MARK``, since a text loses
+nothing. The second reading costs as much as the first: it is made only where the record's text, or its value, shows
+that something may have been lost.
 
 A condition that is None has nothing to look at in the type: nothing can be lost there.
 

@@ -31,6 +31,7 @@ from pyspark.sql import functions as f
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.column_names import name_key
 from gobblin_assets.rows.columns import named
+from gobblin_assets.sources.kafka.json_values import refuse_constant
 from gobblin_assets.spark.errors import spark_families
 
 SAMPLE_RECORDS_MAX: Final = 10_000
@@ -101,7 +102,7 @@ def infer_json_ddl(texts: Iterable[bytes], *, leave_out: Collection[str] = ()) -
     for text in texts:
         try:
             document = json.loads(
-                text.decode(), parse_float=Decimal, parse_constant=_refuse_constant, object_pairs_hook=_distinct
+                text.decode(), parse_float=Decimal, parse_constant=refuse_constant, object_pairs_hook=_distinct
             )
         except (ValueError, ArithmeticError, RecursionError):
             continue
@@ -135,10 +136,6 @@ def infer_json_schema(
 def _is_exact_in_double(number: Decimal) -> bool:
     nearest = float(number)
     return math.isfinite(nearest) and Decimal(repr(nearest)) == number
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """Times in the texts of JSON, as Spark reads them with UTC as its zone: which are times, and which lose something.
 
 A text has one of three outcomes. It stands for a number: days since 1970 for a date, microseconds since 1970 for
-others. It is ``LOSSY`` where Spark reads it, but what it stands for is not the whole text or not in it: a clock's time
-without a date, a date without a day, digits beyond a microsecond. It is ``NO_TIME`` where Spark does not read it.
+others. It is ``LOSSY`` if Spark reads it, but the value is not the whole text, or has parts that the text lacks: a
+clock's time without a date, a date without a day, digits beyond a microsecond. It is ``NO_TIME`` where Spark does not
+read it.
 """
 
 import datetime as dt

@@ -160,7 +160,7 @@ class JsonValues:
 
     def _fit(self, text: str) -> tuple[list[Any], str | None]:
         value = json.loads(
-            text, parse_float=_Number, parse_int=_Number, parse_constant=_refuse, object_pairs_hook=_Members
+            text, parse_float=_Number, parse_int=_Number, parse_constant=refuse_constant, object_pairs_hook=_Members
         )
         lossy = _Lossy()
         if not self._is_record:
@@ -199,7 +199,8 @@ class JsonValues:
         return False
 
 
-def _refuse(name: str) -> NoReturn:
+def refuse_constant(name: str) -> NoReturn:
+    """For a JSON reader that takes ``NaN`` and the infinities unless it is told not to."""
     raise ValueError(f"{name} is no JSON")
 
 

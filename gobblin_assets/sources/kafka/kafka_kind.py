@@ -78,14 +78,14 @@ class DecoderSpec(SpecModel):
         variant            the value as Spark reads it: an odd or long number becomes the nearest double
 
     Fields that the schema does not have are ignored, also those that appear after it was inferred. A record is a dead
-    letter if a field of the schema comes twice, if a key differs from a field by case alone, or if half of a surrogate
-    pair stands anywhere (the escape d800 alone), which UTF-8 can't hold. An inferred schema holds exactly what the
-    sample had: a number that a double would not give back makes the column a string.
-    ``avro``: Confluent's wire format against the source's registry, read by the newest schema of ``subject``; with
-    ``schema`` (Avro's JSON) it is the reader's schema, and with ``framing: none`` also the writer's.
-    ``protobuf``: ``descriptor_file`` (as ``protoc --include_imports --descriptor_set_out`` writes it) and
-    ``message``. A google.protobuf.Timestamp is cut to microseconds.
-    Times beyond the type's range (in Avro, milliseconds that don't fit into 64 bits as microseconds) are dead letters.
+    letter if a field of the schema comes twice, if a key differs from a field by case alone, or if it has half of a
+    surrogate pair (the escape d800 alone), which UTF-8 can't hold. An inferred schema holds exactly what the sample
+    had: a number that a double would not give back makes the column a string. ``avro``: Confluent's wire format against
+    the source's registry, read by the newest schema of ``subject``; with ``schema`` (Avro's JSON) it is the reader's
+    schema, and with ``framing: none`` also the writer's. ``protobuf``: ``descriptor_file`` (as ``protoc
+    --include_imports --descriptor_set_out`` writes it) and ``message``. A google.protobuf.Timestamp is cut to
+    microseconds. Times beyond the type's range (in Avro, milliseconds that don't fit into 64 bits as microseconds) are
+    dead letters.
     """
 
     format: Decoder = Decoder.BYTES

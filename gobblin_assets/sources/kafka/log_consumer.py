@@ -18,7 +18,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.kafka.client_reports import GONE, PASSING, ClientFailure, SeenFailures, judge_client
 from gobblin_assets.kafka.connection import KafkaConnection
-from gobblin_assets.sources.kafka.client_messages import END, client_failure, open_consumer, partition_of_message
+from gobblin_assets.sources.kafka.client_messages import END, open_consumer, partition_of_message
 from gobblin_assets.sources.kafka.cluster import Isolation, TopicOffsets, TopicPartition
 from gobblin_assets.sources.kafka.confluent import ConfluentCluster
 from gobblin_assets.sources.kafka.mark_reader import is_truncation
@@ -216,7 +216,7 @@ class LogConsumer:
     def _see(self, error: KafkaError) -> None:
         if error.name() in GONE:
             self._asked_at = float("-inf")
-        self._seen.note(client_failure(error))
+        self._seen.note(error)
 
     def _hear(self) -> None:
         self._heard_at = self._monotonic()

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from confluent_kafka import Consumer, KafkaError, Message
+from confluent_kafka import Consumer, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
 from gobblin_assets.kafka.client_reports import SeenFailures, judge_client
@@ -17,7 +17,6 @@ from gobblin_assets.kafka.connection import KafkaConnection
 from gobblin_assets.sources.kafka.client_messages import (
     END,
     ClientMessage,
-    client_failure,
     headers_of,
     offset_of_message,
     open_consumer,
@@ -33,7 +32,7 @@ _PARTITIONS_MAX: Final = 1_000
 _BATCH_RECORDS: Final = 1_000
 _POLL_S: Final = 0.1
 _SETTINGS: Final = {
-    # Also of transactions that are open or were aborted: what stands at an offset is asked for.
+    # Also of transactions that are open or were aborted: what is at an offset is asked for.
     "isolation.level": "read_uncommitted",
     "fetch.wait.max.ms": 10,
     # Of a larger batch the client asks for more.
@@ -130,7 +129,7 @@ class _Question:
     _last: dict[TopicPartition, Message] = field(default_factory=dict)
 
     def ask(self) -> None:
-        consumer = open_consumer(self.connection, _SETTINGS, self._see, action=_ACTION)
+        consumer = open_consumer(self.connection, _SETTINGS, self._seen.note, action=_ACTION)
         try:
             consumer.assign([each.place for each in self.asked.values()])
             self._consume(consumer)
@@ -165,8 +164,5 @@ class _Question:
             if is_truncation(error.str()):
                 each.truncation = self.connection.scrub(error.str()).partition(". Reset")[0]
         else:
-            self._see(error)
+            self._seen.note(error)
         return name if each.is_done else None
-
-    def _see(self, error: KafkaError) -> None:
-        self._seen.note(client_failure(error))

@@ -54,15 +54,21 @@ class PartDecoder(Protocol):
     def value(self, prepared: Column) -> Column: ...
 
 
+class _OneLook:
+    """The decoders of one step."""
+
+    __slots__ = ()
+
+    def complete(self, content: Column) -> Steps:  # noqa: ARG002  once is enough
+        return ()
+
+
 @dataclass(frozen=True, slots=True)
-class BytesDecoder:
+class BytesDecoder(_OneLook):
     is_record: bool = False
 
     def prepare(self, content: Column) -> Column:
         return content
-
-    def complete(self, content: Column) -> Steps:  # noqa: ARG002  once is enough
-        return ()
 
     def reason(self, content: Column, prepared: Column) -> Column:  # noqa: ARG002  any bytes are good
         return f.lit(None).cast("string")
@@ -72,16 +78,13 @@ class BytesDecoder:
 
 
 @dataclass(frozen=True, slots=True)
-class StringDecoder:
+class StringDecoder(_OneLook):
     """A decoder of texts in UTF-8. Bytes that are not UTF-8 are never replaced by other characters."""
 
     is_record: bool = False
 
     def prepare(self, content: Column) -> Column:
         return content.cast("string")
-
-    def complete(self, content: Column) -> Steps:  # noqa: ARG002  once is enough
-        return ()
 
     def reason(self, content: Column, prepared: Column) -> Column:  # noqa: ARG002  the bytes say it
         return f.when(~is_utf8(content), f.lit(NO_UTF8))
@@ -91,7 +94,7 @@ class StringDecoder:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class AvroDecoder:
+class AvroDecoder(_OneLook):
     """A decoder of Avro by one schema to read with, and those by which records were written.
 
     ``reader`` and ``writers`` are schemas in their envelope, as ``avro_schemas.wrap`` makes it.
@@ -121,9 +124,6 @@ class AvroDecoder:
             decoded = f.when(is_of, of_writer) if decoded is None else decoded.when(is_of, of_writer)
         return cast("Column", decoded)
 
-    def complete(self, content: Column) -> Steps:  # noqa: ARG002  once is enough
-        return ()
-
     def reason(self, content: Column, prepared: Column) -> Column:
         good = content.isNull() | f.coalesce(prepared[END_FIELD] == f.lit(END), f.lit(False))
         if self.subject is None:
@@ -148,7 +148,7 @@ class AvroDecoder:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class ProtobufDecoder:
+class ProtobufDecoder(_OneLook):
     message: MessageType
     is_framed: bool
     is_record: bool = True
@@ -164,9 +164,6 @@ class ProtobufDecoder:
             begins = self._begins(content, framing)
             record = f.when(begins, rest) if record is None else record.when(begins, rest)
         return decode(cast("Column", record))
-
-    def complete(self, content: Column) -> Steps:  # noqa: ARG002  once is enough
-        return ()
 
     def reason(self, content: Column, prepared: Column) -> Column:
         name = self.message.name

@@ -1,11 +1,12 @@
 """Messages of a slot, gathered into records of each table, in the order of the log.
 
-What a table must not get is left out here: transactions that were published before the place where the table's vnode
+Two kinds of transactions are left out here for a table: those that were published before the place where its vnode
 begins, and those that its copy has. Of a copy in ranges, only some may have a transaction: then each of its changes is
 judged by its key.
 
 An update that moves a row from one range to another is two changes: of the old key, and of the new one. A copy may have
-one of them. What is left then becomes a message of its own: a deletion of the old key, or an insertion of the new row.
+one of them. The other half of the update becomes a message of its own: a deletion of the old key, or an insertion of
+the new row.
 """
 
 import datetime as dt
@@ -22,6 +23,7 @@ from gobblin_assets.errors import CorruptionError, GobblinError, RejectedError
 from gobblin_assets.model.defects import find_family
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.names import TableName
+from gobblin_assets.sources.jdbc.postgres import postgres_families
 from gobblin_assets.sources.jdbc.postgres_tables import find_keys, find_types
 from gobblin_assets.sources.postgres_log.column_memory import ColumnMemory
 from gobblin_assets.sources.postgres_log.copy_ranges import SeenRanges
@@ -44,7 +46,7 @@ from gobblin_assets.sources.postgres_log.pgoutput import (
     parse_relation,
     parse_truncate,
 )
-from gobblin_assets.sources.postgres_log.server_state import log_families, open_log_session
+from gobblin_assets.sources.postgres_log.server_state import open_log_session
 from gobblin_assets.sources.postgres_log.table_decoder import MESSAGE_SCHEMA
 from gobblin_assets.sources.postgres_log.walsender import Walsender
 
@@ -245,8 +247,8 @@ class _Messages:
 
 
 class ChangeGathering:
-    """The records of one stream. ``vnodes``: of each vnode its start, the place where it begins, what its copy has,
-    and what is remembered of its columns.
+    """The records of one stream. ``vnodes``: for each vnode its start, the place where it begins, the transactions in
+    its copy, and the facts of its columns.
 
     ``is_busy``: more messages may be there. ``has_given``: records were given since the last barrier.
     """
@@ -432,8 +434,8 @@ class ChangeGathering:
             changes.lost = changes.memory.meet(table, changes.start, place, self._ask, self._say)
         changes.metadata = {
             b"table": table_to_json(table),
-            b"copy": str(changes.start.copy),
-            b"key": json.dumps(changes.start.key),
+            b"copy": str(changes.start.decided.copy),
+            b"key": json.dumps(changes.start.decided.key),
         }
         changes.relation = None
 
@@ -450,7 +452,7 @@ class ChangeGathering:
         return None
 
     def _ask(self, sql: str, arguments: Sequence[Any]) -> list[tuple[Any, ...]]:
-        with open_log_session(self._connection) as session, log_families(self._connection):
+        with open_log_session(self._connection) as session, postgres_families(self._connection):
             return session.execute(sql.encode(), arguments).fetchall()
 
     def _describe(self, relation: RelationMessage, urn: str) -> LoggedTable:

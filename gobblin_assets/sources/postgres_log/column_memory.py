@@ -120,7 +120,7 @@ class ColumnMemory:
             if value is None:
                 say(f"{start.urn}: older rows have a value in the new column {name!r} that can't be kept: sink recopy")
                 continue
-            self.joined[name] = JoinedColumn(name, start.copy, *place, value)
+            self.joined[name] = JoinedColumn(name, start.decided.copy, *place, value)
             self.is_reported = False
         return None
 

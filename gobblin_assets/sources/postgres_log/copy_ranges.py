@@ -1,7 +1,8 @@
-"""A copy of a table in ranges of its key, each of a snapshot of its own: what is done of it, and what it has. Pure.
+"""A copy of a table in ranges of its key, each from a snapshot of its own: its progress, and the transactions that it
+has. Pure.
 
-All ranges share one place in the log, from which the log is followed behind the last of them. What the snapshot of a
-range saw is left out of the log for the keys of that range alone.
+All ranges share one place in the log, from which the log is followed after the last range. The transactions that a
+range's snapshot saw are left out of the log only for the keys of that range.
 
 A snapshot is (xmin, xmax, running): it saw every transaction below xmin that committed, and those from xmin up to xmax
 that were not running (https://www.postgresql.org/docs/current/functions-info.html, pg_snapshot). Its numbers have 64
@@ -133,7 +134,7 @@ class SeenRanges:
 
 @dataclass(frozen=True, slots=True)
 class PartialCopy:
-    """A copy of which some ranges are done.
+    """A copy with some of its ranges done.
 
     ``place``: from which the log is followed behind the last range. ``shape``: distinguishes the table from what it
     becomes by another definition, or once it was emptied or written anew; then ranges of both do not fit together.

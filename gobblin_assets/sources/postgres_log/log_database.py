@@ -14,11 +14,11 @@ from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.model.work_unit import WorkUnit
 from gobblin_assets.sources.connection import LogConnection, LogNews, LogWatch
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
+from gobblin_assets.sources.jdbc.postgres import postgres_families
 from gobblin_assets.sources.log_port import EpochSource, SpanPlan, SpanSource
 from gobblin_assets.sources.postgres_log.postgres_log_kind import PostgresLogSourceSpec
 from gobblin_assets.sources.postgres_log.server_state import (
     find_publication,
-    log_families,
     open_log_session,
     require_publication,
 )
@@ -101,7 +101,7 @@ class PublishedTables:
 
     def list_tables(self) -> list[str]:
         """The tables of the publication, sorted. RejectedError if there is no such publication."""
-        with open_log_session(self._connection) as session, log_families(self._connection):
+        with open_log_session(self._connection) as session, postgres_families(self._connection):
             found = find_publication(session, self._source.publication)
         return sorted(map(str, require_publication(self._source.publication, found).tables))
 

@@ -2,7 +2,7 @@
 
 A table's first vnode is ``public.orders:1``; the number is that of its copy. At position 0 a vnode has no copy yet. At
 positions below any place of a log it has a part of one: the position counts the publications of ranges. The dataset's
-facts say what the copy saw, so that whoever follows the log leaves out what the copy has.
+facts list the transactions that the copy saw, so that a reader of the log leaves these out.
 """
 
 from collections.abc import Mapping
@@ -60,13 +60,33 @@ class LogPlace:
 
 
 @dataclass(frozen=True, slots=True)
+class StartDecision:
+    """The place where a reader of the slot begins with one table, and what the dataset records of it.
+
+    ``watermark`` None: nothing of the copy is recorded. ``key`` None: only all columns tell rows apart. ``seen``: what
+    its copy has, if it has one; ``partial``: what there is of a copy that is not whole. ``kept``: the dataset's fact,
+    as it stays while a copy is made. ``whole``: the newest copy that is whole. ``terms``: what counts of the table,
+    None for messages. ``is_adopted``: the dataset did not know its terms yet.
+    """
+
+    copy: int
+    watermark: int | None
+    key: tuple[str, ...] | None
+    seen: SeenRanges | None
+    facts: Mapping[str, object]
+    kept: Mapping[str, object]
+    whole: int | None
+    partial: PartialCopy | None = None
+    terms: TableTerms | None = None
+    is_adopted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class TableStart:
     """The start of one table, or of the messages of one prefix (``table`` None), for a reader of the slot.
 
-    ``seen``: what its copy has, if it has one; ``partial``: what there is of a copy that is not whole. ``kept``: the
-    dataset's fact, as it stays while a copy is made. ``whole``: the newest copy that is whole. ``range_rows``: of a
-    copy in ranges. ``columns``: of the table as it was published last, None if it was not; ``joined``: those of them
-    that came behind the copy; ``terms``: what counts of the table, None for messages.
+    ``range_rows``: of a copy in ranges. ``columns``: of the table as it was published last, None if it was not;
+    ``joined``: those of them that came behind the copy.
     """
 
     urn: str
@@ -74,19 +94,13 @@ class TableStart:
     table: PublishedTable | None
     prefix: str | None
     casts: Mapping[str, str]
-    copy: int
+    decided: StartDecision
     position: int
-    key: tuple[str, ...] | None
-    seen: SeenRanges | None
-    partial: PartialCopy | None
-    kept: Mapping[str, object]
-    whole: int | None
     place: LogPlace
     is_copied_first: bool
     range_rows: int
     columns: frozenset[str] | None = None
     joined: tuple[JoinedColumn, ...] = ()
-    terms: TableTerms | None = None
 
 
 def vnode_of(name: str, copy: int) -> str:
@@ -140,12 +154,12 @@ def write_partial_facts(start: TableStart, position: int, partial: PartialCopy) 
         "system_id": place.system_id,
         "timeline": place.timeline,
         "slot": place.slot,
-        "copy": start.copy,
-        "whole": start.whole,
+        "copy": start.decided.copy,
+        "whole": start.decided.whole,
         "position": position,
         **partial.write(),
     }
-    return {LOG_FACT: {**start.kept, _PARTIAL: said}}
+    return {LOG_FACT: {**start.decided.kept, _PARTIAL: said}}
 
 
 def find_progress(state: DatasetState) -> str | None:
@@ -180,28 +194,6 @@ def _find_whole_copy(name: str, state: DatasetState) -> int | None:
         and key.watermark.value >= PLACE_MIN
     ]
     return max(numbers, default=None)
-
-
-@dataclass(frozen=True, slots=True)
-class StartDecision:
-    """The place where a reader of the slot begins with one table, and what the dataset records of it.
-
-    ``watermark`` None: nothing of the copy is recorded. ``key`` None: only all columns tell rows apart.
-
-    ``kept``, ``whole``, ``partial``, ``terms``: as a ``TableStart`` has them. ``is_adopted``: the dataset did not know
-    its terms yet.
-    """
-
-    copy: int
-    watermark: int | None
-    key: tuple[str, ...] | None
-    seen: SeenRanges | None
-    facts: Mapping[str, object]
-    kept: Mapping[str, object]
-    whole: int | None
-    partial: PartialCopy | None = None
-    terms: TableTerms | None = None
-    is_adopted: bool = False
 
 
 def decide_start(

@@ -14,7 +14,7 @@ import psycopg
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.names import TableName
-from gobblin_assets.sources.jdbc.postgres import judge_postgres
+from gobblin_assets.sources.jdbc.postgres import postgres_families
 from gobblin_assets.sources.jdbc.postgres_sessions import SourceSession, open_source_session
 from gobblin_assets.sources.jdbc.postgres_tables import ROW_IDENTITY
 from gobblin_assets.sources.postgres_log.pgoutput import parse_lsn
@@ -119,7 +119,7 @@ class LogServerState:
 
     ``version``: such as 180001. ``end``: of the log that is written out, None of a standby, as is ``timeline``.
 
-    What is not written out yet is given to no reader, and may stay so until the next transaction.
+    Log that is not written out yet is given to no reader. It may stay unwritten until the next transaction.
     """
 
     system_id: str
@@ -206,23 +206,14 @@ class PublicationState:
 @contextmanager
 def open_log_session(connection: JdbcConnection) -> Iterator[LogSession]:
     """A session in autocommit. Errors are families: RetryableError if the server can't be reached."""
-    with log_families(connection):
+    with postgres_families(connection):
         session = open_source_session(connection)
     try:
-        with log_families(connection):
+        with postgres_families(connection):
             session.execute(f"SELECT set_config('statement_timeout', '60s', false), {_BRIEF_LOCKS}")
             yield session
     finally:
         session.close()
-
-
-@contextmanager
-def log_families(connection: JdbcConnection) -> Iterator[None]:
-    """Turn psycopg's errors into families, without secrets and without the chain that may hold them."""
-    try:
-        yield
-    except psycopg.Error as error:
-        raise judge_postgres(error, connection) from None
 
 
 def look_at_server(session: LogSession) -> LogServerState:

@@ -10,6 +10,7 @@ from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.rows.joined_columns import parse_joined
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.names import TableName, parse_table_name
+from gobblin_assets.sources.jdbc.postgres import postgres_families
 from gobblin_assets.sources.log_port import CopyPlace, LogStart, RowDecoder, StreamLook, VnodeStart
 from gobblin_assets.sources.postgres_log.log_starts import (
     PLACE_MIN,
@@ -33,7 +34,6 @@ from gobblin_assets.sources.postgres_log.server_state import (
     SlotState,
     find_publication,
     find_slot,
-    log_families,
     look_at_server,
     open_log_session,
     require_server,
@@ -114,19 +114,13 @@ class SlotEpochs:
             table=table,
             prefix=self._prefix,
             casts=self._dataset.casts,
-            copy=decision.copy,
+            decided=decision,
             position=position,
-            key=decision.key,
-            seen=decision.seen,
-            partial=decision.partial,
-            kept=decision.kept,
-            whole=decision.whole,
             place=place,
             is_copied_first=is_copied_first,
             range_rows=source.copy_rows,
             columns=None if position < PLACE_MIN or not state.source_columns else frozenset(state.source_columns),
             joined=() if position < PLACE_MIN else parse_joined(state.source_facts),
-            terms=decision.terms,
         )
         return LogStart(
             {vnode: VnodeStart(position, decision.watermark)}, facts=decision.facts, notes=tuple(notes), memory=start
@@ -134,7 +128,7 @@ class SlotEpochs:
 
     def look_at_stream(self) -> StreamLook:
         name = self._source.slot_of(self._job.job)
-        with open_log_session(self._connection) as session, log_families(self._connection):
+        with open_log_session(self._connection) as session, postgres_families(self._connection):
             server = look_at_server(session)
             slot = find_slot(session, name)
         if slot is None:
@@ -173,7 +167,7 @@ class SlotEpochs:
         return LogStart({vnode_of(name, copy): VnodeStart(TO_COPY, TO_COPY if is_begun else None)})
 
     def ask_server(self) -> _Said:
-        with open_log_session(self._connection) as session, log_families(self._connection):
+        with open_log_session(self._connection) as session, postgres_families(self._connection):
             server = look_at_server(session)
             publication = find_publication(session, self._source.publication)
             slot = find_slot(session, self._source.slot_of(self._job.job))

@@ -27,6 +27,7 @@ from gobblin_assets.model.clock import Clock, SystemClock
 from gobblin_assets.model.defects import find_family
 from gobblin_assets.rows.joined_columns import write_joined
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
+from gobblin_assets.sources.jdbc.postgres import postgres_families
 from gobblin_assets.sources.log_port import NEVER_CUT, Barrier, LogItem, StreamChunk, UpdateVnodeBitmap, VnodeFailure
 from gobblin_assets.sources.postgres_log.change_gathering import ChangeGathering
 from gobblin_assets.sources.postgres_log.column_memory import ColumnMemory
@@ -41,7 +42,7 @@ from gobblin_assets.sources.postgres_log.log_starts import (
 )
 from gobblin_assets.sources.postgres_log.logged_table import table_to_json
 from gobblin_assets.sources.postgres_log.pgoutput import write_lsn
-from gobblin_assets.sources.postgres_log.server_state import find_kept_end, find_slot, log_families, open_log_session
+from gobblin_assets.sources.postgres_log.server_state import find_kept_end, find_slot, open_log_session
 from gobblin_assets.sources.postgres_log.table_copy import CopiedFrom, TableCopy
 from gobblin_assets.sources.postgres_log.table_terms import write_terms
 from gobblin_assets.sources.postgres_log.walsender import Walsender, end_other_reader, require_slot
@@ -101,7 +102,7 @@ class SlotReader:
         self._monotonic = self._clock.monotonic
         self._vnodes: dict[str, _TableVnode] = {}
         self._memories = {
-            start.vnode: ColumnMemory(start.columns, start.terms, {each.name: each for each in start.joined})
+            start.vnode: ColumnMemory(start.columns, start.decided.terms, {each.name: each for each in start.joined})
             for start in starts
         }
         self._items: deque[UpdateVnodeBitmap | VnodeFailure] = deque()
@@ -130,11 +131,11 @@ class SlotReader:
             start = self._starts.get(vnode)
             if start is None:
                 raise CorruptionError(f"the reader of a slot was not given {vnode!r}", vnode=vnode)
-            if start.partial is not None and start.position != position:
+            if start.decided.partial is not None and start.position != position:
                 late = RetryableError(f"{start.urn}: its copy is further than when its start was looked for")
                 failures.append(VnodeFailure(vnode, late))
                 continue
-            self._vnodes[vnode] = _TableVnode(start, position, start.seen, start.partial)
+            self._vnodes[vnode] = _TableVnode(start, position, start.decided.seen, start.decided.partial)
             # The stream has passed the vnode's place, or will pass it with rows of others behind it.
             self._is_moved = True
         if self._copy is not None and self._copy[0] not in self._vnodes:
@@ -237,15 +238,15 @@ class SlotReader:
             is_anew = copy.source.is_first and each.cut > TO_COPY
             if is_anew:
                 self._say(f"{start.urn}: the copy begins anew: since its last range the table was changed as a whole")
-            if is_anew or (start.copy > 1 and copy.source.is_first):
-                yield self._chunk(vnode, _begin_copy(copy.source, start.copy))
+            if is_anew or (start.decided.copy > 1 and copy.source.is_first):
+                yield self._chunk(vnode, _begin_copy(copy.source, start.decided.copy))
                 if self._copy is None:
                     # Whoever was given it did without the vnode.
                     return False
         if found is None:
             yield self._end_epoch_of_copy(vnode, start)
         else:
-            yield self._chunk(vnode, _with_source(found, copy.source, start.copy, begins=False))
+            yield self._chunk(vnode, _with_source(found, copy.source, start.decided.copy, begins=False))
         return False
 
     def _chunk(self, vnode: str, records: pa.RecordBatch) -> StreamChunk:
@@ -268,14 +269,14 @@ class SlotReader:
             return self._barrier({vnode: each.cut}, {vnode: write_partial_facts(start, each.cut, source.partial)})
         each.cut = self._find_end() if source is None else source.partial.place
         each.seen = None if source is None else source.partial.ranges
-        terms = start.terms if source is None else source.partial.terms
-        log = write_facts(start.place, start.copy, key=start.key, seen=each.seen)
+        terms = start.decided.terms if source is None else source.partial.terms
+        log = write_facts(start.place, start.decided.copy, key=start.decided.key, seen=each.seen)
         facts = {**log, **write_joined(()), **write_terms(terms)}
         return self._barrier({vnode: each.cut}, {vnode: facts})
 
     def _find_end(self) -> int:
         """The end of the server's log now, where a table without a copy begins. All before it is kept."""
-        with open_log_session(self._connection) as session, log_families(self._connection):
+        with open_log_session(self._connection) as session, postgres_families(self._connection):
             return find_kept_end(session)
 
     def _end_copy(self) -> None:
@@ -287,7 +288,7 @@ class SlotReader:
         """Make the slot if it is not there; whether it is. All tables that are read then must be ones to copy."""
         slot = self._place.slot
         followed = [vnode for vnode, each in self._vnodes.items() if each.cut != TO_COPY]
-        with open_log_session(self._connection) as session, log_families(self._connection):
+        with open_log_session(self._connection) as session, postgres_families(self._connection):
             is_made = require_slot(session, slot, followed, job=self._job, patience_s=self._patience_s)
         if is_made is None:
             return True
@@ -385,7 +386,7 @@ class SlotReader:
         nobody else can read the slot or make it anew, because it is this reader's.
         """
         slot = self._place.slot
-        with open_log_session(self._connection) as session, log_families(self._connection):
+        with open_log_session(self._connection) as session, postgres_families(self._connection):
             if find_slot(session, slot) is None:
                 raise RetryableError(f"the slot {slot} is gone")
             end_other_reader(session, slot, self._job)

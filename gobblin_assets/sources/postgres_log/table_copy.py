@@ -1,13 +1,13 @@
-"""A copy of a table that fits its change log: of one snapshot, which says which transactions it has.
+"""A copy of a table that fits its change log. It is made from one snapshot, which lists the transactions in it.
 
-First the place is taken from which the log will be followed. Then all transactions that were running end: what
-committed before that place is seen by every later snapshot, also if its commit was acknowledged late (a commit that
-waits for a standby is in the log, and not yet seen). Then the snapshot is taken, and with it the list of transactions
-that it saw. What comes behind the place and is on the list is left out of the log; nothing else is.
+First the place is taken from which the log will be followed. Then the copy waits until all running transactions have
+ended. Now every later snapshot sees each transaction that committed before the place, even if its commit was
+acknowledged late. (A commit that waits for a standby is in the log, and not yet seen.) Then the snapshot is taken, with
+the list of transactions that it saw. Of the log after the place, exactly the transactions on the list are left out.
 
-A big table is copied in ranges of its key, each by a ``TableCopy`` of its own. They share the place of the first one:
-what a later snapshot does not see has committed behind it as well. Between them, nobody keeps the table as it is: if it
-was emptied, written anew, or defined otherwise meanwhile, the copy begins anew.
+A big table is copied in ranges of its key, each by a ``TableCopy`` of its own. They share the place of the first one: a
+transaction that a later snapshot does not see has committed after this place as well. Between two ranges, the table is
+not locked. If it was emptied, written anew, or defined otherwise meanwhile, the copy begins anew.
 """
 
 import datetime as dt
@@ -32,6 +32,7 @@ from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.dialect import write_table
 from gobblin_assets.sources.jdbc.dialects.postgres import PostgresDialect
 from gobblin_assets.sources.jdbc.failures import find_refused_value, judge_words
+from gobblin_assets.sources.jdbc.postgres import postgres_families
 from gobblin_assets.sources.jdbc.postgres_arrow import ReaderConnections, convert_batch
 from gobblin_assets.sources.jdbc.postgres_sessions import SETTINGS, open_source_session, write_set_config
 from gobblin_assets.sources.jdbc.postgres_tables import KeyColumn, find_problem, find_tables, suggest_cast, write_read
@@ -49,7 +50,6 @@ from gobblin_assets.sources.postgres_log.server_state import (
     LogSession,
     PublishedTable,
     find_publication,
-    log_families,
     open_log_session,
 )
 from gobblin_assets.sources.postgres_log.table_terms import TableTerms, TermsLook, find_break
@@ -203,7 +203,7 @@ class TableCopy:
 
     def _run(self) -> "Generator[pa.RecordBatch | str]":
         with ExitStack() as stack:
-            with log_families(self._connection):
+            with postgres_families(self._connection):
                 session = stack.enter_context(open_source_session(self._connection))
                 session.execute(_TIMEOUTS)
             taken = None if self._partial is None else self._take(session, self._partial)
@@ -226,7 +226,7 @@ class TableCopy:
 
     def _find_place(self, session: "psycopg.Connection[Any]") -> "Generator[str, None, int]":
         """What has committed before the place is seen by each snapshot that is taken from now on."""
-        with log_families(self._connection):
+        with postgres_families(self._connection):
             # In this order: whatever has committed before the place has a lower number.
             (place,) = _one(session, _PLACE)
             (before,) = _one(session, _NEXT_XID)
@@ -242,7 +242,7 @@ class TableCopy:
         self, session: "psycopg.Connection[Any]", partial: PartialCopy | None, place: int = 0
     ) -> _Snapshot | None:
         """A snapshot, and what is to be read under it; None: it does not go on with what there is."""
-        with log_families(self._connection):
+        with postgres_families(self._connection):
             session.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
             session.read_only = True
             session.autocommit = False
@@ -266,12 +266,12 @@ class TableCopy:
         return _Snapshot(name, until, source, query, ranges.next_range)
 
     def _end_transaction(self, session: "psycopg.Connection[Any]") -> None:
-        with log_families(self._connection):
+        with postgres_families(self._connection):
             session.rollback()
             session.autocommit = True
 
     def _ask(self, session: "psycopg.Connection[Any]", sql: str, arguments: Sequence[Any] | None = None) -> Any:
-        with log_families(self._connection):
+        with postgres_families(self._connection):
             (found,) = _one(session, sql, arguments)
         return found
 
@@ -285,7 +285,7 @@ class TableCopy:
             raise AssertionError(f"{start.urn}: messages are not copied")
         found = find_publication(session, start.place.publication)
         table = None if found is None else found.tables.get(start.table.name)
-        if table is None or (table.key or None) != start.key:
+        if table is None or (table.key or None) != start.decided.key:
             raise RetryableError(f"{start.urn}: its table has another key than a moment ago, or is not published")
         if partial is None and _is_broken(start.table.look.terms, table.look):
             raise RetryableError(f"{start.urn}: its table or its publication was altered as its copy began")
@@ -394,7 +394,7 @@ def lay_out_table(
 
 def require_copyable(connection: JdbcConnection, published: PublishedTable, casts: Mapping[str, str], urn: str) -> None:
     """RejectedError if the table can't be copied: its rows may not be read, or a column has no type to be read as."""
-    with open_log_session(connection) as session, log_families(connection):
+    with open_log_session(connection) as session, postgres_families(connection):
         table, _readings = lay_out_table(session, published, casts, urn=urn)
         names = [column.name for column in table.columns]
         found = session.execute(_MAY_NOT_READ, [names, write_table(PostgresDialect(), published.name)]).fetchall()

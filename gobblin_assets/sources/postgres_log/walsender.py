@@ -1,8 +1,8 @@
 """One process of the server that sends the changes of a slot (a walsender), by libpq's own calls.
 
-psycopg 2 has a client for it, which confirms what is not published: once the server says how far it is, it takes that
-for confirmed as long as no message is newer than what was confirmed. The connection is not for several threads. Values
-come as texts in formats that the decoder knows.
+psycopg 2 has a client for a walsender. But this client confirms changes that are not published: it confirms the
+position that the server reports, as long as no message is newer than the last confirmed position. The connection is not
+for several threads. Values come as texts in formats that the decoder knows.
 
 The messages: https://www.postgresql.org/docs/current/protocol-replication.html
 """

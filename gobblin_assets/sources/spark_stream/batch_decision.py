@@ -1,10 +1,10 @@
 """The decision whether a batch is the dataset's next one, was published before, or must be refused. Pure.
 
-Spark numbers the batches of a checkpoint from 0, writes down what a batch reads before it hands it over, and hands the
-last one over again, with the same rows, if it did not learn that it was done. So a batch's number is its position, and
-the id of the query, which Spark keeps in the checkpoint, names the key. Spark repeats no batch but the last: an earlier
-one says that the checkpoint is an older copy, whose next batches hold other rows than those of the same numbers that
-are published. The moment at which Spark planned a batch says the same of the last one.
+Spark numbers the batches of a checkpoint from 0. Before Spark hands a batch over, it writes down the batch's offsets.
+It hands the last batch over again, with the same rows, if it did not learn that the batch was done. So a batch's number
+is its position, and the id of the query, which Spark keeps in the checkpoint, names the key. Spark repeats only the
+last batch. An earlier batch shows that the checkpoint is an older copy: its next batches have other rows than the
+published batches of the same numbers. The moment at which Spark planned a batch says the same of the last one.
 """
 
 from collections.abc import Mapping

@@ -9,9 +9,9 @@ from gobblin_assets.db.statement_texts import IS_UNFINISHED
 from gobblin_assets.db.transactions import transact
 from gobblin_assets.model.state import DatasetId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName
-from gobblin_assets.state.events import FAILURE_TOLD_S, UntoldFailure, UntoldPublication
+from gobblin_assets.state.events import FAILURE_DELIVERED_S, UndeliveredFailure, UndeliveredPublication
 
-_FORGET_TOLD_S: Final = 2 * FAILURE_TOLD_S
+_FORGET_DELIVERED_S: Final = 2 * FAILURE_DELIVERED_S
 """Twice the age at which failures are no longer listed, so that none is listed again."""
 
 ERROR_LENGTH_MAX: Final = 4_000
@@ -26,7 +26,7 @@ _BEGIN = text("""
         ON CONFLICT (dataset_id, sink) DO NOTHING
 """)
 
-_LIST_UNTOLD = text("""
+_LIST_UNDELIVERED = text("""
     SELECT s.dataset_id, s.sequence_id, s.result_version, s.done_at
       FROM gobblin.event_cursor c JOIN gobblin.dataset d USING (dataset_id)
       JOIN gobblin.commit_sequence s
@@ -37,7 +37,7 @@ _LIST_UNTOLD = text("""
      LIMIT :limit
 """)
 
-_MARK_TOLD = text("""
+_MARK_DELIVERED = text("""
     UPDATE gobblin.event_cursor c SET version = greatest(c.version, given.version)
       FROM (SELECT dataset_id, max(version) AS version
               FROM unnest(CAST(:dataset_ids AS bigint[]), CAST(:versions AS bigint[])) AS each (dataset_id, version)
@@ -45,20 +45,20 @@ _MARK_TOLD = text("""
      WHERE c.dataset_id = given.dataset_id AND c.sink = :sink
 """)
 
-# A run that failed and gave its sequence up is told once, as the sequence; one that was given up without an error is no
-# failure, and its rows go into a later one. A failure repeats another one if the last
+# A run that failed and gave its sequence up is sent once, as the sequence. A sequence that was given up without an
+# error is no failure, and its rows go into a later one. A failure repeats another one if the last
 # runs of its partition, in the same hour and since the sink began, all failed, and one of them for the same reason.
 _LIST_FAILURES = text(f"""
-    WITH told AS (
+    WITH followed AS (
         SELECT c.dataset_id, d.urn,
-               greatest(c.begun_at, clock_timestamp() - make_interval(secs => :told_s)) AS since
+               greatest(c.begun_at, clock_timestamp() - make_interval(secs => :delivered_s)) AS since
           FROM gobblin.event_cursor c JOIN gobblin.dataset d USING (dataset_id)
          WHERE d.job = :job AND c.sink = :sink
     ),
     failed AS (
         SELECT s.sequence_id AS subject, t.dataset_id, t.urn, s.partition, s.sequence_id, s.last_error AS error,
                s.aborted_at AS failed_at, t.since
-          FROM told t JOIN gobblin.commit_sequence s
+          FROM followed t JOIN gobblin.commit_sequence s
             ON s.dataset_id = t.dataset_id AND s.result_version IS NULL AND s.state = 'ABORTED'
                AND s.aborted_at > t.since AND s.last_error IS NOT NULL
          UNION ALL
@@ -67,7 +67,7 @@ _LIST_FAILURES = text(f"""
                (SELECT o.sequence_id FROM gobblin.commit_sequence o
                  WHERE o.dataset_id = t.dataset_id AND o.partition = r.partition AND o.state {IS_UNFINISHED} LIMIT 1),
                r.error, r.ended_at, t.since
-          FROM told t JOIN gobblin.run_dataset r
+          FROM followed t JOIN gobblin.run_dataset r
             ON r.dataset_id = t.dataset_id AND r.ended_at > t.since AND r.outcome IN ('FAILED', 'BLOCKED')
          WHERE NOT EXISTS (SELECT FROM gobblin.commit_sequence s
                             WHERE s.run_id = r.run_id AND s.dataset_id = r.dataset_id AND s.partition = r.partition
@@ -115,27 +115,29 @@ class PostgresEventStore:
         arguments = {"dataset_ids": list(dataset_ids), "sinks": list(sinks)}
         transact(self._engine, "begin events", lambda c: c.execute(_BEGIN, arguments).rowcount)
 
-    def list_untold(self, job: JobName, sink: str, *, limit: int) -> Sequence[UntoldPublication]:
+    def list_undelivered(self, job: JobName, sink: str, *, limit: int) -> Sequence[UndeliveredPublication]:
         arguments = {"job": job, "sink": sink, "limit": limit}
-        rows = transact(self._engine, "list untold", lambda c: c.execute(_LIST_UNTOLD, arguments).all())
+        rows = transact(self._engine, "list undelivered", lambda c: c.execute(_LIST_UNDELIVERED, arguments).all())
         return [
-            UntoldPublication(DatasetId(row.dataset_id), SequenceId(row.sequence_id), row.result_version, row.done_at)
+            UndeliveredPublication(
+                DatasetId(row.dataset_id), SequenceId(row.sequence_id), row.result_version, row.done_at
+            )
             for row in rows
         ]
 
-    def mark_told(self, sink: str, versions: Sequence[tuple[DatasetId, int]]) -> None:
+    def mark_delivered(self, sink: str, versions: Sequence[tuple[DatasetId, int]]) -> None:
         arguments = {
             "sink": sink,
             "dataset_ids": [dataset_id for dataset_id, _version in versions],
             "versions": [version for _dataset_id, version in versions],
         }
-        transact(self._engine, "mark told", lambda c: c.execute(_MARK_TOLD, arguments).rowcount)
+        transact(self._engine, "mark delivered", lambda c: c.execute(_MARK_DELIVERED, arguments).rowcount)
 
-    def list_untold_failures(self, job: JobName, sink: str, *, limit: int) -> Sequence[UntoldFailure]:
-        arguments = {"job": job, "sink": sink, "limit": limit, "told_s": FAILURE_TOLD_S}
-        rows = transact(self._engine, "list untold failures", lambda c: c.execute(_LIST_FAILURES, arguments).all())
+    def list_undelivered_failures(self, job: JobName, sink: str, *, limit: int) -> Sequence[UndeliveredFailure]:
+        arguments = {"job": job, "sink": sink, "limit": limit, "delivered_s": FAILURE_DELIVERED_S}
+        rows = transact(self._engine, "list undelivered failures", lambda c: c.execute(_LIST_FAILURES, arguments).all())
         return [
-            UntoldFailure(
+            UndeliveredFailure(
                 subject=row.subject,
                 dataset_id=DatasetId(row.dataset_id),
                 urn=DatasetUrn(row.urn),
@@ -148,16 +150,16 @@ class PostgresEventStore:
             for row in rows
         ]
 
-    def mark_failures(self, sink: str, failures: Sequence[UntoldFailure]) -> None:
+    def mark_failures(self, sink: str, failures: Sequence[UndeliveredFailure]) -> None:
         arguments = {
             "sink": sink,
             "dataset_ids": [each.dataset_id for each in failures],
             "subjects": [each.subject for each in failures],
-            "age_s": _FORGET_TOLD_S,
+            "age_s": _FORGET_DELIVERED_S,
         }
 
         def body(connection: Connection) -> None:
             connection.execute(_MARK_FAILURES, arguments)
             connection.execute(_FORGET_FAILURES, arguments)
 
-        transact(self._engine, "mark failures told", body)
+        transact(self._engine, "mark failures delivered", body)

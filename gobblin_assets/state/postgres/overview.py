@@ -1,7 +1,7 @@
 """``Overview`` over the tables of the log."""
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from sqlalchemy import Engine, Row, TextClause, text
@@ -11,7 +11,7 @@ from gobblin_assets.db.transactions import transact
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.urn import DatasetUrn, JobName
-from gobblin_assets.model.watermark import Watermark, parse_watermark
+from gobblin_assets.model.watermark import watermark_from
 from gobblin_assets.state.overview import (
     AttemptLine,
     DatasetLine,
@@ -134,7 +134,7 @@ class PostgresOverview:
 
     def list_watermarks(self, job: JobName | None, urn: DatasetUrn | None) -> Sequence[WatermarkLine]:
         return [
-            WatermarkLine(**{**row._mapping, "watermark": _watermark(row.watermark)})  # noqa: SLF001  the same
+            WatermarkLine(**{**row._mapping, "watermark": watermark_from(row.watermark)})  # noqa: SLF001  the same
             for row in self._read(_WATERMARKS, job=job, urn=urn)
         ]
 
@@ -172,20 +172,16 @@ class PostgresOverview:
         return transact(self._engine, "look", lambda c: c.execute(statement, arguments).all())
 
 
-def _watermark(data: Mapping[str, object] | None) -> Watermark | None:
-    return None if data is None else parse_watermark(data)
-
-
 def _ledger_line(row: Row[Any]) -> LedgerLine:
-    high = _watermark(row.high)
+    high = watermark_from(row.high)
     return LedgerLine(
         job=JobName(row.job),
         urn=DatasetUrn(row.urn),
         key=row.key,
         partition=row.partition,
         sequence_id=row.sequence_id,
-        interval=None if high is None else Interval(_watermark(row.low), high),
-        reread_from=_watermark(row.reread_from),
+        interval=None if high is None else Interval(watermark_from(row.low), high),
+        reread_from=watermark_from(row.reread_from),
         active=row.active,
         rows=row.rows or 0,
         files=row.files or 0,

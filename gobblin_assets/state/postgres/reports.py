@@ -71,9 +71,9 @@ _RUNS_BY_ID = text(f"""
      WHERE run_id = ANY (CAST(:run_ids AS uuid[])) AND asked IS NOT NULL AND reported_at IS NULL
 """)
 
-# A publication without a step that took nothing away and has the same verdicts as the one before is no news. Whoever
-# holds the lane for a run that is not a command's is about to tell of it by itself.
-# How the partition left the last run before ``{0}`` of which Dagster was told.
+# A publication without a step that took nothing away and has the same verdicts as the one before is no news. A run
+# that is not a command's, and that holds the lane, is about to report the publication by itself.
+# How the partition left the last run before ``{0}`` that was reported to Dagster.
 _BEFORE: Final = """
                SELECT q.outcome, q.error
                  FROM gobblin.run_dataset q JOIN gobblin.run w USING (run_id)
@@ -91,7 +91,7 @@ _PUBLICATIONS = text(f"""
                 OR jsonb_path_query_array(p.details, '$.checks[*].passed')
                    <> jsonb_path_query_array(s.details, '$.checks[*].passed'))
            AND NOT (s.done_at < clock_timestamp() - make_interval(secs => :old_s) AND later.is_there) AS is_news,
-           later.is_told AS is_superseded,
+           later.is_reported AS is_superseded,
            r.ended_at IS NOT NULL AND r.ended_at < s.done_at AS outlived,
            s.done_at < clock_timestamp() - make_interval(secs => :old_s) AS is_old
       FROM gobblin.commit_sequence s
@@ -104,7 +104,7 @@ _PUBLICATIONS = text(f"""
                 ORDER BY o.result_version DESC LIMIT 1
            ) p ON true
       CROSS JOIN LATERAL (
-               SELECT count(*) > 0 AS is_there, coalesce(bool_or(o.announced_at IS NOT NULL), false) AS is_told
+               SELECT count(*) > 0 AS is_there, coalesce(bool_or(o.announced_at IS NOT NULL), false) AS is_reported
                  FROM gobblin.commit_sequence o
                 WHERE o.dataset_id = s.dataset_id AND o.partition = s.partition AND o.state = 'DONE'
                   AND o.result_version > s.result_version AND NOT o.details ? 'compaction' AND o.step_count > 0
@@ -145,7 +145,7 @@ _CHECKED_AGE = text("""
 
 _MARK_CHECKED = text("UPDATE gobblin.reporter SET checks_told_at = clock_timestamp() WHERE job = :job")
 
-_TOLD_LATER = text("""
+_REPORTED_LATER = text("""
     SELECT DISTINCT ON (s.dataset_id, s.partition) o.sequence_id
       FROM gobblin.commit_sequence s
       JOIN gobblin.commit_sequence o
@@ -241,13 +241,13 @@ class PostgresReportStore:
             found: float | None = connection.execute(_CHECKED_AGE, {"job": job}).scalar()
             return found
 
-        return transact(self._engine, "find when checks were told", body)
+        return transact(self._engine, "find when checks were reported", body)
 
     def mark_checked(self, job: JobName) -> None:
         transact(self._engine, "mark checked", lambda c: c.execute(_MARK_CHECKED, {"job": job}).rowcount)
 
     def list_reported_later(self, sequence_ids: Sequence[SequenceId]) -> Sequence[SequenceId]:
-        rows = self._read("list told later", _TOLD_LATER, {"ids": list(sequence_ids)})
+        rows = self._read("list reported later", _REPORTED_LATER, {"ids": list(sequence_ids)})
         return [SequenceId(row.sequence_id) for row in rows]
 
     def mark_begun(self, run_id: RunId, dagster_run_id: str) -> None:

@@ -114,7 +114,7 @@ class MemberRules:
 
 
 class CountedSource:
-    """Bytes of which the rules hear how many there are: headers may lie, and zeros be without end."""
+    """Bytes that are counted for the rules, since headers may lie, and zeros may have no end."""
 
     def __init__(self, source: ByteSource, rules: MemberRules) -> None:
         self._source, self._rules = source, rules

@@ -1,4 +1,4 @@
-"""Decryption and encryption by the program ``gpg``. What it gives counts only once it has ended with 0.
+"""Decryption and encryption by the program ``gpg``. Its output counts only once it has ended with 0.
 
 The passphrase goes from an environment variable to the program through a pipe of its own: never as an argument, into a
 file, or into the program's environment.

@@ -1,8 +1,8 @@
 """A source's listing as it is after conversion: names, archives' members, and times that tell what changed.
 
-A converted file has the time of its origin, and each file and directory of an unpacked archive has the archive's: while
-all of them have it, the archive has not changed, and is not opened. A packed archive has the time of its newest file,
-and in its nanoseconds a digest of all that is packed.
+A converted file has the time of its origin. Each file and directory of an unpacked archive has the archive's time. As
+long as all of them have it, the archive has not changed, and is not opened. A packed archive has the time of its newest
+file, and in its nanoseconds a digest of all that is packed.
 """
 
 import hashlib
@@ -32,8 +32,8 @@ _READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _MODE_OF_MEMBER: Final = 0o644
 _MODE_OF_DIRECTORY: Final = 0o755
 
-Standing = Callable[[str], Sequence[TreeEntry] | None]
-"""The directory of this path below the file set and all that is below it, as it stands; None: look into the archive."""
+FindUnpacked = Callable[[str], Sequence[TreeEntry] | None]
+"""Find the unpacked directory at this path below the file set, with all that is below it. None: read the archive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class ConvertedListing:
     chain: Chain
     root: str
     filters: Filters
-    find_stream_status: Standing
+    find_unpacked: FindUnpacked
     sameness: Sameness
     follows_links: bool = False
 
@@ -86,9 +86,9 @@ class ConvertedListing:
                 yield from self._unpack(entry, route)
 
     def _unpack(self, archive: TreeEntry, route: Route) -> Iterator[TreeEntry]:
-        standing = self.find_stream_status(route.path)
-        if standing is not None and _all_have(archive.identity.mtime_ns, standing, self.sameness):
-            yield from standing
+        unpacked = self.find_unpacked(route.path)
+        if unpacked is not None and _all_have(archive.identity.mtime_ns, unpacked, self.sameness):
+            yield from unpacked
             return
         yield _directory(archive, route.path, is_archive=True)
         found: dict[str, TreeEntry] = {}
@@ -229,17 +229,17 @@ def _packed_origin(name: str, files: Sequence[TreeEntry], parts: Sequence[TreeEn
     )
 
 
-def _all_have(mtime_ns: int | None, standing: Sequence[TreeEntry], sameness: Sameness) -> bool:
+def _all_have(mtime_ns: int | None, unpacked: Sequence[TreeEntry], sameness: Sameness) -> bool:
     """Whether all entries have this time, which tells the version, and there is a file among them."""
     return (
         mtime_ns is not None
         and (sameness.now_ns is None or sameness.is_over(mtime_ns, sameness.now_ns))
-        and any(each.kind is EntryKind.FILE for each in standing)
+        and any(each.kind is EntryKind.FILE for each in unpacked)
         and all(
             each.kind in {EntryKind.FILE, EntryKind.DIRECTORY}
             and each.identity.mtime_ns is not None
             and abs(each.identity.mtime_ns - mtime_ns) < sameness.mtime_precision_ns
-            for each in standing
+            for each in unpacked
         )
     )
 

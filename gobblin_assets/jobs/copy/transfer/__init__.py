@@ -11,7 +11,7 @@
     results        the results of a bin's rows, and files that several writers fill
     local          this machine's threads or processes, as the plan needs them
 
-A writer writes only into its own directory of the attempt, which the driver made before, and never makes a missing
-parent: an attempt's directory that is gone was renamed by a new owner, and a writer that made it again would write
-where the new owner looks. What a writer does not report does not count, whatever lies in its directory.
+A writer writes only into its own directory of the attempt, which the driver made before. A writer never makes a missing
+parent: if the attempt's directory is gone, a new owner has renamed it, and a writer that made it again would write
+where the new owner looks. A file that a writer does not report does not count.
 """

@@ -1,10 +1,10 @@
 """Crews: writers that work on the bins of one order side by side, as threads or as copying processes.
 
 Many small files are copied by processes, since Python threads would wait for each other's lock. A process is started by
-the system's vfork and exec, from nothing: a fork of the driver, which has threads, might hold their locks for ever, and
+the system's vfork and exec, as a new program. A fork of the driver, which has threads, might hold their locks for ever.
 multiprocessing's ``spawn`` and ``forkserver`` run the driver's main module again, which may import Dagster and Spark
-for seconds, or start the job a second time. Ours imports only what copies. That still takes as long as copying some
-thousand small files, so that idle processes are kept.
+for seconds, or start the job a second time. Our process imports only the modules that copy. That still takes as long as
+copying some thousand small files, so idle processes are kept.
 """
 
 import os
@@ -30,7 +30,7 @@ _WAITING_BATCHES: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class LostBin:
-    """The order's bin ``bin``, whose writer is gone. What it has not reported failed."""
+    """The order's bin ``bin``, whose writer is gone. The items that it has not reported have failed."""
 
     bin: int
     reason: str

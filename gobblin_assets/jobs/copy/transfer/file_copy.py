@@ -93,16 +93,10 @@ def _copy_ranged(source: str, file: PlannedFile, target: str, options: CopyOptio
 
 def _copy_small(source: str, file: PlannedFile, target: str, options: CopyOptions, moved: Moved) -> StagedFile:
     """The source is read, and proved, before anything is made."""
-    try:
-        descriptor = os.open(source, options.read_flags)
-        try:
-            content = read_whole(descriptor, file.size_bytes)
-            extended = _read_extended(descriptor, options)
-            require_planned(os.fstat(descriptor), file, source, _SINCE_PLANNED)
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        raise source_error(error, source) from error
+    with _opened_source(source, options) as descriptor:
+        content = read_whole(descriptor, file.size_bytes)
+        extended = _read_extended(descriptor, options)
+        require_planned(os.fstat(descriptor), file, source, _SINCE_PLANNED)
     if len(content) != file.size_bytes:
         raise wrong_length(source, file.size_bytes, has_more=len(content) > file.size_bytes)
 
@@ -116,22 +110,16 @@ def _copy_small(source: str, file: PlannedFile, target: str, options: CopyOption
 
 
 def _copy_large(source: str, file: PlannedFile, target: str, options: CopyOptions, moved: Moved) -> StagedFile:
-    try:
-        descriptor = os.open(source, options.read_flags)
-        try:
-            before = os.fstat(descriptor)
-            require_planned(before, file, source, _SINCE_PLANNED)
-            extended = _read_extended(descriptor, options)
+    with _opened_source(source, options) as descriptor:
+        before = os.fstat(descriptor)
+        require_planned(before, file, source, _SINCE_PLANNED)
+        extended = _read_extended(descriptor, options)
 
-            def write(out: int) -> int | None:
-                with _read_to(file.size_bytes, descriptor, file, source):
-                    return move_bytes(descriptor, out, before, moved, checksum=options.checksum)
+        def write(out: int) -> int | None:
+            with _read_to(file.size_bytes, descriptor, file, source):
+                return move_bytes(descriptor, out, before, moved, checksum=options.checksum)
 
-            return make_file(source, file, target, extended, write)
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        raise source_error(error, source) from error
+        return make_file(source, file, target, extended, write)
 
 
 def copy_part(
@@ -142,59 +130,29 @@ def copy_part(
     Others write to other parts. Returns the part's size and CRC32C, and the inode of ``target``; errors as
     ``copy_file``.
     """
-    try:
-        descriptor = os.open(source, options.read_flags)
-        try:
-            before = os.fstat(descriptor)
-            require_planned(before, file, source, _SINCE_PLANNED)
-            with _read_to(bounds[1], descriptor, file, source):
-                try:
-                    out = os.open(target, _FILL)
-                    try:
-                        checksum = move_range(descriptor, out, before, bounds, moved, checksum=options.checksum)
-                        found = os.fstat(out)
-                    finally:
-                        os.close(out)
-                except OSError as error:
-                    raise _target_error(error, source, target) from error
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        raise source_error(error, source) from error
+    with _opened_source(source, options) as descriptor:
+        before = os.fstat(descriptor)
+        require_planned(before, file, source, _SINCE_PLANNED)
+        with _read_to(bounds[1], descriptor, file, source), _opened_target(source, target, _FILL) as out:
+            checksum = move_range(descriptor, out, before, bounds, moved, checksum=options.checksum)
+            found = os.fstat(out)
     return bounds[1] - bounds[0], found.st_ino, found.st_mtime_ns, checksum
 
 
 def make_sized(source: str, file: PlannedFile, target: str) -> None:
     """Make the file that parts are copied into. Only its owner may open it until ``finish_parts``."""
-    try:
-        out = os.open(target, _CREATE, _MODE_OF_NEW if file.desired.mode is None else _MODE_OF_FILLED)
-        try:
-            os.ftruncate(out, file.size_bytes)
-        finally:
-            os.close(out)
-    except OSError as error:
-        raise _target_error(error, source, target) from error
+    mode = _MODE_OF_NEW if file.desired.mode is None else _MODE_OF_FILLED
+    with _opened_target(source, target, _CREATE, mode) as out:
+        os.ftruncate(out, file.size_bytes)
 
 
 def finish_parts(source: str, file: PlannedFile, target: str, checksum: int | None, options: CopyOptions) -> StagedFile:
     """Set the attributes of a file of which all parts were copied, and look once more at its source."""
-    try:
-        descriptor = os.open(source, options.read_flags)
-        try:
-            extended = _read_extended(descriptor, options)
-            require_planned(os.fstat(descriptor), file, source, _WHILE_READ)
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        raise source_error(error, source) from error
-    try:
-        out = os.open(target, _FILL)
-        try:
-            found = apply_attributes(out, target, file.desired, extended)
-        finally:
-            os.close(out)
-    except OSError as error:
-        raise _target_error(error, source, target) from error
+    with _opened_source(source, options) as descriptor:
+        extended = _read_extended(descriptor, options)
+        require_planned(os.fstat(descriptor), file, source, _WHILE_READ)
+    with _opened_target(source, target, _FILL) as out:
+        found = apply_attributes(out, target, file.desired, extended)
     if found.st_size != file.size_bytes:
         raise RetryableError(f"wrote {file.size_bytes:,} bytes to {target}, which has {found.st_size:,}", path=target)
     return found.st_size, found.st_ino, found.st_mtime_ns, checksum
@@ -208,24 +166,45 @@ def make_file(
     A file that is converted has the size that ``write`` gave it.
     """
     desired = file.desired
-    try:
-        out = os.open(target, _CREATE, _MODE_OF_NEW if desired.mode is None else desired.mode & 0o777)
+    mode = _MODE_OF_NEW if desired.mode is None else desired.mode & 0o777
+    with _opened_target(source, target, _CREATE, mode) as out:
         try:
-            try:
-                checksum = write(out)
-                found = apply_attributes(out, target, desired, extended)
-            except BaseException:
-                # Gives the space back without a name: under this name may lie what is another owner's by now.
-                with suppress(OSError):
-                    os.ftruncate(out, 0)
-                raise
-        finally:
-            os.close(out)
-    except OSError as error:
-        raise _target_error(error, source, target) from error
+            checksum = write(out)
+            found = apply_attributes(out, target, desired, extended)
+        except BaseException:
+            # Gives the space back without a name: under this name may lie what is another owner's by now.
+            with suppress(OSError):
+                os.ftruncate(out, 0)
+            raise
     if file.conversion is None and found.st_size != file.size_bytes:
         raise RetryableError(f"wrote {file.size_bytes:,} bytes to {target}, which has {found.st_size:,}", path=target)
     return found.st_size, found.st_ino, found.st_mtime_ns, checksum
+
+
+@contextmanager
+def _opened_source(source: str, options: CopyOptions) -> Iterator[int]:
+    """The file's descriptor. Errors of the system in the block are those of reading the source."""
+    try:
+        descriptor = os.open(source, options.read_flags)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise source_error(error, source) from error
+
+
+@contextmanager
+def _opened_target(source: str, target: str, flags: int, mode: int = 0) -> Iterator[int]:
+    """The same, of writing the target. ``mode``: of one that is made."""
+    try:
+        descriptor = os.open(target, flags, mode)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise _target_error(error, source, target) from error
 
 
 def _read_extended(descriptor: int, options: CopyOptions) -> ExtendedAttributes:

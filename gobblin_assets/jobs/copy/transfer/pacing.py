@@ -1,6 +1,6 @@
 """The pace of a writer below its part of a rate: a bucket of tokens for bytes, and one for files.
 
-What was moved is paid for afterwards: a writer that moved more than its bucket holds waits until the bucket is even
+Bytes are paid for after they are moved: a writer that moved more than its bucket holds waits until the bucket is even
 again. So a file as large as the kernel moves at once goes through, and the rate holds over the seconds around it.
 """
 

@@ -19,7 +19,7 @@ LOCAL_LIMIT_FRACTION: Final = 2 / 3
 
 
 class SharedCopyRate:
-    """A rate of which each copy of a run leases a share of its own. Safe to share between threads."""
+    """A rate that copies share: each copy of a run leases a share of its own. Safe to share between threads."""
 
     def __init__(
         self, store: RateShareStore, rate: SharedRate, clock: Clock, say: Callable[[str], None], *, ttl_s: float

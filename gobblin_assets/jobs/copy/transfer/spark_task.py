@@ -12,8 +12,8 @@ Orders and answers go through the attempt's directory, which both see.
     <attempt>/orders/<writer>-<try>.count  how far this try has come, for progress lines only
 
 Spark may try a task again while an earlier try still writes. So each try makes a directory of its own, below a
-directory that the driver made, and the driver takes only the directory of the try whose answer Spark accepted: it
-renames it to ``<attempt>/<writer>``. Then it takes ``orders`` away, with all that other tries wrote or still write.
+directory that the driver made. The driver takes only the directory of the try whose answer Spark accepted, and renames
+it to ``<attempt>/<writer>``. Then it takes ``orders`` away, with all that other tries wrote or still write.
 """
 
 import marshal

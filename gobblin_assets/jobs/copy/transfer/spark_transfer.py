@@ -207,7 +207,7 @@ def _take(orders: str, attempt: str, found: Bin, answers: Sequence[Row], splits:
         return list_results(found, list_lost(found, 0, lost), splits)
     own = f"{orders}/{answers[0]['try']}"
     try:
-        # Onto the empty directory that stands there, or to a free name.
+        # To the name of an empty directory, or to a free name.
         Path(own).rename(f"{attempt}/{found.writer}")
     except OSError as error:
         raise missing_or_translated(error, "take", own) from error

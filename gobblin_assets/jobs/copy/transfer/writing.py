@@ -64,7 +64,7 @@ class BinWork(NamedTuple):
 
 
 class RowSink(Protocol):
-    """The place to which a writer reports. What a method raises ends the writer's work."""
+    """The place to which a writer reports. An exception from a method ends the writer's work."""
 
     def moved(self, count: int) -> None:
         """So many more bytes were moved."""

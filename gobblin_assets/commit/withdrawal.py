@@ -1,4 +1,4 @@
-"""Moves names out of readers' sight, to names that are new: nothing is deleted, and nothing is replaced.
+"""Withdraws names from readers: what is at a name is moved to a new name. Nothing is deleted or replaced.
 
 A file system renames them. An object store has no rename: there each object is copied inside the store, and then
 removed if it is still the version that was copied. A process that is killed between the two leaves both.
@@ -13,7 +13,7 @@ from gobblin_assets.fs.file_system import FileSystem, RenameOutcome
 from gobblin_assets.fs.objects import HoldsObjects, ObjectEntry, ObjectFiles, RemoveOutcome, WriteOutcome
 
 
-def move_aside(fs: FileSystem, path: str, target: str) -> bool:
+def withdraw_name(fs: FileSystem, path: str, target: str) -> bool:
     """Move a file, or a directory with all below it. True if it was there. ConflictError if ``target`` is taken."""
     if isinstance(fs, HoldsObjects):
         return _move_objects(fs, path, target)
@@ -24,10 +24,10 @@ def move_aside(fs: FileSystem, path: str, target: str) -> bool:
     return outcome is RenameOutcome.RENAMED
 
 
-def disarm_attempt(fs: FileSystem, staging: str) -> None:
-    """Let whoever still executes the attempt's steps find nothing to publish, once its directory was moved aside.
+def abort_attempt_uploads(fs: FileSystem, staging: str) -> None:
+    """Abort the attempt's uploads, so that a process that still executes its steps finds nothing to publish.
 
-    An upload can't be moved: it is aborted, and its rows are read again.
+    An upload can't be moved as files are. The rows of an aborted one are read again.
     """
     if isinstance(fs, HoldsObjects):
         abort_uploads(fs.objects, staging)
@@ -39,7 +39,7 @@ def _move_objects(fs: HoldsObjects, path: str, target: str) -> bool:
     if not found:
         one = files.find_object(path)
         found = [] if one is None else [one]
-    with ThreadPoolExecutor(max(1, fs.calls_at_once), thread_name_prefix="set-aside") as pool:
+    with ThreadPoolExecutor(max(1, fs.calls_at_once), thread_name_prefix="withdraw") as pool:
         for _done in pool.map(partial(_move_object, files, path, target), found):
             pass
     return bool(found)

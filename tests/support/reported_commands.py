@@ -96,7 +96,7 @@ def _unsaid(_line: str) -> None:
     pass
 
 
-def told_sequences(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[str]:
+def reported_sequences(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[str]:
     """The sequences of an asset's materializations, oldest first."""
     records = instance.fetch_materializations(dg.AssetRecordsFilter(key), limit=100, ascending=True).records
     events = [each.asset_materialization for each in records]

@@ -2,10 +2,10 @@
 
 import pytest
 
-from gobblin_assets.commit.set_aside import disarm_attempt, move_aside
 from gobblin_assets.commit.step_calls import verify_steps
 from gobblin_assets.commit.step_world import StepPorts, StepWorld
 from gobblin_assets.commit.steps import StepVerdict
+from gobblin_assets.commit.withdrawal import abort_attempt_uploads, withdraw_name
 from gobblin_assets.errors import ConflictError
 from gobblin_assets.fs.object_work import ObjectWorkFiles
 from gobblin_assets.model.files import FileIdentity
@@ -31,9 +31,9 @@ def test_names_are_moved_aside_whole_and_only_as_they_were_found(place: Place) -
     files, aside = ObjectWorkFiles(place.files), f"{place.bucket}/aside"
     step = place.publish_object()
     place.execute(step)
-    assert move_aside(files, place.target, f"{aside}/one")
-    assert move_aside(files, place.staging, f"{aside}/attempt")
-    assert not move_aside(files, place.staging, f"{aside}/again")
+    assert withdraw_name(files, place.target, f"{aside}/one")
+    assert withdraw_name(files, place.staging, f"{aside}/attempt")
+    assert not withdraw_name(files, place.staging, f"{aside}/again")
     moved = {each.path.removeprefix(f"{aside}/") for each in place.files.list_objects(aside)}
     assert moved == {"one", "attempt/uploads-file-4.json"}
     assert [each.path for each in place.files.list_objects(f"{place.bucket}/tree")] == []
@@ -41,7 +41,7 @@ def test_names_are_moved_aside_whole_and_only_as_they_were_found(place: Place) -
 
 def test_a_disarmed_attempt_publishes_nothing_more_and_keeps_what_it_wrote_down(place: Place) -> None:
     step = place.publish_object()
-    disarm_attempt(ObjectWorkFiles(place.files), place.staging)
+    abort_attempt_uploads(ObjectWorkFiles(place.files), place.staging)
     place.execute(step)
     assert place.read() is None
     assert len(list(place.files.list_objects(place.staging))) == 1
