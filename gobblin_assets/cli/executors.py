@@ -22,6 +22,7 @@ from gobblin_assets.tickets.child import run_attempt
 from gobblin_assets.tickets.executor import CLAIM_TTL_S, ExecutorOptions, ProcessExecutor
 
 _SLOTS_MAX: Final = 256
+_STANDARD_INPUT: Final = 0
 
 
 @click.group()
@@ -77,7 +78,7 @@ def run(ticket_id: uuid.UUID, attempt: int, master: str | None, remote: str | No
             log.stores,
             lambda: AnnouncedEngine(choice.open(), say_as_ticket),
             say_as_ticket,
-            sys.stdin.fileno(),
+            _STANDARD_INPUT,
         )
     if end is not AttemptEnd.COMPLETE:
         click.get_current_context().exit(EXIT_FAILED)

@@ -1,6 +1,8 @@
-"""The process of one attempt: its signals, and the pipe by which it notices that its executor has died.
+"""The process of one attempt, and the pipe by which its executor says that it is to end, or has died.
 
-SIGINT cancels the ticket. SIGTERM drains: the attempt ends, and the ticket waits for the next one.
+The executor writes one byte, why the attempt is to end. If the executor dies, the pipe ends. Either way the process
+gets SIGINT from itself: Spark cancels its jobs at that signal. SIGTERM, as whoever stops a whole group of processes
+sends it, drains.
 """
 
 import os
@@ -18,11 +20,15 @@ from gobblin_assets.run.stores import Stores
 from gobblin_assets.state.tickets import AttemptEnd, Claim
 from gobblin_assets.tickets.ticket_run import describe_end, report_missed, run_claimed
 
+CANCELLING: Final = b"c"
+DRAINING: Final = b"d"
+
 ORPHAN_GRACE_S: Final = 20.0
 """So long a process without its executor may take to end by itself."""
 
 EXIT_ORPHANED: Final = 75
 
+_ENDS: Final = {CANCELLING: AttemptEnd.CANCELLED, DRAINING: AttemptEnd.DRAINED, b"": AttemptEnd.DIED}
 _SAID: Final = {
     AttemptEnd.CANCELLED: "cancelled",
     AttemptEnd.DRAINED: "its executor was asked to end",
@@ -31,23 +37,28 @@ _SAID: Final = {
 
 
 class Interruption:
-    """The cause of an interruption: the end that it gives to the attempt."""
+    """The end that an interruption gives to the attempt; None: there was none."""
 
     def __init__(self) -> None:
-        # A classic session of Spark takes SIGINT for itself, and raises KeyboardInterrupt without this process's word.
-        self.end = AttemptEnd.CANCELLED
+        self.end: AttemptEnd | None = None
 
-    def drain(self, number: int, frame: FrameType | None) -> None:
+    def drain(self, _number: int, _frame: FrameType | None) -> None:
         """Handle SIGTERM."""
-        del number, frame
-        if self.end is AttemptEnd.CANCELLED:
-            self.end = AttemptEnd.DRAINED
+        self.end = self.end or AttemptEnd.DRAINED
         raise KeyboardInterrupt
 
-    def notice_death(self) -> None:
-        """The executor is gone; to be called from any thread."""
-        self.end = AttemptEnd.DIED
-        os.kill(os.getpid(), signal.SIGTERM)
+    def watch(self, pipe: int) -> None:
+        """Wait for the executor's word or its death. For a thread of its own, which may outlive the attempt."""
+        # By the descriptor: a thread in Python's own reader has a lock that the interpreter wants when it ends.
+        said = os.read(pipe, 1)
+        self.end = self.end or _ENDS[said]
+        os.kill(os.getpid(), signal.SIGINT)
+        if said:
+            # The executor kills what takes too long.
+            os.read(pipe, 1)
+        time.sleep(ORPHAN_GRACE_S)
+        # What hangs in a driver or a JVM does not hear a KeyboardInterrupt.
+        os._exit(EXIT_ORPHANED)
 
 
 def run_attempt(
@@ -58,16 +69,14 @@ def run_attempt(
     ``pipe``: the descriptor of a pipe whose other end is the executor's.
     """
     interruption = Interruption()
-    with _heeding(interruption, pipe):
-        try:
-            return run_claimed(claim, stores, open_spark, say)
-        except FencedError as error:
-            say(str(error))
-            return None
-        except KeyboardInterrupt:
-            for number in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(number, signal.SIG_IGN)
-            return _report_end(claim, stores, interruption.end)
+    try:
+        with _heeding(interruption, pipe):
+            return run_claimed(claim, stores, open_spark, say, lambda: interruption.end is not None)
+    except FencedError as error:
+        say(str(error))
+        return None
+    except KeyboardInterrupt:
+        return _report_end(claim, stores, interruption.end or AttemptEnd.CANCELLED)
 
 
 def _report_end(claim: Claim, stores: Stores, end: AttemptEnd) -> AttemptEnd | None:
@@ -80,26 +89,12 @@ def _report_end(claim: Claim, stores: Stores, end: AttemptEnd) -> AttemptEnd | N
 
 @contextmanager
 def _heeding(interruption: Interruption, pipe: int) -> Iterator[None]:
-    is_over = threading.Event()
-
-    def watch() -> None:
-        # Nothing is ever written into it: the read ends when the holder of the other end has died. By the descriptor:
-        # a thread that waits in Python's own reader holds a lock that the interpreter wants when it ends.
-        os.read(pipe, 1)
-        if is_over.is_set():
-            return
-        interruption.notice_death()
-        time.sleep(ORPHAN_GRACE_S)
-        # What hangs in a driver or a JVM does not hear a KeyboardInterrupt.
-        os._exit(EXIT_ORPHANED)
-
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    """Behind the block, the process hears neither signal, so that it can report its end."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, interruption.drain)
-    threading.Thread(target=watch, name="executor-watch", daemon=True).start()
+    threading.Thread(target=interruption.watch, args=(pipe,), name="executor-watch", daemon=True).start()
     try:
         yield
     finally:
-        is_over.set()
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -5,18 +5,18 @@ that a ticket is cancelled. If the executor dies, its processes notice and end, 
 of the name takes the tickets over.
 """
 
-import signal
-import subprocess
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import IO, Any, Final, Protocol
 
 from gobblin_assets.errors import FencedError, OutcomeUnknownError, RetryableError
 from gobblin_assets.model.clock import Clock
 from gobblin_assets.model.job_ticket import TicketId, TicketVerb
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.state.tickets import ATTEMPTS_MAX, AttemptEnd, Claim, OpenTicket
+from gobblin_assets.tickets.child import CANCELLING, DRAINING
 from gobblin_assets.tickets.ticket_run import describe_end, report_missed
 
 POLL_S: Final = 0.5
@@ -42,13 +42,28 @@ class ExecutorOptions:
     stop_grace_s: float = STOP_GRACE_S
 
 
+class AttemptProcess(Protocol):
+    """The process of an attempt, as ``subprocess.Popen`` is one. ``stdin``: a pipe, of which it reads the other end."""
+
+    @property
+    def stdin(self) -> IO[bytes] | None: ...
+    def poll(self) -> int | None: ...
+    def kill(self) -> None: ...
+
+
 @dataclass(slots=True)
 class _Child:
     """The process of a claim. ``kill_at_s``: by the monotonic clock; None: nobody has asked it to end."""
 
     claim: Claim
-    process: "subprocess.Popen[bytes]"
+    process: AttemptProcess
     kill_at_s: float | None = None
+
+    @property
+    def pipe(self) -> IO[bytes]:
+        if self.process.stdin is None:
+            raise ValueError("the process of an attempt needs a pipe")
+        return self.process.stdin
 
 
 @dataclass(slots=True)
@@ -57,7 +72,7 @@ class ProcessExecutor:
 
     options: ExecutorOptions
     stores: Stores
-    start: Callable[[Claim], "subprocess.Popen[bytes]"]
+    start: Callable[[Claim], AttemptProcess]
     clock: Clock
     say: Callable[[str], None]
     _children: dict[TicketId, _Child] = field(default_factory=dict)
@@ -118,12 +133,15 @@ class ProcessExecutor:
         other = self.stores.tickets.settle_cancel(ticket_id)
         child = None if other is None else self._children.get(other)
         if child is not None:
-            self._stop(child, signal.SIGINT)
+            self._stop(child, CANCELLING)
 
-    def _stop(self, child: _Child, number: signal.Signals) -> None:
+    def _stop(self, child: _Child, why: bytes) -> None:
         if child.kill_at_s is None:
             child.kill_at_s = self.clock.monotonic() + self.options.stop_grace_s
-            child.process.send_signal(number)
+            # One that has ended meanwhile hears nothing.
+            with suppress(OSError):
+                child.pipe.write(why)
+                child.pipe.flush()
 
     def _reap(self) -> None:
         """Report processes that ended without an end of their own."""
@@ -131,7 +149,8 @@ class ProcessExecutor:
         for ticket_id, child in list(self._children.items()):
             code = child.process.poll()
             if code is not None:
-                _close_pipe(child)
+                with suppress(OSError):
+                    child.pipe.close()
                 self._end(child.claim, AttemptEnd.DIED, describe_end(_describe_death(code)))
                 del self._children[ticket_id]
 
@@ -161,22 +180,17 @@ class ProcessExecutor:
         for child in self._children.values():
             if child.claim not in kept and child.process.poll() is None:
                 self.say(f"ticket {child.claim.ticket_id}: the claim is lost; attempt {child.claim.attempt} is ended")
-                self._stop(child, signal.SIGTERM)
+                self._stop(child, DRAINING)
 
     def _drain(self) -> None:
         for child in self._children.values():
-            self._stop(child, signal.SIGTERM)
+            self._stop(child, DRAINING)
         while any(child.process.poll() is None for child in self._children.values()):
             self._try(self._renew)
             self.clock.sleep(POLL_S)
             self._kill_late()
         # Without the log, the claims of those that could not report their end expire.
         self._try(self._reap)
-
-
-def _close_pipe(child: _Child) -> None:
-    if child.process.stdin is not None:
-        child.process.stdin.close()
 
 
 def _describe_death(code: int) -> str:

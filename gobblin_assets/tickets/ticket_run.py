@@ -39,12 +39,16 @@ _log = logging.getLogger(__name__)
 
 
 def run_claimed(
-    claim: Claim, stores: Stores, open_spark: Callable[[], AnnouncedEngine], say: Callable[[str], None]
+    claim: Claim,
+    stores: Stores,
+    open_spark: Callable[[], AnnouncedEngine],
+    say: Callable[[str], None],
+    is_interrupted: Callable[[], bool],
 ) -> AttemptEnd:
     """Run the ticket's job to its end, and report that. What the job's own code raises ends the attempt as FAILED.
 
-    FencedError: the attempt is not the last one any more; nothing is reported. KeyboardInterrupt goes through, and
-    whoever takes it reports the end.
+    FencedError: the attempt is not the last one any more; nothing is reported. KeyboardInterrupt: it was interrupted,
+    and whoever takes it reports the end. ``is_interrupted``: drivers make other errors of a KeyboardInterrupt.
     """
     reports = _Reports(claim, stores)
     try:
@@ -63,6 +67,8 @@ def run_claimed(
         end, details = AttemptEnd.FAILED, describe_end(said)
     else:
         end, details = _describe_end(report)
+    if is_interrupted() and end is not AttemptEnd.COMPLETE:
+        raise KeyboardInterrupt
     report_missed(claim, stores)
     stores.tickets.end(claim, end, details)
     return end

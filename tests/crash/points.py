@@ -62,3 +62,12 @@ OF_A_SLOT = (Failpoint.SLOT_MADE, Failpoint.COPY_READ, Failpoint.SLOT_CONFIRMED)
 
 OF_A_REPORT = (Failpoint.REPORT_BEGUN, Failpoint.REPORT_SENT, Failpoint.REPORT_ENDED)
 """Of whoever tells Dagster what commands did."""
+
+OF_A_TICKET = (
+    Failpoint.TICKET_SENT,
+    Failpoint.TICKET_CLAIMED,
+    Failpoint.CLAIMS_RENEWED,
+    Failpoint.TICKET_REPORTED,
+    Failpoint.TICKET_ENDED,
+)
+"""Of whoever sends a ticket, of its executor, and of the process of an attempt."""

@@ -12,4 +12,5 @@ FORKS.set_forkserver_preload([
     *("pandas", "grpc", "pyspark.sql.connect.session", "pyspark.sql.connect.functions.builtin"),
     *(f"tests.support.{name}" for name in ("lake", "sink_lake", "log_lake", "table_lake", "copy_lake")),
     *(f"tests.support.{name}" for name in ("loaded_sink", "loaded_lake", "restoring", "spark", "dagster_topics")),
+    *("tests.support.ticket_shop", "gobblin_assets.cli.executors", "gobblin_assets.jobs.ingest.program"),
 ])  # fmt: skip

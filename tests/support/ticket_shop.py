@@ -4,24 +4,30 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, Self
 
 import pyarrow.parquet as pq
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, text
 
+from gobblin_assets import failpoints
+from gobblin_assets.cli import main
 from gobblin_assets.db.engine import open_external
+from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.job_ticket import JobTicket, SentTicket, TicketId, TicketSelection, TicketVerb
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.stores import Stores
-from gobblin_assets.state.tickets import TicketReport, TicketReportKind
+from gobblin_assets.state.tickets import Claim, TicketReport, TicketReportKind
+from gobblin_assets.tickets.executor import ExecutorOptions, ProcessExecutor
+from tests.support.forks import FORKS
 from tests.support.postgres import Database
 
 WAIT_S_MAX = 60
@@ -131,6 +137,105 @@ class TicketShop:
                 each.kill()
             each.wait()
         self.engine.dispose()
+
+    def list_sequences(self) -> Counter[str]:
+        """The publications that the log has."""
+        with self.engine.connect() as connection:
+            found = connection.execute(text("SELECT sequence_id FROM gobblin.commit_sequence WHERE state = 'DONE'"))
+            return Counter(map(str, found.scalars()))
+
+    def list_told(self, ticket_id: TicketId) -> Counter[str]:
+        """The publications that the ticket's reports have."""
+        told = [each for each in self.list_reports(ticket_id) if each.kind is TicketReportKind.PUBLISHED]
+        return Counter(each.details["sequence_id"] for each in told)
+
+
+class ForkedAttempt:
+    """``executor run`` in a process that is forked from one that has imported what it needs."""
+
+    def __init__(self, shop: TicketShop, claim: Claim, failpoint: str) -> None:
+        self.log = shop.folder / f"reached-{claim.ticket_id}-{claim.attempt}"
+        arguments = ["executor", "run", str(claim.ticket_id), "--attempt", str(claim.attempt)]
+        read, write = FORKS.Pipe(duplex=False)
+        self._process = FORKS.Process(
+            target=_become, args=(shop.environment, str(shop.folder), arguments, failpoint, str(self.log), read)
+        )
+        self._process.start()
+        read.close()
+        self.stdin: IO[bytes] = os.fdopen(os.dup(write.fileno()), "wb")
+        write.close()
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    @property
+    def pid(self) -> int:
+        assert self._process.pid is not None
+        return self._process.pid
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def reached(self) -> list[str]:
+        return self.log.read_text(encoding="utf-8").splitlines() if self.log.exists() else []
+
+
+def _become(
+    environment: Mapping[str, str], folder: str, arguments: Sequence[str], failpoint: str, log: str, pipe: Any
+) -> None:
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    os.dup2(pipe.fileno(), 0)
+    output = os.open("executor.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(output, 2)
+    if failpoint:
+        failpoints.arm(failpoint, log)
+    main(list(arguments), prog_name="gobblin-assets")
+
+
+class Executor:
+    """An executor in a thread of the test, with real processes. ``failpoints_of``: those of an attempt's process."""
+
+    def __init__(
+        self,
+        shop: TicketShop,
+        failpoints_of: Callable[[Claim], str] = lambda _claim: "",
+        *,
+        slots: int = 2,
+        owner: str = "test",
+        stop_grace_s: float = 60.0,
+        claim_ttl_s: float = 30.0,
+    ) -> None:
+        self.attempts: list[ForkedAttempt] = []
+        self.lines: list[str] = []
+        self._stop = threading.Event()
+        self._shop = shop
+        self._failpoints_of = failpoints_of
+        options = ExecutorOptions(NAME, slots, owner, claim_ttl_s, stop_grace_s)
+        made = ProcessExecutor(options, shop.stores, self._start, SystemClock(), self.lines.append)
+        self._thread = threading.Thread(target=made.serve, args=(self._stop.wait,))
+
+    def _start(self, claim: Claim) -> ForkedAttempt:
+        self.attempts.append(ForkedAttempt(self._shop, claim, self._failpoints_of(claim)))
+        return self.attempts[-1]
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._stop.set()
+        self._thread.join(WAIT_S_MAX)
+        assert not self._thread.is_alive()
+
+    def end(self) -> None:
+        """Drain it."""
+        self.__exit__()
+
+
+def only_first(failpoint: str) -> Callable[[Claim], str]:
+    return lambda claim: failpoint if claim.attempt == 1 else ""
 
 
 ENDS = ("COMPLETE", "FAILED", "CANCELLED")
