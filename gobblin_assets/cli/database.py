@@ -10,6 +10,7 @@ from gobblin_assets.db import backup as backups
 from gobblin_assets.db import embedded, schema
 from gobblin_assets.db.engine import open_for_upgrade
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from gobblin_assets.settings import DATABASE_URL_VARIABLE, Settings, read_settings
 
 
@@ -68,30 +69,48 @@ def restore(source: Path) -> None:
 
 
 @db.command(epilog=example("db upgrade"))
-def upgrade() -> None:
-    """Bring the schema to this package's version."""
-    status = schema.upgrade(engine := open_for_upgrade(read_settings(), say), say)
-    engine.dispose()
-    say(f"the schema is at version {status.current}")
+@click.option("--service", is_flag=True, help="Make the service's schema too, before it is used for the first time.")
+def upgrade(service: bool) -> None:  # noqa: FBT001  an option that click passes by name
+    """Bring the schema to this package's version, and that of the service if it was used here."""
+    engine = open_for_upgrade(read_settings(), say)
+    try:
+        status = schema.upgrade(engine, say)
+        say(f"the schema is at version {status.current}")
+        if schema.read_version(engine, SERVICE_HISTORY).relation is not schema.SchemaRelation.ABSENT or service:
+            status = schema.upgrade(engine, say, SERVICE_HISTORY)
+            say(f"the service's schema is at version {status.current}")
+    finally:
+        engine.dispose()
 
 
 @db.command(epilog=example("db check"))
 @json_option
 def check(as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
-    """Compare the database's schema with this package's; exit code 1 if they differ."""
+    """Compare the database's schemas with this package's; exit code 1 if they differ."""
     engine = open_for_upgrade(read_settings(), say)
     try:
-        status = schema.check(engine)
+        status, service = schema.check(engine), schema.check(engine, SERVICE_HISTORY)
     finally:
         engine.dispose()
     if as_json:
         print_json(status)
     else:
         click.echo(f"{status.relation.value}: found {status.current or 'none'}, this package has {status.head}")
-        for difference in status.differences:
-            click.echo(f"  {difference}")
-    if status.relation is not schema.SchemaRelation.CURRENT or status.differences:
+        _echo_differences(status)
+        if service.relation is not schema.SchemaRelation.ABSENT:
+            found = f"found {service.current or 'none'}, this package has {service.head}"
+            click.echo(f"the service's is {service.relation.value}: {found}")
+            _echo_differences(service)
+    is_service_good = service.relation in (schema.SchemaRelation.ABSENT, schema.SchemaRelation.CURRENT)
+    if status.relation is not schema.SchemaRelation.CURRENT or not is_service_good:
         click.get_current_context().exit(EXIT_FAILED)
+    if status.differences or service.differences:
+        click.get_current_context().exit(EXIT_FAILED)
+
+
+def _echo_differences(status: schema.SchemaStatus) -> None:
+    for difference in status.differences:
+        click.echo(f"  {difference}")
 
 
 def _embedded_settings() -> Settings:

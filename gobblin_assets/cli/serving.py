@@ -33,9 +33,8 @@ _LOOPBACK_NAME: Final = "localhost"
 @click.option(
     "--topology",
     "topology_file",
-    required=True,
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Nodes and executors, in YAML.",
+    help="Nodes and executors, in YAML; a change is seen at once. Default: those in the database.",
 )
 @click.option(
     "--pack",
@@ -55,7 +54,7 @@ _LOOPBACK_NAME: Final = "localhost"
     help="Users, their rights and their tokens, in YAML. A change is seen at once.",
 )
 def serve(
-    topology_file: Path,
+    topology_file: Path | None,
     packs: tuple[Path, ...],
     compiler: str,
     host: str,
@@ -72,23 +71,21 @@ def serve(
     from gobblin_assets.service.opening import open_service  # noqa: PLC0415  the same
     from gobblin_assets.service.pack_files import read_pack_at  # noqa: PLC0415  the same
     from gobblin_assets.service.template_store import TemplatesInMemory, read_shipped_packs  # noqa: PLC0415  the same
-    from gobblin_assets.service.topology_file import read_topology_file  # noqa: PLC0415  the same
     from gobblin_assets.service.ui.web_server import serve_requests  # noqa: PLC0415  the same
 
     rules, identify = _read_access(access_file, no_auth=no_auth)
-    topology = read_topology_file(topology_file)
     templates = TemplatesInMemory([*read_shipped_packs(), *map(read_pack_at, packs)])
     with (
         _listen(host, port) as listening,
-        open_service(read_settings(), topology, templates, compiler, os.environ, say) as opened,
+        open_service(read_settings(), topology_file, templates, compiler, os.environ, say) as opened,
     ):
         parts = ServedParts(
             flows=GuardedFlows(opened.flows, rules),
-            topology=lambda: topology,
+            topology=lambda: opened.topology.topology,
             templates=templates,
             identify=identify,
             asks_for_tokens=not no_auth,
-            measure=lambda: {"flows": opened.catalog.metrics},
+            measure=lambda: {"flows": opened.catalog.metrics, "topology": opened.topology_catalog.metrics},
             measure_age_s=opened.catalog.measure_age_s,
         )
         address, bound_port, *_ = listening.getsockname()

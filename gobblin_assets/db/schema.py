@@ -136,7 +136,7 @@ def refusal(status: SchemaStatus, history: SchemaHistory = LOG_HISTORY) -> Rejec
     return RejectedError(
         f"the schema {history.schema!r} is at version {status.current or 'none'}, this package needs {status.head}.",
         field="schema",
-        hint=f"Run: {UPGRADE_COMMAND}.",
+        hint=f"Run: {UPGRADE_COMMAND}{'' if history is LOG_HISTORY else ' --service'}.",
     )
 
 

@@ -3,11 +3,13 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from gobblin_assets.db import schema
 from gobblin_assets.db.engine import connect
+from gobblin_assets.service.catalogs import CATALOG_LOOK_EVERY_S
 from gobblin_assets.service.compilers import build_compiler
-from gobblin_assets.service.core_services import CoreServices
+from gobblin_assets.service.core_services import CoreServices, Loop
 from gobblin_assets.service.flow_catalog import FlowCatalog
 from gobblin_assets.service.flow_manager import FlowManager
 from gobblin_assets.service.monitor import Monitor
@@ -16,8 +18,10 @@ from gobblin_assets.service.postgres.executions import PostgresExecutionStore
 from gobblin_assets.service.postgres.flows import PostgresFlowStore
 from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from gobblin_assets.service.postgres.logs import PostgresTicketLogs
+from gobblin_assets.service.postgres.topologies import PostgresTopologyStore
 from gobblin_assets.service.template_store import TemplateStore
-from gobblin_assets.service.topology import Topology
+from gobblin_assets.service.topology_catalog import FileTopology, TopologyCatalog
+from gobblin_assets.service.topology_manager import TopologyManager
 from gobblin_assets.settings import Settings
 
 
@@ -27,12 +31,14 @@ class OpenService:
 
     flows: FlowManager
     catalog: FlowCatalog
+    topology: TopologyManager
+    topology_catalog: TopologyCatalog
 
 
 @contextmanager
 def open_service(
     settings: Settings,
-    topology: Topology,
+    topology_file: Path | None,
     templates: TemplateStore,
     compiler: str,
     environment: Mapping[str, str],
@@ -40,10 +46,11 @@ def open_service(
 ) -> Iterator[OpenService]:
     """The service over the log of these settings. At the end, writes under way are waited for.
 
-    The schema of the embedded server is upgraded, if necessary; that of another one is only checked.
+    ``topology_file`` None: the topology is in the database, and is changed through the service. The schema of the
+    embedded server is upgraded, if necessary; that of another one is only checked.
 
     Raises:
-        RejectedError: the schema is of another version, or there is no such compiler.
+        RejectedError: the schema is of another version, the file has no topology, or there is no such compiler.
         RetryableError: the server does not answer.
 
     """
@@ -56,11 +63,24 @@ def open_service(
             raise schema.refusal(status, SERVICE_HISTORY)
         store, executions = PostgresFlowStore(engine), PostgresExecutionStore(engine)
         catalog = FlowCatalog(store)
-        flows = FlowManager(catalog, store, build_compiler(templates, topology, compiler), lambda: topology, logs)
-        core = CoreServices(catalog, flows, Orchestrator(executions, logs), Monitor(executions, logs))
+        kept = PostgresTopologyStore(engine)
+        topologies = TopologyCatalog(kept if topology_file is None else FileTopology(topology_file))
+        compiling = build_compiler(templates, topologies.topology, compiler)
+        flows = FlowManager(catalog, store, compiling, lambda: topologies.topology, logs)
+        # The compiler has the new topology before pending flows are compiled.
+        topologies.add_listener(compiling)
+        topologies.add_listener(flows)
+        managed = TopologyManager(topologies, kept if topology_file is None else None, flows.writes)
+        core = CoreServices(
+            catalog,
+            flows,
+            Orchestrator(executions, logs),
+            Monitor(executions, logs),
+            [Loop("topology", topologies.refresh, CATALOG_LOOK_EVERY_S)],
+        )
         core.start()
         try:
-            yield OpenService(flows, catalog)
+            yield OpenService(flows, catalog, managed, topologies)
         finally:
             if not core.stop():
                 say("Some writes did not end in time; what was not stored was not answered either.")

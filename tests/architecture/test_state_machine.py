@@ -23,6 +23,9 @@ from gobblin_assets.model.sequence_state import (
 )
 from gobblin_assets.model.state import DatasetOutcome, WorkingState
 from gobblin_assets.model.urn import Role
+from gobblin_assets.service.flow_store import FlowState
+from gobblin_assets.service.postgres import tables as service_tables
+from gobblin_assets.service.statuses import ExecutionStatus
 
 PACKAGE = Path(__file__).resolve().parents[2] / "gobblin_assets"
 
@@ -114,6 +117,9 @@ def test_the_groups_of_states_follow_from_the_edges() -> None:
         (tables.run_dataset, "outcome", DatasetOutcome),
         (tables.work_unit, "state", WorkingState),
         (tables.segment, "role", Role),
+        (service_tables.flow, "state", FlowState),
+        (service_tables.flow_execution, "status", ExecutionStatus),
+        (service_tables.job_execution, "status", ExecutionStatus),
     ],
 )
 def test_a_column_takes_exactly_the_states_of_its_type(table: Table, column: str, states: type[StrEnum]) -> None:

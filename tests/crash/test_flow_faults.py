@@ -1,8 +1,8 @@
 """A flow from its request to its end, with a death before and after each commit on the way, or with lost answers.
 
-Every write of the service, of the sender and of the executor is one transaction, so that a death has two places at each:
-before the commit and behind it. A death here is an exception that nothing catches, after which all that was in memory is
-given up: for one transaction it is what SIGKILL is.
+Every write of the service, of the sender and of the executor is one transaction, so that a death has two places at
+each: before the commit and behind it. A death here is an exception that nothing catches, after which all that was in
+memory is given up: for one transaction it is what SIGKILL is.
 """
 
 import random
@@ -143,7 +143,7 @@ def test_many_deaths_one_after_the_other(service_engine: Engine, share: Share) -
         chance = random.Random(history)
         left = chance.randint(2, 8)
 
-        def die(_place: str) -> None:
+        def die(_place: str, chance: random.Random = chance) -> None:
             nonlocal left
             if left and chance.random() < CHANCE_OF_DEATH:
                 left -= 1

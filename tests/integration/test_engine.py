@@ -133,7 +133,7 @@ def test_upgrades_at_once_wait_for_each_other_and_make_one_schema(external: str,
     found: list[schema.SchemaStatus] = []
     upgrades = [threading.Thread(target=lambda: found.append(schema.upgrade(engine, lines.append))) for _ in range(3)]
     with engine.begin() as blocker:
-        blocker.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": schema._UPGRADE_LOCK_KEY})
+        blocker.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": schema.LOG_HISTORY.lock_key})
         for upgrade in upgrades:
             upgrade.start()
         wait_for_lock_waiters(fresh_database, len(upgrades))

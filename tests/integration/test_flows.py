@@ -1,14 +1,28 @@
 """Flows from their description to their status, over Postgres, with an executor that only reports."""
 
-import pytest
-from sqlalchemy import Engine
+import threading
+from dataclasses import replace
 
-from gobblin_assets.db import schema
-from gobblin_assets.errors import ConflictError
+import psycopg
+import pytest
+from sqlalchemy import Engine, event, text
+
+from gobblin_assets import failpoints
+from gobblin_assets.db import schema, transactions
+from gobblin_assets.errors import ConflictError, RetryableError
+from gobblin_assets.failpoints import Failpoint
+from gobblin_assets.model.job_ticket import TicketSelection
 from gobblin_assets.service.flow_store import FlowState, SpecNotFoundError
 from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from gobblin_assets.service.statuses import ExecutionStatus
-from tests.support.flow_world import KEY, FlowWorld, make_config
+from gobblin_assets.state.tickets import AttemptEnd
+from tests.support.flow_world import KEY, FlowWorld, LineCompiler, make_config, make_topology
+
+
+def count_runs(engine: Engine) -> int:
+    """Tickets that ask for a run."""
+    with engine.connect() as connection:
+        return connection.execute(text("SELECT count(*) FROM gobblin.job_ticket WHERE verb = 'ADD'")).scalar_one()
 
 
 @pytest.fixture
@@ -43,8 +57,6 @@ def test_a_flow_goes_from_its_description_to_complete(world: FlowWorld) -> None:
 
 
 def test_jobs_wait_for_those_before_them_and_a_failure_cancels_the_rest(world: FlowWorld) -> None:
-    from gobblin_assets.state.tickets import AttemptEnd  # noqa: PLC0415
-
     world.flows.create(world.person, make_config("lake", "mirror"))
     world.step()
     claimed = world.executor.claim()
@@ -89,3 +101,293 @@ def test_a_deleted_flow_is_gone_and_its_names_stay(world: FlowWorld) -> None:
         world.flows.get(KEY)
     world.flows.create(world.person, make_config())
     assert {job.job_name for job in before}.isdisjoint(job.job_name for job in world.flows.list_jobs(KEY))
+
+
+def test_a_request_with_a_key_that_is_sent_again_makes_no_second_flow(world: FlowWorld) -> None:
+    first = world.flows.create(world.person, make_config(), request_key="ann:1")
+    again = FlowWorld(world.engine).flows.create(world.person, make_config(), request_key="ann:1")
+    assert again.flow_id == first.flow_id
+    with pytest.raises(ConflictError, match="another request"):
+        world.flows.create(world.person, make_config(name="other"), request_key="ann:1")
+    assert world.play() == 1
+    assert len(world.flows.list_executions(KEY)) == 1
+
+
+def test_requests_of_one_key_at_once_make_one_flow(world: FlowWorld) -> None:
+    found, start = [], threading.Barrier(4)
+
+    def ask() -> None:
+        other = FlowWorld(world.engine)
+        start.wait()
+        found.append(other.flows.create(world.person, make_config(), request_key="ann:1").flow_id)
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 4
+    assert len(set(found)) == 1
+
+
+def test_writers_of_one_flow_at_once_make_one_next_version(world: FlowWorld) -> None:
+    world.flows.create(world.person, make_config())
+    world.play()
+    said, start = [], threading.Barrier(4)
+
+    def change(number: int) -> None:
+        other = FlowWorld(world.engine)
+        start.wait()
+        try:
+            other.flows.update(world.person, make_config(description=str(number)), if_version="1")
+            said.append("stored")
+        except ConflictError as error:
+            said.append(error.fields["version"])
+
+    threads = [threading.Thread(target=change, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(said) == ["2", "2", "2", "stored"]
+    assert len(world.flows.list_versions(KEY)) == 2
+
+
+def test_nodes_that_orchestrate_at_once_make_one_run_of_each_job(world: FlowWorld) -> None:
+    for number in range(6):
+        world.flows.create(world.person, make_config(name=f"flow{number}"))
+    start = threading.Barrier(4)
+
+    def look() -> None:
+        node = FlowWorld(world.engine)
+        start.wait()
+        for _ in range(3):
+            node.step()
+
+    threads = [threading.Thread(target=look) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert count_runs(world.engine) == 6
+    assert world.executor.run_all(rows=1) == 6
+    readers = [threading.Thread(target=FlowWorld(world.engine).monitor.look) for _ in range(4)]
+    for reader in readers:
+        reader.start()
+    for reader in readers:
+        reader.join()
+    for number in range(6):
+        (status,) = world.flows.list_executions(KEY._replace(name=f"flow{number}"))
+        assert status.status is ExecutionStatus.COMPLETE
+        assert status.jobs[0].processed_count == 1
+
+
+def test_a_flow_that_is_deleted_while_it_runs_is_ended_at_its_executor(world: FlowWorld) -> None:
+    world.flows.create(world.person, make_config("lake", "mirror"))
+    world.step()
+    status = world.flows.get_status(KEY)
+    assert world.flows.delete(KEY)
+    world.step()
+    assert world.executor.claim() is None, "the ticket that ends it came first"
+    world.step()
+
+    ended = world.flows.get_execution(status.execution_id)
+    assert [job.status for job in ended.jobs] == [ExecutionStatus.CANCELLED] * 2
+    assert (ended.status, ended.message) == (ExecutionStatus.CANCELLED, "the flow was deleted")
+
+
+def test_an_execution_that_is_cancelled_before_it_was_sent_is_never_sent(world: FlowWorld) -> None:
+    world.flows.create(world.person, make_config())
+    execution_id = world.flows.get_status(KEY).execution_id
+    ended = world.flows.cancel(KEY, execution_id)
+    assert ended.status is ExecutionStatus.CANCELLED
+    world.step()
+    assert count_runs(world.engine) == 0
+    with pytest.raises(SpecNotFoundError, match="has no execution"):
+        world.flows.cancel(KEY, execution_id + 1)
+
+
+def test_a_cancel_between_the_look_and_the_send_is_heard(world: FlowWorld) -> None:
+    """The end is asked for when the ticket may be in the log already: the executor is told."""
+    world.flows.create(world.person, make_config())
+    execution_id = world.flows.get_status(KEY).execution_id
+    asked = []
+
+    def cancel(point: Failpoint) -> None:
+        if point is Failpoint.SEND_BEGUN and not asked:
+            asked.append(FlowWorld(world.engine).flows.cancel(KEY, execution_id).status)
+
+    with failpoints.install(cancel):
+        world.step()
+    assert asked == [ExecutionStatus.COMPILED]
+    assert world.executor.claim() is None
+    world.step()
+    assert world.flows.get_execution(execution_id).status is ExecutionStatus.CANCELLED
+
+
+def test_a_pending_flow_runs_once_when_the_topology_can(world: FlowWorld) -> None:
+    stored = world.flows.create(world.person, make_config("far"))
+    assert (stored.state, stored.reasons) == (FlowState.PENDING, ("there is no node far",))
+    with pytest.raises(ConflictError, match="there is no node far"):
+        world.flows.run(world.person, KEY)
+    assert world.flows.compile_pending() == 0
+
+    nodes = [FlowWorld(world.engine, LineCompiler(make_topology("shop", "far"))) for _ in range(2)]
+    assert [node.flows.compile_pending() for node in nodes] == [1, 0]
+    assert world.flows.get(KEY).state is FlowState.ACTIVE
+    assert world.play() == 1
+    assert len(world.flows.list_executions(KEY)) == 1
+
+
+def test_a_flow_without_a_run_at_its_creation_waits_for_one(world: FlowWorld) -> None:
+    world.flows.create(world.person, make_config("far", run_immediately=False))
+    able = FlowWorld(world.engine, LineCompiler(make_topology("shop", "far")))
+    assert able.flows.compile_pending() == 1
+    with pytest.raises(SpecNotFoundError, match="was not run yet"):
+        world.flows.get_status(KEY)
+    selection = TicketSelection(partitions=("2026-01-01",))
+    able.flows.run(able.person, KEY, selection)
+    able.orchestrator.look()
+    claimed = able.executor.claim()
+    assert claimed is not None
+    assert claimed[1].selection == selection
+
+
+def test_a_paused_flow_runs_after_its_resume(world: FlowWorld) -> None:
+    world.flows.create(world.person, make_config(run_immediately=False))
+    assert world.flows.pause(KEY).state is FlowState.PAUSED
+    world.flows.update(world.person, make_config(run_immediately=False, description="two"))
+    assert world.flows.get(KEY).state is FlowState.PAUSED
+    with pytest.raises(ConflictError, match="paused"):
+        world.flows.run(world.person, KEY)
+    assert world.flows.resume(KEY).state is FlowState.ACTIVE
+    world.flows.run(world.person, KEY)
+    assert world.play() == 1
+
+
+def test_what_a_job_is_bound_to_stays_until_a_replan(world: FlowWorld) -> None:
+    world.flows.create(world.person, make_config())
+    world.play()
+    (before,) = world.flows.list_jobs(KEY)
+    other = FlowWorld(world.engine, replace(world.compiler, template="FS:///other.template"))
+    with pytest.raises(ConflictError, match=r"its template is FS:///default/line\.template, not FS:///other\.template"):
+        other.flows.run(other.person, KEY)
+    with pytest.raises(ConflictError, match=":replan"):
+        other.flows.update(other.person, make_config(description="by another way"))
+    newer = FlowWorld(world.engine, replace(world.compiler, template="FS:///default@2/line.template"))
+    newer.flows.run(newer.person, KEY)
+    with pytest.raises(ConflictError, match="is open"):
+        other.flows.replan(other.person, KEY)
+    newer.play()
+
+    planned = other.flows.replan(other.person, KEY)
+    assert planned.plan is not None
+    (named,) = planned.plan.jobs
+    assert named.job_name != before.job_name
+    other.flows.run(other.person, KEY)
+    other.play()
+    (after,) = other.flows.list_jobs(KEY)
+    assert (after.job_name, after.binding.template_uri) == (named.job_name, "FS:///other.template")
+
+
+def test_a_log_that_is_another_one_gets_no_ticket(world: FlowWorld) -> None:
+    world.flows.create(world.person, make_config())
+    with world.engine.begin() as connection:
+        connection.execute(text("UPDATE gobblin_service.flow_job SET log_id = gen_random_uuid()"))
+    world.step()
+    status = world.flows.get_status(KEY)
+    assert status.status is ExecutionStatus.FAILED
+    assert "BLOCKED" in status.jobs[0].message
+    assert count_runs(world.engine) == 0
+
+
+def test_other_nodes_hear_of_changes_at_their_next_look(world: FlowWorld) -> None:
+    heard: list[str] = []
+
+    class Listener:
+        def on_put(self, spec: object) -> None:
+            heard.append(f"put {spec.version}")  # type: ignore[attr-defined]  # any spec
+
+        def on_removed(self, uri: str) -> None:
+            heard.append(f"removed {uri}")
+
+    class Broken:
+        def on_put(self, spec: object) -> None:
+            raise ValueError(spec)
+
+        def on_removed(self, uri: str) -> None:
+            raise ValueError(uri)
+
+    other = FlowWorld(world.engine)
+    other.catalog.refresh()
+    other.catalog.listeners.add(Broken())
+    other.catalog.listeners.add(Listener())
+    world.flows.create(world.person, make_config(run_immediately=False))
+    assert other.catalog.refresh() == 1
+    world.flows.update(world.person, make_config(run_immediately=False, description="two"))
+    world.flows.pause(KEY)
+    other.catalog.refresh()
+    world.flows.delete(KEY)
+    world.flows.create(world.person, make_config(run_immediately=False))
+    other.catalog.refresh()
+    assert other.catalog.refresh() == 0
+    world.flows.delete(KEY._replace(name="never there"))
+    assert heard == ["put 1", "put 2", "put 1"], "the new flow replaced that of its name"
+    metrics = other.catalog.metrics
+    assert (metrics.specs, metrics.listener_failures) == (1, len(heard))
+    assert metrics.changed_at is not None
+    assert [spec.uri for spec in other.catalog.get_specs()] == [KEY.uri]
+    assert other.catalog.get_spec(KEY.uri).version == "1"
+    world.flows.delete(KEY)
+    other.catalog.refresh()
+    assert heard[3:] == [f"removed {KEY.uri}"]
+    assert other.catalog.metrics.removals == 1
+
+
+def test_while_the_store_is_away_the_copy_answers_with_its_age_and_writes_are_refused(
+    world: FlowWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("orders", "returns"):
+        world.flows.create(world.person, make_config(name=name, run_immediately=False))
+    world.catalog.refresh()
+    world.engine.dispose()
+    monkeypatch.setattr(transactions, "BACKOFF_S_FIRST", 0.001)
+    monkeypatch.setattr(transactions, "BACKOFF_S_MAX", 0.001)
+
+    def refuse(*_connecting: object) -> None:
+        raise psycopg.OperationalError("connection refused")
+
+    event.listen(world.engine, "do_connect", refuse)
+    try:
+        read = world.flows.list_flows(search="RETUR")
+        assert [flow.spec.key.name for flow in read.flows] == ["returns"]
+        assert read.age_s > 0
+        assert world.flows.get(KEY).spec.key == KEY
+        with pytest.raises(RetryableError):
+            world.flows.create(world.person, make_config(name="new"))
+        with pytest.raises(RetryableError):
+            FlowWorld(world.engine).flows.get(KEY)
+    finally:
+        event.remove(world.engine, "do_connect", refuse)
+    assert world.flows.list_flows().flows
+
+
+def test_a_service_that_stops_waits_for_writes_under_way(world: FlowWorld) -> None:
+    entered, release = threading.Event(), threading.Event()
+
+    def hold(point: Failpoint) -> None:
+        if point is Failpoint.FLOW_STORED:
+            entered.set()
+            release.wait(10)
+
+    writer = threading.Thread(target=world.flows.create, args=(world.person, make_config()))
+    with failpoints.install(hold):
+        writer.start()
+        assert entered.wait(10)
+        assert not world.flows.writes.close(0.05)
+        release.set()
+        assert world.flows.writes.close(10)
+    writer.join()
+    assert world.flows.get(KEY).spec.key == KEY
+    with pytest.raises(RetryableError, match="being stopped"):
+        world.flows.run(world.person, KEY)

@@ -66,7 +66,7 @@ class LineCompiler:
     """Goes from the source through each destination in their order. ``template``: of each job."""
 
     topology: Topology
-    template: str = "FS:///line.template"
+    template: str = "FS:///default/line.template"
     capability: str = "ingest.jdbc"
 
     def compile_flow(self, spec: FlowSpec, names: JobNames, groups: frozenset[str]) -> Explanation:
