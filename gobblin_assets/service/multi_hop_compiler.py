@@ -9,7 +9,7 @@ from gobblin_assets.service.flow_request import FlowRequest, read_request, selec
 from gobblin_assets.service.job_compiler import JobCompiler
 from gobblin_assets.service.job_plan import Explanation, FlowPlan, JobNames, PendingFlow
 from gobblin_assets.service.job_template import JobTemplate
-from gobblin_assets.service.routes import HOPS_MAX, Hop, HopIdentity, RouteMap, RouteRules
+from gobblin_assets.service.routes import HOPS_MAX, Goal, Hop, HopIdentity, RouteMap, RouteRules
 from gobblin_assets.service.specs import FlowSpec
 from gobblin_assets.service.template_store import TemplateStore
 from gobblin_assets.service.topology import Topology, TopologySpec
@@ -76,9 +76,7 @@ class MultiHopCompiler:
         compiler = JobCompiler(routes.topology, spec, names)
         if hops is None:
             compiler.require_known(routes.templates)
-            reached = [goal for goal in request.goals if plan_hops(routes, replace(request, goals=(goal,))) is not None]
-            lacking = [goal for goal in request.goals if goal not in reached] or request.goals
-            return PendingFlow(tuple(explain_lack(routes, request, goal) for goal in lacking))
+            return PendingFlow(tuple(explain_lack(routes, request, goal) for goal in _list_lacking(routes, request)))
         compiler.require_known([hop.template for hop in hops])
         return compiler.make_plan(hops)
 
@@ -115,6 +113,14 @@ def plan_hops(routes: RouteMap, request: FlowRequest) -> tuple[Hop, ...] | None:
     if kept is None and request.rules.bound:
         return _grow(routes, set_free(request))
     return kept
+
+
+def _list_lacking(routes: RouteMap, request: FlowRequest) -> Sequence[Goal]:
+    """Of goals that can't all be reached, those that can't be reached alone."""
+    if len(request.goals) == 1:
+        return request.goals
+    alone = {goal: replace(request, goals=(goal,)) for goal in request.goals}
+    return [goal for goal, each in alone.items() if plan_hops(routes, each) is None] or request.goals
 
 
 def keep_bound(request: FlowRequest, names: JobNames) -> FlowRequest:

@@ -96,19 +96,14 @@ class RouteMap:
     def __init__(self, topology: Topology, templates: Iterable[JobTemplate]) -> None:
         self.topology = topology
         self.templates = tuple(sorted(templates, key=lambda each: each.uri))
-        executors = [spec.spec_executor for _name, spec in sorted(topology.executors.items())]
-        self._able: dict[str, list[SpecExecutor]] = {}
-        for executor in executors:
-            for capability in executor.capabilities:
-                self._able.setdefault(capability, []).append(executor)
         self._from: dict[tuple[NodeKind, Format], list[JobTemplate]] = {}
         for template in self.templates:
             for kind in template.source.kinds:
                 self._from.setdefault((kind, template.source.format), []).append(template)
-        self._reaching: dict[str, set[str]] = {}
-        for executor in executors:
-            for node in executor.nodes:
-                self._reaching.setdefault(node, set()).add(executor.name)
+        self._reaching: dict[str, list[SpecExecutor]] = {}
+        for _name, spec in sorted(topology.executors.items()):
+            for node in spec.spec_executor.nodes:
+                self._reaching.setdefault(node, []).append(spec.spec_executor)
         self._moves: dict[NodeState, tuple[_Move, ...]] = {}
         self._made: dict[tuple[str, str], _Move] = {}
 
@@ -119,11 +114,15 @@ class RouteMap:
 
         ``starts``: each with the hops that were made to reach it. No hop leads to a node twice.
         """
-        search = _Search(self, goals, rules, frozenset(state.node for state in starts))
+        search = _Search(self, goals, rules, frozenset(state[0] for state in starts))
         for state, hops in starts.items():
-            search.push(_Label(0, hops, (), state, frozenset((state.node,)), None, None))
+            search.push(_Label(0, hops, (), state, frozenset((state[0],)), None, None))
         found = search.run()
         return None if found is None else tuple(_list_hops(found))
+
+    def list_reaching(self, node: str) -> Sequence[SpecExecutor]:
+        """The executors that reach the node, by name."""
+        return self._reaching.get(node, ())
 
     def list_moves(self, state: NodeState) -> tuple[_Move, ...]:
         """What leads away from a place."""
@@ -133,12 +132,12 @@ class RouteMap:
         return known
 
     def _make_moves(self, state: NodeState) -> Iterator[_Move]:
-        node = self.topology.nodes[state.node]
+        node = self.topology.nodes[state[0]]
         for template in self._from.get((node.kind, state.format), ()):
             if not template.source.fits(node) or not has_what_is_needed(node, template, "from"):
                 continue
-            for executor in self._able.get(template.capability, ()):
-                if state.node in executor.nodes:
+            for executor in self.list_reaching(node.name):
+                if template.capability in executor.capabilities:
                     yield self._move_of(template, executor)
 
     def _move_of(self, template: JobTemplate, executor: SpecExecutor) -> _Move:
@@ -189,7 +188,7 @@ class _Search:
             if label.hops >= settled.get(label.state, HOPS_MAX + 1):
                 continue
             settled[label.state] = label.hops
-            if label.move is not None and label.state.node in goal_nodes:
+            if label.move is not None and label.state[0] in goal_nodes:
                 return label
             if label.hops < self.rules.hops_max:
                 self._expand(label, goal_nodes)
@@ -214,12 +213,13 @@ class _Search:
     def _follow(self, label: _Label, move: _Move, goal_nodes: set[str], left: set[str] | None) -> None:
         cost, hops = label.cost + move.cost, label.hops + 1
         skipped: set[str] = set()
+        passed = label.nodes
         for state, node in move.targets:
-            name = node.name
-            if left is not None and name not in left:
-                continue
-            if name in label.nodes:
+            name = state[0]
+            if name in passed:
                 skipped.add(name)
+                continue
+            if left is not None and name not in left:
                 continue
             if name in goal_nodes:
                 if not any(goal.is_met(state) for goal in self.goals):
@@ -232,7 +232,7 @@ class _Search:
             ):
                 continue
             if (self.banned and (*move.name, label.state, state) in self.banned) or (
-                self.rules.bound and not self._keeps_binding(label.state.node, move, name)
+                self.rules.bound and not self._keeps_binding(label.state[0], move, name)
             ):
                 skipped.add(name)
                 continue

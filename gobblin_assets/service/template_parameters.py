@@ -11,6 +11,7 @@ import difflib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -28,7 +29,8 @@ NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 _RESERVED: Final = frozenset({"from", "to", "flow", "each"})
 _SCALARS: Final = frozenset({"string", "integer", "number", "boolean"})
 _DEFINITIONS: Final = "#/$defs/"
-_REFERENCES_MAX: Final = 1_000
+_PARTS_MAX: Final = 10_000
+_DEPTH_MAX: Final = 30
 _DATES: Final = frozenset({"date", "date-time"})
 _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _REFUSED_WORDS: Final = MappingProxyType(
@@ -59,8 +61,10 @@ def read_schema(written: Mapping[str, Any]) -> Schema:
     """The checked schema of a template's parameters, without references. RejectedError names the place and the fix."""
     if not written:
         return MappingProxyType({"type": "object", "properties": {}})
-    schema: dict[str, Any] = _inline(written, written.get("$defs", {}), "parameters", [0])
-    schema.pop("$defs", None)
+    definitions = written.get("$defs")
+    schema: dict[str, Any] = _Inlining(definitions if isinstance(definitions, Mapping) else {}).inline(
+        written, "parameters", 0
+    )
     try:
         Draft202012Validator.check_schema(schema)
     except SchemaError as error:
@@ -151,36 +155,48 @@ def _read_text(text: str, schema: Schema) -> Any:
         return text
 
 
-def _inline(written: Any, definitions: Mapping[str, Any], place: str, count: list[int]) -> Any:
-    """The schema with what its references name in place of them."""
-    count[0] += 1
-    if count[0] > _REFERENCES_MAX:
-        raise RejectedError(
-            f"has more than {_REFERENCES_MAX:,} parts", field=place, hint="Make it shorter: does it name itself?"
-        )
-    if isinstance(written, list):
-        return [_inline(each, definitions, f"{place}[{number}]", count) for number, each in enumerate(written)]
-    if not isinstance(written, Mapping):
-        return written
-    for word, fix in _REFUSED_WORDS.items():
-        if word in written and not place.endswith(".properties"):
-            raise RejectedError("is not for parameters", field=f"{place}.{word}", hint=fix)
-    target = written.get("$ref")
-    if target is None:
+@dataclass(slots=True)
+class _Inlining:
+    """A schema as it is written anew, with what its references name in place of them."""
+
+    definitions: Mapping[str, Any]
+    count: int = 0
+
+    def inline(self, written: Any, place: str, depth: int) -> Any:
+        self.count += 1
+        if self.count > _PARTS_MAX or depth > _DEPTH_MAX:
+            raise RejectedError(
+                f"expected at most {_PARTS_MAX:,} parts and {_DEPTH_MAX} groups within groups, found more",
+                field="parameters",
+                hint="Make it shorter. Does a definition name itself?",
+            )
+        if isinstance(written, list):
+            return [self.inline(each, f"{place}[{number}]", depth + 1) for number, each in enumerate(written)]
+        if not isinstance(written, Mapping):
+            return written
+        for word, fix in _REFUSED_WORDS.items():
+            if word in written and not place.endswith(".properties"):
+                raise RejectedError("is not for parameters", field=f"{place}.{word}", hint=fix)
+        if "$ref" in written:
+            beside = {name: each for name, each in written.items() if name != "$ref"}
+            return self.inline({**self._find(written["$ref"], place), **beside}, place, depth + 1)
         return {
-            name: _inline(each, definitions, f"{place}.{name}", count)
+            name: self.inline(each, f"{place}.{name}", depth + 1)
             for name, each in written.items()
-            if not (name == "$defs" and place == "parameters")
+            if name != "$defs" or depth
         }
-    found = definitions.get(target.removeprefix(_DEFINITIONS)) if isinstance(target, str) else None
-    if found is None or not target.startswith(_DEFINITIONS):
-        raise RejectedError(
-            f"expected a reference to {_DEFINITIONS}<name>, found {str(target)[:80]!a}",
-            field=f"{place}.$ref",
-            hint="Write the schema below $defs of the parameters: nothing is fetched.",
-        )
-    beside = {name: each for name, each in written.items() if name != "$ref"}
-    return _inline({**found, **beside}, definitions, place, count)
+
+    def _find(self, target: object, place: str) -> Mapping[str, Any]:
+        found = None
+        if isinstance(target, str) and target.startswith(_DEFINITIONS):
+            found = self.definitions.get(target.removeprefix(_DEFINITIONS))
+        if not isinstance(found, Mapping):
+            raise RejectedError(
+                f"expected a reference to {_DEFINITIONS}<name>, found {str(target)[:80]!a}",
+                field=f"{place}.$ref",
+                hint="Write the schema below $defs of the parameters: nothing is fetched.",
+            )
+        return found
 
 
 def _check_name(name: object, place: str) -> None:

@@ -9,7 +9,7 @@ import hashlib
 import io
 import re
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -174,9 +174,11 @@ def get_template(store: TemplateStore, uri: TemplateUri, field: str = "template_
     return template
 
 
-def _offer(word: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(word, known, n=1)
-    return f"Did you mean {close[0]!r}?" if close else f"Known: {', '.join(known[:20]) or 'none'}."
+def _offer(word: str, known: Sequence[str]) -> str:
+    # All templates end alike, which says nothing of what was meant.
+    by_stem = {name.removesuffix(_SUFFIX): name for name in known}
+    close = difflib.get_close_matches(word.removesuffix(_SUFFIX), by_stem, n=1)
+    return f"Did you mean {by_stem[close[0]]!r}?" if close else f"Known: {', '.join(known[:20]) or 'none'}."
 
 
 def read_shipped_packs() -> list[TemplatePack]:

@@ -12,6 +12,7 @@ from gobblin_assets.service.topology import DataNode, NodeState, SpecExecutor
 
 UNTAKEN_MAX: Final = 50
 
+_REASONS_MAX: Final = 5
 _OTHER_NODES_MAX: Final = 3
 """Beside the flow's own: a large topology has thousands that a hop could lead to."""
 
@@ -44,12 +45,13 @@ def explain_lack(routes: RouteMap, request: FlowRequest, goal: Goal) -> str:
     hops_max = request.rules.hops_max
     joined = f"{goal.node} can't be reached from {request.source.node} by "
     joined += "one hop" if hops_max == 1 else f"up to {hops_max} hops over transit nodes"
-    direct = [
-        _say_why(routes, request, template, executor, source, target)
-        for template, executor, source, target in _list_near_source(routes, request, [goal.node])
-    ]
+    direct: dict[str, None] = {}
+    for template, executor, source, target in _list_near_source(routes, request, [goal.node]):
+        direct[_say_why(routes, request, template, executor, source, target)] = None
+        if len(direct) == _REASONS_MAX:
+            break
     if direct:
-        return f"{joined}. By one: {'; '.join(list(dict.fromkeys(direct))[:_OTHER_NODES_MAX])}."
+        return f"{joined}. By one: {'; '.join(direct)}."
     wanted = sorted(
         {
             template.capability
@@ -68,10 +70,9 @@ def _list_near_source(routes: RouteMap, request: FlowRequest, nodes: Sequence[st
     begin = routes.topology.nodes[request.source.node]
     for template in routes.templates:
         if template.source.fits(begin) and template.source.format is request.source.format:
-            for executor in _list_concerned(routes, template, begin.name):
-                for node in _list_other_ends(routes, executor, nodes, begin.name):
-                    if template.target.fits(node) and _may_end(request, template, node):
-                        yield template, executor, request.source, NodeState((node.name, template.target.format))
+            for executor, node in _list_pairs(routes, begin.name, nodes):
+                if template.target.fits(node) and _may_end(request, template, node):
+                    yield template, executor, request.source, NodeState((node.name, template.target.format))
 
 
 def _list_near_goals(routes: RouteMap, request: FlowRequest, nodes: Sequence[str] | None) -> Iterator[_Edge]:
@@ -82,33 +83,33 @@ def _list_near_goals(routes: RouteMap, request: FlowRequest, nodes: Sequence[str
             if not template.target.fits(end) or goal.format not in {None, template.target.format}:
                 continue
             target = NodeState((end.name, template.target.format))
-            for executor in _list_concerned(routes, template, end.name):
-                for node in _list_other_ends(routes, executor, nodes, end.name):
-                    if template.source.fits(node):
-                        source = NodeState((node.name, template.source.format))
-                        if node.name != request.source.node or source == request.source:
-                            yield template, executor, source, target
+            for executor, node in _list_pairs(routes, end.name, nodes):
+                source = NodeState((node.name, template.source.format))
+                if template.source.fits(node) and (node.name != request.source.node or source == request.source):
+                    yield template, executor, source, target
 
 
 def _may_end(request: FlowRequest, template: JobTemplate, node: DataNode) -> bool:
     return all(goal.format in {None, template.target.format} for goal in request.goals if goal.node == node.name)
 
 
-def _list_concerned(routes: RouteMap, template: JobTemplate, node: str) -> Iterator[SpecExecutor]:
-    """Executors that have the capability, or reach the node."""
-    for _name, spec in sorted(routes.topology.executors.items()):
-        executor = spec.spec_executor
-        if template.capability in executor.capabilities or node in executor.nodes:
-            yield executor
+def _list_concerned(routes: RouteMap, *nodes: str) -> list[SpecExecutor]:
+    """Executors that reach one of the nodes."""
+    found = {executor.name: executor for node in nodes for executor in routes.list_reaching(node)}
+    return [executor for _name, executor in sorted(found.items())]
 
 
-def _list_other_ends(
-    routes: RouteMap, executor: SpecExecutor, nodes: Sequence[str] | None, end: str
-) -> Iterator[DataNode]:
-    if nodes is not None:
-        return (routes.topology.nodes[name] for name in nodes if name != end)
-    reached = (routes.topology.nodes[name] for name in sorted(executor.nodes) if name != end)
-    return islice(reached, _OTHER_NODES_MAX)
+def _list_pairs(routes: RouteMap, end: str, others: Sequence[str] | None) -> Iterator[tuple[SpecExecutor, DataNode]]:
+    """Executors with other ends of a hop: these nodes, or a few that each executor reaches from ``end``."""
+    nodes = routes.topology.nodes
+    if others is None:
+        for executor in routes.list_reaching(end):
+            for name in islice((each for each in sorted(executor.nodes) if each != end), _OTHER_NODES_MAX):
+                yield executor, nodes[name]
+        return
+    for name in others:
+        for executor in _list_concerned(routes, end, name) if name != end else ():
+            yield executor, nodes[name]
 
 
 def _say_why(

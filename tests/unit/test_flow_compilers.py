@@ -225,7 +225,7 @@ def test_more_than_six_hops_are_too_many() -> None:
         (make_flow("hdfs", ["hdfs"]), "destinations[0]", "the source too"),
         (make_flow("salesforce", {"node": "hdfs", "format": "tre"}), "destinations[0].format", "'tree'"),
         (make_flow({"node": "hdfs", "format": "row"}, "hdfs2"), "source.format", "expected table"),
-        (make_flow("hdfs", "nosql"), "destinations[0]", "no template leads from tree in hdfs (files) to nosql (tables)"),
+        (make_flow("hdfs", "nosql"), "destinations[0]", "no template leads from tree in hdfs (files) to nosql"),
         (make_flow("salesforce", {"node": "hdfs", "format": "topic"}), "destinations[0]", "no template leads"),
         (flow("hdfs", template_uris=["FS:///test/to-hfds.template"]), "template_uris[0]", "'to-hdfs.template'"),
         (flow("hdfs", template_uris=["FS:///tset/to-hdfs.template"]), "template_uris[0]", "'test'"),
