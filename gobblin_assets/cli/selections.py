@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from gobblin_assets.cli.partition_range import PartitionRange
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.jobs.programs import program_of
 from gobblin_assets.model.clock import SystemClock
@@ -29,7 +30,6 @@ datasets_option: Final[Callable[[_Command], _Command]] = click.option(
     "--dataset", "datasets", multiple=True, metavar="URN", help="One of the job's; may be repeated."
 )
 
-_RANGE_MARK: Final = "..."
 _OPTIONS: Final = {"datasets": "--dataset", "partitions": "--partition", "partition_ranges": "--partition-range"}
 
 
@@ -103,18 +103,6 @@ def name_of(job: JobOptions, expected: JobName | None, *, file_field: str) -> Jo
             hint="Give the right file, or leave it out.",
         )
     return found
-
-
-class PartitionRange(click.ParamType[tuple[str, str]]):
-    """FIRST...LAST, both included."""
-
-    name = "first...last"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
-        first, mark, last = str(value).partition(_RANGE_MARK)
-        if not (first and mark and last):
-            self.fail(f"expected FIRST...LAST, such as 2013-01-01...2013-03-01; found {value!r}", param, ctx)
-        return first, last
 
 
 def selection_options(command: click.decorators.FC) -> click.decorators.FC:

@@ -24,7 +24,6 @@ def make(user: str, days: int) -> None:
     """Make a token: print it, and what to add to the file of rights, which keeps its digest alone."""
     made = make_token()
     expires = (SystemClock().now() + dt.timedelta(days=days)).date()
-    say(
-        f"Add this to `tokens` of the file of rights:\n  - {{user: {user}, sha256: {digest_token(made)}, expires: {expires}}}"
-    )
+    say("Add this to `tokens` of the file of rights:")
+    say(f"  - {{user: {user}, sha256: {digest_token(made)}, expires: {expires}}}")
     click.echo(made)

@@ -43,6 +43,7 @@ class Action(StrEnum):
     UPDATE = "update"  # its config, its plan; to pause it and to resume it
     DELETE = "delete"
     RUN = "run"  # to cancel an execution as well
+    MANAGE = "manage"  # nodes, executors, packs of templates: of a rule on all flows
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +197,16 @@ class AccessRules:
 
     def may(self, user: User, action: Action, key: FlowKey) -> bool:
         return self.scope_of(user, action).includes(key)
+
+    def check_manager(self, user: User) -> None:
+        """AccessDeniedError unless the user may change what all flows are made of."""
+        scope = self.scope_of(user, Action.MANAGE)
+        if scope.denied or EVERY_FLOW.allowed[0] not in scope.allowed:
+            raise AccessDeniedError(
+                f"{user.name} may not change the topology and the templates",
+                field="user",
+                hint='Ask whoever keeps the file of rights to allow manage on all flows, `on: ["*"]`.',
+            )
 
     def check(self, user: User, action: Action, key: FlowKey) -> None:
         """AccessDeniedError unless the user may do this with the flow."""

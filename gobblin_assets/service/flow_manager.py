@@ -33,6 +33,7 @@ from gobblin_assets.service.flow_store import (
     no_flow,
 )
 from gobblin_assets.service.job_plan import Explanation, FlowPlan, SpecCompiler
+from gobblin_assets.service.job_template import JobTemplate
 from gobblin_assets.service.open_writes import OpenWrites
 from gobblin_assets.service.specs import FlowKey, FlowSpec, parse_flow_key
 from gobblin_assets.service.statuses import FlowStatus
@@ -157,8 +158,14 @@ class FlowManager:
         key = parse_flow_key(config.flow_group, config.flow_name)
         flow = self._store.find(key)
         if flow is None:
-            return self._compile_new(uuid.uuid4(), config, user.groups).explanation
-        return self._compile_next(flow, config, user.groups).explanation
+            names = FlowJobNames(uuid.uuid4(), key, (), 0)
+        else:
+            names = FlowJobNames(flow.flow_id, key, self._store.list_jobs(flow.flow_id), flow.generation)
+        return self._compiler.explain_flow(_make_spec(config), names, user.groups)
+
+    def list_templates(self, user: Requester, config: FlowConfig) -> Sequence[JobTemplate]:
+        """The templates whose parameters the flow needs, whatever it gives; none for a flow that is pending."""
+        return self._compiler.list_templates(_make_spec(config), user.groups)
 
     def run(
         self,
@@ -287,8 +294,8 @@ class FlowManager:
         key = FlowKey(config.flow_group, config.flow_name)
         names = FlowJobNames(flow_id, key, jobs, generation, self._logs.get_log_id)
         topology = self._topology()
-        spec = FlowSpec(key.uri, "1", config.description, config, config.template_uris)
-        return _Compiled(self._compiler.compile_flow(spec, names, groups), topology, tuple(jobs), generation)
+        explanation = self._compiler.compile_flow(_make_spec(config), names, groups)
+        return _Compiled(explanation, topology, tuple(jobs), generation)
 
     def _plan_write(self, user: Requester, config: FlowConfig, compiled: _Compiled, *, runs: bool) -> FlowWrite:
         return FlowWrite(
@@ -337,6 +344,11 @@ def _with_plan(flow: StoredFlow, compiled: _Compiled) -> StoredFlow:
         return flow
     spec = dataclasses.replace(flow.spec, child_specs=tuple(job.ticket for job in plan.jobs))
     return replace(flow, spec=spec, plan=plan)
+
+
+def _make_spec(config: FlowConfig) -> FlowSpec:
+    key = FlowKey(config.flow_group, config.flow_name)
+    return FlowSpec(key.uri, "1", config.description, config, config.template_uris)
 
 
 def _make_request_id(request_key: str, flow_id: uuid.UUID, selection: TicketSelection) -> uuid.UUID:

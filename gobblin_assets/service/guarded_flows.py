@@ -16,6 +16,7 @@ from gobblin_assets.service.flow_config import FlowConfig, read_flow_config
 from gobblin_assets.service.flow_manager import FlowManager
 from gobblin_assets.service.flow_store import FlowVersion, NamedJob, SpecNotFoundError, StoredFlow, no_flow
 from gobblin_assets.service.job_plan import Explanation
+from gobblin_assets.service.job_template import JobTemplate
 from gobblin_assets.service.specs import FlowKey
 from gobblin_assets.service.statuses import FlowStatus
 
@@ -104,6 +105,11 @@ class GuardedFlows:
         """Compile as for this user; store nothing."""
         self._rules().check(user, Action.CREATE, FlowKey(config.flow_group, config.flow_name))
         return self._flows.explain(user, config)
+
+    def list_templates(self, user: User, config: FlowConfig) -> Sequence[JobTemplate]:
+        """The templates whose parameters such a flow needs."""
+        self._rules().check(user, Action.CREATE, FlowKey(config.flow_group, config.flow_name))
+        return self._flows.list_templates(user, config)
 
     def explain_stored(self, user: User, key: FlowKey) -> Explanation:
         """Compile the flow as it is stored."""

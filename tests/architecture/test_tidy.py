@@ -220,7 +220,8 @@ def test_every_failpoint_stands_somewhere_in_the_product() -> None:
         (
             "urllib3",
             re.compile(
-                r"^gobblin_assets/(events/(webhook|timed_request)|fs/hdfs/web|fs/s3/(client|connections)|sources/kafka/registry)\.py$"
+                r"^gobblin_assets/(cli/service_client|events/(webhook|timed_request)|fs/hdfs/web|fs/s3/(client|connections)"
+                r"|sources/kafka/registry)\.py$"
             ),
         ),
         ("asyncssh", re.compile(r"^gobblin_assets/fs/sftp/")),

@@ -83,6 +83,9 @@ class LineCompiler:
         )
         return Explanation(FlowPlan(jobs, float(len(jobs))))
 
+    def explain_flow(self, spec: FlowSpec, names: JobNames, groups: frozenset[str]) -> Explanation:
+        return self.compile_flow(spec, names, groups)
+
     def get_topology_spec_map(self) -> Mapping[str, TopologySpec]:
         return {spec.uri: spec for spec in self.topology.executors.values()}
 

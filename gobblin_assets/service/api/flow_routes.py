@@ -1,6 +1,6 @@
 """Routes of ``/api/v1`` for flows: their configs, their plans, their executions."""
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Response
 from pydantic import ValidationError
@@ -33,6 +33,7 @@ from gobblin_assets.service.api.request_parts import (
     read_execution_cursor,
     read_flow_cursor,
     read_object,
+    takes,
     write_cursor,
 )
 from gobblin_assets.service.flow_config import FlowConfig, read_flow_config
@@ -46,16 +47,11 @@ FLOWS_PATH: Final = "/api/v1/flows"
 flow_routes = APIRouter(prefix=FLOWS_PATH, tags=["flows"])
 
 
-def _takes(schema: dict[str, Any], *, is_required: bool = True) -> dict[str, Any]:
-    """The part of OpenAPI that describes a body that the route reads itself."""
-    return {"requestBody": {"required": is_required, "content": {"application/json": {"schema": schema}}}}
-
-
-_CONFIG: Final = _takes({"$ref": "#/components/schemas/FlowConfig"})
-_CONFIG_OR_NONE: Final = _takes({"$ref": "#/components/schemas/FlowConfig"}, is_required=False)
-_PATCH: Final = _takes({"type": "object"})
-_RUN: Final = _takes(RunBody.model_json_schema(), is_required=False)
-_CANCEL: Final = _takes(CancelBody.model_json_schema())
+_CONFIG: Final = takes({"$ref": "#/components/schemas/FlowConfig"})
+_CONFIG_OR_NONE: Final = takes({"$ref": "#/components/schemas/FlowConfig"}, is_required=False)
+_PATCH: Final = takes({"type": "object"})
+_RUN: Final = takes(RunBody.model_json_schema(), is_required=False)
+_CANCEL: Final = takes(CancelBody.model_json_schema())
 
 
 @flow_routes.get("")

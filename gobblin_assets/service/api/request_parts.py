@@ -10,14 +10,14 @@ from urllib.parse import unquote
 from fastapi import Depends, Header, Path, Request
 
 from gobblin_assets.errors import ConflictError, RejectedError
-from gobblin_assets.service.access import User
+from gobblin_assets.service.access import AccessRules, User
 from gobblin_assets.service.api.problems import MalformedRequestError
 from gobblin_assets.service.catalogs import CatalogMetrics
 from gobblin_assets.service.flow_store import StoredFlow
 from gobblin_assets.service.guarded_flows import GuardedFlows
 from gobblin_assets.service.specs import FlowKey, parse_flow_key
 from gobblin_assets.service.template_store import TemplateStore
-from gobblin_assets.service.topology import Topology
+from gobblin_assets.service.topology_manager import TopologyManager
 
 SESSION_COOKIE: Final = "gobblin_token"
 
@@ -34,7 +34,8 @@ class ServedParts:
     """
 
     flows: GuardedFlows
-    topology: Callable[[], Topology]
+    topologies: TopologyManager
+    rules: Callable[[], AccessRules]
     templates: TemplateStore
     identify: Callable[[str | None], User]
     asks_for_tokens: bool
@@ -109,6 +110,11 @@ def _read_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"{twice[:100]!a} stands twice in one object")
     return found
+
+
+def takes(schema: dict[str, Any], *, is_required: bool = True) -> dict[str, Any]:
+    """The part of OpenAPI that describes a body that the route reads itself."""
+    return {"requestBody": {"required": is_required, "content": {"application/json": {"schema": schema}}}}
 
 
 def etag_of(flow: StoredFlow) -> str:

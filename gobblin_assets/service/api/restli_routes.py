@@ -16,9 +16,10 @@ from gobblin_assets.service.api.restli_codec import (
     write_key,
     write_status,
 )
-from gobblin_assets.service.api.service_routes import find_templates, get_visible_template
+from gobblin_assets.service.api.service_routes import find_templates
 from gobblin_assets.service.flow_config import FlowConfig, read_flow_config
 from gobblin_assets.service.specs import FlowKey
+from gobblin_assets.service.template_store import get_template, parse_template_uri
 
 FLOW_RESOURCES: Final = ("flowconfigs", "flowcofigs", "GobblinServiceFlows")
 STATUS_RESOURCES: Final = ("FlowStatuses", "flowstatuses")
@@ -71,7 +72,7 @@ def get_flow_status(parts: Parts, user: Asker, key: _Key) -> Response:
 def _read_config(parts: ServedParts, user: User, body: object) -> FlowConfig:
     def find_schemas(uris: Sequence[str]) -> list[Mapping[str, Any]]:
         if uris:
-            return [get_visible_template(parts, user, uri).parameters for uri in uris]
+            return [get_template(parts.templates, parse_template_uri(uri)).parameters for uri in uris]
         return [each.parameters for each in find_templates(parts, user)]
 
     return read_flow_config(read_flow(body, find_schemas))

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from typing import Annotated
+from urllib.parse import unquote
 
 from fastapi import APIRouter, Query
 from fastapi.responses import PlainTextResponse
@@ -17,7 +18,7 @@ from gobblin_assets.service.api.representations import (
     show_executor,
     show_node,
 )
-from gobblin_assets.service.api.request_parts import Asker, Parts, ServedParts
+from gobblin_assets.service.api.request_parts import Asker, JsonBody, Parts, ServedParts, read_object, takes
 from gobblin_assets.service.flow_store import SpecNotFoundError
 from gobblin_assets.service.job_template import JobTemplate
 from gobblin_assets.service.template_store import get_template, parse_template_uri
@@ -52,6 +53,36 @@ def list_executors(parts: Parts, user: Asker) -> list[ExecutorBody]:
     return [show_executor(each) for each in find_executors(parts, user)]
 
 
+@service_routes.put("/nodes/{node}", openapi_extra=takes({"type": "object"}))
+def put_node(parts: Parts, user: Asker, node: str, body: JsonBody) -> NodeBody:
+    """Add or replace a node, by options as in a topology file. Its root and its connection never change."""
+    parts.rules().check_manager(user)
+    return show_node(parts.topologies.put_node(unquote(node), read_object(body)))
+
+
+@service_routes.delete("/nodes/{node}", status_code=204)
+def delete_node(parts: Parts, user: Asker, node: str) -> None:
+    """Remove a node that nothing uses."""
+    parts.rules().check_manager(user)
+    if not parts.topologies.remove_node(unquote(node)):
+        raise _no_such("node", unquote(node))
+
+
+@service_routes.put("/executors/{executor}", openapi_extra=takes({"type": "object"}))
+def put_executor(parts: Parts, user: Asker, executor: str, body: JsonBody) -> ExecutorBody:
+    """Add or replace an executor, by options as in a topology file."""
+    parts.rules().check_manager(user)
+    return show_executor(parts.topologies.put_executor(unquote(executor), read_object(body)))
+
+
+@service_routes.delete("/executors/{executor}", status_code=204)
+def delete_executor(parts: Parts, user: Asker, executor: str) -> None:
+    """Remove an executor. Tickets that it was sent stay its own."""
+    parts.rules().check_manager(user)
+    if not parts.topologies.remove_executor(unquote(executor)):
+        raise _no_such("executor", unquote(executor))
+
+
 @service_routes.get("/me")
 def get_me(user: Asker) -> UserBody:
     """Get the user that the service takes you for."""
@@ -63,7 +94,7 @@ def get_health(parts: Parts) -> HealthBody:
     """Get the state of the service. It is asked without a token."""
     age_s = parts.measure_age_s()
     return HealthBody(
-        status="read_only" if age_s else "ok", snapshot_age_s=age_s, topology_version=parts.topology().version
+        status="read_only" if age_s else "ok", snapshot_age_s=age_s, topology_version=parts.topologies.topology.version
     )
 
 
@@ -93,13 +124,17 @@ def get_visible_template(parts: ServedParts, user: User, uri: str) -> JobTemplat
 
 
 def find_nodes(parts: ServedParts, user: User) -> list[DataNode]:
-    nodes = parts.topology().nodes
+    nodes = parts.topologies.topology.nodes
     return [nodes[name] for name in sorted(nodes) if _may_use(nodes[name].groups, user)]
 
 
 def find_executors(parts: ServedParts, user: User) -> list[TopologySpec]:
-    executors = parts.topology().executors
+    executors = parts.topologies.topology.executors
     return [executors[name] for name in sorted(executors) if _may_use(executors[name].spec_executor.groups, user)]
+
+
+def _no_such(what: str, name: str) -> SpecNotFoundError:
+    return SpecNotFoundError(f"there is no {what} {name[:200]!a}", field=what, hint="Look at the topology.")
 
 
 def _may_use(groups: frozenset[str], user: User) -> bool:

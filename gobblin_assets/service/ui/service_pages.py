@@ -50,7 +50,7 @@ def show_topology(request: Request, parts: Parts, user: Asker) -> Response:
         user=user,
         nodes=find_nodes(parts, user),
         executors=find_executors(parts, user),
-        topology=parts.topology(),
+        topology=parts.topologies.topology,
     )
 
 

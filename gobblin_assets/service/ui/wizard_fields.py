@@ -37,7 +37,6 @@ class WizardField:
     description: str
     is_required: bool
     choices: tuple[str, ...] = ()
-    pattern: str = ""
     minimum: str = ""
     maximum: str = ""
     step: str = ""
@@ -122,7 +121,6 @@ def _plan_field(name: str, word: str, schema: Mapping[str, Any], value: object, 
         description=schema.get("description", ""),
         is_required=is_required,
         choices=tuple(str(each) for each in schema.get("enum", ())),
-        pattern=_read_pattern(schema) if kind is FieldKind.TEXT else "",
         minimum=str(schema.get("minimum", "")),
         maximum=str(schema.get("maximum", "")),
         step="1" if schema.get("type") == "integer" else "any",
@@ -145,14 +143,6 @@ def _find_kind(schema: Mapping[str, Any]) -> FieldKind:
 
 def _read_label(name: str) -> str:
     return name.replace("_", " ").capitalize()
-
-
-def _read_pattern(schema: Mapping[str, Any]) -> str:
-    """The pattern as browsers read it, or none: theirs are JavaScript's, always of the whole text.
-
-    A browser ignores a pattern that it can't read; the service checks each value anyway.
-    """
-    return str(schema.get("pattern", "")).removeprefix("^").removesuffix("$")
 
 
 def _show_value(value: object) -> str:
