@@ -158,9 +158,11 @@ class FlowManager:
         key = parse_flow_key(config.flow_group, config.flow_name)
         flow = self._store.find(key)
         if flow is None:
-            names = FlowJobNames(uuid.uuid4(), key, (), 0)
+            names = FlowJobNames(uuid.uuid4(), key, (), 0, self._logs.get_log_id)
         else:
-            names = FlowJobNames(flow.flow_id, key, self._store.list_jobs(flow.flow_id), flow.generation)
+            names = FlowJobNames(
+                flow.flow_id, key, self._store.list_jobs(flow.flow_id), flow.generation, self._logs.get_log_id
+            )
         return self._compiler.explain_flow(_make_spec(config), names, user.groups)
 
     def list_templates(self, user: Requester, config: FlowConfig) -> Sequence[JobTemplate]:
@@ -281,7 +283,9 @@ class FlowManager:
         return self._compile(flow_id, config, groups, (), 0)
 
     def _compile_next(self, flow: StoredFlow, config: FlowConfig, groups: frozenset[str]) -> _Compiled:
-        return self._compile(flow.flow_id, config, groups, self._store.list_jobs(flow.flow_id), flow.generation)
+        return self._compile(
+            flow.flow_id, config, groups, self._store.list_jobs(flow.flow_id), flow.generation, self._logs.get_log_id
+        )
 
     def _compile(
         self,
