@@ -105,7 +105,7 @@ def _run(progress: JobProgress, at: dt.datetime) -> JobProgress:
 
 def _end(progress: JobProgress, report: TicketReport) -> JobProgress:
     end = AttemptEnd(report.details.get("state", ""))
-    message = describe_end(report.details)
+    message = _describe_end(report.details)
     status = _OF_END.get(end)
     if status is None:
         # The next attempt goes on: the job has not ended.
@@ -114,7 +114,7 @@ def _end(progress: JobProgress, report: TicketReport) -> JobProgress:
     return replace(progress, status=status, ended_at=report.at, message=message)
 
 
-def describe_end(details: Mapping[str, Any]) -> str:
+def _describe_end(details: Mapping[str, Any]) -> str:
     """The sentence of the end, with its hint."""
     message, hint = str(details.get("message") or ""), str(details.get("hint") or "")
     return " ".join(each for each in (message, hint) if each)[:MESSAGE_LENGTH_MAX]

@@ -9,9 +9,10 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, Self
+from unittest import mock
 
 import pyarrow.parquet as pq
 import pytest
@@ -21,11 +22,12 @@ from gobblin_assets import failpoints
 from gobblin_assets.cli import main
 from gobblin_assets.db.engine import open_external
 from gobblin_assets.model.clock import SystemClock
-from gobblin_assets.model.job_ticket import JobTicket, SentTicket, TicketId, TicketSelection, TicketVerb
+from gobblin_assets.model.job_ticket import JobTicket, SentTicket, TicketId, TicketSelection, TicketShape, TicketVerb
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.state.tickets import Claim, TicketReport, TicketReportKind
+from gobblin_assets.tickets import ticket_worker
 from gobblin_assets.tickets.executor import ExecutorOptions, ProcessExecutor
 from tests.support.forks import FORKS
 from tests.support.postgres import Database
@@ -33,6 +35,11 @@ from tests.support.postgres import Database
 WAIT_S_MAX = 60
 NAME = "local"
 Rows = Counter[tuple[object, ...]]
+
+
+def make_sent(ticket_id: TicketId, job: Mapping[str, Any], selection: TicketSelection | None = None) -> SentTicket:
+    ticket = JobTicket("gobblin-job:/tests/shop/shop", "1", "tables to files", job)
+    return SentTicket(ticket_id, TicketVerb.ADD, NAME, ticket, selection or TicketSelection())
 
 
 @dataclass
@@ -68,12 +75,19 @@ class TicketShop:
             **options,
         }
 
-    def send(self, job: Mapping[str, Any] | None = None, selection: TicketSelection | None = None) -> TicketId:
-        ticket_id = TicketId(uuid.uuid4())
-        made = self.make_job() if job is None else job
-        ticket = JobTicket("gobblin-job:/tests/shop/shop", "1", "ingest.jdbc", made)
-        self.stores.tickets.send(SentTicket(ticket_id, TicketVerb.ADD, NAME, ticket, selection or TicketSelection()))
-        return ticket_id
+    def send(
+        self,
+        job: Mapping[str, Any] | None = None,
+        selection: TicketSelection | None = None,
+        *,
+        ticket_id: TicketId | None = None,
+        verb: TicketVerb = TicketVerb.ADD,
+        shape: TicketShape = TicketShape.RUN,
+    ) -> TicketId:
+        sent = make_sent(ticket_id or TicketId(uuid.uuid4()), self.make_job() if job is None else job, selection)
+        ticket = replace(sent.get_job_ticket(), shape=shape)
+        self.stores.tickets.send(replace(sent, verb=verb, ticket=ticket))
+        return sent.ticket_id
 
     def cancel(self, other: TicketId) -> TicketId:
         ticket_id = TicketId(uuid.uuid4())
@@ -189,6 +203,8 @@ def _become(
     os.dup2(pipe.fileno(), 0)
     output = os.open("executor.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(output, 2)
+    if "GOBBLIN_TEST_PROGRESS_S" in environment:
+        mock.patch.object(ticket_worker, "PROGRESS_S", float(environment["GOBBLIN_TEST_PROGRESS_S"])).start()
     if failpoint:
         failpoints.arm(failpoint, log)
     main(list(arguments), prog_name="gobblin-assets")
