@@ -30,8 +30,9 @@ START_S_MAX, LIST_S_MAX, CREATE_S_MAX, RUNNING_S_MAX = 10.0, 0.1, 0.05, 3.0
 GETS_PER_S_MIN: Final = 500.0
 
 _FLOWS, _FLOWS_QUICK = 100_000, 1_000
-_REQUESTS, _REQUESTS_QUICK = 200, 20
-_GETS, _GETS_QUICK = 5_000, 200
+_REQUESTS, _REQUESTS_QUICK = 100, 20
+_GETS, _GETS_QUICK = 500, 50
+"""Of each connection."""
 _CONNECTIONS: Final = (1, 8)
 _ROWS: Final = 10_000
 _RUN_S_MAX: Final = 120.0
@@ -121,8 +122,14 @@ def _ask_all(world: World, options: Options, served: ServedFlows, flows: int, ro
 def _read_flows(
     world: World, options: Options, served: ServedFlows, flows: int, connections: int, found: _Found
 ) -> None:
-    gets = _GETS_QUICK if options.quick else _GETS
-    order = {"port": served.port, "flows": flows, "requests": gets, "connections": connections}
+    gets = connections * (_GETS_QUICK if options.quick else _GETS)
+    order = {
+        "port": served.port,
+        "flows": flows,
+        "group_flows": GROUP_FLOWS,
+        "requests": gets,
+        "connections": connections,
+    }
     name = f"{connections} connection{'s' if connections > 1 else ''}"
     before = tree_s(served.pid), postgres_s(world.server)
     [read] = run_child("benchmarks.service_reader", order, timeout_s=600)

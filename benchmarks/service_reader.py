@@ -12,8 +12,6 @@ import threading
 import time
 from typing import Final
 
-from benchmarks.service_world import GROUP_FLOWS
-
 _RECEIVED_MAX: Final = 1 << 16
 
 
@@ -24,7 +22,9 @@ def main() -> None:
 
     def read(seed: int) -> None:
         try:
-            _read(order["port"], [random.Random(seed * share + number).randrange(1, count) for number in range(share)])
+            chance = random.Random(seed)
+            numbers = [chance.randrange(1, count) for _ in range(share)]
+            _read(order["port"], [f"group{number // order['group_flows']}/flow{number}" for number in numbers])
         except BaseException as error:  # noqa: BLE001  the main thread tells it
             failed.append(error)
 
@@ -40,12 +40,11 @@ def main() -> None:
     print(json.dumps([{"per_s": share * len(threads) / taken_s, "client_cpu_s": time.process_time()}]))
 
 
-def _read(port: int, numbers: list[int]) -> None:
+def _read(port: int, keys: list[str]) -> None:
     with socket.create_connection(("127.0.0.1", port), timeout=60.0) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for number in numbers:
-            path = f"/api/v1/flows/group{number // GROUP_FLOWS}/flow{number}"
-            connection.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+        for key in keys:
+            connection.sendall(f"GET /api/v1/flows/{key} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
             _receive_answer(connection)
 
 
