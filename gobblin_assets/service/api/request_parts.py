@@ -43,7 +43,8 @@ class ServedParts:
     measure_age_s: Callable[[], float]
 
 
-def get_parts(request: Request) -> ServedParts:
+# These do not wait for anything: as coroutines, they cost a request no turns of other threads.
+async def get_parts(request: Request) -> ServedParts:
     parts: ServedParts = request.app.state.parts
     return parts
 
@@ -58,10 +59,14 @@ def get_user(request: Request, parts: Parts) -> User:
     return parts.identify(request.cookies.get(SESSION_COOKIE))
 
 
-Asker = Annotated[User, Depends(get_user)]
+async def get_asker(request: Request, parts: Parts) -> User:
+    return get_user(request, parts)
 
 
-def get_key(
+Asker = Annotated[User, Depends(get_asker)]
+
+
+async def get_key(
     group: Annotated[str, Path(description="The flow's group.")],
     name: Annotated[str, Path(description="The flow's name; a slash is sent as %2F.")],
 ) -> FlowKey:

@@ -5,7 +5,7 @@ change of the catalog takes its number last, since all other changes wait for th
 """
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection, Engine, Row, text
@@ -63,7 +63,7 @@ _CHANGE_NUMBER = text("SELECT number FROM gobblin_service.catalog_change WHERE c
 
 _COLUMNS: Final = """
     f.flow_id, f.flow_group, f.flow_name, f.version, f.state, f.reasons, f.runs_when_able, f.generation, f.owner,
-    f.owner_groups, f.change, f.created_at, f.updated_at, v.config
+    f.owner_groups, f.change, f.created_at, f.updated_at, CAST(v.config AS text) AS config
 """
 
 _FLOWS: Final = "gobblin_service.flow f JOIN gobblin_service.flow_version v USING (flow_id, version)"
@@ -162,7 +162,7 @@ _NUMBER = text("UPDATE gobblin_service.flow SET change = :change WHERE flow_id =
 _SET_GENERATION = text("UPDATE gobblin_service.flow SET generation = :generation WHERE flow_id = :flow_id")
 
 _VERSIONS = text(f"""
-    SELECT v.version, v.config, v.made_by, v.made_at
+    SELECT v.version, CAST(v.config AS text) AS config, v.made_by, v.made_at
       FROM gobblin_service.flow f JOIN gobblin_service.flow_version v USING (flow_id)
      WHERE {_BY_KEY} ORDER BY v.version DESC
 """)
@@ -190,6 +190,8 @@ class PostgresFlowStore:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        # Each statement sees what was committed before it, as in a transaction of READ COMMITTED, and needs no BEGIN.
+        self._reading = engine.execution_options(isolation_level="AUTOCOMMIT")
 
     def create(self, flow_id: uuid.UUID, write: FlowWrite, request: RequestKey | None) -> StoredFlow:
         key = FlowKey(write.config.flow_group, write.config.flow_name)
@@ -410,7 +412,7 @@ class PostgresFlowStore:
         return self._read("look for changes", body)
 
     def _read(self, name: str, body: Callable[[Connection], T]) -> T:
-        return transact(self._engine, name, body, tries=_READ_TRIES)
+        return transact(self._reading, name, body, tries=_READ_TRIES)
 
     def _write(self, name: str, body: Callable[[Connection], T]) -> T:
         return transact(self._engine, name, body, committed=Failpoint.FLOW_STORED, tries=TRIES_MAX)
@@ -501,8 +503,9 @@ def _version_arguments(flow_id: uuid.UUID, version: int, write: FlowWrite) -> di
     }
 
 
-def _config_of(data: Mapping[str, Any]) -> FlowConfig:
-    return FlowConfig.model_validate(data)
+def _config_of(written: str) -> FlowConfig:
+    """Read by pydantic itself: a service that starts reads the configs of all flows."""
+    return FlowConfig.model_validate_json(written)
 
 
 def _flow_of(row: Row[Any]) -> StoredFlow:
