@@ -84,10 +84,10 @@ def parse_json(body: bytes) -> Any:
     if not body.strip():
         return None
     try:
-        return json.loads(body, parse_constant=_refuse_constant, object_pairs_hook=_read_object)
+        return json.loads(body.decode(), parse_constant=_refuse_constant, object_pairs_hook=_read_object)
     except RecursionError:
         raise MalformedRequestError("the JSON is nested too deeply", field="body", hint="Write it flat.") from None
-    except (ValueError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise MalformedRequestError(f"expected JSON: {error}", field="body", hint="Correct it.") from None
 
 

@@ -1,0 +1,495 @@
+"""The REST API of a real server: flows and their versions, refusals, rights, guards, commands."""
+
+import json
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gobblin_assets.db.embedded import EmbeddedServer
+from gobblin_assets.service.access import digest_token, make_token
+from tests.support import postgres
+from tests.support.database_pool import DatabasePool
+from tests.support.running_service import TOPOLOGY, Answer, RunningService, prepare_database, run_service
+
+API = "/api/v1"
+FLOWS = f"{API}/flows"
+ORDERS = f"{FLOWS}/sales/orders"
+
+
+@pytest.fixture(scope="module")
+def service(
+    server: EmbeddedServer, database_pool: DatabasePool, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningService]:
+    with postgres.migrated_database(server, database_pool) as name:
+        prepare_database(server.url(name))
+        with run_service(tmp_path_factory.mktemp("service"), server.url(name), "--no-auth") as running:
+            yield running
+
+
+@pytest.fixture(autouse=True)
+def none_is_left(service: RunningService) -> Iterator[None]:
+    yield
+    for flow in service.ask("GET", f"{FLOWS}?limit=500").json["flows"]:
+        service.ask("DELETE", f"{FLOWS}/{flow['uri'].partition(':/')[2]}")
+
+
+def make_config(name: str = "orders", **changes: Any) -> dict[str, Any]:
+    return {
+        "flow_group": "sales",
+        "flow_name": name,
+        "source": "shop",
+        "destinations": ["lake"],
+        "template_uris": ["FS:///tables.template"],
+        "parameters": {"tables": [{"table": "public.orders"}]},
+        "run_immediately": False,
+        **changes,
+    }
+
+
+def create(service: RunningService, name: str = "orders", **changes: Any) -> Answer:
+    answer = service.ask("POST", FLOWS, make_config(name, **changes))
+    assert answer.status == 201, answer.text
+    return answer
+
+
+def refused(answer: Answer, status: int, field: str | None) -> dict[str, Any]:
+    """The problem, which names what is wrong and what helps."""
+    assert answer.status == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    problem: dict[str, Any] = answer.json
+    assert (problem["status"], problem["field"]) == (status, field)
+    assert problem["detail"]
+    assert problem["hint"]
+    return problem
+
+
+class TestFlows:
+    def test_from_its_creation_to_its_end(self, service: RunningService) -> None:
+        made = create(service)
+        assert made.headers["location"] == ORDERS
+        assert (made.json["state"], made.json["version"], made.json["owner"]) == ("ACTIVE", "1", "local")
+        found = service.ask("GET", ORDERS)
+        assert found.json == made.json
+        assert found.headers["etag"] == made.headers["etag"]
+
+        changed = service.ask("PUT", ORDERS, make_config(description="All orders"))
+        assert (changed.status, changed.json["version"]) == (200, "2")
+        versions = service.ask("GET", f"{ORDERS}/versions").json
+        assert [each["version"] for each in versions] == ["2", "1"]
+        assert [each["config"]["description"] for each in versions] == ["All orders", ""]
+
+        assert service.ask("DELETE", ORDERS).status == 204
+        refused(service.ask("GET", ORDERS), 404, "flow")
+        refused(service.ask("DELETE", ORDERS), 404, "flow")
+
+    def test_names_of_a_change_are_those_of_the_path(self, service: RunningService) -> None:
+        create(service)
+        config = make_config()
+        del config["flow_group"], config["flow_name"]
+        assert service.ask("PUT", ORDERS, config).status == 200
+        refused(service.ask("PUT", ORDERS, make_config("other")), 422, "flow_name")
+        refused(service.ask("PATCH", ORDERS, {"flow_group": "other"}), 422, "flow_group")
+
+    def test_a_change_of_what_has_changed_is_refused(self, service: RunningService) -> None:
+        first = create(service).headers["etag"]
+        second = service.ask("PUT", ORDERS, make_config(description="2"), headers={"If-Match": first})
+        assert second.status == 200
+        for method, body in (("PUT", make_config()), ("PATCH", {"description": "3"}), ("DELETE", None)):
+            refused(service.ask(method, ORDERS, body, headers={"If-Match": first}), 412, None)
+        assert service.ask("PATCH", ORDERS, {}, headers={"If-Match": second.headers["etag"]}).status == 200
+        assert service.ask("PUT", ORDERS, make_config(), headers={"If-Match": "*"}).status == 200
+        refused(service.ask("PUT", ORDERS, make_config(), headers={"If-Match": '"x"'}), 400, "If-Match")
+
+    def test_a_flow_that_is_made_again_is_another(self, service: RunningService) -> None:
+        first = create(service).headers["etag"]
+        service.ask("DELETE", ORDERS)
+        create(service)
+        refused(service.ask("DELETE", ORDERS, headers={"If-Match": first}), 412, None)
+
+    def test_a_patch_is_merged(self, service: RunningService) -> None:
+        create(service, description="All orders")
+        table = {"table": "public.items", "primary_key": ["id"]}
+        assert service.ask("PATCH", ORDERS, {"parameters": {"tables": [table]}}).status == 200
+        config = service.ask("GET", ORDERS).json["config"]
+        assert (config["parameters"], config["description"]) == ({"tables": [table]}, "All orders")
+        assert service.ask("PATCH", ORDERS, {"description": None}).json["config"]["description"] == ""
+        refused(service.ask("PATCH", ORDERS, ["description"]), 422, "body")
+        refused(service.ask("PATCH", ORDERS, {"parameters": {"tables": None}}), 422, "parameters.tables")
+
+    def test_a_request_that_is_sent_again_makes_no_second_flow_and_no_second_run(self, service: RunningService) -> None:
+        key = {"Idempotency-Key": str(uuid.uuid4())}
+        first = service.ask("POST", FLOWS, make_config(), headers=key)
+        again = service.ask("POST", FLOWS, make_config(), headers=key)
+        assert (first.status, again.status) == (201, 201)
+        assert again.json == first.json
+        refused(service.ask("POST", FLOWS, make_config(description="another"), headers=key), 409, None)
+        refused(
+            service.ask("POST", FLOWS, make_config(), headers={"Idempotency-Key": "x" * 256}), 422, "Idempotency-Key"
+        )
+
+        run = service.ask("POST", f"{ORDERS}:run", headers=key)
+        assert run.status == 201
+        assert service.ask("POST", f"{ORDERS}:run", headers=key).json["execution_id"] == run.json["execution_id"]
+        refused(service.ask("POST", f"{ORDERS}:run"), 409, None)
+        assert len(service.ask("GET", f"{ORDERS}/executions").json["executions"]) == 1
+
+    def test_pages_follow_each_other(self, service: RunningService) -> None:
+        for number in range(5):
+            create(service, f"f{number}", description="even" if number % 2 == 0 else "")
+        seen, cursor = [], ""
+        while True:
+            page = service.ask("GET", f"{FLOWS}?group=sales&limit=2{cursor}").json
+            seen += [each["config"]["flow_name"] for each in page["flows"]]
+            if page["next"] is None:
+                break
+            cursor = f"&cursor={page['next']}"
+        assert seen == ["f0", "f1", "f2", "f3", "f4"]
+        found = service.ask("GET", f"{FLOWS}?search=EVEN").json["flows"]
+        assert [each["config"]["flow_name"] for each in found] == ["f0", "f2", "f4"]
+        for bad in ("x", "W10", "NQ"):
+            refused(service.ask("GET", f"{FLOWS}?cursor={bad}"), 422, "cursor")
+        refused(service.ask("GET", f"{FLOWS}?limit=0"), 422, "limit")
+        refused(service.ask("GET", f"{FLOWS}?limit=x"), 422, "limit")
+
+    def test_a_paused_flow_runs_when_it_is_resumed(self, service: RunningService) -> None:
+        create(service)
+        assert service.ask("POST", f"{ORDERS}:pause").json["state"] == "PAUSED"
+        refused(service.ask("POST", f"{ORDERS}:run"), 409, None)
+        assert service.ask("POST", f"{ORDERS}:resume").json["state"] == "ACTIVE"
+        selection = {"partitions": ["2026-01-01"], "ranges": [["2026-02-01", "2026-02-03"]], "mode": "refresh"}
+        status = service.ask("POST", f"{ORDERS}:run", selection).json
+        assert status["jobs"][0]["executor"] == "here"
+        execution = status["execution_id"]
+        assert service.ask("GET", f"{ORDERS}/status").json["execution_id"] == execution
+        assert service.ask("GET", f"{ORDERS}/executions/{execution}").json["execution_id"] == execution
+        (job,) = service.ask("GET", f"{ORDERS}/jobs").json
+        assert (job["node"], job["is_launched"]) == ("lake", True)
+        cancelled = service.ask("POST", f"{ORDERS}:cancel", {"execution_id": execution})
+        assert cancelled.status == 200, cancelled.text
+        assert service.ask("POST", f"{ORDERS}:replan").status in {200, 409}
+
+    def test_an_execution_belongs_to_its_flow(self, service: RunningService) -> None:
+        create(service, run_immediately=True)
+        create(service, "other")
+        execution = service.ask("GET", f"{ORDERS}/status").json["execution_id"]
+        refused(service.ask("GET", f"{FLOWS}/sales/other/executions/{execution}"), 404, "execution")
+        cancel = service.ask("POST", f"{FLOWS}/sales/other:cancel", {"execution_id": execution})
+        refused(cancel, 404, "execution")
+        refused(service.ask("GET", f"{FLOWS}/sales/other/status"), 404, "flow")
+        refused(service.ask("POST", f"{ORDERS}:cancel", {}), 422, "execution_id")
+        refused(service.ask("POST", f"{ORDERS}:cancel"), 400, "body")
+        refused(service.ask("POST", f"{ORDERS}:run", {"partition": ["x"]}), 422, "partition")
+
+    def test_an_explanation_stores_nothing(self, service: RunningService) -> None:
+        found = service.ask("POST", f"{ORDERS}:explain", make_config()).json
+        assert [(job["source"]["node"], job["target"]["node"]) for job in found["plan"]["jobs"]] == [("shop", "lake")]
+        assert found["plan"]["jobs"][0]["job"]["datasets"] == [{"table": "public.orders", "extract": "snapshot_only"}]
+        refused(service.ask("POST", f"{ORDERS}:explain"), 404, "flow")
+        assert service.ask("GET", FLOWS).json["flows"] == []
+        create(service)
+        (job,) = service.ask("POST", f"{ORDERS}:explain").json["plan"]["jobs"]
+        assert job["job_name"].startswith("orders_to_lake_")
+        assert job["job"]["job"] == job["job_name"]
+
+    def test_a_flow_that_no_executor_can_run_is_pending_until_one_can(self, service: RunningService) -> None:
+        made = create(service, destinations=["island"])
+        assert made.json["state"] == "PENDING"
+        assert made.json["reasons"]
+        assert [each["uri"] for each in service.ask("GET", f"{FLOWS}?pending=true").json["flows"]] == [made.json["uri"]]
+        refused(service.ask("POST", f"{ORDERS}:run"), 409, None)
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("change", "field"),
+        [
+            ({"flow_name": ""}, "flow_name"),
+            ({"flow_name": "x" * 129}, "flow_name"),
+            ({"flow_group": "a\x00b"}, "flow_group"),
+            ({"flow_name": 5}, "flow_name"),
+            ({"surce": "shop"}, "surce"),
+            ({"source": "shpo"}, "source"),
+            ({"destinations": ["lake"] * 21}, "destinations"),
+            ({"schedule": "@daily"}, "schedule"),
+            ({"template_uris": ["file:///etc/passwd"]}, "template_uris[0]"),
+            ({"parameters": {}}, "parameters.tables"),
+            ({"parameters": {"tabels": []}}, "parameters.tabels"),
+            (
+                {"parameters": {"tables": [{"table": "public.orders", "primry_key": ["id"]}]}},
+                "parameters.tables[0].primry_key",
+            ),
+            ({"parameters": {"tables": "public.orders"}}, "parameters.tables"),
+            ({"parameters": {"tables": [{"table": "s3://bucket/x"}]}}, "parameters.tables[0].table"),
+        ],
+    )
+    def test_a_config_names_its_mistake(self, service: RunningService, change: dict[str, Any], field: str) -> None:
+        refused(service.ask("POST", FLOWS, make_config(**change)), 422, field)
+        assert service.ask("GET", FLOWS).json["flows"] == []
+
+    @pytest.mark.parametrize(
+        "data",
+        [b"", b"{", b"[]", b"\xff\xfe", b'{"a": NaN}', b'{"flow_name": "a", "flow_name": "b"}', b"[" * 100_000],
+    )
+    def test_a_body_that_is_no_object_is_refused(self, service: RunningService, data: bytes) -> None:
+        refused(service.ask("POST", FLOWS, data=data), 400, "body")
+
+    def test_a_large_body_is_refused(self, service: RunningService) -> None:
+        refused(service.ask("POST", FLOWS, data=b" " * (2 << 20) + b"{}"), 413, "body")
+        with socket.create_connection(("127.0.0.1", service.port)) as connection:
+            connection.sendall(b"POST /api/v1/flows HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999\r\n\r\n")
+            assert connection.recv(100).startswith(b"HTTP/1.1 413")
+
+    @pytest.mark.parametrize(
+        ("method", "path", "status"),
+        [
+            ("GET", "/api/v1/nothing", 404),
+            ("GET", "/api/v1", 404),
+            ("PATCH", FLOWS, 405),
+            ("GET", f"{FLOWS}/%zz/x", 400),
+            ("GET", f"{FLOWS}/%ff/x", 400),
+        ],
+    )
+    def test_paths_that_lead_nowhere(self, service: RunningService, method: str, path: str, status: int) -> None:
+        answer = service.ask(method, path)
+        assert (answer.status, answer.json["status"]) == (status, status)
+
+    def test_content_type_is_not_looked_at(self, service: RunningService) -> None:
+        headers = {"Content-Type": "application/x-www-form-urlencoded"}
+        assert service.ask("POST", FLOWS, make_config(), headers=headers).status == 201
+
+
+class TestGuards:
+    @pytest.mark.parametrize(
+        "headers",
+        [
+            {"Origin": "http://evil.example"},
+            {"Origin": "null"},
+            {"Sec-Fetch-Site": "cross-site"},
+            {"Sec-Fetch-Site": "same-site"},
+        ],
+    )
+    @pytest.mark.parametrize("path", [FLOWS, "/flowconfigs", "/ui/new", "/ui/flows/sales/orders/delete"])
+    def test_pages_of_others_can_not_send_anything(
+        self, service: RunningService, path: str, headers: dict[str, str]
+    ) -> None:
+        refused(service.ask("POST", path, make_config(), headers=headers), 403, "Origin")
+
+    def test_a_program_and_the_own_pages_can(self, service: RunningService) -> None:
+        own = {"Origin": service.url, "Sec-Fetch-Site": "same-origin", "Host": service.url.partition("//")[2]}
+        assert service.ask("POST", FLOWS, make_config(), headers=own).status == 201
+        assert service.ask("DELETE", ORDERS).status == 204
+
+    @pytest.mark.parametrize("host", ["evil.example", "evil.example:8080", "127.0.0.1.evil.example", ""])
+    def test_a_name_of_another_owner_is_not_answered(self, service: RunningService, host: str) -> None:
+        refused(service.ask("GET", FLOWS, headers={"Host": host}), 421, "Host")
+
+    @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1", "[::1]:80"])
+    def test_names_of_this_machine_are(self, service: RunningService, host: str) -> None:
+        assert service.ask("GET", FLOWS, headers={"Host": host}).status == 200
+
+
+class TestService:
+    def test_what_flows_are_made_of(self, service: RunningService) -> None:
+        templates = service.ask("GET", f"{API}/templates").json
+        assert "FS:///default@2/mytemplate.template" in [each["uri"] for each in templates]
+        found = service.ask("GET", f"{API}/template?uri=FS:///mytemplate.template").json
+        assert found["parameters"]["required"] == ["prop1"]
+        refused(service.ask("GET", f"{API}/template?uri=FS:///mytemplat.template"), 404, "uri")
+        refused(service.ask("GET", f"{API}/template?uri=/etc/passwd"), 422, "uri")
+        nodes = [each["name"] for each in service.ask("GET", f"{API}/nodes").json]
+        assert nodes == ["island", "lake", "mirror", "shop"], "the vault is the auditors'"
+        assert [each["name"] for each in service.ask("GET", f"{API}/executors").json] == ["here"]
+        assert service.ask("GET", f"{API}/me").json == {"name": "local", "groups": []}
+        assert service.ask("GET", f"{API}/health").json["status"] == "ok"
+
+    def test_a_topology_of_a_file_is_changed_there(self, service: RunningService) -> None:
+        answer = service.ask("PUT", f"{API}/nodes/other", {"kind": "files", "root": "/other"})
+        assert answer.status == 422
+        assert answer.json["hint"]
+
+    def test_metrics_count_the_catalogs(self, service: RunningService) -> None:
+        create(service)
+        text = service.ask("GET", f"{API}/metrics").text
+        assert 'gobblin_catalog_specs{catalog="flows"} 1' in text
+        assert 'gobblin_catalog_specs{catalog="topology"} 1' in text
+
+    def test_the_topology_file_is_read_again(self, service: RunningService) -> None:
+        create(service, destinations=["island"])
+        file = service.folder / "topology.yaml"
+        before = file.read_text(encoding="utf-8")
+        try:
+            nodes = [*TOPOLOGY["executors"]["here"]["nodes"], "island"]
+            executors = {"here": {**TOPOLOGY["executors"]["here"], "nodes": nodes}}
+            file.write_text(yaml.safe_dump({**TOPOLOGY, "executors": executors}), encoding="utf-8")
+            wait_for_state(service, "ACTIVE")
+        finally:
+            file.write_text(before, encoding="utf-8")
+
+
+def wait_for_state(service: RunningService, state: str) -> None:
+    deadline = time.monotonic() + 30
+    while (found := service.ask("GET", ORDERS).json)["state"] != state:
+        assert time.monotonic() < deadline, found
+        time.sleep(0.1)
+
+
+class TestCommands:
+    def run(self, service: RunningService, *words: str) -> tuple[int, str, str]:
+        command = [sys.executable, "-m", "gobblin_assets.cli", "service", *words]
+        done = subprocess.run(command, env=service.environment, capture_output=True, text=True, timeout=60)
+        return done.returncode, done.stdout, done.stderr
+
+    def test_a_flow_by_commands(self, service: RunningService, tmp_path: Path) -> None:
+        file = tmp_path / "orders.yaml"
+        file.write_text(yaml.safe_dump(make_config()), encoding="utf-8")
+        assert self.run(service, "flow", "create", str(file))[0] == 0
+        assert "shop → lake" in self.run(service, "flow", "list", "--search", "orders")[1]
+        assert json.loads(self.run(service, "flow", "get", "sales", "orders")[1])["version"] == "1"
+        assert "by" not in self.run(service, "flow", "explain", str(file))[2]
+        assert self.run(service, "flow", "update", str(file))[0] == 0
+        assert "execution" in self.run(service, "flow", "run", "sales", "orders", "--partition-range", "a...b")[1]
+        assert "lake" in self.run(service, "flow", "status", "sales", "orders")[1]
+        assert self.run(service, "flow", "delete", "sales", "orders")[0] == 0
+        code, _, said = self.run(service, "flow", "status", "sales", "orders")
+        assert (code, said.count("\n")) == (2, 1)
+        assert "there is no flow 'orders'" in said
+
+    def test_a_service_that_is_away(self, service: RunningService) -> None:
+        code, _, said = self.run(service, "flow", "list", "--url", "http://127.0.0.1:9")
+        assert code == 1
+        assert "does not answer" in said
+
+    @pytest.mark.parametrize(
+        ("words", "said"),
+        [
+            (["--no-auth", "--host", "0.0.0.0"], "can be reached from other machines"),
+            (["--no-auth", "--host", "example"], "expected an address"),
+            ([], "expected either --access FILE or --no-auth"),
+            (["--no-auth", "--topology", "none.yaml"], "none.yaml"),
+            (["--no-auth", "--compiler", "quantum"], "quantum"),
+            (["--no-auth", "--pack", "nowhere"], "nowhere"),
+        ],
+    )
+    def test_what_can_not_be_served(self, service: RunningService, words: list[str], said: str) -> None:
+        code, _, error = self.run(service, "serve", "--port", "0", *words)
+        assert code == 2
+        assert said in error
+
+    def test_a_port_that_is_taken(self, service: RunningService) -> None:
+        code, _, error = self.run(service, "serve", "--no-auth", "--port", str(service.port))
+        assert (code, "can't be had" in error) == (2, True)
+
+
+ACCESS = {
+    "users": {"ann": ["sales"], "bob": [], "eve": ["auditors"]},
+    "rules": [
+        {"allow": ["*"], "to": "group:sales", "on": ["sales/*"]},
+        {"allow": ["read"], "to": "user:bob", "on": ["sales/ord*"]},
+        {"deny": ["delete"], "to": "*", "on": ["sales/orders"]},
+        {"deny": ["read"], "to": "user:ann", "on": ["sales/secret*"]},
+        {"allow": ["*"], "to": "user:eve"},
+    ],
+}
+
+
+class TestRights:
+    @pytest.fixture(scope="class")
+    def tokens(self) -> dict[str, str]:
+        return {name: make_token() for name in ("ann", "bob", "eve", "old")}
+
+    @pytest.fixture(scope="class")
+    def guarded(
+        self,
+        server: EmbeddedServer,
+        database_pool: DatabasePool,
+        tmp_path_factory: pytest.TempPathFactory,
+        tokens: dict[str, str],
+    ) -> Iterator[RunningService]:
+        folder = tmp_path_factory.mktemp("guarded")
+        known = [
+            {"user": name, "sha256": digest_token(token), "expires": "2099-01-01" if name != "old" else "2020-01-01"}
+            for name, token in tokens.items()
+        ]
+        file = folder / "access.yaml"
+        file.write_text(yaml.safe_dump({**ACCESS, "tokens": known}), encoding="utf-8")
+        with postgres.migrated_database(server, database_pool) as name:
+            prepare_database(server.url(name))
+            with run_service(folder, server.url(name), "--access", str(file)) as running:
+                yield running
+
+    @pytest.fixture
+    def ask(self, guarded: RunningService, tokens: dict[str, str]) -> Any:
+        def ask(user: str, method: str, path: str, body: object = None) -> Answer:
+            return guarded.ask(method, path, body, headers={"Authorization": f"Bearer {tokens[user]}"})
+
+        return ask
+
+    def test_who_is_not_known_is_refused(self, guarded: RunningService, ask: Any) -> None:
+        assert guarded.ask("GET", f"{API}/health").status == 200
+        for path in (FLOWS, f"{API}/nodes", f"{API}/metrics", "/flowconfigs/(flowGroup:a,flowName:b)"):
+            answer = guarded.ask("GET", path)
+            assert answer.status == 401
+            assert answer.headers["www-authenticate"].startswith("Bearer")
+            assert guarded.ask("GET", path, headers={"Authorization": "Bearer x"}).status == 401
+        refused(ask("old", "GET", FLOWS), 401, "authorization")
+        page = guarded.ask("GET", "/ui/flows")
+        assert (page.status, "Token" in page.text) == (401, True)
+
+    def test_rules_decide_and_lists_are_filtered(self, ask: Any) -> None:
+        for name in ("orders", "ordinary", "secret", "other"):
+            assert ask("eve", "POST", FLOWS, make_config(name)).status == 201
+        for user, names in (
+            ("eve", ["orders", "ordinary", "other", "secret"]),
+            ("ann", ["orders", "ordinary", "other"]),
+            ("bob", ["orders", "ordinary"]),
+        ):
+            found = ask(user, "GET", FLOWS).json["flows"]
+            assert [each["config"]["flow_name"] for each in found] == names
+        first = ask("bob", "GET", f"{FLOWS}?limit=1").json
+        assert ask("bob", "GET", f"{FLOWS}?limit=1&cursor={first['next']}").json["next"] is None
+
+        refused(ask("bob", "GET", f"{FLOWS}/sales/other"), 404, "flow")
+        refused(ask("bob", "POST", f"{FLOWS}/sales/orders:run"), 403, "flow")
+        refused(ask("bob", "PATCH", f"{FLOWS}/sales/orders", {"description": "x"}), 403, "flow")
+        refused(ask("bob", "POST", FLOWS, make_config("ordered")), 403, "flow")
+        refused(ask("ann", "GET", f"{FLOWS}/sales/secret"), 404, "flow")
+        refused(ask("ann", "DELETE", f"{FLOWS}/sales/orders"), 403, "flow")
+        refused(ask("eve", "DELETE", f"{FLOWS}/sales/orders"), 403, "flow")
+        assert ask("ann", "DELETE", f"{FLOWS}/sales/ordinary").status == 204
+
+    def test_nodes_are_those_of_the_groups(self, ask: Any) -> None:
+        assert "vault" in [each["name"] for each in ask("eve", "GET", f"{API}/nodes").json]
+        assert "vault" not in [each["name"] for each in ask("ann", "GET", f"{API}/nodes").json]
+        answer = ask("ann", "POST", FLOWS, make_config("into-vault", destinations=["vault"]))
+        assert answer.status == 422
+        assert "vault" not in str(answer.json["hint"])
+        refused(ask("ann", "PUT", f"{API}/nodes/x", {"kind": "files", "root": "/x"}), 403, "user")
+
+    def test_a_person_logs_in_by_a_token(self, guarded: RunningService, tokens: dict[str, str]) -> None:
+        answer = guarded.send_form("/ui/login", {"token": tokens["bob"]})
+        assert answer.status == 303
+        cookie = answer.headers["set-cookie"]
+        assert "HttpOnly" in cookie
+        assert "SameSite=strict" in cookie
+        page = guarded.ask("GET", "/ui/flows", headers={"Cookie": cookie.partition(";")[0]})
+        assert (page.status, "bob" in page.text) == (200, True)
+        assert guarded.send_form("/ui/login", {"token": "wrong"}).status == 401
+
+    def test_a_change_of_the_file_is_seen_at_once(self, guarded: RunningService, ask: Any) -> None:
+        file = guarded.folder / "access.yaml"
+        before = file.read_text(encoding="utf-8")
+        try:
+            file.write_text("rules: [", encoding="utf-8")
+            assert ask("bob", "GET", FLOWS).status == 200, "what can't be read changes nothing"
+            file.write_text(yaml.safe_dump({**ACCESS, "tokens": []}), encoding="utf-8")
+            assert ask("bob", "GET", FLOWS).status == 401
+        finally:
+            file.write_text(before, encoding="utf-8")

@@ -1,0 +1,218 @@
+"""Parts of requests and of pages that need no server: keys of Rest.li, bodies, cursors, guards, fields of forms."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gobblin_assets.errors import (
+    ConflictError,
+    CorruptionError,
+    FencedError,
+    GobblinError,
+    OutcomeUnknownError,
+    RejectedError,
+    RetryableError,
+)
+from gobblin_assets.service.api.problems import MalformedRequestError, list_headers, problem_of
+from gobblin_assets.service.api.request_guards import check_host, check_origin, read_raw_path
+from gobblin_assets.service.api.request_parts import (
+    parse_json,
+    read_execution_cursor,
+    read_flow_cursor,
+    write_cursor,
+)
+from gobblin_assets.service.api.restli_codec import read_key, write_error, write_key
+from gobblin_assets.service.flow_store import SpecNotFoundError
+from gobblin_assets.service.guarded_flows import merge_patch
+from gobblin_assets.service.specs import FlowKey
+from gobblin_assets.service.ui.rendering import page_with
+from gobblin_assets.service.ui.wizard_fields import WizardRows, plan_fields, read_form
+
+NAMES = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=20)
+
+
+class TestKeys:
+    @given(NAMES, NAMES)
+    def test_a_key_is_read_as_it_was_written(self, group: str, name: str) -> None:
+        key = FlowKey(group, name)
+        written = write_key(key)
+        assert read_key(written) == key
+        assert read_raw_path(f"/flowconfigs/{written}".encode()) == f"/flowconfigs/{written}"
+        assert not set("(),:'") & set(written.removeprefix("(flowGroup:").removesuffix(")").replace(",flowName:", ""))
+
+    @given(NAMES, NAMES)
+    def test_a_cursor_is_read_as_it_was_written(self, group: str, name: str) -> None:
+        assert read_flow_cursor(write_cursor(FlowKey(group, name))) == FlowKey(group, name)
+        assert read_execution_cursor(write_cursor(17)) == 17
+
+    @pytest.mark.parametrize("text", ["(flowName:a,flowGroup:b)", "(flowGroup:b,flowName:a)"])
+    def test_the_order_of_fields_is_free(self, text: str) -> None:
+        assert read_key(text) == FlowKey("b", "a")
+
+    @pytest.mark.parametrize(
+        "text", ["", "()", "(flowGroup:a)", "(flowGroup:(a),flowName:b)", "(flowGroup:a,flowName:b", "a"]
+    )
+    def test_what_is_no_key_is_refused(self, text: str) -> None:
+        with pytest.raises(MalformedRequestError):
+            read_key(text)
+
+    def test_the_empty_text_is_two_quotes(self) -> None:
+        assert write_key(FlowKey("", "a")) == "(flowGroup:'',flowName:a)"
+        with pytest.raises(RejectedError) as caught:
+            read_key("(flowGroup:'',flowName:a)")
+        assert caught.value.field == "flow_group"
+
+
+class TestProblems:
+    @pytest.mark.parametrize(
+        ("error", "status"),
+        [
+            (MalformedRequestError("m", field="body"), 400),
+            (SpecNotFoundError("m", field="flow"), 404),
+            (RejectedError("m", field="source"), 422),
+            (ConflictError("m"), 409),
+            (RetryableError("m"), 503),
+            (OutcomeUnknownError("m"), 503),
+            (FencedError("m"), 503),
+            (CorruptionError("m"), 500),
+        ],
+    )
+    def test_a_family_is_a_code(self, error: GobblinError, status: int) -> None:
+        problem = problem_of(error)
+        assert (problem.status, problem.detail) == (status, "m")
+        assert ("Retry-After" in list_headers(problem)) == (status == 503)
+        assert write_error(problem)["status"] == status
+
+    def test_a_conflict_of_a_condition_is_another_code(self) -> None:
+        assert problem_of(ConflictError("m"), has_condition=True).status == 412
+        assert problem_of(RejectedError("m", field="f"), has_condition=True).status == 422
+
+    def test_an_error_of_restli_says_all_in_one_line(self) -> None:
+        written = write_error(problem_of(RejectedError("is missing", field="source", hint="Add it.")))
+        assert written["message"] == "source: is missing. Add it."
+        assert written["errorDetails"] == {"field": "source", "hint": "Add it."}
+
+
+class TestBodies:
+    def test_nothing_is_no_body(self) -> None:
+        assert parse_json(b" \n") is None
+
+    @pytest.mark.parametrize("body", [b"{", b"\xff", b'{"a":1,"a":2}', b"NaN", b"[" * 200_000, b'"\xed\xa0\x80"'])
+    def test_what_is_no_json_is_refused(self, body: bytes) -> None:
+        with pytest.raises(MalformedRequestError):
+            parse_json(body)
+
+    def test_a_patch_is_merged_as_the_standard_says(self) -> None:
+        target = {"a": "b", "c": {"d": "e", "f": "g"}}
+        assert merge_patch(target, {"a": "z", "c": {"f": None}}) == {"a": "z", "c": {"d": "e"}}
+        assert merge_patch({"a": [1]}, {"a": {"b": {"c": None}}}) == {"a": {"b": {}}}
+        assert merge_patch({"a": 1}, {"a": [2]}) == {"a": [2]}
+
+
+class TestGuards:
+    @pytest.mark.parametrize("host", ["localhost", "localhost:80", "LocalHost", "[::1]:80", "127.0.0.1:8080"])
+    def test_hosts_of_this_machine(self, host: str) -> None:
+        check_host(host, {"localhost", "127.0.0.1", "::1"})
+
+    @pytest.mark.parametrize("host", ["", "example", "localhost.example", "localhost@example", "[::1", "127.0.0.1.x"])
+    def test_other_hosts(self, host: str) -> None:
+        with pytest.raises(RejectedError) as caught:
+            check_host(host, {"localhost", "127.0.0.1", "::1"})
+        assert caught.value.field == "Host"
+
+    def test_origins(self) -> None:
+        check_origin({"host": "localhost:80"})
+        check_origin({"host": "localhost:80", "origin": "http://localhost:80", "sec-fetch-site": "same-origin"})
+        for headers in (
+            {"host": "localhost:80", "origin": "http://localhost:81"},
+            {"host": "localhost:80", "origin": "null"},
+            {"host": "localhost:80", "sec-fetch-site": "cross-site"},
+        ):
+            with pytest.raises(RejectedError):
+                check_origin(headers)
+
+    @pytest.mark.parametrize("path", [b"/%", b"/%f", b"/%gg", b"/%ff", "/ü".encode(), b"/%ed%a0%80"])
+    def test_paths_that_are_no_utf8(self, path: bytes) -> None:
+        with pytest.raises(MalformedRequestError):
+            read_raw_path(path)
+
+
+SCHEMA = {
+    "type": "object",
+    "required": ["tables"],
+    "properties": {
+        "rows": {"type": "integer", "default": 5, "minimum": 1},
+        "share": {"type": "number"},
+        "exact": {"type": "boolean"},
+        "names": {"type": "array", "items": {"type": "string"}},
+        "day": {"type": "string", "format": "date"},
+        "kind": {"type": "string", "enum": ["a", "b"]},
+        "tables": {
+            "type": "array",
+            "maxItems": 2,
+            "items": {
+                "type": "object",
+                "required": ["table"],
+                "properties": {"table": {"type": "string"}, "limit": {"type": "integer"}},
+            },
+        },
+    },
+}
+
+
+class TestFields:
+    def test_a_form_gives_values_of_the_schemas_types(self) -> None:
+        form = {
+            "rows": " 7 ",
+            "share": "0.5",
+            "exact": "true",
+            "names": "a, b\nc,",
+            "day": "2026-01-31",
+            "kind": "",
+            "tables[2].table": "second",
+            "tables[0].table": "first",
+            "tables[0].limit": "3",
+            "tables[1].table": " ",
+            "more": "x",
+        }
+        assert read_form(SCHEMA, form) == {
+            "rows": 7,
+            "share": 0.5,
+            "exact": True,
+            "names": ["a", "b", "c"],
+            "day": "2026-01-31",
+            "tables": [{"table": "first", "limit": 3}, {"table": "second"}],
+        }
+
+    def test_what_is_no_value_stays_for_the_compiler_to_refuse(self) -> None:
+        assert read_form(SCHEMA, {"rows": "many", "exact": "maybe"}) == {"rows": "many", "exact": "maybe"}
+
+    def test_fields_show_the_values_that_a_form_gave(self) -> None:
+        given = {"rows": 7, "names": ["a", "b"], "exact": False, "tables": [{"table": "x"}]}
+        fields = {each.name: each for each in plan_fields(SCHEMA, given)}
+        assert next(iter(fields)) == "tables", "what is required comes first"
+        form = {each.name: each.value for each in fields.values() if not isinstance(each, WizardRows)}
+        rows = fields["tables"]
+        assert isinstance(rows, WizardRows)
+        form |= {each.name: each.value for row in rows.rows for each in row}
+        assert read_form(SCHEMA, form) == given
+
+    def test_a_list_has_a_row_to_begin_with_and_grows_to_its_bound(self) -> None:
+        def rows_of(tables: list[dict[str, str]], adds_to: str = "") -> WizardRows:
+            fields = plan_fields(SCHEMA, {"tables": tables}, adds_to=adds_to)
+            return next(each for each in fields if isinstance(each, WizardRows))
+
+        assert len(rows_of([]).rows) == 1
+        assert len(rows_of([{"table": "x"}], adds_to="tables").rows) == 2
+        assert rows_of([{"table": "x"}]).can_grow
+        assert not rows_of([{"table": "x"}], adds_to="tables").can_grow
+
+    def test_defaults_are_shown(self) -> None:
+        rows = next(each for each in plan_fields(SCHEMA, {}) if each.name == "rows")
+        assert not isinstance(rows, WizardRows)
+        assert (rows.value, rows.kind.value, rows.minimum) == ("5", "number", "1")
+
+
+def test_parameters_of_addresses_are_encoded() -> None:
+    assert page_with("/ui/flows", search="a&b", pending=None) == "/ui/flows?search=a%26b"
+    assert page_with("/ui/flows", search=None) == "/ui/flows"
