@@ -283,9 +283,7 @@ class FlowManager:
         return self._compile(flow_id, config, groups, (), 0)
 
     def _compile_next(self, flow: StoredFlow, config: FlowConfig, groups: frozenset[str]) -> _Compiled:
-        return self._compile(
-            flow.flow_id, config, groups, self._store.list_jobs(flow.flow_id), flow.generation, self._logs.get_log_id
-        )
+        return self._compile(flow.flow_id, config, groups, self._store.list_jobs(flow.flow_id), flow.generation)
 
     def _compile(
         self,
