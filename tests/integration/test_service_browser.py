@@ -1,0 +1,330 @@
+"""The pages of the service in a real Chromium: what a person does, sees and types, with and without scripts."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, Response, Route, expect
+
+from gobblin_assets.db.embedded import EmbeddedServer
+from tests.support.chromium import run_browser
+from tests.support.database_pool import DatabasePool
+from tests.support.page_checks import Typist, find_faults, measure_overflow, tab_to
+from tests.support.running_service import RunningService
+from tests.support.service_shop import ORDERS, ServiceShop, run_service_shop
+
+FLOWS = "/api/v1/flows"
+TEMPLATE = "FS:///default/jdbc-to-lake.template"
+FORM = f"/ui/new?template={TEMPLATE}"
+RUN_S_MAX = 90
+FIELDS_MAX = 8
+POLLS_MS = 4_500
+"""Time for two polls."""
+
+
+@pytest.fixture(scope="module")
+def shop(
+    browser: Browser, server: EmbeddedServer, database_pool: DatabasePool, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ServiceShop]:
+    with run_service_shop(server, database_pool, tmp_path_factory.mktemp("shop")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with run_browser() as started:
+        yield started
+
+
+@pytest.fixture
+def service(shop: ServiceShop) -> RunningService:
+    return shop.service
+
+
+@pytest.fixture
+def page(browser: Browser, service: RunningService) -> Iterator[Page]:
+    """A page at 1280 px. The browser must have nothing to complain of, such as what the page's policy refuses."""
+    yield from open_page(browser, service)
+
+
+@pytest.fixture
+def plain_page(browser: Browser, service: RunningService) -> Iterator[Page]:
+    """A page without scripts."""
+    yield from open_page(browser, service, java_script_enabled=False)
+
+
+def open_page(browser: Browser, service: RunningService, **options: Any) -> Iterator[Page]:
+    context = browser.new_context(base_url=service.url, viewport={"width": 1280, "height": 800}, **options)
+    context.set_default_timeout(10_000)
+    complaints = watch(context)
+    yield context.new_page()
+    context.close()
+    assert not complaints
+
+
+def watch(context: BrowserContext) -> list[str]:
+    complaints: list[str] = []
+    context.on("weberror", lambda error: complaints.append(str(error.error)))
+    # The browser says of each answer from 400 on that it is one; tests look at those themselves.
+    context.on(
+        "console",
+        lambda said: (
+            complaints.append(said.text)
+            if said.type in {"error", "warning"} and not said.text.startswith("Failed to load resource")
+            else None
+        ),
+    )
+    return complaints
+
+
+@pytest.fixture(autouse=True)
+def none_is_left(service: RunningService) -> Iterator[None]:
+    yield
+    for flow in service.ask("GET", f"{FLOWS}?limit=500").json["flows"]:
+        assert service.ask("DELETE", f"{FLOWS}/{flow['uri'].partition(':/')[2]}").status < 300
+
+
+def make_flow(service: RunningService, name: str = "orders", node: str = "lake", **options: Any) -> str:
+    """Create a flow by REST; returns the path of its page."""
+    config = {
+        "flow_group": "sales",
+        "flow_name": name,
+        "source": "shop",
+        "destinations": [node],
+        "template_uris": [TEMPLATE],
+        "parameters": {"datasets": [{"table": "public.customers"}]},
+        **options,
+    }
+    made = service.ask("POST", FLOWS, config)
+    assert made.status == 201, made.text
+    return f"/ui/flows/sales/{name}"
+
+
+def count_rows(folder: Path) -> int:
+    """Of the files that a reader would find."""
+    files = [
+        path
+        for path in folder.rglob("*.parquet")
+        if not any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
+    ]
+    return sum(pq.read_metadata(path).num_rows for path in files)
+
+
+def test_a_table_becomes_a_dataset_by_day(shop: ServiceShop, page: Page) -> None:
+    page.goto("/")
+    page.get_by_role("link", name="New flow").click()
+    page.get_by_role("link", name="Tables of a database").click()
+
+    typist = Typist(page)
+    plan = page.get_by_role("complementary", name="Plan")
+    typist.type("Group", "sales")
+    typist.type("Name", "orders")
+    typist.check("lake")
+    typist.type("Table", "public.orders")
+    expect(plan).to_contain_text("shop table → lake dataset by the executor local")
+    page.get_by_text("Options").click()
+    typist.type("Primary key", "id")
+    typist.type("Watermark column", "at")
+    typist.choose("Partitions", "daily")
+    expect(plan, "the plan says what a choice still needs").to_contain_text("start")
+    typist.type("Start", "2024-01-01")
+    plan.get_by_text("Job", exact=True).click()
+    expect(plan).to_contain_text('"kind": "daily"')
+    assert len(typist.typed) <= FIELDS_MAX
+    page.get_by_role("button", name="Create").click()
+
+    expect(page.get_by_role("status")).to_have_text("The flow is created.")
+    execution = page.get_by_role("row").filter(has_text="COMPLETE")
+    expect(execution, "the page follows the run by itself").to_be_visible(timeout=RUN_S_MAX * 1_000)
+    expect(execution).to_contain_text(f"{ORDERS}")
+    expect(execution).to_contain_text("2024-03-30T12:00:00")
+    execution.get_by_role("link").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(re.compile(r"Execution \d+"))
+    assert "2024-03-30T12:00:00" in page.get_by_role("row").filter(has_text="local").inner_text()
+    assert count_rows(shop.lake) == ORDERS
+
+
+def test_a_flow_is_run_paused_resumed_and_deleted(service: RunningService, page: Page) -> None:
+    path = make_flow(service)
+    page.goto(path)
+    page.get_by_role("button", name="Run").dblclick()
+    expect(page.get_by_role("heading", level=1)).to_have_text(re.compile(r"Execution \d+"))
+    page.get_by_role("link", name="sales / orders").click()
+    expect(page.get_by_role("row"), "two clicks run once").to_have_count(1 + 1 + 2 + 2)
+    page.get_by_role("button", name="Pause").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("sales / orders PAUSED")
+    page.get_by_role("button", name="Resume").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("sales / orders ACTIVE")
+    delete = page.get_by_role("button", name="Delete sales / orders")
+    expect(delete, "it is asked for first").to_be_hidden()
+    page.get_by_text("Delete", exact=True).click()
+    delete.click()
+    expect(page).to_have_url(re.compile("/ui/flows"))
+    assert service.ask("GET", path).status == 404
+
+
+def test_a_wrong_value_is_explained_beside_its_field(page: Page) -> None:
+    page.goto(FORM)
+    typist = Typist(page)
+    typist.type("Group", "sales")
+    typist.type("Name", "orders")
+    typist.check("lake")
+    typist.type("Table", "no;table")
+    page.get_by_role("button", name="Create").click()
+    table = page.get_by_label("Table")
+    expect(table).to_have_value("no;table")
+    expect(page.get_by_label("Group")).to_have_value("sales")
+    expect(page.get_by_label("lake")).to_be_checked()
+    expect(table).to_be_focused()
+    expect(table).to_have_attribute("aria-invalid", "true")
+    expect(table).to_have_accessible_description(re.compile("public.orders.*found 'no;table'", re.DOTALL))
+    message = page.get_by_role("main").get_by_text("found 'no;table'").first
+    field, said = table.bounding_box(), message.bounding_box()
+    assert field is not None
+    assert said is not None
+    assert 0 <= said["y"] - field["y"] - field["height"] < 60
+    table.fill("public.customers")
+    page.get_by_role("button", name="Create").click()
+    expect(page.get_by_role("status")).to_have_text("The flow is created.")
+
+
+def test_everything_is_done_without_scripts(service: RunningService, plain_page: Page) -> None:
+    page = plain_page
+    page.goto(FORM)
+    page.get_by_role("button", name="Explain").click()
+    expect(page.get_by_role("complementary", name="Plan")).to_contain_text("flow_group")
+    typist = Typist(page)
+    typist.type("Group", "sales")
+    typist.type("Name", "orders")
+    typist.check("lake")
+    typist.type("Table", "public.orders")
+    page.get_by_role("button", name="Add another").click()
+    page.get_by_label("Table").last.fill("public.customers")
+    page.get_by_role("button", name="Explain").click()
+    expect(page.get_by_role("complementary", name="Plan")).to_contain_text("shop table → lake dataset")
+    page.get_by_label("Run it at once").uncheck()
+    page.get_by_role("button", name="Create").click()
+    parameters = service.ask("GET", f"{FLOWS}/sales/orders").json["config"]["parameters"]
+    assert parameters == {"datasets": [{"table": "public.orders"}, {"table": "public.customers"}]}
+    page.get_by_role("button", name="Pause").click()
+    page.get_by_role("button", name="Resume").click()
+    page.get_by_role("link", name="Change").click()
+    page.get_by_label("Table").last.fill("public.others")
+    page.get_by_role("button", name="Store the change").click()
+    assert service.ask("GET", f"{FLOWS}/sales/orders").json["version"] == "2"
+    page.get_by_role("link", name="Flows").click()
+    page.get_by_label("Search").fill("order")
+    page.get_by_role("button", name="Search").click()
+    page.get_by_role("link", name="sales / orders").click()
+    page.get_by_text("Delete", exact=True).click()
+    page.get_by_role("button", name="Delete sales / orders").click()
+    assert service.ask("GET", FLOWS).json["flows"] == []
+
+
+def test_keys_are_enough(service: RunningService, page: Page) -> None:
+    keys = page.keyboard
+    page.goto("/ui/flows")
+    keys.press("Tab")
+    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    expect(page.get_by_role("link", name="Skip to the content")).to_be_in_viewport()
+    tab_to(page, page.get_by_role("link", name="New flow"))
+    keys.press("Enter")
+    page.wait_for_url("**/ui/new")
+    tab_to(page, page.get_by_role("link", name="Tables of a database"))
+    keys.press("Enter")
+    page.wait_for_url("**/ui/new?*")
+    for label, typed in (("Group", "sales"), ("Name", "orders")):
+        tab_to(page, page.get_by_label(label))
+        keys.type(typed)
+    tab_to(page, page.get_by_label("island"))
+    keys.press("Space")
+    tab_to(page, page.get_by_label("Table"))
+    keys.type("public.customers")
+    tab_to(page, page.get_by_text("Options"))
+    keys.press("Enter")
+    tab_to(page, page.get_by_label("Primary key"))
+    keys.type("id")
+    tab_to(page, page.get_by_role("button", name="Create"))
+    keys.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("sales / orders PENDING")
+    tab_to(page, page.get_by_role("button", name="Pause"))
+    keys.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("sales / orders PAUSED")
+    tab_to(page, page.get_by_text("Delete", exact=True))
+    keys.press("Enter")
+    tab_to(page, page.get_by_role("button", name="Delete sales / orders"))
+    keys.press("Enter")
+    page.wait_for_url("**/ui/flows?*")
+    assert service.ask("GET", FLOWS).json["flows"] == []
+
+
+def test_each_page_is_sound(service: RunningService, browser: Browser) -> None:
+    """For screen readers, on a telephone, and by day and night."""
+    ran = make_flow(service, "ran", description="Customers, " * 8)
+    execution = service.ask("POST", f"{FLOWS}/sales/ran:run").json["execution_id"]
+    make_flow(service, "a_name_of_many_letters_" * 5, "island")
+    paths = ("/ui/flows", "/ui/flows?pending=1", "/ui/flows?search=none", ran, f"{ran}/executions/{execution}")
+    paths += (f"{ran}/edit", "/ui/flows/sales/" + "a_name_of_many_letters_" * 5, FORM, "/ui/new")
+    paths += ("/ui/topology", "/ui/templates", "/ui/login", "/ui/flows/no/flow")
+    faults = []
+    for options in ({"width": 1280}, {"width": 400}, {"width": 400, "color_scheme": "dark"}):
+        width: Any = options.pop("width")
+        with browser.new_context(base_url=service.url, viewport={"width": width, "height": 800}, **options) as context:  # type: ignore[arg-type]  # what the loop gives
+            complaints = watch(context)
+            page = context.new_page()
+            for path in paths:
+                page.goto(path)
+                for summary in page.locator("summary").all():
+                    summary.click()
+                faults += [f"{path} {width}: {each}" for each in (*find_faults(page), *complaints)]
+                if overflow := measure_overflow(page):
+                    faults.append(f"{path} {width}: {overflow} px too wide")
+                complaints.clear()
+    assert not faults, "\n".join(faults)
+
+
+def test_a_fragment_is_swapped_only_when_it_changed(service: RunningService, page: Page) -> None:
+    path = make_flow(service)
+    answers: list[int] = []
+
+    def keep(answer: Response) -> None:
+        if "x-fragment" in answer.request.headers:
+            answers.append(answer.status)
+
+    page.on("response", keep)
+    page.goto(path)
+    page.evaluate("document.querySelector('[data-poll]').firstElementChild.isFirst = true")
+    page.wait_for_timeout(POLLS_MS)
+    assert answers == [200, 304]
+    assert page.evaluate("document.querySelector('[data-poll]').firstElementChild.isFirst"), "nothing was swapped"
+    assert service.ask("POST", f"{FLOWS}/sales/orders:run").status == 201
+    expect(page.locator("[data-poll]").get_by_role("row")).to_have_count(2)
+    assert answers[-1] == 200
+
+
+def test_a_page_says_when_the_service_is_away(page: Page) -> None:
+    page.goto("/ui/flows")
+    said = page.get_by_text("The service does not answer")
+    expect(said).to_be_hidden()
+    page.route("**/ui/flows", lambda route: route.abort())
+    expect(said).to_be_visible()
+    page.unroute("**/ui/flows")
+    expect(said).to_be_hidden()
+
+
+def test_a_form_of_another_origin_is_refused(service: RunningService, page: Page) -> None:
+    make_flow(service)
+
+    def attack(route: Route) -> None:
+        form = f'<form method="post" action="{service.url}/ui/flows/sales/orders/delete"><button>Win</button></form>'
+        route.fulfill(body=form, content_type="text/html")
+
+    page.route("http://other.example/**", attack)
+    page.goto("http://other.example/")
+    with page.expect_response(re.compile("/delete$")) as answered:
+        page.get_by_role("button", name="Win").click()
+    assert answered.value.status == 403
+    assert service.ask("GET", f"{FLOWS}/sales/orders").status == 200
