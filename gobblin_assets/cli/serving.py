@@ -34,7 +34,7 @@ _LOOPBACK_NAME: Final = "localhost"
     "--topology",
     "topology_file",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Nodes and executors, in YAML; a change is seen at once. Default: those that requests stored.",
+    help="Nodes and executors, in YAML; a change is seen at once. Default: those in the database.",
 )
 @click.option(
     "--pack",
@@ -81,7 +81,7 @@ def serve(
     ):
         parts = ServedParts(
             flows=GuardedFlows(opened.flows, rules),
-            topologies=opened.topologies,
+            topologies=opened.topology,
             rules=rules,
             templates=templates,
             identify=identify,

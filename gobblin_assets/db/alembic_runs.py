@@ -29,7 +29,7 @@ def schema_options(history: SchemaHistory) -> dict[str, Any]:
 
 
 def run_environment() -> None:
-    """What the ``env.py`` of each history does: run the migrations on the connection that holds the upgrade's lock."""
+    """Run the migrations on the connection that holds the upgrade's lock. Each history's ``env`` module calls this."""
     attributes = context.config.attributes
     history: SchemaHistory = attributes["history"]
     context.configure(

@@ -3,7 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from gobblin_assets.service.catalogs import CATALOG_LOOK_EVERY_S
@@ -11,6 +11,7 @@ from gobblin_assets.service.flow_catalog import FlowCatalog
 from gobblin_assets.service.flow_manager import FlowManager
 from gobblin_assets.service.monitor import Monitor
 from gobblin_assets.service.orchestrator import Orchestrator
+from gobblin_assets.service.specs import FlowSpec
 
 ORCHESTRATOR_LOOK_EVERY_S: Final = 0.5
 MONITOR_LOOK_EVERY_S: Final = 0.5
@@ -24,15 +25,32 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """What is done again and again. ``look`` may raise: it is repeated, ever more slowly."""
+    """What is done again and again, and at once when ``wake`` is set.
+
+    ``look`` may raise: it is repeated, ever more slowly.
+    """
 
     name: str
     look: Callable[[], object]
     every_s: float
+    wake: threading.Event = field(default_factory=threading.Event)
+
+
+class _Woken:
+    """Hears of flows that were stored, which may have something to send."""
+
+    def __init__(self, wake: threading.Event) -> None:
+        self._wake = wake
+
+    def on_put(self, _spec: FlowSpec) -> None:
+        self._wake.set()
+
+    def on_removed(self, _uri: str) -> None:
+        self._wake.set()
 
 
 class CoreServices:
-    """The loops of one node, each in a thread of its own."""
+    """The loops of one node, each in a thread of its own. The orchestrator looks at once when a flow was stored."""
 
     def __init__(
         self,
@@ -45,13 +63,15 @@ class CoreServices:
         self._catalog = catalog
         self._flows = flows
         self._stopping = threading.Event()
+        self._stored = threading.Event()
         loops = (
             Loop("flow catalog", catalog.refresh, CATALOG_LOOK_EVERY_S),
-            Loop("orchestrator", orchestrator.look, ORCHESTRATOR_LOOK_EVERY_S),
+            Loop("orchestrator", orchestrator.look, ORCHESTRATOR_LOOK_EVERY_S, self._stored),
             Loop("monitor", monitor.look, MONITOR_LOOK_EVERY_S),
             Loop("pending flows", flows.compile_pending, PENDING_LOOK_EVERY_S),
             *more,
         )
+        self._loops = loops
         self._threads = [
             threading.Thread(target=self._repeat, args=(loop,), name=loop.name, daemon=True) for loop in loops
         ]
@@ -59,6 +79,7 @@ class CoreServices:
     def start(self) -> None:
         """Read the flows, and begin. Raises RetryableError if the store is away."""
         self._catalog.refresh()
+        self._catalog.listeners.add(_Woken(self._stored))
         for thread in self._threads:
             thread.start()
 
@@ -66,6 +87,8 @@ class CoreServices:
         """Let no write begin, wait for those under way, and end the loops. False: something is still under way."""
         is_quiet = self._flows.writes.close(wait_s_max)
         self._stopping.set()
+        for loop in self._loops:
+            loop.wake.set()
         for thread in self._threads:
             thread.join(wait_s_max)
         return is_quiet and not any(thread.is_alive() for thread in self._threads)
@@ -79,4 +102,5 @@ class CoreServices:
             except Exception:  # noqa: BLE001  a loop that ended would leave flows as they are, in silence
                 wait_s = min(max(_FAILED_WAIT_S_MAX, loop.every_s), wait_s * 2)
                 _log.exception("%s: failed; again in %.1f s", loop.name, wait_s)
-            self._stopping.wait(wait_s)
+            loop.wake.wait(wait_s)
+            loop.wake.clear()

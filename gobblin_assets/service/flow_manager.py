@@ -160,9 +160,8 @@ class FlowManager:
         if flow is None:
             names = FlowJobNames(uuid.uuid4(), key, (), 0, self._logs.get_log_id)
         else:
-            names = FlowJobNames(
-                flow.flow_id, key, self._store.list_jobs(flow.flow_id), flow.generation, self._logs.get_log_id
-            )
+            jobs = self._store.list_jobs(flow.flow_id)
+            names = FlowJobNames(flow.flow_id, key, jobs, flow.generation, self._logs.get_log_id)
         return self._compiler.explain_flow(_make_spec(config), names, user.groups)
 
     def list_templates(self, user: Requester, config: FlowConfig) -> Sequence[JobTemplate]:

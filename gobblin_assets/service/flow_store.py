@@ -6,7 +6,7 @@ and the ids of their tickets) is stored in one transaction, with the flow if the
 
 import datetime as dt
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -162,11 +162,15 @@ class RequestKey:
 
 @dataclass(frozen=True, slots=True)
 class CatalogChanges:
-    """What changed in a catalog since a number: flows as they are now, and the keys of those that are gone."""
+    """What changed in a catalog since a number: flows as they are now, and those that are gone.
+
+    ``number``: all changes up to it were read. ``is_all``: there were no more.
+    """
 
     number: int
     flows: tuple[StoredFlow, ...]
     gone: tuple[tuple[FlowKey, uuid.UUID], ...]
+    is_all: bool
 
 
 class FlowStore(Protocol):
@@ -254,10 +258,8 @@ class FlowStore(Protocol):
 
     def find_execution(self, execution_id: int) -> FlowStatus | None: ...
 
-    def read_changes(self, after: int) -> CatalogChanges:
-        """All flows that changed since this number; from 0, all flows."""
+    def read_changes(self, after: int, *, limit: int) -> CatalogChanges:
+        """Flows that changed since this number, in the order of their changes; from 0, all flows."""
         ...
 
     def find_change_number(self) -> int: ...
-
-    def count_by_state(self) -> Mapping[FlowState, int]: ...

@@ -31,7 +31,7 @@ class OpenService:
 
     flows: FlowManager
     catalog: FlowCatalog
-    topologies: TopologyManager
+    topology: TopologyManager
     topology_catalog: TopologyCatalog
 
 
@@ -46,11 +46,11 @@ def open_service(
 ) -> Iterator[OpenService]:
     """The service over the log of these settings. At the end, writes under way are waited for.
 
-    ``topology_file`` None: the topology is in the database, and is changed by requests.
-    The schema of the embedded server is upgraded, if necessary; that of another one is only checked.
+    ``topology_file`` None: the topology is in the database, and is changed through the service. The schema of the
+    embedded server is upgraded, if necessary; that of another one is only checked.
 
     Raises:
-        RejectedError: the schema is of another version, or there is no such compiler.
+        RejectedError: the schema is of another version, the file has no topology, or there is no such compiler.
         RetryableError: the server does not answer.
 
     """
@@ -63,19 +63,24 @@ def open_service(
             raise schema.refusal(status, SERVICE_HISTORY)
         store, executions = PostgresFlowStore(engine), PostgresExecutionStore(engine)
         catalog = FlowCatalog(store)
-        stored = PostgresTopologyStore(engine)
-        topologies = TopologyCatalog(stored if topology_file is None else FileTopology(topology_file))
-        made = build_compiler(templates, topologies.topology, compiler)
-        flows = FlowManager(catalog, store, made, lambda: topologies.topology, logs)
-        # The compiler hears first: the flows that were pending are compiled by what it knows.
-        topologies.add_listener(made)
+        kept = PostgresTopologyStore(engine)
+        topologies = TopologyCatalog(kept if topology_file is None else FileTopology(topology_file))
+        compiling = build_compiler(templates, topologies.topology, compiler)
+        flows = FlowManager(catalog, store, compiling, lambda: topologies.topology, logs)
+        # The compiler has the new topology before pending flows are compiled.
+        topologies.add_listener(compiling)
         topologies.add_listener(flows)
-        look = Loop("topology", topologies.refresh, CATALOG_LOOK_EVERY_S)
-        core = CoreServices(catalog, flows, Orchestrator(executions, logs), Monitor(executions, logs), (look,))
-        manager = TopologyManager(topologies, stored if topology_file is None else None, flows.writes)
+        managed = TopologyManager(topologies, kept if topology_file is None else None, flows.writes)
+        core = CoreServices(
+            catalog,
+            flows,
+            Orchestrator(executions, logs),
+            Monitor(executions, logs),
+            [Loop("topology", topologies.refresh, CATALOG_LOOK_EVERY_S)],
+        )
         core.start()
         try:
-            yield OpenService(flows, catalog, manager, topologies)
+            yield OpenService(flows, catalog, managed, topologies)
         finally:
             if not core.stop():
                 say("Some writes did not end in time; what was not stored was not answered either.")

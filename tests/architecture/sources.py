@@ -7,6 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "gobblin_assets"
+_MIGRATIONS = (f"{PACKAGE}.db.migrations", f"{PACKAGE}.service.postgres.migrations")
 
 # Decorators that leave a function to its callers. Any other one hands it to somebody: click, pydantic, Dagster.
 _PLAIN_DECORATORS = {
@@ -32,7 +33,7 @@ _PLAIN_DECORATORS = {
 def read_package() -> Mapping[str, str]:
     """The modules of gobblin_assets by dotted name, migrations aside: Alembic finds those by their files."""
     texts = read_tree(ROOT / PACKAGE)
-    return {name: text for name, text in texts.items() if not name.startswith(f"{PACKAGE}.db.migrations")}
+    return {name: text for name, text in texts.items() if not name.startswith(_MIGRATIONS)}
 
 
 @cache

@@ -70,4 +70,4 @@ OF_A_TICKET = (
     Failpoint.TICKET_REPORTED,
     Failpoint.TICKET_ENDED,
 )
-"""Of whoever sends a ticket, of its executor, and of the process of an attempt."""
+"""Of whoever sends a ticket, of its executor, and of the process of an attempt: tests/crash/test_tickets.py."""

@@ -1,12 +1,20 @@
 """Attempts at tickets that are killed anywhere: the next one publishes the rest, and each publication is told once."""
 
+import os
 import signal
+import uuid
+from collections.abc import Mapping
 
 import pytest
 
+from gobblin_assets import failpoints
+from gobblin_assets.db.engine import open_external
 from gobblin_assets.failpoints import Failpoint
+from gobblin_assets.model.job_ticket import TicketId
+from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.state.tickets import TicketReportKind
-from tests.support.ticket_shop import Executor, TicketShop, only_first, ticket_shop
+from tests.support.forks import FORKS
+from tests.support.ticket_shop import WAIT_S_MAX, Executor, TicketShop, make_sent, only_first, ticket_shop
 
 __all__ = ["ticket_shop"]
 
@@ -23,7 +31,31 @@ BESIDE_REPORTS = (
 OF_REPORTS = (f"{Failpoint.TICKET_REPORTED}=kill@{number}" for number in (1, 2, 4, 5))
 
 
-def check_published_and_told(shop: TicketShop, ticket_id: object) -> None:
+def test_a_ticket_whose_sender_is_killed_is_there_and_sent_again_it_is_the_same(ticket_shop: TicketShop) -> None:
+    """By a process of its own, killed behind the commit."""
+    ticket_id = TicketId(uuid.uuid4())
+    reached = ticket_shop.folder / "reached"
+    sender = FORKS.Process(
+        target=_send, args=(ticket_shop.environment, ticket_shop.make_job(), ticket_id, str(reached))
+    )
+    sender.start()
+    sender.join(WAIT_S_MAX)
+    assert sender.exitcode == -signal.SIGKILL
+    assert reached.exists()
+    with Executor(ticket_shop):
+        ticket_shop.send(ticket_id=ticket_id)
+        check_published_and_told(ticket_shop, ticket_id)
+    assert ticket_shop.kinds(ticket_id).count("claimed") == 1
+
+
+def _send(environment: Mapping[str, str], job: Mapping[str, object], ticket_id: TicketId, reached: str) -> None:
+    os.environ.update(environment)
+    failpoints.arm(f"{Failpoint.TICKET_SENT}=kill", reached)
+    engine = open_external(environment["GOBBLIN_DATABASE_URL"])
+    open_stores(engine).tickets.send(make_sent(ticket_id, job))
+
+
+def check_published_and_told(shop: TicketShop, ticket_id: TicketId) -> None:
     end = shop.await_end(ticket_id)
     assert end.details["state"] == "COMPLETE", shop.say()
     assert shop.lake_rows() == shop.source_rows()

@@ -1,25 +1,315 @@
-"""Executors of technology ``process``, as commands, over a real Postgres and a lake on disk."""
+"""Executors of technology ``process``, over a real Postgres and a lake on disk."""
 
-from gobblin_assets.state.tickets import TicketReportKind
-from tests.support.ticket_shop import TicketShop, ticket_shop
+import array
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import termios
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from psycopg import sql
+from sqlalchemy import text
+
+from gobblin_assets.db.embedded import EmbeddedServer
+from gobblin_assets.failpoints import Failpoint
+from gobblin_assets.model.job_ticket import TicketId, TicketSelection
+from gobblin_assets.state.tickets import TicketReport, TicketReportKind
+from tests.support.postgres import maintenance
+from tests.support.ticket_shop import WAIT_S_MAX, Executor, ForkedAttempt, TicketShop, only_first, ticket_shop
 
 __all__ = ["ticket_shop"]
 
+pytestmark = pytest.mark.turns(of=4)
 
+FAILED = "FAILED"
+
+
+def wait_until(is_so: Callable[[], object], shop: TicketShop) -> None:
+    until = time.monotonic() + WAIT_S_MAX
+    while not is_so():
+        assert time.monotonic() < until, shop.say()
+        time.sleep(0.05)
+
+
+def ends_of(shop: TicketShop, ticket_id: TicketId) -> list[str]:
+    return [each.details["state"] for each in shop.list_reports(ticket_id) if each.kind is TicketReportKind.ENDED]
+
+
+def has_word(attempt: ForkedAttempt) -> bool:
+    """Whether the executor has written into the pipe, and nobody has read it."""
+    waiting = array.array("i", [0])
+    fcntl.ioctl(attempt.stdin.fileno(), termios.FIONREAD, waiting)
+    return waiting[0] > 0
+
+
+def check_whole(shop: TicketShop, *ticket_ids: TicketId) -> None:
+    """All rows are there once, and each publication is told once."""
+    assert shop.lake_rows() == shop.source_rows()
+    for ticket_id in ticket_ids:
+        assert set(shop.list_told(ticket_id).values()) == {1}
+    assert sum((shop.list_told(each) for each in ticket_ids), Counter()) == shop.list_sequences()
+
+
+@pytest.mark.every_run
 def test_a_ticket_becomes_rows_and_reports(ticket_shop: TicketShop) -> None:
     ticket_id = ticket_shop.send()
-    ticket_shop.serve()
+    serving = ticket_shop.serve()
 
     end = ticket_shop.await_end(ticket_id)
 
     assert end.details["state"] == "COMPLETE", ticket_shop.say()
-    assert ticket_shop.lake_rows() == ticket_shop.source_rows()
+    check_whole(ticket_shop, ticket_id)
     assert ticket_shop.kinds(ticket_id) == ["claimed", "running", *["published"] * 4, "ended"]
-    published = [
-        each.details for each in ticket_shop.list_reports(ticket_id) if each.kind is TicketReportKind.PUBLISHED
+    published = {
+        (each.details["urn"], each.details["partition"]): each.details
+        for each in ticket_shop.list_reports(ticket_id)
+        if each.kind is TicketReportKind.PUBLISHED
+    }
+    march = published["public.orders", "2024-03-01"]
+    assert (march["rows"], march["files"]) == (60, 1)
+    assert march["bytes"] > 0
+    ((low, high),) = march["watermarks"].values()
+    assert low is None
+    assert high.startswith("2024-03-30T12:00:00")
+    assert published["public.customers", None]["rows"] == 9
+    assert (end.details["partitions"], end.details["failed"], end.details["family"]) == (4, 0, None)
+    with ticket_shop.engine.connect() as connection:
+        asked = connection.execute(text("SELECT asked FROM gobblin.run")).scalar_one()
+    assert asked["by"] == "gobblin-assets executor"
+    serving.send_signal(signal.SIGTERM)
+    assert serving.wait(WAIT_S_MAX) == 0
+
+
+def test_a_second_ticket_reads_what_the_ledger_lacks(ticket_shop: TicketShop) -> None:
+    job = ticket_shop.make_job()
+    first = ticket_shop.send(job, TicketSelection(datasets=("public.orders",), missing_max=2))
+    second = ticket_shop.send(job, TicketSelection(datasets=("public.orders",)))
+    third = ticket_shop.send(job, TicketSelection(datasets=("public.orders",)))
+    named = ticket_shop.send(job, TicketSelection(partitions=("2024-01-01",), ranges=(("2024-02-01", "2024-03-01"),)))
+    with Executor(ticket_shop, slots=1):
+        ends = [ticket_shop.await_end(each) for each in (first, second, third, named)]
+    partitions = [
+        sorted(each.details["partition"] for each in ticket_shop.list_reports(ticket_id) if each.kind == "published")
+        for ticket_id in (first, second, third)
     ]
-    assert sorted((each["urn"], each["partition"], each["rows"]) for each in published if each["partition"]) == [
-        ("public.orders", "2024-01-01", 62),
-        ("public.orders", "2024-02-01", 58),
-        ("public.orders", "2024-03-01", 60),
-    ]
+    assert partitions == [["2024-01-01", "2024-02-01"], ["2024-03-01"], []]
+    assert ends[2].details["message"] == "nothing is missing"
+    assert [each.details["state"] for each in ends] == ["COMPLETE"] * 4
+    rows = Counter({row: count for row, count in ticket_shop.source_rows().items() if row[0] == "public.orders"})
+    assert ticket_shop.lake_rows() == rows
+
+
+def test_a_ticket_s_fault_is_its_own(ticket_shop: TicketShop) -> None:
+    """Jobs that are refused, whose source is away, whose code raises; and a good one behind them."""
+    refused = ticket_shop.send({**ticket_shop.make_job("refused"), "datasets": [{"urn": "x", "colour": "red"}]})
+    absent = ticket_shop.send(ticket_shop.make_job("absent"), TicketSelection(datasets=("public.nothing",)))
+    no_kind = ticket_shop.send({"job": "odd", "kind": "juggling", "destination": "/x"})
+    missing = ticket_shop.send(
+        {**ticket_shop.make_job("gone"), "datasets": [{"urn": "public.gone"}], "source": {"connection": "nobody"}}
+    )
+    good = ticket_shop.send()
+    with Executor(ticket_shop, slots=2) as executor:
+        ends = {each: ticket_shop.await_end(each).details for each in (refused, absent, no_kind, missing, good)}
+    assert [each["state"] for each in ends.values()] == [FAILED] * 4 + ["COMPLETE"]
+    assert [each["family"] for each in ends.values()][:4] == ["RejectedError"] * 4
+    assert "colour" in ends[refused]["message"]
+    assert "public.nothing" in ends[absent]["message"]
+    assert ends[absent]["hint"]
+    assert len(executor.attempts) == 5, "what was refused is not tried again"
+    check_whole(ticket_shop, good)
+
+
+def test_reports_hold_no_secrets(ticket_shop: TicketShop) -> None:
+    """The source refuses the password; what its driver said does not tell it."""
+    secret = "s3cr3t-w0rd"
+    ticket_shop.environment["GOBBLIN_JDBC_SHOP_PASSWORD"] = secret
+    ticket_shop.environment["GOBBLIN_JDBC_SHOP_USER"] = "nobody"
+    ticket_id = ticket_shop.send()
+    with Executor(ticket_shop):
+        end = ticket_shop.await_end(ticket_id)
+    assert end.details["state"] == FAILED
+    assert end.details["message"]
+    assert secret not in json.dumps([dict(each.details) for each in ticket_shop.list_reports(ticket_id)])
+    assert secret not in ticket_shop.say()
+
+
+def test_code_of_a_job_that_raises_is_told_by_its_kind_alone(ticket_shop: TicketShop) -> None:
+    """A library's text may hold anything: it stands in the executor's own log."""
+    ticket_id = ticket_shop.send()
+    with Executor(ticket_shop, only_first(f"{Failpoint.DESTINATION_MARKED}=error")):
+        end = ticket_shop.await_end(ticket_id)
+    assert (end.details["state"], end.attempt) == (FAILED, 1)
+    assert end.details["message"] == "OSError: the executor's log has the rest"
+    assert "injected at destination_marked" in ticket_shop.say()
+
+
+@pytest.mark.every_run
+def test_a_lost_acknowledgement_of_each_write_changes_nothing(ticket_shop: TicketShop) -> None:
+    ticket_id = ticket_shop.send()
+    points = ",".join(f"{Failpoint.TICKET_REPORTED}=lose@{number}" for number in (1, 3, 5, 7))
+    with Executor(ticket_shop, only_first(f"{points},{Failpoint.TICKET_ENDED}=lose")) as executor:
+        end = ticket_shop.await_end(ticket_id)
+    assert len(executor.attempts[0].reached()) == 5
+    assert (end.details["state"], end.attempt) == ("COMPLETE", 1)
+    assert ticket_shop.kinds(ticket_id) == ["claimed", "running", *["published"] * 4, "ended"]
+    check_whole(ticket_shop, ticket_id)
+
+
+def test_a_running_ticket_is_cancelled(ticket_shop: TicketShop) -> None:
+    """It is stopped in the middle, ends as cancelled, and is tried no more; the next ticket finds the job free."""
+    ticket_id = ticket_shop.send()
+    stop = {ticket_id: f"{Failpoint.STAGE_COMMITTED}=stop@2"}
+    with Executor(ticket_shop, lambda claim: stop.get(claim.ticket_id, "")) as executor:
+        wait_until(lambda: executor.attempts and executor.attempts[0].reached(), ticket_shop)
+        cancelling = ticket_shop.cancel(ticket_id)
+        wait_until(lambda: has_word(executor.attempts[0]), ticket_shop)
+        os.kill(executor.attempts[0].pid, signal.SIGCONT)
+        assert ticket_shop.await_end(ticket_id).details["state"] == "CANCELLED"
+        assert ticket_shop.await_end(cancelling).details["state"] == "COMPLETE"
+        again = ticket_shop.send()
+        assert ticket_shop.await_end(again).details["state"] == "COMPLETE"
+    assert ends_of(ticket_shop, ticket_id) == ["CANCELLED"]
+    assert ticket_shop.lake_rows() == ticket_shop.source_rows()
+
+
+def test_what_does_not_end_when_it_is_cancelled_is_killed(ticket_shop: TicketShop) -> None:
+    ticket_id = ticket_shop.send()
+    with Executor(ticket_shop, only_first(f"{Failpoint.STAGE_COMMITTED}=stop"), stop_grace_s=0.5) as executor:
+        wait_until(lambda: executor.attempts and executor.attempts[0].reached(), ticket_shop)
+        ticket_shop.cancel(ticket_id)
+        end = ticket_shop.await_end(ticket_id)
+    assert end.details["state"] == "CANCELLED"
+    assert executor.attempts[0].poll() == -signal.SIGKILL
+    assert len(executor.attempts) == 1
+
+
+def test_an_executor_that_is_asked_to_end_leaves_its_tickets_to_the_next_one(ticket_shop: TicketShop) -> None:
+    ticket_id = ticket_shop.send()
+    with Executor(ticket_shop, only_first(f"{Failpoint.STAGE_COMMITTED}=stop@2")) as first:
+        wait_until(lambda: first.attempts and first.attempts[0].reached(), ticket_shop)
+        os.kill(first.attempts[0].pid, signal.SIGCONT)
+    assert ends_of(ticket_shop, ticket_id)[:1] in (["DRAINED"], ["COMPLETE"])
+    with Executor(ticket_shop):
+        assert ticket_shop.await_end(ticket_id).details["state"] == "COMPLETE"
+    check_whole(ticket_shop, ticket_id)
+
+
+def test_two_executors_of_a_name_run_each_ticket_once(ticket_shop: TicketShop) -> None:
+    ticket_ids = [ticket_shop.send(ticket_shop.make_job(f"shop{number}")) for number in range(4)]
+    with Executor(ticket_shop, owner="a") as first, Executor(ticket_shop, owner="b") as second:
+        for ticket_id in ticket_ids:
+            assert ticket_shop.await_end(ticket_id).details["state"] == "COMPLETE"
+    assert len(first.attempts) + len(second.attempts) == len(ticket_ids)
+    for number, ticket_id in enumerate(ticket_ids):
+        assert ticket_shop.kinds(ticket_id) == ["claimed", "running", *["published"] * 4, "ended"]
+        assert ticket_shop.lake_rows(f"shop{number}") == ticket_shop.source_rows()
+
+
+@pytest.mark.every_run
+def test_when_an_executor_is_killed_its_processes_end_and_another_one_takes_over(ticket_shop: TicketShop) -> None:
+    ticket_id = ticket_shop.send()
+    reached = ticket_shop.folder / "reached"
+    first = ticket_shop.serve(
+        "--claim-ttl", "3", GOBBLIN_FAILPOINT=f"{Failpoint.STAGE_COMMITTED}=stop@2", GOBBLIN_FAILPOINT_LOG=str(reached)
+    )
+    wait_until(reached.exists, ticket_shop)
+    child = find_child(first)
+    first.kill()
+    first.wait()
+    os.kill(child, signal.SIGCONT)
+    ticket_shop.serve("--claim-ttl", "3")
+    end = ticket_shop.await_end(ticket_id)
+    assert (end.details["state"], end.attempt) == ("COMPLETE", 2)
+    check_whole(ticket_shop, ticket_id)
+    assert not Path(f"/proc/{child}").exists() or Path(f"/proc/{child}/stat").read_text().split()[2] == "Z"
+
+
+def find_child(process: "subprocess.Popen[bytes]") -> int:
+    (child,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text(encoding="ascii").split()
+    return int(child)
+
+
+@pytest.mark.parametrize("point", [Failpoint.TICKET_CLAIMED, Failpoint.CLAIMS_RENEWED])
+def test_an_executor_that_is_killed_at_its_own_writes_is_followed(ticket_shop: TicketShop, point: Failpoint) -> None:
+    ticket_id = ticket_shop.send()
+    first = ticket_shop.serve("--claim-ttl", "2", GOBBLIN_FAILPOINT=f"{point}=kill")
+    assert first.wait(WAIT_S_MAX) == -signal.SIGKILL
+    with Executor(ticket_shop):
+        end = ticket_shop.await_end(ticket_id)
+    assert (end.details["state"], end.attempt) == ("COMPLETE", 2)
+    check_whole(ticket_shop, ticket_id)
+
+
+def test_late_reports_of_an_executor_that_was_paused_past_its_claim_are_refused(ticket_shop: TicketShop) -> None:
+    """Its process wakes up when another attempt has come; what it had staged is not published twice."""
+    ticket_id = ticket_shop.send()
+    reached = ticket_shop.folder / "reached"
+    first = ticket_shop.serve(
+        "--claim-ttl", "2", GOBBLIN_FAILPOINT=f"{Failpoint.FINISH_COMMITTED}=stop", GOBBLIN_FAILPOINT_LOG=str(reached)
+    )
+    wait_until(reached.exists, ticket_shop)
+    child = find_child(first)
+    first.send_signal(signal.SIGSTOP)
+    with Executor(ticket_shop, owner="second"):
+        second = ticket_shop.await_report(ticket_id, lambda report: report.attempt == 2)
+        os.kill(child, signal.SIGCONT)
+        first.send_signal(signal.SIGCONT)
+        end = ticket_shop.await_end(ticket_id)
+    assert second.details["owner"] == "second"
+    assert (end.details["state"], end.attempt) == ("COMPLETE", 2)
+    check_whole(ticket_shop, ticket_id)
+    late = [each for each in ticket_shop.list_reports(ticket_id) if each.attempt == 1 and each.at > second.at]
+    assert late == []
+    wait_until(lambda: not Path(f"/proc/{child}").exists(), ticket_shop)
+
+
+def test_attempts_that_all_die_end_the_ticket(ticket_shop: TicketShop) -> None:
+    ticket_id = ticket_shop.send()
+    with Executor(ticket_shop, lambda _claim: f"{Failpoint.FINISHED_BEFORE_EVENTS}=kill") as executor:
+        expire_pauses(ticket_shop, ticket_id)
+        end = ticket_shop.await_end(ticket_id)
+    assert (end.details["state"], end.attempt) == ("FAILED", 5)
+    assert "5 attempts died" in end.details["message"]
+    assert len(executor.attempts) == 5
+
+
+def expire_pauses(shop: TicketShop, ticket_id: TicketId) -> None:
+    """Let neither leases nor pauses of dead attempts delay the next one, until the last has begun."""
+
+    def is_last() -> bool:
+        with shop.engine.begin() as connection:
+            connection.execute(
+                text("UPDATE gobblin.ticket_claim SET ended_at = ended_at - interval '1 h' WHERE ended_at IS NOT NULL")
+            )
+            if connection.execute(text("SELECT count(*) FROM gobblin.ticket_claim WHERE ended_at IS NULL")).scalar():
+                return any(each.attempt == 5 for each in shop.list_reports(ticket_id))
+        return any(each.attempt == 5 for each in shop.list_reports(ticket_id))
+
+    wait_until(is_last, shop)
+
+
+def test_while_the_log_is_away_the_executor_stays_and_goes_on(ticket_shop: TicketShop, server: EmbeddedServer) -> None:
+    """The database takes no connections for a while, and those that were open are gone."""
+    name = str(ticket_shop.engine.url.database)
+    with Executor(ticket_shop) as executor, maintenance(server) as connection:
+        connection.execute(sql.SQL("ALTER DATABASE {} ALLOW_CONNECTIONS false").format(sql.Identifier(name)))
+        connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name])
+        wait_until(lambda: executor.lines, ticket_shop)
+        connection.execute(sql.SQL("ALTER DATABASE {} ALLOW_CONNECTIONS true").format(sql.Identifier(name)))
+        ticket_id = ticket_shop.send()
+        assert ticket_shop.await_end(ticket_id).details["state"] == "COMPLETE"
+    check_whole(ticket_shop, ticket_id)
+
+
+def test_a_cancel_of_nothing_fails(ticket_shop: TicketShop) -> None:
+    cancelling = ticket_shop.cancel(TicketId(uuid.uuid4()))
+    with Executor(ticket_shop):
+        end: TicketReport = ticket_shop.await_end(cancelling)
+    assert end.details["state"] == "FAILED"

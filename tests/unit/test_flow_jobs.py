@@ -20,6 +20,7 @@ from gobblin_assets.service.flow_store import JobBinding, NamedJob
 from gobblin_assets.service.specs import FlowKey
 
 FLOW = uuid.UUID(int=7)
+LOGS = {"": LogId(uuid.UUID(int=1)), "other": LogId(uuid.UUID(int=2))}
 BINDING = JobBinding(LogId(uuid.UUID(int=1)), "FS:///x.template", "shop", "/data/lake")
 
 
@@ -43,9 +44,15 @@ def test_names_differ_by_flow_node_and_generation_and_by_nothing_else() -> None:
 
 
 def test_a_stored_name_stays_whatever_would_be_made_now() -> None:
-    names = FlowJobNames(FLOW, FlowKey("sales", "orders"), [NamedJob("lake", "its_first_name", BINDING)], 0)
+    names = FlowJobNames(
+        FLOW, FlowKey("sales", "orders"), [NamedJob("lake", "its_first_name", BINDING)], 0, LOGS.__getitem__
+    )
     assert names.find_name("lake") == names.offer_name("lake") == "its_first_name"
     assert names.find_name("mirror") is None
+    hop = names.list_bound_hops()["lake"]
+    assert (hop.source_node, hop.template_uri) == ("shop", "FS:///x.template")
+    assert hop.allows_log("")
+    assert not hop.allows_log("other")
     assert names.offer_name("mirror") != names.offer_name("lake")
 
 

@@ -21,7 +21,7 @@ from gobblin_assets.service.api.request_parts import (
     read_flow_cursor,
     write_cursor,
 )
-from gobblin_assets.service.api.restli_codec import read_key, write_error, write_key
+from gobblin_assets.service.api.restli_codec import read_restli_key, write_error, write_restli_key
 from gobblin_assets.service.flow_store import SpecNotFoundError
 from gobblin_assets.service.guarded_flows import merge_patch
 from gobblin_assets.service.specs import FlowKey
@@ -35,8 +35,8 @@ class TestKeys:
     @given(NAMES, NAMES)
     def test_a_key_is_read_as_it_was_written(self, group: str, name: str) -> None:
         key = FlowKey(group, name)
-        written = write_key(key)
-        assert read_key(written) == key
+        written = write_restli_key(key)
+        assert read_restli_key(written) == key
         assert read_raw_path(f"/flowconfigs/{written}".encode()) == f"/flowconfigs/{written}"
         assert not set("(),:'") & set(written.removeprefix("(flowGroup:").removesuffix(")").replace(",flowName:", ""))
 
@@ -47,19 +47,19 @@ class TestKeys:
 
     @pytest.mark.parametrize("text", ["(flowName:a,flowGroup:b)", "(flowGroup:b,flowName:a)"])
     def test_the_order_of_fields_is_free(self, text: str) -> None:
-        assert read_key(text) == FlowKey("b", "a")
+        assert read_restli_key(text) == FlowKey("b", "a")
 
     @pytest.mark.parametrize(
         "text", ["", "()", "(flowGroup:a)", "(flowGroup:(a),flowName:b)", "(flowGroup:a,flowName:b", "a"]
     )
     def test_what_is_no_key_is_refused(self, text: str) -> None:
         with pytest.raises(MalformedRequestError):
-            read_key(text)
+            read_restli_key(text)
 
     def test_the_empty_text_is_two_quotes(self) -> None:
-        assert write_key(FlowKey("", "a")) == "(flowGroup:'',flowName:a)"
+        assert write_restli_key(FlowKey("", "a")) == "(flowGroup:'',flowName:a)"
         with pytest.raises(RejectedError) as caught:
-            read_key("(flowGroup:'',flowName:a)")
+            read_restli_key("(flowGroup:'',flowName:a)")
         assert caught.value.field == "flow_group"
 
 

@@ -54,7 +54,7 @@ def make_api(parts: ServedParts) -> FastAPI:
     return app
 
 
-def find_problem(request: Request, error: Exception) -> Problem:
+def problem_of_request(request: Request, error: Exception) -> Problem:
     """The problem that an error of any kind is answered as."""
     match error:
         case GobblinError():
@@ -81,7 +81,7 @@ def find_problem(request: Request, error: Exception) -> Problem:
 
 
 def _answer_error(request: Request, error: Exception) -> Response:
-    problem = find_problem(request, error)
+    problem = problem_of_request(request, error)
     headers = list_headers(problem)
     if isinstance(error, HTTPException) and error.headers:
         headers.update(error.headers)

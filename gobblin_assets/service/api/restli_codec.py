@@ -27,7 +27,7 @@ _FIELDS: Final = frozenset({"flowName", "flowGroup", "schedule", "runImmediately
 _PARTS: Final = re.compile(r"([^(),:']+):((?:''|[^(),:'])*)")
 
 
-def read_key(text: str) -> FlowKey:
+def read_restli_key(text: str) -> FlowKey:
     """The key as it stands in a path, with its escapes. MalformedRequestError for another text.
 
     A path may have been encoded once more as a whole, parentheses and all: those two, the colon and the comma of the
@@ -56,7 +56,7 @@ def _read_record(text: str) -> dict[str, str] | None:
     return found if found.keys() == {"flowGroup", "flowName"} else None
 
 
-def write_key(key: FlowKey) -> str:
+def write_restli_key(key: FlowKey) -> str:
     return f"(flowGroup:{_write_value(key.group)},flowName:{_write_value(key.name)})"
 
 

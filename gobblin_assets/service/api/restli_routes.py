@@ -11,9 +11,9 @@ from gobblin_assets.service.api.request_parts import Asker, JsonBody, Parts, Ser
 from gobblin_assets.service.api.restli_codec import (
     PROTOCOL_VERSION,
     read_flow,
-    read_key,
+    read_restli_key,
     write_flow,
-    write_key,
+    write_restli_key,
     write_status,
 )
 from gobblin_assets.service.api.service_routes import find_templates
@@ -28,7 +28,7 @@ restli_routes = APIRouter(include_in_schema=False)
 
 
 def _read_key(key: str) -> FlowKey:
-    return read_key(key)
+    return read_restli_key(key)
 
 
 _Key = Annotated[FlowKey, Depends(_read_key)]
@@ -46,7 +46,7 @@ def answer_restli(data: object = None, *, status: int = 200, headers: Mapping[st
 
 def create_flow_config(parts: Parts, user: Asker, body: JsonBody) -> Response:
     flow = parts.flows.create(user, _read_config(parts, user, body))
-    key = write_key(flow.spec.key)
+    key = write_restli_key(flow.spec.key)
     return answer_restli(status=201, headers={"Location": f"/{FLOW_RESOURCES[0]}/{key}", "X-RestLi-Id": key})
 
 

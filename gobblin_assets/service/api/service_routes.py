@@ -164,5 +164,10 @@ def _write_metrics(parts: ServedParts) -> Iterator[str]:
         yield f"# HELP {family} {said}\n# TYPE {family} {kind}\n"
         for catalog, found in sorted(measured.items()):
             yield f'{family}{{catalog="{catalog}"}} {getattr(found, name)}\n'
+    family = "gobblin_catalog_changed_timestamp_seconds"
+    yield f"# HELP {family} Time of the last change, as this process heard of it.\n# TYPE {family} gauge\n"
+    for catalog, found in sorted(measured.items()):
+        if found.changed_at is not None:
+            yield f'{family}{{catalog="{catalog}"}} {found.changed_at.timestamp():.3f}\n'
     yield "# HELP gobblin_snapshot_age_seconds Age of the copy of the flows that answers; 0: the database does.\n"
     yield f"# TYPE gobblin_snapshot_age_seconds gauge\ngobblin_snapshot_age_seconds {parts.measure_age_s():g}\n"

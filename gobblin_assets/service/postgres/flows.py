@@ -95,15 +95,8 @@ _PENDING = text(f"""
     SELECT {_COLUMNS} FROM {_FLOWS} WHERE f.state = 'PENDING' AND f.deleted_at IS NULL ORDER BY f.updated_at, f.flow_id
 """)
 
-_CHANGED = text(f"SELECT {_COLUMNS} FROM {_FLOWS} WHERE f.change > :after AND f.deleted_at IS NULL ORDER BY f.change")
-
-_GONE = text("""
-    SELECT flow_id, flow_group, flow_name FROM gobblin_service.flow
-     WHERE change > :after AND deleted_at IS NOT NULL AND :after > 0 ORDER BY change
-""")
-
-_COUNTS = text("""
-    SELECT state, count(*) AS flows FROM gobblin_service.flow WHERE deleted_at IS NULL GROUP BY state
+_CHANGED = text(f"""
+    SELECT {_COLUMNS}, f.deleted_at FROM {_FLOWS} WHERE f.change > :after ORDER BY f.change LIMIT :limit
 """)
 
 _LOCK_REQUEST = text("SELECT pg_advisory_xact_lock(hashtextextended(:request_key, 7))")
@@ -386,28 +379,26 @@ class PostgresFlowStore:
     def find_execution(self, execution_id: int) -> FlowStatus | None:
         return self._read("find an execution", lambda c: find_status(c, execution_id))
 
-    def read_changes(self, after: int) -> CatalogChanges:
-        def body(connection: Connection) -> CatalogChanges:
-            # All three are of one moment: a change that commits between them would be lost.
-            connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
+    def read_changes(self, after: int, *, limit: int) -> CatalogChanges:
+        def body(connection: Connection) -> tuple[int, Sequence[Row[Any]]]:
+            # The number first: what commits behind it is read once more by the next look, and not lost.
             number = connection.execute(_CHANGE_NUMBER, {"catalog": FLOW_CATALOG}).scalar() or 0
-            flows = tuple(_flow_of(row) for row in connection.execute(_CHANGED, {"after": after}))
-            gone = connection.execute(_GONE, {"after": after}).all()
-            return CatalogChanges(
-                number, flows, tuple((FlowKey(row.flow_group, row.flow_name), row.flow_id) for row in gone)
-            )
+            return number, connection.execute(_CHANGED, {"after": after, "limit": limit}).all()
 
-        return self._read("read changed flows", body)
+        number, rows = self._read("read changed flows", body)
+        # Values are made behind the transaction, which may not be idle for long.
+        return CatalogChanges(
+            number=number if len(rows) < limit else rows[-1].change,
+            flows=tuple(_flow_of(row) for row in rows if row.deleted_at is None),
+            gone=tuple((FlowKey(row.flow_group, row.flow_name), row.flow_id) for row in rows if row.deleted_at),
+            is_all=len(rows) < limit,
+        )
 
     def find_change_number(self) -> int:
         def body(connection: Connection) -> int:
             return connection.execute(_CHANGE_NUMBER, {"catalog": FLOW_CATALOG}).scalar() or 0
 
         return self._read("look for changes", body)
-
-    def count_by_state(self) -> Mapping[FlowState, int]:
-        rows = self._read("count flows", lambda c: c.execute(_COUNTS).all())
-        return {FlowState(row.state): row.flows for row in rows}
 
     def _read(self, name: str, body: Callable[[Connection], T]) -> T:
         return transact(self._engine, name, body, tries=_READ_TRIES)

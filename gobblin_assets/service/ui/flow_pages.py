@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 from fastapi import APIRouter, Request, Response
@@ -32,6 +33,16 @@ flow_pages = APIRouter(prefix=f"{PAGES}/flows", include_in_schema=False)
 _PAGE_FLOWS: Final = 50
 _PAGE_EXECUTIONS: Final = 20
 _RANGE_MARK: Final = "..."
+# By the word in the address: a link of somebody else can't put words of its own on a page.
+_SAID: Final = MappingProxyType(
+    {
+        "created": "The flow is created.",
+        "changed": "The change is stored.",
+        "paused": "The flow is paused. What runs goes on.",
+        "resumed": "The flow is resumed.",
+        "replanned": "The next run publishes under new names. What was published stays.",
+    }
+)
 
 
 @flow_pages.get("")
@@ -81,7 +92,7 @@ def show_flow(request: Request, parts: Parts, user: Asker, key: Key, said: str =
     return render(
         request,
         "flow.html",
-        said=said,
+        said=_SAID.get(said, ""),
         request_key=uuid.uuid4().hex,
         config=flow.spec.config.model_dump(mode="json", exclude_defaults=True),
         versions=parts.flows.list_versions(user, key),
@@ -115,19 +126,19 @@ def run_flow(parts: Parts, user: Asker, key: Key, form: Form) -> Response:
 @flow_pages.post("/{group}/{name}/pause")
 def pause_flow(parts: Parts, user: Asker, key: Key) -> Response:
     parts.flows.pause(user, key)
-    return go_to(flow_page(key), said="The flow is paused. What runs goes on.")
+    return go_to(flow_page(key), said="paused")
 
 
 @flow_pages.post("/{group}/{name}/resume")
 def resume_flow(parts: Parts, user: Asker, key: Key) -> Response:
     parts.flows.resume(user, key)
-    return go_to(flow_page(key), said="The flow is resumed.")
+    return go_to(flow_page(key), said="resumed")
 
 
 @flow_pages.post("/{group}/{name}/replan")
 def replan_flow(parts: Parts, user: Asker, key: Key) -> Response:
     parts.flows.replan(user, key)
-    return go_to(flow_page(key), said="The next run publishes under new names. What was published stays.")
+    return go_to(flow_page(key), said="replanned")
 
 
 @flow_pages.post("/{group}/{name}/delete")

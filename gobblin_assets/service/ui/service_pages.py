@@ -25,7 +25,7 @@ from gobblin_assets.service.ui.wizard_pages import wizard_pages
 
 service_pages = APIRouter(include_in_schema=False)
 
-_STATIC: Final = {"service.js": "text/javascript", "service.css": "text/css"}
+_STATIC: Final = {"service.js": "text/javascript", "service.css": "text/css", "service.svg": "image/svg+xml"}
 _NOBODY: Final = User("", frozenset())
 
 

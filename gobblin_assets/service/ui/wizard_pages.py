@@ -40,21 +40,21 @@ def show_wizard(request: Request, parts: Parts, user: Asker, template: str = "",
 def create_flow(request: Request, parts: Parts, user: Asker, form: Form) -> Response:
     """Create the flow that the form describes, show its plan, or show the form with one more row."""
     template = get_visible_template(parts, user, form.text("template"))
-    options = read_options(template, form)
+    options = read_wizard(template, form)
     if not form.has("create"):
         return _show_form(request, parts, user, template, options, form=form)
     try:
         flow = parts.flows.create(user, read_flow_config(options), request_key=form.text("request_key") or None)
     except (RejectedError, ConflictError) as error:
         return _show_form(request, parts, user, template, options, form=form, problem=problem_of(error))
-    return go_to(flow_page(flow.spec.key), said="The flow is created.")
+    return go_to(flow_page(flow.spec.key), said="created")
 
 
 @wizard_pages.post("/explain")
 def explain_flow(request: Request, parts: Parts, user: Asker, form: Form) -> Response:
     """The fragment beside the form: the plan, or why there is none."""
     template = get_visible_template(parts, user, form.text("template"))
-    options = read_options(template, form)
+    options = read_wizard(template, form)
     return render(request, "explanation.html", **_explain_options(parts, user, options))
 
 
@@ -72,7 +72,7 @@ def change_flow(request: Request, parts: Parts, user: Asker, key: Key, form: For
     """Store the flow's next version, unless somebody else changed it since the form was shown."""
     flow = parts.flows.get(user, key)
     template = get_visible_template(parts, user, form.text("template"))
-    options = read_options(template, form, key=key)
+    options = read_wizard(template, form, key=key)
     if not form.has("create"):
         return _show_form(request, parts, user, template, options, form=form, flow=flow)
     try:
@@ -81,10 +81,10 @@ def change_flow(request: Request, parts: Parts, user: Asker, key: Key, form: For
         parts.flows.update(user, key, read_flow_config(options), if_version=condition.version)
     except (RejectedError, ConflictError) as error:
         return _show_form(request, parts, user, template, options, form=form, flow=flow, problem=problem_of(error))
-    return go_to(flow_page(key), said="The change is stored.")
+    return go_to(flow_page(key), said="changed")
 
 
-def read_options(template: JobTemplate, form: SentForm, *, key: FlowKey | None = None) -> dict[str, Any]:
+def read_wizard(template: JobTemplate, form: SentForm, *, key: FlowKey | None = None) -> dict[str, Any]:
     """The options of a FlowConfig that the form gives."""
     options: dict[str, Any] = {
         "flow_group": form.text("flow_group") if key is None else key.group,

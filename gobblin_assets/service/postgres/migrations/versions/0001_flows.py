@@ -12,14 +12,12 @@ depends_on = None
 
 
 def upgrade() -> None:
-    op.execute("""
-        CREATE TABLE gobblin_service.catalog_change (
-            catalog TEXT NOT NULL,
-            number BIGINT NOT NULL,
-            changed_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
-            CONSTRAINT catalog_change_pkey PRIMARY KEY (catalog)
-        )
-    """)
+    _make_flows()
+    _make_executions()
+    _make_catalogs()
+
+
+def _make_flows() -> None:
     op.execute("""
         CREATE TABLE gobblin_service.flow (
             flow_id UUID NOT NULL,
@@ -47,16 +45,6 @@ def upgrade() -> None:
     """)
     op.execute("""
         CREATE INDEX flow_pending ON gobblin_service.flow (updated_at) WHERE state = 'PENDING' AND deleted_at IS NULL
-    """)
-    op.execute("""
-        CREATE TABLE gobblin_service.topology_entry (
-            kind TEXT NOT NULL,
-            name TEXT NOT NULL,
-            options JSONB NOT NULL,
-            changed_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
-            CONSTRAINT topology_entry_pkey PRIMARY KEY (kind, name),
-            CONSTRAINT topology_entry_kind_check CHECK (kind IN ('executors', 'nodes'))
-        )
     """)
     op.execute("""
         CREATE TABLE gobblin_service.flow_job (
@@ -88,16 +76,9 @@ def upgrade() -> None:
             CONSTRAINT flow_version_request_id_key UNIQUE (request_id)
         )
     """)
-    op.execute("""
-        CREATE TABLE gobblin_service.request (
-            request_key TEXT NOT NULL,
-            digest TEXT NOT NULL,
-            flow_id UUID NOT NULL,
-            made_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
-            CONSTRAINT request_pkey PRIMARY KEY (request_key),
-            CONSTRAINT request_flow_id_fkey FOREIGN KEY(flow_id) REFERENCES gobblin_service.flow (flow_id)
-        )
-    """)
+
+
+def _make_executions() -> None:
     op.execute("""
         CREATE TABLE gobblin_service.flow_execution (
             execution_id BIGINT GENERATED ALWAYS AS IDENTITY,
@@ -165,4 +146,35 @@ def upgrade() -> None:
     op.execute("""
         CREATE INDEX job_execution_to_cancel ON gobblin_service.job_execution (execution_id, number)
                 WHERE cancel_ticket_id IS NOT NULL AND cancel_sent_at IS NULL
+    """)
+
+
+def _make_catalogs() -> None:
+    op.execute("""
+        CREATE TABLE gobblin_service.catalog_change (
+            catalog TEXT NOT NULL,
+            number BIGINT NOT NULL,
+            changed_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
+            CONSTRAINT catalog_change_pkey PRIMARY KEY (catalog)
+        )
+    """)
+    op.execute("""
+        CREATE TABLE gobblin_service.topology_entry (
+            kind TEXT NOT NULL,
+            name TEXT NOT NULL,
+            options JSONB NOT NULL,
+            changed_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
+            CONSTRAINT topology_entry_pkey PRIMARY KEY (kind, name),
+            CONSTRAINT topology_entry_kind_check CHECK (kind IN ('executors', 'nodes'))
+        )
+    """)
+    op.execute("""
+        CREATE TABLE gobblin_service.request (
+            request_key TEXT NOT NULL,
+            digest TEXT NOT NULL,
+            flow_id UUID NOT NULL,
+            made_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
+            CONSTRAINT request_pkey PRIMARY KEY (request_key),
+            CONSTRAINT request_flow_id_fkey FOREIGN KEY(flow_id) REFERENCES gobblin_service.flow (flow_id)
+        )
     """)

@@ -1,0 +1,91 @@
+"""Jobs of the shipped templates, as executors run them: what was compiled becomes rows and files."""
+
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gobblin_assets.model.job_ticket import SentTicket, TicketId, TicketVerb
+from gobblin_assets.service.job_plan import PlannedJob
+from tests.support.flow_templates import make_compiler, make_flow, make_topology, plan_flow
+from tests.support.ticket_shop import NAME, TicketShop, ticket_shop
+
+__all__ = ["ticket_shop"]
+
+
+def plan_one(shop: TicketShop, source: str, target: str, parameters: Mapping[str, Any]) -> PlannedJob:
+    nodes = {
+        "shop": {"kind": "database", "connection": "shop"},
+        "lake": {"kind": "files", "root": str(shop.folder / "lake")},
+        "mirror": {"kind": "files", "root": str(shop.folder / "mirror")},
+    }
+    executors = {NAME: {"capabilities": ["ingest.jdbc", "distcp"], "nodes": list(nodes)}}
+    flow = make_flow(source, target, parameters=dict(parameters))
+    (job,) = plan_flow(make_compiler(make_topology(nodes, executors)), flow).jobs
+    return job
+
+
+def send(shop: TicketShop, job: PlannedJob) -> TicketId:
+    ticket_id = TicketId(uuid.uuid4())
+    shop.stores.tickets.send(SentTicket(ticket_id, TicketVerb.ADD, NAME, job.ticket))
+    return ticket_id
+
+
+def require_complete(shop: TicketShop, ticket_id: TicketId) -> None:
+    end = shop.await_end(ticket_id)
+    assert end.details["state"] == "COMPLETE", (end.details, shop.say())
+
+
+def test_tables_become_datasets(ticket_shop: TicketShop) -> None:
+    job = plan_one(
+        ticket_shop,
+        "shop",
+        "lake",
+        {
+            "datasets": [
+                {
+                    "table": "public.orders",
+                    "columns": ["id", "amount", "at"],
+                    "primary_key": ["id"],
+                    "watermark_column": "at",
+                    "partitions": "monthly",
+                    "start": "2024-01-01",
+                    "end": "2024-04-01",
+                },
+                {"table": "public.customers"},
+            ]
+        },
+    )
+    ticket_shop.serve()
+    require_complete(ticket_shop, send(ticket_shop, job))
+    assert ticket_shop.lake_rows(job.job_name) == ticket_shop.source_rows()
+    assert not list((ticket_shop.folder / "mirror").glob("*"))
+    # What was published is not published again.
+    require_complete(ticket_shop, send(ticket_shop, job))
+    assert ticket_shop.lake_rows(job.job_name) == ticket_shop.source_rows()
+
+
+def list_files(root: Path) -> dict[str, bytes]:
+    files = [path for path in root.rglob("*") if path.is_file() and ".gobblin" not in path.parts]
+    return {str(path.relative_to(root)): path.read_bytes() for path in files}
+
+
+def test_directories_are_copied_with_their_names(ticket_shop: TicketShop) -> None:
+    photos = ticket_shop.folder / "lake" / "photos"
+    for name, content in {"2026/1.jpg": b"one", "2026/2.jpg": b"two", "2026/3.tmp": b"half"}.items():
+        (photos / name).parent.mkdir(parents=True, exist_ok=True)
+        (photos / name).write_bytes(content)
+    job = plan_one(
+        ticket_shop,
+        "lake",
+        "mirror",
+        {"datasets": [{"path": "photos", "to": "albums", "exclude": ["*.tmp"], "deletes": "ours"}]},
+    )
+    ticket_shop.serve()
+    require_complete(ticket_shop, send(ticket_shop, job))
+    mirror = ticket_shop.folder / "mirror"
+    assert list_files(mirror / "albums") == {"2026/1.jpg": b"one", "2026/2.jpg": b"two"}
+    (photos / "2026/2.jpg").unlink()
+    (photos / "2026/4.jpg").write_bytes(b"four")
+    require_complete(ticket_shop, send(ticket_shop, job))
+    assert list_files(mirror / "albums") == {"2026/1.jpg": b"one", "2026/4.jpg": b"four"}
