@@ -1,5 +1,6 @@
 """Commands of executors: serve takes tickets of the log, and starts a process for each, which run is."""
 
+import json
 import os
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import click
 
 from gobblin_assets.cli.connections import SparkChoice, spark_options
 from gobblin_assets.cli.lazy_commands import example
-from gobblin_assets.cli.output import EXIT_FAILED, say
+from gobblin_assets.cli.output import EXIT_FAILED, json_option, print_json, print_table, say
 from gobblin_assets.jobs.ingest.engine_port import AnnouncedEngine
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.job_ticket import TicketId
@@ -23,6 +24,7 @@ from gobblin_assets.tickets.executor import CLAIM_TTL_S, ExecutorOptions, Proces
 
 _SLOTS_MAX: Final = 256
 _STANDARD_INPUT: Final = 0
+_REPORTS_MAX: Final = 10_000
 
 
 @click.group()
@@ -43,9 +45,9 @@ def executor() -> None:
 )
 @spark_options
 def serve(name: str, slots: int, claim_ttl_s: float, master: str | None, remote: str | None) -> None:
-    """Take the tickets of an executor's name, and run each in a process, until SIGTERM or Ctrl-C.
+    """Take tickets, and run each in a process of its own.
 
-    Then the jobs under way are interrupted, and go on with the next executor of the name.
+    Until SIGTERM or Ctrl-C: then the jobs under way are interrupted, and go on with the next executor of the name.
     """
     choice, stop = SparkChoice(master, remote), StopRequest()
     environment = {**os.environ, **choice.environment()}
@@ -58,15 +60,35 @@ def serve(name: str, slots: int, claim_ttl_s: float, master: str | None, remote:
     with open_log(say) as log, heed_stop_signals(say, stop):
         options = ExecutorOptions(name, slots, owner_text(), claim_ttl_s)
         say(f"executor {name} of the log {log.stores.tickets.find_log_id()}: {slots} slots")
-        ProcessExecutor(options, log.stores, start, SystemClock(), say).serve(stop.wait)
+        ProcessExecutor(options, log.stores, start, SystemClock(), say).take_tickets(stop.wait)
 
 
-@executor.command("run", hidden=True)
+@executor.command("reports", epilog=example("executor reports 01a224ca-1b31-7d99-8c3a-1d727f93b1c4"))
+@click.argument("ticket_id", type=click.UUID)
+@json_option
+def reports(ticket_id: uuid.UUID, as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
+    """Show what the attempts at a ticket reported.
+
+    Of a worker that has reported for long: the first 10,000 reports.
+    """
+    with open_log(say) as log:
+        found = log.stores.tickets.list_reports([TicketId(ticket_id)], {}, limit=_REPORTS_MAX)
+    if as_json:
+        print_json(found)
+        return
+    rows = [(each.at, each.attempt, each.kind.value, json.dumps(each.details, ensure_ascii=False)) for each in found]
+    print_table("reports", ("at", "attempt", "report", "details"), rows)
+
+
+@executor.command("run", hidden=True, epilog=example("executor run 01a224ca-1b31-7d99-8c3a-1d727f93b1c4 --attempt 1"))
 @click.argument("ticket_id", type=click.UUID)
 @click.option("--attempt", type=click.IntRange(min=1), required=True)
 @spark_options
 def run(ticket_id: uuid.UUID, attempt: int, master: str | None, remote: str | None) -> None:
-    """Run one attempt at a ticket; `executor serve` starts it, and holds the other end of its standard input."""
+    """Run one attempt at a ticket.
+
+    `executor serve` starts it, and has the other end of its standard input.
+    """
     choice = SparkChoice(master, remote)
 
     def say_as_ticket(line: str) -> None:

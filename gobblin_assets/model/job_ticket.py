@@ -31,16 +31,23 @@ _EXECUTOR_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 class TicketVerb(StrEnum):
-    """The wish of a ticket. CANCEL: that another ticket ends."""
+    """The wish of a ticket. CANCEL: that another ticket ends; of a worker, behind a cut.
+
+    UPDATE and DELETE are for workers, and end all that older tickets started for the job. UPDATE then starts a worker;
+    DELETE removes what the source keeps for the job.
+    """
 
     ADD = "ADD"
+    UPDATE = "UPDATE"
+    DELETE = "DELETE"
     CANCEL = "CANCEL"
 
 
 class TicketShape(StrEnum):
-    """The kind of work that a job is: a RUN ends by itself."""
+    """The kind of work that a job is: a RUN ends by itself; a WORKER of a sink goes on until somebody ends it."""
 
     RUN = "run"
+    WORKER = "worker"
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,11 +214,14 @@ def sent_ticket_from_json(data: object) -> SentTicket:
         raise read.refuse("cancels", said, "Write it." if is_cancel else "Leave it out.")
     if is_cancel != (ticket is None):
         raise read.refuse("ticket", f"{verb} has {'no' if is_cancel else 'a'} job", "Correct it.")
+    parsed = None if ticket is None else job_ticket_from_json(ticket)
+    if parsed is not None and parsed.shape is TicketShape.RUN and verb is not TicketVerb.ADD:
+        raise read.refuse("verb", f"{verb} is for workers, and {parsed.uri} is a run", "Send ADD, or CANCEL.")
     return SentTicket(
         ticket_id=TicketId(ticket_id),
         verb=verb,
         executor=executor,
-        ticket=None if ticket is None else job_ticket_from_json(ticket),
+        ticket=parsed,
         selection=selection_from_json(read.get("selection", {})),
         cancels=None if cancels is None else TicketId(cancels),
         log_id=None if log_id is None else LogId(log_id),

@@ -18,7 +18,10 @@ class JobOfExecution:
 
 @dataclass(frozen=True, slots=True)
 class UnsentTicket:
-    """A ticket that is to be sent to an executor. ``log_id``: the log that the job's name is bound to."""
+    """A ticket that is to be sent to an executor. ``log_id``: the log that the job's name is bound to.
+
+    ``is_update``: of a worker's job that was started before: what older tickets started is to end first.
+    """
 
     job: JobOfExecution
     executor: str
@@ -27,11 +30,15 @@ class UnsentTicket:
     ticket_id: TicketId
     ticket: JobTicket
     selection: TicketSelection
+    is_update: bool
 
 
 @dataclass(frozen=True, slots=True)
 class UnsentCancel:
-    """A ticket that ends another one, and is to be sent."""
+    """A ticket that ends another one, and is to be sent.
+
+    ``deletes``: the job of a worker, which ends with all that its source keeps for it.
+    """
 
     job: JobOfExecution
     executor: str
@@ -39,6 +46,7 @@ class UnsentCancel:
     log_id: LogId
     ticket_id: TicketId
     cancels: TicketId
+    deletes: JobTicket | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +63,7 @@ class ExecutionStore(Protocol):
     """The store of open executions. Each method is one transaction."""
 
     def list_unsent(self, *, limit: int) -> Sequence[UnsentTicket]:
-        """Of jobs whose predecessors are COMPLETE, the oldest executions first."""
+        """Of jobs whose predecessors are COMPLETE, or workers that are RUNNING, the oldest executions first."""
         ...
 
     def begin_send(self, job: JobOfExecution) -> bool:
@@ -71,7 +79,7 @@ class ExecutionStore(Protocol):
         ...
 
     def list_unsent_cancels(self, *, limit: int) -> Sequence[UnsentCancel]:
-        """Of jobs whose own tickets were sent."""
+        """Of jobs whose own tickets were sent, and those that delete, of jobs that have ended, too."""
         ...
 
     def mark_cancel_sent(self, job: JobOfExecution) -> None: ...

@@ -20,6 +20,7 @@ from gobblin_assets.service.flow_catalog import FlowCatalog, FlowsRead
 from gobblin_assets.service.flow_config import FlowConfig
 from gobblin_assets.service.flow_jobs import FlowJobNames, find_log, plan_jobs
 from gobblin_assets.service.flow_store import (
+    PAUSED_MESSAGE,
     FlowState,
     FlowStore,
     FlowVersion,
@@ -202,11 +203,19 @@ class FlowManager:
             return self.get_execution(execution_id)
 
     def pause(self, key: FlowKey) -> StoredFlow:
-        """No execution of the flow begins until it is resumed; what runs is not ended."""
+        """No execution of the flow begins until it is resumed. Workers are drained; runs go on to their end."""
         return self._set_paused(key, is_paused=True)
 
     def resume(self, key: FlowKey) -> StoredFlow:
-        return self._set_paused(key, is_paused=False)
+        """Allow executions again, and begin one if the pause had ended workers.
+
+        ConflictError: the workers have not ended yet. The flow is resumed, and is run once they have.
+        """
+        stored = self._set_paused(key, is_paused=False)
+        last = self._store.find_status(key)
+        if last is not None and last.message == PAUSED_MESSAGE and stored.state is FlowState.ACTIVE:
+            self.run(stored.owner, key)
+        return stored
 
     def cancel(self, key: FlowKey, execution_id: int) -> FlowStatus:
         """Ask for the end of the execution. Jobs that were not sent are over at once; executors end the others."""

@@ -1,4 +1,4 @@
-"""What a flow asks of a compiler, checked against templates and topology: mistakes that only its author can mend."""
+"""Requests of flows to a compiler, checked: mistakes that only a flow's author can mend are refused."""
 
 import difflib
 from collections.abc import Collection
@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.model.job_ticket import JobTicket
 from gobblin_assets.service.flow_config import FlowConfig, NodeChoice
 from gobblin_assets.service.job_template import JobTemplate
 from gobblin_assets.service.routes import Goal, RouteRules
@@ -27,33 +26,23 @@ class FlowRequest:
 
 
 def select_templates(store: TemplateStore, spec: FlowSpec, rules: RouteRules) -> tuple[JobTemplate, ...]:
-    """The templates that the flow names; else all, of the pack versions that its jobs were made of, else the newest.
+    """The templates that the flow names; else all of the newest versions of all packs.
 
     RejectedError for one that there is none of, or that the user may not use.
     """
-    pinned = find_pinned_packs(spec)
     named = spec.template_uris or spec.config.template_uris
     if not named:
-        packs = [store.find_pack(pack.name, pinned.get(pack.name)) or pack for pack in store.list_packs()]
-        return tuple(template for pack in packs for template in pack.templates.values())
+        return tuple(template for pack in store.list_packs() for template in pack.templates.values())
     found: dict[str, JobTemplate] = {}
     for number, text in enumerate(named):
         field = f"template_uris[{number}]"
-        uri = parse_template_uri(text, field)
-        template = get_template(store, uri._replace(version=uri.version or pinned.get(uri.pack)), field)
+        template = get_template(store, parse_template_uri(text, field), field)
         if not rules.allows(template.groups):
             raise RejectedError(
                 f"the template {text} is for other groups of users", field=field, hint="Ask its owner, or name another."
             )
         found[template.uri] = template
     return tuple(found.values())
-
-
-def find_pinned_packs(spec: FlowSpec) -> dict[str, str]:
-    """The versions of packs that the flow's tickets were made of."""
-    tickets = [child for child in spec.child_specs if isinstance(child, JobTicket)]
-    uris = [parse_template_uri(ticket.template_uri) for ticket in tickets if ticket.template_uri is not None]
-    return {uri.pack: uri.version for uri in uris if uri.version is not None}
 
 
 def read_request(

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Final, Protocol
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.job_ticket import JobTicket, LogId, TicketId, TicketSelection
@@ -18,6 +18,9 @@ from gobblin_assets.service.flow_config import FlowConfig
 from gobblin_assets.service.job_plan import FlowPlan
 from gobblin_assets.service.specs import FlowKey, FlowSpec
 from gobblin_assets.service.statuses import FlowStatus
+
+PAUSED_MESSAGE: Final = "the flow was paused"
+"""Of an execution of workers, which a pause ends and a resume begins again."""
 
 
 class FlowState(StrEnum):
@@ -222,7 +225,9 @@ class FlowStore(Protocol):
         """Make an ACTIVE flow PENDING, or say anew why it is."""
         ...
 
-    def set_paused(self, key: FlowKey, *, is_paused: bool) -> StoredFlow: ...
+    def set_paused(self, key: FlowKey, *, is_paused: bool) -> StoredFlow:
+        """A pause ends an execution that has workers, which would never end by themselves."""
+        ...
 
     def list_versions(self, key: FlowKey) -> Sequence[FlowVersion]:
         """The latest first."""

@@ -94,6 +94,17 @@ def _fold(progress: JobProgress, report: TicketReport) -> JobProgress:
                 low_watermarks={**low, **progress.low_watermarks},
                 high_watermarks={**progress.high_watermarks, **high},
             )
+        case TicketReportKind.PROGRESS:
+            positions = {
+                join_key(urn, "position"): str(each["position"])
+                for urn, each in report.details.get("datasets", {}).items()
+                if each.get("position") is not None
+            }
+            return replace(
+                _run(progress, report.at),
+                message=write_progress(report.details),
+                high_watermarks={**progress.high_watermarks, **positions},
+            )
         case TicketReportKind.ENDED:
             return _end(progress, report)
 
@@ -105,7 +116,7 @@ def _run(progress: JobProgress, at: dt.datetime) -> JobProgress:
 
 def _end(progress: JobProgress, report: TicketReport) -> JobProgress:
     end = AttemptEnd(report.details.get("state", ""))
-    message = describe_end(report.details)
+    message = _describe_end(report.details)
     status = _OF_END.get(end)
     if status is None:
         # The next attempt goes on: the job has not ended.
@@ -114,10 +125,23 @@ def _end(progress: JobProgress, report: TicketReport) -> JobProgress:
     return replace(progress, status=status, ended_at=report.at, message=message)
 
 
-def describe_end(details: Mapping[str, Any]) -> str:
+def _describe_end(details: Mapping[str, Any]) -> str:
     """The sentence of the end, with its hint."""
     message, hint = str(details.get("message") or ""), str(details.get("hint") or "")
     return " ".join(each for each in (message, hint) if each)[:MESSAGE_LENGTH_MAX]
+
+
+def write_progress(details: Mapping[str, Any]) -> str:
+    """How far a worker is, for people: its lag, and what keeps it from going on."""
+    datasets: Mapping[str, Mapping[str, Any]] = details.get("datasets") or {}
+    lags = [each["lag"] for each in datasets.values() if each.get("lag") is not None]
+    said = [f"lag {sum(lags):,}"] if lags else []
+    for urn, each in datasets.items():
+        said += [f"{urn} is BLOCKED: {blocked['error']}" for blocked in each.get("blocked", ())]
+        said += [f"{urn} backs off: {error}" for error in each.get("rests", ())]
+    if details.get("unanswered"):
+        said.append(f"the source does not answer: {details['unanswered']}")
+    return "; ".join(said)[:MESSAGE_LENGTH_MAX]
 
 
 def read_count(details: Mapping[str, Any], *, counts_files: bool) -> int:

@@ -46,7 +46,7 @@ class Orchestrator:
             self._logs.get_store(unsent.log).send(
                 SentTicket(
                     ticket_id=unsent.ticket_id,
-                    verb=TicketVerb.ADD,
+                    verb=TicketVerb.UPDATE if unsent.is_update else TicketVerb.ADD,
                     executor=unsent.executor,
                     ticket=unsent.ticket,
                     selection=unsent.selection,
@@ -67,9 +67,10 @@ class Orchestrator:
             self._logs.get_store(unsent.log).send(
                 SentTicket(
                     ticket_id=unsent.ticket_id,
-                    verb=TicketVerb.CANCEL,
+                    verb=TicketVerb.CANCEL if unsent.deletes is None else TicketVerb.DELETE,
                     executor=unsent.executor,
-                    cancels=unsent.cancels,
+                    ticket=unsent.deletes,
+                    cancels=unsent.cancels if unsent.deletes is None else None,
                     log_id=unsent.log_id,
                 )
             )

@@ -77,11 +77,6 @@ class TemplatePack:
 class TemplateStore(Protocol):
     """All versions of all packs."""
 
-    @property
-    def revision(self) -> int:
-        """Another number after each publication."""
-        ...
-
     def list_packs(self) -> list[TemplatePack]:
         """The newest version of each, by name."""
         ...
@@ -100,13 +95,8 @@ class TemplatesInMemory:
 
     def __init__(self, packs: Iterable[TemplatePack] = ()) -> None:
         self._packs: dict[str, dict[str, TemplatePack]] = {}
-        self._revision = 0
         for pack in packs:
             self.publish(pack)
-
-    @property
-    def revision(self) -> int:
-        return self._revision
 
     def list_packs(self) -> list[TemplatePack]:
         return [self._packs[name][_newest(self._packs[name])] for name in sorted(self._packs)]
@@ -122,7 +112,6 @@ class TemplatesInMemory:
             require_same_pack(known, pack)
             return known
         versions[pack.version] = pack
-        self._revision += 1
         return pack
 
 

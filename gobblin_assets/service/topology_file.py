@@ -49,7 +49,7 @@ _Group = Annotated[str, Field(min_length=1, max_length=200)]
 _Model = TypeVar("_Model", bound=SpecModel)
 
 
-class NodeOptions(SpecModel):
+class NodeDescription(SpecModel):
     """A node as a file or a request describes it."""
 
     kind: NodeKind
@@ -88,7 +88,7 @@ class NodeOptions(SpecModel):
         return root.rstrip("/") or "/"
 
     @model_validator(mode="after")
-    def _can_be_reached(self) -> "NodeOptions":
+    def _can_be_reached(self) -> "NodeDescription":
         if self.kind is NodeKind.FILES and self.root is None:
             raise refused(
                 "files need a root, found none", option="root", hint="Write the directory, such as /data/lake."
@@ -102,7 +102,7 @@ class NodeOptions(SpecModel):
         return self
 
 
-class ExecutorOptions(SpecModel):
+class ExecutorDescription(SpecModel):
     """An executor as a file or a request describes it."""
 
     technology: str = Field("process", min_length=1, max_length=100)
@@ -121,7 +121,7 @@ class ExecutorOptions(SpecModel):
     @field_validator("capabilities")
     @classmethod
     def _are_words(cls, capabilities: tuple[str, ...]) -> tuple[str, ...]:
-        known = list_capabilities()
+        known = list_known_capabilities()
         for word in capabilities:
             if not _CAPABILITY.fullmatch(word):
                 raise refused(
@@ -135,7 +135,7 @@ class ExecutorOptions(SpecModel):
         return capabilities
 
 
-def list_capabilities() -> list[str]:
+def list_known_capabilities() -> list[str]:
     """The words for what the job kinds, sources and destinations can do that this process knows."""
     sources, destinations = SOURCES.list_names(), DESTINATION_KINDS.list_names()
     return sorted(
@@ -171,7 +171,7 @@ def read_topology(data: object) -> Topology:
 def read_node(name: str, options: object) -> DataNode:
     """A node from plain values. RejectedError names the option, such as ``nodes.lake.root``."""
     _require_name(name, "nodes")
-    read = _read(NodeOptions, options, f"nodes.{name}")
+    read = _read(NodeDescription, options, f"nodes.{name}")
     return DataNode(
         name=name,
         kind=read.kind,
@@ -185,9 +185,9 @@ def read_node(name: str, options: object) -> DataNode:
 
 
 def read_executor(name: str, options: object) -> TopologySpec:
-    """An executor from plain values. RejectedError names the option, such as ``executors.local.nodes``."""
+    """An executor from plain values. RejectedError names the option, such as the nodes of one executor."""
     _require_name(name, "executors")
-    read = _read(ExecutorOptions, options, f"executors.{name}")
+    read = _read(ExecutorDescription, options, f"executors.{name}")
     executor = SpecExecutor(
         name=name,
         technology=read.technology,

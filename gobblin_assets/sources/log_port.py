@@ -268,6 +268,13 @@ class CopiedLog(Protocol):
         """Ask the server. RejectedError, or RetryableError if it is out of reach."""
         ...
 
+    def drop_stream(self) -> None:
+        """Remove what the server keeps for the job; nothing if it keeps nothing. No worker of the job may live.
+
+        RejectedError if another job reads it; RetryableError if the server is out of reach, or it is still read.
+        """
+        ...
+
     def write_place(self, position: int) -> str | None:
         """The position as the server writes places; None: nothing is published there yet. Nothing is connected to."""
         ...

@@ -20,7 +20,12 @@ from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName
 
 ATTEMPTS_MAX: Final = 5
-"""Attempts of a ticket that were not drained: whatever kills so many of them would kill the next one, too."""
+"""Attempts of a ticket that were not drained: whatever kills so many of them would kill the next one, too.
+
+Of workers, those count that lived less than LONG_LIFE_S; of a DELETE none: it is repeated until it is done.
+"""
+
+LONG_LIFE_S: Final = 600.0
 
 
 class TicketReportKind(StrEnum):
@@ -29,6 +34,7 @@ class TicketReportKind(StrEnum):
     CLAIMED = "claimed"
     RUNNING = "running"
     PUBLISHED = "published"
+    PROGRESS = "progress"
     ENDED = "ended"
 
 
@@ -141,6 +147,13 @@ class TicketStore(Protocol):
         """
         ...
 
+    def supersede(self, ticket_id: TicketId) -> int:
+        """End the older tickets of workers of the same job and executor that nobody works on.
+
+        Returns how many others there are, each with an attempt that lives.
+        """
+        ...
+
     def list_reports(
         self, ticket_ids: Sequence[TicketId], after: Mapping[TicketId, tuple[int, int]], *, limit: int
     ) -> Sequence[TicketReport]:
@@ -154,6 +167,7 @@ class TicketStore(Protocol):
     def list_unreported(self, ticket_id: TicketId) -> Sequence[SequenceId]:
         """Publications of the ticket's job since it was first claimed that no report of it has, the oldest first.
 
-        Among them may be such of other runs of the job. Without compactions.
+        Among them may be such of other runs of the job. Without compactions. None of workers: they publish many times a
+        minute, and report how far they are.
         """
         ...

@@ -16,7 +16,7 @@ from gobblin_assets.model.clock import Clock
 from gobblin_assets.model.job_ticket import TicketId, TicketVerb
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.state.tickets import ATTEMPTS_MAX, AttemptEnd, Claim, OpenTicket
-from gobblin_assets.tickets.child import CANCELLING, DRAINING
+from gobblin_assets.tickets.interruption import CANCELLING, DRAINING
 from gobblin_assets.tickets.ticket_run import describe_end, report_missed
 
 POLL_S: Final = 0.5
@@ -25,6 +25,9 @@ _RENEWALS_PER_TTL: Final = 3
 
 STOP_GRACE_S: Final = 60.0
 """So long a process may take to end after a signal; then it is killed."""
+
+_REPLACING: Final = (TicketVerb.UPDATE, TicketVerb.DELETE)
+"""Each takes the place of workers, which end only once it is at work: it does not wait for a slot."""
 
 _LISTED_MAX: Final = 100
 _PAUSE_S: Final = 5.0
@@ -78,7 +81,7 @@ class ProcessExecutor:
     _children: dict[TicketId, _Child] = field(default_factory=dict)
     _renew_at_s: float = 0.0
 
-    def serve(self, wait: Callable[[float], bool]) -> None:
+    def take_tickets(self, wait: Callable[[float], bool]) -> None:
         """Work until ``wait(seconds)`` says to stop; then drain: end all processes, and wait for them."""
         pause_s = 0.0
         while not wait(pause_s or POLL_S):
@@ -108,7 +111,7 @@ class ProcessExecutor:
             self._cancel(ticket.ticket_id)
         elif ticket.attempts >= ATTEMPTS_MAX:
             self._give_up(ticket)
-        elif len(self._children) < self.options.slots:
+        elif ticket.verb in _REPLACING or len(self._children) < self.options.slots:
             self._claim(ticket)
 
     def _claim(self, ticket: OpenTicket) -> None:

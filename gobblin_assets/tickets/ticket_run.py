@@ -7,10 +7,18 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from gobblin_assets.commit.sequence import Publication
-from gobblin_assets.errors import ErrorFamily, FencedError, GobblinError, family_of
+from gobblin_assets.errors import (
+    ErrorFamily,
+    FencedError,
+    GobblinError,
+    OutcomeUnknownError,
+    RejectedError,
+    RetryableError,
+    family_of,
+)
 from gobblin_assets.jobs.ingest.engine_port import AnnouncedEngine
 from gobblin_assets.jobs.programs import program_of
-from gobblin_assets.model.job_ticket import SentTicket, TicketSelection
+from gobblin_assets.model.job_ticket import SentTicket, TicketSelection, TicketShape
 from gobblin_assets.model.urn import JobName, Role
 from gobblin_assets.model.wording import join_some
 from gobblin_assets.run.run_values import DatasetReport, ReportedAs, RunReport, RunRequest
@@ -20,6 +28,7 @@ from gobblin_assets.spec.job_options import JobOptions
 from gobblin_assets.spec.job_parsing import parse_any_job
 from gobblin_assets.spec.selection import Datasets, Selection, select_missing, select_partitions
 from gobblin_assets.state.tickets import AttemptEnd, Claim, TicketReportKind
+from gobblin_assets.tickets.interruption import Interruption
 
 REPORTED_BY: Final = "gobblin-assets executor"
 
@@ -43,31 +52,37 @@ def run_claimed(
     stores: Stores,
     open_spark: Callable[[], AnnouncedEngine],
     say: Callable[[str], None],
-    is_interrupted: Callable[[], bool],
+    interruption: Interruption,
 ) -> AttemptEnd:
     """Run the ticket's job to its end, and report that. What the job's own code raises ends the attempt as FAILED.
 
     FencedError: the attempt is not the last one any more; nothing is reported. KeyboardInterrupt: it was interrupted,
-    and whoever takes it reports the end. ``is_interrupted``: drivers make other errors of a KeyboardInterrupt.
+    and whoever takes it reports the end. Drivers make other errors of a KeyboardInterrupt, which count as one.
     """
     reports = _Reports(claim, stores)
+    is_worker = False
     try:
         sent = stores.tickets.get_claimed(claim)
         reports.append(TicketReportKind.RUNNING, {"owner": owner_text()})
-        report = _run(sent, stores, open_spark, say, reports)
+        is_worker = sent.get_job_ticket().shape is TicketShape.WORKER
+        if is_worker:
+            end, details = _work(sent, stores, open_spark, say, interruption, reports)
+        else:
+            end, details = _describe_end(_run(sent, stores, open_spark, say, reports))
     except FencedError:
         raise
     except GobblinError as error:
         message = error.message[:_MESSAGE_CHARACTERS_MAX]
-        end, details = AttemptEnd.FAILED, describe_end(message, family=family_of(error), hint=error.hint)
+        # A worker goes on, in another attempt, once what was away is there again.
+        passes = is_worker and isinstance(error, RetryableError | OutcomeUnknownError)
+        end = AttemptEnd.DIED if passes else AttemptEnd.FAILED
+        details = describe_end(message, family=family_of(error), hint=error.hint)
     except Exception as error:  # noqa: BLE001  a job's own functions and converters raise what they like
         _log.exception("the job of the ticket %s failed", claim.ticket_id)
         # Its text may hold what no report may: the executor's own log has it.
         said = f"{type(error).__name__}: the executor's log has the rest"
         end, details = AttemptEnd.FAILED, describe_end(said)
-    else:
-        end, details = _describe_end(report)
-    if is_interrupted() and end is not AttemptEnd.COMPLETE:
+    if interruption.end is not None and end is not AttemptEnd.COMPLETE:
         raise KeyboardInterrupt
     report_missed(claim, stores)
     stores.tickets.end(claim, end, details)
@@ -147,6 +162,12 @@ def _run(
 ) -> RunReport | None:
     """None: nothing is missing."""
     job = parse_any_job(sent.get_job_ticket().job)
+    if live := stores.sink_workers.list_live(JobName(job.job)):
+        raise RejectedError(
+            f"{len(live)} workers publish the job {job.job}, and a run would wait for their lanes",
+            field="job",
+            hint="Cancel their tickets first, which drains them.",
+        )
     program = program_of(job)
     datasets = program.read_datasets(job)
     selection = select_of_ticket(sent.selection, job, datasets, stores, dt.datetime.now(dt.UTC))
@@ -163,6 +184,26 @@ def _run(
     )
     with program.open_run(job, datasets, open_spark, stores, say, reports.hear) as ports:
         return run_request(request, ports)
+
+
+def _work(
+    sent: SentTicket,
+    stores: Stores,
+    open_spark: Callable[[], AnnouncedEngine],
+    say: Callable[[str], None],
+    interruption: Interruption,
+    reports: _Reports,
+) -> tuple[AttemptEnd, dict[str, Any]]:
+    from gobblin_assets.tickets.ticket_worker import run_worker_ticket  # noqa: PLC0415  it imports PySpark
+
+    def report_progress(details: Mapping[str, Any]) -> None:
+        reports.append(TicketReportKind.PROGRESS, details)
+
+    interruption.is_graceful = True
+    done = run_worker_ticket(sent, stores, open_spark(), say, interruption.stop, report_progress)
+    if interruption.end is not None:
+        raise KeyboardInterrupt
+    return AttemptEnd.COMPLETE, describe_end(done)
 
 
 def _describe_end(report: RunReport | None) -> tuple[AttemptEnd, dict[str, Any]]:

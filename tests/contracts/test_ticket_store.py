@@ -14,7 +14,7 @@ from sqlalchemy import Engine, text
 
 from gobblin_assets.errors import ConflictError, CorruptionError, FencedError, RejectedError
 from gobblin_assets.failpoints import AcknowledgementLost, Failpoint, install
-from gobblin_assets.model.job_ticket import JobTicket, LogId, SentTicket, TicketId, TicketVerb
+from gobblin_assets.model.job_ticket import JobTicket, LogId, SentTicket, TicketId, TicketShape, TicketVerb
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.state.postgres.tickets import PostgresTicketStore
@@ -43,13 +43,18 @@ def log(emptied_engine: Engine) -> LogWorld:
     return open_postgres(emptied_engine)
 
 
-def make(executor: str = NAME, job: str = "shop") -> SentTicket:
-    ticket = JobTicket("gobblin-job:/g/f/j", "1", "anything", {"job": job, "number": 1e300})
-    return SentTicket(TicketId(uuid.uuid4()), TicketVerb.ADD, executor, ticket)
+def make(
+    executor: str = NAME,
+    job: str = "shop",
+    shape: TicketShape = TicketShape.RUN,
+    verb: TicketVerb = TicketVerb.ADD,
+) -> SentTicket:
+    ticket = JobTicket("gobblin-job:/g/f/j", "1", "anything", {"job": job, "number": 1e300}, shape)
+    return SentTicket(TicketId(uuid.uuid4()), verb, executor, ticket)
 
 
-def send(tickets: PostgresTicketStore, executor: str = NAME, job: str = "shop") -> TicketId:
-    sent = make(executor, job)
+def send(tickets: PostgresTicketStore, *how: Any, **options: Any) -> TicketId:
+    sent = make(*how, **options)
     tickets.send(sent)
     return sent.ticket_id
 
@@ -286,6 +291,49 @@ def test_attempts_that_die_are_bounded_and_drained_ones_are_not_counted(
     assert claimable(tickets) == []
 
 
+def test_of_workers_only_short_lives_count_and_a_delete_is_repeated_until_it_is_done(
+    tickets: PostgresTicketStore, emptied_engine: Engine
+) -> None:
+    long_lived, short_lived = (send(tickets, job=name, shape=TicketShape.WORKER) for name in ("long", "short"))
+    deleting = send(tickets, job="gone", shape=TicketShape.WORKER, verb=TicketVerb.DELETE)
+    for _number in range(ATTEMPTS_MAX):
+        for ticket_id in (long_lived, short_lived, deleting):
+            tickets.end(claim(tickets, ticket_id), AttemptEnd.DIED, {})
+        expire(emptied_engine)
+        with emptied_engine.begin() as connection:
+            for ticket_id, life in ((short_lived, "1 s"), (deleting, "1 s"), (long_lived, "1 day")):
+                connection.execute(
+                    text(
+                        "UPDATE gobblin.ticket_claim SET claimed_at = ended_at - CAST(:life AS interval)"
+                        " WHERE ticket_id = :id"
+                    ),
+                    {"life": life, "id": ticket_id},
+                )
+    counts = {each.ticket_id: each.attempts for each in tickets.list_claimable(NAME, limit=9)}
+    assert counts == {long_lived: 0, short_lived: ATTEMPTS_MAX, deleting: 0}
+    assert tickets.claim(short_lived, "a", ttl_s=TTL_S) is None
+    assert claim(tickets, deleting).attempt == ATTEMPTS_MAX + 1
+
+
+def test_older_workers_of_a_job_are_superseded_unless_they_live(
+    tickets: PostgresTicketStore, emptied_engine: Engine
+) -> None:
+    worker = TicketShape.WORKER
+    waiting, alive = send(tickets, shape=worker), claim(tickets, send(tickets, shape=worker))
+    kept = [send(tickets, job="other", shape=worker), send(tickets, "elsewhere", shape=worker), send(tickets)]
+    newer = send(tickets, shape=worker, verb=TicketVerb.UPDATE)
+    newest = send(tickets, shape=worker)
+    with install(lose_first(Failpoint.TICKET_ENDED)):
+        assert tickets.supersede(newer) == 1
+    assert [each.details["state"] for each in reports_of(tickets, waiting)] == ["CANCELLED"]
+    assert str(newer) in reports_of(tickets, waiting)[0].details["message"]
+    expire(emptied_engine)
+    assert tickets.supersede(newer) == 0
+    assert [each.details.get("state") for each in reports_of(tickets, alive.ticket_id)] == [None, "CANCELLED"]
+    assert claimable(tickets) == [kept[0], kept[2], newer, newest]
+    assert claimable(tickets, "elsewhere") == [kept[1]]
+
+
 def test_a_ticket_that_lives_is_not_given_up(tickets: PostgresTicketStore) -> None:
     mine = claim(tickets, send(tickets))
     assert not tickets.give_up(mine.ticket_id, {})
@@ -358,6 +406,9 @@ def test_publications_since_the_first_claim_are_unreported_until_one_is_reported
     tickets.report(second, uuid.uuid4(), TicketReportKind.PUBLISHED, {}, found[1])
     assert tickets.list_unreported(ticket_id) == [found[0], found[2]]
     assert tickets.list_unreported(send(tickets)) == []
+    worker = claim(tickets, send(tickets, job=JOB, shape=TicketShape.WORKER))
+    log.publish(lease)
+    assert tickets.list_unreported(worker.ticket_id) == []
 
 
 def test_of_each_partition_the_latest_publication_counts_if_it_is_complete(

@@ -48,6 +48,17 @@ OF_A_SINK = (
 )
 """Of a worker that begins with an empty log, without recovery and without a change of the count of lanes."""
 
+OF_A_FLOW = (
+    Failpoint.FLOW_STORED,
+    Failpoint.SEND_BEGUN,
+    Failpoint.TICKET_SENT,
+    Failpoint.SEND_MARKED,
+    Failpoint.CANCEL_MARKED,
+    Failpoint.REPORTS_READ,
+    Failpoint.REPORTS_FOLDED,
+)
+"""Of a flow from its request to its end; CANCEL_MARKED where it is deleted while it runs."""
+
 OF_A_RESCALE = (Failpoint.VNODES_MOVED,)
 
 OF_A_LOAD = (

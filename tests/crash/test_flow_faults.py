@@ -2,11 +2,10 @@
 
 Every write of the service, of the sender and of the executor is one transaction, so that a death has two places at
 each: before the commit and behind it. A death here is an exception that nothing catches, after which all that was in
-memory is given up: for one transaction it is what SIGKILL is.
+memory is given up: for one transaction it is what SIGKILL is. ``test_flow_kills`` has real ones.
 """
 
 import random
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -18,14 +17,16 @@ from gobblin_assets.db import schema
 from gobblin_assets.failpoints import AcknowledgementLost, Failpoint
 from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from gobblin_assets.service.specs import FlowKey
-from gobblin_assets.service.statuses import ENDED, ExecutionStatus, FlowStatus
-from tests.support.flow_world import KEY, FlowWorld, make_config
+from gobblin_assets.service.statuses import ExecutionStatus, FlowStatus
+from tests.crash.points import OF_A_FLOW
+from tests.support.flow_world import KEY, ROWS, FlowWorld, delete_while_it_runs, run_to_the_end
 from tests.support.shares import Share
 
-ROWS = 7
 LIVES_MAX = 40
 HISTORIES = 36
 CHANCE_OF_DEATH = 0.12
+
+Story = Callable[[FlowWorld, str], FlowStatus]
 
 _STORED = {
     "flows": "SELECT count(*) FROM gobblin_service.flow WHERE flow_name = :name",
@@ -71,21 +72,7 @@ def commits_heard(engine: Engine, hear: Callable[[str], None]) -> Iterator[None]
         event.remove(engine, "commit", before)
 
 
-def live(world: FlowWorld, name: str) -> FlowStatus:
-    """One process' life: ask for the flow, as a client does that got no answer, and go on until it has ended."""
-    world.flows.create(world.person, make_config("lake", "mirror", name=name), request_key=name)
-    key = FlowKey(KEY.group, name)
-    while (status := world.flows.get_status(key)).status not in ENDED:
-        world.orchestrator.look()
-        while (claimed := world.executor.claim()) is not None:
-            claim, sent = claimed
-            made = uuid.uuid5(uuid.NAMESPACE_URL, sent.get_job_ticket().job_name)
-            world.executor.run(claim, rows=ROWS, sequence_id=made, watermarks={"id": ("0", "7")})
-        world.monitor.look()
-    return status
-
-
-def live_until_done(engine: Engine, name: str) -> tuple[FlowStatus, int]:
+def live_until_done(engine: Engine, name: str, live: Story = run_to_the_end) -> tuple[FlowStatus, int]:
     """Lives follow each other until one of them sees the end; returns how many deaths there were."""
     for deaths in range(LIVES_MAX):
         with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
@@ -107,19 +94,17 @@ def check_once(engine: Engine, name: str, status: FlowStatus) -> None:
     ] * 2
 
 
-def count_places(engine: Engine) -> int:
+def count_places(engine: Engine, live: Story) -> int:
     heard: list[str] = []
     with commits_heard(engine, heard.append):
-        live(FlowWorld(engine), "counted")
-    assert set(Failpoint) & set(heard) >= {
-        Failpoint.FLOW_STORED, Failpoint.SEND_BEGUN, Failpoint.TICKET_SENT, Failpoint.SEND_MARKED,
-        Failpoint.REPORTS_READ, Failpoint.REPORTS_FOLDED,
-    }  # fmt: skip
+        live(FlowWorld(engine), live.__name__)
+    expected = set(OF_A_FLOW) - {Failpoint.CANCEL_MARKED}
+    assert set(heard) >= ({Failpoint.CANCEL_MARKED} if live is delete_while_it_runs else expected)
     return len(heard)
 
 
 def test_a_death_at_each_place_leaves_one_flow_and_one_run(service_engine: Engine, share: Share) -> None:
-    places = count_places(service_engine)
+    places = count_places(service_engine, run_to_the_end)
     assert places > 40
     for place in (number + 1 for number in share.numbers(places, "deaths of a flow")):
         heard = 0
@@ -135,6 +120,27 @@ def test_a_death_at_each_place_leaves_one_flow_and_one_run(service_engine: Engin
             status, deaths = live_until_done(service_engine, name)
         assert deaths == 1, name
         check_once(service_engine, name, status)
+
+
+def test_a_death_at_each_place_of_a_deletion_leaves_nothing_that_runs(service_engine: Engine, share: Share) -> None:
+    places = count_places(service_engine, delete_while_it_runs)
+    assert places > 25
+    for place in (number + 1 for number in share.numbers(places, "deaths of a deletion")):
+        heard = 0
+
+        def die(_place: str, at: int = place) -> None:
+            nonlocal heard
+            heard += 1
+            if heard == at:
+                raise DeathError
+
+        name = f"is_deleted_at_{place}"
+        with commits_heard(service_engine, die):
+            status, deaths = live_until_done(service_engine, name, delete_while_it_runs)
+        assert deaths == 1, name
+        assert status.status is ExecutionStatus.CANCELLED
+        assert {job.status for job in status.jobs} == {ExecutionStatus.CANCELLED}
+        assert FlowWorld(service_engine).store.find(FlowKey(KEY.group, name)) is None
 
 
 def test_many_deaths_one_after_the_other(service_engine: Engine, share: Share) -> None:
@@ -160,7 +166,7 @@ def test_many_deaths_one_after_the_other(service_engine: Engine, share: Share) -
 def test_each_lost_acknowledgement_is_asked_for_again(service_engine: Engine, share: Share) -> None:
     points: list[Failpoint] = []
     with failpoints.install(points.append):
-        live(FlowWorld(service_engine), "counted")
+        run_to_the_end(FlowWorld(service_engine), "counted")
     lost_at = [number for number, point in enumerate(points, 1) if point is not Failpoint.REPORTS_READ]
     assert len(lost_at) > 15
     for place in (lost_at[number] for number in share.numbers(len(lost_at), "lost answers of a flow")):
@@ -174,6 +180,6 @@ def test_each_lost_acknowledgement_is_asked_for_again(service_engine: Engine, sh
 
         name = f"loses_{place}"
         with failpoints.install(lose):
-            status = live(FlowWorld(service_engine), name)
+            status = run_to_the_end(FlowWorld(service_engine), name)
         assert heard > place
         check_once(service_engine, name, status)

@@ -15,7 +15,7 @@ from gobblin_assets.model.job_ticket import TicketSelection
 from gobblin_assets.service.flow_store import FlowState, SpecNotFoundError
 from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from gobblin_assets.service.statuses import ExecutionStatus
-from gobblin_assets.state.tickets import AttemptEnd
+from gobblin_assets.state.tickets import AttemptEnd, Claim, TicketReportKind
 from tests.support.flow_world import KEY, FlowWorld, LineCompiler, make_config, make_topology
 
 
@@ -391,3 +391,66 @@ def test_a_service_that_stops_waits_for_writes_under_way(world: FlowWorld) -> No
     assert world.flows.get(KEY).spec.key == KEY
     with pytest.raises(RetryableError, match="being stopped"):
         world.flows.run(world.person, KEY)
+
+
+def play_worker(world: FlowWorld) -> Claim:
+    """The worker that was sent runs."""
+    world.orchestrator.look()
+    claimed = world.executor.claim()
+    assert claimed is not None
+    world.executor.report(claimed[0], TicketReportKind.RUNNING, {})
+    world.monitor.look()
+    return claimed[0]
+
+
+def list_verbs(engine: Engine) -> list[str]:
+    with engine.connect() as connection:
+        return list(connection.execute(text("SELECT verb FROM gobblin.job_ticket ORDER BY sent_at")).scalars())
+
+
+def test_what_waits_for_a_worker_begins_when_it_runs_and_the_flow_goes_on(world: FlowWorld) -> None:
+    world.compiler.workers = frozenset({0})
+    world.flows.create(world.person, make_config("lake", "mirror"))
+    claim = play_worker(world)
+    dataset = {"lag": 1200, "position": "0/16B", "blocked": [], "rests": ["no room"]}
+    world.executor.report(claim, TicketReportKind.PROGRESS, {"datasets": {"orders": dataset}})
+    world.play(rows=3)
+    status = world.flows.get_status(KEY)
+    assert [job.status for job in status.jobs] == [ExecutionStatus.RUNNING, ExecutionStatus.COMPLETE]
+    assert status.status is ExecutionStatus.RUNNING
+    assert status.jobs[0].message == "lag 1,200; orders backs off: no room"
+    assert status.jobs[0].high_watermark == "0/16B"
+
+
+def test_a_pause_drains_workers_and_a_resume_begins_them_behind_older_ones(world: FlowWorld) -> None:
+    world.compiler.workers = frozenset({0})
+    world.flows.create(world.person, make_config())
+    claim = play_worker(world)
+    world.flows.pause(KEY)
+    with pytest.raises(ConflictError, match="is open"):
+        world.flows.resume(KEY)
+    world.flows.pause(KEY)
+    world.step()
+    assert list_verbs(world.engine) == ["ADD", "CANCEL"]
+    world.executor.tickets.end(claim, AttemptEnd.CANCELLED, {"message": "drained"})
+    world.monitor.look()
+    assert world.flows.get_status(KEY).status is ExecutionStatus.CANCELLED
+
+    assert world.flows.resume(KEY).state is FlowState.ACTIVE
+    world.step()
+    assert list_verbs(world.engine) == ["ADD", "CANCEL", "UPDATE"]
+    assert len(world.flows.list_executions(KEY)) == 2
+
+
+@pytest.mark.parametrize("is_ended", [False, True], ids=["while it runs", "after its end"])
+def test_a_deleted_flow_of_a_worker_leaves_nothing_at_its_source(world: FlowWorld, is_ended: bool) -> None:
+    world.compiler.workers = frozenset({0})
+    world.flows.create(world.person, make_config())
+    claim = play_worker(world)
+    if is_ended:
+        world.executor.tickets.end(claim, AttemptEnd.FAILED, {"message": "it broke"})
+        world.monitor.look()
+    world.flows.delete(KEY)
+    for _ in range(2):
+        world.step()
+    assert list_verbs(world.engine) == ["ADD", "DELETE"]

@@ -143,6 +143,22 @@ def test_a_flow_is_changed_by_the_same_form(service: RunningService) -> None:
     assert late.status == 409, "somebody changed the flow since this form was shown"
 
 
+def test_a_way_is_described_without_a_template(service: RunningService) -> None:
+    form = service.ask("GET", "/ui/new?source=shop&to=mirror")
+    assert 'name="template"' not in form.text
+    assert 'name="tables[0].table"' in form.text
+    sent = [("flow_group", "sales"), ("flow_name", "way"), ("source", "shop")]
+    sent += [("destinations", "mirror"), ("tables[0].table", "public.orders"), ("create", "1")]
+    answer = service.send_form("/ui/new", sent)
+    assert answer.status == 303, read(answer)
+    flow = service.ask("GET", f"{FLOWS}/sales/way").json
+    assert (flow["state"], flow["config"]["template_uris"]) == ("ACTIVE", [])
+    assert 'value="public.orders"' in service.ask("GET", "/ui/flows/sales/way/edit").text
+    assert "at least one place where it ends" in read(service.ask("GET", "/ui/new?source=shop"))
+    wrong = service.ask("GET", "/ui/new?source=shop&to=nowhere")
+    assert (wrong.status, "nowhere" in read(wrong)) == (422, True)
+
+
 def test_pending_flows_have_a_page_with_the_reasons(service: RunningService) -> None:
     make_flow(service, destinations="island")
     text = read(service.ask("GET", "/ui/flows?pending=1"))

@@ -1,6 +1,7 @@
 """Jobs of the shipped templates, as executors run them: what was compiled becomes rows and files."""
 
 import uuid
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,9 @@ def plan_one(shop: TicketShop, source: str, target: str, parameters: Mapping[str
         "shop": {"kind": "database", "connection": "shop"},
         "lake": {"kind": "files", "root": str(shop.folder / "lake")},
         "mirror": {"kind": "files", "root": str(shop.folder / "mirror")},
+        "warehouse": {"kind": "tables", "connection": "shop", "root": str(shop.folder / "staged")},
     }
-    executors = {NAME: {"capabilities": ["ingest.jdbc", "distcp"], "nodes": list(nodes)}}
+    executors = {NAME: {"capabilities": ["ingest.jdbc", "distcp", "sink.into.postgres"], "nodes": list(nodes)}}
     flow = make_flow(source, target, parameters=dict(parameters))
     (job,) = plan_flow(make_compiler(make_topology(nodes, executors)), flow).jobs
     return job
@@ -63,6 +65,22 @@ def test_tables_become_datasets(ticket_shop: TicketShop) -> None:
     # What was published is not published again.
     require_complete(ticket_shop, send(ticket_shop, job))
     assert ticket_shop.lake_rows(job.job_name) == ticket_shop.source_rows()
+
+
+def test_tables_are_loaded_into_tables(ticket_shop: TicketShop) -> None:
+    orders = {"table": "public.orders", "primary_key": ["id"], "watermark_column": "at"}
+    parameters = {"schema": "lake", "datasets": [orders, {"table": "public.customers", "to_table": "clients"}]}
+    job = plan_one(ticket_shop, "shop", "warehouse", parameters)
+    ticket_shop.serve()
+    for _run in range(2):
+        require_complete(ticket_shop, send(ticket_shop, job))
+        for source, target in {"orders": "public_orders", "customers": "clients"}.items():
+            with ticket_shop.source.connect() as connection:
+                wanted = Counter(connection.execute(f"SELECT * FROM public.{source}").fetchall())
+                assert Counter(connection.execute(f"SELECT * FROM lake.{target}").fetchall()) == wanted
+        # The rows of a snapshot change; of what is appended there are new ones.
+        with ticket_shop.source.connect() as connection:
+            connection.execute("UPDATE customers SET name = name || '!'")
 
 
 def list_files(root: Path) -> dict[str, bytes]:

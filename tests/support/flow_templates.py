@@ -92,10 +92,10 @@ def make_compiler(topology: Topology, *packs: TemplatePack, name: str = "multi_h
     return build_compiler(TemplatesInMemory(packs or read_shipped_packs()), topology, name)
 
 
-def make_flow(source: Any = None, destinations: Any = (), child_specs: Sequence[Any] = (), **more: Any) -> FlowSpec:
+def make_flow(source: Any = None, destinations: Any = (), **more: Any) -> FlowSpec:
     written = {"flow_group": GROUP, "flow_name": NAME, "destinations": destinations, **more}
     config = read_flow_config(written if source is None else {**written, "source": source})
-    return FlowSpec(FlowKey(GROUP, NAME).uri, "1", "", config, config.template_uris, tuple(child_specs))
+    return FlowSpec(FlowKey(GROUP, NAME).uri, "1", "", config, config.template_uris)
 
 
 def plan_flow(

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from sqlalchemy import Engine
+from sqlalchemy import Engine, text
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.model.job_ticket import JobTicket, SentTicket
+from gobblin_assets.model.job_ticket import JobTicket, SentTicket, TicketShape
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.service.flow_catalog import FlowCatalog
 from gobblin_assets.service.flow_config import FlowConfig, read_flow_config
@@ -21,6 +21,7 @@ from gobblin_assets.service.postgres.executions import PostgresExecutionStore
 from gobblin_assets.service.postgres.flows import PostgresFlowStore
 from gobblin_assets.service.postgres.logs import PostgresTicketLogs
 from gobblin_assets.service.specs import FlowKey, FlowSpec
+from gobblin_assets.service.statuses import ENDED, FlowStatus
 from gobblin_assets.service.topology import (
     DataNode,
     Format,
@@ -36,6 +37,7 @@ from gobblin_assets.state.tickets import AttemptEnd, Claim, TicketReportKind
 
 KEY = FlowKey("sales", "orders")
 EXECUTOR = "here"
+ROWS = 7
 
 
 @dataclass(frozen=True)
@@ -63,11 +65,15 @@ def make_topology(*nodes: str, executors: Sequence[str] = (EXECUTOR,), log: str 
 
 @dataclass
 class LineCompiler:
-    """Goes from the source through each destination in their order. ``template``: of each job."""
+    """Goes from the source through each destination in their order. ``template``: of each job.
+
+    ``workers``: the numbers of jobs that are workers.
+    """
 
     topology: Topology
     template: str = "FS:///default/line.template"
     capability: str = "ingest.jdbc"
+    workers: frozenset[int] = frozenset()
 
     def compile_flow(self, spec: FlowSpec, names: JobNames, groups: frozenset[str]) -> Explanation:
         config = spec.config
@@ -99,6 +105,7 @@ class LineCompiler:
             capability=self.capability,
             job={"job": name, "from": source, "to": target, **spec.config.parameters},
             template_uri=self.template,
+            shape=TicketShape.WORKER if number in self.workers else TicketShape.RUN,
         )
         return PlannedJob(
             number=number,
@@ -202,3 +209,33 @@ class PlayedExecutor:
 
     def report(self, claim: Claim, kind: TicketReportKind, details: Mapping[str, Any]) -> None:
         self.tickets.report(claim, uuid.uuid4(), kind, details)
+
+
+def run_to_the_end(world: FlowWorld, name: str) -> FlowStatus:
+    """One process' life: ask for the flow, as a client does that got no answer, and go on until it has ended."""
+    world.flows.create(world.person, make_config("lake", "mirror", name=name), request_key=name)
+    key = FlowKey(KEY.group, name)
+    while (status := world.flows.get_status(key)).status not in ENDED:
+        world.orchestrator.look()
+        while (claimed := world.executor.claim()) is not None:
+            claim, sent = claimed
+            made = uuid.uuid5(uuid.NAMESPACE_URL, sent.get_job_ticket().job_name)
+            world.executor.run(claim, rows=ROWS, sequence_id=made, watermarks={"id": ("0", "7")})
+        world.monitor.look()
+    return status
+
+
+def delete_while_it_runs(world: FlowWorld, name: str) -> FlowStatus:
+    """The same for a flow that is deleted as soon as its first ticket was sent."""
+    key = FlowKey(KEY.group, name)
+    world.flows.create(world.person, make_config("lake", "mirror", name=name), request_key=name)
+    world.orchestrator.look()
+    world.flows.delete(key)
+    with world.engine.connect() as connection:
+        found = "SELECT max(execution_id) FROM gobblin_service.flow_execution JOIN gobblin_service.flow USING (flow_id)"
+        execution_id = connection.execute(text(f"{found} WHERE flow_name = :name"), {"name": name}).scalar_one()
+    while (status := world.flows.get_execution(execution_id)).status not in ENDED:
+        world.orchestrator.look()
+        assert world.executor.claim() is None, "a cancelled ticket is claimed"
+        world.monitor.look()
+    return status

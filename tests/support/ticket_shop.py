@@ -9,9 +9,10 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, Self
+from unittest import mock
 
 import pyarrow.parquet as pq
 import pytest
@@ -21,12 +22,14 @@ from gobblin_assets import failpoints
 from gobblin_assets.cli import main
 from gobblin_assets.db.engine import open_external
 from gobblin_assets.model.clock import SystemClock
-from gobblin_assets.model.job_ticket import JobTicket, SentTicket, TicketId, TicketSelection, TicketVerb
+from gobblin_assets.model.job_ticket import JobTicket, SentTicket, TicketId, TicketSelection, TicketShape, TicketVerb
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.state.tickets import Claim, TicketReport, TicketReportKind
+from gobblin_assets.tickets import ticket_worker
 from gobblin_assets.tickets.executor import ExecutorOptions, ProcessExecutor
+from tests.support.command_lake import invoke
 from tests.support.forks import FORKS
 from tests.support.postgres import Database
 
@@ -79,9 +82,12 @@ class TicketShop:
         selection: TicketSelection | None = None,
         *,
         ticket_id: TicketId | None = None,
+        verb: TicketVerb = TicketVerb.ADD,
+        shape: TicketShape = TicketShape.RUN,
     ) -> TicketId:
         sent = make_sent(ticket_id or TicketId(uuid.uuid4()), self.make_job() if job is None else job, selection)
-        self.stores.tickets.send(sent)
+        ticket = replace(sent.get_job_ticket(), shape=shape)
+        self.stores.tickets.send(replace(sent, verb=verb, ticket=ticket))
         return sent.ticket_id
 
     def cancel(self, other: TicketId) -> TicketId:
@@ -95,6 +101,14 @@ class TicketShop:
             started = subprocess.Popen(command, env={**self.environment, **variables}, cwd=self.folder, stderr=log)
         self.started.append(started)
         return started
+
+    def ask(self, *arguments: str) -> str:
+        """The output of a command that must succeed."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("GOBBLIN_DATABASE_URL", self.environment["GOBBLIN_DATABASE_URL"])
+            done = invoke(*arguments)
+        assert done.exit_code == 0, done.output
+        return done.stdout
 
     def say(self) -> str:
         """What all executors said."""
@@ -198,6 +212,8 @@ def _become(
     os.dup2(pipe.fileno(), 0)
     output = os.open("executor.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(output, 2)
+    if "GOBBLIN_TEST_PROGRESS_S" in environment:
+        mock.patch.object(ticket_worker, "PROGRESS_S", float(environment["GOBBLIN_TEST_PROGRESS_S"])).start()
     if failpoint:
         failpoints.arm(failpoint, log)
     main(list(arguments), prog_name="gobblin-assets")
@@ -223,7 +239,7 @@ class Executor:
         self._failpoints_of = failpoints_of
         options = ExecutorOptions(NAME, slots, owner, claim_ttl_s, stop_grace_s)
         made = ProcessExecutor(options, shop.stores, self._start, SystemClock(), self.lines.append)
-        self._thread = threading.Thread(target=made.serve, args=(self._stop.wait,))
+        self._thread = threading.Thread(target=made.take_tickets, args=(self._stop.wait,))
 
     def _start(self, claim: Claim) -> ForkedAttempt:
         self.attempts.append(ForkedAttempt(self._shop, claim, self._failpoints_of(claim)))

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.model.job_ticket import JobTicket
 from gobblin_assets.service.job_plan import BoundHop, Explanation, FlowPlan, PendingFlow
 from gobblin_assets.service.topology import Topology
 from gobblin_assets.spec.job_parsing import parse_any_job
@@ -214,6 +213,21 @@ def test_more_than_six_hops_are_too_many() -> None:
     assert "by up to 6 hops" in compiled.reasons[0]
 
 
+def test_a_dearer_way_is_taken_where_the_cheapest_has_too_many_hops() -> None:
+    line = [f"n{number}" for number in range(8)]
+    nodes = {name: {"kind": "files", "root": f"/{name}", "transit": True} for name in line}
+    executors = {f"e{number}": {"capabilities": ["distcp"], "nodes": line[number : number + 2]} for number in range(7)}
+    executors["skip"] = {"capabilities": ["distcp"], "nodes": ["n0", "n2"], "cost": 100}
+    system = make_compiler(make_topology(nodes, executors), make_pack(TEMPLATES))
+    assert [job.executor for job in plan_flow(system, make_flow("n0", "n7")).jobs] == [
+        "skip", "e2", "e3", "e4", "e5", "e6",
+    ]  # fmt: skip
+    # n2 itself is reached by the cheaper way, which the way to n6 goes on from.
+    assert [job.executor for job in plan_flow(system, make_flow("n0", ["n2", "n6"])).jobs] == [
+        f"e{number}" for number in range(6)
+    ]
+
+
 @pytest.mark.parametrize(
     ("spec", "field", "said"),
     [
@@ -285,7 +299,8 @@ def test_explanation_has_other_plans_and_says_why_hops_are_not_taken() -> None:
     assert reasons["x3", "hdfs"].startswith("another way costs less")
     assert reasons["x4", "hdfs"] == "the executor x4 can't do ingest.jdbc"
     assert reasons["x5", "hdfs"] == "the executor x5 does not reach hdfs"
-    taken = {(job.template_uri, job.executor, job.source, job.target) for job in found.compiled.jobs}  # type: ignore[union-attr]
+    assert isinstance(found.compiled, FlowPlan)
+    taken = {(job.template_uri, job.executor, job.source, job.target) for job in found.compiled.jobs}
     assert taken.isdisjoint((each.template_uri, each.executor, each.source, each.target) for each in found.untaken)
 
 
@@ -316,16 +331,15 @@ def test_plans_are_the_same_in_whatever_order_things_are_written() -> None:
     assert make_topology(nodes, EXECUTORS).version == topology().version
 
 
-def test_a_flow_keeps_the_pack_version_that_its_jobs_were_made_of() -> None:
+def test_a_flow_takes_the_newest_version_of_a_pack_or_the_one_that_it_names() -> None:
     newer = {**TEMPLATES, "into-nosql": {**TEMPLATES["into-nosql"], "description": "newer"}}
     system = make_compiler(topology(), make_pack(TEMPLATES), make_pack(newer, version="2"))
     assert plan_flow(system, flow("nosql")).jobs[0].template_uri == "FS:///test@2/into-nosql.template"
-    ticket = plan_flow(compiler(), flow("nosql")).jobs[0].ticket
-    assert isinstance(ticket, JobTicket)
-    stored = make_flow("salesforce", "nosql", [ticket], parameters=PARAMETERS)
-    assert plan_flow(system, stored).jobs[0].template_uri == "FS:///test@1/into-nosql.template"
     named = flow("nosql", template_uris=["FS:///test@1/into-nosql.template"])
     assert plan_flow(system, named).jobs[0].template_uri == "FS:///test@1/into-nosql.template"
+    # Another version of the same template is the same hop.
+    names = bind(plan_flow(compiler(), flow("nosql")))
+    assert plan_flow(system, flow("nosql"), names).jobs[0].template_uri == "FS:///test@2/into-nosql.template"
 
 
 def test_the_root_of_a_node_is_named_where_it_is_wrong() -> None:

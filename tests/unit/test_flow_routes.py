@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gobblin_assets.service.flow_request import FlowRequest
+from gobblin_assets.service.job_plan import BoundHop
 from gobblin_assets.service.job_template import JobTemplate, TemplateEnd
 from gobblin_assets.service.multi_hop_compiler import plan_hops
 from gobblin_assets.service.routes import HOPS_MAX, Goal, Hop, RouteMap, RouteRules
@@ -73,6 +74,7 @@ def make_templates(seed: random.Random) -> list[JobTemplate]:
         replace(
             template,
             uri=f"t{number}",
+            plain_uri=f"t{number}",
             source=pick_end(seed),
             target=pick_end(seed),
             capability=seed.choice(CAPABILITIES),
@@ -226,6 +228,46 @@ def test_the_same_hops_are_found_in_whatever_order_things_are_known(world: World
     for other in world.names[1:]:
         plan_hops(routes, request(world, source, other))
     assert name_hops(plan_hops(routes, asked)) == name_hops(found), "what was asked before does not count"
+
+
+def add_executors(topology: Topology, seed: random.Random) -> Topology:
+    """More executors, cheaper ones among them; those that there are cost something else."""
+    names = sorted(topology.nodes)
+    executors = {
+        name: replace(spec, spec_executor=replace(spec.spec_executor, cost=seed.choice(COSTS)))
+        for name, spec in topology.executors.items()
+    }
+    for number in range(seed.randint(1, 6)):
+        name = f"new{number}"
+        reached = frozenset(seed.sample(names, 2))
+        executor = SpecExecutor(name, "process", "", "log", frozenset(CAPABILITIES), reached, cost=seed.choice(COSTS))
+        executors[name] = TopologySpec(topology_uri(name), "1", "", executor)
+    return replace(topology, executors=executors)
+
+
+def test_200_changes_of_the_topology_never_change_what_a_job_is_bound_to() -> None:
+    changed = moved = 0
+    for number in range(1_000):
+        world = make_world(number)
+        asked = request(world, *world.names[:3])
+        first = plan_hops(world.routes, asked)
+        if first is None:
+            continue
+        bound = {
+            hop.target.node: BoundHop(hop.source.node, hop.template.plain_uri, lambda log: log == "") for hop in first
+        }
+        other = RouteMap(add_executors(world.topology, random.Random(number)), world.templates)
+        found = plan_hops(other, replace(asked, rules=replace(asked.rules, bound=bound)))
+        assert found is not None
+        assert {(hop.target.node, hop.source.node, hop.template.plain_uri) for hop in found} == {
+            (node, hop.source_node, hop.template_uri) for node, hop in bound.items()
+        }
+        moved += name_hops(found) != name_hops(first)
+        changed += name_hops(plan_hops(other, asked)) != name_hops(first)
+        if changed == 200:
+            break
+    assert changed == 200
+    assert moved > 20, "executors may change"
 
 
 def test_the_random_worlds_have_ways_of_all_lengths() -> None:

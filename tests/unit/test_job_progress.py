@@ -75,6 +75,15 @@ def test_however_often_and_in_which_pieces_reports_are_read_each_counts_once(cut
     assert progress == fold_reports(SENT, STORY)
 
 
+def test_progress_of_a_worker_says_its_lag_and_what_is_blocked() -> None:
+    orders = {"lag": 1500, "position": "7", "blocked": [{"sequence_id": "1", "error": "a stranger"}], "rests": []}
+    details = {"datasets": {"orders": orders, "returns": {"lag": None, "position": None}}, "unanswered": "no route"}
+    found = fold_reports(SENT, [report(1, 1, TicketReportKind.PROGRESS, **details)])
+    assert found.status is ExecutionStatus.RUNNING
+    assert found.message == "lag 1,500; orders is BLOCKED: a stranger; the source does not answer: no route"
+    assert found.high_watermarks == {join_key("orders", "position"): "7"}
+
+
 def test_a_copy_counts_files() -> None:
     copied = fold_reports(
         JobProgress(ExecutionStatus.ORCHESTRATED, counts_files=True),

@@ -17,6 +17,7 @@ from gobblin_assets.model.job_ticket import (
     SentTicket,
     TicketId,
     TicketSelection,
+    TicketShape,
     TicketVerb,
     sent_ticket_from_json,
     sent_ticket_to_json,
@@ -38,7 +39,10 @@ PLAIN: Final = st.recursive(
 )
 
 
-@pytest.mark.parametrize("sent", [SENT, CANCEL, replace(SENT, selection=TicketSelection(), log_id=None)])
+UPDATE: Final = replace(SENT, verb=TicketVerb.UPDATE, ticket=replace(TICKET, shape=TicketShape.WORKER))
+
+
+@pytest.mark.parametrize("sent", [SENT, CANCEL, UPDATE, replace(SENT, selection=TicketSelection(), log_id=None)])
 def test_a_ticket_comes_back_as_it_was(sent: SentTicket) -> None:
     back = sent_ticket_from_json(json.loads(json.dumps(sent_ticket_to_json(sent))))
     assert back == sent
@@ -84,6 +88,8 @@ def set_at(data: dict[str, Any], path: str, value: object) -> dict[str, Any]:
         ("verb", "MOVE", "verb"),
         ("verb", ..., "verb"),
         ("verb", "CANCEL", "cancels"),
+        ("verb", "UPDATE", "verb"),
+        ("verb", "DELETE", "verb"),
         ("cancels", str(uuid.UUID(int=4)), "cancels"),
         ("ticket", None, "ticket"),
         ("ticket", [], "ticket"),

@@ -25,6 +25,7 @@ from gobblin_assets.service.api.restli_codec import read_restli_key, write_error
 from gobblin_assets.service.flow_store import SpecNotFoundError
 from gobblin_assets.service.guarded_flows import merge_patch
 from gobblin_assets.service.specs import FlowKey
+from gobblin_assets.service.ui.flow_forms import merge_schemas
 from gobblin_assets.service.ui.rendering import page_with
 from gobblin_assets.service.ui.wizard_fields import WizardRows, plan_fields, read_form
 
@@ -211,6 +212,30 @@ class TestFields:
         rows = next(each for each in plan_fields(SCHEMA, {}) if each.name == "rows")
         assert not isinstance(rows, WizardRows)
         assert (rows.value, rows.kind.value, rows.minimum) == ("5", "number", "1")
+
+
+def test_the_schemas_of_a_way_are_one() -> None:
+    def of(**fields: str) -> dict[str, object]:
+        items = {
+            "type": "object",
+            "required": list(fields)[:1],
+            "properties": {k: {"type": v} for k, v in fields.items()},
+        }
+        return {
+            "required": ["sets"],
+            "properties": {"sets": {"type": "array", "items": items}, "rows": {"type": "integer"}},
+        }
+
+    merged = merge_schemas([of(table="string", key="string"), of(topic="string", key="integer")])
+    assert merged["required"] == ["sets"]
+    assert list(merged["properties"]) == ["sets", "rows"]
+    items = merged["properties"]["sets"]["items"]
+    assert items["required"] == ["table", "topic"]
+    assert {name: each["type"] for name, each in items["properties"].items()} == {
+        "table": "string",
+        "key": "string",
+        "topic": "string",
+    }
 
 
 def test_parameters_of_addresses_are_encoded() -> None:

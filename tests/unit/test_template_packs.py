@@ -117,13 +117,10 @@ def test_a_name_that_is_there_twice_is_refused() -> None:
 
 def test_a_published_version_never_changes() -> None:
     store = TemplatesInMemory([make_pack({"a": TEMPLATE})])
-    revision = store.revision
     assert store.publish(make_pack({"a": TEMPLATE})) is store.find_pack("test", "1")
-    assert store.revision == revision
     with pytest.raises(ConflictError, match="Count up the version"):
         store.publish(make_pack({"a": {**TEMPLATE, "cost": 7}}))
     store.publish(make_pack({"a": {**TEMPLATE, "cost": 7}}, version="2"))
-    assert store.revision > revision
     assert get_template(store, TemplateUri("test", "a.template", "1")).cost == 1.0
     assert get_template(store, TemplateUri("test", "a.template")).cost == 7.0
 

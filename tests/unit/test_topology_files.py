@@ -7,7 +7,7 @@ import pytest
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.service.topology import NodeKind
-from gobblin_assets.service.topology_file import list_capabilities, read_topology, read_topology_file
+from gobblin_assets.service.topology_file import list_known_capabilities, read_topology, read_topology_file
 
 FILES = {"kind": "files", "root": "/data"}
 ABLE = {"capabilities": ["distcp"], "nodes": ["lake"]}
@@ -58,7 +58,7 @@ def test_the_version_changes_with_any_of_it() -> None:
 
 
 def test_capabilities_are_words_for_what_is_installed() -> None:
-    known = list_capabilities()
+    known = list_known_capabilities()
     wanted = ("ingest.jdbc", "ingest.kafka", "ingest.postgres_log", "sink.kafka", "sink.postgres_log", "distcp")
     assert {*wanted, "sink.into.iceberg", "sink.into.postgres", "sink.into.kafka"} <= set(known)
     # Of a package that the executor alone has.

@@ -34,8 +34,9 @@ job_ticket = Table(
     Column("ticket_id", Uuid, primary_key=True),
     Column("executor", Text, nullable=False),
     Column("verb", Text, nullable=False),
-    # The name of its job; null for a ticket that cancels another one.
+    # The name of its job, and whether it is a run or a worker; null for a ticket that cancels another one.
     Column("job", Text),
+    Column("shape", Text),
     Column("cancels", Uuid),
     Column("digest", LargeBinary, nullable=False),
     # The whole ticket, as its digest says: JSON keeps numbers as they were written.
@@ -43,7 +44,7 @@ job_ticket = Table(
     moment("sent_at", nullable=False, default_now=True),
     Column("ended_as", Text),
     moment("ended_at"),
-    CheckConstraint(f"verb IN ({states('ADD', 'CANCEL')})", name="verb"),
+    CheckConstraint(f"verb IN ({states('ADD', 'UPDATE', 'DELETE', 'CANCEL')})", name="verb"),
     CheckConstraint(f"ended_as IN ({states('COMPLETE', 'FAILED', 'CANCELLED')})", name="ended_as"),
     CheckConstraint("(ended_as IS NULL) = (ended_at IS NULL)", name="ended_at"),
     Index("job_ticket_open", "executor", "sent_at", "ticket_id", postgresql_where=text("ended_at IS NULL")),
@@ -83,7 +84,7 @@ ticket_report = Table(
     Column("sequence_id", Uuid),
     Column("details", JSONB, nullable=False),
     moment("at", nullable=False, default_now=True),
-    CheckConstraint(f"kind IN ({states('claimed', 'running', 'published', 'ended')})", name="kind"),
+    CheckConstraint(f"kind IN ({states('claimed', 'running', 'published', 'progress', 'ended')})", name="kind"),
     CheckConstraint("(kind = 'published') = (sequence_id IS NOT NULL)", name="sequence_id"),
     UniqueConstraint("ticket_id", "sequence_id"),
 )

@@ -17,6 +17,7 @@ from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.job_ticket import (
     LogId,
     TicketId,
+    TicketVerb,
     job_ticket_from_json,
     job_ticket_to_json,
     selection_from_json,
@@ -108,21 +109,37 @@ _NOT_BEGUN = text(f"""
 """)
 
 _DECIDE_CANCELS = text("""
-    UPDATE gobblin_service.job_execution SET cancel_ticket_id = gen_random_uuid()
+    UPDATE gobblin_service.job_execution SET cancel_ticket_id = gen_random_uuid(), cancel_verb = 'CANCEL'
      WHERE execution_id = :execution_id AND ended_at IS NULL AND cancel_ticket_id IS NULL
+""")
+
+# The last ticket of each worker's job that may have been sent: its end removes what the source keeps for the job.
+_DECIDE_DELETIONS = text("""
+    UPDATE gobblin_service.job_execution j
+       SET cancel_ticket_id = gen_random_uuid(), cancel_verb = 'DELETE', cancel_sent_at = NULL
+     WHERE (j.job_name, j.execution_id) IN (
+               SELECT o.job_name, max(o.execution_id)
+                 FROM gobblin_service.flow_job b JOIN gobblin_service.job_execution o USING (job_name)
+                WHERE b.flow_id = :flow_id AND o.ticket ->> 'shape' = 'worker' AND o.send_begun_at IS NOT NULL
+                GROUP BY o.job_name)
+       AND j.cancel_verb IS DISTINCT FROM 'DELETE'
 """)
 
 _SENT_COLUMNS: Final = "j.execution_id, j.number, j.executor, j.log, b.log_id, j.ticket_id"
 
 _LIST_UNSENT = text(f"""
-    SELECT {_SENT_COLUMNS}, j.ticket, e.selection
+    SELECT {_SENT_COLUMNS}, j.ticket, e.selection,
+           j.ticket ->> 'shape' = 'worker'
+           AND EXISTS (SELECT FROM gobblin_service.job_execution o
+                        WHERE o.job_name = j.job_name AND o.execution_id < j.execution_id
+                          AND o.send_begun_at IS NOT NULL) AS is_update
       FROM gobblin_service.job_execution j
       JOIN gobblin_service.flow_execution e USING (execution_id)
       JOIN gobblin_service.flow_job b USING (job_name)
      WHERE j.ended_at IS NULL AND j.{_UNSENT}
        AND NOT EXISTS (SELECT FROM gobblin_service.job_execution p
                         WHERE p.execution_id = j.execution_id AND j.after @> to_jsonb(p.number)
-                          AND p.status <> 'COMPLETE')
+                          AND p.status <> CASE p.ticket ->> 'shape' WHEN 'worker' THEN 'RUNNING' ELSE 'COMPLETE' END)
      ORDER BY j.execution_id, j.number
      LIMIT :limit
 """)
@@ -137,9 +154,10 @@ _STATUS_OF = text("""
 """)
 
 _LIST_UNSENT_CANCELS = text(f"""
-    SELECT {_SENT_COLUMNS}, j.cancel_ticket_id
+    SELECT {_SENT_COLUMNS}, j.cancel_ticket_id, j.cancel_verb, j.ticket
       FROM gobblin_service.job_execution j JOIN gobblin_service.flow_job b USING (job_name)
-     WHERE j.cancel_ticket_id IS NOT NULL AND j.cancel_sent_at IS NULL AND j.{_SENT}
+     WHERE j.cancel_ticket_id IS NOT NULL AND j.cancel_sent_at IS NULL
+       AND (j.{_SENT} OR j.cancel_verb = 'DELETE' AND NOT j.{_UNSENT})
      ORDER BY j.execution_id, j.number
      LIMIT :limit
 """)
@@ -220,6 +238,7 @@ class PostgresExecutionStore:
                 ticket_id=TicketId(row.ticket_id),
                 ticket=job_ticket_from_json(row.ticket),
                 selection=selection_from_json(row.selection),
+                is_update=row.is_update,
             )
             for row in self._do("list unsent tickets", lambda c: c.execute(_LIST_UNSENT, {"limit": limit}).all())
         ]
@@ -247,6 +266,7 @@ class PostgresExecutionStore:
                 log_id=LogId(row.log_id),
                 ticket_id=TicketId(row.cancel_ticket_id),
                 cancels=TicketId(row.ticket_id),
+                deletes=job_ticket_from_json(row.ticket) if row.cancel_verb == TicketVerb.DELETE else None,
             )
             for row in rows
         ]
@@ -367,6 +387,11 @@ def request_end(connection: Connection, execution_id: int, reason: str) -> None:
         _move_job(connection, job, ExecutionStatus(row.status), ExecutionStatus.CANCELLED, reason)
     connection.execute(_DECIDE_CANCELS, {"execution_id": execution_id})
     _settle(connection, execution)
+
+
+def request_deletions(connection: Connection, flow_id: uuid.UUID) -> None:
+    """Decide the tickets by which sources forget the workers of a flow that is deleted."""
+    connection.execute(_DECIDE_DELETIONS, {"flow_id": flow_id})
 
 
 def find_status(connection: Connection, execution_id: int) -> FlowStatus | None:

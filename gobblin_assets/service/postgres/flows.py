@@ -18,6 +18,7 @@ from gobblin_assets.model.job_ticket import LogId
 from gobblin_assets.service.access import EVERY_FLOW, FlowPattern, FlowScope
 from gobblin_assets.service.flow_config import FlowConfig
 from gobblin_assets.service.flow_store import (
+    PAUSED_MESSAGE,
     CatalogChanges,
     FlowPage,
     FlowState,
@@ -40,6 +41,7 @@ from gobblin_assets.service.postgres.executions import (
     list_last,
     list_statuses,
     make_execution,
+    request_deletions,
     request_end,
 )
 from gobblin_assets.service.specs import FlowKey, FlowSpec
@@ -176,6 +178,13 @@ _OPEN = text("""
     SELECT execution_id FROM gobblin_service.flow_execution WHERE flow_id = :flow_id AND ended_at IS NULL
 """)
 
+_OPEN_WITH_WORKERS = text("""
+    SELECT e.execution_id FROM gobblin_service.flow_execution e
+     WHERE e.flow_id = :flow_id AND e.ended_at IS NULL
+       AND EXISTS (SELECT FROM gobblin_service.job_execution j
+                    WHERE j.execution_id = e.execution_id AND j.ticket ->> 'shape' = 'worker')
+""")
+
 
 class PostgresFlowStore:
     """``FlowStore`` over the tables of the service."""
@@ -239,6 +248,7 @@ class PostgresFlowStore:
             execution_id = connection.execute(_OPEN, {"flow_id": locked.flow_id}).scalar()
             if execution_id is not None:
                 request_end(connection, execution_id, "the flow was deleted")
+            request_deletions(connection, locked.flow_id)
             connection.execute(_DELETE, {"flow_id": locked.flow_id})
             deleted[:] = [_changed(connection, locked.flow_id)]
             return deleted[0]
@@ -301,6 +311,9 @@ class PostgresFlowStore:
     def set_paused(self, key: FlowKey, *, is_paused: bool) -> StoredFlow:
         def body(connection: Connection) -> StoredFlow:
             locked = _lock(connection, key)
+            execution_id = connection.execute(_OPEN_WITH_WORKERS, {"flow_id": locked.flow_id}).scalar()
+            if is_paused and execution_id is not None:
+                request_end(connection, execution_id, PAUSED_MESSAGE)
             if connection.execute(_SET_PAUSED, {"flow_id": locked.flow_id, "is_paused": is_paused}).rowcount:
                 return _changed(connection, locked.flow_id)
             return _get_by_id(connection, locked.flow_id)

@@ -24,6 +24,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSON, JSONB
 
 from gobblin_assets.db.table_metadata import NAMING, moment, states
+from gobblin_assets.model.job_ticket import TicketVerb
 from gobblin_assets.service.flow_store import FlowState
 from gobblin_assets.service.statuses import ENDED, ExecutionStatus
 
@@ -142,8 +143,9 @@ job_execution = Table(
     Column("message", Text, nullable=False, server_default=text("''")),
     # From here on the ticket may be in the executor's log.
     moment("send_begun_at"),
-    # Decided when the end is asked for: the ticket that cancels this one.
+    # Decided when the end is asked for: the ticket that cancels this one, or deletes what the source keeps for its job.
     Column("cancel_ticket_id", Uuid, unique=True),
+    Column("cancel_verb", Text),
     moment("cancel_sent_at"),
     moment("started_at"),
     moment("ended_at"),
@@ -156,6 +158,9 @@ job_execution = Table(
     Column("read_number", Integer, nullable=False, server_default=text("0")),
     CheckConstraint(f"status IN ({_STATUSES})", name="status"),
     CheckConstraint(f"({IS_ENDED}) = (ended_at IS NOT NULL)", name="ended_at"),
+    CheckConstraint(f"cancel_verb IN ({states(TicketVerb.CANCEL, TicketVerb.DELETE)})", name="cancel_verb"),
+    CheckConstraint("(cancel_verb IS NULL) = (cancel_ticket_id IS NULL)", name="cancel_ticket_id"),
+    Index("job_execution_of_job", "job_name", "execution_id"),
     # What the orchestrator and the monitor look at.
     Index("job_execution_open", "execution_id", "number", postgresql_where=text("ended_at IS NULL")),
     Index(

@@ -43,6 +43,7 @@ from gobblin_assets.sources.postgres_log.server_state import (
 from gobblin_assets.sources.postgres_log.slot_reader import SlotReader
 from gobblin_assets.sources.postgres_log.table_copy import require_copyable
 from gobblin_assets.sources.postgres_log.table_decoder import MessageDecoder, TableDecoder
+from gobblin_assets.sources.postgres_log.walsender import drop_slot, end_other_reader
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 
 
@@ -143,6 +144,13 @@ class SlotEpochs:
             retained_bytes=slot.retained_bytes,
             safe_bytes=slot.safe_bytes,
         )
+
+    def drop_stream(self) -> None:
+        name = self._source.slot_of(self._job.job)
+        with open_log_session(self._connection) as session, log_families(self._connection):
+            end_other_reader(session, name, self._job.job)
+            if find_slot(session, name) is not None:
+                drop_slot(session, name)
 
     def find_place(self, state: DatasetState) -> CopyPlace | None:
         name = self._find_name()

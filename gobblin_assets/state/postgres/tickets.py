@@ -28,6 +28,7 @@ from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.state.tickets import (
     ATTEMPTS_MAX,
+    LONG_LIFE_S,
     AttemptEnd,
     Claim,
     OpenTicket,
@@ -44,14 +45,20 @@ _MAKE_LOG_ID = text("INSERT INTO gobblin.log_identity (log_id) VALUES (:log_id) 
 _LOG_ID = text("SELECT log_id FROM gobblin.log_identity")
 
 _SEND = text("""
-    INSERT INTO gobblin.job_ticket (ticket_id, executor, verb, job, cancels, digest, body)
-    VALUES (:ticket_id, :executor, :verb, :job, :cancels, :digest, CAST(:body AS json))
+    INSERT INTO gobblin.job_ticket (ticket_id, executor, verb, job, shape, cancels, digest, body)
+    VALUES (:ticket_id, :executor, :verb, :job, :shape, :cancels, :digest, CAST(:body AS json))
         ON CONFLICT (ticket_id) DO NOTHING
 """)
 
 _DIGEST = text("SELECT digest FROM gobblin.job_ticket WHERE ticket_id = :ticket_id")
 
-_COUNTED: Final = "ended_as IS DISTINCT FROM 'DRAINED'"
+# Of ``t``, a ticket: its attempts as ATTEMPTS_MAX counts them.
+_COUNTED: Final = """
+    (SELECT count(*) FROM gobblin.ticket_claim c
+      WHERE c.ticket_id = t.ticket_id AND c.ended_as IS DISTINCT FROM 'DRAINED' AND t.verb <> 'DELETE'
+        AND (t.shape = 'run'
+             OR coalesce(c.ended_at, c.expires_at) < c.claimed_at + make_interval(secs => :long_life_s)))
+"""
 
 _LAST: Final = """
     SELECT c.attempt, c.claim_id, c.ended_as, c.ended_at,
@@ -62,7 +69,7 @@ _LAST: Final = """
 
 _CLAIMABLE = text(f"""
     SELECT t.ticket_id, t.verb, coalesce(l.attempt, 0) AS last_attempt,
-           (SELECT count(*) FROM gobblin.ticket_claim c WHERE c.ticket_id = t.ticket_id AND c.{_COUNTED}) AS attempts
+           {_COUNTED} AS attempts
       FROM gobblin.job_ticket t LEFT JOIN LATERAL ({_LAST.format("t.ticket_id")}) l ON true
      WHERE t.executor = :executor AND t.ended_at IS NULL AND l.is_live IS NOT TRUE
        AND (l.ended_as IS DISTINCT FROM 'DIED'
@@ -78,7 +85,14 @@ _LOCK = text("""
 # A statement of its own behind the lock: it sees what the one before had committed.
 _LAST_CLAIM = text(_LAST.format(":ticket_id"))
 
-_COUNT_ATTEMPTS = text(f"SELECT count(*) FROM gobblin.ticket_claim WHERE ticket_id = :ticket_id AND {_COUNTED}")
+_COUNT_ATTEMPTS = text(f"SELECT {_COUNTED} FROM gobblin.job_ticket t WHERE t.ticket_id = :ticket_id")
+
+_OLDER = text("""
+    SELECT o.ticket_id FROM gobblin.job_ticket o JOIN gobblin.job_ticket t USING (executor, job)
+     WHERE t.ticket_id = :ticket_id AND o.ended_at IS NULL AND o.shape = 'worker'
+       AND (o.sent_at, o.ticket_id) < (t.sent_at, t.ticket_id)
+     ORDER BY o.ticket_id FOR UPDATE OF o
+""")
 
 _CLAIM = text("""
     INSERT INTO gobblin.ticket_claim (ticket_id, attempt, claim_id, digest, log_id, owner, expires_at)
@@ -143,7 +157,8 @@ _UNREPORTED = text("""
       FROM gobblin.job_ticket t
       JOIN gobblin.dataset d USING (job)
       JOIN gobblin.commit_sequence s USING (dataset_id)
-     WHERE t.ticket_id = :ticket_id AND s.state = 'DONE' AND s.folded_at IS NULL AND NOT s.details ? 'compaction'
+     WHERE t.ticket_id = :ticket_id AND t.shape = 'run'
+       AND s.state = 'DONE' AND s.folded_at IS NULL AND NOT s.details ? 'compaction'
        AND s.done_at >= (SELECT min(c.claimed_at) FROM gobblin.ticket_claim c WHERE c.ticket_id = t.ticket_id)
        AND NOT EXISTS (SELECT FROM gobblin.ticket_report r
                         WHERE r.ticket_id = t.ticket_id AND r.sequence_id = s.sequence_id)
@@ -166,6 +181,7 @@ class PostgresTicketStore:
             "executor": sent.executor,
             "verb": sent.verb.value,
             "job": None if sent.ticket is None else sent.ticket.job_name,
+            "shape": None if sent.ticket is None else sent.ticket.shape.value,
             "cancels": sent.cancels,
             "digest": sent.digest,
             "body": json.dumps(sent_ticket_to_json(sent)),
@@ -189,7 +205,8 @@ class PostgresTicketStore:
         transact(self._engine, "send a ticket", body, committed=Failpoint.TICKET_SENT)
 
     def list_claimable(self, executor: str, *, limit: int) -> Sequence[OpenTicket]:
-        arguments = {"executor": executor, "limit": limit, "pause_s": _PAUSE_S, "pause_s_max": _PAUSE_S_MAX}
+        pauses = {"pause_s": _PAUSE_S, "pause_s_max": _PAUSE_S_MAX, "long_life_s": LONG_LIFE_S}
+        arguments = {"executor": executor, "limit": limit, **pauses}
         rows = transact(self._engine, "list tickets", lambda c: c.execute(_CLAIMABLE, arguments).all())
         return [
             OpenTicket(TicketId(row.ticket_id), TicketVerb(row.verb), row.last_attempt, row.attempts) for row in rows
@@ -197,6 +214,7 @@ class PostgresTicketStore:
 
     def claim(self, ticket_id: TicketId, owner: str, *, ttl_s: float) -> Claim | None:
         claim_id, report_id = uuid.uuid4(), uuid.uuid4()
+        counted = {"ticket_id": ticket_id, "long_life_s": LONG_LIFE_S}
 
         def body(connection: Connection) -> Claim | None:
             ticket = _lock(connection, ticket_id)
@@ -205,7 +223,7 @@ class PostgresTicketStore:
                 return Claim(ticket_id, last.attempt)
             if ticket.ended_as is not None or (last is not None and last.is_live):
                 return None
-            if connection.execute(_COUNT_ATTEMPTS, {"ticket_id": ticket_id}).scalar_one() >= ATTEMPTS_MAX:
+            if connection.execute(_COUNT_ATTEMPTS, counted).scalar_one() >= ATTEMPTS_MAX:
                 return None
             _find_log_id(connection)
             made = Claim(ticket_id, 1 if last is None else last.attempt + 1)
@@ -288,15 +306,22 @@ class PostgresTicketStore:
         return transact(self._engine, "give a ticket up", body, committed=Failpoint.TICKET_ENDED)
 
     def settle_cancel(self, ticket_id: TicketId) -> TicketId | None:
-        reports = uuid.uuid4(), uuid.uuid4()
+        report_id = uuid.uuid4()
 
         def body(connection: Connection) -> TicketId | None:
             ticket = _lock(connection, ticket_id)
             if ticket.ended_as is not None:
                 return None
-            return _settle(connection, ticket_id, TicketId(ticket.cancels), reports)
+            return _settle(connection, ticket_id, TicketId(ticket.cancels), report_id)
 
         return transact(self._engine, "cancel a ticket", body, committed=Failpoint.TICKET_ENDED)
+
+    def supersede(self, ticket_id: TicketId) -> int:
+        def body(connection: Connection) -> int:
+            older = [TicketId(each) for each in connection.execute(_OLDER, {"ticket_id": ticket_id}).scalars()]
+            return sum(not _end_idle(connection, each, f"superseded by the ticket {ticket_id}") for each in older)
+
+        return transact(self._engine, "supersede tickets", body, committed=Failpoint.TICKET_ENDED)
 
     def list_reports(
         self, ticket_ids: Sequence[TicketId], after: Mapping[TicketId, tuple[int, int]], *, limit: int
@@ -387,22 +412,26 @@ def _end(
         connection.execute(_END_TICKET, where)
 
 
-def _settle(
-    connection: Connection, ticket_id: TicketId, other: TicketId, reports: tuple[uuid.UUID, uuid.UUID]
-) -> TicketId | None:
+def _settle(connection: Connection, ticket_id: TicketId, other: TicketId, report_id: uuid.UUID) -> TicketId | None:
     found = connection.execute(_LOCK, {"ticket_id": other}).one_or_none()
     if found is None:
         said = _said(f"the log has no ticket {other}", "Send it before the one that cancels it.")
-        _end(connection, Claim(ticket_id, 0), reports[0], AttemptEnd.FAILED, said)
+        _end(connection, Claim(ticket_id, 0), report_id, AttemptEnd.FAILED, said)
         return None
-    last = connection.execute(_LAST_CLAIM, {"ticket_id": other}).one_or_none()
-    if found.ended_as is None:
-        if last is not None and last.is_live:
-            return other
-        attempt = 0 if last is None else last.attempt
-        _end(connection, Claim(other, attempt), reports[1], AttemptEnd.CANCELLED, _said("nobody worked on it"))
-    _end(connection, Claim(ticket_id, 0), reports[0], AttemptEnd.COMPLETE, _said())
+    if found.ended_as is None and not _end_idle(connection, other, "nobody worked on it"):
+        return other
+    _end(connection, Claim(ticket_id, 0), report_id, AttemptEnd.COMPLETE, _said())
     return None
+
+
+def _end_idle(connection: Connection, ticket_id: TicketId, message: str) -> bool:
+    """End a locked ticket as cancelled, unless its last attempt lives."""
+    last = connection.execute(_LAST_CLAIM, {"ticket_id": ticket_id}).one_or_none()
+    if last is not None and last.is_live:
+        return False
+    attempt = Claim(ticket_id, 0 if last is None else last.attempt)
+    _end(connection, attempt, uuid.uuid4(), AttemptEnd.CANCELLED, _said(message))
+    return True
 
 
 def _said(message: str = "", hint: str = "") -> dict[str, Any]:

@@ -26,6 +26,7 @@ def upgrade() -> None:
             executor TEXT NOT NULL,
             verb TEXT NOT NULL,
             job TEXT,
+            shape TEXT,
             cancels UUID,
             digest BYTEA NOT NULL,
             body JSON NOT NULL,
@@ -33,7 +34,7 @@ def upgrade() -> None:
             ended_as TEXT,
             ended_at TIMESTAMP WITH TIME ZONE,
             CONSTRAINT job_ticket_pkey PRIMARY KEY (ticket_id),
-            CONSTRAINT job_ticket_verb_check CHECK (verb IN ('ADD', 'CANCEL')),
+            CONSTRAINT job_ticket_verb_check CHECK (verb IN ('ADD', 'UPDATE', 'DELETE', 'CANCEL')),
             CONSTRAINT job_ticket_ended_as_check CHECK (ended_as IN ('COMPLETE', 'FAILED', 'CANCELLED')),
             CONSTRAINT job_ticket_ended_at_check CHECK ((ended_as IS NULL) = (ended_at IS NULL))
         )
@@ -75,7 +76,8 @@ def upgrade() -> None:
             CONSTRAINT ticket_report_report_id_key UNIQUE (report_id),
             CONSTRAINT ticket_report_ticket_id_sequence_id_key UNIQUE (ticket_id, sequence_id),
             CONSTRAINT ticket_report_ticket_id_fkey FOREIGN KEY (ticket_id) REFERENCES gobblin.job_ticket (ticket_id),
-            CONSTRAINT ticket_report_kind_check CHECK (kind IN ('claimed', 'running', 'published', 'ended')),
+            CONSTRAINT ticket_report_kind_check
+                CHECK (kind IN ('claimed', 'running', 'published', 'progress', 'ended')),
             CONSTRAINT ticket_report_sequence_id_check CHECK ((kind = 'published') = (sequence_id IS NOT NULL))
         )
     """)

@@ -120,6 +120,7 @@ def _make_executions() -> None:
             message TEXT DEFAULT '' NOT NULL,
             send_begun_at TIMESTAMP WITH TIME ZONE,
             cancel_ticket_id UUID,
+            cancel_verb TEXT,
             cancel_sent_at TIMESTAMP WITH TIME ZONE,
             started_at TIMESTAMP WITH TIME ZONE,
             ended_at TIMESTAMP WITH TIME ZONE,
@@ -133,6 +134,8 @@ def _make_executions() -> None:
                 CHECK (status IN ('COMPILED', 'PENDING', 'ORCHESTRATED', 'RUNNING', 'COMPLETE', 'FAILED', 'CANCELLED')),
             CONSTRAINT job_execution_ended_at_check
                 CHECK ((status IN ('CANCELLED', 'COMPLETE', 'FAILED')) = (ended_at IS NOT NULL)),
+            CONSTRAINT job_execution_cancel_verb_check CHECK (cancel_verb IN ('CANCEL', 'DELETE')),
+            CONSTRAINT job_execution_cancel_ticket_id_check CHECK ((cancel_verb IS NULL) = (cancel_ticket_id IS NULL)),
             CONSTRAINT job_execution_execution_id_fkey FOREIGN KEY(execution_id)
                 REFERENCES gobblin_service.flow_execution (execution_id),
             CONSTRAINT job_execution_job_name_fkey FOREIGN KEY(job_name) REFERENCES gobblin_service.flow_job (job_name),
@@ -140,6 +143,7 @@ def _make_executions() -> None:
             CONSTRAINT job_execution_cancel_ticket_id_key UNIQUE (cancel_ticket_id)
         )
     """)
+    op.execute("CREATE INDEX job_execution_of_job ON gobblin_service.job_execution (job_name, execution_id)")
     op.execute("""
         CREATE INDEX job_execution_open ON gobblin_service.job_execution (execution_id, number) WHERE ended_at IS NULL
     """)

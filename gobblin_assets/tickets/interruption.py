@@ -1,0 +1,59 @@
+"""Interruptions of an attempt, as its executor sends them through a pipe.
+
+The executor writes one byte, which says why. If the executor dies, the pipe ends. A run then gets SIGINT from its own
+process: Spark cancels its jobs at that signal. A worker is asked to end behind a cut. SIGTERM, as whoever stops a whole
+group of processes sends it, drains.
+"""
+
+import os
+import signal
+import time
+from types import FrameType
+from typing import Final
+
+from gobblin_assets.run.own_process import StopRequest
+from gobblin_assets.state.tickets import AttemptEnd
+
+CANCELLING: Final = b"c"
+DRAINING: Final = b"d"
+
+ORPHAN_GRACE_S: Final = 20.0
+"""So long a process without its executor may take to end by itself."""
+
+EXIT_ORPHANED: Final = 75
+
+_ENDS: Final = {CANCELLING: AttemptEnd.CANCELLED, DRAINING: AttemptEnd.DRAINED, b"": AttemptEnd.DIED}
+
+
+class Interruption:
+    """An interruption of the attempt. ``end``: that it gives to the attempt; None: there was none.
+
+    ``stop`` is made by it. ``is_graceful``: the work looks at ``stop``, and is not interrupted otherwise.
+    """
+
+    def __init__(self) -> None:
+        self.end: AttemptEnd | None = None
+        self.stop = StopRequest()
+        self.is_graceful = False
+
+    def drain(self, _number: int, _frame: FrameType | None) -> None:
+        """Handle SIGTERM."""
+        self.end = self.end or AttemptEnd.DRAINED
+        self.stop.make()
+        if not self.is_graceful:
+            raise KeyboardInterrupt
+
+    def watch(self, pipe: int) -> None:
+        """Wait for the executor's word or its death. For a thread of its own, which may outlive the attempt."""
+        # By the descriptor: a thread in Python's own reader has a lock that the interpreter wants when it ends.
+        said = os.read(pipe, 1)
+        self.end = self.end or _ENDS[said]
+        self.stop.make()
+        if not self.is_graceful:
+            os.kill(os.getpid(), signal.SIGINT)
+        if said:
+            # The executor kills what takes too long.
+            os.read(pipe, 1)
+        time.sleep(ORPHAN_GRACE_S)
+        # What hangs in a driver or a JVM does not hear a KeyboardInterrupt.
+        os._exit(EXIT_ORPHANED)

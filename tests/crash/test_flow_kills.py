@@ -1,0 +1,58 @@
+"""Processes of the service that are killed by SIGKILL at each of its failpoints, and followed by others."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, text
+
+from gobblin_assets.db import schema
+from gobblin_assets.failpoints import Failpoint
+from gobblin_assets.service.postgres.history import SERVICE_HISTORY
+from gobblin_assets.service.specs import FlowKey
+from gobblin_assets.service.statuses import ExecutionStatus
+from tests.crash.points import OF_A_FLOW
+from tests.support.flow_world import KEY, ROWS, FlowWorld
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM_S_MAX = 60
+
+
+@pytest.mark.rotating(of=3)
+@pytest.mark.parametrize("point", OF_A_FLOW, ids=str)
+def test_a_killed_process_is_followed_by_one_that_ends_its_work(
+    tmp_path: Path, database_url: str, engine: Engine, point: Failpoint
+) -> None:
+    schema.upgrade(engine, history=SERVICE_HISTORY)
+    story = "delete_while_it_runs" if point is Failpoint.CANCEL_MARKED else "run_to_the_end"
+
+    def live(**variables: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "tests.support.flow_program", database_url, story, KEY.name],
+            cwd=ROOT,
+            env={**os.environ, **variables},
+            capture_output=True,
+            text=True,
+            timeout=PROGRAM_S_MAX,
+        )
+
+    reached = tmp_path / "reached"
+    killed = live(GOBBLIN_FAILPOINT=f"{point}=kill", GOBBLIN_FAILPOINT_LOG=str(reached))
+    assert killed.returncode == -9, killed.stderr
+    assert reached.read_text(encoding="utf-8").strip(), "it never got there"
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE gobblin.ticket_claim SET expires_at = clock_timestamp() - interval '1 s'"))
+
+    again = live()
+    assert again.returncode == 0, again.stderr
+    with engine.connect() as connection:
+        (execution_id,) = connection.execute(text("SELECT execution_id FROM gobblin_service.flow_execution")).scalars()
+        assert connection.execute(text("SELECT count(*) FROM gobblin_service.flow_version")).scalar() == 1
+    status = FlowWorld(engine).flows.get_execution(execution_id)
+    assert status.flow == FlowKey(*KEY)
+    if point is Failpoint.CANCEL_MARKED:
+        assert {job.status for job in status.jobs} == {ExecutionStatus.CANCELLED}
+    else:
+        assert [(job.status, job.processed_count) for job in status.jobs] == [(ExecutionStatus.COMPLETE, ROWS)] * 2

@@ -1,0 +1,151 @@
+"""Tickets of workers: a change log of Postgres that is followed, paused, changed and deleted by tickets."""
+
+import os
+import signal
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+
+from gobblin_assets.jobs.sink.running import read_sink_datasets
+from gobblin_assets.model.job_ticket import TicketId, TicketShape, TicketVerb
+from gobblin_assets.state.tickets import TicketReportKind
+from gobblin_assets.tickets.ticket_worker import describe_progress
+from tests.support.changed_tables import ChangedTables
+from tests.support.log_lake import expire_leases
+from tests.support.postgres import Database
+from tests.support.ticket_shop import Executor, TicketShop
+
+pytestmark = pytest.mark.turns(of=2)
+
+SLOTS = "SELECT count(*) FROM pg_replication_slots WHERE database = current_database()"
+
+
+@pytest.fixture
+def tables(tmp_path: Path, source_database: Database, engine: Engine) -> ChangedTables:
+    made = ChangedTables(tmp_path, source_database, engine, ["orders"])
+    made.do(
+        "CREATE TABLE orders (id bigint PRIMARY KEY, customer text)",
+        "CREATE PUBLICATION lake FOR TABLE orders",
+        "INSERT INTO orders SELECT n, 'c' || n FROM generate_series(1, 300) n",
+    )
+    return made
+
+
+@pytest.fixture
+def shop(tables: ChangedTables, database_url: str, engine: Engine, tmp_path: Path) -> Iterator[TicketShop]:
+    environment = {
+        **os.environ,
+        **tables.variables,
+        "GOBBLIN_HOME": str(tmp_path / "home"),
+        "GOBBLIN_DATABASE_URL": database_url,
+    }
+    made = TicketShop(tmp_path, tables.database, engine, environment)
+    yield made
+    made.close()
+
+
+def send(shop: TicketShop, tables: ChangedTables, verb: TicketVerb = TicketVerb.ADD, **options: Any) -> TicketId:
+    return shop.send({**tables.described, **options}, verb=verb, shape=TicketShape.WORKER)
+
+
+def state_of(shop: TicketShop, ticket_id: TicketId) -> str:
+    return str(shop.await_end(ticket_id).details["state"])
+
+
+@pytest.mark.every_run
+def test_a_worker_follows_a_log_survives_a_kill_and_its_slot_goes_with_its_flow(
+    shop: TicketShop, tables: ChangedTables
+) -> None:
+    with Executor(shop, slots=1) as executor:
+        added = send(shop, tables)
+        tables.await_published()
+        tables.require_same("orders", "id")
+        executor.attempts[0].kill()
+        expire_leases(tables.engine)
+        tables.do("UPDATE orders SET customer = 'new' WHERE id < 10", "DELETE FROM orders WHERE id > 290")
+        tables.await_published()
+        tables.require_same("orders", "id")
+        assert tables.ask(SLOTS) == 1
+        deleted = send(shop, tables, TicketVerb.DELETE)
+        assert state_of(shop, deleted) == "COMPLETE", shop.say()
+        assert state_of(shop, added) == "COMPLETE", shop.say()
+        assert tables.ask(SLOTS) == 0
+    ends = [each.details for each in shop.list_reports(added) if each.kind is TicketReportKind.ENDED]
+    assert [(each["state"], each["message"]) for each in ends] == [
+        ("DIED", "died of signal 9"),
+        ("COMPLETE", "drained"),
+    ]
+    assert TicketReportKind.PUBLISHED not in {each.kind for each in shop.list_reports(added)}
+
+
+def test_an_update_drains_the_old_workers_and_goes_on_with_the_new_options(
+    shop: TicketShop, tables: ChangedTables
+) -> None:
+    with Executor(shop, slots=1):
+        added = send(shop, tables)
+        tables.await_published()
+        tables.do("INSERT INTO orders VALUES (1000, 'between')")
+        updated = send(shop, tables, TicketVerb.UPDATE, sink={"every_s": 0.3, "roll": {"age_s": 0}})
+        assert state_of(shop, added) == "COMPLETE", shop.say()
+        tables.do("INSERT INTO orders VALUES (1001, 'after')")
+        tables.await_published()
+        tables.require_same("orders", "id")
+        cancelling = shop.cancel(updated)
+        assert state_of(shop, updated) == "CANCELLED"
+        assert state_of(shop, cancelling) == "COMPLETE"
+        assert shop.stores.sink_workers.list_live(tables.described["job"]) == []
+        assert tables.ask(SLOTS) == 1, "a pause keeps the slot"
+
+
+def test_a_run_whose_lanes_workers_hold_is_refused(shop: TicketShop, tables: ChangedTables) -> None:
+    with Executor(shop):
+        added = send(shop, tables)
+        tables.await_published()
+        end = shop.await_end(shop.send(tables.described))
+        assert (end.details["state"], end.details["family"]) == ("FAILED", "RejectedError")
+        assert "Cancel their tickets first" in end.details["hint"]
+    (drained,) = [each.details for each in shop.list_reports(added) if each.kind is TicketReportKind.ENDED]
+    assert drained["state"] == "DRAINED", "its executor was asked to end"
+
+
+def has_slot(details: Mapping[str, Any]) -> bool:
+    return details["stream"] is not None and details["stream"]["retained_bytes"] is not None
+
+
+def test_how_far_a_worker_is_is_reported(
+    shop: TicketShop, tables: ChangedTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in tables.variables.items():
+        monkeypatch.setenv(name, value)
+    shop.environment["GOBBLIN_TEST_PROGRESS_S"] = "0.3"
+    with Executor(shop):
+        added = send(shop, tables)
+        tables.await_published()
+        told = shop.await_report(
+            added, lambda report: report.kind is TicketReportKind.PROGRESS and has_slot(report.details)
+        ).details
+        now = describe_progress(tables.job, read_sink_datasets(tables.job), shop.stores)
+    for details in (told, now):
+        orders: Mapping[str, Any] = details["datasets"]["public.orders"]
+        assert (orders["lanes"], orders["lanes_held"], orders["blocked"], orders["rests"]) == (1, 1, [], [])
+        assert details["stream"]["slot"]
+        assert details["stream"]["retained_bytes"] >= 0
+        assert details["unanswered"] is None
+        assert len(details["workers"]) == 1
+    assert isinstance(now["datasets"]["public.orders"]["lag"], int)
+
+
+def test_who_kills_a_worker_s_executor_loses_nothing(shop: TicketShop, tables: ChangedTables) -> None:
+    added = send(shop, tables)
+    first = shop.serve("--claim-ttl", "2")
+    tables.await_published()
+    first.kill()
+    assert first.wait() == -signal.SIGKILL
+    tables.do("DELETE FROM orders WHERE id < 100")
+    with Executor(shop):
+        shop.await_report(added, lambda report: report.attempt == 2 and report.kind is TicketReportKind.RUNNING)
+        tables.await_published()
+        tables.require_same("orders", "id")
