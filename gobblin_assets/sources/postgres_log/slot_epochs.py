@@ -147,7 +147,7 @@ class SlotEpochs:
 
     def drop_stream(self) -> None:
         name = self._source.slot_of(self._job.job)
-        with open_log_session(self._connection) as session, log_families(self._connection):
+        with open_log_session(self._connection) as session, postgres_families(self._connection):
             end_other_reader(session, name, self._job.job)
             if find_slot(session, name) is not None:
                 drop_slot(session, name)
