@@ -61,6 +61,7 @@ EXCEPTIONS = {
     "dagster.scaffolding.JobScaffolder.get_scaffold_params": _CALLED_BY_DG,
     "db.alembic_runs.run_environment": "the entry points of Alembic call it, one beside the migrations of each schema",
     "service.catalogs.SpecCatalog": _OF_CATALOGS,
+    "service.specs.FlowSpec.child_specs": _OF_CATALOGS,
     "service.catalogs.SpecCatalog.get_specs": _OF_CATALOGS,
     "service.flow_catalog.FlowCatalog.get_specs": _OF_CATALOGS,
     "service.topology_catalog.TopologyCatalog.get_specs": _OF_CATALOGS,

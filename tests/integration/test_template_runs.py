@@ -1,17 +1,25 @@
 """Jobs of the shipped templates, as executors run them: what was compiled becomes rows and files."""
 
+import os
 import uuid
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+from sqlalchemy import Engine
+
 from gobblin_assets.model.job_ticket import SentTicket, TicketId, TicketVerb
 from gobblin_assets.service.job_plan import PlannedJob
-from tests.support.flow_templates import make_compiler, make_flow, make_topology, plan_flow
-from tests.support.ticket_shop import NAME, TicketShop, ticket_shop
+from tests.support.changed_tables import ChangedTables
+from tests.support.flow_templates import Names, make_compiler, make_flow, make_topology, plan_flow
+from tests.support.postgres import Database
+from tests.support.ticket_shop import NAME, Executor, TicketShop, ticket_shop
 
 __all__ = ["ticket_shop"]
+
+pytestmark = pytest.mark.turns(of=2)
 
 
 def plan_one(shop: TicketShop, source: str, target: str, parameters: Mapping[str, Any]) -> PlannedJob:
@@ -38,6 +46,7 @@ def require_complete(shop: TicketShop, ticket_id: TicketId) -> None:
     assert end.details["state"] == "COMPLETE", (end.details, shop.say())
 
 
+@pytest.mark.every_run
 def test_tables_become_datasets(ticket_shop: TicketShop) -> None:
     job = plan_one(
         ticket_shop,
@@ -107,3 +116,51 @@ def test_directories_are_copied_with_their_names(ticket_shop: TicketShop) -> Non
     (photos / "2026/4.jpg").write_bytes(b"four")
     require_complete(ticket_shop, send(ticket_shop, job))
     assert list_files(mirror / "albums") == {"2026/1.jpg": b"one", "2026/4.jpg": b"four"}
+
+
+class NamesOfTables(Names):
+    """Job names as the changed tables look for them."""
+
+    def __init__(self, tables: ChangedTables) -> None:
+        super().__init__()
+        self._job = str(tables.described["job"])
+
+    def offer_name(self, node: str) -> str:
+        return self._job
+
+
+def test_changes_are_followed_by_a_worker(
+    source_database: Database, engine: Engine, database_url: str, tmp_path: Path
+) -> None:
+    tables = ChangedTables(tmp_path, source_database, engine, ["orders"])
+    tables.do(
+        "CREATE TABLE orders (id bigint PRIMARY KEY, customer text)",
+        "CREATE PUBLICATION lake FOR TABLE orders",
+        "INSERT INTO orders SELECT n, 'c' || n FROM generate_series(1, 300) n",
+    )
+    described = tables.described
+    nodes = {
+        "log": {"kind": "change_log", "connection": described["source"]["connection"]},
+        "lake": {"kind": "files", "root": described["destination"]},
+    }
+    topology = make_topology(nodes, {NAME: {"capabilities": ["sink.postgres_log"], "nodes": list(nodes)}})
+    parameters = {"publication": "lake", "datasets": [{"table": "public.orders"}]}
+    flow = make_flow("log", "lake", parameters=parameters)
+    (job,) = plan_flow(make_compiler(topology), flow, NamesOfTables(tables)).jobs
+    environment = {
+        **os.environ,
+        **tables.variables,
+        "GOBBLIN_HOME": str(tmp_path / "home"),
+        "GOBBLIN_DATABASE_URL": database_url,
+    }
+    shop = TicketShop(tmp_path, source_database, engine, environment)
+    try:
+        with Executor(shop, slots=1):
+            send(shop, job)
+            tables.await_published()
+            tables.require_same("orders", "id")
+            tables.do("UPDATE orders SET customer = 'new' WHERE id < 10", "DELETE FROM orders WHERE id > 290")
+            tables.await_published()
+            tables.require_same("orders", "id")
+    finally:
+        shop.close()

@@ -111,6 +111,18 @@ def test_a_run_whose_lanes_workers_hold_is_refused(shop: TicketShop, tables: Cha
     assert drained["state"] == "DRAINED", "its executor was asked to end"
 
 
+def test_a_slot_of_another_kind_is_not_dropped(shop: TicketShop, tables: ChangedTables) -> None:
+    slot = tables.job.source.slot_of(tables.described["job"])  # type: ignore[attr-defined]  # of change logs
+    tables.ask(f"SELECT pg_create_physical_replication_slot('{slot}')::text")
+    try:
+        with Executor(shop):
+            end = shop.await_end(send(shop, tables, TicketVerb.DELETE)).details
+        assert (end["state"], end["family"]) == ("FAILED", "RejectedError")
+        assert tables.ask(f"SELECT count(*) FROM pg_replication_slots WHERE slot_name = '{slot}'") == 1
+    finally:
+        tables.ask(f"SELECT pg_drop_replication_slot('{slot}')::text")
+
+
 def has_slot(details: Mapping[str, Any]) -> bool:
     return details["stream"] is not None and details["stream"]["retained_bytes"] is not None
 

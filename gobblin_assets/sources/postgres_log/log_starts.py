@@ -223,7 +223,7 @@ def decide_start(
     # Of the copy that is whole, until another one is.
     joined = write_joined(parse_joined(state.source_facts))
     if position is None or position == TO_COPY:
-        _require_slot_is_ours(slot, place, state.job)
+        require_slot_is_ours(slot, place.slot, state.job)
         new = {**write_facts(place, copy, key=key, seen=None), **joined}
         return StartDecision(copy, position, key, None, new, kept, whole, terms=terms)
     if position < PLACE_MIN:
@@ -264,7 +264,7 @@ def decide_copy(urn: str, name: str, state: DatasetState, slot: SlotState | None
         raise RejectedError(
             f"{urn} has no copy yet: the workers make the first one", field="--dataset", hint="Leave it out.", urn=urn
         )
-    _require_slot_is_ours(slot, place, state.job)
+    require_slot_is_ours(slot, place.slot, state.job)
     watermark = state.find_watermark(vnode_of(name, last), "")
     if watermark is None:
         return last, False
@@ -289,7 +289,7 @@ def _require_same_log(
         )
     if slot is None:
         raise _refuse_all(f"the replication slot {place.slot} is gone")
-    _require_slot_is_ours(slot, place, state.job)
+    require_slot_is_ours(slot, place.slot, state.job)
     if slot.wal_status == "lost" or slot.confirmed is None:
         raise _refuse_all(f"the server gave up the slot {place.slot}: {slot.reason or 'its log is removed'}")
     if slot.confirmed > position:
@@ -324,22 +324,23 @@ def _require_same_table(
     return take_over(was, now, is_met=False)
 
 
-def _require_slot_is_ours(slot: SlotState | None, place: LogPlace, job: str) -> None:
+def require_slot_is_ours(slot: SlotState | None, name: str, job: str) -> None:
+    """RejectedError for a slot of another kind, database, or reader; None: there is none."""
     if slot is None:
         return
     if slot.plugin != "pgoutput":
         raise RejectedError(
-            f"the slot {place.slot} is one of {slot.plugin or 'physical replication'}; expected pgoutput",
+            f"the slot {name} is one of {slot.plugin or 'physical replication'}; expected pgoutput",
             field="source.slot",
             hint="Name another slot; it is made if there is none.",
         )
     if not slot.is_here:
         raise RejectedError(
-            f"the slot {place.slot} is of the database {slot.database}, and slots of a server have one name each",
+            f"the slot {name} is of the database {slot.database}, and slots of a server have one name each",
             field="source.slot",
             hint="Name another slot; it is made if there is none.",
         )
-    require_own_reader(slot, place.slot, job)
+    require_own_reader(slot, name, job)
 
 
 def _refuse_all(why: str) -> RejectedError:

@@ -23,6 +23,7 @@ from gobblin_assets.sources.postgres_log.log_starts import (
     find_last_copy,
     find_progress,
     name_messages,
+    require_slot_is_ours,
     vnode_of,
 )
 from gobblin_assets.sources.postgres_log.pgoutput import write_lsn
@@ -148,8 +149,10 @@ class SlotEpochs:
     def drop_stream(self) -> None:
         name = self._source.slot_of(self._job.job)
         with open_log_session(self._connection) as session, postgres_families(self._connection):
-            end_other_reader(session, name, self._job.job)
-            if find_slot(session, name) is not None:
+            slot = find_slot(session, name)
+            if slot is not None:
+                require_slot_is_ours(slot, name, self._job.job)
+                end_other_reader(session, name, self._job.job)
                 drop_slot(session, name)
 
     def find_place(self, state: DatasetState) -> CopyPlace | None:
