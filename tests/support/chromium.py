@@ -1,8 +1,8 @@
 """A Chromium for tests of pages, brought once into the user's cache folder, without a right of root.
 
-The build that playwright was made for comes from its own servers. Where these can't be reached, Debian's packages come by
-apt, each unpacked into a folder, with the libraries that the machine lacks. Where neither can be had, tests that need a
-browser are skipped.
+The build that playwright was made for comes from its own servers. Where these can't be reached, Debian's packages come
+by apt, with the libraries that the machine lacks, and are unpacked into a folder. Where neither can be had, tests that
+need a browser are skipped.
 """
 
 import fcntl

@@ -33,7 +33,8 @@ _FIND_FAULTS: Final = """(contrastMin) => {
   }
   for (const name of ["aria-describedby", "aria-labelledby"]) {
     for (const element of all(`[${name}]`)) {
-      for (const id of element.getAttribute(name).split(" ")) if (!document.getElementById(id)) say(element, `no ${id}`);
+      const missing = element.getAttribute(name).trim().split(/\\s+/).filter((id) => !document.getElementById(id));
+      if (missing.length) say(element, `no ${missing}`);
     }
   }
   for (const element of all("a, button, summary")) if (!element.textContent.trim()) say(element, "no text");
