@@ -102,6 +102,8 @@ EXCEPTIONS = {
     "service.api.representations.HealthBody.snapshot_age_s": _ANSWERED,
     "service.api.representations.HealthBody.topology_version": _ANSWERED,
     "service.api.representations.NamedJobBody.is_launched": _ANSWERED,
+    "service.ui.flow_forms.FlowForm.needs_source": _ON_PAGES,
+    "service.ui.flow_forms.FlowForm.needs_target": _ON_PAGES,
     "service.ui.wizard_fields.WizardField.choices": _ON_PAGES,
     "service.ui.wizard_fields.WizardRows.can_grow": _ON_PAGES,
     "sources.log_port.LogReader.rewind": _OF_LOGS,

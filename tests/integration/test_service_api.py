@@ -400,31 +400,32 @@ ACCESS = {
 }
 
 
+@pytest.fixture(scope="module")
+def tokens() -> dict[str, str]:
+    return {name: make_token() for name in ("ann", "bob", "eve", "old")}
+
+
+@pytest.fixture(scope="module")
+def guarded(
+    server: EmbeddedServer,
+    database_pool: DatabasePool,
+    tmp_path_factory: pytest.TempPathFactory,
+    tokens: dict[str, str],
+) -> Iterator[RunningService]:
+    folder = tmp_path_factory.mktemp("guarded")
+    known = [
+        {"user": name, "sha256": digest_token(token), "expires": "2099-01-01" if name != "old" else "2020-01-01"}
+        for name, token in tokens.items()
+    ]
+    file = folder / "access.yaml"
+    file.write_text(yaml.safe_dump({**ACCESS, "tokens": known}), encoding="utf-8")
+    with postgres.migrated_database(server, database_pool) as name:
+        prepare_database(server.url(name))
+        with run_service(folder, server.url(name), "--access", str(file)) as running:
+            yield running
+
+
 class TestRights:
-    @pytest.fixture(scope="class")
-    def tokens(self) -> dict[str, str]:
-        return {name: make_token() for name in ("ann", "bob", "eve", "old")}
-
-    @pytest.fixture(scope="class")
-    def guarded(
-        self,
-        server: EmbeddedServer,
-        database_pool: DatabasePool,
-        tmp_path_factory: pytest.TempPathFactory,
-        tokens: dict[str, str],
-    ) -> Iterator[RunningService]:
-        folder = tmp_path_factory.mktemp("guarded")
-        known = [
-            {"user": name, "sha256": digest_token(token), "expires": "2099-01-01" if name != "old" else "2020-01-01"}
-            for name, token in tokens.items()
-        ]
-        file = folder / "access.yaml"
-        file.write_text(yaml.safe_dump({**ACCESS, "tokens": known}), encoding="utf-8")
-        with postgres.migrated_database(server, database_pool) as name:
-            prepare_database(server.url(name))
-            with run_service(folder, server.url(name), "--access", str(file)) as running:
-                yield running
-
     @pytest.fixture
     def ask(self, guarded: RunningService, tokens: dict[str, str]) -> Any:
         def ask(user: str, method: str, path: str, body: object = None) -> Answer:

@@ -25,7 +25,7 @@ from gobblin_assets.service.api.restli_codec import read_restli_key, write_error
 from gobblin_assets.service.flow_store import SpecNotFoundError
 from gobblin_assets.service.guarded_flows import merge_patch
 from gobblin_assets.service.specs import FlowKey
-from gobblin_assets.service.ui.flow_forms import merge_schemas
+from gobblin_assets.service.ui.flow_forms import merge_parameters
 from gobblin_assets.service.ui.rendering import page_with
 from gobblin_assets.service.ui.wizard_fields import WizardRows, plan_fields, read_form
 
@@ -226,7 +226,7 @@ def test_the_schemas_of_a_way_are_one() -> None:
             "properties": {"sets": {"type": "array", "items": items}, "rows": {"type": "integer"}},
         }
 
-    merged = merge_schemas([of(table="string", key="string"), of(topic="string", key="integer")])
+    merged = merge_parameters([of(table="string", key="string"), of(topic="string", key="integer")])
     assert merged["required"] == ["sets"]
     assert list(merged["properties"]) == ["sets", "rows"]
     items = merged["properties"]["sets"]["items"]

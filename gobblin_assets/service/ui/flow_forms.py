@@ -63,7 +63,7 @@ def plan_form(
     return FlowForm(
         title=f"From {source} to {', '.join(targets)}",
         template_uris=tuple(template_uris),
-        parameters=merge_schemas([each.parameters for each in found]),
+        parameters=merge_parameters([each.parameters for each in found]),
         sources=tuple(node for node in nodes if node.name == source),
         targets=tuple(node for node in nodes if node.name in targets),
     )
@@ -86,7 +86,7 @@ def keep_formats(options: dict[str, Any], config: FlowConfig) -> None:
         source["format"] = config.source.format
 
 
-def merge_schemas(schemas: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def merge_parameters(schemas: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """One schema for the parameters of several templates. Of lists of objects, the fields of all."""
     merged: dict[str, Any] = {"type": "object", "required": [], "properties": {}}
     for schema in schemas:
@@ -100,7 +100,7 @@ def merge_schemas(schemas: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def _merge_lists(known: Mapping[str, Any], other: Mapping[str, Any]) -> Mapping[str, Any]:
     if "properties" not in known.get("items", {}) or "properties" not in other.get("items", {}):
         return known
-    return {**known, "items": merge_schemas([known["items"], other["items"]])}
+    return {**known, "items": merge_parameters([known["items"], other["items"]])}
 
 
 def _fitting(end: TemplateEnd, nodes: Sequence[DataNode]) -> tuple[DataNode, ...]:
