@@ -1,171 +1,333 @@
-"""The pages in a real Chromium: the story of a table, typed and clicked; keyboard; narrow screens; the script.
+"""The pages of the service in a real Chromium: what a person does, sees and types, with and without scripts."""
 
-Chromium is that of GOBBLIN_TEST_CHROMIUM, else `chromium` of the PATH; without one, these tests are left out.
-"""
-
-import os
-import shutil
+import datetime as dt
+import re
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, Response, Route, expect
 
 from gobblin_assets.db.embedded import EmbeddedServer
-from tests.support import postgres
+from tests.support.chromium import run_browser
 from tests.support.database_pool import DatabasePool
-from tests.support.running_service import RunningService, prepare_database, run_service
+from tests.support.page_checks import Typist, find_faults, measure_overflow, tab_to
+from tests.support.running_service import RunningService
+from tests.support.service_shop import DAYS, ORDERS, ServiceShop, run_service_shop
 
-CHROMIUM = os.environ.get("GOBBLIN_TEST_CHROMIUM") or shutil.which("chromium")
-TYPED_FIELDS_MAX = 8
-PAGES = ["flows", "flows/sales/orders", "new", "new?template=FS:///tables.template", "topology", "templates"]
+expect.set_options(timeout=10_000)
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
+FLOWS = "/api/v1/flows"
+TEMPLATE = "FS:///default/jdbc-to-lake.template"
+FORM = f"/ui/new?template={TEMPLATE}"
+RUN_S_MAX = 90
+FIELDS_MAX = 8
+WAIT_MS_MAX = 20_000
+POLLS_MS = 4_500
+"""Time for two polls."""
 
 
 @pytest.fixture(scope="module")
-def service(
-    server: EmbeddedServer, database_pool: DatabasePool, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[RunningService]:
-    with postgres.migrated_database(server, database_pool) as name:
-        prepare_database(server.url(name))
-        with run_service(tmp_path_factory.mktemp("service"), server.url(name), "--no-auth") as running:
-            yield running
+def shop(
+    browser: Browser, server: EmbeddedServer, database_pool: DatabasePool, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ServiceShop]:
+    with run_service_shop(server, database_pool, tmp_path_factory.mktemp("shop")) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-        )
-        yield opened
-        opened.close()
+    with run_browser() as started:
+        yield started
+
+
+@pytest.fixture
+def service(shop: ServiceShop) -> RunningService:
+    return shop.service
 
 
 @pytest.fixture
 def page(browser: Browser, service: RunningService) -> Iterator[Page]:
-    """A page whose script must not fail, and whose policy refuses nothing."""
-    context = browser.new_context(base_url=service.url, viewport={"width": 1200, "height": 900})
-    opened = context.new_page()
-    opened.set_default_timeout(20_000)
-    failures: list[str] = []
+    """A page at 1280 px. The browser must have nothing to complain of, such as what the page's policy refuses."""
+    yield from open_page(browser, service)
 
-    def note(kind: str, text: str) -> None:
-        # The browser's own word for an answer that a test made up.
-        if kind == "error" and "503" not in text:
-            failures.append(text)
 
-    opened.on("pageerror", lambda error: failures.append(str(error)))
-    opened.on("console", lambda message: note(message.type, message.text))
-    yield opened
+@pytest.fixture
+def plain_page(browser: Browser, service: RunningService) -> Iterator[Page]:
+    """A page without scripts."""
+    yield from open_page(browser, service, java_script_enabled=False)
+
+
+def open_page(browser: Browser, service: RunningService, **options: Any) -> Iterator[Page]:
+    context = browser.new_context(base_url=service.url, viewport={"width": 1280, "height": 800}, **options)
+    context.set_default_timeout(WAIT_MS_MAX)
+    complaints: list[str] = []
+    context.on("weberror", lambda error: complaints.append(str(error.error)))
+    # The browser says of each answer from 400 on that it is one; tests look at those themselves.
+    context.on(
+        "console",
+        lambda said: (
+            complaints.append(said.text)
+            if said.type in {"error", "warning"} and not said.text.startswith("Failed to load resource")
+            else None
+        ),
+    )
+    yield context.new_page()
     context.close()
-    assert failures == []
+    assert not complaints
 
 
 @pytest.fixture(autouse=True)
 def none_is_left(service: RunningService) -> Iterator[None]:
     yield
-    for flow in service.ask("GET", "/api/v1/flows").json["flows"]:
-        service.ask("DELETE", f"/api/v1/flows/{flow['uri'].partition(':/')[2]}")
+    for flow in service.ask("GET", f"{FLOWS}?limit=500").json["flows"]:
+        assert service.ask("DELETE", f"{FLOWS}/{flow['uri'].partition(':/')[2]}").status < 300
 
 
-def describe_flow(page: Page) -> int:
-    """Fill in the form for a table that goes to the lake; returns how many fields were typed or chosen."""
-    page.goto("/ui/new?template=FS:///tables.template")
-    typed = {"flow_group": "sales", "flow_name": "orders", "tables[0].table": "public.orders"}
-    for name, text in typed.items():
-        page.locator(f'[name="{name}"]').fill(text)
-    page.locator("input[name=destinations][value=lake]").check()
-    return len(typed) + 1
-
-
-def test_a_table_goes_to_the_lake(page: Page, service: RunningService) -> None:
-    assert describe_flow(page) <= TYPED_FIELDS_MAX
-    page.wait_for_selector("#explanation .plan")
-    assert "orders_to_lake_" in page.locator("#explanation").inner_text()
-    page.get_by_role("button", name="Create").last.click()
-    page.wait_for_url("**/ui/flows/sales/orders**")
-    assert "The flow is created." in page.locator("main").inner_text()
-
-    status = service.ask("GET", "/api/v1/flows/sales/orders/status").json
-    service.ask("POST", "/api/v1/flows/sales/orders:cancel", {"execution_id": status["execution_id"]})
-    page.wait_for_selector("td a")
-    page.get_by_role("button", name="Pause").click()
-    page.wait_for_selector(".state.paused")
-
-
-def test_the_plan_says_what_is_wrong_while_it_is_typed(page: Page) -> None:
-    describe_flow(page)
-    page.locator('[name="tables[0].table"]').fill("no table!")
-    page.wait_for_selector("#explanation .note")
-    assert "parameters.tables[0].table" in page.locator("#explanation").inner_text()
-
-
-def test_a_page_follows_the_service(page: Page, service: RunningService) -> None:
-    page.goto("/ui/flows")
-    assert "There is no flow yet" in page.locator("main").inner_text()
-    make_flow(service)
-    page.wait_for_selector("text=sales / orders")
-    service.ask("POST", "/api/v1/flows/sales/orders:pause")
-    page.wait_for_selector(".state.paused")
-
-
-def test_a_page_says_that_nobody_answers(page: Page, service: RunningService) -> None:
-    page.goto("/ui/flows")
-    page.route("**/ui/flows", lambda route: route.fulfill(status=503, body=""))
-    page.wait_for_selector("#offline:not([hidden])")
-    page.unroute("**/ui/flows")
-    page.wait_for_selector("#offline", state="hidden")
-
-
-def make_flow(service: RunningService) -> None:
-    body = {
+def make_flow(service: RunningService, name: str = "orders", node: str = "lake", **options: Any) -> str:
+    """Create a flow by REST; returns the path of its page."""
+    config = {
         "flow_group": "sales",
-        "flow_name": "orders",
+        "flow_name": name,
         "source": "shop",
-        "destinations": ["lake"],
-        "template_uris": ["FS:///tables.template"],
-        "parameters": {"tables": [{"table": "public.orders"}]},
+        "destinations": [node],
+        "template_uris": [TEMPLATE],
+        "parameters": {"datasets": [{"table": "public.customers"}]},
         "run_immediately": False,
+        **options,
     }
-    assert service.ask("POST", "/api/v1/flows", body).status == 201
+    made = service.ask("POST", FLOWS, config)
+    assert made.status == 201, made.text
+    return f"/ui/flows/sales/{name}"
 
 
-def test_all_is_reached_by_the_keyboard(page: Page, service: RunningService) -> None:
+def count_rows(folder: Path) -> int:
+    """Of the files that a reader would find."""
+    files = [
+        path
+        for path in folder.rglob("*.parquet")
+        if not any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
+    ]
+    return sum(pq.read_metadata(path).num_rows for path in files)
+
+
+def test_a_table_becomes_a_dataset_by_day(shop: ServiceShop, page: Page) -> None:
+    page.goto("/")
+    page.get_by_role("link", name="New flow").click()
+    page.get_by_role("link", name="as partitioned datasets").click()
+
+    typist = Typist(page)
+    plan = page.get_by_role("complementary", name="Plan")
+    typist.type("Group", "sales")
+    typist.type("Name", "orders")
+    typist.check("lake")
+    typist.type("Table", "public.orders")
+    expect(plan).to_contain_text("shop table → lake dataset by the executor local")
+    page.get_by_text("Options").click()
+    typist.type("Primary key", "id")
+    typist.type("Watermark column", "at")
+    typist.choose("Partitions", "daily")
+    expect(plan, "the plan says what a choice still needs").to_contain_text("start")
+    typist.type("Start", shop.start.isoformat())
+    plan.get_by_text("Job", exact=True).click()
+    expect(plan).to_contain_text('"kind": "daily"')
+    assert len(typist.typed) <= FIELDS_MAX
+    page.get_by_role("button", name="Create").click()
+
+    expect(page.get_by_role("status")).to_have_text("The flow is created.")
+    execution = page.get_by_role("row").filter(has_text="COMPLETE")
+    expect(execution, "the page follows the run by itself").to_be_visible(timeout=RUN_S_MAX * 1_000)
+    expect(execution).to_contain_text(f"{ORDERS}")
+    execution.get_by_role("link").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(re.compile(r"Execution \d+"))
+    high = page.get_by_role("row").filter(has_text="local").get_by_role("cell").nth(7)
+    last_day = shop.start + dt.timedelta(days=DAYS - 1)
+    assert high.inner_text().startswith(f"{last_day}T12:00:00"), "the last row's, and what is next to it"
+    assert count_rows(shop.lake) == ORDERS
+
+
+def test_a_flow_is_run_paused_resumed_and_deleted(service: RunningService, page: Page) -> None:
+    path = make_flow(service)
+    page.goto(path)
+    page.get_by_role("button", name="Run").dblclick()
+    expect(page.get_by_role("heading", level=1)).to_have_text(re.compile(r"Execution \d+"))
+    page.get_by_role("link", name="sales / orders").click()
+    expect(page.get_by_role("row"), "two clicks run once").to_have_count(1 + 1 + 2 + 2)
+    page.get_by_role("button", name="Pause").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("sales / orders PAUSED")
+    page.get_by_role("button", name="Resume").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("sales / orders ACTIVE")
+    delete = page.get_by_role("button", name="Delete sales / orders")
+    expect(delete, "it is asked for first").to_be_hidden()
+    page.get_by_text("Delete", exact=True).click()
+    delete.click()
+    expect(page).to_have_url(re.compile("/ui/flows"))
+    assert service.ask("GET", path).status == 404
+
+
+def test_a_wrong_value_is_explained_beside_its_field(page: Page) -> None:
+    page.goto(FORM)
+    typist = Typist(page)
+    typist.type("Group", "sales")
+    typist.type("Name", "orders")
+    typist.check("lake")
+    typist.type("Table", "no;table")
+    page.get_by_role("button", name="Create").click()
+    table = page.get_by_label("Table")
+    expect(table).to_have_value("no;table")
+    expect(page.get_by_label("Group")).to_have_value("sales")
+    expect(page.get_by_label("lake")).to_be_checked()
+    expect(table).to_be_focused()
+    expect(table).to_have_attribute("aria-invalid", "true")
+    expect(table).to_have_accessible_description(re.compile("public.orders.*found 'no;table'", re.DOTALL))
+    message = page.get_by_role("main").get_by_text("found 'no;table'").first
+    field, said = table.bounding_box(), message.bounding_box()
+    assert field is not None
+    assert said is not None
+    assert 0 <= said["y"] - field["y"] - field["height"] < 90
+    table.fill("public.customers")
+    page.get_by_role("button", name="Create").click()
+    expect(page.get_by_role("status")).to_have_text("The flow is created.")
+
+
+def test_everything_is_done_without_scripts(service: RunningService, plain_page: Page) -> None:
+    page = plain_page
+    page.goto(FORM)
+    page.get_by_role("button", name="Explain").click()
+    expect(page.get_by_role("complementary", name="Plan")).to_contain_text("flow_group")
+    typist = Typist(page)
+    typist.type("Group", "sales")
+    typist.type("Name", "orders")
+    typist.check("lake")
+    typist.type("Table", "public.orders")
+    page.get_by_role("button", name="Add another").click()
+    page.get_by_label("Table").last.fill("public.customers")
+    page.get_by_role("button", name="Explain").click()
+    expect(page.get_by_role("complementary", name="Plan")).to_contain_text("shop table → lake dataset")
+    page.get_by_label("Run it at once").uncheck()
+    page.get_by_role("button", name="Create").click()
+    parameters = service.ask("GET", f"{FLOWS}/sales/orders").json["config"]["parameters"]
+    assert parameters == {"datasets": [{"table": "public.orders"}, {"table": "public.customers"}]}
+    page.get_by_role("button", name="Pause").click()
+    page.get_by_role("button", name="Resume").click()
+    page.get_by_role("link", name="Change").click()
+    page.get_by_label("Table").last.fill("public.others")
+    page.get_by_role("button", name="Store the change").click()
+    assert service.ask("GET", f"{FLOWS}/sales/orders").json["version"] == "2"
+    page.get_by_role("link", name="Flows").click()
+    page.get_by_label("Search").fill("order")
+    page.get_by_role("button", name="Search").click()
+    page.get_by_role("link", name="sales / orders").click()
+    page.get_by_text("Delete", exact=True).click()
+    page.get_by_role("button", name="Delete sales / orders").click()
+    assert service.ask("GET", FLOWS).json["flows"] == []
+
+
+def test_keys_are_enough(service: RunningService, page: Page) -> None:
+    keys = page.keyboard
+    page.goto("/ui/flows")
+    keys.press("Tab")
+    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    expect(page.get_by_role("link", name="Skip to the content")).to_be_in_viewport()
+    tab_to(page, page.get_by_role("link", name="New flow"))
+    keys.press("Enter")
+    page.wait_for_url("**/ui/new")
+    tab_to(page, page.get_by_role("link", name="as partitioned datasets"))
+    keys.press("Enter")
+    page.wait_for_url("**/ui/new?*")
+    for label, typed in (("Group", "sales"), ("Name", "orders")):
+        tab_to(page, page.get_by_label(label))
+        keys.type(typed)
+    tab_to(page, page.get_by_label("island"))
+    keys.press("Space")
+    tab_to(page, page.get_by_label("Table"))
+    keys.type("public.customers")
+    tab_to(page, page.get_by_text("Options"))
+    keys.press("Enter")
+    tab_to(page, page.get_by_label("Primary key"))
+    keys.type("id")
+    tab_to(page, page.get_by_role("button", name="Create"))
+    keys.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("sales / orders PENDING")
+    tab_to(page, page.get_by_role("button", name="Pause"))
+    keys.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("sales / orders PAUSED")
+    tab_to(page, page.get_by_text("Delete", exact=True))
+    keys.press("Enter")
+    tab_to(page, page.get_by_role("button", name="Delete sales / orders"))
+    keys.press("Enter")
+    page.wait_for_url("**/ui/flows?*")
+    assert service.ask("GET", FLOWS).json["flows"] == []
+
+
+def test_each_page_is_sound(service: RunningService, page: Page) -> None:
+    """For screen readers, by day and night, and on a telephone."""
+    ran, long = make_flow(service, "ran", description="Customers, " * 8), "a_name_of_many_letters_" * 5
+    execution = service.ask("POST", f"{FLOWS}/sales/ran:run").json["execution_id"]
+    make_flow(service, long, "island")
+    paths = ("/ui/flows", "/ui/flows?pending=1", "/ui/flows?search=none", ran, f"{ran}/executions/{execution}")
+    paths += (f"{ran}/edit", f"/ui/flows/sales/{long}", FORM, "/ui/new", "/ui/new?source=shop&to=lake")
+    paths += ("/ui/topology", "/ui/templates", "/ui/login", "/ui/flows/no/flow")
+    faults = []
+    for path in paths:
+        page.set_viewport_size({"width": 1280, "height": 800})
+        page.emulate_media(color_scheme="light")
+        page.goto(path)
+        page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+        faults += [f"{path}: {each}" for each in find_faults(page)]
+        page.emulate_media(color_scheme="dark")
+        page.set_viewport_size({"width": 400, "height": 800})
+        faults += [f"{path}, small and dark: {each}" for each in find_faults(page)]
+        if overflow := measure_overflow(page):
+            faults.append(f"{path}: {overflow} px too wide")
+    assert not faults, "\n".join(faults)
+
+
+def test_a_fragment_is_swapped_only_when_it_changed(service: RunningService, page: Page) -> None:
+    path = make_flow(service)
+    answers: list[int] = []
+
+    def keep(answer: Response) -> None:
+        if "x-fragment" in answer.request.headers:
+            answers.append(answer.status)
+
+    page.on("response", keep)
+    page.goto(path)
+    page.evaluate("document.getElementById('executions').firstElementChild.isFirst = true")
+    page.wait_for_timeout(POLLS_MS)
+    assert answers == [200, 304]
+    assert page.evaluate("document.getElementById('executions').firstElementChild.isFirst"), "nothing was swapped"
+    assert service.ask("POST", f"{FLOWS}/sales/orders:pause").status == 200
+    expect(page.get_by_role("heading", level=1)).to_have_text("sales / orders PAUSED")
+    assert page.evaluate("document.getElementById('executions').firstElementChild.isFirst"), "another part changed"
+    assert answers[-1] == 200
+
+
+def test_a_page_says_when_the_service_is_away(service: RunningService, page: Page) -> None:
+    page.goto("/ui/flows")
+    expect(page.get_by_role("main")).to_contain_text("There is no flow yet")
     make_flow(service)
-    page.goto("/ui/flows/sales/orders")
-    reached = set()
-    for _ in range(30):
-        page.keyboard.press("Tab")
-        reached.add(page.evaluate("document.activeElement.innerText || document.activeElement.name || ''"))
-    assert {"Skip to the content", "Flows", "New flow", "Run", "Partitions", "Pause", "Change", "Delete"} <= reached
-    page.goto("/ui/new?template=FS:///tables.template")
-    page.locator("#flow_group").focus()
-    page.keyboard.type("sales")
-    page.keyboard.press("Tab")
-    page.keyboard.type("typed")
-    page.keyboard.press("Enter")
-    # The browser asks for the field that is required, and sends nothing.
-    assert page.evaluate("document.querySelector('form[data-explain]').checkValidity()") is False
+    expect(page.get_by_role("link", name="sales / orders"), "the list follows the service").to_be_visible()
+    said = page.get_by_text("The service does not answer")
+    expect(said).to_be_hidden()
+    page.route("**/ui/flows", lambda route: route.abort())
+    expect(said).to_be_visible()
+    page.unroute("**/ui/flows")
+    expect(said).to_be_hidden()
 
 
-@pytest.mark.parametrize("path", PAGES)
-def test_a_narrow_screen_shows_all_without_scrolling_sideways(page: Page, service: RunningService, path: str) -> None:
+def test_a_form_of_another_origin_is_refused(service: RunningService, page: Page) -> None:
     make_flow(service)
-    page.set_viewport_size({"width": 400, "height": 800})
-    page.goto(f"/ui/{path}")
-    assert page.evaluate("document.documentElement.scrollWidth") <= 400
 
+    def attack(route: Route) -> None:
+        form = f'<form method="post" action="{service.url}/ui/flows/sales/orders/delete"><button>Win</button></form>'
+        route.fulfill(body=form, content_type="text/html")
 
-@pytest.mark.parametrize("path", PAGES)
-def test_each_control_has_a_name(page: Page, service: RunningService, path: str) -> None:
-    make_flow(service)
-    page.goto(f"/ui/{path}")
-    nameless = page.evaluate(
-        """() => [...document.querySelectorAll("input:not([type=hidden]), select, button, a, summary")]
-            .filter((each) => !(each.labels && each.labels.length) && !each.innerText.trim()
-                && !each.getAttribute("aria-label") && each.checkVisibility())
-            .map((each) => each.outerHTML)"""
-    )
-    assert nameless == []
-    assert page.locator("h1").count() == 1
+    page.route("http://other.example/**", attack)
+    page.goto("http://other.example/")
+    with page.expect_response(re.compile("/delete$")) as answered:
+        page.get_by_role("button", name="Win").click()
+    assert answered.value.status == 403
+    assert service.ask("GET", f"{FLOWS}/sales/orders").status == 200

@@ -1,9 +1,9 @@
 """Brings what servers of the tests are made of, once, before the tests begin.
 
 On a machine that has nothing cached, Go builds versitygw and fake-gcs-server for minutes while the tests use the
-processors, Maven brings Hadoop, npm Azurite, and apt an sshd; a test that waits for that would reach its timeout. The
-many JVMs of the tests start sooner with an archive of Spark's classes. What can't be brought here is said
-by the tests that need it.
+processors, Maven brings Hadoop, npm Azurite, apt an sshd, and playwright or apt a Chromium; a test that waits for that
+would reach its timeout. The many JVMs of the tests start sooner with an archive of Spark's classes. What can't be
+brought here is said by the tests that need it.
 """
 
 import sys
@@ -16,6 +16,7 @@ from demo.s3.gateway import build_versitygw
 from gobblin_assets.spark.class_archive import make_archive
 from tests.support import mysql
 from tests.support.azurite import install_azurite
+from tests.support.chromium import install_chromium
 from tests.support.cloud_servers import FAKE_GCS, FAKE_GCS_VERSION
 from tests.support.hdfs_server import COORDINATES
 from tests.support.sftp_servers import find_sshd
@@ -28,6 +29,7 @@ def main() -> None:
         lambda: resolve_jars("mysql-server", [mysql.COORDINATE]),
         find_sshd,
         install_azurite,
+        install_chromium,
         lambda: make_archive(print),
     )
     with ThreadPoolExecutor(len(parts)) as threads:

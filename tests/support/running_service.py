@@ -150,17 +150,25 @@ def prepare_database(url: str) -> None:
 
 @contextmanager
 def run_service(
-    folder: Path, database_url: str, *options: str, topology: Mapping[str, Any] = TOPOLOGY, port: int = 0
+    folder: Path,
+    database_url: str,
+    *options: str,
+    topology: Mapping[str, Any] = TOPOLOGY,
+    pack: Mapping[str, str] = PACK,
+    port: int = 0,
 ) -> Iterator[RunningService]:
-    """Serve with the test's topology and templates, on a free port unless one is given."""
+    """Serve with the test's topology and templates, on a free port unless one is given.
+
+    ``pack``: the texts of its files; without one, the templates are those that are shipped.
+    """
     (folder / "topology.yaml").write_text(yaml.safe_dump(dict(topology)), encoding="utf-8")
-    pack = folder / "pack"
-    pack.mkdir(exist_ok=True)
-    for name, text in PACK.items():
-        (pack / name).write_text(text, encoding="utf-8")
+    templates = folder / "pack"
+    templates.mkdir(exist_ok=True)
+    for name, text in pack.items():
+        (templates / name).write_text(text, encoding="utf-8")
     environment = {**os.environ, "GOBBLIN_DATABASE_URL": database_url, "GOBBLIN_HOME": str(folder / "home")}
     command = [sys.executable, "-m", "gobblin_assets.cli", "service", "serve", "--port", str(port)]
-    command += ["--topology", str(folder / "topology.yaml"), "--pack", str(pack), *options]
+    command += ["--topology", str(folder / "topology.yaml"), *(["--pack", str(templates)] if pack else []), *options]
     said = folder / "service.log"
     with said.open("w", encoding="utf-8") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.PIPE, text=True)

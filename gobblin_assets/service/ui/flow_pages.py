@@ -88,7 +88,7 @@ def show_flow(request: Request, parts: Parts, user: Asker, key: Key, said: str =
         "may": _find_rights(parts, user, key),
     }
     if wants_fragment(request.headers):
-        return render(request, "executions.html", **values)
+        return render(request, "flow_parts.html", **values)
     return render(
         request,
         "flow.html",

@@ -75,7 +75,8 @@ _ENVIRONMENT: Final = _make_environment()
 
 def render(request: Request, page: str, /, *, status: int = 200, **values: Any) -> Response:
     """The page or the fragment; 304 where the browser has it as it is."""
-    html = _ENVIRONMENT.get_template(page).render(path=request.scope["path"], **values)
+    asks = request.app.state.parts.asks_for_tokens
+    html = _ENVIRONMENT.get_template(page).render(path=request.scope["path"], asks_for_tokens=asks, **values)
     etag = f'"{hashlib.sha256(html.encode()).hexdigest()[:32]}"'
     headers = {**_HEADERS, "ETag": etag}
     if status == 200 and request.headers.get("if-none-match") == etag:

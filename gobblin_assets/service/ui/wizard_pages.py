@@ -1,7 +1,7 @@
 """Pages that describe a flow: a form made from the schemas of templates, with the plan beside it."""
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request, Response
@@ -18,12 +18,15 @@ from gobblin_assets.service.ui.flow_forms import FlowForm, keep_formats, plan_fo
 from gobblin_assets.service.ui.flow_pages import explain_for_page
 from gobblin_assets.service.ui.forms import Form, SentForm
 from gobblin_assets.service.ui.rendering import PAGES, flow_page, go_to, render
-from gobblin_assets.service.ui.wizard_fields import plan_fields, read_form
+from gobblin_assets.service.ui.wizard_fields import WizardField, WizardRows, plan_fields, read_form
 
 wizard_pages = APIRouter(prefix=PAGES, include_in_schema=False)
 
 _PARAMETERS: Final = "parameters."
 _NO_OPTIONS: Final[Mapping[str, Any]] = {"flow_group": "", "flow_name": "", "description": "", "source": None}
+
+_NAMES: Final = ("flow_group", "flow_name")
+_CHOICES: Final = ("source", "destinations")
 
 _Several = Annotated[tuple[str, ...], Query()]
 _NOWHERE: Final = ()
@@ -118,6 +121,14 @@ def _plan_sent(parts: ServedParts, user: User, form: SentForm) -> FlowForm:
     return plan_form(parts, user, form.texts("template"), form.text("source"), form.texts("destinations"))
 
 
+def _list_names(fields: Iterable[WizardField | WizardRows]) -> Iterator[str]:
+    """The names of all controls."""
+    for each in fields:
+        yield each.name
+        if isinstance(each, WizardRows):
+            yield from (field.name for row in each.rows for field in row)
+
+
 def _explain_options(parts: ServedParts, user: User, options: Mapping[str, Any]) -> dict[str, Any]:
     def compile_options() -> Any:
         config: FlowConfig = read_flow_config(options)
@@ -138,8 +149,13 @@ def _show_form(
     problem: Problem | None = None,
 ) -> Response:
     beside = {"explanation": None, "plan": None, "problem": None}
-    if form is not None or flow is not None:
+    # What was refused is said beside its field.
+    if problem is None and (form is not None or flow is not None):
         beside = _explain_options(parts, user, options)
+    fields = plan_fields(
+        asked.parameters, options.get("parameters", {}), adds_to=form.text("add_row") if form is not None else ""
+    )
+    wrong = "" if problem is None else problem.field.removeprefix(_PARAMETERS)
     return render(
         request,
         "wizard.html",
@@ -150,14 +166,10 @@ def _show_form(
         request_key=uuid.uuid4().hex,
         etag="" if flow is None else form.text("etag") if form is not None else etag_of(flow),
         options={**_NO_OPTIONS, **options},
-        fields=plan_fields(
-            asked.parameters,
-            options.get("parameters", {}),
-            adds_to=form.text("add_row") if form is not None else "",
-        ),
+        fields=fields,
         chosen=[each["node"] for each in options.get("destinations", ())],
         runs=flow is None if form is None else form.has("run_immediately"),
         refused=problem,
-        refused_field=None if problem is None else problem.field.removeprefix(_PARAMETERS),
+        refused_field=wrong if wrong in {*_list_names(fields), *_CHOICES, *(_NAMES if flow is None else ())} else None,
         **beside,
     )

@@ -15,16 +15,28 @@ function sayWhetherOnline(isOnline) {
 // What a person opened stays open, and what has the focus keeps it.
 function swap(target, html) {
   const active = target.contains(document.activeElement) ? document.activeElement : null;
-  if (active && active.matches("input, select, textarea")) return;
+  if (active && active.matches("input, select, textarea")) return false;
   const place = active && [...target.querySelectorAll("a, button, summary")].indexOf(active);
   const open = [...target.querySelectorAll("details")].map((each) => each.open);
   target.innerHTML = html;
   [...target.querySelectorAll("details")].forEach((each, number) => { each.open = open[number] || each.open; });
   if (active) target.querySelectorAll("a, button, summary")[place]?.focus();
+  return true;
 }
 
-function poll(target) {
+// The server answers with all parts of the page that follow it; those that it did not change stay as they are.
+function poll(targets) {
+  const shown = new Map(targets.map((each) => [each, each.innerHTML]));
   let etag = "";
+  function show(html) {
+    const made = document.createElement("template");
+    made.innerHTML = html;
+    for (const target of targets) {
+      const now = made.content.getElementById(target.id).innerHTML;
+      if (now !== shown.get(target) && swap(target, now)) shown.set(target, now);
+    }
+    return targets.every((each) => shown.get(each) === made.content.getElementById(each.id).innerHTML);
+  }
   async function look() {
     if (!document.hidden) {
       const headers = { "X-Fragment": "1" };
@@ -34,8 +46,7 @@ function poll(target) {
         sayWhetherOnline(answer.status < 500);
         if (answer.status === 401 || answer.status === 404) return location.reload();
         if (answer.status === 200) {
-          etag = answer.headers.get("ETag") || "";
-          swap(target, await answer.text());
+          etag = show(await answer.text()) ? answer.headers.get("ETag") : "";
         }
       } catch {
         sayWhetherOnline(false);
@@ -79,6 +90,7 @@ function sendOnce(form) {
   });
 }
 
-document.querySelectorAll("[data-poll]").forEach(poll);
+const followed = [...document.querySelectorAll("[data-poll]")];
+if (followed.length) poll(followed);
 document.querySelectorAll("form[data-explain]").forEach(explainBeside);
 document.querySelectorAll('form[method="post"]').forEach(sendOnce);
