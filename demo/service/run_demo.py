@@ -217,7 +217,9 @@ def read_published(job: str, urn: str, columns: list[str]) -> Rows:
 
 def keep_up(port: int) -> None:
     with executing("executor-4"):
-        console.print(f"The pages: http://localhost:{port}/      the interface: http://localhost:{port}/api/v1/docs")
+        console.print(
+            f"The pages: http://localhost:{port}/      the interface: http://localhost:{port}/api/v1/openapi.json"
+        )
         console.print("Ctrl-C ends the service, its executor, and the embedded Postgres.")
         try:
             while True:

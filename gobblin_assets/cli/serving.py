@@ -144,7 +144,7 @@ def _listen(host: str, port: int) -> socket.socket:
         raise RejectedError(
             f"{address} can be reached from other machines, and this release has no encrypted log-in",
             field="--host",
-            hint="Listen on 127.0.0.1, and let people in by `ssh -L 8080:localhost:8080` or by a proxy of yours.",
+            hint="Listen on 127.0.0.1, and let people in by `ssh -L 8080:localhost:8080 HOST`.",
         )
     family = socket.AF_INET6 if found.version == 6 else socket.AF_INET
     # Named as TCP, its connections send without a delay; asyncio sets that for no other socket.

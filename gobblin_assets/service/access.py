@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Annotated, Final
 from urllib.parse import unquote
 
-import yaml
 from pydantic import BeforeValidator, Field, ValidationError
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.service.specs import FlowKey
 from gobblin_assets.spec.spec_errors import refuse
 from gobblin_assets.spec.spec_model import SpecModel
+from gobblin_assets.spec.yaml_files import read_yaml_file
 
 _ALL: Final = "*"
 _USER: Final = "user:"
@@ -262,11 +262,10 @@ class AccessFile:
 def read_access_file(path: Path) -> AccessRules:
     """RejectedError names what is wrong in the file."""
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise RejectedError(f"the file of rights can't be read: {error}", field=str(path)) from error
-    except yaml.YAMLError as error:
-        raise RejectedError(f"expected YAML: {error}", field=str(path), hint="Correct the file.") from error
+        data = read_yaml_file(path)
+    except RejectedError as error:
+        said = error.message.removeprefix(f"{error.field}: ")
+        raise RejectedError(said, field="file of rights", hint="Correct the file, or its path.") from error
     return parse_access(data)
 
 
@@ -280,12 +279,16 @@ def parse_access(data: object) -> AccessRules:
         {name: frozenset(groups) for name, groups in options.users.items()},
         tuple(
             # A day is over everywhere when it is over in UTC, and the token lasts to its end.
-            AccessToken(
-                each.user, each.sha256, dt.datetime.combine(each.expires, dt.time(), dt.UTC) + dt.timedelta(days=1)
-            )
-            for each in options.tokens
+            AccessToken(each.user, each.sha256, _end_of_day(each.expires, f"tokens[{number}].expires"))
+            for number, each in enumerate(options.tokens)
         ),
     )
+
+
+def _end_of_day(day: dt.date, where: str) -> dt.datetime:
+    if day == dt.date.max:
+        raise RejectedError("expected an earlier day", field=where, hint="Write such as 2099-12-31.")
+    return dt.datetime.combine(day, dt.time(), dt.UTC) + dt.timedelta(days=1)
 
 
 def _read_rule(options: RuleOptions, where: str) -> AccessRule:

@@ -37,7 +37,7 @@ class FlowConfig(SpecModel):
 
     flow_group: str
     flow_name: str
-    description: str = ""
+    description: str = Field("", max_length=2_000)
     source: Annotated[NodeChoice, BeforeValidator(_read_node)] | None = None
     destinations: Annotated[
         tuple[Annotated[NodeChoice, BeforeValidator(_read_node)], ...], BeforeValidator(_read_nodes)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
-from gobblin_assets.errors import ConflictError, GobblinError
+from gobblin_assets.errors import ConflictError, GobblinError, RejectedError
 from gobblin_assets.model.job_ticket import LogId, TicketSelection, selection_to_json
 from gobblin_assets.service.access import EVERY_FLOW, FlowScope
 from gobblin_assets.service.flow_catalog import FlowCatalog, FlowsRead
@@ -285,6 +285,10 @@ class FlowManager:
             if flow.runs_when_able:
                 launch = self._plan_launch(flow.owner.name, compiled, TicketSelection())
             return self._store.activate(flow.flow_id, if_version=version, launch=launch)
+        except RejectedError as error:
+            # The topology could run it; what is left is for whoever wrote the flow, who reads the reasons.
+            self._store.set_reasons(flow.flow_id, (f"{error} Change the flow.",), if_version=version)
+            return False
         except GobblinError as error:
             # The other flows are compiled all the same; this one is tried again at the next change.
             _log.warning("the pending flow %s stays pending: %s", flow.spec.uri, error)

@@ -24,6 +24,8 @@ JobTree = Mapping[str, Any]
 NODE_WORDS: Final = ("connection", "root", "node")
 FLOW_WORDS: Final = ("group", "name", "job")
 
+_WRITTEN_BY_USERS: Final = frozenset({"flow.group", "flow.name"})
+
 _PLACEHOLDER: Final = re.compile(r"\$\{([^${}]*)\}")
 _FOR_EACH: Final = frozenset({"for_each", "given", "without", "make"})
 _DEPTH_MAX: Final = 30
@@ -170,6 +172,8 @@ class _Checked:
         for name in _list_placeholders(text):
             schema = self._find_schema(name, place, each)
             if schema is None:
+                if name in _WRITTEN_BY_USERS:
+                    _require_free(place, name)
                 continue
             _require_free(place, name)
             if schema.get("type") == "array":

@@ -11,6 +11,7 @@ from gobblin_assets.service.flow_config import FlowConfig
 FLOW_SCHEME: Final = "gobblin-flow"
 
 _NAME_LENGTH_MAX: Final = 128
+_DOTS: Final = frozenset({".", ".."})
 _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
@@ -66,6 +67,10 @@ def parse_flow_key(group: str, name: str) -> FlowKey:
                 f"expected 1 to {_NAME_LENGTH_MAX} characters, found {len(text)}",
                 field=field_name,
                 hint="Choose a shorter name." if text else "Write a name.",
+            )
+        if text in _DOTS:
+            raise RejectedError(
+                f"{text!a} has another meaning in addresses", field=field_name, hint="Choose another name."
             )
         if _CONTROLS.search(text):
             raise RejectedError(

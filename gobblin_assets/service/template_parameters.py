@@ -32,6 +32,8 @@ _DEFINITIONS: Final = "#/$defs/"
 _PARTS_MAX: Final = 10_000
 _DEPTH_MAX: Final = 30
 _DATES: Final = frozenset({"date", "date-time"})
+_BEGIN: Final = "^(?:"
+_END: Final = ")$"
 _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _REFUSED_WORDS: Final = MappingProxyType(
     {
@@ -91,7 +93,19 @@ def make_validator(schema: Schema) -> Validator:
     checker = FormatChecker(())
     checker.checks("date", ValueError)(_is_date)
     checker.checks("date-time", ValueError)(_is_time)
-    return Draft202012Validator(schema, format_checker=checker)
+    return Draft202012Validator(_anchor(schema), format_checker=checker)
+
+
+def _anchor(schema: Any) -> Any:
+    """The schema with patterns that fit whole texts: ``^a|b$`` would fit each text that begins with an a."""
+    if isinstance(schema, list):
+        return [_anchor(each) for each in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    return {
+        name: f"{_BEGIN}{each}{_END}" if name == "pattern" and isinstance(each, str) else _anchor(each)
+        for name, each in schema.items()
+    }
 
 
 def _is_date(value: object) -> bool:
@@ -107,7 +121,7 @@ def check_values(given: Mapping[str, Any]) -> dict[str, Any]:
     """The values as JSON has them; dates become texts. RejectedError for controls, and for more than the bounds."""
     count = [0]
     return {
-        _require_text(name, "parameters"): _check_value(value, f"parameters.{name}", count)
+        _require_text(name, "parameters"): _check_value(value, f"parameters.{name}", count, 0)
         for name, value in given.items()
     }
 
@@ -217,7 +231,7 @@ def _check_parameter(schema: object, place: str) -> None:
             return
         for name, inner in items.get("properties", {}).items():
             _check_name(name, f"{place}.items.properties")
-            nested = inner.get("items") if inner.get("type") == "array" else inner
+            nested = inner.get("items") if isinstance(inner, Mapping) and inner.get("type") == "array" else inner
             _check_scalar(nested, f"{place}.items.properties.{name}")
         return
     _check_scalar(schema, place)
@@ -246,8 +260,12 @@ def _check_scalar(schema: object, place: str) -> None:
         raise RejectedError(f"is no pattern: {error}", field=f"{place}.pattern", hint="Correct it.") from None
 
 
-def _check_value(value: object, place: str, count: list[int]) -> Any:
+def _check_value(value: object, place: str, count: list[int], depth: int) -> Any:
     count[0] += 1
+    if depth > _DEPTH_MAX:
+        raise RejectedError(
+            "has too many groups within groups", field="parameters", hint="No template asks for so many."
+        )
     if count[0] > VALUES_MAX:
         raise RejectedError(
             f"expected at most {VALUES_MAX:,} values", field="parameters", hint="Divide the flow into several flows."
@@ -264,10 +282,11 @@ def _check_value(value: object, place: str, count: list[int]) -> Any:
         case dt.date():
             return value.isoformat()
         case list() | tuple():
-            return [_check_value(each, f"{place}[{number}]", count) for number, each in enumerate(value)]
+            return [_check_value(each, f"{place}[{number}]", count, depth + 1) for number, each in enumerate(value)]
         case Mapping():
             return {
-                _require_text(name, place): _check_value(each, f"{place}.{name}", count) for name, each in value.items()
+                _require_text(name, place): _check_value(each, f"{place}.{name}", count, depth + 1)
+                for name, each in value.items()
             }
         case _:
             raise RejectedError(
@@ -370,8 +389,9 @@ def _explain(mismatch: Mismatch) -> RejectedError:
             hint = f"Did you mean {close[0]!r}?" if close else "Write one of these."
             return RejectedError(f"expected {' or '.join(words)}; found {found}", field=place, hint=hint)
         case "pattern":
+            pattern = str(expected).removeprefix(_BEGIN).removesuffix(_END)
             return RejectedError(
-                f"expected a text like {expected}; found {found}",
+                f"expected a text like {pattern}; found {found}",
                 field=place,
                 hint=described or "Correct it.",
             )

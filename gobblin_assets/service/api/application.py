@@ -85,7 +85,7 @@ def _answer_error(request: Request, error: Exception) -> Response:
     headers = list_headers(problem)
     if isinstance(error, HTTPException) and error.headers:
         headers.update(error.headers)
-    first = request.scope["path"].split("/")[1]
+    first = request.scope["path"].removeprefix("/").partition("/")[0]
     if first in _RESTLI_RESOURCES:
         return answer_restli(
             write_error(problem), status=problem.status, headers={"X-RestLi-Error-Response": "true", **headers}

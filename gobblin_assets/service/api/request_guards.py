@@ -54,6 +54,8 @@ class RequestGuards:
         except RejectedError as error:
             await _answer(error, send)
             return
+        if body is None:
+            return
         await self._application(guarded, _replay(body, receive), send)
 
 
@@ -95,13 +97,16 @@ def read_raw_path(raw_path: bytes) -> str:
     return path
 
 
-async def _read_body(length: str, receive: _Receive) -> bytes:
-    """The whole body. A length that was told is refused before anything is read."""
+async def _read_body(length: str, receive: _Receive) -> bytes | None:
+    """The whole body; None if the client went away before its end. A length that is too large is refused at once."""
     if length.isdecimal() and int(length) > BODY_BYTES_MAX:
         raise _too_large()
     parts, size = [], 0
     while True:
         message = await receive()
+        if message["type"] == "http.disconnect":
+            # What came may be the begin of another request: one without a body runs all that is due.
+            return None
         part: bytes = message.get("body", b"")
         parts.append(part)
         size += len(part)

@@ -30,10 +30,9 @@ _PARTS: Final = re.compile(r"([^(),:']+):((?:''|[^(),:'])*)")
 def read_restli_key(text: str) -> FlowKey:
     """The key as it stands in a path, with its escapes. MalformedRequestError for another text.
 
-    A path may have been encoded once more as a whole, parentheses and all: those two, the colon and the comma of the
-    key's own syntax are read either way.
+    A client may have encoded the key once more as a whole, parentheses and all.
     """
-    found = _read_record(text)
+    found = _read_record(unquote(text) if text.upper().startswith("%28") else text)
     if found is None:
         raise MalformedRequestError(
             f"expected (flowGroup:GROUP,flowName:NAME), found {text[:300]!a}",
