@@ -1,6 +1,7 @@
 """Commands of tokens."""
 
 import datetime as dt
+import json
 
 import click
 
@@ -25,5 +26,5 @@ def make(user: str, days: int) -> None:
     made = make_token()
     expires = (SystemClock().now() + dt.timedelta(days=days)).date()
     say("Add this to `tokens` of the file of rights:")
-    say(f"  - {{user: {user}, sha256: {digest_token(made)}, expires: {expires}}}")
+    say(f"  - {{user: {json.dumps(user)}, sha256: {digest_token(made)}, expires: {expires}}}")
     click.echo(made)

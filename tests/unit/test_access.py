@@ -136,6 +136,22 @@ def test_a_token_stands_in_the_file_by_its_digest(token: dict[str, Any]) -> None
         make_rules(tokens=[{**good, **token}])
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("rules: []\nrules: []\n", "says it twice"),
+        ("tokens:\n- {user: ann, sha256: x, expires: 2027-02-30}\n", "2027-02-30|day is out of range"),
+        (f"tokens:\n- {{user: ann, sha256: {'a' * 64}, expires: 9999-12-31}}\n", "an earlier day"),
+        ("{", "no YAML"),
+    ],
+)
+def test_a_file_that_says_two_things_or_none_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "access.yaml"
+    file.write_text(text)
+    with pytest.raises(RejectedError, match=said):
+        AccessFile(file).read()
+
+
 def test_a_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
     path = tmp_path / "access.yaml"
     with pytest.raises(RejectedError):

@@ -70,6 +70,13 @@ def parse(**more: Any) -> JobTemplate:
     return parse_template(yaml.safe_dump(write(**more)), URI, PLAIN)
 
 
+def nest(depth: int) -> Any:
+    value: Any = "a"
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
 def with_job(**more: Any) -> dict[str, Any]:
     return {"job": {**JOB, **more}}
 
@@ -276,6 +283,23 @@ def test_a_template_that_is_wrong_is_refused_with_the_option_and_the_fix(
     assert caught.value.hint
 
 
+@pytest.mark.parametrize("name", ["flow.group", "flow.name", "word"])
+def test_what_people_write_freely_is_no_sql_and_no_connection(name: str) -> None:
+    job = {**JOB, "datasets": [{"table": "orders", "where": f"customer = '${{{name}}}'"}]}
+    with pytest.raises(RejectedError, match="where the job's where is written"):
+        parse(job=job)
+    with pytest.raises(RejectedError, match="where the job's connection is written"):
+        parse(job={**JOB, "source": {"connection": f"${{{name}}}"}})
+
+
+@pytest.mark.parametrize("pattern", ["^x$|^.*$", "^x|y$", r"^(x|y)\$"])
+def test_a_pattern_fits_whole_texts(pattern: str) -> None:
+    template = parse(**with_parameter({"type": "string", "pattern": pattern}))
+    with pytest.raises(RejectedError) as caught:
+        fill(template, tables=[{"name": "a"}], more="xylophone'; DROP")
+    assert f"a text like {pattern};" in str(caught.value)
+
+
 def test_a_text_that_is_no_yaml_or_too_long_is_refused() -> None:
     for text, said in (("{", "is no YAML"), ("a: &a [*a]", "repeats the group"), ("#" * 300_000, "at most 256 KiB")):
         with pytest.raises(RejectedError, match=said) as caught:
@@ -308,6 +332,7 @@ def test_a_text_that_is_no_yaml_or_too_long_is_refused() -> None:
         ({"tables": [{"keys": ["a"]}]}, "parameters.tables[0].name", "is missing"),
         ({"tables": [{"name": "a"}, {"name": "a", "kyes": []}]}, "parameters.tables[1].kyes", "'keys'"),
         ({"tables": [5]}, "parameters.tables[0]", "a group of values"),
+        ({"words": nest(400)}, "parameters", "too many groups within groups"),
         ({"words": ["a"] * 200_000}, "parameters", "at most 100,000 values"),
     ],
 )

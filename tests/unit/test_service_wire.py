@@ -1,5 +1,8 @@
 """Parts of requests and of pages that need no server: keys of Rest.li, bodies, cursors, guards, fields of forms."""
 
+import asyncio
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +17,13 @@ from gobblin_assets.errors import (
     RetryableError,
 )
 from gobblin_assets.service.api.problems import MalformedRequestError, list_headers, problem_of
-from gobblin_assets.service.api.request_guards import check_host, check_origin, read_raw_path
+from gobblin_assets.service.api.request_guards import (
+    RequestGuards,
+    check_host,
+    check_origin,
+    check_query,
+    read_raw_path,
+)
 from gobblin_assets.service.api.request_parts import (
     parse_json,
     read_execution_cursor,
@@ -46,7 +55,9 @@ class TestKeys:
         assert read_flow_cursor(write_cursor(FlowKey(group, name))) == FlowKey(group, name)
         assert read_execution_cursor(write_cursor(17)) == 17
 
-    @pytest.mark.parametrize("text", ["(flowName:a,flowGroup:b)", "(flowGroup:b,flowName:a)"])
+    @pytest.mark.parametrize(
+        "text", ["(flowName:a,flowGroup:b)", "(flowGroup:b,flowName:a)", "%28flowGroup%3Ab%2CflowName%3Aa%29"]
+    )
     def test_the_order_of_fields_is_free(self, text: str) -> None:
         assert read_restli_key(text) == FlowKey("b", "a")
 
@@ -98,7 +109,9 @@ class TestBodies:
     def test_nothing_is_no_body(self) -> None:
         assert parse_json(b" \n") is None
 
-    @pytest.mark.parametrize("body", [b"{", b"\xff", b'{"a":1,"a":2}', b"NaN", b"[" * 200_000, b'"\xed\xa0\x80"'])
+    @pytest.mark.parametrize("body", [b"{", b"\xff", b'{"a":1,"a":2}', b"NaN", b"[" * 200_000, b'"\xed\xa0\x80"',
+        b'{"a": ["\\ud800"]}', b'{"\\u0000": 1}',
+    ])  # fmt: skip
     def test_what_is_no_json_is_refused(self, body: bytes) -> None:
         with pytest.raises(MalformedRequestError):
             parse_json(body)
@@ -131,6 +144,39 @@ class TestGuards:
         ):
             with pytest.raises(RejectedError):
                 check_origin(headers)
+
+    def test_a_request_whose_client_went_away_is_no_request_without_a_body(self) -> None:
+        asked = []
+
+        async def application(scope: Any, receive: Any, send: Any) -> None:
+            asked.append(scope)
+
+        def send_to(*messages: dict[str, Any]) -> None:
+            waiting = list(messages)
+
+            async def receive() -> dict[str, Any]:
+                return waiting.pop(0)
+
+            async def send(message: Any) -> None:
+                raise AssertionError(message)
+
+            headers = [(b"host", b"localhost"), (b"content-length", b"60")]
+            scope = {"type": "http", "method": "POST", "headers": headers, "raw_path": b"/", "query_string": b""}
+            asyncio.run(RequestGuards(application, {"localhost"})(scope, receive, send))
+
+        gone = {"type": "http.disconnect"}
+        send_to(gone)
+        send_to({"type": "http.request", "body": b'{"partitions"', "more_body": True}, gone)
+        assert asked == []
+        send_to({"type": "http.request", "body": b"{}", "more_body": False})
+        assert len(asked) == 1
+
+    def test_no_query_has_what_no_database_takes(self) -> None:
+        check_query(b"search=a%20b")
+        with pytest.raises(MalformedRequestError):
+            check_query(b"search=%00")
+        with pytest.raises(MalformedRequestError):
+            read_flow_cursor(write_cursor(FlowKey("a", "\0")))
 
     @pytest.mark.parametrize("path", [b"/%", b"/%f", b"/%gg", b"/%ff", "/ü".encode(), b"/%ed%a0%80"])
     def test_paths_that_are_no_utf8(self, path: bytes) -> None:

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, NoReturn
@@ -22,6 +23,7 @@ from gobblin_assets.service.topology_manager import TopologyManager
 SESSION_COOKIE: Final = "gobblin_token"
 
 _BEARER: Final = "bearer "
+_NOT_STORABLE: Final = re.compile(r"[\x00\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +91,31 @@ def parse_json(body: bytes) -> Any:
     if not body.strip():
         return None
     try:
-        return json.loads(body.decode(), parse_constant=_refuse_constant, object_pairs_hook=_read_object)
+        found = json.loads(body.decode(), parse_constant=_refuse_constant, object_pairs_hook=_read_object)
+        require_storable(found, "body")
     except RecursionError:
         raise MalformedRequestError("the JSON is nested too deeply", field="body", hint="Write it flat.") from None
     except ValueError as error:
         raise MalformedRequestError(f"expected JSON: {error}", field="body", hint="Correct it.") from None
+    return found
+
+
+def require_storable(value: object, field: str) -> None:
+    """MalformedRequestError for a text that no database takes: with NUL, or with half of a pair of UTF-16."""
+    match value:
+        case str() if _NOT_STORABLE.search(value):
+            raise MalformedRequestError(
+                f"expected no control characters, found {value[:80]!a}", field=field, hint="Take them out."
+            )
+        case Mapping():
+            for name, inner in value.items():
+                require_storable(name, field)
+                require_storable(inner, field)
+        case list():
+            for inner in value:
+                require_storable(inner, field)
+        case _:
+            pass
 
 
 def read_object(body: object) -> Mapping[str, Any]:
@@ -178,6 +200,7 @@ def read_flow_cursor(cursor: str | None) -> FlowKey | None:
     place = _read_cursor(cursor)
     if not isinstance(place, list) or len(place) != 2 or not all(isinstance(each, str) for each in place):
         raise _refuse_cursor()
+    require_storable(place, "cursor")
     return FlowKey(*place)
 
 
