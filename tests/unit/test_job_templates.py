@@ -292,7 +292,7 @@ def test_what_people_write_freely_is_no_sql_and_no_connection(name: str) -> None
         parse(job={**JOB, "source": {"connection": f"${{{name}}}"}})
 
 
-@pytest.mark.parametrize("pattern", ["^x$|^.*$", "^x|y$", r"^(x|y)\$"])
+@pytest.mark.parametrize("pattern", ["^x|y$", r"^(x|y)\$"])
 def test_a_pattern_fits_whole_texts(pattern: str) -> None:
     template = parse(**with_parameter({"type": "string", "pattern": pattern}))
     with pytest.raises(RejectedError) as caught:

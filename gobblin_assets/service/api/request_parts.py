@@ -23,6 +23,7 @@ from gobblin_assets.service.topology_manager import TopologyManager
 SESSION_COOKIE: Final = "gobblin_token"
 
 _BEARER: Final = "bearer "
+_BODY: Final = "body"
 _NOT_STORABLE: Final = re.compile(r"[\x00\ud800-\udfff]")
 
 
@@ -92,7 +93,7 @@ def parse_json(body: bytes) -> Any:
         return None
     try:
         found = json.loads(body.decode(), parse_constant=_refuse_constant, object_pairs_hook=_read_object)
-        require_storable(found, "body")
+        require_storable(found, _BODY)
     except RecursionError:
         raise MalformedRequestError("the JSON is nested too deeply", field="body", hint="Write it flat.") from None
     except ValueError as error:
@@ -101,19 +102,19 @@ def parse_json(body: bytes) -> Any:
 
 
 def require_storable(value: object, field: str) -> None:
-    """MalformedRequestError for a text that no database takes: with NUL, or with half of a pair of UTF-16."""
+    """RejectedError for a text that no database takes: with NUL, or with half of a pair of UTF-16."""
     match value:
         case str() if _NOT_STORABLE.search(value):
-            raise MalformedRequestError(
-                f"expected no control characters, found {value[:80]!a}", field=field, hint="Take them out."
+            raise RejectedError(
+                f"expected no control characters, found {value[:80]!a}", field=ascii(field)[1:-1], hint="Take them out."
             )
         case Mapping():
             for name, inner in value.items():
                 require_storable(name, field)
-                require_storable(inner, field)
+                require_storable(inner, name if field == _BODY else f"{field}.{name}")
         case list():
-            for inner in value:
-                require_storable(inner, field)
+            for number, inner in enumerate(value):
+                require_storable(inner, f"{field}[{number}]")
         case _:
             pass
 
