@@ -22,6 +22,7 @@ from gobblin_assets.service.api.problems import (
 )
 
 BODY_BYTES_MAX: Final = 2 << 20
+_DISCARDED_BYTES_MAX: Final = 64 << 20
 LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 _UNSAFE: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
@@ -105,21 +106,31 @@ def read_raw_path(raw_path: bytes) -> str:
 
 
 async def _read_body(length: str, receive: _Receive) -> bytes | None:
-    """The whole body; None if the client went away before its end. A length that is too large is refused at once."""
-    if length.isdecimal() and int(length) > BODY_BYTES_MAX:
+    """The whole body; None if the client went away before its end.
+
+    Of a body that is too large, the rest is read and thrown away within bounds: a client that still sends when the
+    connection closes never sees the answer.
+    """
+    told = int(length) if length.isdecimal() else 0
+    if told > _DISCARDED_BYTES_MAX:
         raise _too_large()
-    parts, size = [], 0
+    is_too_large = told > BODY_BYTES_MAX
+    parts: list[bytes] = []
+    size = 0
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
             # What came may be the begin of another request: one without a body runs all that is due.
             return None
         part: bytes = message.get("body", b"")
-        parts.append(part)
         size += len(part)
-        if size > BODY_BYTES_MAX:
+        is_too_large = is_too_large or size > BODY_BYTES_MAX
+        is_over = not message.get("more_body", False)
+        if is_too_large and (is_over or size > _DISCARDED_BYTES_MAX):
             raise _too_large()
-        if not message.get("more_body", False):
+        if not is_too_large:
+            parts.append(part)
+        if is_over:
             return b"".join(parts)
 
 
