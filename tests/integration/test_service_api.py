@@ -108,6 +108,12 @@ class TestFlows:
         assert service.ask("PUT", ORDERS, make_config(), headers={"If-Match": "*"}).status == 200
         refused(service.ask("PUT", ORDERS, make_config(), headers={"If-Match": '"x"'}), 400, "If-Match")
 
+    def test_a_conflict_of_the_flow_as_it_is_fails_no_condition(self, service: RunningService) -> None:
+        etag = create(service, run_immediately=True).headers["etag"]
+        asked = make_config(run_immediately=True)
+        problem = refused(service.ask("PUT", ORDERS, asked, headers={"If-Match": etag}), 409, None)
+        assert "execution" in problem["detail"]
+
     def test_a_flow_that_is_made_again_is_another(self, service: RunningService) -> None:
         first = create(service).headers["etag"]
         service.ask("DELETE", ORDERS)

@@ -22,7 +22,7 @@ from gobblin_assets.service.api.request_parts import (
     write_cursor,
 )
 from gobblin_assets.service.api.restli_codec import read_restli_key, write_error, write_restli_key
-from gobblin_assets.service.flow_store import SpecNotFoundError
+from gobblin_assets.service.flow_store import SpecNotFoundError, StaleVersionError
 from gobblin_assets.service.guarded_flows import merge_patch
 from gobblin_assets.service.specs import FlowKey
 from gobblin_assets.service.ui.flow_forms import merge_parameters
@@ -84,8 +84,10 @@ class TestProblems:
         assert ("Retry-After" in list_headers(problem)) == (status == 503)
         assert write_error(problem)["status"] == status
 
-    def test_a_conflict_of_a_condition_is_another_code(self) -> None:
-        assert problem_of(ConflictError("m"), has_condition=True).status == 412
+    def test_only_another_version_fails_a_condition(self) -> None:
+        assert problem_of(StaleVersionError("m"), has_condition=True).status == 412
+        assert problem_of(StaleVersionError("m")).status == 409
+        assert problem_of(ConflictError("m"), has_condition=True).status == 409
         assert problem_of(RejectedError("m", field="f"), has_condition=True).status == 422
 
     def test_an_error_of_restli_says_all_in_one_line(self) -> None:
