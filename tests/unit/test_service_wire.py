@@ -1,7 +1,7 @@
 """Parts of requests and of pages that need no server: keys of Rest.li, bodies, cursors, guards, fields of forms."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gobblin_assets.errors import (
@@ -199,6 +199,27 @@ class TestFields:
         assert isinstance(rows, WizardRows)
         form |= {each.name: each.value for row in rows.rows for each in row}
         assert read_form(SCHEMA, form) == given
+
+    @given(st.lists(st.text(max_size=20), min_size=1))
+    @example(["a,b", "c"])
+    @example(['say "a", then b', " a ", "", '"', "a\nb"])
+    def test_values_of_a_list_are_read_as_they_are_shown(self, names: list[str]) -> None:
+        (shown,) = (each for each in plan_fields(SCHEMA, {"names": names}) if each.name == "names")
+        assert not isinstance(shown, WizardRows)
+        assert read_form(SCHEMA, {"names": shown.value}) == {"names": names}
+
+    @pytest.mark.parametrize(
+        ("typed", "read"),
+        [
+            ('"a,b", c', ["a,b", "c"]),
+            ('a "b", c', ['a "b"', "c"]),
+            ('"a" b, c', ['"a" b', "c"]),
+            ('"a, b', ['"a', "b"]),
+            (' ,\n"a""b"\n , c ', ['a"b', "c"]),
+        ],
+    )
+    def test_values_of_a_list_as_people_type_them(self, typed: str, read: list[str]) -> None:
+        assert read_form(SCHEMA, {"names": typed}) == {"names": read}
 
     def test_a_list_has_a_row_to_begin_with_and_grows_to_its_bound(self) -> None:
         def rows_of(tables: list[dict[str, str]], adds_to: str = "") -> WizardRows:

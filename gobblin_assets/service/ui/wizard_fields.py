@@ -5,14 +5,17 @@ where it was typed. What can't be read as the type of its parameter stays a text
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
 ROWS_MAX: Final = 1_000
 
-_LIST_MARK: Final = re.compile(r"[,\n]")
+_ITEM: Final = re.compile(r'\s*(?:"((?:[^"]|"")*)"\s*(?=[,\n]|\Z)|([^,\n]*))(?:[,\n]|\Z)')
+"""One value of a list: in quotes, where a quote is doubled, or as it is up to the next comma or the end of the line."""
+
+_PLAIN_ITEM: Final = re.compile(r'[^\s",]([^,\n]*[^\s,])?')
 
 
 class FieldKind(StrEnum):
@@ -152,9 +155,24 @@ def _show_value(value: object) -> str:
         case bool():
             return "true" if value else "false"
         case list() | tuple():
-            return ", ".join(_show_value(each) for each in value)
+            return ", ".join(_show_item(_show_value(each)) for each in value)
         case _:
             return str(value)
+
+
+def _show_item(text: str) -> str:
+    """A value of a list, in quotes where it would be read as something else without."""
+    return text if _PLAIN_ITEM.fullmatch(text) else '"' + text.replace('"', '""') + '"'
+
+
+def _list_items(text: str) -> Iterator[str]:
+    """The values of a list as a person types them; between two commas without anything else is none."""
+    for found in _ITEM.finditer(text):
+        quoted, plain = found.groups()
+        if quoted is not None:
+            yield quoted.replace('""', '"')
+        elif plain.strip():
+            yield plain.strip()
 
 
 def _read_rows(name: str, items: Mapping[str, Any], form: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -174,9 +192,9 @@ def _read_rows(name: str, items: Mapping[str, Any], form: Mapping[str, str]) -> 
 
 
 def _read_value(schema: Mapping[str, Any], text: str) -> Any:
-    text = text.strip()
     if schema.get("type") == "array":
-        return [_read_scalar(schema.get("items", {}), part.strip()) for part in _LIST_MARK.split(text) if part.strip()]
+        return [_read_scalar(schema.get("items", {}), item) for item in _list_items(text)]
+    text = text.strip()
     return None if not text else _read_scalar(schema, text)
 
 
