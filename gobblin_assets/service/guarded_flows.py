@@ -102,8 +102,10 @@ class GuardedFlows:
             raise no_flow(key)
 
     def explain(self, user: User, config: FlowConfig) -> Explanation:
-        """Compile as for this user; store nothing."""
-        self._rules().check(user, Action.CREATE, FlowKey(config.flow_group, config.flow_name))
+        """Compile as for this user, who may create such a flow or change it; store nothing."""
+        key = FlowKey(config.flow_group, config.flow_name)
+        if not self.may(user, Action.UPDATE, key):
+            self._rules().check(user, Action.CREATE, key)
         return self._flows.explain(user, config)
 
     def list_templates(self, user: User, config: FlowConfig) -> Sequence[JobTemplate]:

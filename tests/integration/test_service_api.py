@@ -395,20 +395,21 @@ class TestCommands:
 
 
 ACCESS = {
-    "users": {"ann": ["sales"], "bob": [], "eve": ["auditors"]},
+    "users": {"ann": ["sales"], "bob": [], "eve": ["auditors"], "kim": []},
     "rules": [
         {"allow": ["*"], "to": "group:sales", "on": ["sales/*"]},
         {"allow": ["read"], "to": "user:bob", "on": ["sales/ord*"]},
         {"deny": ["delete"], "to": "*", "on": ["sales/orders"]},
         {"deny": ["read"], "to": "user:ann", "on": ["sales/secret*"]},
         {"allow": ["*"], "to": "user:eve"},
+        {"allow": ["read", "update"], "to": "user:kim", "on": ["sales/ord*"]},
     ],
 }
 
 
 @pytest.fixture(scope="module")
 def tokens() -> dict[str, str]:
-    return {name: make_token() for name in ("ann", "bob", "eve", "old")}
+    return {name: make_token() for name in ("ann", "bob", "eve", "kim", "old")}
 
 
 @pytest.fixture(scope="module")
@@ -471,6 +472,14 @@ class TestRights:
         refused(ask("ann", "DELETE", f"{FLOWS}/sales/orders"), 403, "flow")
         refused(ask("eve", "DELETE", f"{FLOWS}/sales/orders"), 403, "flow")
         assert ask("ann", "DELETE", f"{FLOWS}/sales/ordinary").status == 204
+
+    def test_who_may_change_a_flow_may_see_what_a_change_would_do(self, ask: Any) -> None:
+        config = make_config("order-items")
+        assert ask("eve", "POST", FLOWS, config).status == 201
+        found = ask("kim", "POST", f"{FLOWS}/sales/order-items:explain", config)
+        assert (found.status, len(found.json["plan"]["jobs"])) == (200, 1)
+        refused(ask("bob", "POST", f"{FLOWS}/sales/order-items:explain", config), 403, "flow")
+        assert ask("eve", "DELETE", f"{FLOWS}/sales/order-items").status == 204
 
     def test_nodes_are_those_of_the_groups(self, ask: Any) -> None:
         assert "vault" in [each["name"] for each in ask("eve", "GET", f"{API}/nodes").json]
