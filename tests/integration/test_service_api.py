@@ -130,6 +130,16 @@ class TestFlows:
         refused(service.ask("PATCH", ORDERS, ["description"]), 422, "body")
         refused(service.ask("PATCH", ORDERS, {"parameters": {"tables": None}}), 422, "parameters.tables")
 
+    def test_the_wish_to_run_is_of_one_request(self, service: RunningService) -> None:
+        create(service, run_immediately=True)
+        patched = service.ask("PATCH", ORDERS, {"description": "All orders"})
+        assert patched.status == 200, patched.text
+        found = service.ask("GET", ORDERS).json["config"]
+        assert found["run_immediately"] is None
+        assert service.ask("PUT", ORDERS, found).status == 200
+        assert len(service.ask("GET", f"{ORDERS}/executions").json["executions"]) == 1
+        refused(service.ask("PATCH", ORDERS, {"run_immediately": True}), 409, None)
+
     def test_a_request_that_is_sent_again_makes_no_second_flow_and_no_second_run(self, service: RunningService) -> None:
         key = {"Idempotency-Key": str(uuid.uuid4())}
         first = service.ask("POST", FLOWS, make_config(), headers=key)
@@ -480,6 +490,19 @@ class TestRights:
         assert (found.status, len(found.json["plan"]["jobs"])) == (200, 1)
         refused(ask("bob", "POST", f"{FLOWS}/sales/order-items:explain", config), 403, "flow")
         assert ask("eve", "DELETE", f"{FLOWS}/sales/order-items").status == 204
+
+    def test_no_change_goes_around_the_right_to_run(self, ask: Any) -> None:
+        path = f"{FLOWS}/sales/order-lines"
+        assert ask("eve", "POST", FLOWS, make_config("order-lines")).status == 201
+        refused(ask("kim", "POST", f"{path}:run"), 403, "flow")
+        refused(ask("kim", "PUT", path, make_config("order-lines", run_immediately=True)), 403, "flow")
+        refused(ask("kim", "PATCH", path, {"run_immediately": True}), 403, "flow")
+        assert ask("kim", "PUT", path, make_config("order-lines", description="x")).status == 200
+        assert ask("kim", "POST", f"{path}:pause").status == 200
+        refused(ask("kim", "POST", f"{path}:resume"), 403, "flow")
+        assert ask("eve", "GET", f"{path}/executions").json["executions"] == []
+        assert ask("eve", "POST", f"{path}:resume").status == 200
+        assert ask("eve", "DELETE", path).status == 204
 
     def test_nodes_are_those_of_the_groups(self, ask: Any) -> None:
         assert "vault" in [each["name"] for each in ask("eve", "GET", f"{API}/nodes").json]
