@@ -507,6 +507,13 @@ class TestRights:
     def test_nodes_are_those_of_the_groups(self, ask: Any) -> None:
         assert "vault" in [each["name"] for each in ask("eve", "GET", f"{API}/nodes").json]
         assert "vault" not in [each["name"] for each in ask("ann", "GET", f"{API}/nodes").json]
+        for user, sees in (("eve", True), ("ann", False)):
+            (executor,) = ask(user, "GET", f"{API}/executors").json
+            assert ("vault" in executor["nodes"], "lake" in executor["nodes"]) == (sees, True)
+            assert ("vault" in ask(user, "GET", "/ui/topology").text) is sees
+            explained = ask(user, "POST", f"{FLOWS}/sales/explained:explain", make_config("explained"))
+            assert explained.status == 200
+            assert ("vault" in explained.text) is sees
         answer = ask("ann", "POST", FLOWS, make_config("into-vault", destinations=["vault"]))
         assert answer.status == 422
         assert "vault" not in str(answer.json["hint"])
