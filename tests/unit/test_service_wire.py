@@ -231,6 +231,16 @@ class TestFields:
         assert rows_of([{"table": "x"}]).can_grow
         assert not rows_of([{"table": "x"}], adds_to="tables").can_grow
 
+    def test_what_a_form_does_not_ask_for_stays_as_it_is_stored(self) -> None:
+        stored = {"rows": 7, "more": "x", "names": ["a"], "tables": [{"table": "a", "key": "k"}, {"table": "b"}]}
+        assert read_form({"properties": {}}, {"rows": "8"}, stored) == stored
+        form = {"rows": "", "tables[0].table": "c", "tables[0].limit": "3", "tables[1].table": ""}
+        assert read_form(SCHEMA, form, stored) == {
+            "more": "x",
+            "names": ["a"],
+            "tables": [{"table": "c", "limit": 3, "key": "k"}],
+        }
+
     def test_defaults_are_shown(self) -> None:
         rows = next(each for each in plan_fields(SCHEMA, {}) if each.name == "rows")
         assert not isinstance(rows, WizardRows)

@@ -88,6 +88,7 @@ def change_flow(request: Request, parts: Parts, user: Asker, key: Key, form: For
     flow = parts.flows.get(user, key)
     asked = _plan_sent(parts, user, form)
     options = read_wizard(asked, form, key=key)
+    options["parameters"] = read_form(asked.parameters, form.fields, flow.spec.config.parameters)
     keep_formats(options, flow.spec.config)
     if not form.has("create"):
         return _show_form(request, parts, user, asked, options, form=form, flow=flow)
