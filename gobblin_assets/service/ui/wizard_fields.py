@@ -193,9 +193,7 @@ def _list_items(text: str) -> Iterator[str]:
             yield plain.strip()
 
 
-def _read_rows(
-    name: str, items: Mapping[str, Any], form: Mapping[str, str], stored: object
-) -> list[dict[str, Any]]:
+def _read_rows(name: str, items: Mapping[str, Any], form: Mapping[str, str], stored: object) -> list[dict[str, Any]]:
     """Rows in the order of their numbers, without those where nothing was typed.
 
     What the form did not ask for in a row is as in the stored one of its number.
