@@ -4,16 +4,21 @@ import json
 import socket
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from gobblin_assets.cli.service_client import ServiceClient
 from gobblin_assets.db.embedded import EmbeddedServer
+from gobblin_assets.errors import OutcomeUnknownError, RejectedError
 from gobblin_assets.service.access import digest_token, make_token
 from tests.support import postgres
 from tests.support.database_pool import DatabasePool
@@ -355,6 +360,80 @@ def wait_for_state(service: RunningService, state: str) -> None:
     while (found := service.ask("GET", ORDERS).json)["state"] != state:
         assert time.monotonic() < deadline, found
         time.sleep(0.1)
+
+
+@contextmanager
+def losing_answers(service: RunningService, count: int) -> Iterator[tuple[str, list[str]]]:
+    """The URL of a way to the service that loses the first answers to changes, and the requests that came by it."""
+    came: list[str] = []
+
+    class Forwarding(BaseHTTPRequestHandler):
+        def handle_one_request(self) -> None:
+            self.raw_requestline = self.rfile.readline(65537)
+            if not self.raw_requestline or not self.parse_request():
+                self.close_connection = True
+                return
+            data = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            headers = {name: value for name, value in self.headers.items() if name in {"If-Match", "Idempotency-Key"}}
+            answer = service.ask(self.command, self.path, data=data or None, headers=headers)
+            self.close_connection = True
+            if self.command != "GET":
+                came.append(self.command)
+                if len(came) <= count:
+                    return
+            self.send_response(answer.status)
+            self.send_header("Content-Length", str(len(answer.body)))
+            if "etag" in answer.headers:
+                self.send_header("ETag", answer.headers["etag"])
+            self.end_headers()
+            self.wfile.write(answer.body)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the parameter's name there
+            """Nothing: a test's output is its own."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Forwarding) as proxy:
+        threading.Thread(target=proxy.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{proxy.server_port}", came
+        proxy.shutdown()
+
+
+class TestLostAnswers:
+    PATH = "/flows/sales/orders"
+
+    def test_a_flow_that_is_deleted_already_is_deleted(self, service: RunningService) -> None:
+        create(service)
+        with losing_answers(service, 1) as (url, came):
+            client = ServiceClient(url, None)
+            client.delete(self.PATH)
+            assert came == ["DELETE", "DELETE"]
+            with pytest.raises(RejectedError, match="there is no flow"):
+                client.delete(self.PATH)
+
+    def test_a_change_is_made_once(self, service: RunningService) -> None:
+        create(service)
+        with losing_answers(service, 1) as (url, came):
+            client = ServiceClient(url, None)
+            with pytest.raises(OutcomeUnknownError):
+                client.put(self.PATH, make_config(description="second"))
+            assert came == ["PUT", "PUT"]
+            assert service.ask("GET", ORDERS).json["version"] == "2"
+            assert client.put(self.PATH, make_config(description="third"))["version"] == "3"
+
+    def test_a_run_is_made_once(self, service: RunningService) -> None:
+        create(service)
+        with losing_answers(service, 2) as (url, came):
+            status = ServiceClient(url, None).post(f"{self.PATH}:run")
+            assert came == ["POST"] * 3
+        executions = service.ask("GET", f"{ORDERS}/executions").json["executions"]
+        assert [each["execution_id"] for each in executions] == [status["execution_id"]]
+
+    def test_a_replan_is_not_sent_again(self, service: RunningService) -> None:
+        create(service)
+        with losing_answers(service, 1) as (url, came):
+            with pytest.raises(OutcomeUnknownError) as caught:
+                ServiceClient(url, None).post_once(f"{self.PATH}:replan")
+            assert caught.value.hint
+            assert came == ["POST"]
 
 
 class TestCommands:
