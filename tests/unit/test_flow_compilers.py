@@ -303,7 +303,7 @@ def test_explanations_name_nothing_of_other_groups() -> None:
 
 def test_a_destination_that_only_templates_of_others_lead_to_names_none_of_them() -> None:
     hidden = make_pack({name: {**each, "acl": {"groups": ["hr"]}} for name, each in TEMPLATES.items()})
-    apart = topology(standalone={**EXECUTORS["standalone"], "nodes": ["hdfs2"]})
+    apart = topology(**{name: {**EXECUTORS[name], "nodes": ["hdfs2"]} for name in ("standalone", "db_ingest")})
     compiled = make_compiler(apart, hidden).compile_flow(flow("nosql"), Names(), frozenset()).compiled
     assert isinstance(compiled, PendingFlow)
     assert "for other groups of users" in compiled.reasons[0]

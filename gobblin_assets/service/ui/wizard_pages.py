@@ -163,6 +163,7 @@ def _show_form(
         status=200 if problem is None else problem.status,
         user=user,
         asked=asked,
+        is_joined=asked.is_joined,
         flow=flow,
         request_key=uuid.uuid4().hex,
         etag="" if flow is None else form.text("etag") if form is not None else etag_of(flow),
