@@ -196,7 +196,7 @@ def resume(group: str, name: str, url: str | None) -> None:
 @_of_a_flow
 def replan(group: str, name: str, url: str | None) -> None:
     """Take the best plan of now, under new job names, beside the data that is there."""
-    _do(url, group, name, "replan")
+    _show_flow(open_client(url).post_once(f"{flow_path(group, name)}:replan"), as_json=False)
 
 
 @flow.command("cancel", epilog=example("service flow cancel sales orders 17"))

@@ -5,6 +5,9 @@ import os
 import time
 import uuid
 from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
@@ -13,7 +16,7 @@ import urllib3
 from gobblin_assets.errors import (
     ConflictError,
     CorruptionError,
-    GobblinError,
+    ErrorFamily,
     OutcomeUnknownError,
     RejectedError,
     RetryableError,
@@ -29,11 +32,21 @@ _WAIT_S: Final = 0.5
 _CONNECT_TIMEOUT_S: Final = 5.0
 _READ_TIMEOUT_S: Final = 60.0
 _SERVER_FAILED: Final = 500
-_UNAVAILABLE: Final = 503
+_NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What the service answered. ``is_second``: a try before this one may have done what was asked."""
+
+    status: int
+    data: bytes
+    etag: str | None
+    is_second: bool
 
 
 class ServiceClient:
-    """Requests of one service. A request that may have been lost is sent again, with the same key."""
+    """Requests of one service. One whose answer was lost is sent again if that does the same thing once."""
 
     def __init__(self, url: str, token: str | None) -> None:
         if not url.startswith(("http://", "https://")):
@@ -45,20 +58,42 @@ class ServiceClient:
 
     def get(self, path: str, **parameters: object) -> Any:
         given = {name: value for name, value in parameters.items() if value not in (None, False)}
-        return self._send("GET", f"{path}?{urlencode(given)}" if given else path, None, {})
+        return _read_answer(self._send("GET", f"{path}?{urlencode(given)}" if given else path))
 
     def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        return self._send("POST", path, body, {"Idempotency-Key": str(uuid.uuid4())})
+        """The service knows a request that is sent again by its key, or it changes nothing the second time."""
+        return _read_answer(self._send("POST", path, body, {"Idempotency-Key": str(uuid.uuid4())}))
 
-    def put(self, path: str, body: Mapping[str, Any], *, etag: str | None = None) -> Any:
-        return self._send("PUT", path, body, {} if etag is None else {"If-Match": etag})
+    def post_once(self, path: str) -> Any:
+        """OutcomeUnknownError: the answer was lost. A second request would do another thing, and is not sent."""
+        return _read_answer(self._send("POST", path, repeats=False))
+
+    def put(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Replace what is there now, and nothing that somebody else puts there meanwhile."""
+        found = self._send("GET", path)
+        _read_answer(found)
+        answer = self._send("PUT", path, body, {} if found.etag is None else {"If-Match": found.etag})
+        if answer.is_second and answer.status == HTTPStatus.PRECONDITION_FAILED:
+            raise _not_known("an answer was lost, and the flow has changed since")
+        return _read_answer(answer)
 
     def delete(self, path: str) -> None:
-        self._send("DELETE", path, None, {})
+        answer = self._send("DELETE", path)
+        if not (answer.is_second and answer.status == HTTPStatus.NOT_FOUND):
+            _read_answer(answer)
 
-    def _send(self, method: str, path: str, body: Mapping[str, Any] | None, headers: Mapping[str, str]) -> Any:
+    def _send(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] = _NO_HEADERS,
+        *,
+        repeats: bool = True,
+    ) -> _Answer:
+        """``repeats``: False for what is sent again only if it was not done."""
         data = None if body is None else json.dumps(body, default=str).encode()
-        tries_left = _TRIES_MAX
+        may_be_done, tries_left = False, _TRIES_MAX
         while True:
             tries_left -= 1
             try:
@@ -68,22 +103,25 @@ class ServiceClient:
                     body=data,
                     headers={"Content-Type": "application/json", **self._headers, **headers},
                 )
-                if answer.status != _UNAVAILABLE or not tries_left:
-                    return _read_answer(answer.status, answer.data)
             except urllib3.exceptions.HTTPError as error:
-                if not tries_left:
-                    raise self._explain(method, error) from None
+                may_be_done = may_be_done or not isinstance(error, urllib3.exceptions.ConnectTimeoutError)
+                said = f"the service at {self._url} did not answer: {error}"
+                if not tries_left and (method == "GET" or not may_be_done):
+                    raise RetryableError(
+                        f"the service at {self._url} does not answer",
+                        hint=f"Look whether `gobblin-assets service serve` runs, and at {URL_VARIABLE}.",
+                    ) from None
+            else:
+                if answer.status != HTTPStatus.SERVICE_UNAVAILABLE:
+                    return _Answer(answer.status, answer.data, answer.headers.get("ETag"), may_be_done)
+                problem = _read_problem(answer.data)
+                may_be_done = may_be_done or problem.get("family") != ErrorFamily.RETRYABLE.value
+                said = str(problem.get("detail") or f"the service at {self._url} is not available")
+                if not tries_left and (method == "GET" or not may_be_done):
+                    return _Answer(answer.status, answer.data, None, is_second=False)
+            if not tries_left or (may_be_done and not repeats):
+                raise _not_known(said)
             time.sleep(_WAIT_S)
-
-    def _explain(self, method: str, error: urllib3.exceptions.HTTPError) -> GobblinError:
-        if method == "GET" or isinstance(error, urllib3.exceptions.NewConnectionError):
-            return RetryableError(
-                f"the service at {self._url} does not answer",
-                hint=f"Look whether `gobblin-assets service serve` runs, and at {URL_VARIABLE}.",
-            )
-        return OutcomeUnknownError(
-            f"the service at {self._url} did not answer: {error}", hint="Look at the flow before you ask again."
-        )
 
 
 def flow_path(group: str, name: str) -> str:
@@ -95,14 +133,27 @@ def open_client(url: str | None) -> ServiceClient:
     return ServiceClient(url or os.environ.get(URL_VARIABLE) or DEFAULT_URL, os.environ.get(TOKEN_VARIABLE) or None)
 
 
-def _read_answer(status: int, data: bytes) -> Any:
+def _not_known(said: str) -> OutcomeUnknownError:
+    return OutcomeUnknownError(said, hint="Look at the flow before you ask again.")
+
+
+def _read_json(data: bytes) -> Any:
     try:
-        answer = json.loads(data) if data else None
+        return json.loads(data) if data else None
     except ValueError:
-        answer = None
+        return None
+
+
+def _read_problem(data: bytes) -> Mapping[str, Any]:
+    found = _read_json(data)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _read_answer(answer: _Answer) -> Any:
+    status = answer.status
     if status < 400:
-        return answer
-    problem = answer if isinstance(answer, Mapping) else {}
+        return _read_json(answer.data)
+    problem = _read_problem(answer.data)
     said = str(problem.get("detail") or f"the service answered with the code {status}")
     hint = str(problem.get("hint") or "")
     match problem.get("family"):

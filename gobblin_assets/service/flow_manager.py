@@ -118,7 +118,7 @@ class FlowManager:
             return _with_plan(stored, compiled)
 
     def update(self, user: Requester, config: FlowConfig, if_version: str | None = None) -> StoredFlow:
-        """Store the flow's next version. It is run only if the config asks for it.
+        """Store the flow's next version. It is run only if this config asks for it.
 
         Raises:
             ConflictError: the flow is not at ``if_version``, or a job of it has published other data; see ``replan``.
@@ -317,7 +317,7 @@ class FlowManager:
     def _plan_write(self, user: Requester, config: FlowConfig, compiled: _Compiled, *, runs: bool) -> FlowWrite:
         return FlowWrite(
             request_id=uuid.uuid4(),
-            config=config,
+            config=forget_wish(config),
             owner=Owner(user.name, user.groups),
             reasons=compiled.reasons,
             runs_when_able=runs and compiled.plan is None,
@@ -361,6 +361,11 @@ def _with_plan(flow: StoredFlow, compiled: _Compiled) -> StoredFlow:
         return flow
     spec = dataclasses.replace(flow.spec, child_specs=tuple(job.ticket for job in plan.jobs))
     return replace(flow, spec=spec, plan=plan)
+
+
+def forget_wish(config: FlowConfig) -> FlowConfig:
+    """The config without the wish for a run, which is of one request: who sends the config again wishes for none."""
+    return config.model_copy(update={"run_immediately": None}) if config.run_immediately else config
 
 
 def _make_spec(config: FlowConfig) -> FlowSpec:

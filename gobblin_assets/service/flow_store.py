@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Protocol
 
-from gobblin_assets.errors import RejectedError
+from gobblin_assets.errors import ConflictError, RejectedError
 from gobblin_assets.model.job_ticket import JobTicket, LogId, TicketId, TicketSelection
 from gobblin_assets.service.access import EVERY_FLOW, FlowScope
 from gobblin_assets.service.flow_config import FlowConfig
@@ -33,6 +33,10 @@ class FlowState(StrEnum):
 
 class SpecNotFoundError(RejectedError):
     """The error for a spec that a catalog does not have."""
+
+
+class StaleVersionError(ConflictError):
+    """The error for a change of a version of a flow that is no longer the last one."""
 
 
 def no_flow(key: FlowKey) -> SpecNotFoundError:
@@ -193,11 +197,14 @@ class FlowStore(Protocol):
         ...
 
     def change(self, flow_id: uuid.UUID, write: FlowWrite, *, if_version: str) -> StoredFlow:
-        """Store the next version. ConflictError: the flow is not at ``if_version``."""
+        """Store the next version. StaleVersionError: the flow is not at ``if_version``."""
         ...
 
     def delete(self, key: FlowKey, *, if_version: str | None = None) -> StoredFlow | None:
-        """Remove the flow, and cancel what it runs. None: there is none. The names of its jobs stay for ever."""
+        """Remove the flow, and cancel what it runs. None: there is none. The names of its jobs stay for ever.
+
+        StaleVersionError: the flow is not at ``if_version``.
+        """
         ...
 
     def find(self, key: FlowKey) -> StoredFlow | None: ...

@@ -13,7 +13,7 @@ from gobblin_assets.model.job_ticket import TicketSelection
 from gobblin_assets.service.access import AccessDeniedError, AccessRules, Action, User
 from gobblin_assets.service.flow_catalog import FlowsRead
 from gobblin_assets.service.flow_config import FlowConfig, read_flow_config
-from gobblin_assets.service.flow_manager import FlowManager
+from gobblin_assets.service.flow_manager import FlowManager, forget_wish
 from gobblin_assets.service.flow_store import FlowVersion, NamedJob, SpecNotFoundError, StoredFlow, no_flow
 from gobblin_assets.service.job_plan import Explanation
 from gobblin_assets.service.job_template import JobTemplate
@@ -71,6 +71,7 @@ class GuardedFlows:
     def update(self, user: User, key: FlowKey, config: FlowConfig, *, if_version: str | None) -> StoredFlow:
         self._check(user, Action.UPDATE, key)
         check_names_stay(key, config)
+        self._check_wish(user, key, config)
         return self._flows.update(user, config, if_version)
 
     def patch(
@@ -84,9 +85,10 @@ class GuardedFlows:
         while True:
             flow = self._flows.get(key)
             fits(flow)
-            options = merge_patch(flow.spec.config.model_dump(mode="json", exclude_defaults=True), patch)
-            config = read_flow_config(options)
+            stored = forget_wish(flow.spec.config).model_dump(mode="json", exclude_defaults=True)
+            config = read_flow_config(merge_patch(stored, patch))
             check_names_stay(key, config)
+            self._check_wish(user, key, config)
             tries_left -= 1
             try:
                 return self._flows.update(user, config, if_version or flow.spec.version)
@@ -102,8 +104,10 @@ class GuardedFlows:
             raise no_flow(key)
 
     def explain(self, user: User, config: FlowConfig) -> Explanation:
-        """Compile as for this user; store nothing."""
-        self._rules().check(user, Action.CREATE, FlowKey(config.flow_group, config.flow_name))
+        """Compile as for this user, who may create such a flow or change it; store nothing."""
+        key = FlowKey(config.flow_group, config.flow_name)
+        if not self.may(user, Action.UPDATE, key):
+            self._rules().check(user, Action.CREATE, key)
         return self._flows.explain(user, config)
 
     def list_templates(self, user: User, config: FlowConfig) -> Sequence[JobTemplate]:
@@ -127,7 +131,9 @@ class GuardedFlows:
         return self._flows.pause(key)
 
     def resume(self, user: User, key: FlowKey) -> StoredFlow:
+        """It needs the right to run, since it runs a flow whose workers the pause ended."""
         self._check(user, Action.UPDATE, key)
+        self._check(user, Action.RUN, key)
         return self._flows.resume(key)
 
     def replan(self, user: User, key: FlowKey) -> StoredFlow:
@@ -179,6 +185,10 @@ class GuardedFlows:
 
     def may(self, user: User, action: Action, key: FlowKey) -> bool:
         return self._rules().may(user, action, key)
+
+    def _check_wish(self, user: User, key: FlowKey, config: FlowConfig) -> None:
+        if config.run_immediately:
+            self._check(user, Action.RUN, key)
 
     def _check(self, user: User, action: Action, key: FlowKey) -> None:
         rules = self._rules()

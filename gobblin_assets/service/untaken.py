@@ -1,4 +1,7 @@
-"""Hops that a plan does not take, and why not; and why a destination can't be reached."""
+"""Hops that a plan does not take, and why not; and why a destination can't be reached.
+
+Of templates, executors and nodes for other groups of users, no name is told.
+"""
 
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
@@ -13,6 +16,7 @@ from gobblin_assets.service.topology import DataNode, NodeState, SpecExecutor
 UNTAKEN_MAX: Final = 50
 
 _REASONS_MAX: Final = 5
+_OF_OTHERS: Final = "some executors or templates are for other groups of users"
 _OTHER_NODES_MAX: Final = 3
 """Beside the flow's own: a large topology has thousands that a hop could lead to."""
 
@@ -31,7 +35,7 @@ def list_untaken(routes: RouteMap, request: FlowRequest, taken: Sequence[Hop]) -
     )
     for template, executor, source, target in edges:
         identity = (template.uri, executor.name, source, target)
-        if identity in made or identity in found:
+        if identity in made or identity in found or not _may_use(request, template, executor):
             continue
         reason = _say_why(routes, request, template, executor, source, target)
         found[identity] = UntakenEdge(template.uri, executor.name, source, target, reason)
@@ -47,7 +51,9 @@ def explain_lack(routes: RouteMap, request: FlowRequest, goal: Goal) -> str:
     joined += "one hop" if hops_max == 1 else f"up to {hops_max} hops over transit nodes"
     direct: dict[str, None] = {}
     for template, executor, source, target in _list_near_source(routes, request, [goal.node]):
-        direct[_say_why(routes, request, template, executor, source, target)] = None
+        is_usable = _may_use(request, template, executor)
+        reason = _say_why(routes, request, template, executor, source, target) if is_usable else _OF_OTHERS
+        direct[reason] = None
         if len(direct) == _REASONS_MAX:
             break
     if direct:
@@ -56,9 +62,13 @@ def explain_lack(routes: RouteMap, request: FlowRequest, goal: Goal) -> str:
         {
             template.capability
             for template in routes.templates
-            if template.target.fits(routes.topology.nodes[goal.node]) and goal.format in {None, template.target.format}
+            if request.rules.allows(template.groups)
+            and template.target.fits(routes.topology.nodes[goal.node])
+            and goal.format in {None, template.target.format}
         }
     )
+    if not wanted:
+        return f"{joined}. The templates that lead to {goal.node} are for other groups of users."
     return f"{joined}. The last needs an executor that reaches {goal.node} and can do {' or '.join(wanted)}."
 
 
@@ -70,7 +80,7 @@ def _list_near_source(routes: RouteMap, request: FlowRequest, nodes: Sequence[st
     begin = routes.topology.nodes[request.source.node]
     for template in routes.templates:
         if template.source.fits(begin) and template.source.format is request.source.format:
-            for executor, node in _list_pairs(routes, begin.name, nodes):
+            for executor, node in _list_pairs(routes, request, begin.name, nodes):
                 if template.target.fits(node) and _may_end(request, template, node):
                     yield template, executor, request.source, NodeState(node.name, template.target.format)
 
@@ -83,10 +93,14 @@ def _list_near_goals(routes: RouteMap, request: FlowRequest, nodes: Sequence[str
             if not template.target.fits(end) or goal.format not in {None, template.target.format}:
                 continue
             target = NodeState(end.name, template.target.format)
-            for executor, node in _list_pairs(routes, end.name, nodes):
+            for executor, node in _list_pairs(routes, request, end.name, nodes):
                 source = NodeState(node.name, template.source.format)
                 if template.source.fits(node) and (node.name != request.source.node or source == request.source):
                     yield template, executor, source, target
+
+
+def _may_use(request: FlowRequest, template: JobTemplate, executor: SpecExecutor) -> bool:
+    return request.rules.allows(template.groups) and request.rules.allows(executor.groups)
 
 
 def _may_end(request: FlowRequest, template: JobTemplate, node: DataNode) -> bool:
@@ -99,12 +113,15 @@ def _list_concerned(routes: RouteMap, *nodes: str) -> list[SpecExecutor]:
     return [executor for _name, executor in sorted(found.items())]
 
 
-def _list_pairs(routes: RouteMap, end: str, others: Sequence[str] | None) -> Iterator[tuple[SpecExecutor, DataNode]]:
+def _list_pairs(
+    routes: RouteMap, request: FlowRequest, end: str, others: Sequence[str] | None
+) -> Iterator[tuple[SpecExecutor, DataNode]]:
     """Executors with other ends of a hop: these nodes, or a few that each executor reaches from ``end``."""
     nodes = routes.topology.nodes
     if others is None:
         for executor in routes.list_reaching(end):
-            for name in islice((each for each in sorted(executor.nodes) if each != end), _OTHER_NODES_MAX):
+            usable = (each for each in sorted(executor.nodes) if request.rules.allows(nodes[each].groups))
+            for name in islice((each for each in usable if each != end), _OTHER_NODES_MAX):
                 yield executor, nodes[name]
         return
     for name in others:
@@ -122,10 +139,6 @@ def _say_why(
 ) -> str:
     goal_nodes = {goal.node for goal in request.goals}
     nodes = routes.topology.nodes
-    if not request.rules.allows(template.groups):
-        return "the template is for other groups of users"
-    if not request.rules.allows(executor.groups):
-        return f"the executor {executor.name} is for other groups of users"
     if template.capability not in executor.capabilities:
         return f"the executor {executor.name} can't do {template.capability}"
     for state in (source, target):
@@ -141,6 +154,4 @@ def _say_why(
             continue
         if not node.transit:
             return f"{state.node} is no transit node"
-        if not request.rules.allows(node.groups):
-            return f"{state.node} is for other groups of users"
     return "another way costs less, or has fewer hops, or comes first by name"

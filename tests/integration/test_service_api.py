@@ -4,16 +4,21 @@ import json
 import socket
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from gobblin_assets.cli.service_client import ServiceClient
 from gobblin_assets.db.embedded import EmbeddedServer
+from gobblin_assets.errors import OutcomeUnknownError, RejectedError
 from gobblin_assets.service.access import digest_token, make_token
 from tests.support import postgres
 from tests.support.database_pool import DatabasePool
@@ -108,6 +113,12 @@ class TestFlows:
         assert service.ask("PUT", ORDERS, make_config(), headers={"If-Match": "*"}).status == 200
         refused(service.ask("PUT", ORDERS, make_config(), headers={"If-Match": '"x"'}), 400, "If-Match")
 
+    def test_a_conflict_of_the_flow_as_it_is_fails_no_condition(self, service: RunningService) -> None:
+        etag = create(service, run_immediately=True).headers["etag"]
+        asked = make_config(run_immediately=True)
+        problem = refused(service.ask("PUT", ORDERS, asked, headers={"If-Match": etag}), 409, None)
+        assert "execution" in problem["detail"]
+
     def test_a_flow_that_is_made_again_is_another(self, service: RunningService) -> None:
         first = create(service).headers["etag"]
         service.ask("DELETE", ORDERS)
@@ -123,6 +134,16 @@ class TestFlows:
         assert service.ask("PATCH", ORDERS, {"description": None}).json["config"]["description"] == ""
         refused(service.ask("PATCH", ORDERS, ["description"]), 422, "body")
         refused(service.ask("PATCH", ORDERS, {"parameters": {"tables": None}}), 422, "parameters.tables")
+
+    def test_the_wish_to_run_is_of_one_request(self, service: RunningService) -> None:
+        create(service, run_immediately=True)
+        patched = service.ask("PATCH", ORDERS, {"description": "All orders"})
+        assert patched.status == 200, patched.text
+        found = service.ask("GET", ORDERS).json["config"]
+        assert found["run_immediately"] is None
+        assert service.ask("PUT", ORDERS, found).status == 200
+        assert len(service.ask("GET", f"{ORDERS}/executions").json["executions"]) == 1
+        refused(service.ask("PATCH", ORDERS, {"run_immediately": True}), 409, None)
 
     def test_a_request_that_is_sent_again_makes_no_second_flow_and_no_second_run(self, service: RunningService) -> None:
         key = {"Idempotency-Key": str(uuid.uuid4())}
@@ -341,6 +362,80 @@ def wait_for_state(service: RunningService, state: str) -> None:
         time.sleep(0.1)
 
 
+@contextmanager
+def losing_answers(service: RunningService, count: int) -> Iterator[tuple[str, list[str]]]:
+    """The URL of a way to the service that loses the first answers to changes, and the requests that came by it."""
+    came: list[str] = []
+
+    class Forwarding(BaseHTTPRequestHandler):
+        def handle_one_request(self) -> None:
+            self.raw_requestline = self.rfile.readline(65537)
+            if not self.raw_requestline or not self.parse_request():
+                self.close_connection = True
+                return
+            data = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            headers = {name: value for name, value in self.headers.items() if name in {"If-Match", "Idempotency-Key"}}
+            answer = service.ask(self.command, self.path, data=data or None, headers=headers)
+            self.close_connection = True
+            if self.command != "GET":
+                came.append(self.command)
+                if len(came) <= count:
+                    return
+            self.send_response(answer.status)
+            self.send_header("Content-Length", str(len(answer.body)))
+            if "etag" in answer.headers:
+                self.send_header("ETag", answer.headers["etag"])
+            self.end_headers()
+            self.wfile.write(answer.body)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the parameter's name there
+            """Nothing: a test's output is its own."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Forwarding) as proxy:
+        threading.Thread(target=proxy.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{proxy.server_port}", came
+        proxy.shutdown()
+
+
+class TestLostAnswers:
+    PATH = "/flows/sales/orders"
+
+    def test_a_flow_that_is_deleted_already_is_deleted(self, service: RunningService) -> None:
+        create(service)
+        with losing_answers(service, 1) as (url, came):
+            client = ServiceClient(url, None)
+            client.delete(self.PATH)
+            assert came == ["DELETE", "DELETE"]
+            with pytest.raises(RejectedError, match="there is no flow"):
+                client.delete(self.PATH)
+
+    def test_a_change_is_made_once(self, service: RunningService) -> None:
+        create(service)
+        with losing_answers(service, 1) as (url, came):
+            client = ServiceClient(url, None)
+            with pytest.raises(OutcomeUnknownError):
+                client.put(self.PATH, make_config(description="second"))
+            assert came == ["PUT", "PUT"]
+            assert service.ask("GET", ORDERS).json["version"] == "2"
+            assert client.put(self.PATH, make_config(description="third"))["version"] == "3"
+
+    def test_a_run_is_made_once(self, service: RunningService) -> None:
+        create(service)
+        with losing_answers(service, 2) as (url, came):
+            status = ServiceClient(url, None).post(f"{self.PATH}:run")
+            assert came == ["POST"] * 3
+        executions = service.ask("GET", f"{ORDERS}/executions").json["executions"]
+        assert [each["execution_id"] for each in executions] == [status["execution_id"]]
+
+    def test_a_replan_is_not_sent_again(self, service: RunningService) -> None:
+        create(service)
+        with losing_answers(service, 1) as (url, came):
+            with pytest.raises(OutcomeUnknownError) as caught:
+                ServiceClient(url, None).post_once(f"{self.PATH}:replan")
+            assert caught.value.hint
+            assert came == ["POST"]
+
+
 class TestCommands:
     def run(self, service: RunningService, *words: str) -> tuple[int, str, str]:
         command = [sys.executable, "-m", "gobblin_assets.cli", "service", *words]
@@ -389,20 +484,21 @@ class TestCommands:
 
 
 ACCESS = {
-    "users": {"ann": ["sales"], "bob": [], "eve": ["auditors"]},
+    "users": {"ann": ["sales"], "bob": [], "eve": ["auditors"], "kim": []},
     "rules": [
         {"allow": ["*"], "to": "group:sales", "on": ["sales/*"]},
         {"allow": ["read"], "to": "user:bob", "on": ["sales/ord*"]},
         {"deny": ["delete"], "to": "*", "on": ["sales/orders"]},
         {"deny": ["read"], "to": "user:ann", "on": ["sales/secret*"]},
         {"allow": ["*"], "to": "user:eve"},
+        {"allow": ["read", "update"], "to": "user:kim", "on": ["sales/ord*"]},
     ],
 }
 
 
 @pytest.fixture(scope="module")
 def tokens() -> dict[str, str]:
-    return {name: make_token() for name in ("ann", "bob", "eve", "old")}
+    return {name: make_token() for name in ("ann", "bob", "eve", "kim", "old")}
 
 
 @pytest.fixture(scope="module")
@@ -466,9 +562,37 @@ class TestRights:
         refused(ask("eve", "DELETE", f"{FLOWS}/sales/orders"), 403, "flow")
         assert ask("ann", "DELETE", f"{FLOWS}/sales/ordinary").status == 204
 
+    def test_who_may_change_a_flow_may_see_what_a_change_would_do(self, ask: Any) -> None:
+        config = make_config("order-items")
+        assert ask("eve", "POST", FLOWS, config).status == 201
+        found = ask("kim", "POST", f"{FLOWS}/sales/order-items:explain", config)
+        assert (found.status, len(found.json["plan"]["jobs"])) == (200, 1)
+        refused(ask("bob", "POST", f"{FLOWS}/sales/order-items:explain", config), 403, "flow")
+        assert ask("eve", "DELETE", f"{FLOWS}/sales/order-items").status == 204
+
+    def test_no_change_goes_around_the_right_to_run(self, ask: Any) -> None:
+        path = f"{FLOWS}/sales/order-lines"
+        assert ask("eve", "POST", FLOWS, make_config("order-lines")).status == 201
+        refused(ask("kim", "POST", f"{path}:run"), 403, "flow")
+        refused(ask("kim", "PUT", path, make_config("order-lines", run_immediately=True)), 403, "flow")
+        refused(ask("kim", "PATCH", path, {"run_immediately": True}), 403, "flow")
+        assert ask("kim", "PUT", path, make_config("order-lines", description="x")).status == 200
+        assert ask("kim", "POST", f"{path}:pause").status == 200
+        refused(ask("kim", "POST", f"{path}:resume"), 403, "flow")
+        assert ask("eve", "GET", f"{path}/executions").json["executions"] == []
+        assert ask("eve", "POST", f"{path}:resume").status == 200
+        assert ask("eve", "DELETE", path).status == 204
+
     def test_nodes_are_those_of_the_groups(self, ask: Any) -> None:
         assert "vault" in [each["name"] for each in ask("eve", "GET", f"{API}/nodes").json]
         assert "vault" not in [each["name"] for each in ask("ann", "GET", f"{API}/nodes").json]
+        for user, sees in (("eve", True), ("ann", False)):
+            (executor,) = ask(user, "GET", f"{API}/executors").json
+            assert ("vault" in executor["nodes"], "lake" in executor["nodes"]) == (sees, True)
+            assert ("vault" in ask(user, "GET", "/ui/topology").text) is sees
+            explained = ask(user, "POST", f"{FLOWS}/sales/explained:explain", make_config("explained"))
+            assert explained.status == 200
+            assert ("vault" in explained.text) is sees
         answer = ask("ann", "POST", FLOWS, make_config("into-vault", destinations=["vault"]))
         assert answer.status == 422
         assert "vault" not in str(answer.json["hint"])

@@ -159,6 +159,20 @@ def test_a_way_is_described_without_a_template(service: RunningService) -> None:
     assert (wrong.status, "nowhere" in read(wrong)) == (422, True)
 
 
+def test_a_change_of_a_flow_that_nothing_joins_keeps_its_parameters(service: RunningService) -> None:
+    parameters = {"tables": [{"table": "public.orders", "primary_key": ["id"]}]}
+    made = {"flow_group": "sales", "flow_name": "far", "source": "shop", "destinations": ["island"]}
+    assert service.ask("POST", FLOWS, {**made, "parameters": parameters}).json["state"] == "PENDING"
+    form = service.ask("GET", "/ui/flows/sales/far/edit")
+    assert "nothing asks for parameters. Those of the flow stay" in read(form)
+    etag = html.unescape(re.search(r'name="etag" value="([^"]*)"', form.text)[1])  # type: ignore[index]  # it is there
+    sent = {"source": "shop", "destinations": "island", "description": "Far away", "etag": etag, "create": "1"}
+    assert service.send_form("/ui/flows/sales/far/edit", sent).status == 303
+    config = service.ask("GET", f"{FLOWS}/sales/far").json["config"]
+    assert (config["description"], config["parameters"]) == ("Far away", parameters)
+    assert "choose a template" in read(service.ask("GET", "/ui/new?source=shop&to=island"))
+
+
 def test_pending_flows_have_a_page_with_the_reasons(service: RunningService) -> None:
     make_flow(service, destinations="island")
     text = read(service.ask("GET", "/ui/flows?pending=1"))

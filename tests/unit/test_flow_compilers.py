@@ -194,7 +194,7 @@ def test_nodes_executors_and_templates_of_other_groups_are_not_used() -> None:
     assert "hdfs can't be reached" in pend(flow("hdfs"), marked)
     assert show_plan(plan_flow(compiler(marked), flow("hdfs"), groups=["ops"])) == THREE_HOPS[:2]
     marked = topology(standalone={**EXECUTORS["standalone"], "groups": ["ops"]})
-    assert "the executor standalone is for other groups of users" in pend(flow("nosql"), marked)
+    assert "some executors or templates are for other groups of users" in pend(flow("nosql"), marked)
     assert show_plan(plan_flow(compiler(marked), flow("nosql"), groups=["ops"])) == THREE_HOPS[:1]
     pack = make_pack({**TEMPLATES, "into-nosql": {**TEMPLATES["into-nosql"], "acl": {"groups": ["ops"]}}})
     kept = make_compiler(topology(), pack)
@@ -279,6 +279,35 @@ def test_mistakes_are_refused_with_the_field_and_the_fix(spec: Any, field: str, 
     error = refuse(spec)
     assert error.field == field
     assert said in str(error)
+
+
+def test_explanations_name_nothing_of_other_groups() -> None:
+    hidden = {"groups": ["hr"]}
+    secret = topology(
+        {"hr_files": {**NODES["hdfs2"], **hidden}},
+        hr_box={"capabilities": ["ingest.jdbc"], "nodes": ["salesforce", "nosql", "hdfs", "hr_files"], **hidden},
+        open_box={"capabilities": ["ingest.jdbc", "distcp"], "nodes": ["salesforce", "nosql", "hdfs", "hr_files"]},
+    )
+    pack = make_pack({**TEMPLATES, "hr-only": {**TEMPLATES["into-nosql"], "acl": hidden, "capability": "hr.copy"}})
+    kept = make_compiler(secret, pack)
+    for spec in (flow("nosql"), flow("hdfs")):
+        assert "hr_box" in str(kept.explain_flow(spec, Names(), frozenset({"hr"}))), "who may use it sees it"
+        shown = str(kept.explain_flow(spec, Names(), frozenset()).untaken)
+        assert "open_box" in shown
+        assert not [word for word in ("hr_box", "hr_files", "hr-only") if word in shown]
+    alone = {name: {**each, **hidden} for name, each in EXECUTORS.items()}
+    pending = make_compiler(topology(**alone), pack).explain_flow(flow("nosql"), Names(), frozenset())
+    assert isinstance(pending.compiled, PendingFlow)
+    assert not [word for word in (*EXECUTORS, "hr.copy") if word in " ".join(pending.compiled.reasons)]
+
+
+def test_a_destination_that_only_templates_of_others_lead_to_names_none_of_them() -> None:
+    hidden = make_pack({name: {**each, "acl": {"groups": ["hr"]}} for name, each in TEMPLATES.items()})
+    apart = topology(**{name: {**EXECUTORS[name], "nodes": ["hdfs2"]} for name in ("standalone", "db_ingest")})
+    compiled = make_compiler(apart, hidden).compile_flow(flow("nosql"), Names(), frozenset()).compiled
+    assert isinstance(compiled, PendingFlow)
+    assert "for other groups of users" in compiled.reasons[0]
+    assert "ingest" not in compiled.reasons[0]
 
 
 def test_a_node_of_others_is_as_one_that_there_is_not() -> None:

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gobblin_assets.errors import (
@@ -31,7 +31,7 @@ from gobblin_assets.service.api.request_parts import (
     write_cursor,
 )
 from gobblin_assets.service.api.restli_codec import read_restli_key, write_error, write_restli_key
-from gobblin_assets.service.flow_store import SpecNotFoundError
+from gobblin_assets.service.flow_store import SpecNotFoundError, StaleVersionError
 from gobblin_assets.service.guarded_flows import merge_patch
 from gobblin_assets.service.specs import FlowKey
 from gobblin_assets.service.ui.flow_forms import merge_parameters
@@ -95,8 +95,10 @@ class TestProblems:
         assert ("Retry-After" in list_headers(problem)) == (status == 503)
         assert write_error(problem)["status"] == status
 
-    def test_a_conflict_of_a_condition_is_another_code(self) -> None:
-        assert problem_of(ConflictError("m"), has_condition=True).status == 412
+    def test_only_another_version_fails_a_condition(self) -> None:
+        assert problem_of(StaleVersionError("m"), has_condition=True).status == 412
+        assert problem_of(StaleVersionError("m")).status == 409
+        assert problem_of(ConflictError("m"), has_condition=True).status == 409
         assert problem_of(RejectedError("m", field="f"), has_condition=True).status == 422
 
     def test_an_error_of_restli_says_all_in_one_line(self) -> None:
@@ -249,6 +251,27 @@ class TestFields:
         form |= {each.name: each.value for row in rows.rows for each in row}
         assert read_form(SCHEMA, form) == given
 
+    @given(st.lists(st.text(max_size=20), min_size=1))
+    @example(["a,b", "c"])
+    @example(['say "a", then b', " a ", "", '"', "a\nb"])
+    def test_values_of_a_list_are_read_as_they_are_shown(self, names: list[str]) -> None:
+        (shown,) = (each for each in plan_fields(SCHEMA, {"names": names}) if each.name == "names")
+        assert not isinstance(shown, WizardRows)
+        assert read_form(SCHEMA, {"names": shown.value}) == {"names": names}
+
+    @pytest.mark.parametrize(
+        ("typed", "read"),
+        [
+            ('"a,b", c', ["a,b", "c"]),
+            ('a "b", c', ['a "b"', "c"]),
+            ('"a" b, c', ['"a" b', "c"]),
+            ('"a, b', ['"a', "b"]),
+            (' ,\n"a""b"\n , c ', ['a"b', "c"]),
+        ],
+    )
+    def test_values_of_a_list_as_people_type_them(self, typed: str, read: list[str]) -> None:
+        assert read_form(SCHEMA, {"names": typed}) == {"names": read}
+
     def test_a_list_has_a_row_to_begin_with_and_grows_to_its_bound(self) -> None:
         def rows_of(tables: list[dict[str, str]], adds_to: str = "") -> WizardRows:
             fields = plan_fields(SCHEMA, {"tables": tables}, adds_to=adds_to)
@@ -258,6 +281,16 @@ class TestFields:
         assert len(rows_of([{"table": "x"}], adds_to="tables").rows) == 2
         assert rows_of([{"table": "x"}]).can_grow
         assert not rows_of([{"table": "x"}], adds_to="tables").can_grow
+
+    def test_what_a_form_does_not_ask_for_stays_as_it_is_stored(self) -> None:
+        stored = {"rows": 7, "more": "x", "names": ["a"], "tables": [{"table": "a", "key": "k"}, {"table": "b"}]}
+        assert read_form({"properties": {}}, {"rows": "8"}, stored) == stored
+        form = {"rows": "", "tables[0].table": "c", "tables[0].limit": "3", "tables[1].table": ""}
+        assert read_form(SCHEMA, form, stored) == {
+            "more": "x",
+            "names": ["a"],
+            "tables": [{"table": "c", "limit": 3, "key": "k"}],
+        }
 
     def test_defaults_are_shown(self) -> None:
         rows = next(each for each in plan_fields(SCHEMA, {}) if each.name == "rows")

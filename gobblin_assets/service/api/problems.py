@@ -15,7 +15,7 @@ from gobblin_assets.errors import (
     family_of,
 )
 from gobblin_assets.service.access import AccessDeniedError, UnknownUserError
-from gobblin_assets.service.flow_store import SpecNotFoundError
+from gobblin_assets.service.flow_store import SpecNotFoundError, StaleVersionError
 
 PROBLEM_TYPE: Final = "application/problem+json"
 RETRY_AFTER_S: Final = 1
@@ -82,9 +82,9 @@ class Problem:
 
 
 def problem_of(error: GobblinError, *, has_condition: bool = False) -> Problem:
-    """``has_condition``: the request said which version it changes; a conflict means that another one is there."""
+    """``has_condition``: the request said which version it changes, so that another version fails its condition."""
     status = next(code for kind, code in _CODES if isinstance(error, kind))
-    if has_condition and status is HTTPStatus.CONFLICT:
+    if has_condition and isinstance(error, StaleVersionError):
         status = HTTPStatus.PRECONDITION_FAILED
     field = error.field if isinstance(error, RejectedError) else ""
     detail = error.message.removeprefix(f"{field}: ")

@@ -10,11 +10,11 @@ from urllib.parse import unquote
 
 from fastapi import Depends, Header, Path, Request
 
-from gobblin_assets.errors import ConflictError, RejectedError
+from gobblin_assets.errors import RejectedError
 from gobblin_assets.service.access import AccessRules, User
 from gobblin_assets.service.api.problems import MalformedRequestError
 from gobblin_assets.service.catalogs import CatalogMetrics
-from gobblin_assets.service.flow_store import StoredFlow
+from gobblin_assets.service.flow_store import StaleVersionError, StoredFlow
 from gobblin_assets.service.guarded_flows import GuardedFlows
 from gobblin_assets.service.specs import FlowKey, parse_flow_key
 from gobblin_assets.service.template_store import TemplateStore
@@ -158,9 +158,9 @@ class Condition:
     version: str | None = None
 
     def check(self, flow: StoredFlow) -> None:
-        """ConflictError: it is another flow of this name."""
+        """StaleVersionError: it is another version, or another flow of this name."""
         if self.flow_id is not None and (flow.flow_id.hex, flow.spec.version) != (self.flow_id, self.version):
-            raise ConflictError(
+            raise StaleVersionError(
                 f"the flow is at {etag_of(flow)}",
                 hint="Get the flow again, and change what it is now.",
             )

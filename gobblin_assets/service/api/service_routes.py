@@ -1,6 +1,7 @@
 """Routes of ``/api/v1`` for what flows are made of, and for the service itself."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Annotated
 from urllib.parse import unquote
 
@@ -49,7 +50,7 @@ def list_nodes(parts: Parts, user: Asker) -> list[NodeBody]:
 
 @service_routes.get("/executors")
 def list_executors(parts: Parts, user: Asker) -> list[ExecutorBody]:
-    """List the executors that the user may use."""
+    """List the executors that the user may use, with the nodes that the user may use."""
     return [show_executor(each) for each in find_executors(parts, user)]
 
 
@@ -129,8 +130,14 @@ def find_nodes(parts: ServedParts, user: User) -> list[DataNode]:
 
 
 def find_executors(parts: ServedParts, user: User) -> list[TopologySpec]:
+    """The executors that the user may use, each with those of its nodes that the user may use."""
     executors = parts.topologies.topology.executors
-    return [executors[name] for name in sorted(executors) if _may_use(executors[name].spec_executor.groups, user)]
+    nodes = frozenset(node.name for node in find_nodes(parts, user))
+    found = [executors[name] for name in sorted(executors) if _may_use(executors[name].spec_executor.groups, user)]
+    return [
+        replace(spec, spec_executor=replace(spec.spec_executor, nodes=spec.spec_executor.nodes & nodes))
+        for spec in found
+    ]
 
 
 def _no_such(what: str, name: str) -> SpecNotFoundError:

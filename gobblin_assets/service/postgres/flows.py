@@ -28,6 +28,7 @@ from gobblin_assets.service.flow_store import (
     Owner,
     RequestKey,
     SpecNotFoundError,
+    StaleVersionError,
     StoredFlow,
     no_flow,
 )
@@ -458,7 +459,7 @@ def _lock(connection: Connection, key: FlowKey, flow_id: uuid.UUID | None = None
 
 def _require_version(key: FlowKey, locked: Row[Any], if_version: str) -> None:
     if str(locked.version) != if_version:
-        raise ConflictError(
+        raise StaleVersionError(
             f"the flow {key.name!a} is at version {locked.version}, not {if_version}",
             hint="Somebody changed it: read it, and change what is there now.",
             version=str(locked.version),

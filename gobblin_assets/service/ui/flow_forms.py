@@ -18,6 +18,7 @@ _ANY_NAME: Final = "new"
 class FlowForm:
     """What a form asks for. ``parameters``: a JSON Schema; ``template_uris``: empty, if the service finds them.
 
+    ``is_joined``: whether templates were found, which say what parameters there are.
     ``needs_source``, ``needs_target``: whether the flow must name its nodes, because no template does.
     """
 
@@ -30,6 +31,7 @@ class FlowForm:
     target_format: str | None = None
     needs_source: bool = True
     needs_target: bool = True
+    is_joined: bool = True
 
 
 def plan_form(
@@ -66,6 +68,7 @@ def plan_form(
         parameters=merge_parameters([each.parameters for each in found]),
         sources=tuple(node for node in nodes if node.name == source),
         targets=tuple(node for node in nodes if node.name in targets),
+        is_joined=bool(found),
     )
 
 

@@ -5,14 +5,20 @@ where it was typed. What can't be read as the type of its parameter stays a text
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any, Final
 
 ROWS_MAX: Final = 1_000
 
-_LIST_MARK: Final = re.compile(r"[,\n]")
+_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+
+_ITEM: Final = re.compile(r'\s*(?:"((?:[^"]|"")*)"\s*(?=[,\n]|\Z)|([^,\n]*))(?:[,\n]|\Z)')
+"""One value of a list: in quotes, where a quote is doubled, or as it is up to the next comma or the end of the line."""
+
+_PLAIN_ITEM: Final = re.compile(r'[^\s",]([^,\n]*[^\s,])?')
 
 
 class FieldKind(StrEnum):
@@ -68,14 +74,29 @@ def plan_fields(
     return found
 
 
-def read_form(schema: Mapping[str, Any], form: Mapping[str, str]) -> dict[str, Any]:
-    """The parameters that a form gives. What was left empty is left out."""
-    found = {}
-    for name, each in schema["properties"].items():
-        value = _read_rows(name, each["items"], form) if _is_table(each) else _read_value(each, form.get(name, ""))
+def read_form(
+    schema: Mapping[str, Any], form: Mapping[str, str], stored: Mapping[str, Any] = _NOTHING
+) -> dict[str, Any]:
+    """The parameters that a form gives. What was left empty is left out.
+
+    ``stored``: those that the flow has. What the form did not ask for stays, and all, if there is nothing to ask for.
+    """
+    properties = schema["properties"]
+    found = {name: value for name, value in stored.items() if not properties or not _is_sent(name, form)}
+    for name, each in properties.items():
+        value = (
+            _read_rows(name, each["items"], form, stored.get(name))
+            if _is_table(each)
+            else _read_value(each, form.get(name, ""))
+        )
         if value not in (None, []):
             found[name] = value
     return found
+
+
+def _is_sent(name: str, form: Mapping[str, str]) -> bool:
+    """Whether the form had a field for the parameter: browsers send those that are empty too."""
+    return any(each == name or each.startswith(f"{name}[") for each in form)
 
 
 def _is_table(schema: Mapping[str, Any]) -> bool:
@@ -152,13 +173,32 @@ def _show_value(value: object) -> str:
         case bool():
             return "true" if value else "false"
         case list() | tuple():
-            return ", ".join(_show_value(each) for each in value)
+            return ", ".join(_show_item(_show_value(each)) for each in value)
         case _:
             return str(value)
 
 
-def _read_rows(name: str, items: Mapping[str, Any], form: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Rows in the order of their numbers, without those where nothing was typed."""
+def _show_item(text: str) -> str:
+    """A value of a list, in quotes where it would be read as something else without."""
+    return text if _PLAIN_ITEM.fullmatch(text) else '"' + text.replace('"', '""') + '"'
+
+
+def _list_items(text: str) -> Iterator[str]:
+    """The values of a list as a person types them; between two commas without anything else is none."""
+    for found in _ITEM.finditer(text):
+        quoted, plain = found.groups()
+        if quoted is not None:
+            yield quoted.replace('""', '"')
+        elif plain.strip():
+            yield plain.strip()
+
+
+def _read_rows(name: str, items: Mapping[str, Any], form: Mapping[str, str], stored: object) -> list[dict[str, Any]]:
+    """Rows in the order of their numbers, without those where nothing was typed.
+
+    What the form did not ask for in a row is as in the stored one of its number.
+    """
+    known = stored if isinstance(stored, Sequence) else ()
     pattern = re.compile(rf"{re.escape(name)}\[(\d{{1,4}})\]\.\w+")
     numbers = {int(found[1]) for each in form if (found := pattern.fullmatch(each))}
     rows = []
@@ -169,14 +209,15 @@ def _read_rows(name: str, items: Mapping[str, Any], form: Mapping[str, str]) -> 
             if (value := _read_value(each, form.get(f"{name}[{number}].{inner}", ""))) not in (None, [])
         }
         if row:
-            rows.append(row)
+            before = known[number] if number < len(known) and isinstance(known[number], Mapping) else {}
+            rows.append({k: v for k, v in before.items() if f"{name}[{number}].{k}" not in form} | row)
     return rows
 
 
 def _read_value(schema: Mapping[str, Any], text: str) -> Any:
-    text = text.strip()
     if schema.get("type") == "array":
-        return [_read_scalar(schema.get("items", {}), part.strip()) for part in _LIST_MARK.split(text) if part.strip()]
+        return [_read_scalar(schema.get("items", {}), item) for item in _list_items(text)]
+    text = text.strip()
     return None if not text else _read_scalar(schema, text)
 
 

@@ -88,6 +88,7 @@ def change_flow(request: Request, parts: Parts, user: Asker, key: Key, form: For
     flow = parts.flows.get(user, key)
     asked = _plan_sent(parts, user, form)
     options = read_wizard(asked, form, key=key)
+    options["parameters"] = read_form(asked.parameters, form.fields, flow.spec.config.parameters)
     keep_formats(options, flow.spec.config)
     if not form.has("create"):
         return _show_form(request, parts, user, asked, options, form=form, flow=flow)
@@ -162,6 +163,7 @@ def _show_form(
         status=200 if problem is None else problem.status,
         user=user,
         asked=asked,
+        is_joined=asked.is_joined,
         flow=flow,
         request_key=uuid.uuid4().hex,
         etag="" if flow is None else form.text("etag") if form is not None else etag_of(flow),
