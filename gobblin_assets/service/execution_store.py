@@ -63,7 +63,10 @@ class ExecutionStore(Protocol):
     """The store of open executions. Each method is one transaction."""
 
     def list_unsent(self, *, limit: int) -> Sequence[UnsentTicket]:
-        """Of jobs whose predecessors are COMPLETE, or workers that are RUNNING, the oldest executions first."""
+        """Of jobs whose predecessors are COMPLETE, or workers that are RUNNING, the oldest executions first.
+
+        A job whose stored ticket can't be read is FAILED, and holds up no other.
+        """
         ...
 
     def begin_send(self, job: JobOfExecution) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from gobblin_assets.errors import ConflictError, GobblinError, RejectedError
-from gobblin_assets.model.job_ticket import LogId, TicketSelection, selection_to_json
+from gobblin_assets.model.job_ticket import LogId, TicketSelection, selection_from_json, selection_to_json
 from gobblin_assets.service.access import EVERY_FLOW, FlowScope
 from gobblin_assets.service.flow_catalog import FlowCatalog, FlowsRead
 from gobblin_assets.service.flow_config import FlowConfig
@@ -185,15 +185,17 @@ class FlowManager:
         ``request_key``: of the request, as of ``create``. The same request again is answered with its execution.
 
         Raises:
+            RejectedError: a text of the selection is none that a ticket may have.
             ConflictError: one is open, the flow is paused or pending, or a job has published other data.
 
         """
+        # What no ticket may have is refused here: behind it, nobody would be told.
+        asked = selection_from_json(selection_to_json(selection or TicketSelection()))
         with self.writes.open():
             flow = self._get_stored(key)
             if flow.state is FlowState.PAUSED:
                 raise ConflictError(f"the flow {key.name!a} is paused", hint="Resume it first.")
             compiled = self._compile_next(flow, flow.spec.config, user.groups)
-            asked = selection or TicketSelection()
             launch = self._plan_launch(user.name, compiled, asked)
             if launch is not None and request_key is not None:
                 launch = replace(launch, request_id=_make_request_id(request_key, flow.flow_id, asked))

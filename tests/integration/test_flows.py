@@ -9,7 +9,7 @@ from sqlalchemy import Engine, event, text
 
 from gobblin_assets import failpoints
 from gobblin_assets.db import schema, transactions
-from gobblin_assets.errors import ConflictError, RetryableError
+from gobblin_assets.errors import ConflictError, RejectedError, RetryableError
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.job_ticket import TicketSelection
 from gobblin_assets.service.flow_store import FlowState, SpecNotFoundError
@@ -454,3 +454,61 @@ def test_a_deleted_flow_of_a_worker_leaves_nothing_at_its_source(world: FlowWorl
     for _ in range(2):
         world.step()
     assert list_verbs(world.engine) == ["ADD", "DELETE"]
+
+
+@pytest.mark.parametrize("text_of_it", ["2026-01-01\r", "x" * 2_001, "\ud800"])
+def test_a_selection_that_no_ticket_may_have_is_refused_when_it_is_asked_for(world: FlowWorld, text_of_it: str) -> None:
+    world.flows.create(world.person, make_config(run_immediately=False))
+    with pytest.raises(RejectedError, match="selection.partitions"):
+        world.flows.run(world.person, KEY, TicketSelection(partitions=(text_of_it,)))
+    assert world.flows.list_executions(KEY) == []
+
+
+def test_a_stored_ticket_that_can_t_be_read_ends_its_own_job_and_holds_up_no_other(world: FlowWorld) -> None:
+    names = ("selection", "ticket", "good")
+    for name in names:
+        world.flows.create(world.person, make_config(name=name))
+    statuses = {name: world.flows.get_status(KEY._replace(name=name)) for name in names}
+    with world.engine.begin() as connection:
+        connection.execute(
+            text("""
+                UPDATE gobblin_service.flow_execution SET selection = '{"partitions": ["2026-01-01\\r"]}'
+                 WHERE execution_id = :id
+            """),
+            {"id": statuses["selection"].execution_id},
+        )
+        connection.execute(
+            text("""
+                UPDATE gobblin_service.job_execution
+                   SET ticket = CAST(CAST(ticket AS jsonb) || '{"description": "\\r"}' AS json)
+                 WHERE execution_id = :id
+            """),
+            {"id": statuses["ticket"].execution_id},
+        )
+    world.step()
+    found = {name: world.flows.get_execution(statuses[name].execution_id) for name in names}
+    assert found["good"].status is ExecutionStatus.ORCHESTRATED
+    for name in ("selection", "ticket"):
+        assert found[name].status is ExecutionStatus.FAILED
+        assert "no control characters" in found[name].message
+
+
+def test_an_end_whose_ticket_can_t_be_read_holds_up_no_other(world: FlowWorld) -> None:
+    world.compiler.workers = frozenset({0})
+    for name in ("bad", "good"):
+        world.flows.create(world.person, make_config(name=name))
+    world.orchestrator.look()
+    execution_id = world.flows.get_status(KEY._replace(name="bad")).execution_id
+    with world.engine.begin() as connection:
+        connection.execute(
+            text("""
+                UPDATE gobblin_service.job_execution
+                   SET ticket = CAST(CAST(ticket AS jsonb) || '{"description": "\\r"}' AS json)
+                 WHERE execution_id = :id
+            """),
+            {"id": execution_id},
+        )
+    for name in ("bad", "good"):
+        world.flows.delete(KEY._replace(name=name))
+    world.orchestrator.look()
+    assert list_verbs(world.engine) == ["ADD", "ADD", "DELETE"]

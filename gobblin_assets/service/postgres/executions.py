@@ -3,6 +3,7 @@
 Whoever changes a job of an execution locks the execution's row first.
 """
 
+import logging
 import uuid
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
@@ -12,7 +13,7 @@ from sqlalchemy import Connection, Engine, Row, text
 from gobblin_assets.db.statement_texts import to_jsonb
 from gobblin_assets.db.table_metadata import states
 from gobblin_assets.db.transactions import transact
-from gobblin_assets.errors import ConflictError
+from gobblin_assets.errors import ConflictError, RejectedError
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.job_ticket import (
     LogId,
@@ -37,6 +38,8 @@ from gobblin_assets.service.specs import FlowKey
 from gobblin_assets.service.statuses import ENDED, ExecutionStatus, FlowStatus, JobStatus
 
 T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 _UNSENT: Final = f"status IN ({states(ExecutionStatus.COMPILED, ExecutionStatus.PENDING)})"
 _SENT: Final = f"status IN ({states(ExecutionStatus.ORCHESTRATED, ExecutionStatus.RUNNING)})"
@@ -229,19 +232,14 @@ class PostgresExecutionStore:
         self._engine = engine
 
     def list_unsent(self, *, limit: int) -> Sequence[UnsentTicket]:
-        return [
-            UnsentTicket(
-                job=JobOfExecution(row.execution_id, row.number),
-                executor=row.executor,
-                log=row.log,
-                log_id=LogId(row.log_id),
-                ticket_id=TicketId(row.ticket_id),
-                ticket=job_ticket_from_json(row.ticket),
-                selection=selection_from_json(row.selection),
-                is_update=row.is_update,
-            )
-            for row in self._do("list unsent tickets", lambda c: c.execute(_LIST_UNSENT, {"limit": limit}).all())
-        ]
+        found = []
+        for row in self._do("list unsent tickets", lambda c: c.execute(_LIST_UNSENT, {"limit": limit}).all()):
+            job = JobOfExecution(row.execution_id, row.number)
+            try:
+                found.append(_unsent_ticket_of(row, job))
+            except RejectedError as error:
+                self.fail(job, str(error))
+        return found
 
     def begin_send(self, job: JobOfExecution) -> bool:
         def body(connection: Connection) -> bool:
@@ -258,18 +256,13 @@ class PostgresExecutionStore:
 
     def list_unsent_cancels(self, *, limit: int) -> Sequence[UnsentCancel]:
         rows = self._do("list unsent ends", lambda c: c.execute(_LIST_UNSENT_CANCELS, {"limit": limit}).all())
-        return [
-            UnsentCancel(
-                job=JobOfExecution(row.execution_id, row.number),
-                executor=row.executor,
-                log=row.log,
-                log_id=LogId(row.log_id),
-                ticket_id=TicketId(row.cancel_ticket_id),
-                cancels=TicketId(row.ticket_id),
-                deletes=job_ticket_from_json(row.ticket) if row.cancel_verb == TicketVerb.DELETE else None,
-            )
-            for row in rows
-        ]
+        found = []
+        for row in rows:
+            try:
+                found.append(_unsent_cancel_of(row))
+            except RejectedError as error:
+                _log.warning("job %d of the execution %d gets no end: %s", row.number, row.execution_id, error)
+        return found
 
     def mark_cancel_sent(self, job: JobOfExecution) -> None:
         def body(connection: Connection) -> None:
@@ -474,6 +467,31 @@ def _settle(connection: Connection, execution: Row[Any]) -> None:
 
 def _job_arguments(job: JobOfExecution) -> dict[str, object]:
     return {"execution_id": job.execution_id, "number": job.number}
+
+
+def _unsent_ticket_of(row: Row[Any], job: JobOfExecution) -> UnsentTicket:
+    return UnsentTicket(
+        job=job,
+        executor=row.executor,
+        log=row.log,
+        log_id=LogId(row.log_id),
+        ticket_id=TicketId(row.ticket_id),
+        ticket=job_ticket_from_json(row.ticket),
+        selection=selection_from_json(row.selection),
+        is_update=row.is_update,
+    )
+
+
+def _unsent_cancel_of(row: Row[Any]) -> UnsentCancel:
+    return UnsentCancel(
+        job=JobOfExecution(row.execution_id, row.number),
+        executor=row.executor,
+        log=row.log,
+        log_id=LogId(row.log_id),
+        ticket_id=TicketId(row.cancel_ticket_id),
+        cancels=TicketId(row.ticket_id),
+        deletes=job_ticket_from_json(row.ticket) if row.cancel_verb == TicketVerb.DELETE else None,
+    )
 
 
 def _progress_of(row: Row[Any]) -> JobProgress:
