@@ -315,6 +315,21 @@ def test_of_workers_only_short_lives_count_and_a_delete_is_repeated_until_it_is_
     assert claim(tickets, deleting).attempt == ATTEMPTS_MAX + 1
 
 
+def test_the_pause_behind_very_many_attempts_is_the_longest_one(
+    tickets: PostgresTicketStore, emptied_engine: Engine
+) -> None:
+    ticket_id = send(tickets, shape=TicketShape.WORKER)
+    made = claim(tickets, ticket_id)
+    with emptied_engine.begin() as connection:
+        connection.execute(text("DELETE FROM gobblin.ticket_report"))
+        connection.execute(text("UPDATE gobblin.ticket_claim SET attempt = 1024"))
+    many = replace(made, attempt=1024)
+    assert tickets.end(many, AttemptEnd.DIED, {})
+    assert claimable(tickets) == []
+    expire(emptied_engine)
+    assert claimable(tickets) == [ticket_id]
+
+
 def test_older_workers_of_a_job_are_superseded_unless_they_live(
     tickets: PostgresTicketStore, emptied_engine: Engine
 ) -> None:

@@ -459,7 +459,7 @@ def test_a_deleted_flow_of_a_worker_leaves_nothing_at_its_source(world: FlowWorl
 @pytest.mark.parametrize("text_of_it", ["2026-01-01\r", "x" * 2_001, "\ud800"])
 def test_a_selection_that_no_ticket_may_have_is_refused_when_it_is_asked_for(world: FlowWorld, text_of_it: str) -> None:
     world.flows.create(world.person, make_config(run_immediately=False))
-    with pytest.raises(RejectedError, match="selection.partitions"):
+    with pytest.raises(RejectedError, match=r"selection\.partitions"):
         world.flows.run(world.person, KEY, TicketSelection(partitions=(text_of_it,)))
     assert world.flows.list_executions(KEY) == []
 

@@ -73,7 +73,8 @@ _CLAIMABLE = text(f"""
       FROM gobblin.job_ticket t LEFT JOIN LATERAL ({_LAST.format("t.ticket_id")}) l ON true
      WHERE t.executor = :executor AND t.ended_at IS NULL AND l.is_live IS NOT TRUE
        AND (l.ended_as IS DISTINCT FROM 'DIED'
-            OR l.ended_at <= clock_timestamp() - make_interval(secs => least(:pause_s_max, :pause_s * 2 ^ l.attempt)))
+            OR l.ended_at <= clock_timestamp()
+                             - make_interval(secs => least(:pause_s_max, :pause_s * 2 ^ least(l.attempt, 20))))
      ORDER BY t.verb <> 'CANCEL', t.sent_at, t.ticket_id
      LIMIT :limit
 """)
