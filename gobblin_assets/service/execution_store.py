@@ -85,7 +85,9 @@ class ExecutionStore(Protocol):
         """Of jobs whose own tickets were sent, and those that delete, of jobs that have ended, too."""
         ...
 
-    def mark_cancel_sent(self, job: JobOfExecution) -> None: ...
+    def mark_cancel_sent(self, job: JobOfExecution, ticket_id: TicketId) -> None:
+        """The job's end was sent. Nothing, if another ticket took the place of this one meanwhile."""
+        ...
 
     def list_watched(self) -> Sequence[WatchedJob]:
         """All jobs whose tickets were sent and have not ended."""

@@ -74,7 +74,7 @@ class Orchestrator:
                     log_id=unsent.log_id,
                 )
             )
-            self._executions.mark_cancel_sent(unsent.job)
+            self._executions.mark_cancel_sent(unsent.job, unsent.ticket_id)
         except GobblinError as error:
             _note_waiting(unsent.executor, error)
             return False

@@ -512,3 +512,22 @@ def test_an_end_whose_ticket_can_t_be_read_holds_up_no_other(world: FlowWorld) -
         world.flows.delete(KEY._replace(name=name))
     world.orchestrator.look()
     assert list_verbs(world.engine) == ["ADD", "ADD", "DELETE"]
+
+
+def test_a_delete_while_a_cancel_is_sent_is_sent_too(world: FlowWorld) -> None:
+    world.compiler.workers = frozenset({0})
+    world.flows.create(world.person, make_config())
+    play_worker(world)
+    world.flows.cancel(KEY, world.flows.get_status(KEY).execution_id)
+    deleted = []
+
+    def delete(point: Failpoint) -> None:
+        """The flow is deleted between the send of its CANCEL and the mark that it was sent."""
+        if point is Failpoint.TICKET_SENT and not deleted:
+            deleted.append(FlowWorld(world.engine).flows.delete(KEY))
+
+    with failpoints.install(delete):
+        world.orchestrator.look()
+    assert deleted == [True]
+    world.orchestrator.look()
+    assert list_verbs(world.engine) == ["ADD", "CANCEL", "DELETE"]

@@ -167,7 +167,7 @@ _LIST_UNSENT_CANCELS = text(f"""
 
 _MARK_CANCEL_SENT = text("""
     UPDATE gobblin_service.job_execution SET cancel_sent_at = coalesce(cancel_sent_at, clock_timestamp())
-     WHERE execution_id = :execution_id AND number = :number
+     WHERE execution_id = :execution_id AND number = :number AND cancel_ticket_id = :ticket_id
 """)
 
 _PROGRESS: Final = """
@@ -264,9 +264,9 @@ class PostgresExecutionStore:
                 _log.warning("job %d of the execution %d gets no end: %s", row.number, row.execution_id, error)
         return found
 
-    def mark_cancel_sent(self, job: JobOfExecution) -> None:
+    def mark_cancel_sent(self, job: JobOfExecution, ticket_id: TicketId) -> None:
         def body(connection: Connection) -> None:
-            connection.execute(_MARK_CANCEL_SENT, _job_arguments(job))
+            connection.execute(_MARK_CANCEL_SENT, {**_job_arguments(job), "ticket_id": ticket_id})
 
         self._do("mark an end as sent", body, Failpoint.CANCEL_MARKED)
 
