@@ -5,7 +5,7 @@ Whoever changes a job of an execution locks the execution's row first.
 
 import logging
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection, Engine, Row, text
@@ -128,6 +128,11 @@ _DECIDE_DELETIONS = text("""
        AND j.cancel_verb IS DISTINCT FROM 'DELETE'
 """)
 
+_ON_PAGE: Final = """
+    (j.execution_id, j.number) > (:after_execution, :after_number) AND j.log <> ALL (CAST(:without AS text[]))
+     ORDER BY j.execution_id, j.number LIMIT :limit
+"""
+
 _SENT_COLUMNS: Final = "j.execution_id, j.number, j.executor, j.log, b.log_id, j.ticket_id"
 
 _LIST_UNSENT = text(f"""
@@ -143,8 +148,7 @@ _LIST_UNSENT = text(f"""
        AND NOT EXISTS (SELECT FROM gobblin_service.job_execution p
                         WHERE p.execution_id = j.execution_id AND j.after @> to_jsonb(p.number)
                           AND p.status <> CASE p.ticket ->> 'shape' WHEN 'worker' THEN 'RUNNING' ELSE 'COMPLETE' END)
-     ORDER BY j.execution_id, j.number
-     LIMIT :limit
+       AND {_ON_PAGE}
 """)
 
 _BEGIN_SEND = text(f"""
@@ -161,8 +165,7 @@ _LIST_UNSENT_CANCELS = text(f"""
       FROM gobblin_service.job_execution j JOIN gobblin_service.flow_job b USING (job_name)
      WHERE j.cancel_ticket_id IS NOT NULL AND j.cancel_sent_at IS NULL
        AND (j.{_SENT} OR j.cancel_verb = 'DELETE' AND NOT j.{_UNSENT})
-     ORDER BY j.execution_id, j.number
-     LIMIT :limit
+       AND {_ON_PAGE}
 """)
 
 _MARK_CANCEL_SENT = text("""
@@ -231,9 +234,12 @@ class PostgresExecutionStore:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def list_unsent(self, *, limit: int) -> Sequence[UnsentTicket]:
+    def list_unsent(
+        self, *, limit: int, after: JobOfExecution | None = None, without: Collection[str] = ()
+    ) -> Sequence[UnsentTicket]:
+        arguments = _page_arguments(limit, after, without)
         found = []
-        for row in self._do("list unsent tickets", lambda c: c.execute(_LIST_UNSENT, {"limit": limit}).all()):
+        for row in self._do("list unsent tickets", lambda c: c.execute(_LIST_UNSENT, arguments).all()):
             job = JobOfExecution(row.execution_id, row.number)
             try:
                 found.append(_unsent_ticket_of(row, job))
@@ -254,8 +260,11 @@ class PostgresExecutionStore:
     def fail(self, job: JobOfExecution, message: str) -> None:
         self._move_unsent(job, ExecutionStatus.FAILED, message, None)
 
-    def list_unsent_cancels(self, *, limit: int) -> Sequence[UnsentCancel]:
-        rows = self._do("list unsent ends", lambda c: c.execute(_LIST_UNSENT_CANCELS, {"limit": limit}).all())
+    def list_unsent_cancels(
+        self, *, limit: int, after: JobOfExecution | None = None, without: Collection[str] = ()
+    ) -> Sequence[UnsentCancel]:
+        arguments = _page_arguments(limit, after, without)
+        rows = self._do("list unsent ends", lambda c: c.execute(_LIST_UNSENT_CANCELS, arguments).all())
         found = []
         for row in rows:
             try:
@@ -467,6 +476,12 @@ def _settle(connection: Connection, execution: Row[Any]) -> None:
 
 def _job_arguments(job: JobOfExecution) -> dict[str, object]:
     return {"execution_id": job.execution_id, "number": job.number}
+
+
+def _page_arguments(limit: int, after: JobOfExecution | None, without: Collection[str]) -> dict[str, object]:
+    begin = after or JobOfExecution(0, 0)
+    where = {"after_execution": begin.execution_id, "after_number": begin.number}
+    return {**where, "without": list(without), "limit": limit}
 
 
 def _unsent_ticket_of(row: Row[Any], job: JobOfExecution) -> UnsentTicket:
