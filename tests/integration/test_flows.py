@@ -655,3 +655,21 @@ def test_a_log_elsewhere_that_is_away_is_given_up_after_two_tries(world: FlowWor
     assert len(tries) == 2
     assert logs.get_log_id("") == world.logs.get_log_id("")
     logs.close()
+
+
+def test_a_replanned_flow_of_a_worker_leaves_nothing_of_the_old_name_at_its_source(world: FlowWorld) -> None:
+    world.compiler.workers = frozenset({0})
+    world.flows.create(world.person, make_config())
+    world.executor.tickets.end(play_worker(world), AttemptEnd.FAILED, {"message": "it broke"})
+    world.monitor.look()
+    (before,) = world.flows.list_jobs(KEY)
+    world.flows.replan(world.person, KEY)
+    world.orchestrator.look()
+    claimed = world.executor.claim()
+    assert claimed is not None
+    assert (claimed[1].verb, claimed[1].get_job_ticket().job_name) == ("DELETE", before.job_name)
+    world.executor.run(claimed[0])
+
+    world.flows.run(world.person, KEY)
+    world.orchestrator.look()
+    assert list_verbs(world.engine) == ["ADD", "DELETE", "ADD"]

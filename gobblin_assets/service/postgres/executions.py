@@ -392,7 +392,7 @@ def request_end(connection: Connection, execution_id: int, reason: str) -> None:
 
 
 def request_deletions(connection: Connection, flow_id: uuid.UUID) -> None:
-    """Decide the tickets by which sources forget the workers of a flow that is deleted."""
+    """Decide the tickets by which sources forget the workers of a flow that is deleted, or whose jobs get new names."""
     connection.execute(_DECIDE_DELETIONS, {"flow_id": flow_id})
 
 
