@@ -77,7 +77,7 @@ _CLAIMABLE = text(f"""
        AND (l.ended_as IS DISTINCT FROM 'DIED'
             OR l.ended_at <= clock_timestamp()
                              - make_interval(secs => least(:pause_s_max, :pause_s * 2 ^ least(l.attempt, 20))))
-     ORDER BY t.verb <> 'CANCEL', t.sent_at, t.ticket_id
+     ORDER BY t.verb <> 'CANCEL', t.verb = 'ADD', t.sent_at, t.ticket_id
      LIMIT :limit
 """)
 
