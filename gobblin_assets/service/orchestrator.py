@@ -3,6 +3,8 @@
 The ids of tickets are decided when the execution is made. A ticket is sent when all jobs before it are COMPLETE, and
 then the job is marked ORCHESTRATED. Whoever dies between sends it again: it is the same ticket, and there is one run of
 it. So any number of orchestrators may work on the same executions at once.
+
+A ticket that nobody works on is ended by the sender of its CANCEL, so that an execution ends without its executor.
 """
 
 import logging
@@ -98,7 +100,8 @@ class Orchestrator:
 
     def _send_cancel(self, unsent: UnsentCancel) -> bool:
         try:
-            self._logs.get_store(unsent.log).send(
+            store = self._logs.get_store(unsent.log)
+            store.send(
                 SentTicket(
                     ticket_id=unsent.ticket_id,
                     verb=TicketVerb.CANCEL if unsent.deletes is None else TicketVerb.DELETE,
@@ -108,6 +111,9 @@ class Orchestrator:
                     log_id=unsent.log_id,
                 )
             )
+            # An executor that is gone settles nothing. While an attempt lives, the next look asks again.
+            if unsent.deletes is None and store.settle_cancel(unsent.ticket_id) is not None:
+                return False
             self._executions.mark_cancel_sent(unsent.job, unsent.ticket_id)
         except GobblinError as error:
             self._note_waiting(unsent, error)

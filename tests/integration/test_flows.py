@@ -673,3 +673,22 @@ def test_a_replanned_flow_of_a_worker_leaves_nothing_of_the_old_name_at_its_sour
     world.flows.run(world.person, KEY)
     world.orchestrator.look()
     assert list_verbs(world.engine) == ["ADD", "DELETE", "ADD"]
+
+
+@pytest.mark.parametrize("is_claimed", [False, True], ids=["before it was claimed", "with a claim that expires"])
+def test_an_execution_of_an_executor_that_is_gone_can_be_ended(world: FlowWorld, is_claimed: bool) -> None:
+    world.flows.create(world.person, make_config())
+    world.orchestrator.look()
+    claimed = world.executor.claim() if is_claimed else None
+    assert is_claimed == (claimed is not None)
+    execution_id = world.flows.get_status(KEY).execution_id
+    world.flows.cancel(KEY, execution_id)
+    world.step()
+    if is_claimed:
+        assert world.flows.get_execution(execution_id).status is ExecutionStatus.ORCHESTRATED
+        with world.engine.begin() as connection:
+            connection.execute(text("UPDATE gobblin.ticket_claim SET expires_at = clock_timestamp()"))
+        world.step()
+    assert world.flows.get_execution(execution_id).status is ExecutionStatus.CANCELLED
+    world.flows.run(world.person, KEY)
+    assert world.play() == 1
