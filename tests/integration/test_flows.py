@@ -1,7 +1,7 @@
 """Flows from their description to their status, over Postgres, with an executor that only reports."""
 
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import psycopg
 import pytest
@@ -15,10 +15,12 @@ from gobblin_assets.model.job_ticket import LogId, TicketSelection
 from gobblin_assets.service import orchestrator
 from gobblin_assets.service.flow_manager import FlowManager
 from gobblin_assets.service.flow_store import FlowState, SpecNotFoundError
+from gobblin_assets.service.job_plan import Explanation, JobNames
 from gobblin_assets.service.monitor import Monitor
 from gobblin_assets.service.orchestrator import Orchestrator
 from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from gobblin_assets.service.postgres.logs import PostgresTicketLogs
+from gobblin_assets.service.specs import FlowSpec
 from gobblin_assets.service.statuses import ExecutionStatus
 from gobblin_assets.state.postgres.tickets import PostgresTicketStore
 from gobblin_assets.state.tickets import AttemptEnd, Claim, TicketReportKind
@@ -692,3 +694,31 @@ def test_an_execution_of_an_executor_that_is_gone_can_be_ended(world: FlowWorld,
     assert world.flows.get_execution(execution_id).status is ExecutionStatus.CANCELLED
     world.flows.run(world.person, KEY)
     assert world.play() == 1
+
+
+@dataclass
+class SearchingCompiler(LineCompiler):
+    """Asks of each bound hop whether the log "edge" is allowed, as a search does. ``found``: the answers."""
+
+    found: list[bool] = field(default_factory=list)
+
+    def compile_flow(self, spec: FlowSpec, names: JobNames, groups: frozenset[str]) -> Explanation:
+        self.found += [hop.allows_log("edge") for hop in names.list_bound_hops().values()]
+        return super().compile_flow(spec, names, groups)
+
+
+def test_a_search_takes_a_log_that_is_away_for_what_it_was_and_a_plan_without_it_runs(world: FlowWorld) -> None:
+    world.flows.create(world.person, make_config())
+    assert world.play() == 1
+    logs, compiler = EdgeLogs(world.engine), SearchingCompiler(world.compiler.topology)
+    flows = FlowManager(world.catalog, world.store, compiler, lambda: compiler.topology, logs)
+    logs.is_away = True
+    with pytest.raises(RetryableError):
+        flows.run(world.person, KEY)
+    logs.is_away = False
+    flows.run(world.person, KEY)
+    assert world.play() == 1
+    logs.is_away = True
+    flows.run(world.person, KEY)
+    assert world.play() == 1
+    assert compiler.found == [True, True]
