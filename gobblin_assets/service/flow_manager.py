@@ -37,7 +37,7 @@ from gobblin_assets.service.job_plan import Explanation, FlowPlan, SpecCompiler
 from gobblin_assets.service.job_template import JobTemplate
 from gobblin_assets.service.open_writes import OpenWrites
 from gobblin_assets.service.specs import FlowKey, FlowSpec, parse_flow_key
-from gobblin_assets.service.statuses import FlowStatus
+from gobblin_assets.service.statuses import ENDED, FlowStatus
 from gobblin_assets.service.ticket_logs import TicketLogs
 from gobblin_assets.service.topology import Topology
 
@@ -215,10 +215,18 @@ class FlowManager:
     def resume(self, key: FlowKey) -> StoredFlow:
         """Allow executions again, and begin one if the pause had ended workers.
 
-        ConflictError: the workers have not ended yet. The flow is resumed, and is run once they have.
+        ConflictError: the workers have not ended yet. The flow stays paused.
         """
         last = self._store.find_status(key)
-        if last is not None and last.message == PAUSED_MESSAGE and stored.state is FlowState.ACTIVE:
+        has_drained = last is not None and last.message == PAUSED_MESSAGE
+        if last is not None and has_drained and last.status not in ENDED:
+            raise ConflictError(
+                f"the execution {last.execution_id} of the flow is open: its workers have not ended",
+                hint="Resume it again once they have.",
+                execution_id=last.execution_id,
+            )
+        stored = self._set_paused(key, is_paused=False)
+        if has_drained and stored.state is FlowState.ACTIVE:
             self.run(stored.owner, key)
         return stored
 
