@@ -1,6 +1,6 @@
 """Executions between the flows and the executors, as a port: what is to be sent, what was sent, what was reported."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -62,8 +62,14 @@ class WatchedJob:
 class ExecutionStore(Protocol):
     """The store of open executions. Each method is one transaction."""
 
-    def list_unsent(self, *, limit: int) -> Sequence[UnsentTicket]:
-        """Of jobs whose predecessors are COMPLETE, or workers that are RUNNING, the oldest executions first."""
+    def list_unsent(
+        self, *, limit: int, after: JobOfExecution | None = None, without: Collection[str] = ()
+    ) -> Sequence[UnsentTicket]:
+        """Of jobs whose predecessors are COMPLETE, or workers that are RUNNING, the oldest executions first.
+
+        ``after``: those behind this job; ``without``: none of these logs.
+        A job whose stored ticket can't be read is FAILED, and holds up no other.
+        """
         ...
 
     def begin_send(self, job: JobOfExecution) -> bool:
@@ -78,11 +84,18 @@ class ExecutionStore(Protocol):
         """The job can't be sent: it is FAILED."""
         ...
 
-    def list_unsent_cancels(self, *, limit: int) -> Sequence[UnsentCancel]:
-        """Of jobs whose own tickets were sent, and those that delete, of jobs that have ended, too."""
+    def list_unsent_cancels(
+        self, *, limit: int, after: JobOfExecution | None = None, without: Collection[str] = ()
+    ) -> Sequence[UnsentCancel]:
+        """Of jobs whose own tickets were sent, and those that delete, of jobs that have ended, too.
+
+        ``after`` and ``without`` as of ``list_unsent``.
+        """
         ...
 
-    def mark_cancel_sent(self, job: JobOfExecution) -> None: ...
+    def mark_cancel_sent(self, job: JobOfExecution, ticket_id: TicketId) -> None:
+        """The job's end was sent. Nothing, if another ticket took the place of this one meanwhile."""
+        ...
 
     def list_watched(self) -> Sequence[WatchedJob]:
         """All jobs whose tickets were sent and have not ended."""

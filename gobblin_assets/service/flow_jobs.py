@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from gobblin_assets.errors import ConflictError, RetryableError
+from gobblin_assets.errors import ConflictError, RejectedError, RetryableError
 from gobblin_assets.model.job_ticket import LogId, TicketId
 from gobblin_assets.service.flow_store import JobBinding, LaunchedJob, NamedJob
 from gobblin_assets.service.job_plan import BoundHop, FlowPlan, PlannedJob
@@ -27,7 +27,10 @@ _REPLAN_HINT: Final = (
 
 
 class FlowJobNames:
-    """The ``JobNames`` of one flow: stored names, and new ones that follow from the flow's id and the node alone."""
+    """The ``JobNames`` of one flow: stored names, and new ones that follow from the flow's id and the node alone.
+
+    For one search for a plan: the id of each log is read once. A log that has no place here is not the bound one.
+    """
 
     def __init__(
         self,
@@ -42,13 +45,22 @@ class FlowJobNames:
         self._key = key
         self._stored = {job.node: job for job in stored}
         self._generation = generation
+        self._log_ids: dict[str, LogId | None] = {}
 
     def list_bound_hops(self) -> Mapping[str, BoundHop]:
         return {node: self._hop_of(job) for node, job in self._stored.items()}
 
     def _hop_of(self, job: NamedJob) -> BoundHop:
         bound = job.binding
-        return BoundHop(bound.source_node, bound.template_uri, lambda log: self._read_log_id(log) == bound.log_id)
+        return BoundHop(bound.source_node, bound.template_uri, lambda log: self._find_log_id(log) == bound.log_id)
+
+    def _find_log_id(self, log: str) -> LogId | None:
+        if log not in self._log_ids:
+            try:
+                self._log_ids[log] = self._read_log_id(log)
+            except RejectedError:
+                self._log_ids[log] = None
+        return self._log_ids[log]
 
     def find_name(self, node: str) -> str | None:
         found = self._stored.get(node)

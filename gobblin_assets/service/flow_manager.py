@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
-from gobblin_assets.errors import ConflictError, GobblinError, RejectedError
-from gobblin_assets.model.job_ticket import LogId, TicketSelection, selection_to_json
+from gobblin_assets.errors import ConflictError, GobblinError, OutcomeUnknownError, RejectedError, RetryableError
+from gobblin_assets.model.job_ticket import LogId, TicketSelection, selection_from_json, selection_to_json
 from gobblin_assets.service.access import EVERY_FLOW, FlowScope
 from gobblin_assets.service.flow_catalog import FlowCatalog, FlowsRead
 from gobblin_assets.service.flow_config import FlowConfig
@@ -37,7 +37,7 @@ from gobblin_assets.service.job_plan import Explanation, FlowPlan, SpecCompiler
 from gobblin_assets.service.job_template import JobTemplate
 from gobblin_assets.service.open_writes import OpenWrites
 from gobblin_assets.service.specs import FlowKey, FlowSpec, parse_flow_key
-from gobblin_assets.service.statuses import FlowStatus
+from gobblin_assets.service.statuses import ENDED, FlowStatus
 from gobblin_assets.service.ticket_logs import TicketLogs
 from gobblin_assets.service.topology import Topology
 
@@ -96,6 +96,7 @@ class FlowManager:
         self._compiler = compiler
         self._topology = topology
         self._logs = logs
+        self._seen_log_ids: dict[str, LogId] = {}
         self.writes = OpenWrites()
 
     def create(self, user: Requester, config: FlowConfig, *, request_key: str | None = None) -> StoredFlow:
@@ -162,10 +163,10 @@ class FlowManager:
         key = parse_flow_key(config.flow_group, config.flow_name)
         flow = self._store.find(key)
         if flow is None:
-            names = FlowJobNames(_NOT_STORED, key, (), 0, self._logs.get_log_id)
+            names = FlowJobNames(_NOT_STORED, key, (), 0, self._recall_log_id)
         else:
             jobs = self._store.list_jobs(flow.flow_id)
-            names = FlowJobNames(flow.flow_id, key, jobs, flow.generation, self._logs.get_log_id)
+            names = FlowJobNames(flow.flow_id, key, jobs, flow.generation, self._recall_log_id)
         return self._compiler.explain_flow(_make_spec(config), names, user.groups)
 
     def list_templates(self, user: Requester, config: FlowConfig) -> Sequence[JobTemplate]:
@@ -185,15 +186,17 @@ class FlowManager:
         ``request_key``: of the request, as of ``create``. The same request again is answered with its execution.
 
         Raises:
+            RejectedError: a text of the selection is none that a ticket may have.
             ConflictError: one is open, the flow is paused or pending, or a job has published other data.
 
         """
+        # What no ticket may have is refused here: behind it, nobody would be told.
+        asked = selection_from_json(selection_to_json(selection or TicketSelection()))
         with self.writes.open():
             flow = self._get_stored(key)
             if flow.state is FlowState.PAUSED:
                 raise ConflictError(f"the flow {key.name!a} is paused", hint="Resume it first.")
             compiled = self._compile_next(flow, flow.spec.config, user.groups)
-            asked = selection or TicketSelection()
             launch = self._plan_launch(user.name, compiled, asked)
             if launch is not None and request_key is not None:
                 launch = replace(launch, request_id=_make_request_id(request_key, flow.flow_id, asked))
@@ -212,11 +215,18 @@ class FlowManager:
     def resume(self, key: FlowKey) -> StoredFlow:
         """Allow executions again, and begin one if the pause had ended workers.
 
-        ConflictError: the workers have not ended yet. The flow is resumed, and is run once they have.
+        ConflictError: the workers have not ended yet. The flow stays paused.
         """
-        stored = self._set_paused(key, is_paused=False)
         last = self._store.find_status(key)
-        if last is not None and last.message == PAUSED_MESSAGE and stored.state is FlowState.ACTIVE:
+        has_drained = last is not None and last.message == PAUSED_MESSAGE
+        if last is not None and has_drained and last.status not in ENDED:
+            raise ConflictError(
+                f"the execution {last.execution_id} of the flow is open: its workers have not ended",
+                hint="Resume it again once they have.",
+                execution_id=last.execution_id,
+            )
+        stored = self._set_paused(key, is_paused=False)
+        if has_drained and stored.state is FlowState.ACTIVE:
             self.run(stored.owner, key)
         return stored
 
@@ -309,7 +319,7 @@ class FlowManager:
         generation: int,
     ) -> _Compiled:
         key = FlowKey(config.flow_group, config.flow_name)
-        names = FlowJobNames(flow_id, key, jobs, generation, self._logs.get_log_id)
+        names = FlowJobNames(flow_id, key, jobs, generation, self._recall_log_id)
         topology = self._topology()
         explanation = self._compiler.compile_flow(_make_spec(config), names, groups)
         return _Compiled(explanation, topology, tuple(jobs), generation)
@@ -340,7 +350,20 @@ class FlowManager:
     def _read_log_ids(self, compiled: _Compiled) -> Mapping[str, LogId]:
         jobs = () if compiled.plan is None else compiled.plan.jobs
         logs = {find_log(job, compiled.topology) for job in jobs}
-        return {log: self._logs.get_log_id(log) for log in logs}
+        return {log: self._read_log_id(log) for log in logs}
+
+    def _read_log_id(self, log: str) -> LogId:
+        found = self._seen_log_ids[log] = self._logs.get_log_id(log)
+        return found
+
+    def _recall_log_id(self, log: str) -> LogId:
+        """For the search: while the log is away, the id that it had last. A plan that uses it is checked anew."""
+        try:
+            return self._read_log_id(log)
+        except (RetryableError, OutcomeUnknownError):
+            if log not in self._seen_log_ids:
+                raise
+            return self._seen_log_ids[log]
 
     def _set_paused(self, key: FlowKey, *, is_paused: bool) -> StoredFlow:
         with self.writes.open():

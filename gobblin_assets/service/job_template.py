@@ -26,7 +26,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.registry import scheme_of
-from gobblin_assets.model.job_ticket import TicketShape
+from gobblin_assets.model.job_ticket import JobTicket, TicketShape, job_ticket_from_json, job_ticket_to_json
 from gobblin_assets.service.placeholders import JobTree, check_job_tree
 from gobblin_assets.service.template_parameters import make_validator, read_schema
 from gobblin_assets.service.topology import DataNode, Format, NodeKind
@@ -35,6 +35,7 @@ from gobblin_assets.spec.spec_model import SpecModel, refused
 from gobblin_assets.spec.yaml_files import read_yaml
 
 TEMPLATE_BYTES_MAX: Final = 256 << 10
+_ANY_JOB: Final = "gobblin-job:/any/any/any"
 
 
 class EndOptions(SpecModel):
@@ -145,6 +146,7 @@ def _parse(text: str, uri: str, plain_uri: str) -> JobTemplate:
         raise RejectedError(
             f"expected {plain_uri}, by its place in the pack; found {options.uri!a}", field="uri", hint="Leave it out."
         )
+    _require_ticket(options)
     schema = read_schema(options.parameters)
     return JobTemplate(
         uri=uri,
@@ -162,6 +164,19 @@ def _parse(text: str, uri: str, plain_uri: str) -> JobTemplate:
         validator=make_validator(schema),
         needs=check_job_tree(options.job, schema),
     )
+
+
+def _require_ticket(options: TemplateOptions) -> None:
+    """RejectedError: no ticket may say what the template says. It is refused before flows use it."""
+    ticket = JobTicket(
+        uri=_ANY_JOB,
+        version=options.version,
+        capability=options.capability,
+        job={"job": "any"},
+        shape=options.shape,
+        description=options.description,
+    )
+    job_ticket_from_json(job_ticket_to_json(ticket), "")
 
 
 def _read_text(text: str) -> object:

@@ -26,6 +26,7 @@ class Monitor:
     def __init__(self, executions: ExecutionStore, logs: TicketLogs) -> None:
         self._executions = executions
         self._logs = logs
+        self._away: set[str] = set()
 
     def look(self) -> int:
         """Read what is new; returns how many jobs went on. A log that is away holds up its own jobs only."""
@@ -33,12 +34,16 @@ class Monitor:
         for watched in self._executions.list_watched():
             by_log[watched.log].append(watched)
         moved = 0
-        for log, jobs in by_log.items():
+        # Logs that were away come last: each of them may cost a wait for an answer.
+        for log, jobs in sorted(by_log.items(), key=lambda each: each[0] in self._away):
             try:
                 for first in range(0, len(jobs), TICKETS_AT_ONCE_MAX):
                     moved += self._read(log, jobs[first : first + TICKETS_AT_ONCE_MAX])
+                self._away.discard(log)
             except GobblinError as error:
-                _log.warning("reports of the log %r wait: %s", log, error)
+                if log not in self._away:
+                    _log.warning("reports of the log %r wait: %s", log, error)
+                self._away.add(log)
         return moved
 
     def _read(self, log: str, jobs: Sequence[WatchedJob]) -> int:

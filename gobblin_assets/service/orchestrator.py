@@ -3,20 +3,33 @@
 The ids of tickets are decided when the execution is made. A ticket is sent when all jobs before it are COMPLETE, and
 then the job is marked ORCHESTRATED. Whoever dies between sends it again: it is the same ticket, and there is one run of
 it. So any number of orchestrators may work on the same executions at once.
+
+A ticket that nobody works on is ended by the sender of its CANCEL, so that an execution ends without its executor.
 """
 
 import logging
-from typing import Final
+from collections.abc import Callable, Collection, Sequence
+from typing import Final, Protocol, TypeVar
 
-from gobblin_assets.errors import ConflictError, GobblinError, RetryableError
+from gobblin_assets.errors import ConflictError, GobblinError, OutcomeUnknownError, RejectedError, RetryableError
 from gobblin_assets.model.job_ticket import SentTicket, TicketVerb
-from gobblin_assets.service.execution_store import ExecutionStore, UnsentCancel, UnsentTicket
+from gobblin_assets.service.execution_store import ExecutionStore, JobOfExecution, UnsentCancel, UnsentTicket
 from gobblin_assets.service.ticket_logs import TicketLogs
 
 TICKETS_AT_ONCE_MAX: Final = 200
-"""Of one look; the next look takes the rest."""
+"""Of one page. A look goes on behind it while something on the page is held up; else the next look takes the rest."""
 
 _log = logging.getLogger(__name__)
+
+
+_Unsent = TypeVar("_Unsent", UnsentTicket, UnsentCancel)
+_T_co = TypeVar("_T_co", covariant=True)
+
+
+class _Pages(Protocol[_T_co]):
+    """A list of ``ExecutionStore`` of what is to be sent."""
+
+    def __call__(self, *, limit: int, after: JobOfExecution | None, without: Collection[str]) -> Sequence[_T_co]: ...
 
 
 class Orchestrator:
@@ -25,12 +38,35 @@ class Orchestrator:
     def __init__(self, executions: ExecutionStore, logs: TicketLogs) -> None:
         self._executions = executions
         self._logs = logs
+        self._away: set[str] = set()
+        # What waits by the look before and by this one: a log, or the id of a ticket. It is told once.
+        self._told: frozenset[str] = frozenset()
+        self._telling: set[str] = set()
 
     def look(self) -> int:
         """Send what can be sent now; returns how many tickets. A log that is away holds up its own tickets only."""
-        sent = sum(self._send(each) for each in self._executions.list_unsent(limit=TICKETS_AT_ONCE_MAX))
-        cancels = self._executions.list_unsent_cancels(limit=TICKETS_AT_ONCE_MAX)
-        return sent + sum(self._send_cancel(each) for each in cancels)
+        self._told, self._telling = frozenset(self._telling), set()
+        away_before = frozenset(self._away)
+        sent = self._send_all()
+        if away_before:
+            # Each of them may cost a wait for an answer: all others come first.
+            self._away -= away_before
+            sent += self._send_all()
+        return sent
+
+    def _send_all(self) -> int:
+        sent = self._send_pages(self._executions.list_unsent, self._send)
+        return sent + self._send_pages(self._executions.list_unsent_cancels, self._send_cancel)
+
+    def _send_pages(self, list_page: _Pages[_Unsent], send: Callable[[_Unsent], bool]) -> int:
+        sent, after = 0, None
+        while True:
+            page = list_page(limit=TICKETS_AT_ONCE_MAX, after=after, without=self._away)
+            done = sum(unsent.log not in self._away and send(unsent) for unsent in page)
+            sent += done
+            if done == len(page):
+                return sent
+            after = page[-1].job
 
     def _send(self, unsent: UnsentTicket) -> bool:
         try:
@@ -58,13 +94,14 @@ class Orchestrator:
             self._executions.fail(unsent.job, str(error))
             return False
         except GobblinError as error:
-            _note_waiting(unsent.executor, error)
+            self._note_waiting(unsent, error)
             return False
         return True
 
     def _send_cancel(self, unsent: UnsentCancel) -> bool:
         try:
-            self._logs.get_store(unsent.log).send(
+            store = self._logs.get_store(unsent.log)
+            store.send(
                 SentTicket(
                     ticket_id=unsent.ticket_id,
                     verb=TicketVerb.CANCEL if unsent.deletes is None else TicketVerb.DELETE,
@@ -74,13 +111,21 @@ class Orchestrator:
                     log_id=unsent.log_id,
                 )
             )
-            self._executions.mark_cancel_sent(unsent.job)
+            # An executor that is gone settles nothing. While an attempt lives, the next look asks again.
+            if unsent.deletes is None and store.settle_cancel(unsent.ticket_id) is not None:
+                return False
+            self._executions.mark_cancel_sent(unsent.job, unsent.ticket_id)
         except GobblinError as error:
-            _note_waiting(unsent.executor, error)
+            self._note_waiting(unsent, error)
             return False
         return True
 
-
-def _note_waiting(executor: str, error: GobblinError) -> None:
-    level = logging.INFO if isinstance(error, RetryableError) and error.passes else logging.WARNING
-    _log.log(level, "a ticket for the executor %s waits: %s", executor, error)
+    def _note_waiting(self, unsent: UnsentTicket | UnsentCancel, error: GobblinError) -> None:
+        is_away = isinstance(error, (RetryableError, OutcomeUnknownError, RejectedError))
+        if is_away:
+            self._away.add(unsent.log)
+        waiting = unsent.log if is_away else str(unsent.ticket_id)
+        self._telling.add(waiting)
+        if waiting not in self._told:
+            level = logging.INFO if isinstance(error, RetryableError) and error.passes else logging.WARNING
+            _log.log(level, "a ticket for the executor %s waits: %s", unsent.executor, error)

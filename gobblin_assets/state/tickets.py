@@ -100,7 +100,7 @@ class TicketStore(Protocol):
         ...
 
     def list_claimable(self, executor: str, *, limit: int) -> Sequence[OpenTicket]:
-        """Those that cancel others first, then the oldest first."""
+        """Those that cancel others first, then UPDATE and DELETE, which wait for no slot; of each, the oldest first."""
         ...
 
     def claim(self, ticket_id: TicketId, owner: str, *, ttl_s: float) -> Claim | None:

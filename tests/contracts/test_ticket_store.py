@@ -134,6 +134,14 @@ def test_an_executor_sees_its_own_tickets_the_oldest_first_and_those_that_cancel
     assert [each.ticket_id for each in tickets.list_claimable(NAME, limit=1)] == [cancelling]
 
 
+def test_what_waits_for_no_slot_comes_before_what_does(tickets: PostgresTicketStore) -> None:
+    worker = TicketShape.WORKER
+    added = [send(tickets) for _number in range(3)]
+    replacing = [send(tickets, shape=worker, verb=verb) for verb in (TicketVerb.UPDATE, TicketVerb.DELETE)]
+    assert claimable(tickets) == [*replacing, *added]
+    assert [each.ticket_id for each in tickets.list_claimable(NAME, limit=2)] == replacing
+
+
 def test_a_ticket_that_is_claimed_belongs_to_one(tickets: PostgresTicketStore, emptied_engine: Engine) -> None:
     ticket_id = send(tickets)
     with install(lose_first(Failpoint.TICKET_CLAIMED)):
@@ -315,6 +323,21 @@ def test_of_workers_only_short_lives_count_and_a_delete_is_repeated_until_it_is_
     assert claim(tickets, deleting).attempt == ATTEMPTS_MAX + 1
 
 
+def test_the_pause_behind_very_many_attempts_is_the_longest_one(
+    tickets: PostgresTicketStore, emptied_engine: Engine
+) -> None:
+    ticket_id = send(tickets, shape=TicketShape.WORKER)
+    made = claim(tickets, ticket_id)
+    with emptied_engine.begin() as connection:
+        connection.execute(text("DELETE FROM gobblin.ticket_report"))
+        connection.execute(text("UPDATE gobblin.ticket_claim SET attempt = 1024"))
+    many = replace(made, attempt=1024)
+    assert tickets.end(many, AttemptEnd.DIED, {})
+    assert claimable(tickets) == []
+    expire(emptied_engine)
+    assert claimable(tickets) == [ticket_id]
+
+
 def test_older_workers_of_a_job_are_superseded_unless_they_live(
     tickets: PostgresTicketStore, emptied_engine: Engine
 ) -> None:
@@ -330,7 +353,7 @@ def test_older_workers_of_a_job_are_superseded_unless_they_live(
     expire(emptied_engine)
     assert tickets.supersede(newer) == 0
     assert [each.details.get("state") for each in reports_of(tickets, alive.ticket_id)] == [None, "CANCELLED"]
-    assert claimable(tickets) == [kept[0], kept[2], newer, newest]
+    assert claimable(tickets) == [newer, kept[0], kept[2], newest]
     assert claimable(tickets, "elsewhere") == [kept[1]]
 
 

@@ -9,14 +9,14 @@ from sqlalchemy import Engine, event, text
 
 from gobblin_assets import failpoints
 from gobblin_assets.db import schema, transactions
-from gobblin_assets.errors import ConflictError, RetryableError
+from gobblin_assets.errors import ConflictError, RejectedError, RetryableError
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.job_ticket import TicketSelection
 from gobblin_assets.service.flow_store import FlowState, SpecNotFoundError
 from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from gobblin_assets.service.statuses import ExecutionStatus
-from gobblin_assets.state.tickets import AttemptEnd, Claim, TicketReportKind
-from tests.support.flow_world import KEY, FlowWorld, LineCompiler, make_config, make_topology
+from gobblin_assets.state.tickets import AttemptEnd, TicketReportKind
+from tests.support.flow_world import KEY, FlowWorld, LineCompiler, list_verbs, make_config, make_topology, play_worker
 
 
 def count_runs(engine: Engine) -> int:
@@ -393,21 +393,6 @@ def test_a_service_that_stops_waits_for_writes_under_way(world: FlowWorld) -> No
         world.flows.run(world.person, KEY)
 
 
-def play_worker(world: FlowWorld) -> Claim:
-    """The worker that was sent runs."""
-    world.orchestrator.look()
-    claimed = world.executor.claim()
-    assert claimed is not None
-    world.executor.report(claimed[0], TicketReportKind.RUNNING, {})
-    world.monitor.look()
-    return claimed[0]
-
-
-def list_verbs(engine: Engine) -> list[str]:
-    with engine.connect() as connection:
-        return list(connection.execute(text("SELECT verb FROM gobblin.job_ticket ORDER BY sent_at")).scalars())
-
-
 def test_what_waits_for_a_worker_begins_when_it_runs_and_the_flow_goes_on(world: FlowWorld) -> None:
     world.compiler.workers = frozenset({0})
     world.flows.create(world.person, make_config("lake", "mirror"))
@@ -427,10 +412,11 @@ def test_a_pause_drains_workers_and_a_resume_begins_them_behind_older_ones(world
     world.flows.create(world.person, make_config())
     claim = play_worker(world)
     world.flows.pause(KEY)
-    with pytest.raises(ConflictError, match="is open"):
-        world.flows.resume(KEY)
-    world.flows.pause(KEY)
-    world.step()
+    for _number in range(2):
+        with pytest.raises(ConflictError, match="is open: its workers have not ended"):
+            world.flows.resume(KEY)
+        assert world.flows.get(KEY).state is FlowState.PAUSED
+        world.step()
     assert list_verbs(world.engine) == ["ADD", "CANCEL"]
     world.executor.tickets.end(claim, AttemptEnd.CANCELLED, {"message": "drained"})
     world.monitor.look()
@@ -454,3 +440,98 @@ def test_a_deleted_flow_of_a_worker_leaves_nothing_at_its_source(world: FlowWorl
     for _ in range(2):
         world.step()
     assert list_verbs(world.engine) == ["ADD", "DELETE"]
+
+
+@pytest.mark.parametrize("text_of_it", ["2026-01-01\r", "x" * 2_001, "\ud800"])
+def test_a_selection_that_no_ticket_may_have_is_refused_when_it_is_asked_for(world: FlowWorld, text_of_it: str) -> None:
+    world.flows.create(world.person, make_config(run_immediately=False))
+    with pytest.raises(RejectedError, match=r"selection\.partitions"):
+        world.flows.run(world.person, KEY, TicketSelection(partitions=(text_of_it,)))
+    assert world.flows.list_executions(KEY) == []
+
+
+def test_a_stored_ticket_that_can_t_be_read_ends_its_own_job_and_holds_up_no_other(world: FlowWorld) -> None:
+    names = ("selection", "ticket", "good")
+    for name in names:
+        world.flows.create(world.person, make_config(name=name))
+    statuses = {name: world.flows.get_status(KEY._replace(name=name)) for name in names}
+    with world.engine.begin() as connection:
+        connection.execute(
+            text("""
+                UPDATE gobblin_service.flow_execution SET selection = '{"partitions": ["2026-01-01\\r"]}'
+                 WHERE execution_id = :id
+            """),
+            {"id": statuses["selection"].execution_id},
+        )
+        connection.execute(
+            text("""
+                UPDATE gobblin_service.job_execution
+                   SET ticket = CAST(CAST(ticket AS jsonb) || '{"description": "\\r"}' AS json)
+                 WHERE execution_id = :id
+            """),
+            {"id": statuses["ticket"].execution_id},
+        )
+    world.step()
+    found = {name: world.flows.get_execution(statuses[name].execution_id) for name in names}
+    assert found["good"].status is ExecutionStatus.ORCHESTRATED
+    for name in ("selection", "ticket"):
+        assert found[name].status is ExecutionStatus.FAILED
+        assert "no control characters" in found[name].message
+
+
+def test_an_end_whose_ticket_can_t_be_read_holds_up_no_other(world: FlowWorld) -> None:
+    world.compiler.workers = frozenset({0})
+    for name in ("bad", "good"):
+        world.flows.create(world.person, make_config(name=name))
+    world.orchestrator.look()
+    execution_id = world.flows.get_status(KEY._replace(name="bad")).execution_id
+    with world.engine.begin() as connection:
+        connection.execute(
+            text("""
+                UPDATE gobblin_service.job_execution
+                   SET ticket = CAST(CAST(ticket AS jsonb) || '{"description": "\\r"}' AS json)
+                 WHERE execution_id = :id
+            """),
+            {"id": execution_id},
+        )
+    for name in ("bad", "good"):
+        world.flows.delete(KEY._replace(name=name))
+    world.orchestrator.look()
+    assert list_verbs(world.engine) == ["ADD", "ADD", "DELETE"]
+
+
+def test_a_delete_while_a_cancel_is_sent_is_sent_too(world: FlowWorld) -> None:
+    world.compiler.workers = frozenset({0})
+    world.flows.create(world.person, make_config())
+    play_worker(world)
+    world.flows.cancel(KEY, world.flows.get_status(KEY).execution_id)
+    deleted = []
+
+    def delete(point: Failpoint) -> None:
+        """The flow is deleted between the send of its CANCEL and the mark that it was sent."""
+        if point is Failpoint.TICKET_SENT and not deleted:
+            deleted.append(FlowWorld(world.engine).flows.delete(KEY))
+
+    with failpoints.install(delete):
+        world.orchestrator.look()
+    assert deleted == [True]
+    world.orchestrator.look()
+    assert list_verbs(world.engine) == ["ADD", "CANCEL", "DELETE"]
+
+
+def test_a_replanned_flow_of_a_worker_leaves_nothing_of_the_old_name_at_its_source(world: FlowWorld) -> None:
+    world.compiler.workers = frozenset({0})
+    world.flows.create(world.person, make_config())
+    world.executor.tickets.end(play_worker(world), AttemptEnd.FAILED, {"message": "it broke"})
+    world.monitor.look()
+    (before,) = world.flows.list_jobs(KEY)
+    world.flows.replan(world.person, KEY)
+    world.orchestrator.look()
+    claimed = world.executor.claim()
+    assert claimed is not None
+    assert (claimed[1].verb, claimed[1].get_job_ticket().job_name) == ("DELETE", before.job_name)
+    world.executor.run(claimed[0])
+
+    world.flows.run(world.person, KEY)
+    world.orchestrator.look()
+    assert list_verbs(world.engine) == ["ADD", "DELETE", "ADD"]

@@ -239,3 +239,18 @@ def delete_while_it_runs(world: FlowWorld, name: str) -> FlowStatus:
         assert world.executor.claim() is None, "a cancelled ticket is claimed"
         world.monitor.look()
     return status
+
+
+def play_worker(world: FlowWorld) -> Claim:
+    """The worker that was sent runs."""
+    world.orchestrator.look()
+    claimed = world.executor.claim()
+    assert claimed is not None
+    world.executor.report(claimed[0], TicketReportKind.RUNNING, {})
+    world.monitor.look()
+    return claimed[0]
+
+
+def list_verbs(engine: Engine) -> list[str]:
+    with engine.connect() as connection:
+        return list(connection.execute(text("SELECT verb FROM gobblin.job_ticket ORDER BY sent_at")).scalars())

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gobblin_assets.errors import ConflictError
+from gobblin_assets.errors import ConflictError, RejectedError
 from gobblin_assets.model.job_ticket import LogId
 from gobblin_assets.service.flow_jobs import (
     FlowJobNames,
@@ -54,6 +54,22 @@ def test_a_stored_name_stays_whatever_would_be_made_now() -> None:
     assert hop.allows_log("")
     assert not hop.allows_log("other")
     assert names.offer_name("mirror") != names.offer_name("lake")
+
+
+def test_a_search_reads_the_id_of_each_log_once_and_takes_no_log_without_a_place() -> None:
+    asked: list[str] = []
+
+    def read(log: str) -> LogId:
+        asked.append(log)
+        if log == "edge":
+            raise RejectedError("nothing says where it is", field="GOBBLIN_LOG_EDGE_URL")
+        return LOGS[log]
+
+    stored = [NamedJob(node, f"to_{node}", BINDING) for node in ("lake", "mirror")]
+    hops = FlowJobNames(FLOW, FlowKey("sales", "orders"), stored, 0, read).list_bound_hops()
+    found = [hop.allows_log(log) for log in ("edge", "other", "") for hop in hops.values()]
+    assert found == [False, False, False, False, True, True]
+    assert asked == ["edge", "other", ""]
 
 
 @pytest.mark.parametrize(

@@ -300,6 +300,13 @@ def test_a_pattern_fits_whole_texts(pattern: str) -> None:
     assert f"a text like {pattern};" in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["description", "version"])
+def test_what_no_ticket_may_say_is_refused_before_a_flow_uses_it(name: str) -> None:
+    with pytest.raises(RejectedError, match="no control characters") as caught:
+        parse(**{name: "a\x7f\x0bb"})
+    assert caught.value.field == f"{PLAIN}: {name}"
+
+
 def test_a_text_that_is_no_yaml_or_too_long_is_refused() -> None:
     for text, said in (("{", "is no YAML"), ("a: &a [*a]", "repeats the group"), ("#" * 300_000, "at most 256 KiB")):
         with pytest.raises(RejectedError, match=said) as caught:

@@ -3,8 +3,9 @@
 Whoever changes a job of an execution locks the execution's row first.
 """
 
+import logging
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection, Engine, Row, text
@@ -12,7 +13,7 @@ from sqlalchemy import Connection, Engine, Row, text
 from gobblin_assets.db.statement_texts import to_jsonb
 from gobblin_assets.db.table_metadata import states
 from gobblin_assets.db.transactions import transact
-from gobblin_assets.errors import ConflictError
+from gobblin_assets.errors import ConflictError, RejectedError
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.job_ticket import (
     LogId,
@@ -37,6 +38,8 @@ from gobblin_assets.service.specs import FlowKey
 from gobblin_assets.service.statuses import ENDED, ExecutionStatus, FlowStatus, JobStatus
 
 T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 _UNSENT: Final = f"status IN ({states(ExecutionStatus.COMPILED, ExecutionStatus.PENDING)})"
 _SENT: Final = f"status IN ({states(ExecutionStatus.ORCHESTRATED, ExecutionStatus.RUNNING)})"
@@ -125,6 +128,11 @@ _DECIDE_DELETIONS = text("""
        AND j.cancel_verb IS DISTINCT FROM 'DELETE'
 """)
 
+_ON_PAGE: Final = """
+    (j.execution_id, j.number) > (:after_execution, :after_number) AND j.log <> ALL (CAST(:without AS text[]))
+     ORDER BY j.execution_id, j.number LIMIT :limit
+"""
+
 _SENT_COLUMNS: Final = "j.execution_id, j.number, j.executor, j.log, b.log_id, j.ticket_id"
 
 _LIST_UNSENT = text(f"""
@@ -140,8 +148,7 @@ _LIST_UNSENT = text(f"""
        AND NOT EXISTS (SELECT FROM gobblin_service.job_execution p
                         WHERE p.execution_id = j.execution_id AND j.after @> to_jsonb(p.number)
                           AND p.status <> CASE p.ticket ->> 'shape' WHEN 'worker' THEN 'RUNNING' ELSE 'COMPLETE' END)
-     ORDER BY j.execution_id, j.number
-     LIMIT :limit
+       AND {_ON_PAGE}
 """)
 
 _BEGIN_SEND = text(f"""
@@ -158,13 +165,12 @@ _LIST_UNSENT_CANCELS = text(f"""
       FROM gobblin_service.job_execution j JOIN gobblin_service.flow_job b USING (job_name)
      WHERE j.cancel_ticket_id IS NOT NULL AND j.cancel_sent_at IS NULL
        AND (j.{_SENT} OR j.cancel_verb = 'DELETE' AND NOT j.{_UNSENT})
-     ORDER BY j.execution_id, j.number
-     LIMIT :limit
+       AND {_ON_PAGE}
 """)
 
 _MARK_CANCEL_SENT = text("""
     UPDATE gobblin_service.job_execution SET cancel_sent_at = coalesce(cancel_sent_at, clock_timestamp())
-     WHERE execution_id = :execution_id AND number = :number
+     WHERE execution_id = :execution_id AND number = :number AND cancel_ticket_id = :ticket_id
 """)
 
 _PROGRESS: Final = """
@@ -228,20 +234,18 @@ class PostgresExecutionStore:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def list_unsent(self, *, limit: int) -> Sequence[UnsentTicket]:
-        return [
-            UnsentTicket(
-                job=JobOfExecution(row.execution_id, row.number),
-                executor=row.executor,
-                log=row.log,
-                log_id=LogId(row.log_id),
-                ticket_id=TicketId(row.ticket_id),
-                ticket=job_ticket_from_json(row.ticket),
-                selection=selection_from_json(row.selection),
-                is_update=row.is_update,
-            )
-            for row in self._do("list unsent tickets", lambda c: c.execute(_LIST_UNSENT, {"limit": limit}).all())
-        ]
+    def list_unsent(
+        self, *, limit: int, after: JobOfExecution | None = None, without: Collection[str] = ()
+    ) -> Sequence[UnsentTicket]:
+        arguments = _page_arguments(limit, after, without)
+        found = []
+        for row in self._do("list unsent tickets", lambda c: c.execute(_LIST_UNSENT, arguments).all()):
+            job = JobOfExecution(row.execution_id, row.number)
+            try:
+                found.append(_unsent_ticket_of(row, job))
+            except RejectedError as error:
+                self.fail(job, str(error))
+        return found
 
     def begin_send(self, job: JobOfExecution) -> bool:
         def body(connection: Connection) -> bool:
@@ -256,24 +260,22 @@ class PostgresExecutionStore:
     def fail(self, job: JobOfExecution, message: str) -> None:
         self._move_unsent(job, ExecutionStatus.FAILED, message, None)
 
-    def list_unsent_cancels(self, *, limit: int) -> Sequence[UnsentCancel]:
-        rows = self._do("list unsent ends", lambda c: c.execute(_LIST_UNSENT_CANCELS, {"limit": limit}).all())
-        return [
-            UnsentCancel(
-                job=JobOfExecution(row.execution_id, row.number),
-                executor=row.executor,
-                log=row.log,
-                log_id=LogId(row.log_id),
-                ticket_id=TicketId(row.cancel_ticket_id),
-                cancels=TicketId(row.ticket_id),
-                deletes=job_ticket_from_json(row.ticket) if row.cancel_verb == TicketVerb.DELETE else None,
-            )
-            for row in rows
-        ]
+    def list_unsent_cancels(
+        self, *, limit: int, after: JobOfExecution | None = None, without: Collection[str] = ()
+    ) -> Sequence[UnsentCancel]:
+        arguments = _page_arguments(limit, after, without)
+        rows = self._do("list unsent ends", lambda c: c.execute(_LIST_UNSENT_CANCELS, arguments).all())
+        found = []
+        for row in rows:
+            try:
+                found.append(_unsent_cancel_of(row))
+            except RejectedError as error:
+                _log.warning("job %d of the execution %d gets no end: %s", row.number, row.execution_id, error)
+        return found
 
-    def mark_cancel_sent(self, job: JobOfExecution) -> None:
+    def mark_cancel_sent(self, job: JobOfExecution, ticket_id: TicketId) -> None:
         def body(connection: Connection) -> None:
-            connection.execute(_MARK_CANCEL_SENT, _job_arguments(job))
+            connection.execute(_MARK_CANCEL_SENT, {**_job_arguments(job), "ticket_id": ticket_id})
 
         self._do("mark an end as sent", body, Failpoint.CANCEL_MARKED)
 
@@ -390,7 +392,7 @@ def request_end(connection: Connection, execution_id: int, reason: str) -> None:
 
 
 def request_deletions(connection: Connection, flow_id: uuid.UUID) -> None:
-    """Decide the tickets by which sources forget the workers of a flow that is deleted."""
+    """Decide the tickets by which sources forget the workers of a flow that is deleted, or whose jobs get new names."""
     connection.execute(_DECIDE_DELETIONS, {"flow_id": flow_id})
 
 
@@ -474,6 +476,37 @@ def _settle(connection: Connection, execution: Row[Any]) -> None:
 
 def _job_arguments(job: JobOfExecution) -> dict[str, object]:
     return {"execution_id": job.execution_id, "number": job.number}
+
+
+def _page_arguments(limit: int, after: JobOfExecution | None, without: Collection[str]) -> dict[str, object]:
+    begin = after or JobOfExecution(0, 0)
+    where = {"after_execution": begin.execution_id, "after_number": begin.number}
+    return {**where, "without": list(without), "limit": limit}
+
+
+def _unsent_ticket_of(row: Row[Any], job: JobOfExecution) -> UnsentTicket:
+    return UnsentTicket(
+        job=job,
+        executor=row.executor,
+        log=row.log,
+        log_id=LogId(row.log_id),
+        ticket_id=TicketId(row.ticket_id),
+        ticket=job_ticket_from_json(row.ticket),
+        selection=selection_from_json(row.selection),
+        is_update=row.is_update,
+    )
+
+
+def _unsent_cancel_of(row: Row[Any]) -> UnsentCancel:
+    return UnsentCancel(
+        job=JobOfExecution(row.execution_id, row.number),
+        executor=row.executor,
+        log=row.log,
+        log_id=LogId(row.log_id),
+        ticket_id=TicketId(row.cancel_ticket_id),
+        cancels=TicketId(row.ticket_id),
+        deletes=job_ticket_from_json(row.ticket) if row.cancel_verb == TicketVerb.DELETE else None,
+    )
 
 
 def _progress_of(row: Row[Any]) -> JobProgress:

@@ -344,6 +344,8 @@ class PostgresFlowStore:
             if (execution_id := connection.execute(_OPEN, {"flow_id": flow_id}).scalar()) is not None:
                 raise is_open(execution_id)
             connection.execute(_SET_GENERATION, {"flow_id": flow_id, "generation": generation})
+            # The names of before are used no more, and what sources keep for their workers neither.
+            request_deletions(connection, flow_id)
             _changed(connection, flow_id)
 
         self._write("replan a flow", body)

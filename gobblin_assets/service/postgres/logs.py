@@ -13,6 +13,8 @@ from gobblin_assets.state.postgres.tickets import PostgresTicketStore
 from gobblin_assets.state.tickets import TicketStore
 
 OWN_LOG: Final = ""
+_TRIES: Final = 2
+"""Of a transaction in another log: who sends and reads repeats all of it anyway, and others wait meanwhile."""
 
 
 def log_variable(log: str) -> str:
@@ -43,7 +45,7 @@ class PostgresTicketLogs:
                         hint="Set it to the URL of that log's Postgres, and start the service again.",
                     )
                 self._engines[log] = self._open_engine(url)
-                self._stores[log] = PostgresTicketStore(self._engines[log])
+                self._stores[log] = PostgresTicketStore(self._engines[log], tries=_TRIES)
             return self._stores[log]
 
     def get_log_id(self, log: str) -> LogId:

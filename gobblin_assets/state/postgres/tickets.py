@@ -8,12 +8,12 @@ import datetime as dt
 import json
 import uuid
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection, Engine, Row, text
 
-from gobblin_assets.db.transactions import transact
+from gobblin_assets.db.transactions import TRIES_MAX, transact
 from gobblin_assets.errors import ConflictError, CorruptionError, FencedError, RejectedError
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.job_ticket import (
@@ -35,6 +35,8 @@ from gobblin_assets.state.tickets import (
     TicketReport,
     TicketReportKind,
 )
+
+T = TypeVar("T")
 
 _PAUSE_S: Final = 0.5
 _PAUSE_S_MAX: Final = 30.0
@@ -73,8 +75,9 @@ _CLAIMABLE = text(f"""
       FROM gobblin.job_ticket t LEFT JOIN LATERAL ({_LAST.format("t.ticket_id")}) l ON true
      WHERE t.executor = :executor AND t.ended_at IS NULL AND l.is_live IS NOT TRUE
        AND (l.ended_as IS DISTINCT FROM 'DIED'
-            OR l.ended_at <= clock_timestamp() - make_interval(secs => least(:pause_s_max, :pause_s * 2 ^ l.attempt)))
-     ORDER BY t.verb <> 'CANCEL', t.sent_at, t.ticket_id
+            OR l.ended_at <= clock_timestamp()
+                             - make_interval(secs => least(:pause_s_max, :pause_s * 2 ^ least(l.attempt, 20))))
+     ORDER BY t.verb <> 'CANCEL', t.verb = 'ADD', t.sent_at, t.ticket_id
      LIMIT :limit
 """)
 
@@ -169,11 +172,12 @@ _UNREPORTED = text("""
 class PostgresTicketStore:
     """``TicketStore`` over ``log_identity``, ``job_ticket``, ``ticket_claim`` and ``ticket_report``."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, *, tries: int = TRIES_MAX) -> None:
         self._engine = engine
+        self._tries = tries
 
     def find_log_id(self) -> LogId:
-        return transact(self._engine, "find the log's id", _find_log_id)
+        return self._do("find the log's id", _find_log_id)
 
     def send(self, sent: SentTicket) -> None:
         arguments = {
@@ -202,12 +206,12 @@ class PostgresTicketStore:
                     f"another ticket has the id {sent.ticket_id}", hint="Send a changed ticket under a new id."
                 )
 
-        transact(self._engine, "send a ticket", body, committed=Failpoint.TICKET_SENT)
+        self._do("send a ticket", body, committed=Failpoint.TICKET_SENT)
 
     def list_claimable(self, executor: str, *, limit: int) -> Sequence[OpenTicket]:
         pauses = {"pause_s": _PAUSE_S, "pause_s_max": _PAUSE_S_MAX, "long_life_s": LONG_LIFE_S}
         arguments = {"executor": executor, "limit": limit, **pauses}
-        rows = transact(self._engine, "list tickets", lambda c: c.execute(_CLAIMABLE, arguments).all())
+        rows = self._do("list tickets", lambda c: c.execute(_CLAIMABLE, arguments).all())
         return [
             OpenTicket(TicketId(row.ticket_id), TicketVerb(row.verb), row.last_attempt, row.attempts) for row in rows
         ]
@@ -232,7 +236,7 @@ class PostgresTicketStore:
             _append(connection, made, report_id, TicketReportKind.CLAIMED, {"owner": owner})
             return made
 
-        return transact(self._engine, "claim a ticket", body, committed=Failpoint.TICKET_CLAIMED)
+        return self._do("claim a ticket", body, committed=Failpoint.TICKET_CLAIMED)
 
     def renew(self, claims: Collection[Claim], *, ttl_s: float) -> Collection[Claim]:
         arguments = {
@@ -240,8 +244,7 @@ class PostgresTicketStore:
             "attempts": [each.attempt for each in claims],
             "ttl_s": ttl_s,
         }
-        rows = transact(
-            self._engine,
+        rows = self._do(
             "renew claims",
             lambda c: c.execute(_RENEW, arguments).all(),
             committed=Failpoint.CLAIMS_RENEWED,
@@ -259,7 +262,7 @@ class PostgresTicketStore:
                 )
             return sent
 
-        return transact(self._engine, "read a ticket", body)
+        return self._do("read a ticket", body)
 
     def report(
         self,
@@ -274,7 +277,7 @@ class PostgresTicketStore:
             _require_last(connection, claim)
             _append(connection, claim, report_id, kind, details, sequence_id)
 
-        transact(self._engine, "report of a ticket", body, committed=Failpoint.TICKET_REPORTED)
+        self._do("report of a ticket", body, committed=Failpoint.TICKET_REPORTED)
 
     def end(self, claim: Claim, end: AttemptEnd, details: Mapping[str, Any]) -> bool:
         report_id = uuid.uuid4()
@@ -288,7 +291,7 @@ class PostgresTicketStore:
             _end(connection, claim, report_id, end, details)
             return True
 
-        return transact(self._engine, "end an attempt", body, committed=Failpoint.TICKET_ENDED)
+        return self._do("end an attempt", body, committed=Failpoint.TICKET_ENDED)
 
     def give_up(self, ticket_id: TicketId, details: Mapping[str, Any]) -> bool:
         report_id = uuid.uuid4()
@@ -303,7 +306,7 @@ class PostgresTicketStore:
             _end(connection, Claim(ticket_id, last.attempt), report_id, AttemptEnd.FAILED, details)
             return True
 
-        return transact(self._engine, "give a ticket up", body, committed=Failpoint.TICKET_ENDED)
+        return self._do("give a ticket up", body, committed=Failpoint.TICKET_ENDED)
 
     def settle_cancel(self, ticket_id: TicketId) -> TicketId | None:
         report_id = uuid.uuid4()
@@ -314,14 +317,14 @@ class PostgresTicketStore:
                 return None
             return _settle(connection, ticket_id, TicketId(ticket.cancels), report_id)
 
-        return transact(self._engine, "cancel a ticket", body, committed=Failpoint.TICKET_ENDED)
+        return self._do("cancel a ticket", body, committed=Failpoint.TICKET_ENDED)
 
     def supersede(self, ticket_id: TicketId) -> int:
         def body(connection: Connection) -> int:
             older = [TicketId(each) for each in connection.execute(_OLDER, {"ticket_id": ticket_id}).scalars()]
             return sum(not _end_idle(connection, each, f"superseded by the ticket {ticket_id}") for each in older)
 
-        return transact(self._engine, "supersede tickets", body, committed=Failpoint.TICKET_ENDED)
+        return self._do("supersede tickets", body, committed=Failpoint.TICKET_ENDED)
 
     def list_reports(
         self, ticket_ids: Sequence[TicketId], after: Mapping[TicketId, tuple[int, int]], *, limit: int
@@ -333,7 +336,7 @@ class PostgresTicketStore:
             "numbers": [number for _attempt, number in known],
             "limit": limit,
         }
-        rows = transact(self._engine, "list reports", lambda c: c.execute(_REPORTS, arguments).all())
+        rows = self._do("list reports", lambda c: c.execute(_REPORTS, arguments).all())
         return [
             TicketReport(
                 TicketId(row.ticket_id), row.attempt, row.number, TicketReportKind(row.kind), row.details, row.at
@@ -342,19 +345,21 @@ class PostgresTicketStore:
         ]
 
     def list_published(self, job: JobName) -> Mapping[DatasetUrn, Mapping[str, dt.datetime]]:
-        rows = transact(self._engine, "list published", lambda c: c.execute(_PUBLISHED, {"job": job}).all())
+        rows = self._do("list published", lambda c: c.execute(_PUBLISHED, {"job": job}).all())
         found: dict[DatasetUrn, dict[str, dt.datetime]] = defaultdict(dict)
         for row in rows:
             found[DatasetUrn(row.urn)][row.partition] = row.started_at
         return found
 
     def list_unreported(self, ticket_id: TicketId) -> Sequence[SequenceId]:
-        found = transact(
-            self._engine,
+        found = self._do(
             "list unreported publications",
             lambda c: c.execute(_UNREPORTED, {"ticket_id": ticket_id}).scalars().all(),
         )
         return [SequenceId(each) for each in found]
+
+    def _do(self, name: str, body: Callable[[Connection], T], committed: Failpoint | None = None) -> T:
+        return transact(self._engine, name, body, committed=committed, tries=self._tries)
 
 
 def _find_log_id(connection: Connection) -> LogId:

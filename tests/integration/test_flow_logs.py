@@ -1,0 +1,193 @@
+"""Flows whose logs are away or are others, and whose executors are gone."""
+
+from dataclasses import dataclass, field
+
+import psycopg
+import pytest
+from sqlalchemy import Engine, create_engine, event, text
+
+from gobblin_assets.db import schema
+from gobblin_assets.errors import RetryableError
+from gobblin_assets.model.job_ticket import LogId
+from gobblin_assets.service import orchestrator
+from gobblin_assets.service.flow_manager import FlowManager
+from gobblin_assets.service.job_plan import Explanation, JobNames
+from gobblin_assets.service.monitor import Monitor
+from gobblin_assets.service.orchestrator import Orchestrator
+from gobblin_assets.service.postgres.history import SERVICE_HISTORY
+from gobblin_assets.service.postgres.logs import PostgresTicketLogs
+from gobblin_assets.service.specs import FlowSpec
+from gobblin_assets.service.statuses import ExecutionStatus
+from gobblin_assets.state.postgres.tickets import PostgresTicketStore
+from tests.support.flow_world import KEY, FlowWorld, LineCompiler, list_verbs, make_config, make_topology
+
+
+@pytest.fixture
+def world(engine: Engine) -> FlowWorld:
+    schema.upgrade(engine, history=SERVICE_HISTORY)
+    return FlowWorld(engine)
+
+
+class EdgeLogs:
+    """The log "edge", which may be away, beside the service's own: both in one database. ``asked``: their names."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.is_away = False
+        self.asked: list[str] = []
+        self._store = PostgresTicketStore(engine)
+
+    def get_store(self, log: str) -> PostgresTicketStore:
+        self.asked.append(log)
+        if log == "edge" and self.is_away:
+            raise RetryableError("the log is away", passes=True)
+        return self._store
+
+    def get_log_id(self, log: str) -> LogId:
+        return self.get_store(log).find_log_id()
+
+
+@dataclass
+class EdgeWorld:
+    """A node with an executor of its own log, ``here``, and one with an executor of the log "edge"."""
+
+    here: FlowWorld
+    edge: FlowWorld
+    logs: EdgeLogs
+    orchestrator: Orchestrator
+    monitor: Monitor
+
+    def list_statuses(self, *names: str) -> list[ExecutionStatus]:
+        return [self.here.flows.get_status(KEY._replace(name=name)).status for name in names]
+
+
+@pytest.fixture
+def edge_world(world: FlowWorld) -> EdgeWorld:
+    logs = EdgeLogs(world.engine)
+    edge = FlowWorld(world.engine, LineCompiler(make_topology("shop", "lake", log="edge")))
+    edge.flows = FlowManager(edge.catalog, edge.store, edge.compiler, lambda: edge.compiler.topology, logs)
+    return EdgeWorld(world, edge, logs, Orchestrator(world.executions, logs), Monitor(world.executions, logs))
+
+
+def test_a_log_that_is_away_is_asked_once_a_look_and_holds_up_no_other(
+    edge_world: EdgeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(orchestrator, "TICKETS_AT_ONCE_MAX", 2)
+    names = [f"edge{number}" for number in range(5)]
+    for name in names:
+        edge_world.edge.flows.create(edge_world.edge.person, make_config(name=name))
+    edge_world.here.flows.create(edge_world.here.person, make_config(name="own"))
+    edge_world.logs.is_away = True
+    edge_world.logs.asked.clear()
+    assert edge_world.orchestrator.look() == 1
+    assert edge_world.list_statuses("own") == [ExecutionStatus.ORCHESTRATED]
+    assert edge_world.logs.asked.count("edge") == 1
+
+    edge_world.here.flows.create(edge_world.here.person, make_config(name="next"))
+    edge_world.logs.asked.clear()
+    assert edge_world.orchestrator.look() == 1
+    assert edge_world.logs.asked[-1] == "edge", "what is known to be away comes last"
+    edge_world.logs.is_away = False
+    while edge_world.orchestrator.look():
+        pass
+    assert edge_world.list_statuses(*names) == [ExecutionStatus.ORCHESTRATED] * 5
+
+
+def test_an_end_that_another_log_refuses_holds_up_no_other_and_is_told_once(
+    world: FlowWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(orchestrator, "TICKETS_AT_ONCE_MAX", 1)
+    world.compiler.workers = frozenset({0})
+    for name in ("lost", "good"):
+        world.flows.create(world.person, make_config(name=name))
+        world.orchestrator.look()
+    with world.engine.begin() as connection:
+        connection.execute(
+            text("""
+                UPDATE gobblin_service.flow_job SET log_id = gen_random_uuid()
+                 WHERE flow_id = (SELECT flow_id FROM gobblin_service.flow WHERE flow_name = 'lost')
+            """)
+        )
+    for name in ("lost", "good"):
+        world.flows.delete(KEY._replace(name=name))
+    for _number in range(3):
+        world.orchestrator.look()
+    assert list_verbs(world.engine) == ["ADD", "ADD", "DELETE"]
+    assert [each.levelname for each in caplog.records if "waits" in each.message] == ["WARNING"]
+
+
+def test_reports_of_a_log_that_is_away_are_asked_for_last(edge_world: EdgeWorld) -> None:
+    for each, name in ((edge_world.edge, "edge"), (edge_world.here, "own")):
+        each.flows.create(each.person, make_config(name=name))
+    edge_world.orchestrator.look()
+    edge_world.logs.is_away = True
+    edge_world.logs.asked.clear()
+    for _number in range(2):
+        edge_world.monitor.look()
+    assert edge_world.logs.asked == ["edge", "", "", "edge"]
+    edge_world.logs.is_away = False
+    assert edge_world.here.executor.run_all() == 2
+    assert edge_world.monitor.look() == 2
+
+
+def test_a_log_elsewhere_that_is_away_is_given_up_after_two_tries(world: FlowWorld) -> None:
+    elsewhere = create_engine(world.engine.url)
+    tries: list[object] = []
+
+    def refuse(*connecting: object) -> None:
+        tries.append(connecting)
+        raise psycopg.OperationalError("connection refused")
+
+    event.listen(elsewhere, "do_connect", refuse)
+    logs = PostgresTicketLogs(world.engine, {"GOBBLIN_LOG_EDGE_URL": "postgresql://edge/log"}, lambda _url: elsewhere)
+    with pytest.raises(RetryableError):
+        logs.get_log_id("edge")
+    assert len(tries) == 2
+    assert logs.get_log_id("") == world.logs.get_log_id("")
+    logs.close()
+
+
+@pytest.mark.parametrize("is_claimed", [False, True], ids=["before it was claimed", "with a claim that expires"])
+def test_an_execution_of_an_executor_that_is_gone_can_be_ended(world: FlowWorld, is_claimed: bool) -> None:
+    world.flows.create(world.person, make_config())
+    world.orchestrator.look()
+    claimed = world.executor.claim() if is_claimed else None
+    assert is_claimed == (claimed is not None)
+    execution_id = world.flows.get_status(KEY).execution_id
+    world.flows.cancel(KEY, execution_id)
+    world.step()
+    if is_claimed:
+        assert world.flows.get_execution(execution_id).status is ExecutionStatus.ORCHESTRATED
+        with world.engine.begin() as connection:
+            connection.execute(text("UPDATE gobblin.ticket_claim SET expires_at = clock_timestamp()"))
+        world.step()
+    assert world.flows.get_execution(execution_id).status is ExecutionStatus.CANCELLED
+    world.flows.run(world.person, KEY)
+    assert world.play() == 1
+
+
+@dataclass
+class SearchingCompiler(LineCompiler):
+    """Asks of each bound hop whether the log "edge" is allowed, as a search does. ``found``: the answers."""
+
+    found: list[bool] = field(default_factory=list)
+
+    def compile_flow(self, spec: FlowSpec, names: JobNames, groups: frozenset[str]) -> Explanation:
+        self.found += [hop.allows_log("edge") for hop in names.list_bound_hops().values()]
+        return super().compile_flow(spec, names, groups)
+
+
+def test_a_search_takes_a_log_that_is_away_for_what_it_was_and_a_plan_without_it_runs(world: FlowWorld) -> None:
+    world.flows.create(world.person, make_config())
+    assert world.play() == 1
+    logs, compiler = EdgeLogs(world.engine), SearchingCompiler(world.compiler.topology)
+    flows = FlowManager(world.catalog, world.store, compiler, lambda: compiler.topology, logs)
+    logs.is_away = True
+    with pytest.raises(RetryableError):
+        flows.run(world.person, KEY)
+    logs.is_away = False
+    flows.run(world.person, KEY)
+    assert world.play() == 1
+    logs.is_away = True
+    flows.run(world.person, KEY)
+    assert world.play() == 1
+    assert compiler.found == [True, True]
