@@ -125,6 +125,8 @@ class TicketStore(Protocol):
     ) -> None:
         """Append a report, once for each ``report_id`` and each ``sequence_id``, of a publication.
 
+        One of progress takes the place of the attempt's one before.
+
         FencedError: the attempt has ended, or is not the last one.
         """
         ...

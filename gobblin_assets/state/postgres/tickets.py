@@ -120,6 +120,14 @@ _REPORT = text("""
        AND NOT EXISTS (SELECT FROM gobblin.ticket_report WHERE ticket_id = :ticket_id AND sequence_id = :sequence_id)
 """)
 
+# A worker reports how far it is for months. The newest row stays, so that numbers go on rising.
+_FORGET_PROGRESS = text("""
+    DELETE FROM gobblin.ticket_report
+     WHERE ticket_id = :ticket_id AND attempt = :attempt AND kind = 'progress'
+       AND number < (SELECT max(number) FROM gobblin.ticket_report
+                      WHERE ticket_id = :ticket_id AND attempt = :attempt AND kind = 'progress')
+""")
+
 _HAS_REPORT = text("SELECT count(*) FROM gobblin.ticket_report WHERE report_id = :report_id")
 
 _END_CLAIM = text("""
@@ -273,6 +281,8 @@ class PostgresTicketStore:
             _lock(connection, claim.ticket_id)
             _require_last(connection, claim)
             _append(connection, claim, report_id, kind, details, sequence_id)
+            if kind is TicketReportKind.PROGRESS:
+                connection.execute(_FORGET_PROGRESS, {"ticket_id": claim.ticket_id, "attempt": claim.attempt})
 
         transact(self._engine, "report of a ticket", body, committed=Failpoint.TICKET_REPORTED)
 
