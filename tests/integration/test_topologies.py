@@ -8,7 +8,7 @@ from sqlalchemy import Engine
 
 from gobblin_assets import failpoints
 from gobblin_assets.db import schema
-from gobblin_assets.errors import RejectedError
+from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.failpoints import AcknowledgementLost, Failpoint
 from gobblin_assets.service.flow_store import FlowState, SpecNotFoundError
 from gobblin_assets.service.open_writes import OpenWrites
@@ -92,6 +92,23 @@ def test_a_place_never_changes_and_a_node_in_use_stays(stored: PostgresTopologyS
     world.play()
     world.flows.delete(KEY)
     assert manager.remove_node("lake")
+
+
+def test_a_change_that_could_not_be_read_is_read_by_the_next_look(
+    stored: PostgresTopologyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, catalog = manage(stored)
+    stored.put("nodes", "shop", SHOP)
+
+    def refuse() -> Topology:
+        raise RetryableError("the server went away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(stored, "read_topology", refuse)
+        with pytest.raises(RetryableError):
+            catalog.refresh()
+    assert catalog.refresh()
+    assert set(catalog.topology.nodes) == {"shop"}
 
 
 def test_a_lost_acknowledgement_of_a_change_is_asked_for_again(stored: PostgresTopologyStore) -> None:
