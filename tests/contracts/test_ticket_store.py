@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 from sqlalchemy import Engine, text
 
-from gobblin_assets.errors import ConflictError, CorruptionError, FencedError, RejectedError
+from gobblin_assets.errors import ConflictError, CorruptionError, ErrorFamily, FencedError, RejectedError
 from gobblin_assets.failpoints import AcknowledgementLost, Failpoint, install
 from gobblin_assets.model.job_ticket import JobTicket, LogId, SentTicket, TicketId, TicketShape, TicketVerb
 from gobblin_assets.model.state import SequenceId
@@ -336,6 +336,32 @@ def test_of_workers_only_short_lives_count_and_a_delete_is_repeated_until_it_is_
     assert counts == {long_lived: 0, short_lived: ATTEMPTS_MAX, deleting: 0}
     assert tickets.claim(short_lived, "a", ttl_s=TTL_S) is None
     assert claim(tickets, deleting).attempt == ATTEMPTS_MAX + 1
+
+
+@pytest.mark.parametrize(
+    ("shape", "family", "counted"),
+    [
+        (TicketShape.WORKER, ErrorFamily.RETRYABLE, 0),
+        (TicketShape.WORKER, ErrorFamily.OUTCOME_UNKNOWN, 0),
+        (TicketShape.WORKER, None, 2),
+        (TicketShape.RUN, ErrorFamily.RETRYABLE, 2),
+    ],
+)
+def test_a_worker_s_attempts_that_died_of_what_passes_do_not_count(
+    tickets: PostgresTicketStore, emptied_engine: Engine, shape: TicketShape, family: ErrorFamily | None, counted: int
+) -> None:
+    ticket_id = send(tickets, shape=shape)
+    for _number in range(2):
+        tickets.end(claim(tickets, ticket_id), AttemptEnd.DIED, {"family": family and family.value})
+        with emptied_engine.begin() as connection:
+            connection.execute(
+                text(
+                    "UPDATE gobblin.ticket_claim SET claimed_at = claimed_at - interval '1 minute',"
+                    " ended_at = ended_at - interval '1 minute'"
+                )
+            )
+    (found,) = tickets.list_claimable(NAME, limit=9)
+    assert (found.attempts, found.last_attempt) == (counted, 2)
 
 
 def test_older_workers_of_a_job_are_superseded_unless_they_live(
