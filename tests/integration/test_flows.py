@@ -12,6 +12,7 @@ from gobblin_assets.db import schema, transactions
 from gobblin_assets.errors import ConflictError, RetryableError
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.job_ticket import TicketSelection
+from gobblin_assets.service.execution_store import JobOfExecution
 from gobblin_assets.service.flow_store import FlowState, SpecNotFoundError
 from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from gobblin_assets.service.statuses import ExecutionStatus
@@ -420,6 +421,31 @@ def test_what_waits_for_a_worker_begins_when_it_runs_and_the_flow_goes_on(world:
     assert status.status is ExecutionStatus.RUNNING
     assert status.jobs[0].message == "lag 1,200; orders backs off: no room"
     assert status.jobs[0].high_watermark == "0/16B"
+
+
+def test_what_waits_for_a_worker_that_was_drained_by_hand_is_sent(world: FlowWorld) -> None:
+    world.compiler.workers = frozenset({0})
+    world.flows.create(world.person, make_config("lake", "mirror"))
+    claim = play_worker(world)
+    world.executor.tickets.end(claim, AttemptEnd.COMPLETE, {"message": "drained"})
+    world.monitor.look()
+    world.play(rows=3)
+    assert world.flows.get_status(KEY).status is ExecutionStatus.COMPLETE
+
+
+def test_a_job_that_was_begun_when_the_worker_before_it_failed_is_sent_and_watched(world: FlowWorld) -> None:
+    """Its sender died between the log and the mark: the log may have the ticket."""
+    world.compiler.workers = frozenset({0})
+    world.flows.create(world.person, make_config("lake", "mirror"))
+    claim = play_worker(world)
+    assert world.executions.begin_send(JobOfExecution(world.flows.get_status(KEY).execution_id, 1))
+    world.executor.tickets.end(claim, AttemptEnd.FAILED, {"message": "it broke"})
+    world.monitor.look()
+    assert world.flows.get_status(KEY).jobs[1].status is ExecutionStatus.PENDING
+    world.play(rows=3)
+    status = world.flows.get_status(KEY)
+    assert [job.status for job in status.jobs] == [ExecutionStatus.FAILED, ExecutionStatus.COMPLETE]
+    assert status.status is ExecutionStatus.FAILED
 
 
 def test_a_pause_drains_workers_and_a_resume_begins_them_behind_older_ones(world: FlowWorld) -> None:
