@@ -185,7 +185,8 @@ def write_watermarks(by_key: Mapping[str, str]) -> str | None:
 def decide_execution(current: ExecutionStatus, jobs: Sequence[JobOutline]) -> ExecutionOutcome:
     """The next status of an execution, which is ``current``, and which jobs that were not sent never will be.
 
-    A job that waits for one that did not complete is CANCELLED, unless it is begun; others go on. The execution ends when all jobs have.
+    A job that waits for one that did not complete is CANCELLED, unless it is begun; others go on. The execution ends
+    when all jobs have.
     """
     statuses = {job.number: job.status for job in jobs}
     cancelled: dict[int, str] = {}
