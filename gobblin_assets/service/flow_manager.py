@@ -43,6 +43,9 @@ from gobblin_assets.service.topology import Topology
 
 _log = logging.getLogger(__name__)
 
+_PENDING_AT_ONCE_MAX: Final = 100
+"""PENDING flows in memory at once."""
+
 _NOT_STORED: Final = uuid.UUID(int=0)
 """The id of a flow that is only explained: each explanation shows the same names of jobs."""
 
@@ -264,14 +267,25 @@ class FlowManager:
             )
         return found
 
-    def on_topology(self, topology: Topology) -> None:
-        """Compile what was pending; the compiler heard of this topology first."""
-        found = self.compile_pending()
-        _log.info("the topology %s can run %d flows that were pending", topology.version, found)
-
     def compile_pending(self) -> int:
         """Compile PENDING flows again, as after a change of the topology; returns how many can run now."""
-        return sum(self._compile_pending(flow) for flow in self._store.list_pending())
+        found, last = 0, None
+        while page := self._store.list_pending(after=last, limit=_PENDING_AT_ONCE_MAX):
+            found += sum(self._try_pending(flow) for flow in page)
+            last = page[-1]
+        if found:
+            _log.info("the topology can run %d flows that were pending", found)
+        return found
+
+    def _try_pending(self, flow: StoredFlow) -> bool:
+        """The other flows are compiled all the same; this one is tried again by the next look."""
+        try:
+            return self._compile_pending(flow)
+        except GobblinError as error:
+            _log.warning("the pending flow %s stays pending: %s", flow.spec.uri, error)
+        except Exception:  # noqa: BLE001  one flow's fault is not that of all others
+            _log.exception("the pending flow %s stays pending", flow.spec.uri)
+        return False
 
     def _compile_pending(self, flow: StoredFlow) -> bool:
         version = flow.spec.version
@@ -288,10 +302,6 @@ class FlowManager:
         except RejectedError as error:
             # The topology could run it; what is left is for whoever wrote the flow, who reads the reasons.
             self._store.set_reasons(flow.flow_id, (f"{error} Change the flow.",), if_version=version)
-            return False
-        except GobblinError as error:
-            # The other flows are compiled all the same; this one is tried again at the next change.
-            _log.warning("the pending flow %s stays pending: %s", flow.spec.uri, error)
             return False
 
     def _compile_new(self, flow_id: uuid.UUID, config: FlowConfig, groups: frozenset[str]) -> _Compiled:

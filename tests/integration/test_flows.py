@@ -12,9 +12,12 @@ from gobblin_assets.db import schema, transactions
 from gobblin_assets.errors import ConflictError, RetryableError
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.job_ticket import TicketSelection
+from gobblin_assets.service import flow_manager
 from gobblin_assets.service.execution_store import JobOfExecution
 from gobblin_assets.service.flow_store import FlowState, SpecNotFoundError
+from gobblin_assets.service.job_plan import Explanation, JobNames
 from gobblin_assets.service.postgres.history import SERVICE_HISTORY
+from gobblin_assets.service.specs import FlowSpec
 from gobblin_assets.service.statuses import ExecutionStatus
 from gobblin_assets.state.tickets import AttemptEnd, Claim, TicketReportKind
 from tests.support.flow_world import KEY, FlowWorld, LineCompiler, make_config, make_topology
@@ -238,6 +241,27 @@ def test_a_pending_flow_runs_once_when_the_topology_can(world: FlowWorld) -> Non
     assert world.flows.get(KEY).state is FlowState.ACTIVE
     assert world.play() == 1
     assert len(world.flows.list_executions(KEY)) == 1
+
+
+def test_pending_flows_are_compiled_in_pages_and_one_that_the_compiler_fails_at_keeps_no_other(
+    world: FlowWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flow_manager, "_PENDING_AT_ONCE_MAX", 2)
+    for number in range(5):
+        world.flows.create(world.person, make_config("far", name=f"flow{number}", description=f"flow{number}"))
+    first = world.store.list_pending(after=None, limit=3)
+    rest = world.store.list_pending(after=first[-1], limit=3)
+    assert [flow.spec.key.name for flow in (*first, *rest)] == [f"flow{number}" for number in range(5)]
+
+    class Failing(LineCompiler):
+        def compile_flow(self, spec: FlowSpec, names: JobNames, groups: frozenset[str]) -> Explanation:
+            if spec.description == "flow1":
+                raise ZeroDivisionError
+            return super().compile_flow(spec, names, groups)
+
+    able = FlowWorld(world.engine, Failing(make_topology("shop", "far")))
+    assert able.flows.compile_pending() == 4
+    assert [flow.spec.description for flow in able.store.list_pending(after=None, limit=9)] == ["flow1"]
 
 
 def test_a_flow_without_a_run_at_its_creation_waits_for_one(world: FlowWorld) -> None:

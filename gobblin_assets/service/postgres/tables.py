@@ -68,7 +68,7 @@ flow = Table(
         postgresql_where=text("deleted_at IS NULL"),
     ),
     Index("flow_change", "change"),
-    Index("flow_pending", "updated_at", postgresql_where=text("state = 'PENDING' AND deleted_at IS NULL")),
+    Index("flow_pending", "created_at", "flow_id", postgresql_where=text("state = 'PENDING' AND deleted_at IS NULL")),
 )
 
 flow_version = Table(

@@ -44,7 +44,8 @@ def _make_flows() -> None:
         CREATE UNIQUE INDEX flow_live ON gobblin_service.flow (flow_group, flow_name) WHERE deleted_at IS NULL
     """)
     op.execute("""
-        CREATE INDEX flow_pending ON gobblin_service.flow (updated_at) WHERE state = 'PENDING' AND deleted_at IS NULL
+        CREATE INDEX flow_pending ON gobblin_service.flow (created_at, flow_id)
+                WHERE state = 'PENDING' AND deleted_at IS NULL
     """)
     op.execute("""
         CREATE TABLE gobblin_service.flow_job (
