@@ -46,6 +46,8 @@ _log = logging.getLogger(__name__)
 _PENDING_AT_ONCE_MAX: Final = 100
 """PENDING flows in memory at once."""
 
+_FIRST_VERSION: Final = "1"
+
 _NOT_STORED: Final = uuid.UUID(int=0)
 """The id of a flow that is only explained: each explanation shows the same names of jobs."""
 
@@ -130,7 +132,7 @@ class FlowManager:
         key = parse_flow_key(config.flow_group, config.flow_name)
         with self.writes.open():
             flow = self._get_stored(key)
-            compiled = self._compile_next(flow, config, user.groups)
+            compiled = self._compile_next(flow, config, user.groups, version=_next_version(flow))
             self._check_bindings(compiled)
             write = self._plan_write(user, config, compiled, runs=bool(config.run_immediately))
             stored = self._catalog.put(flow.flow_id, write, if_version=if_version or flow.spec.version)
@@ -164,16 +166,17 @@ class FlowManager:
         """Compile the config as if it were the flow's next version; store nothing."""
         key = parse_flow_key(config.flow_group, config.flow_name)
         flow = self._store.find(key)
+        version = _FIRST_VERSION if flow is None else _next_version(flow)
         if flow is None:
             names = FlowJobNames(_NOT_STORED, key, (), 0, self._logs.get_log_id)
         else:
             jobs = self._store.list_jobs(flow.flow_id)
             names = FlowJobNames(flow.flow_id, key, jobs, flow.generation, self._logs.get_log_id)
-        return self._compiler.explain_flow(_make_spec(config), names, user.groups)
+        return self._compiler.explain_flow(_make_spec(config, version), names, user.groups)
 
     def list_templates(self, user: Requester, config: FlowConfig) -> Sequence[JobTemplate]:
         """The templates whose parameters the flow needs, whatever it gives; none for a flow that is pending."""
-        return self._compiler.list_templates(_make_spec(config), user.groups)
+        return self._compiler.list_templates(_make_spec(config, _FIRST_VERSION), user.groups)
 
     def run(
         self,
@@ -305,10 +308,14 @@ class FlowManager:
             return False
 
     def _compile_new(self, flow_id: uuid.UUID, config: FlowConfig, groups: frozenset[str]) -> _Compiled:
-        return self._compile(flow_id, config, groups, (), 0)
+        return self._compile(flow_id, config, groups, (), 0, _FIRST_VERSION)
 
-    def _compile_next(self, flow: StoredFlow, config: FlowConfig, groups: frozenset[str]) -> _Compiled:
-        return self._compile(flow.flow_id, config, groups, self._store.list_jobs(flow.flow_id), flow.generation)
+    def _compile_next(
+        self, flow: StoredFlow, config: FlowConfig, groups: frozenset[str], *, version: str | None = None
+    ) -> _Compiled:
+        """``version``: the one that the config will be; None: it is the flow's own."""
+        jobs = self._store.list_jobs(flow.flow_id)
+        return self._compile(flow.flow_id, config, groups, jobs, flow.generation, version or flow.spec.version)
 
     def _compile(
         self,
@@ -317,11 +324,12 @@ class FlowManager:
         groups: frozenset[str],
         jobs: Sequence[NamedJob],
         generation: int,
+        version: str,
     ) -> _Compiled:
         key = FlowKey(config.flow_group, config.flow_name)
         names = FlowJobNames(flow_id, key, jobs, generation, self._logs.get_log_id)
         topology = self._topology()
-        explanation = self._compiler.compile_flow(_make_spec(config), names, groups)
+        explanation = self._compiler.compile_flow(_make_spec(config, version), names, groups)
         return _Compiled(explanation, topology, tuple(jobs), generation)
 
     def _plan_write(self, user: Requester, config: FlowConfig, compiled: _Compiled, *, runs: bool) -> FlowWrite:
@@ -373,9 +381,13 @@ def _with_plan(flow: StoredFlow, compiled: _Compiled) -> StoredFlow:
     return replace(flow, spec=spec, plan=plan)
 
 
-def _make_spec(config: FlowConfig) -> FlowSpec:
+def _next_version(flow: StoredFlow) -> str:
+    return str(int(flow.spec.version) + 1)
+
+
+def _make_spec(config: FlowConfig, version: str) -> FlowSpec:
     key = FlowKey(config.flow_group, config.flow_name)
-    return FlowSpec(key.uri, "1", config.description, config, config.template_uris)
+    return FlowSpec(key.uri, version, config.description, config, config.template_uris)
 
 
 def _make_request_id(request_key: str, flow_id: uuid.UUID, selection: TicketSelection) -> uuid.UUID:

@@ -15,7 +15,7 @@ from gobblin_assets.model.job_ticket import TicketSelection
 from gobblin_assets.service import flow_manager
 from gobblin_assets.service.execution_store import JobOfExecution
 from gobblin_assets.service.flow_store import FlowState, SpecNotFoundError
-from gobblin_assets.service.job_plan import Explanation, JobNames
+from gobblin_assets.service.job_plan import Explanation, FlowPlan, JobNames
 from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from gobblin_assets.service.specs import FlowSpec
 from gobblin_assets.service.statuses import ExecutionStatus
@@ -93,6 +93,26 @@ def test_versions_and_two_writers(world: FlowWorld) -> None:
     with pytest.raises(ConflictError, match="at version 2, not 1"):
         world.flows.update(world.person, make_config(description="three"), if_version="1")
     assert [each.config.description for each in world.flows.list_versions(KEY)] == ["two", "one"]
+
+
+def test_tickets_have_the_version_of_the_flow_that_they_are_of(world: FlowWorld) -> None:
+    def send() -> str:
+        world.orchestrator.look()
+        claimed = world.executor.claim()
+        assert claimed is not None
+        world.executor.run(claimed[0])
+        world.monitor.look()
+        return claimed[1].get_job_ticket().version
+
+    world.flows.create(world.person, make_config())
+    assert send() == "1"
+    explained = world.flows.explain(world.person, make_config()).compiled
+    assert isinstance(explained, FlowPlan)
+    assert [job.ticket.version for job in explained.jobs] == ["2"]
+    world.flows.update(world.person, make_config(run_immediately=True, description="two"))
+    assert send() == "2"
+    world.flows.run(world.person, KEY)
+    assert send() == "2"
 
 
 def test_a_deleted_flow_is_gone_and_its_names_stay(world: FlowWorld) -> None:
@@ -313,6 +333,35 @@ def test_what_a_job_is_bound_to_stays_until_a_replan(world: FlowWorld) -> None:
     other.play()
     (after,) = other.flows.list_jobs(KEY)
     assert (after.job_name, after.binding.template_uri) == (named.job_name, "FS:///other.template")
+
+
+def test_a_look_at_what_is_to_be_sent_passes_over_workers_that_run(world: FlowWorld) -> None:
+    world.compiler.workers = frozenset({0})
+    world.flows.create(world.person, make_config())
+    play_worker(world)
+    with world.engine.begin() as connection:
+        connection.execute(
+            text("""
+                INSERT INTO gobblin_service.job_execution
+                       (execution_id, number, job_name, executor, log, ticket_id, ticket, after, status)
+                SELECT execution_id, n, job_name, executor, log, gen_random_uuid(), ticket, after, status
+                  FROM gobblin_service.job_execution, generate_series(1, 2000) n
+            """)
+        )
+    seen: list[tuple[str, object]] = []
+
+    def note(_connection: object, _cursor: object, statement: str, parameters: object, *_: object) -> None:
+        if "is_update" in statement:
+            seen.append((statement, parameters))
+
+    event.listen(world.engine, "before_cursor_execute", note)
+    world.orchestrator.look()
+    event.remove(world.engine, "before_cursor_execute", note)
+    (asked,) = seen
+    with world.engine.connect() as connection:
+        connection.execute(text("ANALYZE gobblin_service.job_execution"))
+        plan = connection.exec_driver_sql(f"EXPLAIN {asked[0]}", asked[1]).scalars().all()  # type: ignore[arg-type]  # as it was sent
+    assert any("job_execution_to_send" in line for line in plan), "\n".join(plan)
 
 
 def test_a_log_that_is_another_one_gets_no_ticket(world: FlowWorld) -> None:

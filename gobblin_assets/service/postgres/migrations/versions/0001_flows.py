@@ -150,6 +150,10 @@ def _make_executions() -> None:
         CREATE INDEX job_execution_open ON gobblin_service.job_execution (execution_id, number) WHERE ended_at IS NULL
     """)
     op.execute("""
+        CREATE INDEX job_execution_to_send ON gobblin_service.job_execution (execution_id, number)
+                WHERE status IN ('COMPILED', 'PENDING')
+    """)
+    op.execute("""
         CREATE INDEX job_execution_to_cancel ON gobblin_service.job_execution (execution_id, number)
                 WHERE cancel_ticket_id IS NOT NULL AND cancel_sent_at IS NULL
     """)
