@@ -287,7 +287,10 @@ class SequenceFolder(CommitLogCleaner, Protocol):
         ...
 
     def forget(self, lane_id: LaneId, *, fence: int, bounds: FoldBounds, limit: int) -> int:
-        """Drop sequences that are older than the history and have nothing on storage; returns how many."""
+        """Drop sequences that are older than the history and have nothing on storage; returns how many.
+
+        The newest publication of a partition stays: it tells that the partition was read.
+        """
         ...
 
     def mark_folded(self, lane_id: LaneId, *, fence: int, bounds: FoldBounds) -> None:

@@ -12,6 +12,7 @@ from gobblin_assets.service.flow_manager import FlowManager
 from gobblin_assets.service.monitor import Monitor
 from gobblin_assets.service.orchestrator import Orchestrator
 from gobblin_assets.service.specs import FlowSpec
+from gobblin_assets.service.topology import Topology
 
 ORCHESTRATOR_LOOK_EVERY_S: Final = 0.5
 MONITOR_LOOK_EVERY_S: Final = 0.5
@@ -50,7 +51,10 @@ class _Woken:
 
 
 class CoreServices:
-    """The loops of one node, each in a thread of its own. The orchestrator looks at once when a flow was stored."""
+    """The loops of one node, each in a thread of its own.
+
+    The orchestrator looks at once when a flow was stored, and pending flows are compiled when the topology changed.
+    """
 
     def __init__(
         self,
@@ -64,11 +68,12 @@ class CoreServices:
         self._flows = flows
         self._stopping = threading.Event()
         self._stored = threading.Event()
+        self._topology_changed = threading.Event()
         loops = (
             Loop("flow catalog", catalog.refresh, CATALOG_LOOK_EVERY_S),
             Loop("orchestrator", orchestrator.look, ORCHESTRATOR_LOOK_EVERY_S, self._stored),
             Loop("monitor", monitor.look, MONITOR_LOOK_EVERY_S),
-            Loop("pending flows", flows.compile_pending, PENDING_LOOK_EVERY_S),
+            Loop("pending flows", flows.compile_pending, PENDING_LOOK_EVERY_S, self._topology_changed),
             *more,
         )
         self._loops = loops
@@ -82,6 +87,10 @@ class CoreServices:
         self._catalog.listeners.add(_Woken(self._stored))
         for thread in self._threads:
             thread.start()
+
+    def on_topology(self, _topology: Topology) -> None:
+        """Who changed it does not wait for pending flows. The compiler heard of it first."""
+        self._topology_changed.set()
 
     def stop(self, wait_s_max: float = STOP_WAIT_S_MAX) -> bool:
         """Let no write begin, wait for those under way, and end the loops. False: something is still under way."""

@@ -43,6 +43,11 @@ from gobblin_assets.service.topology import Topology
 
 _log = logging.getLogger(__name__)
 
+_PENDING_AT_ONCE_MAX: Final = 100
+"""PENDING flows in memory at once."""
+
+_FIRST_VERSION: Final = "1"
+
 _NOT_STORED: Final = uuid.UUID(int=0)
 """The id of a flow that is only explained: each explanation shows the same names of jobs."""
 
@@ -128,7 +133,7 @@ class FlowManager:
         key = parse_flow_key(config.flow_group, config.flow_name)
         with self.writes.open():
             flow = self._get_stored(key)
-            compiled = self._compile_next(flow, config, user.groups)
+            compiled = self._compile_next(flow, config, user.groups, version=_next_version(flow))
             self._check_bindings(compiled)
             write = self._plan_write(user, config, compiled, runs=bool(config.run_immediately))
             stored = self._catalog.put(flow.flow_id, write, if_version=if_version or flow.spec.version)
@@ -162,16 +167,17 @@ class FlowManager:
         """Compile the config as if it were the flow's next version; store nothing."""
         key = parse_flow_key(config.flow_group, config.flow_name)
         flow = self._store.find(key)
+        version = _FIRST_VERSION if flow is None else _next_version(flow)
         if flow is None:
             names = FlowJobNames(_NOT_STORED, key, (), 0, self._recall_log_id)
         else:
             jobs = self._store.list_jobs(flow.flow_id)
             names = FlowJobNames(flow.flow_id, key, jobs, flow.generation, self._recall_log_id)
-        return self._compiler.explain_flow(_make_spec(config), names, user.groups)
+        return self._compiler.explain_flow(_make_spec(config, version), names, user.groups)
 
     def list_templates(self, user: Requester, config: FlowConfig) -> Sequence[JobTemplate]:
         """The templates whose parameters the flow needs, whatever it gives; none for a flow that is pending."""
-        return self._compiler.list_templates(_make_spec(config), user.groups)
+        return self._compiler.list_templates(_make_spec(config, _FIRST_VERSION), user.groups)
 
     def run(
         self,
@@ -274,14 +280,25 @@ class FlowManager:
             )
         return found
 
-    def on_topology(self, topology: Topology) -> None:
-        """Compile what was pending; the compiler heard of this topology first."""
-        found = self.compile_pending()
-        _log.info("the topology %s can run %d flows that were pending", topology.version, found)
-
     def compile_pending(self) -> int:
         """Compile PENDING flows again, as after a change of the topology; returns how many can run now."""
-        return sum(self._compile_pending(flow) for flow in self._store.list_pending())
+        found, last = 0, None
+        while page := self._store.list_pending(after=last, limit=_PENDING_AT_ONCE_MAX):
+            found += sum(self._try_pending(flow) for flow in page)
+            last = page[-1]
+        if found:
+            _log.info("the topology can run %d flows that were pending", found)
+        return found
+
+    def _try_pending(self, flow: StoredFlow) -> bool:
+        """The other flows are compiled all the same; this one is tried again by the next look."""
+        try:
+            return self._compile_pending(flow)
+        except GobblinError as error:
+            _log.warning("the pending flow %s stays pending: %s", flow.spec.uri, error)
+        except Exception:  # noqa: BLE001  one flow's fault is not that of all others
+            _log.exception("the pending flow %s stays pending", flow.spec.uri)
+        return False
 
     def _compile_pending(self, flow: StoredFlow) -> bool:
         version = flow.spec.version
@@ -299,16 +316,16 @@ class FlowManager:
             # The topology could run it; what is left is for whoever wrote the flow, who reads the reasons.
             self._store.set_reasons(flow.flow_id, (f"{error} Change the flow.",), if_version=version)
             return False
-        except GobblinError as error:
-            # The other flows are compiled all the same; this one is tried again at the next change.
-            _log.warning("the pending flow %s stays pending: %s", flow.spec.uri, error)
-            return False
 
     def _compile_new(self, flow_id: uuid.UUID, config: FlowConfig, groups: frozenset[str]) -> _Compiled:
-        return self._compile(flow_id, config, groups, (), 0)
+        return self._compile(flow_id, config, groups, (), 0, _FIRST_VERSION)
 
-    def _compile_next(self, flow: StoredFlow, config: FlowConfig, groups: frozenset[str]) -> _Compiled:
-        return self._compile(flow.flow_id, config, groups, self._store.list_jobs(flow.flow_id), flow.generation)
+    def _compile_next(
+        self, flow: StoredFlow, config: FlowConfig, groups: frozenset[str], *, version: str | None = None
+    ) -> _Compiled:
+        """``version``: the one that the config will be; None: it is the flow's own."""
+        jobs = self._store.list_jobs(flow.flow_id)
+        return self._compile(flow.flow_id, config, groups, jobs, flow.generation, version or flow.spec.version)
 
     def _compile(
         self,
@@ -317,11 +334,12 @@ class FlowManager:
         groups: frozenset[str],
         jobs: Sequence[NamedJob],
         generation: int,
+        version: str,
     ) -> _Compiled:
         key = FlowKey(config.flow_group, config.flow_name)
         names = FlowJobNames(flow_id, key, jobs, generation, self._recall_log_id)
         topology = self._topology()
-        explanation = self._compiler.compile_flow(_make_spec(config), names, groups)
+        explanation = self._compiler.compile_flow(_make_spec(config, version), names, groups)
         return _Compiled(explanation, topology, tuple(jobs), generation)
 
     def _plan_write(self, user: Requester, config: FlowConfig, compiled: _Compiled, *, runs: bool) -> FlowWrite:
@@ -391,9 +409,13 @@ def forget_wish(config: FlowConfig) -> FlowConfig:
     return config.model_copy(update={"run_immediately": None}) if config.run_immediately else config
 
 
-def _make_spec(config: FlowConfig) -> FlowSpec:
+def _next_version(flow: StoredFlow) -> str:
+    return str(int(flow.spec.version) + 1)
+
+
+def _make_spec(config: FlowConfig, version: str) -> FlowSpec:
     key = FlowKey(config.flow_group, config.flow_name)
-    return FlowSpec(key.uri, "1", config.description, config, config.template_uris)
+    return FlowSpec(key.uri, version, config.description, config, config.template_uris)
 
 
 def _make_request_id(request_key: str, flow_id: uuid.UUID, selection: TicketSelection) -> uuid.UUID:

@@ -222,8 +222,8 @@ class FlowStore(Protocol):
         """Flows of the scope. ``search``: a part of the group, the name or the description, in any case of letters."""
         ...
 
-    def list_pending(self) -> Sequence[StoredFlow]:
-        """All PENDING flows, the oldest first."""
+    def list_pending(self, *, after: StoredFlow | None, limit: int) -> Sequence[StoredFlow]:
+        """PENDING flows, the oldest first. ``after``: the last one that the caller has."""
         ...
 
     def activate(self, flow_id: uuid.UUID, *, if_version: str, launch: Launch | None) -> bool:

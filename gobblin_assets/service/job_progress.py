@@ -46,12 +46,16 @@ class JobProgress:
 
 @dataclass(frozen=True, slots=True)
 class JobOutline:
-    """A job of an execution, as the execution's status depends on it. ``after``: numbers of jobs that it waits for."""
+    """A job of an execution, as the execution's status depends on it. ``after``: numbers of jobs that it waits for.
+
+    ``is_begun``: its ticket may be in the log, so it is sent to the end.
+    """
 
     number: int
     status: ExecutionStatus
     after: tuple[int, ...]
     message: str = ""
+    is_begun: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,13 +185,14 @@ def write_watermarks(by_key: Mapping[str, str]) -> str | None:
 def decide_execution(current: ExecutionStatus, jobs: Sequence[JobOutline]) -> ExecutionOutcome:
     """The next status of an execution, which is ``current``, and which jobs that were not sent never will be.
 
-    A job that waits for one that did not complete is CANCELLED; others go on. The execution ends when all jobs have.
+    A job that waits for one that did not complete is CANCELLED, unless it is begun; others go on. The execution ends
+    when all jobs have.
     """
     statuses = {job.number: job.status for job in jobs}
     cancelled: dict[int, str] = {}
     for job in sorted(jobs, key=lambda each: each.number):
         lost = [number for number in job.after if statuses[number] in ENDED - {ExecutionStatus.COMPLETE}]
-        if lost and job.status in (ExecutionStatus.COMPILED, ExecutionStatus.PENDING):
+        if lost and not job.is_begun and job.status in (ExecutionStatus.COMPILED, ExecutionStatus.PENDING):
             cancelled[job.number] = f"it waits for job {lost[0]}, which is {statuses[lost[0]]}"
             statuses[job.number] = ExecutionStatus.CANCELLED
     found = set(statuses.values())

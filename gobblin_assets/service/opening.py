@@ -67,9 +67,7 @@ def open_service(
         topologies = TopologyCatalog(kept if topology_file is None else FileTopology(topology_file))
         compiling = build_compiler(templates, topologies.topology, compiler)
         flows = FlowManager(catalog, store, compiling, lambda: topologies.topology, logs)
-        # The compiler has the new topology before pending flows are compiled.
         topologies.add_listener(compiling)
-        topologies.add_listener(flows)
         managed = TopologyManager(topologies, kept if topology_file is None else None, flows.writes)
         core = CoreServices(
             catalog,
@@ -78,6 +76,8 @@ def open_service(
             Monitor(executions, logs),
             [Loop("topology", topologies.refresh, CATALOG_LOOK_EVERY_S)],
         )
+        # Behind the compiler, which has the new topology before pending flows are compiled.
+        topologies.add_listener(core)
         core.start()
         try:
             yield OpenService(flows, catalog, managed, topologies)

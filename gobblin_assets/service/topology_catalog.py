@@ -120,12 +120,13 @@ class TopologyCatalog:
             change = self._source.find_change()
             if change == self._change:
                 return False
-            self._change = change
             try:
                 topology = self._source.read_topology()
             except RejectedError as error:
+                self._change = change
                 _log.warning("the topology stays as it is: %s", error)
                 return False
+            self._change = change
             if topology.version == self._topology.version:
                 return False
             self._take(topology)

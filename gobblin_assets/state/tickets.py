@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, Protocol
 
+from gobblin_assets.errors import ErrorFamily
 from gobblin_assets.model.job_ticket import LogId, SentTicket, TicketId, TicketVerb
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName
@@ -22,10 +23,14 @@ from gobblin_assets.model.urn import DatasetUrn, JobName
 ATTEMPTS_MAX: Final = 5
 """Attempts of a ticket that were not drained: whatever kills so many of them would kill the next one, too.
 
-Of workers, those count that lived less than LONG_LIFE_S; of a DELETE none: it is repeated until it is done.
+Of workers, those count that lived less than LONG_LIFE_S and did not die of PASSING; of a DELETE none: it is repeated
+until it is done.
 """
 
 LONG_LIFE_S: Final = 600.0
+
+PASSING: Final = (ErrorFamily.RETRYABLE, ErrorFamily.OUTCOME_UNKNOWN)
+"""What a worker may die of as often as it likes: a source or a store that is away comes back."""
 
 
 class TicketReportKind(StrEnum):
@@ -124,6 +129,8 @@ class TicketStore(Protocol):
         sequence_id: SequenceId | None = None,
     ) -> None:
         """Append a report, once for each ``report_id`` and each ``sequence_id``, of a publication.
+
+        One of progress takes the place of the attempt's one before.
 
         FencedError: the attempt has ended, or is not the last one.
         """

@@ -154,6 +154,8 @@ class ProcessExecutor:
             if code is not None:
                 with suppress(OSError):
                     child.pipe.close()
+                # No later attempt may come that would tell of them.
+                self._try(partial(self._report_missed, child.claim))
                 self._end(child.claim, AttemptEnd.DIED, describe_end(_describe_death(code)))
                 del self._children[ticket_id]
 

@@ -60,12 +60,13 @@ def run_claimed(
     and whoever takes it reports the end. Drivers make other errors of a KeyboardInterrupt, which count as one.
     """
     reports = _Reports(claim, stores)
-    is_worker = False
+    # Until the ticket is read: another attempt may read it.
+    goes_on = True
     try:
         sent = stores.tickets.get_claimed(claim)
+        goes_on = sent.get_job_ticket().shape is TicketShape.WORKER
         reports.append(TicketReportKind.RUNNING, {"owner": owner_text()})
-        is_worker = sent.get_job_ticket().shape is TicketShape.WORKER
-        if is_worker:
+        if goes_on:
             end, details = _work(sent, stores, open_spark, say, interruption, reports)
         else:
             end, details = _describe_end(_run(sent, stores, open_spark, say, reports))
@@ -74,7 +75,7 @@ def run_claimed(
     except GobblinError as error:
         message = error.message[:_MESSAGE_CHARACTERS_MAX]
         # A worker goes on, in another attempt, once what was away is there again.
-        passes = is_worker and isinstance(error, RetryableError | OutcomeUnknownError)
+        passes = goes_on and isinstance(error, RetryableError | OutcomeUnknownError)
         end = AttemptEnd.DIED if passes else AttemptEnd.FAILED
         details = describe_end(message, family=family_of(error), hint=error.hint)
     except Exception as error:  # noqa: BLE001  a job's own functions and converters raise what they like

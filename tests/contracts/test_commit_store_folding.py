@@ -345,6 +345,21 @@ def test_retired_publications_are_forgotten_once_their_files_are_removed_and_his
     assert forget(log, lease) == 0
 
 
+def test_the_newest_publication_of_a_partition_stays_though_it_is_empty_and_old(log: LogWorld) -> None:
+    """Else whoever asks for what is missing would read the window again."""
+    lease = start(log)
+    early, late, other = (
+        publish(log, lease, partition=month, segments=(), moves=()).sequence_id
+        for month in ("2026-01", "2026-01", "2026-02")
+    )
+    log.advance(2 * HISTORY_S)
+    lease = log.take_over(lease.dataset_id)
+
+    assert forget(log, lease) == 1
+
+    assert log.commits.find_known([early, late, other]).keys() == {late, other}
+
+
 def test_the_last_files_of_a_role_stay_as_long_as_they_alone_tell_its_columns(log: LogWorld) -> None:
     lease = start(log)
     publish(log, lease, schema=OLD)

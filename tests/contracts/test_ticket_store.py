@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 from sqlalchemy import Engine, text
 
-from gobblin_assets.errors import ConflictError, CorruptionError, FencedError, RejectedError
+from gobblin_assets.errors import ConflictError, CorruptionError, ErrorFamily, FencedError, RejectedError
 from gobblin_assets.failpoints import AcknowledgementLost, Failpoint, install
 from gobblin_assets.model.job_ticket import JobTicket, LogId, SentTicket, TicketId, TicketShape, TicketVerb
 from gobblin_assets.model.state import SequenceId
@@ -183,7 +183,7 @@ def test_a_claim_is_renewed_until_another_attempt_comes(tickets: PostgresTicketS
     assert tickets.renew([], ttl_s=TTL_S) == set()
 
 
-def test_reports_have_numbers_without_gaps_and_are_read_on_from_the_last_one(tickets: PostgresTicketStore) -> None:
+def test_reports_have_rising_numbers_and_are_read_on_from_the_last_one(tickets: PostgresTicketStore) -> None:
     mine, other = claim(tickets, send(tickets)), claim(tickets, send(tickets))
     with install(lose_first(Failpoint.TICKET_REPORTED)):
         tickets.report(mine, uuid.uuid4(), RUNNING, {"a": 1})
@@ -219,6 +219,29 @@ def test_a_reader_that_goes_on_behind_the_last_report_misses_none(
         (2, 1),
         (3, 2),
     ]
+
+
+def test_of_an_attempt_s_progress_the_newest_report_stays_and_readers_go_on(tickets: PostgresTicketStore) -> None:
+    mine, other = claim(tickets, send(tickets)), claim(tickets, send(tickets))
+
+    def report(by: Claim, lag: int) -> None:
+        tickets.report(by, uuid.uuid4(), TicketReportKind.PROGRESS, {"lag": lag})
+
+    report(mine, 9)
+    report(other, 1)
+    tickets.report(mine, uuid.uuid4(), RUNNING, {})
+    for lag in (8, 7):
+        with install(lose_first(Failpoint.TICKET_REPORTED)):
+            report(mine, lag)
+    tickets.report(mine, uuid.uuid4(), RUNNING, {})
+    found = reports_of(tickets, mine.ticket_id)
+    assert [(each.number, each.details.get("lag")) for each in found if each.kind is not TicketReportKind.CLAIMED] == [
+        (3, None),
+        (5, 7),
+        (6, None),
+    ]
+    assert [each.number for each in tickets.list_reports([mine.ticket_id], {mine.ticket_id: (1, 4)}, limit=9)] == [5, 6]
+    assert [each.details.get("lag") for each in reports_of(tickets, other.ticket_id)] == [None, 1]
 
 
 def test_a_publication_is_reported_once(tickets: PostgresTicketStore, emptied_engine: Engine) -> None:
@@ -336,6 +359,32 @@ def test_the_pause_behind_very_many_attempts_is_the_longest_one(
     assert claimable(tickets) == []
     expire(emptied_engine)
     assert claimable(tickets) == [ticket_id]
+
+
+@pytest.mark.parametrize(
+    ("shape", "family", "counted"),
+    [
+        (TicketShape.WORKER, ErrorFamily.RETRYABLE, 0),
+        (TicketShape.WORKER, ErrorFamily.OUTCOME_UNKNOWN, 0),
+        (TicketShape.WORKER, None, 2),
+        (TicketShape.RUN, ErrorFamily.RETRYABLE, 2),
+    ],
+)
+def test_a_worker_s_attempts_that_died_of_what_passes_do_not_count(
+    tickets: PostgresTicketStore, emptied_engine: Engine, shape: TicketShape, family: ErrorFamily | None, counted: int
+) -> None:
+    ticket_id = send(tickets, shape=shape)
+    for _number in range(2):
+        tickets.end(claim(tickets, ticket_id), AttemptEnd.DIED, {"family": family and family.value})
+        with emptied_engine.begin() as connection:
+            connection.execute(
+                text(
+                    "UPDATE gobblin.ticket_claim SET claimed_at = claimed_at - interval '1 minute',"
+                    " ended_at = ended_at - interval '1 minute'"
+                )
+            )
+    (found,) = tickets.list_claimable(NAME, limit=9)
+    assert (found.attempts, found.last_attempt) == (counted, 2)
 
 
 def test_older_workers_of_a_job_are_superseded_unless_they_live(

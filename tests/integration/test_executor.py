@@ -281,6 +281,7 @@ def test_attempts_that_all_die_end_the_ticket(ticket_shop: TicketShop) -> None:
     assert (end.details["state"], end.attempt) == ("FAILED", 5)
     assert "5 attempts died" in end.details["message"]
     assert len(executor.attempts) == 5
+    assert ticket_shop.list_told(ticket_id) == ticket_shop.list_sequences(), "also what the last one published"
 
 
 def expire_pauses(shop: TicketShop, ticket_id: TicketId) -> None:

@@ -12,8 +12,12 @@ from gobblin_assets.db import schema, transactions
 from gobblin_assets.errors import ConflictError, RejectedError, RetryableError
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.job_ticket import TicketSelection
+from gobblin_assets.service import flow_manager
+from gobblin_assets.service.execution_store import JobOfExecution
 from gobblin_assets.service.flow_store import FlowState, SpecNotFoundError
+from gobblin_assets.service.job_plan import Explanation, FlowPlan, JobNames
 from gobblin_assets.service.postgres.history import SERVICE_HISTORY
+from gobblin_assets.service.specs import FlowSpec
 from gobblin_assets.service.statuses import ExecutionStatus
 from gobblin_assets.state.tickets import AttemptEnd, TicketReportKind
 from tests.support.flow_world import KEY, FlowWorld, LineCompiler, list_verbs, make_config, make_topology, play_worker
@@ -89,6 +93,26 @@ def test_versions_and_two_writers(world: FlowWorld) -> None:
     with pytest.raises(ConflictError, match="at version 2, not 1"):
         world.flows.update(world.person, make_config(description="three"), if_version="1")
     assert [each.config.description for each in world.flows.list_versions(KEY)] == ["two", "one"]
+
+
+def test_tickets_have_the_version_of_the_flow_that_they_are_of(world: FlowWorld) -> None:
+    def send() -> str:
+        world.orchestrator.look()
+        claimed = world.executor.claim()
+        assert claimed is not None
+        world.executor.run(claimed[0])
+        world.monitor.look()
+        return claimed[1].get_job_ticket().version
+
+    world.flows.create(world.person, make_config())
+    assert send() == "1"
+    explained = world.flows.explain(world.person, make_config()).compiled
+    assert isinstance(explained, FlowPlan)
+    assert [job.ticket.version for job in explained.jobs] == ["2"]
+    world.flows.update(world.person, make_config(run_immediately=True, description="two"))
+    assert send() == "2"
+    world.flows.run(world.person, KEY)
+    assert send() == "2"
 
 
 def test_a_deleted_flow_is_gone_and_its_names_stay(world: FlowWorld) -> None:
@@ -239,6 +263,27 @@ def test_a_pending_flow_runs_once_when_the_topology_can(world: FlowWorld) -> Non
     assert len(world.flows.list_executions(KEY)) == 1
 
 
+def test_pending_flows_are_compiled_in_pages_and_one_that_the_compiler_fails_at_keeps_no_other(
+    world: FlowWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flow_manager, "_PENDING_AT_ONCE_MAX", 2)
+    for number in range(5):
+        world.flows.create(world.person, make_config("far", name=f"flow{number}", description=f"flow{number}"))
+    first = world.store.list_pending(after=None, limit=3)
+    rest = world.store.list_pending(after=first[-1], limit=3)
+    assert [flow.spec.key.name for flow in (*first, *rest)] == [f"flow{number}" for number in range(5)]
+
+    class Failing(LineCompiler):
+        def compile_flow(self, spec: FlowSpec, names: JobNames, groups: frozenset[str]) -> Explanation:
+            if spec.description == "flow1":
+                raise ZeroDivisionError
+            return super().compile_flow(spec, names, groups)
+
+    able = FlowWorld(world.engine, Failing(make_topology("shop", "far")))
+    assert able.flows.compile_pending() == 4
+    assert [flow.spec.description for flow in able.store.list_pending(after=None, limit=9)] == ["flow1"]
+
+
 def test_a_flow_without_a_run_at_its_creation_waits_for_one(world: FlowWorld) -> None:
     world.flows.create(world.person, make_config("far", run_immediately=False))
     able = FlowWorld(world.engine, LineCompiler(make_topology("shop", "far")))
@@ -288,6 +333,35 @@ def test_what_a_job_is_bound_to_stays_until_a_replan(world: FlowWorld) -> None:
     other.play()
     (after,) = other.flows.list_jobs(KEY)
     assert (after.job_name, after.binding.template_uri) == (named.job_name, "FS:///other.template")
+
+
+def test_a_look_at_what_is_to_be_sent_passes_over_workers_that_run(world: FlowWorld) -> None:
+    world.compiler.workers = frozenset({0})
+    world.flows.create(world.person, make_config())
+    play_worker(world)
+    with world.engine.begin() as connection:
+        connection.execute(
+            text("""
+                INSERT INTO gobblin_service.job_execution
+                       (execution_id, number, job_name, executor, log, ticket_id, ticket, after, status)
+                SELECT execution_id, n, job_name, executor, log, gen_random_uuid(), ticket, after, status
+                  FROM gobblin_service.job_execution, generate_series(1, 2000) n
+            """)
+        )
+    seen: list[tuple[str, object]] = []
+
+    def note(_connection: object, _cursor: object, statement: str, parameters: object, *_: object) -> None:
+        if "is_update" in statement:
+            seen.append((statement, parameters))
+
+    event.listen(world.engine, "before_cursor_execute", note)
+    world.orchestrator.look()
+    event.remove(world.engine, "before_cursor_execute", note)
+    (asked,) = seen
+    with world.engine.connect() as connection:
+        connection.execute(text("ANALYZE gobblin_service.job_execution"))
+        plan = connection.exec_driver_sql(f"EXPLAIN {asked[0]}", asked[1]).scalars().all()  # type: ignore[arg-type]  # as it was sent
+    assert any("job_execution_to_send" in line for line in plan), "\n".join(plan)
 
 
 def test_a_log_that_is_another_one_gets_no_ticket(world: FlowWorld) -> None:
@@ -405,6 +479,31 @@ def test_what_waits_for_a_worker_begins_when_it_runs_and_the_flow_goes_on(world:
     assert status.status is ExecutionStatus.RUNNING
     assert status.jobs[0].message == "lag 1,200; orders backs off: no room"
     assert status.jobs[0].high_watermark == "0/16B"
+
+
+def test_what_waits_for_a_worker_that_was_drained_by_hand_is_sent(world: FlowWorld) -> None:
+    world.compiler.workers = frozenset({0})
+    world.flows.create(world.person, make_config("lake", "mirror"))
+    claim = play_worker(world)
+    world.executor.tickets.end(claim, AttemptEnd.COMPLETE, {"message": "drained"})
+    world.monitor.look()
+    world.play(rows=3)
+    assert world.flows.get_status(KEY).status is ExecutionStatus.COMPLETE
+
+
+def test_a_job_that_was_begun_when_the_worker_before_it_failed_is_sent_and_watched(world: FlowWorld) -> None:
+    """Its sender died between the log and the mark: the log may have the ticket."""
+    world.compiler.workers = frozenset({0})
+    world.flows.create(world.person, make_config("lake", "mirror"))
+    claim = play_worker(world)
+    assert world.executions.begin_send(JobOfExecution(world.flows.get_status(KEY).execution_id, 1))
+    world.executor.tickets.end(claim, AttemptEnd.FAILED, {"message": "it broke"})
+    world.monitor.look()
+    assert world.flows.get_status(KEY).jobs[1].status is ExecutionStatus.PENDING
+    world.play(rows=3)
+    status = world.flows.get_status(KEY)
+    assert [job.status for job in status.jobs] == [ExecutionStatus.FAILED, ExecutionStatus.COMPLETE]
+    assert status.status is ExecutionStatus.FAILED
 
 
 def test_a_pause_drains_workers_and_a_resume_begins_them_behind_older_ones(world: FlowWorld) -> None:

@@ -1,6 +1,9 @@
 """The catalog of the topology, over a file and over Postgres."""
 
 import logging
+import threading
+import time
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -8,17 +11,21 @@ from sqlalchemy import Engine
 
 from gobblin_assets import failpoints
 from gobblin_assets.db import schema
-from gobblin_assets.errors import RejectedError
+from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.failpoints import AcknowledgementLost, Failpoint
+from gobblin_assets.service.core_services import CoreServices
 from gobblin_assets.service.flow_store import FlowState, SpecNotFoundError
+from gobblin_assets.service.job_plan import Explanation, JobNames
 from gobblin_assets.service.open_writes import OpenWrites
 from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from gobblin_assets.service.postgres.topologies import PostgresTopologyStore
+from gobblin_assets.service.specs import FlowSpec
 from gobblin_assets.service.topology import Topology, topology_uri
 from gobblin_assets.service.topology_catalog import FileTopology, TopologyCatalog
 from gobblin_assets.service.topology_manager import TopologyManager
 from tests.support.flow_world import KEY, FlowWorld, LineCompiler, make_config
 
+WAIT_S_MAX = 20.0
 SHOP = {"kind": "files", "root": "/data/shop"}
 LAKE = {"kind": "files", "root": "/data/lake"}
 HERE = {"capabilities": ["distcp"], "nodes": ["shop", "lake"]}
@@ -94,6 +101,61 @@ def test_a_place_never_changes_and_a_node_in_use_stays(stored: PostgresTopologyS
     assert manager.remove_node("lake")
 
 
+def test_a_change_that_could_not_be_read_is_read_by_the_next_look(
+    stored: PostgresTopologyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, catalog = manage(stored)
+    stored.put("nodes", "shop", SHOP)
+
+    def refuse() -> Topology:
+        raise RetryableError("the server went away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(stored, "read_topology", refuse)
+        with pytest.raises(RetryableError):
+            catalog.refresh()
+    assert catalog.refresh()
+    assert set(catalog.topology.nodes) == {"shop"}
+
+
+@dataclass
+class WaitingCompiler(LineCompiler):
+    """Compiles pending flows only once it may."""
+
+    may: threading.Event = field(default_factory=threading.Event)
+
+    def compile_flow(self, spec: FlowSpec, names: JobNames, groups: frozenset[str]) -> Explanation:
+        if "lake" in self.topology.nodes:
+            assert self.may.wait(WAIT_S_MAX)
+        return super().compile_flow(spec, names, groups)
+
+
+def test_who_changes_the_topology_does_not_wait_for_pending_flows_which_are_compiled_at_once(
+    stored: PostgresTopologyStore, engine: Engine
+) -> None:
+    manager, catalog = manage(stored)
+    manager.put_node("shop", SHOP)
+    manager.put_executor("here", {**HERE, "nodes": ["shop"]})
+    compiler = WaitingCompiler(catalog.topology)
+    world = FlowWorld(engine, compiler)
+    world.flows.create(world.person, make_config())
+    core = CoreServices(world.catalog, world.flows, world.orchestrator, world.monitor)
+    catalog.add_listener(compiler)
+    catalog.add_listener(core)
+    core.start()
+    try:
+        manager.put_node("lake", LAKE)
+        assert world.flows.get(KEY).state is FlowState.PENDING
+        compiler.may.set()
+        until = time.monotonic() + WAIT_S_MAX
+        while world.store.list_pending(after=None, limit=1):
+            assert time.monotonic() < until
+            time.sleep(0.02)
+    finally:
+        compiler.may.set()
+        assert core.stop()
+
+
 def test_a_lost_acknowledgement_of_a_change_is_asked_for_again(stored: PostgresTopologyStore) -> None:
     manager, _ = manage(stored)
     lost = []
@@ -123,7 +185,6 @@ def test_a_file_is_read_again_when_it_changed_and_a_broken_one_changes_nothing(
     compiler = LineCompiler(catalog.topology)
     world = FlowWorld(engine, compiler)
     catalog.add_listener(compiler)
-    catalog.add_listener(world.flows)
     world.flows.create(world.person, make_config())
     assert world.flows.get(KEY).state is FlowState.PENDING
 
@@ -139,6 +200,7 @@ def test_a_file_is_read_again_when_it_changed_and_a_broken_one_changes_nothing(
     new.write_text(new.read_text(encoding="utf-8").replace("nodes: [shop]", "nodes: [shop, lake]"), encoding="utf-8")
     new.replace(file)
     assert catalog.refresh()
+    assert world.flows.compile_pending() == 1
     assert world.flows.get(KEY).state is FlowState.ACTIVE
     assert world.play() == 1
 

@@ -127,6 +127,7 @@ def _forget(db: SimDatabase, lane_id: LaneId, fence: int, bounds: FoldBounds, li
         and (row.base_version or 0) < newest
         and (row.done_at or 0.0) <= old_at
         and not _has_active_entry(db, row)
+        and (_is_compaction(row) or _has_later(db, row))
         and all(_is_forgettable(db, row, segment, old_at) for segment in _sealed(db, row.sequence_id))
         and all(segment.retired_by != row.sequence_id for segment in db.segments.values())
         and all(entry.retired_by != row.sequence_id for entry in db.ledger.values())
@@ -363,6 +364,20 @@ def _has_active_entry(db: SimDatabase, row: SequenceRow) -> bool:
 
 def _is_clean(db: SimDatabase, row: SequenceRow) -> bool:
     return all(a.cleaned_at is not None for a in db.attempts.values() if a.sequence_id == row.sequence_id)
+
+
+def _is_compaction(row: SequenceRow) -> bool:
+    return "compaction" in json.loads(row.details)
+
+
+def _has_later(db: SimDatabase, row: SequenceRow) -> bool:
+    """Whether its partition was published again."""
+    return any(
+        (other.dataset_id, other.partition, other.state) == (row.dataset_id, row.partition, SequenceState.DONE)
+        and (other.result_version or 0) > (row.result_version or 0)
+        and not _is_compaction(other)
+        for other in db.sequences.values()
+    )
 
 
 def _is_forgettable(db: SimDatabase, row: SequenceRow, segment: SegmentRow, old_at: float) -> bool:

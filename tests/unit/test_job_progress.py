@@ -2,6 +2,7 @@
 
 import datetime as dt
 import uuid
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -130,6 +131,16 @@ def test_what_waits_for_a_failed_job_is_cancelled_and_the_rest_goes_on() -> None
     assert found.cancelled.keys() == {1, 2}
     done = [*jobs[:1], outline(3, ExecutionStatus.COMPLETE), outline(4, ExecutionStatus.COMPLETE, 3)]
     assert decide_execution(ExecutionStatus.RUNNING, done).status is ExecutionStatus.FAILED
+
+
+def test_a_job_whose_ticket_may_be_in_the_log_is_not_cancelled_by_a_failure_before_it() -> None:
+    jobs = [
+        outline(0, ExecutionStatus.FAILED),
+        replace(outline(1, ExecutionStatus.PENDING, 0), is_begun=True),
+        outline(2, ExecutionStatus.PENDING, 1),
+    ]
+    found = decide_execution(ExecutionStatus.RUNNING, jobs)
+    assert (found.status, found.cancelled) == (ExecutionStatus.RUNNING, {})
 
 
 @given(

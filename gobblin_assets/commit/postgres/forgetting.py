@@ -14,7 +14,7 @@ _IS_CLEAN: Final = """
 """
 
 # By the lane's version: the newest of each lane have markers. If a dataset has no files any more, only the newest
-# schema of a role has its columns.
+# schema of a role has its columns. The newest publication of a partition tells that it was read, also if it was empty.
 _RETIRED = text(f"""
     SELECT s.sequence_id
       FROM gobblin.lane n JOIN gobblin.commit_sequence s USING (lane_id)
@@ -33,6 +33,10 @@ _RETIRED = text(f"""
                                  AND n.file_schema IS NOT NULL AND m.state = 'DONE'
                                  AND m.result_version > s.result_version))
            )
+       AND (s.details ? 'compaction'
+            OR EXISTS (SELECT FROM gobblin.commit_sequence m
+                        WHERE m.dataset_id = s.dataset_id AND m.partition = s.partition AND m.state = 'DONE'
+                          AND m.result_version > s.result_version AND NOT m.details ? 'compaction'))
        AND NOT EXISTS (SELECT FROM gobblin.segment g WHERE g.retired_by = s.sequence_id)
        AND NOT EXISTS (SELECT FROM gobblin.ledger l WHERE l.retired_by = s.sequence_id)
      ORDER BY s.result_version

@@ -75,7 +75,7 @@ ticket_report = Table(
     Column("ticket_id", ForeignKey(job_ticket.c.ticket_id), primary_key=True),
     # 0: of a ticket that nobody has claimed.
     Column("attempt", Integer, primary_key=True, autoincrement=False),
-    # In the order in which they were committed, without gaps.
+    # In the order in which they were committed. Of an attempt's reports of progress only the newest one stays.
     Column("number", Integer, primary_key=True, autoincrement=False),
     # Made by who reports, so that a repetition finds its own report.
     Column("report_id", Uuid, nullable=False, unique=True),

@@ -83,7 +83,7 @@ _LOCK = text("""
 """)
 
 _OUTLINES = text("""
-    SELECT number, status, after, message FROM gobblin_service.job_execution
+    SELECT number, status, after, message, send_begun_at IS NOT NULL AS is_begun FROM gobblin_service.job_execution
      WHERE execution_id = :execution_id ORDER BY number FOR UPDATE
 """)
 
@@ -145,9 +145,12 @@ _LIST_UNSENT = text(f"""
       JOIN gobblin_service.flow_execution e USING (execution_id)
       JOIN gobblin_service.flow_job b USING (job_name)
      WHERE j.ended_at IS NULL AND j.{_UNSENT}
-       AND NOT EXISTS (SELECT FROM gobblin_service.job_execution p
+       AND (j.send_begun_at IS NOT NULL
+            OR NOT EXISTS (
+                       SELECT FROM gobblin_service.job_execution p
                         WHERE p.execution_id = j.execution_id AND j.after @> to_jsonb(p.number)
-                          AND p.status <> CASE p.ticket ->> 'shape' WHEN 'worker' THEN 'RUNNING' ELSE 'COMPLETE' END)
+                          AND p.status <> 'COMPLETE'
+                          AND (p.ticket ->> 'shape' <> 'worker' OR p.status <> 'RUNNING')))
        AND {_ON_PAGE}
 """)
 
@@ -462,7 +465,10 @@ def _settle(connection: Connection, execution: Row[Any]) -> None:
     """Give a locked execution the status that its jobs have it be in."""
     execution_id, current = execution.execution_id, ExecutionStatus(execution.status)
     rows = connection.execute(_OUTLINES, {"execution_id": execution_id}).all()
-    jobs = [JobOutline(row.number, ExecutionStatus(row.status), tuple(row.after), row.message) for row in rows]
+    jobs = [
+        JobOutline(row.number, ExecutionStatus(row.status), tuple(row.after), row.message, is_begun=row.is_begun)
+        for row in rows
+    ]
     outcome = decide_execution(current, jobs)
     for job in jobs:
         if job.number in outcome.cancelled:

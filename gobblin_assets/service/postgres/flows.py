@@ -94,7 +94,11 @@ _LIST = text(f"""
 """)
 
 _PENDING = text(f"""
-    SELECT {_COLUMNS} FROM {_FLOWS} WHERE f.state = 'PENDING' AND f.deleted_at IS NULL ORDER BY f.updated_at, f.flow_id
+    SELECT {_COLUMNS} FROM {_FLOWS}
+     WHERE f.state = 'PENDING' AND f.deleted_at IS NULL
+       AND (f.created_at, f.flow_id) > (coalesce(:after_at, CAST('-infinity' AS timestamptz)), :after_id)
+     ORDER BY f.created_at, f.flow_id
+     LIMIT :limit
 """)
 
 _CHANGED = text(f"""
@@ -285,8 +289,15 @@ class PostgresFlowStore:
         flows = tuple(_flow_of(row) for row in rows[:limit])
         return FlowPage(flows, flows[-1].spec.key if len(rows) > limit else None)
 
-    def list_pending(self) -> Sequence[StoredFlow]:
-        return [_flow_of(row) for row in self._read("list pending flows", lambda c: c.execute(_PENDING).all())]
+    def list_pending(self, *, after: StoredFlow | None, limit: int) -> Sequence[StoredFlow]:
+        arguments = {
+            "after_at": None if after is None else after.created_at,
+            "after_id": uuid.UUID(int=0) if after is None else after.flow_id,
+            "limit": limit,
+        }
+        return [
+            _flow_of(row) for row in self._read("list pending flows", lambda c: c.execute(_PENDING, arguments).all())
+        ]
 
     def activate(self, flow_id: uuid.UUID, *, if_version: str, launch: Launch | None) -> bool:
         def body(connection: Connection) -> bool:

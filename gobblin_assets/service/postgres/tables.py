@@ -68,7 +68,7 @@ flow = Table(
         postgresql_where=text("deleted_at IS NULL"),
     ),
     Index("flow_change", "change"),
-    Index("flow_pending", "updated_at", postgresql_where=text("state = 'PENDING' AND deleted_at IS NULL")),
+    Index("flow_pending", "created_at", "flow_id", postgresql_where=text("state = 'PENDING' AND deleted_at IS NULL")),
 )
 
 flow_version = Table(
@@ -163,7 +163,13 @@ job_execution = Table(
     CheckConstraint(f"cancel_verb IN ({states(TicketVerb.CANCEL, TicketVerb.DELETE)})", name="cancel_verb"),
     CheckConstraint("(cancel_verb IS NULL) = (cancel_ticket_id IS NULL)", name="cancel_ticket_id"),
     Index("job_execution_of_job", "job_name", "execution_id"),
-    # What the orchestrator and the monitor look at.
+    # What the orchestrator looks at, and not at workers, which run for months; what the monitor does.
+    Index(
+        "job_execution_to_send",
+        "execution_id",
+        "number",
+        postgresql_where=text(f"status IN ({states(ExecutionStatus.COMPILED, ExecutionStatus.PENDING)})"),
+    ),
     Index("job_execution_open", "execution_id", "number", postgresql_where=text("ended_at IS NULL")),
     Index(
         "job_execution_to_cancel",

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection, Engine, Row, text
 
+from gobblin_assets.db.table_metadata import states
 from gobblin_assets.db.transactions import TRIES_MAX, transact
 from gobblin_assets.errors import ConflictError, CorruptionError, FencedError, RejectedError
 from gobblin_assets.failpoints import Failpoint
@@ -29,6 +30,7 @@ from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.state.tickets import (
     ATTEMPTS_MAX,
     LONG_LIFE_S,
+    PASSING,
     AttemptEnd,
     Claim,
     OpenTicket,
@@ -55,11 +57,14 @@ _SEND = text("""
 _DIGEST = text("SELECT digest FROM gobblin.job_ticket WHERE ticket_id = :ticket_id")
 
 # Of ``t``, a ticket: its attempts as ATTEMPTS_MAX counts them.
-_COUNTED: Final = """
+_COUNTED: Final = f"""
     (SELECT count(*) FROM gobblin.ticket_claim c
       WHERE c.ticket_id = t.ticket_id AND c.ended_as IS DISTINCT FROM 'DRAINED' AND t.verb <> 'DELETE'
         AND (t.shape = 'run'
-             OR coalesce(c.ended_at, c.expires_at) < c.claimed_at + make_interval(secs => :long_life_s)))
+             OR coalesce(c.ended_at, c.expires_at) < c.claimed_at + make_interval(secs => :long_life_s)
+                AND NOT EXISTS (SELECT FROM gobblin.ticket_report r
+                                 WHERE r.ticket_id = c.ticket_id AND r.attempt = c.attempt AND r.kind = 'ended'
+                                   AND r.details ->> 'family' IN ({states(*PASSING)}))))
 """
 
 _LAST: Final = """
@@ -121,6 +126,14 @@ _REPORT = text("""
            :report_id, :kind, :sequence_id, CAST(:details AS jsonb)
      WHERE NOT EXISTS (SELECT FROM gobblin.ticket_report WHERE report_id = :report_id)
        AND NOT EXISTS (SELECT FROM gobblin.ticket_report WHERE ticket_id = :ticket_id AND sequence_id = :sequence_id)
+""")
+
+# A worker reports how far it is for months. The newest row stays, so that numbers go on rising.
+_FORGET_PROGRESS = text("""
+    DELETE FROM gobblin.ticket_report
+     WHERE ticket_id = :ticket_id AND attempt = :attempt AND kind = 'progress'
+       AND number < (SELECT max(number) FROM gobblin.ticket_report
+                      WHERE ticket_id = :ticket_id AND attempt = :attempt AND kind = 'progress')
 """)
 
 _HAS_REPORT = text("SELECT count(*) FROM gobblin.ticket_report WHERE report_id = :report_id")
@@ -276,6 +289,8 @@ class PostgresTicketStore:
             _lock(connection, claim.ticket_id)
             _require_last(connection, claim)
             _append(connection, claim, report_id, kind, details, sequence_id)
+            if kind is TicketReportKind.PROGRESS:
+                connection.execute(_FORGET_PROGRESS, {"ticket_id": claim.ticket_id, "attempt": claim.attempt})
 
         self._do("report of a ticket", body, committed=Failpoint.TICKET_REPORTED)
 

@@ -44,7 +44,8 @@ def _make_flows() -> None:
         CREATE UNIQUE INDEX flow_live ON gobblin_service.flow (flow_group, flow_name) WHERE deleted_at IS NULL
     """)
     op.execute("""
-        CREATE INDEX flow_pending ON gobblin_service.flow (updated_at) WHERE state = 'PENDING' AND deleted_at IS NULL
+        CREATE INDEX flow_pending ON gobblin_service.flow (created_at, flow_id)
+                WHERE state = 'PENDING' AND deleted_at IS NULL
     """)
     op.execute("""
         CREATE TABLE gobblin_service.flow_job (
@@ -147,6 +148,10 @@ def _make_executions() -> None:
     op.execute("CREATE INDEX job_execution_of_job ON gobblin_service.job_execution (job_name, execution_id)")
     op.execute("""
         CREATE INDEX job_execution_open ON gobblin_service.job_execution (execution_id, number) WHERE ended_at IS NULL
+    """)
+    op.execute("""
+        CREATE INDEX job_execution_to_send ON gobblin_service.job_execution (execution_id, number)
+                WHERE status IN ('COMPILED', 'PENDING')
     """)
     op.execute("""
         CREATE INDEX job_execution_to_cancel ON gobblin_service.job_execution (execution_id, number)
