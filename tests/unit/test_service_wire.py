@@ -21,8 +21,8 @@ from gobblin_assets.service.api.request_guards import (
     RequestGuards,
     check_host,
     check_origin,
-    check_query,
     read_raw_path,
+    refuse_nul,
 )
 from gobblin_assets.service.api.request_parts import (
     parse_json,
@@ -179,9 +179,9 @@ class TestGuards:
         assert len(asked) == 1
 
     def test_no_query_has_what_no_database_takes(self) -> None:
-        check_query(b"search=a%20b")
+        refuse_nul(b"search=a%20b")
         with pytest.raises(MalformedRequestError):
-            check_query(b"search=%00")
+            refuse_nul(b"search=%00")
         with pytest.raises(RejectedError):
             read_flow_cursor(write_cursor(FlowKey("a", "\0")))
 

@@ -50,7 +50,7 @@ class RequestGuards:
             check_host(headers.get("host", ""), self._hosts)
             if scope["method"] in _UNSAFE:
                 check_origin(headers)
-            check_query(scope["query_string"])
+            refuse_nul(scope["query_string"])
             guarded = {**scope, "path": read_raw_path(scope["raw_path"])}
             body = await _read_body(headers.get("content-length", ""), receive)
         except RejectedError as error:
@@ -85,7 +85,7 @@ def check_origin(headers: MutableMapping[str, str]) -> None:
         )
 
 
-def check_query(query: bytes) -> None:
+def refuse_nul(query: bytes) -> None:
     """MalformedRequestError for NUL, which no database takes."""
     if b"%00" in query or b"\0" in query:
         raise MalformedRequestError("expected no NUL", field="query", hint="Take %00 out.")

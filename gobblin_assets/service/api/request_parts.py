@@ -93,7 +93,7 @@ def parse_json(body: bytes) -> Any:
         return None
     try:
         found = json.loads(body.decode(), parse_constant=_refuse_constant, object_pairs_hook=_read_object)
-        require_storable(found, _BODY)
+        require_plain_texts(found, _BODY)
     except RecursionError:
         raise MalformedRequestError("the JSON is nested too deeply", field="body", hint="Write it flat.") from None
     except ValueError as error:
@@ -101,7 +101,7 @@ def parse_json(body: bytes) -> Any:
     return found
 
 
-def require_storable(value: object, field: str) -> None:
+def require_plain_texts(value: object, field: str) -> None:
     """RejectedError for a text that no database takes: with NUL, or with half of a pair of UTF-16."""
     match value:
         case str() if _NOT_STORABLE.search(value):
@@ -110,11 +110,11 @@ def require_storable(value: object, field: str) -> None:
             )
         case Mapping():
             for name, inner in value.items():
-                require_storable(name, field)
-                require_storable(inner, name if field == _BODY else f"{field}.{name}")
+                require_plain_texts(name, field)
+                require_plain_texts(inner, name if field == _BODY else f"{field}.{name}")
         case list():
             for number, inner in enumerate(value):
-                require_storable(inner, f"{field}[{number}]")
+                require_plain_texts(inner, f"{field}[{number}]")
         case _:
             pass
 
@@ -201,7 +201,7 @@ def read_flow_cursor(cursor: str | None) -> FlowKey | None:
     place = _read_cursor(cursor)
     if not isinstance(place, list) or len(place) != 2 or not all(isinstance(each, str) for each in place):
         raise _refuse_cursor()
-    require_storable(place, "cursor")
+    require_plain_texts(place, "cursor")
     return FlowKey(*place)
 
 
