@@ -55,6 +55,25 @@ class Broken:
         raise ValueError(topology.version)
 
 
+def test_who_dies_behind_a_change_of_the_topology_leaves_it_whole(stored: PostgresTopologyStore) -> None:
+    class DeadError(BaseException):
+        """The end of the process."""
+
+    def die(point: Failpoint) -> None:
+        if point is Failpoint.TOPOLOGY_STORED:
+            raise DeadError
+
+    manager, _ = manage(stored)
+    with failpoints.install(die), pytest.raises(DeadError):
+        manager.put_node("shop", SHOP)
+    after, catalog = manage(stored)
+    assert list(after.topology.nodes) == ["shop"]
+    # Whoever asks again changes nothing, and nobody is told of a change.
+    before = catalog.topology.version
+    after.put_node("shop", SHOP)
+    assert catalog.topology.version == before
+
+
 def test_nodes_and_executors_come_and_go_and_other_processes_hear(stored: PostgresTopologyStore) -> None:
     manager, catalog = manage(stored)
     _, other = manage(stored)

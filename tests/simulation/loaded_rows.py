@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gobblin_assets.commit.steps import CommitStep, StepVerdict
+from gobblin_assets.destinations import transacted_rows
 from gobblin_assets.destinations.loaded_destination import LoadedDestination, open_loaded_destination
 from gobblin_assets.destinations.table_names import LoadedTable
 from gobblin_assets.model.extract import Mode
@@ -32,7 +33,7 @@ from tests.simulation.scenarios import Scenario, open_sequence
 from tests.simulation.sink_world import is_given_up_by_half
 from tests.simulation.sqlite_file import SimFile, take_turn
 from tests.simulation.world import JOB, ROOT, URNS, Runner, SimRows, World
-from tests.support.sqlite_rows import CONNECTION, SqlitePlace, example
+from tests.support.sqlite_rows import CONNECTION, SqlitePlace
 
 _PLACE: Final = SqlitePlace(CONNECTION, {urn: LoadedTable("main", str(urn)) for urn in URNS})
 
@@ -172,7 +173,7 @@ def _a_step_for_each_task() -> AbstractContextManager[Any]:
 
 
 def _marks_are_not_asked() -> AbstractContextManager[Any]:
-    return mock.patch.object(example, "decide_batch", return_value=StepVerdict.DO)
+    return mock.patch.object(transacted_rows, "decide_batch", return_value=StepVerdict.DO)
 
 
 IN_THE_WORLD_OF_LOADED_ROWS: Final = (

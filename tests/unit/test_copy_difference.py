@@ -249,7 +249,7 @@ def test_nothing_is_deleted_because_the_source_has_no_file(source: list[TreeEntr
     assert differences(source, ["x"], DifferenceRules(links=LinkPolicy.SKIP))[-1].kind is Kind.EXTRA
 
 
-def test_a_directory_that_stands_empty_is_named_with_what_it_lost() -> None:
+def test_a_directory_that_is_left_empty_is_named_with_what_it_lost() -> None:
     source = [directory_entry("d"), directory_entry("e"), "e/kept", "k"]
     destination = [
         *(directory_entry("d"), "d/a", directory_entry("d/below"), "d/below/b"),
@@ -257,7 +257,7 @@ def test_a_directory_that_stands_empty_is_named_with_what_it_lost() -> None:
     ]
     asked = []
 
-    def stands_empty(path: str) -> bool:
+    def is_empty_directory(path: str) -> bool:
         asked.append(path)
         return path == "f"
 
@@ -265,7 +265,7 @@ def test_a_directory_that_stands_empty_is_named_with_what_it_lost() -> None:
         found = differences(source, destination, rules)
         return {each.path: each.lost_with for each in found if each.kind is Kind.DELETE}
 
-    found = lost(DifferenceRules(deletes=Deletes.ALL, stands_empty=stands_empty))
+    found = lost(DifferenceRules(deletes=Deletes.ALL, is_empty_directory=is_empty_directory))
     assert found == {"d/a": "d", "d/below/b": "d", "e/gone": None, "f/a": "f"}
     assert asked == ["f"]
     # A directory whose files were not listed again gives nothing either.

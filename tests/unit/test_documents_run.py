@@ -13,6 +13,7 @@ import yaml
 
 from gobblin_assets.cli import output
 from gobblin_assets.dagster.component import GobblinJobComponent
+from gobblin_assets.service.topology_file import read_topology_file
 from gobblin_assets.spec.job_kinds import read_options
 from gobblin_assets.spec.job_parsing import parse_job, resolve_datasets
 
@@ -99,10 +100,30 @@ def test_the_index_has_every_page_once() -> None:
 
 @pytest.mark.parametrize("page", [*list_pages("Tutorials"), *list_pages("How-to")])
 def test_a_page_of_tasks_shows_a_whole_job_or_a_program(page: str) -> None:
-    """Which are read or run by this module or by ``test_public_names``; a developer's page has commands alone."""
+    """Which are read or run by this module or by ``test_public_names``; a developer's page has commands alone.
+
+    Of the service, a page shows a whole topology.
+    """
     document = (DOCS / page).read_text(encoding="utf-8")
-    whole = [each for each in find_blocks(document, "yaml") if each.startswith("job:")]
+    whole = [each for each in find_blocks(document, "yaml") if each.startswith(("job:", "nodes:"))]
     assert whole or find_blocks(document, "python") or page == "CONTRIBUTING.md"
+
+
+def list_topologies() -> list[Any]:
+    """The topologies that pages show."""
+    blocks = [
+        (each.name, block)
+        for each in sorted(DOCS.glob("*.md"))
+        for block in find_blocks(each.read_text("utf-8"), "yaml")
+    ]
+    return [pytest.param(block, id=name) for name, block in blocks if block.startswith("nodes:")]
+
+
+@pytest.mark.parametrize("block", list_topologies())
+def test_a_topology_that_a_page_shows_is_read(block: str, tmp_path: Path) -> None:
+    file = tmp_path / "topology.yaml"
+    file.write_text(block, encoding="utf-8")
+    assert read_topology_file(file).executors
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.name)
