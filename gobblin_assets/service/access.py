@@ -40,7 +40,7 @@ class Action(StrEnum):
 
     READ = "read"
     CREATE = "create"
-    UPDATE = "update"  # its config, its plan; to pause it and to resume it
+    UPDATE = "update"  # its config, its plan; to pause it; with RUN, to resume it
     DELETE = "delete"
     RUN = "run"  # to cancel an execution as well
     MANAGE = "manage"  # nodes, executors, packs of templates: of a rule on all flows

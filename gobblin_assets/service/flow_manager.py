@@ -314,7 +314,9 @@ class FlowManager:
             return self._store.activate(flow.flow_id, if_version=version, launch=launch)
         except RejectedError as error:
             # The topology could run it; what is left is for whoever wrote the flow, who reads the reasons.
-            self._store.set_reasons(flow.flow_id, (f"{error} Change the flow.",), if_version=version)
+            reasons = (f"{error} Change the flow.",)
+            if reasons != flow.reasons:
+                self._store.set_reasons(flow.flow_id, reasons, if_version=version)
             return False
 
     def _compile_new(self, flow_id: uuid.UUID, config: FlowConfig, groups: frozenset[str]) -> _Compiled:

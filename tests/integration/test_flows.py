@@ -284,6 +284,24 @@ def test_pending_flows_are_compiled_in_pages_and_one_that_the_compiler_fails_at_
     assert [flow.spec.description for flow in able.store.list_pending(after=None, limit=9)] == ["flow1"]
 
 
+def test_a_pending_flow_that_its_author_must_mend_says_so_once(world: FlowWorld) -> None:
+    world.flows.create(world.person, make_config("far"))
+
+    class Refusing(LineCompiler):
+        def compile_flow(self, spec: FlowSpec, names: JobNames, groups: frozenset[str]) -> Explanation:
+            raise RejectedError("is missing", field="parameters.datasets", hint="Add it.")
+
+    able = FlowWorld(world.engine, Refusing(make_topology("shop", "far")))
+    assert able.flows.compile_pending() == 0
+    found = able.store.find(KEY)
+    assert found is not None
+    assert found.reasons == ("parameters.datasets: is missing. Add it. Change the flow.",)
+    assert able.flows.compile_pending() == 0
+    again = able.store.find(KEY)
+    assert again is not None
+    assert again.change == found.change
+
+
 def test_a_flow_without_a_run_at_its_creation_waits_for_one(world: FlowWorld) -> None:
     world.flows.create(world.person, make_config("far", run_immediately=False))
     able = FlowWorld(world.engine, LineCompiler(make_topology("shop", "far")))
