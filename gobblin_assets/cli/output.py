@@ -23,15 +23,13 @@ from gobblin_assets.errors import GobblinError
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.model.watermark import Watermark
-from gobblin_assets.model.wording import PassingLine, show_moment
+from gobblin_assets.model.wording import CONTROLS, PassingLine, show_moment
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 # A pipe has no width; grep could not use the folded lines of a table.
 _WIDTH_WITHOUT_TERMINAL: Final = 220
 
-# Of C0 and C1, and halves of pairs, which stand for bytes that are no UTF-8.
-_CONTROLS: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _LINE_ENDS: Final = "\n"
 _CLEARED: Final = "\r\x1b[2K"
 """Moves a terminal's cursor to the begin of its line, and clears the line."""
@@ -108,7 +106,7 @@ def escape_controls(text: str, *, keeps: str = "") -> str:
         code = ord(found[0])
         return found[0] if found[0] in keeps else f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
-    return _CONTROLS.sub(escape, text)
+    return CONTROLS.sub(escape, text)
 
 
 def print_json(data: object) -> None:

@@ -1,10 +1,14 @@
 """Texts for people: numbers and lists in sentences, and lines of progress that the next line makes old."""
 
 import datetime as dt
+import re
 from collections.abc import Sequence
 from typing import Final
 
 NAMES_MAX: Final = 5
+
+CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+"""Characters of C0 and C1, and halves of pairs, which stand for bytes that are no UTF-8."""
 
 
 def count_of(count: int, one: str, many: str) -> str:

@@ -1,18 +1,17 @@
 """Specs of flows, and their addresses."""
 
-import re
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 from urllib.parse import quote, unquote
 
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.model.wording import CONTROLS
 from gobblin_assets.service.flow_config import FlowConfig
 
 FLOW_SCHEME: Final = "gobblin-flow"
 
 _NAME_LENGTH_MAX: Final = 128
 _DOTS: Final = frozenset({".", ".."})
-_CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 class Spec(Protocol):
@@ -72,7 +71,7 @@ def parse_flow_key(group: str, name: str) -> FlowKey:
             raise RejectedError(
                 f"{text!a} has another meaning in addresses", field=field_name, hint="Choose another name."
             )
-        if _CONTROLS.search(text):
+        if CONTROLS.search(text):
             raise RejectedError(
                 f"expected no control characters, found {text!a}", field=field_name, hint="Take them out."
             )

@@ -21,6 +21,7 @@ from jsonschema.exceptions import ValidationError as Mismatch
 from jsonschema.protocols import Validator
 
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.model.wording import CONTROLS
 
 TEXT_LENGTH_MAX: Final = 1_000
 VALUES_MAX: Final = 100_000
@@ -34,7 +35,6 @@ _DEPTH_MAX: Final = 30
 _DATES: Final = frozenset({"date", "date-time"})
 _BEGIN: Final = "^(?:"
 _END: Final = ")$"
-_CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _REFUSED_WORDS: Final = MappingProxyType(
     {
         "$id": "Take it out: a schema has no address.",
@@ -305,7 +305,7 @@ def _require_text(text: object, place: str) -> str:
             field=place[:200],
             hint="Shorten it.",
         )
-    if _CONTROLS.search(text):
+    if CONTROLS.search(text):
         raise RejectedError(
             f"expected no control characters, found {text[:80]!a}", field=ascii(place)[1:-1], hint="Take them out."
         )

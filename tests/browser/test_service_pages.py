@@ -82,8 +82,7 @@ def open_page(browser: Browser, service: RunningService, **options: Any) -> Iter
 @pytest.fixture(autouse=True)
 def none_is_left(service: RunningService) -> Iterator[None]:
     yield
-    for flow in service.ask("GET", f"{FLOWS}?limit=500").json["flows"]:
-        assert service.ask("DELETE", f"{FLOWS}/{flow['uri'].partition(':/')[2]}").status < 300
+    service.delete_flows()
 
 
 def make_flow(service: RunningService, name: str = "orders", node: str = "lake", **options: Any) -> str:

@@ -41,8 +41,7 @@ def service(
 @pytest.fixture(autouse=True)
 def none_is_left(service: RunningService) -> Iterator[None]:
     yield
-    for flow in service.ask("GET", f"{FLOWS}?limit=500").json["flows"]:
-        service.ask("DELETE", f"{FLOWS}/{flow['uri'].partition(':/')[2]}")
+    service.delete_flows()
 
 
 def read(answer: Answer) -> str:

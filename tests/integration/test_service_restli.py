@@ -34,8 +34,7 @@ def service(
 @pytest.fixture(autouse=True)
 def none_is_left(service: RunningService) -> Iterator[None]:
     yield
-    for flow in service.ask("GET", "/api/v1/flows").json["flows"]:
-        service.ask("DELETE", f"/api/v1/flows/{flow['uri'].partition(':/')[2]}")
+    service.delete_flows()
 
 
 def curl(service: RunningService, line: str) -> tuple[int, dict[str, str], str]:

@@ -136,6 +136,12 @@ class RunningService:
         data = urlencode(fields).encode()
         return self.ask("POST", path, data=data, headers={"Origin": self.url, **headers})
 
+    def delete_flows(self) -> None:
+        """Of one page: what a test leaves."""
+        for flow in self.ask("GET", "/api/v1/flows?limit=500").json["flows"]:
+            answer = self.ask("DELETE", f"/api/v1/flows/{flow['uri'].partition(':/')[2]}")
+            assert answer.status < 300, answer.text
+
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(_STOP_WAIT_S_MAX)
