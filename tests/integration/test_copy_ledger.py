@@ -1,16 +1,11 @@
 """Copies of datasets by the ledger of the job that publishes them: exactly its active files, at one version."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from gobblin_assets.errors import RejectedError
-from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec
-from gobblin_assets.jobs.copy.source_ledger import LedgerFiles, LedgerOfLog
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.run.run_values import DatasetReport
 from tests.support.copy_lake import CopyWorld
