@@ -33,9 +33,13 @@ def give_datasets(
     if not names:
         return dict(given)
     by = LEDGER if log == executor.log else LISTING
-    urns = resolve_datasets(parse_job(before.ticket.job), None)
-    datasets = [{"dataset": urn, "job": before.job_name, "by": by} for urn in urns]
+    datasets = [{"dataset": urn, "job": before.job_name, "by": by} for urn in list_published(before)]
     return {**given, **dict.fromkeys(names, datasets)}
+
+
+def list_published(job: PlannedJob) -> Sequence[str]:
+    """The datasets of a job that publishes datasets, in order."""
+    return list(resolve_datasets(parse_job(job.ticket.job), None))
 
 
 def choose_manifests(

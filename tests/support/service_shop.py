@@ -20,7 +20,10 @@ ORDERS = 2 * DAYS
 
 @dataclass(frozen=True)
 class ServiceShop:
-    """``lake``: where flows publish to; ``second``: where these datasets are copied to. ``start``: the day of the first orders; all their days are over."""
+    """``lake``: where flows publish to; ``second``: where its datasets are copied to.
+
+    ``start``: the day of the first orders; all their days are over.
+    """
 
     service: RunningService
     lake: Path
