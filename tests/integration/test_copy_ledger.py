@@ -19,8 +19,10 @@ from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.job_kind import Staged, WorkOrder
 from gobblin_assets.run.run_values import DatasetReport
 from tests.support.copy_lake import CopyWorld
+from tests.support.kinds import OBJECTS
 from tests.support.lake import Rows, World, start_worker
 from tests.support.ledger_copies import URN, KeptLake, Mirror, make_mirror, path_below, read_directory
+from tests.support.s3_servers import S3Server
 from tests.support.shares import often, rotating
 
 pytestmark = pytest.mark.turns(of=4)
@@ -116,6 +118,26 @@ def test_a_copy_has_the_active_files_of_one_version_and_no_others(
     assert third.publication is not None
     assert third.publication.file_count == 0
     assert third.publication.watermarks == {"version": (str(find_version(copy)),) * 2}
+
+
+@pytest.mark.core
+def test_a_lake_in_a_bucket_is_copied_by_its_ledger(
+    lake: KeptLake, versitygw: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in versitygw.environment.items():
+        monkeypatch.setenv(name, value)
+    stored = replace(
+        lake, destination=OBJECTS, store=f"s3://{versitygw.make_bucket()}", environment=versitygw.environment
+    )
+    source, mirror = stored.open_world(), make_mirror(stored)
+    copy = mirror.open_world()
+    for _time in range(2):
+        assert not source.run(mode=Mode.REFRESH).failed
+        copy_well(copy)
+        assert mirror.rows() == source_rows(lake)
+        lake.add_rows(URN, 2)
+    source.close()
+    copy.close()
 
 
 def fail(copy: CopyWorld) -> DatasetReport:
