@@ -33,11 +33,11 @@ def give_datasets(
     if not names:
         return dict(given)
     by = LEDGER if log == executor.log else LISTING
-    datasets = [{"dataset": urn, "job": before.job_name, "by": by} for urn in list_published(before)]
+    datasets = [{"dataset": urn, "job": before.job_name, "by": by} for urn in list_published_urns(before)]
     return {**given, **dict.fromkeys(names, datasets)}
 
 
-def list_published(job: PlannedJob) -> Sequence[str]:
+def list_published_urns(job: PlannedJob) -> Sequence[str]:
     """The datasets of a job that publishes datasets, in order."""
     return list(resolve_datasets(parse_job(job.ticket.job), None))
 
