@@ -9,6 +9,7 @@ from gobblin_assets.service.flow_request import FlowRequest, read_request, selec
 from gobblin_assets.service.job_compiler import JobCompiler
 from gobblin_assets.service.job_plan import Explanation, FlowPlan, JobNames, PendingFlow
 from gobblin_assets.service.job_template import JobTemplate
+from gobblin_assets.service.published_datasets import prefer_ledgers
 from gobblin_assets.service.routes import HOPS_MAX, Goal, Hop, HopIdentity, RouteMap, RouteRules
 from gobblin_assets.service.specs import FlowSpec
 from gobblin_assets.service.template_store import TemplateStore
@@ -43,12 +44,12 @@ class MultiHopCompiler:
     def compile_flow(self, spec: FlowSpec, names: JobNames, groups: frozenset[str]) -> Explanation:
         routes, request = self.read(spec, groups)
         request = keep_bound(request, names)
-        return Explanation(self._compile(spec, names, routes, request, plan_hops(routes, request)))
+        return Explanation(self._compile(spec, names, routes, request, plan_readable(routes, request, spec, names)))
 
     def explain_flow(self, spec: FlowSpec, names: JobNames, groups: frozenset[str]) -> Explanation:
         routes, request = self.read(spec, groups)
         request = keep_bound(request, names)
-        hops = plan_hops(routes, request)
+        hops = plan_readable(routes, request, spec, names)
         compiled = self._compile(spec, names, routes, request, hops)
         others = [] if hops is None else self._list_alternatives(spec, names, routes, request, hops)
         return Explanation(compiled, tuple(others), list_untaken(routes, request, hops or ()))
@@ -92,7 +93,8 @@ class MultiHopCompiler:
         free = set_free(request)
         taken = tuple(hop.identity for hop in hops)
         for without in ((), *((hop,) for hop in hops)):
-            other = plan_hops(routes, replace(free, rules=replace(free.rules, without=without)))
+            without_it = replace(free, rules=replace(free.rules, without=without))
+            other = plan_readable(routes, without_it, spec, names)
             identity = tuple(each.identity for each in other or ())
             if other is None or identity == taken or identity in found:
                 continue
@@ -113,6 +115,12 @@ def plan_hops(routes: RouteMap, request: FlowRequest) -> tuple[Hop, ...] | None:
     if kept is None and request.rules.bound:
         return _grow(routes, set_free(request))
     return kept
+
+
+def plan_readable(routes: RouteMap, request: FlowRequest, spec: FlowSpec, names: JobNames) -> tuple[Hop, ...] | None:
+    """The same, by executors that can read the ledgers of what they copy, where there are such."""
+    hops = plan_hops(routes, request)
+    return None if hops is None else prefer_ledgers(routes, request.rules, hops, spec.config.parameters, names)
 
 
 def _list_lacking(routes: RouteMap, request: FlowRequest) -> Sequence[Goal]:
