@@ -6,7 +6,6 @@ one, even if it costs more. Any other lists directories.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from gobblin_assets.errors import RejectedError
@@ -21,21 +20,13 @@ LEDGER: Final = "ledger"
 LISTING: Final = "listing"
 
 
-@dataclass(frozen=True, slots=True)
-class ReadingExecutor:
-    """The executor of a hop, and the name of the log that it works with."""
-
-    name: str
-    log: str
-
-
 def reads_datasets(template: JobTemplate) -> bool:
     """Whether its hops read datasets that another job publishes."""
     return bool(_list_names(template.parameters))
 
 
 def give_datasets(
-    given: Mapping[str, Any], schema: Schema, before: PlannedJob, log: str, executor: ReadingExecutor
+    given: Mapping[str, Any], schema: Schema, before: PlannedJob, log: str, executor: SpecExecutor
 ) -> dict[str, Any]:
     """The parameters of a hop behind ``before``, whose executor works with ``log``: it reads the datasets of before."""
     names = _list_names(schema)
@@ -52,7 +43,7 @@ def list_published_urns(job: PlannedJob) -> Sequence[str]:
 
 
 def choose_manifests(
-    given: Mapping[str, Any], schema: Schema, names: JobNames, executor: ReadingExecutor
+    given: Mapping[str, Any], schema: Schema, names: JobNames, executor: SpecExecutor
 ) -> dict[str, Any]:
     """The parameters with what says which files are copied, where they leave that open.
 
@@ -124,7 +115,7 @@ def _list_jobs(items: object) -> Iterator[str]:
             yield job
 
 
-def _choose(item: Any, place: str, names: JobNames, executor: ReadingExecutor, known: dict[str, bool]) -> Any:
+def _choose(item: Any, place: str, names: JobNames, executor: SpecExecutor, known: dict[str, bool]) -> Any:
     """What is no member of such a list is refused by the schema."""
     job = item.get("job") if isinstance(item, Mapping) else None
     if not isinstance(job, str):
@@ -145,7 +136,7 @@ def _choose(item: Any, place: str, names: JobNames, executor: ReadingExecutor, k
 
 
 def describe_manifests(
-    values: Mapping[str, Any], asked: Mapping[str, Any], schema: Schema, executor: ReadingExecutor
+    values: Mapping[str, Any], asked: Mapping[str, Any], schema: Schema, executor: SpecExecutor
 ) -> Sequence[str]:
     """What is said of a plan's hop: which datasets are copied by their ledger, which are listed, and why.
 
@@ -159,7 +150,7 @@ def describe_manifests(
     return [_describe(datasets, *found, executor) for found, datasets in by_job.items()]
 
 
-def _describe(datasets: Sequence[str], job: str, by: str, is_asked: bool, executor: ReadingExecutor) -> str:  # noqa: FBT001  a part of a key
+def _describe(datasets: Sequence[str], job: str, by: str, is_asked: bool, executor: SpecExecutor) -> str:  # noqa: FBT001  a part of a key
     which = datasets[0] if len(datasets) == 1 else f"{len(datasets)} datasets"
     if by == LEDGER:
         return f"{which} by the ledger of the job {job}: its active files of one version"

@@ -176,18 +176,6 @@ def test_a_published_dataset_is_copied_to_a_second_lake(shop: ServiceShop, servi
     await_complete(page, 1)
     assert count_rows(shop.second) == CUSTOMERS
 
-    # A snapshot is read again: what it replaces stands beside it for a while.
-    assert service.ask("POST", f"{FLOWS}/sales/customers:run").status in {200, 201, 202}
-    copies = page.url.partition("?")[0]
-    page.goto(published)
-    await_complete(page, 2)
-    assert count_rows(shop.lake / job) == 2 * CUSTOMERS
-    page.goto(copies)
-    page.get_by_role("button", name="Run").click()
-    page.get_by_role("link", name="sales / copies").click()
-    await_complete(page, 2)
-    assert count_rows(shop.second) == CUSTOMERS
-
 
 def test_a_flow_is_run_paused_resumed_and_deleted(service: RunningService, page: Page) -> None:
     path = make_flow(service)
