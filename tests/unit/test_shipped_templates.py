@@ -9,6 +9,7 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.job_ticket import TicketShape, job_ticket_from_json, job_ticket_to_json
 from gobblin_assets.service.job_plan import BoundHop, FlowPlan
 from gobblin_assets.service.job_template import JobTemplate
+from gobblin_assets.service.template_parameters import leave_out_given
 from gobblin_assets.service.template_store import DEFAULT_PACK, read_shipped_packs
 from gobblin_assets.spec.job_parsing import parse_any_job
 from tests.support.flow_templates import Names, make_compiler, make_flow, make_topology, plan_flow
@@ -278,6 +279,13 @@ def test_a_ledger_is_read_in_its_own_log_and_a_directory_is_listed_from_any_othe
         with pytest.raises(RejectedError, match="in another log than that of the executor copier") as caught:
             plan_copies(log, **alone, parameters={"datasets": [{**asked, "by": "ledger"}]})
         assert caught.value.field == "parameters.datasets[0].by"
+
+
+def test_a_form_of_a_way_asks_for_no_datasets_that_a_hop_before_publishes() -> None:
+    asked = leave_out_given(PACK.templates["dataset-to-tree.template"].parameters)
+    assert (list(asked["properties"]), asked["required"]) == (["deletes"], [])
+    tables = PACK.templates["jdbc-to-lake.template"].parameters
+    assert leave_out_given(tables) == tables
 
 
 def test_an_executor_that_can_read_the_ledger_is_taken_even_if_it_costs_more() -> None:
