@@ -2,6 +2,7 @@
 
 import threading
 from dataclasses import replace
+from typing import Any
 
 import psycopg
 import pytest
@@ -19,7 +20,7 @@ from gobblin_assets.service.job_plan import Explanation, FlowPlan, JobNames
 from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from gobblin_assets.service.specs import FlowSpec
 from gobblin_assets.service.statuses import ExecutionStatus
-from gobblin_assets.state.tickets import AttemptEnd, TicketReportKind
+from gobblin_assets.state.tickets import AttemptEnd, Claim, TicketReportKind
 from tests.support.flow_world import KEY, FlowWorld, LineCompiler, list_verbs, make_config, make_topology, play_worker
 
 
@@ -485,18 +486,66 @@ def test_a_service_that_stops_waits_for_writes_under_way(world: FlowWorld) -> No
         world.flows.run(world.person, KEY)
 
 
-def test_what_waits_for_a_worker_begins_when_it_runs_and_the_flow_goes_on(world: FlowWorld) -> None:
+def report_progress(world: FlowWorld, claim: Claim, **dataset: Any) -> None:
+    details = {"datasets": {"orders": {"lag": 1200, "blocked": [], "rests": ["no room"], **dataset}}}
+    world.executor.report(claim, TicketReportKind.PROGRESS, details)
+
+
+def list_jobs(world: FlowWorld) -> list[ExecutionStatus]:
+    world.step()
+    return [job.status for job in world.flows.get_status(KEY).jobs]
+
+
+@pytest.mark.parametrize(
+    ("dataset", "high"), [({"position": "0/16B"}, "0/16B"), ({"position": None, "watermarks": {"0": "7"}}, "7")]
+)
+def test_what_waits_for_a_worker_begins_when_it_has_published_and_the_flow_goes_on(
+    world: FlowWorld, dataset: dict[str, Any], high: str
+) -> None:
     world.compiler.workers = frozenset({0})
     world.flows.create(world.person, make_config("lake", "mirror"))
     claim = play_worker(world)
-    dataset = {"lag": 1200, "position": "0/16B", "blocked": [], "rests": ["no room"]}
-    world.executor.report(claim, TicketReportKind.PROGRESS, {"datasets": {"orders": dataset}})
+    report_progress(world, claim, position=None, watermarks={})
+    assert list_jobs(world) == [ExecutionStatus.RUNNING, ExecutionStatus.PENDING]
+    report_progress(world, claim, **dataset)
+    world.monitor.look()
     world.play(rows=3)
+    assert list_jobs(world) == [ExecutionStatus.RUNNING, ExecutionStatus.COMPLETE]
     status = world.flows.get_status(KEY)
-    assert [job.status for job in status.jobs] == [ExecutionStatus.RUNNING, ExecutionStatus.COMPLETE]
     assert status.status is ExecutionStatus.RUNNING
     assert status.jobs[0].message == "lag 1,200; orders backs off: no room"
-    assert status.jobs[0].high_watermark == "0/16B"
+    assert status.jobs[0].high_watermark == high
+
+
+@pytest.mark.parametrize("has_published", [False, True])
+def test_who_waits_for_a_worker_that_died_waits_no_longer_than_until_it_has_published(
+    world: FlowWorld, has_published: bool
+) -> None:
+    world.compiler.workers = frozenset({0, 1})
+    world.flows.create(world.person, make_config("lake", "mirror"))
+    claim = play_worker(world)
+    if has_published:
+        report_progress(world, claim, watermarks={"0": "7"})
+    world.executor.tickets.end(claim, AttemptEnd.DIED, {"message": "died of signal 9"})
+    world.monitor.look()
+    waits = ExecutionStatus.ORCHESTRATED if has_published else ExecutionStatus.PENDING
+    assert list_jobs(world) == [ExecutionStatus.RUNNING, waits]
+
+    again = play_worker(world)
+    assert again.attempt == 2
+    assert list_jobs(world) == [ExecutionStatus.RUNNING, waits]
+    report_progress(world, again, watermarks={"0": "9"})
+    world.monitor.look()
+    assert list_jobs(world) == [ExecutionStatus.RUNNING, ExecutionStatus.ORCHESTRATED]
+
+
+def test_what_waits_for_a_worker_that_failed_before_it_published_is_cancelled(world: FlowWorld) -> None:
+    world.compiler.workers = frozenset({0, 1})
+    world.flows.create(world.person, make_config("lake", "mirror"))
+    world.executor.tickets.end(play_worker(world), AttemptEnd.FAILED, {"message": "it broke"})
+    world.monitor.look()
+    assert list_jobs(world) == [ExecutionStatus.FAILED, ExecutionStatus.CANCELLED]
+    assert world.flows.get_status(KEY).status is ExecutionStatus.FAILED
 
 
 def test_what_waits_for_a_worker_that_was_drained_by_hand_is_sent(world: FlowWorld) -> None:

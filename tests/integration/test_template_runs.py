@@ -1,7 +1,6 @@
 """Jobs of the shipped templates, as executors run them: what was compiled becomes rows and files."""
 
 import os
-import uuid
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,12 +9,11 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from gobblin_assets.model.job_ticket import SentTicket, TicketId, TicketVerb
 from gobblin_assets.service.job_plan import PlannedJob
 from tests.support.changed_tables import ChangedTables
 from tests.support.flow_templates import Names, make_compiler, make_flow, make_topology, plan_flow
 from tests.support.postgres import Database
-from tests.support.ticket_shop import NAME, Executor, TicketShop, ticket_shop
+from tests.support.ticket_shop import NAME, Executor, TicketShop, require_complete, send_planned, ticket_shop
 
 __all__ = ["ticket_shop"]
 
@@ -33,17 +31,6 @@ def plan_one(shop: TicketShop, source: str, target: str, parameters: Mapping[str
     flow = make_flow(source, target, parameters=dict(parameters))
     (job,) = plan_flow(make_compiler(make_topology(nodes, executors)), flow).jobs
     return job
-
-
-def send(shop: TicketShop, job: PlannedJob) -> TicketId:
-    ticket_id = TicketId(uuid.uuid4())
-    shop.stores.tickets.send(SentTicket(ticket_id, TicketVerb.ADD, NAME, job.ticket))
-    return ticket_id
-
-
-def require_complete(shop: TicketShop, ticket_id: TicketId) -> None:
-    end = shop.await_end(ticket_id)
-    assert end.details["state"] == "COMPLETE", (end.details, shop.say())
 
 
 @pytest.mark.every_run
@@ -68,11 +55,11 @@ def test_tables_become_datasets(ticket_shop: TicketShop) -> None:
         },
     )
     ticket_shop.serve()
-    require_complete(ticket_shop, send(ticket_shop, job))
+    require_complete(ticket_shop, send_planned(ticket_shop, job))
     assert ticket_shop.lake_rows(job.job_name) == ticket_shop.source_rows()
     assert not list((ticket_shop.folder / "mirror").glob("*"))
     # What was published is not published again.
-    require_complete(ticket_shop, send(ticket_shop, job))
+    require_complete(ticket_shop, send_planned(ticket_shop, job))
     assert ticket_shop.lake_rows(job.job_name) == ticket_shop.source_rows()
 
 
@@ -82,7 +69,7 @@ def test_tables_are_loaded_into_tables(ticket_shop: TicketShop) -> None:
     job = plan_one(ticket_shop, "shop", "warehouse", parameters)
     ticket_shop.serve()
     for _run in range(2):
-        require_complete(ticket_shop, send(ticket_shop, job))
+        require_complete(ticket_shop, send_planned(ticket_shop, job))
         for source, target in {"orders": "public_orders", "customers": "clients"}.items():
             with ticket_shop.source.connect() as connection:
                 wanted = Counter(connection.execute(f"SELECT * FROM public.{source}").fetchall())
@@ -109,12 +96,12 @@ def test_directories_are_copied_with_their_names(ticket_shop: TicketShop) -> Non
         {"datasets": [{"path": "photos", "to": "albums", "exclude": ["*.tmp"], "deletes": "ours"}]},
     )
     ticket_shop.serve()
-    require_complete(ticket_shop, send(ticket_shop, job))
+    require_complete(ticket_shop, send_planned(ticket_shop, job))
     mirror = ticket_shop.folder / "mirror"
     assert list_files(mirror / "albums") == {"2026/1.jpg": b"one", "2026/2.jpg": b"two"}
     (photos / "2026/2.jpg").unlink()
     (photos / "2026/4.jpg").write_bytes(b"four")
-    require_complete(ticket_shop, send(ticket_shop, job))
+    require_complete(ticket_shop, send_planned(ticket_shop, job))
     assert list_files(mirror / "albums") == {"2026/1.jpg": b"one", "2026/4.jpg": b"four"}
 
 
@@ -156,7 +143,7 @@ def test_changes_are_followed_by_a_worker(
     shop = TicketShop(tmp_path, source_database, engine, environment)
     try:
         with Executor(shop, slots=1):
-            send(shop, job)
+            send_planned(shop, job)
             tables.await_published()
             tables.require_same("orders", "id")
             tables.do("UPDATE orders SET customer = 'new' WHERE id < 10", "DELETE FROM orders WHERE id > 290")
