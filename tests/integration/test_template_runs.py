@@ -1,6 +1,8 @@
 """Jobs of the shipped templates, as executors run them: what was compiled becomes rows and files."""
 
+import json
 import os
+import uuid
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,10 +11,15 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
+from demo.kafka.broker import KafkaBroker
 from gobblin_assets.service.job_plan import PlannedJob
 from tests.support.changed_tables import ChangedTables
 from tests.support.flow_templates import Names, make_compiler, make_flow, make_topology, plan_flow
+from tests.support.kafka import delete_topics, open_admin, read_all
+from tests.support.log_lake import expire_leases
 from tests.support.postgres import Database
+from tests.support.postgres_rows import CONNECTION, variables_for
+from tests.support.spark import wait_until
 from tests.support.ticket_shop import NAME, Executor, TicketShop, require_complete, send_planned, ticket_shop
 
 __all__ = ["ticket_shop"]
@@ -151,3 +158,70 @@ def test_changes_are_followed_by_a_worker(
             tables.require_same("orders", "id")
     finally:
         shop.close()
+
+
+def test_changes_are_loaded_into_a_table_and_a_topic(
+    source_database: Database,
+    fresh_database: Database,
+    kafka_broker: KafkaBroker,
+    engine: Engine,
+    database_url: str,
+    tmp_path: Path,
+) -> None:
+    tables = ChangedTables(tmp_path, source_database, engine, ["orders"])
+    tables.do(
+        "CREATE TABLE orders (id bigint PRIMARY KEY, customer text)",
+        "CREATE PUBLICATION lake FOR TABLE orders",
+        "INSERT INTO orders SELECT n, 'c' || n FROM generate_series(1, 30) n",
+    )
+    nodes = {
+        "log": {"kind": "change_log", "connection": "shop"},
+        "warehouse": {"kind": "tables", "connection": CONNECTION, "root": str(tmp_path / "rows")},
+        "bus": {"kind": "cluster", "connection": "bus", "root": str(tmp_path / "records")},
+    }
+    able = {"capabilities": ["sink.into.postgres", "sink.into.kafka"], "nodes": list(nodes)}
+    name = f"orders_{uuid.uuid4().hex[:8]}"
+    parameters = {"publication": "lake", "schema": "lake", "datasets": [{"table": "public.orders", "to_table": name}]}
+    compiler = make_compiler(make_topology(nodes, {NAME: able}))
+    (into_table,) = plan_flow(compiler, make_flow("log", "warehouse", parameters=parameters)).jobs
+    parameters = {"publication": "lake", "key": ["id"], "datasets": [{"table": "public.orders"}]}
+    (into_topic,) = plan_flow(compiler, make_flow("log", "bus", parameters=parameters)).jobs
+    environment = {
+        **os.environ,
+        **tables.variables,
+        **variables_for(fresh_database),
+        "GOBBLIN_KAFKA_BUS_BOOTSTRAP_SERVERS": kafka_broker.bootstrap,
+        "GOBBLIN_HOME": str(tmp_path / "home"),
+        "GOBBLIN_DATABASE_URL": database_url,
+    }
+
+    def read_table() -> "Counter[tuple[object, ...]]":
+        with fresh_database.connect() as connection:
+            if connection.execute(f"SELECT to_regclass('lake.{name}')").fetchall() == [(None,)]:
+                return Counter()
+            return Counter(connection.execute(f"SELECT _op, id FROM lake.{name}").fetchall())
+
+    def read_topic() -> "Counter[tuple[object, ...]]":
+        if "public.orders" not in open_admin(kafka_broker.bootstrap).list_topics(timeout=30).topics:
+            return Counter()
+        rows = [json.loads(each.value or b"") for each in read_all(kafka_broker.bootstrap, "public.orders")]
+        return Counter((row["_op"], row["id"]) for row in rows)
+
+    shop = TicketShop(tmp_path, source_database, engine, environment)
+    wanted = Counter(("r", n) for n in range(1, 31))
+    try:
+        with Executor(shop) as executor:
+            for job in (into_table, into_topic):
+                send_planned(shop, job)
+            for read in (read_table, read_topic):
+                wait_until(lambda read=read: read() == wanted, lambda read=read: f"{wanted}: {read()}; {shop.say()}")
+            for attempt in executor.attempts[:2]:
+                attempt.kill()
+            expire_leases(engine)
+            tables.do("UPDATE orders SET customer = 'new' WHERE id < 10", "DELETE FROM orders WHERE id > 25")
+            wanted += Counter([*(("u", n) for n in range(1, 10)), *(("d", n) for n in range(26, 31))])
+            for read in (read_table, read_topic):
+                wait_until(lambda read=read: read() == wanted, lambda read=read: f"{wanted}: {read()}; {shop.say()}")
+    finally:
+        shop.close()
+        delete_topics(kafka_broker.bootstrap, "public.orders", "gobblin_lane")

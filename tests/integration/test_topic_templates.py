@@ -1,13 +1,8 @@
 """Templates of topics, as executors run them: over two brokers into Iceberg, into tables, as files; behind kills."""
 
-import datetime as dt
-import json
 import os
-import shutil
-import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from decimal import Decimal
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,88 +11,32 @@ import pyarrow.parquet as pq
 import pytest
 from sqlalchemy import Engine
 
-from demo.kafka.broker import KafkaBroker, start_broker
+from demo.kafka.broker import KafkaBroker
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.service.job_plan import PlannedJob
 from gobblin_assets.state.tickets import TicketReportKind
 from tests.support.flow_templates import make_compiler, make_flow, make_topology, plan_flow
 from tests.support.iceberg_rows import CATALOG, find_table, iceberg_variables
-from tests.support.kafka import MakeTopic, produce
+from tests.support.kafka import MakeTopic, office_broker, produce
 from tests.support.log_lake import expire_leases
 from tests.support.postgres import Database
 from tests.support.postgres_rows import CONNECTION, variables_for
-from tests.support.spark import wait_until
 from tests.support.ticket_shop import NAME, Executor, TicketShop, require_complete, send_planned
+from tests.support.typed_records import (
+    TYPED_COLUMNS,
+    TypedRows,
+    await_typed_rows,
+    count_typed_rows,
+    expect_typed_rows,
+    list_typed_names,
+    make_typed_record,
+)
+
+__all__ = ["office_broker"]
 
 pytestmark = pytest.mark.turns(of=3)
 
-COLUMNS = (
-    "n bigint, b boolean, f float, d double, e decimal(9,2), s string, t timestamp, l timestamp_ntz, day date,"
-    " a array<double>"
-)
-ODD = ("NaN", "Infinity", "-Infinity", -0.0, 1.5, None)
 CAPABILITIES = ["ingest.kafka", "sink.kafka", "sink.into.kafka", "sink.into.iceberg", "sink.into.postgres"]
-
-Rows = Counter[str]
-
-
-def make_record(n: int) -> bytes:
-    """Of each type what is common and what is rare. Some fields are left out."""
-    odd = ODD[n % len(ODD)]
-    fields = {
-        "n": n,
-        "b": n % 2 == 0,
-        "f": odd,
-        "d": ODD[(n + 1) % len(ODD)],
-        "e": f"{n}.25",
-        "s": f'"{n}" \n\u00e9 NaN',
-        "t": f"2026-01-02T03:04:{n % 60:02}.000001Z",
-        "l": f"2026-01-02T03:04:{n % 60:02}",
-        "day": "0099-12-31",
-        "a": [odd, None, 0.1],
-    }
-    return json.dumps(fields if n % 7 else {"n": n}).encode()
-
-
-def make_row(n: int) -> dict[str, Any]:
-    """The record as rows have it."""
-    if n % 7 == 0:
-        return {**dict.fromkeys(name.split()[0] for name in COLUMNS.split(", ")), "n": n}
-    odd, other = (None if each is None else float(each) for each in (ODD[n % len(ODD)], ODD[(n + 1) % len(ODD)]))
-    local = dt.datetime(2026, 1, 2, 3, 4, n % 60)  # noqa: DTZ001  a time without a zone
-    moment = local.replace(microsecond=1, tzinfo=dt.UTC)
-    return {
-        "n": n,
-        "b": n % 2 == 0,
-        "f": odd,
-        "d": other,
-        "e": Decimal(f"{n}.25"),
-        "s": f'"{n}" \n\u00e9 NaN',
-        "t": moment,
-        "l": local,
-        "day": dt.date(99, 12, 31),
-        "a": [odd, None, 0.1],
-    }
-
-
-def count_rows(rows: Sequence[Mapping[str, Any]]) -> Rows:
-    """As a multiset. NaN is not itself, but its text is."""
-    return Counter(
-        repr([value.astimezone(dt.UTC) if name == "t" and value else value for name, value in sorted(row.items())])
-        for row in rows
-    )
-
-
-def expect_rows(count: int) -> Rows:
-    return count_rows([make_row(n) for n in range(count)])
-
-
-@pytest.fixture(scope="module")
-def office_broker() -> Iterator[KafkaBroker]:
-    folder = Path(tempfile.mkdtemp(prefix="gobblin-kafka-"))
-    with start_broker(folder) as broker:
-        yield broker
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture
@@ -135,24 +74,12 @@ def plan_jobs(
         "lake": {"kind": "files", "root": str(shop.folder / "lake")},
     }
     topology = make_topology(nodes, {NAME: {"capabilities": CAPABILITIES, "nodes": list(nodes)}})
-    datasets = [{"topic": topic, "schema": COLUMNS, **parameters.pop("dataset", {})}]
+    datasets = [{"topic": topic, "schema": TYPED_COLUMNS, **parameters.pop("dataset", {})}]
     uris = [f"FS:///{each}.template" for each in template]
     flow = make_flow("edge", target, template_uris=uris, parameters={"datasets": datasets, **parameters})
     return plan_flow(make_compiler(topology), flow).jobs
 
 
-def await_rows(shop: TicketShop, read: Callable[[], Rows], count: int) -> None:
-    wanted = expect_rows(count)
-
-    def look() -> bool:
-        found = read()
-        assert not found - wanted, "a row comes twice, or is another one"
-        return found == wanted
-
-    wait_until(look, lambda: f"{count} rows, found {read().total()}; {shop.say()}", progress=lambda: read().total())
-
-
-@pytest.mark.every_run
 def test_a_topic_becomes_a_table_of_iceberg_over_two_brokers_behind_kills(
     shop: TicketShop, kafka_broker: KafkaBroker, office_broker: KafkaBroker, topic: MakeTopic
 ) -> None:
@@ -162,21 +89,21 @@ def test_a_topic_becomes_a_table_of_iceberg_over_two_brokers_behind_kills(
     first, second = plan_jobs(shop, templates, "lakehouse", name, namespace="shop", dataset={"to_table": "events"})
     assert second.after == (first.number,)
 
-    def read() -> Rows:
+    def read() -> TypedRows:
         table = find_table(shop.environment, "shop", "events")
-        return count_rows([] if table is None else table.scan().to_arrow().to_pylist())
+        return count_typed_rows([] if table is None else table.scan().to_arrow().to_pylist())
 
-    produce(kafka_broker.bootstrap, name, [make_record(n) for n in range(60)])
+    produce(kafka_broker.bootstrap, name, [make_typed_record(n) for n in range(60)])
     with Executor(shop) as executor:
         sent = send_planned(shop, first)
         shop.await_report(sent, has_published)
         send_planned(shop, second)
-        await_rows(shop, read, 60)
+        await_typed_rows(read, 60, shop.say)
         for attempt in executor.attempts[:2]:
             attempt.kill()
         expire_leases(shop.engine)
-        produce(kafka_broker.bootstrap, name, [make_record(n) for n in range(60, 120)])
-        await_rows(shop, read, 120)
+        produce(kafka_broker.bootstrap, name, [make_typed_record(n) for n in range(60, 120)])
+        await_typed_rows(read, 120, shop.say)
 
 
 def has_published(report: Any) -> bool:
@@ -193,30 +120,30 @@ def test_topics_are_followed_into_tables_and_files(
     (table,) = plan_jobs(shop, ["topic-to-table"], "tables", name, schema="lake", dataset={"to_table": "events"})
     (files,) = plan_jobs(shop, ["topic-follow"], "lake", name, dataset={"format": "json"})
 
-    def read_table() -> Rows:
+    def read_table() -> TypedRows:
         with shop.source.connect() as connection:
             if connection.execute("SELECT to_regclass('lake.events')").fetchall() == [(None,)]:
                 return Counter()
             with connection.cursor() as cursor:
                 cursor.execute("SELECT * FROM lake.events")
                 names = [each.name for each in cursor.description or ()]
-                return count_rows([dict(zip(names, row, strict=True)) for row in cursor.fetchall()])
+                return count_typed_rows([dict(zip(names, row, strict=True)) for row in cursor.fetchall()])
 
-    def read_files() -> Rows:
-        return count_rows(read_lake(shop, files.job_name, name).to_pylist())
+    def read_files() -> TypedRows:
+        return count_typed_rows(read_lake(shop, files.job_name, name).to_pylist())
 
-    produce(kafka_broker.bootstrap, name, [make_record(n) for n in range(20)])
+    produce(kafka_broker.bootstrap, name, [make_typed_record(n) for n in range(20)])
     with Executor(shop) as executor:
         for each in (table, files):
             send_planned(shop, each)
         for read in (read_table, read_files):
-            await_rows(shop, read, 20)
+            await_typed_rows(read, 20, shop.say)
         for attempt in executor.attempts[:2]:
             attempt.kill()
         expire_leases(shop.engine)
-        produce(kafka_broker.bootstrap, name, [make_record(n) for n in range(20, 40)])
+        produce(kafka_broker.bootstrap, name, [make_typed_record(n) for n in range(20, 40)])
         for read in (read_table, read_files):
-            await_rows(shop, read, 40)
+            await_typed_rows(read, 40, shop.say)
 
 
 def test_each_run_of_a_topic_reads_what_is_new(shop: TicketShop, kafka_broker: KafkaBroker, topic: MakeTopic) -> None:
@@ -224,15 +151,14 @@ def test_each_run_of_a_topic_reads_what_is_new(shop: TicketShop, kafka_broker: K
     (job,) = plan_jobs(shop, ["topic-to-lake"], "lake", name, dataset={"format": "json"})
     shop.serve()
     for count in (20, 40):
-        produce(kafka_broker.bootstrap, name, [make_record(n) for n in range(count - 20, count)])
+        produce(kafka_broker.bootstrap, name, [make_typed_record(n) for n in range(count - 20, count)])
         require_complete(shop, send_planned(shop, job))
-        assert count_rows(read_lake(shop, job.job_name, name).to_pylist()) == expect_rows(count)
+        assert count_typed_rows(read_lake(shop, job.job_name, name).to_pylist()) == expect_typed_rows(count)
 
 
 def read_lake(shop: TicketShop, job_name: str, topic: str) -> pa.Table:
     """The rows in the files that the ledger has."""
     published = shop.stores.published.find(JobName(job_name), DatasetUrn(topic), role=Role.DATA)
     paths = [each.path for segment in (published.segments if published else ()) for each in segment.files()]
-    names = [name.split()[0] for name in COLUMNS.split(", ")]
-    tables = [pq.read_table(path, partitioning=None).select(names) for path in paths]
+    tables = [pq.read_table(path, partitioning=None).select(list_typed_names()) for path in paths]
     return pa.concat_tables(tables) if tables else pa.table({})
