@@ -111,7 +111,7 @@ def _fold(progress: JobProgress, report: TicketReport) -> JobProgress:
 
 def _read_positions(details: Mapping[str, Any]) -> dict[str, str]:
     """Up to where a worker has published: one place of a stream, or a watermark for each key."""
-    found = {}
+    found: dict[str, str] = {}
     for urn, each in details.get("datasets", {}).items():
         found |= {join_key(urn, key): str(value) for key, value in each.get("watermarks", {}).items()}
         if each.get("position") is not None:
