@@ -65,7 +65,7 @@ class ExecutionStore(Protocol):
     def list_unsent(
         self, *, limit: int, after: JobOfExecution | None = None, without: Collection[str] = ()
     ) -> Sequence[UnsentTicket]:
-        """Of jobs whose predecessors are COMPLETE, or workers that are RUNNING, the oldest executions first.
+        """Of jobs whose predecessors are COMPLETE, or RUNNING workers that have published, the oldest executions first.
 
         ``after``: those behind this job; ``without``: none of these logs.
         A job whose stored ticket can't be read is FAILED, and holds up no other.

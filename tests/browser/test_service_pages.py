@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Page, Response, Route, expect
 
 from gobblin_assets.db.embedded import EmbeddedServer
-from tests.support.chromium import run_browser
+from tests.support.chromium import open_page
 from tests.support.database_pool import DatabasePool
 from tests.support.page_checks import Typist, find_faults, measure_overflow, tab_to
 from tests.support.running_service import RunningService
@@ -39,12 +39,6 @@ def shop(
         yield made
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with run_browser() as started:
-        yield started
-
-
 @pytest.fixture
 def service(shop: ServiceShop) -> RunningService:
     return shop.service
@@ -53,32 +47,13 @@ def service(shop: ServiceShop) -> RunningService:
 @pytest.fixture
 def page(browser: Browser, service: RunningService) -> Iterator[Page]:
     """A page at 1280 px. The browser must have nothing to complain of, such as what the page's policy refuses."""
-    yield from open_page(browser, service)
+    yield from open_page(browser, service.url)
 
 
 @pytest.fixture
 def plain_page(browser: Browser, service: RunningService) -> Iterator[Page]:
     """A page without scripts."""
-    yield from open_page(browser, service, java_script_enabled=False)
-
-
-def open_page(browser: Browser, service: RunningService, **options: Any) -> Iterator[Page]:
-    context = browser.new_context(base_url=service.url, viewport={"width": 1280, "height": 800}, **options)
-    context.set_default_timeout(WAIT_MS_MAX)
-    complaints: list[str] = []
-    context.on("weberror", lambda error: complaints.append(str(error.error)))
-    # The browser says of each answer from 400 on that it is one; tests look at those themselves.
-    context.on(
-        "console",
-        lambda said: (
-            complaints.append(said.text)
-            if said.type in {"error", "warning"} and not said.text.startswith("Failed to load resource")
-            else None
-        ),
-    )
-    yield context.new_page()
-    context.close()
-    assert not complaints
+    yield from open_page(browser, service.url, java_script_enabled=False)
 
 
 @pytest.fixture(autouse=True)

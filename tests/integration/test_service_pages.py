@@ -16,7 +16,7 @@ from tests.support.database_pool import DatabasePool
 from tests.support.running_service import Answer, RunningService, prepare_database, run_service
 
 FLOWS = "/api/v1/flows"
-TEMPLATE = "FS:///default@2/tables.template"
+TEMPLATE = "FS:///default@9/tables.template"
 FORM = {
     "template": TEMPLATE,
     "flow_group": "sales",

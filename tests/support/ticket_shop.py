@@ -26,6 +26,7 @@ from gobblin_assets.model.job_ticket import JobTicket, SentTicket, TicketId, Tic
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.stores import Stores
+from gobblin_assets.service.job_plan import PlannedJob
 from gobblin_assets.state.tickets import Claim, TicketReport, TicketReportKind
 from gobblin_assets.tickets import ticket_worker
 from gobblin_assets.tickets.executor import ExecutorOptions, ProcessExecutor
@@ -261,6 +262,18 @@ class Executor:
 
 def only_first(failpoint: str) -> Callable[[Claim], str]:
     return lambda claim: failpoint if claim.attempt == 1 else ""
+
+
+def send_planned(shop: TicketShop, job: PlannedJob) -> TicketId:
+    """What a compiler planned."""
+    ticket_id = TicketId(uuid.uuid4())
+    shop.stores.tickets.send(SentTicket(ticket_id, TicketVerb.ADD, NAME, job.ticket))
+    return ticket_id
+
+
+def require_complete(shop: TicketShop, ticket_id: TicketId) -> None:
+    end = shop.await_end(ticket_id)
+    assert end.details["state"] == "COMPLETE", (end.details, shop.say())
 
 
 ENDS = ("COMPLETE", "FAILED", "CANCELLED")

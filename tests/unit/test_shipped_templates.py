@@ -10,11 +10,11 @@ from gobblin_assets.model.job_ticket import TicketShape, job_ticket_from_json, j
 from gobblin_assets.service.job_plan import BoundHop, FlowPlan
 from gobblin_assets.service.job_template import JobTemplate
 from gobblin_assets.service.template_parameters import leave_out_given
-from gobblin_assets.service.template_store import DEFAULT_PACK, read_shipped_packs
+from gobblin_assets.service.template_store import DEFAULT_PACK, TemplatesInMemory, read_shipped_packs
 from gobblin_assets.spec.job_parsing import parse_any_job
 from tests.support.flow_templates import Names, make_compiler, make_flow, make_topology, plan_flow
 
-(PACK,) = read_shipped_packs()
+(PACK,) = TemplatesInMemory(read_shipped_packs()).list_packs()
 
 NODES = {
     "shop": {"kind": "database", "connection": "shop"},
@@ -81,7 +81,7 @@ USES: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
         "kafka",
         "kafka2",
         {"key": ["page"], "datasets": [TOPIC]},
-        {"datasets": [{"topic": "views", "format": "json", "schema": "page string"}]},
+        {"datasets": [{"topic": "views", "schema": "page string"}]},
     ),
     "topic-follow": ("kafka", "lake", {"datasets": [TOPIC]}, {"datasets": [{"topic": "views"}]}),
     "changes-to-lake": ("log", "lake", CHANGES, CHANGES),
@@ -113,6 +113,12 @@ def compile_use(name: str, parameters: dict[str, Any]) -> dict[str, Any]:
     assert job.template_uri == f"FS:///default@{PACK.version}/{name}.template"
     assert job_ticket_from_json(job_ticket_to_json(job.ticket)) == job.ticket
     return dict(job.ticket.job)
+
+
+def test_a_version_that_was_published_never_changes() -> None:
+    digests = {pack.version: pack.digest for pack in read_shipped_packs()}
+    assert digests["1"] == "c6cc08288ce58373b5ba0065450a80b839620f3d8aa4d37f7466a0930ec1c154"
+    assert len(digests) == int(PACK.version)
 
 
 def test_each_template_is_used_here() -> None:

@@ -151,7 +151,8 @@ _LIST_UNSENT = text(f"""
                        SELECT FROM gobblin_service.job_execution p
                         WHERE p.execution_id = j.execution_id AND j.after @> to_jsonb(p.number)
                           AND p.status <> 'COMPLETE'
-                          AND (p.ticket ->> 'shape' <> 'worker' OR p.status <> 'RUNNING')))
+                          AND (p.ticket ->> 'shape' <> 'worker' OR p.status <> 'RUNNING'
+                               OR p.high_watermarks = '{{}}')))
        AND {_ON_PAGE}
 """)
 
