@@ -21,6 +21,7 @@ SERVERS: Final = {
     "kafka": frozenset({"kafka_broker"}),
     "spark": frozenset({"spark", "connect", "mariadb", "mysql", "commands", "store_reader"}),
     "hdfs": frozenset({"hdfs_server", "place"}),
+    "service": frozenset({"shared_service"}),
 }
 """By group, the fixtures that start its server, or may start it.
 
