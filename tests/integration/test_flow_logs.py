@@ -112,7 +112,7 @@ def test_an_end_that_another_log_refuses_holds_up_no_other_and_is_told_once(
     for _number in range(3):
         world.orchestrator.look()
     assert list_verbs(world.engine) == ["ADD", "ADD", "DELETE"]
-    assert [each.levelname for each in caplog.records if "waits" in each.message] == ["WARNING"]
+    assert [each.levelname for each in caplog.records if "waits" in each.getMessage()] == ["WARNING"]
 
 
 def test_reports_of_a_log_that_is_away_are_asked_for_last(edge_world: EdgeWorld) -> None:
