@@ -9,6 +9,7 @@ from gobblin_assets.service.flow_request import FlowRequest, read_request, selec
 from gobblin_assets.service.job_compiler import JobCompiler
 from gobblin_assets.service.job_plan import Explanation, FlowPlan, JobNames, PendingFlow
 from gobblin_assets.service.job_template import JobTemplate
+from gobblin_assets.service.route_trees import TREE_GOALS_MAX, find_tree
 from gobblin_assets.service.routes import HOPS_MAX, Goal, Hop, HopIdentity, RouteMap, RouteRules
 from gobblin_assets.service.specs import FlowSpec
 from gobblin_assets.service.template_store import TemplateStore
@@ -109,9 +110,9 @@ def plan_hops(routes: RouteMap, request: FlowRequest) -> tuple[Hop, ...] | None:
 
     Where the flow's jobs are bound, and no way keeps to that, it is a way that does not: a launch refuses it.
     """
-    kept = _grow(routes, request)
+    kept = _find_hops(routes, request)
     if kept is None and request.rules.bound:
-        return _grow(routes, set_free(request))
+        return _find_hops(routes, set_free(request))
     return kept
 
 
@@ -133,7 +134,15 @@ def set_free(request: FlowRequest) -> FlowRequest:
     return replace(request, rules=replace(request.rules, bound={}))
 
 
-def _grow(routes: RouteMap, request: FlowRequest) -> tuple[Hop, ...] | None:
+def _find_hops(routes: RouteMap, request: FlowRequest) -> tuple[Hop, ...] | None:
+    grown = grow_hops(routes, request)
+    if not 1 < len(request.goals) <= TREE_GOALS_MAX:
+        return grown
+    return find_tree(routes, request.source, sorted(request.goals), request.rules, grown)
+
+
+def grow_hops(routes: RouteMap, request: FlowRequest) -> tuple[Hop, ...] | None:
+    """The nearest destination by the cheapest way, then the next one from what is reached."""
     starts = {request.source: 0}
     goals = list(request.goals)
     planned: list[Hop] = []
