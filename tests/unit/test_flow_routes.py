@@ -17,7 +17,7 @@ from gobblin_assets.service.flow_request import FlowRequest
 from gobblin_assets.service.job_plan import BoundHop
 from gobblin_assets.service.job_template import JobTemplate, TemplateEnd
 from gobblin_assets.service.multi_hop_compiler import grow_hops, plan_hops
-from gobblin_assets.service.route_trees import TREE_GOALS_MAX
+from gobblin_assets.service.route_trees import TREE_GOALS_MAX, find_tree
 from gobblin_assets.service.routes import HOPS_MAX, Goal, Hop, RouteMap, RouteRules
 from gobblin_assets.service.topology import (
     DataNode,
@@ -413,6 +413,9 @@ def test_hops_to_all_destinations_are_the_cheapest_that_come_to_each_node_once(f
         assert (sum(map(cost_of, found)), len(found)) == least, number
         found_by_count[len(asked.goals)] = found_by_count.get(len(asked.goals), 0) + 1
         one_by_one = grow_hops(world.routes, asked)
+        if len(asked.goals) > 1:
+            unbounded = find_tree(world.routes, asked.source, asked.goals, asked.rules, None)
+            assert name_hops(unbounded) == name_hops(found), "what is known bounds the search, and changes nothing"
         beaten += one_by_one is None or sum(map(cost_of, one_by_one)) > sum(map(cost_of, found))
     assert min(found_by_count.get(count, 0) for count in (1, 2, 3, 4)) > 20
     assert refused > 50
@@ -436,11 +439,28 @@ def test_a_cheaper_way_that_crosses_a_node_does_not_hide_the_one_that_needs_it_l
         make_files_template(2, DATASET, TREE, CONVERT, 1),
     ]
     routes = RouteMap(topology, templates)
-    asked = FlowRequest(NodeState("s", DATASET), (Goal("g", TREE),), RouteRules())
+    asked = FlowRequest(NodeState("s", DATASET), (Goal("g", TREE),), RouteRules(hops_max=4))
     found = plan_hops(routes, asked)
     assert found is not None
     assert [hop.target.node for hop in found] == ["m", "c", "n", "g"]
     assert plan_hops(routes, replace(asked, rules=RouteRules(hops_max=3))) is None
+
+
+def test_a_dear_way_of_few_hops_is_kept_for_places_that_are_far_away() -> None:
+    """The hub is cheap to come to by two hops, and cheap to go on from by two. There are three."""
+    topology = make_files_topology(
+        make_executor("dear_to_hub", COPY, "s", "hub", cost=10),
+        make_executor("cheap1", COPY, "s", "x", cost=1),
+        make_executor("cheap2", COPY, "x", "hub", cost=1),
+        make_executor("cheap3", COPY, "hub", "y", cost=0.5),
+        make_executor("cheap4", COPY, "y", "a", cost=0.5),
+        make_executor("dear_to_a", COPY, "hub", "a", cost=3),
+        make_executor("other", COPY, "s", "b", cost=1),
+    )
+    routes = RouteMap(topology, [make_files_template(0, TREE, TREE, COPY, 0)])
+    found = find_tree(routes, NodeState("s", TREE), [Goal("a", None), Goal("b", None)], RouteRules(hops_max=3), None)
+    assert found is not None
+    assert [hop.executor.name for hop in found] == ["other", "cheap1", "cheap2", "dear_to_a"]
 
 
 @pytest.mark.parametrize("count", [TREE_GOALS_MAX, TREE_GOALS_MAX + 1])
