@@ -18,13 +18,19 @@ from gobblin_assets.service.untaken import explain_lack, list_untaken
 
 ALTERNATIVES_MAX: Final = 3
 
+_ONE_BY_ONE: Final = (
+    f"Of more than {TREE_GOALS_MAX} destinations, the nearest is reached first, and each next one from what the flow"
+    " publishes then: other hops to all of them together may cost less."
+)
+
 _MAPS_KEPT_MAX: Final = 64
 
 
 class MultiHopCompiler:
     """Compiles flows to the cheapest jobs over several hops.
 
-    Destinations share hops: the nearest is reached first, and the next from any node that the flow publishes to.
+    Destinations share hops. Up to ``TREE_GOALS_MAX`` are reached by those that cost least together. Of more of them the
+    nearest is reached first, and each next one from any node that the flow publishes to.
     """
 
     hops_max = HOPS_MAX
@@ -52,7 +58,9 @@ class MultiHopCompiler:
         hops = plan_hops(routes, request)
         compiled = self._compile(spec, names, routes, request, hops)
         others = [] if hops is None else self._list_alternatives(spec, names, routes, request, hops)
-        return Explanation(compiled, tuple(others), list_untaken(routes, request, hops or ()))
+        untaken = list_untaken(routes, request, hops or ())
+        is_each_alone = hops is not None and len(request.goals) > TREE_GOALS_MAX
+        return Explanation(compiled, tuple(others), untaken, (_ONE_BY_ONE,) if is_each_alone else ())
 
     def list_templates(self, spec: FlowSpec, groups: frozenset[str]) -> Sequence[JobTemplate]:
         routes, request = self.read(spec, groups)
