@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import uuid
+from importlib import import_module
 from typing import Final
 
 import click
@@ -18,13 +19,20 @@ from gobblin_assets.model.job_ticket import TicketId
 from gobblin_assets.run.log import open_log
 from gobblin_assets.run.own_process import StopRequest, heed_stop_signals
 from gobblin_assets.run.runner import owner_text
-from gobblin_assets.state.tickets import AttemptEnd, Claim
+from gobblin_assets.state.tickets import AttemptEnd
+from gobblin_assets.tickets.attempt_processes import SpareProcesses, await_claim
 from gobblin_assets.tickets.child import run_attempt
 from gobblin_assets.tickets.executor import CLAIM_TTL_S, ExecutorOptions, ProcessExecutor
 
 _SLOTS_MAX: Final = 256
 _STANDARD_INPUT: Final = 0
 _REPORTS_MAX: Final = 10_000
+_NEEDED: Final = (
+    "gobblin_assets.jobs.ingest.program",
+    "gobblin_assets.jobs.copy.program",
+    "gobblin_assets.tickets.ticket_worker",
+)
+"""What most attempts import, which takes longer than a claim does."""
 
 
 @click.group()
@@ -52,15 +60,15 @@ def serve(name: str, slots: int, claim_ttl_s: float, master: str | None, remote:
     choice, stop = SparkChoice(master, remote), StopRequest()
     environment = {**os.environ, **choice.environment()}
 
-    def start(claim: Claim) -> "subprocess.Popen[bytes]":
-        command = [sys.executable, "-m", "gobblin_assets.cli", "executor", "run", str(claim.ticket_id)]
-        command += ["--attempt", str(claim.attempt)]
+    def spawn() -> "subprocess.Popen[bytes]":
+        command = [sys.executable, "-m", "gobblin_assets.cli", "executor", "run"]
         return subprocess.Popen(command, process_group=0, stdin=subprocess.PIPE, env=environment)  # noqa: S603  this program itself
 
     with open_log(say) as log, heed_stop_signals(say, stop):
         options = ExecutorOptions(name, slots, owner_text(), claim_ttl_s)
         say(f"executor {name} of the log {log.stores.tickets.find_log_id()}: {slots} slots")
-        ProcessExecutor(options, log.stores, start, SystemClock(), say).take_tickets(stop.wait)
+        clock = SystemClock()
+        ProcessExecutor(options, log.stores, SpareProcesses(spawn, clock), clock, say).take_tickets(stop.wait)
 
 
 @executor.command("reports", epilog=example("executor reports 01a224ca-1b31-7d99-8c3a-1d727f93b1c4"))
@@ -80,23 +88,26 @@ def reports(ticket_id: uuid.UUID, as_json: bool) -> None:  # noqa: FBT001  an op
     print_table("reports", ("at", "attempt", "report", "details"), rows)
 
 
-@executor.command("run", hidden=True, epilog=example("executor run 01a224ca-1b31-7d99-8c3a-1d727f93b1c4 --attempt 1"))
-@click.argument("ticket_id", type=click.UUID)
-@click.option("--attempt", type=click.IntRange(min=1), required=True)
+@executor.command("run", hidden=True, epilog=example("executor run"))
 @spark_options
-def run(ticket_id: uuid.UUID, attempt: int, master: str | None, remote: str | None) -> None:
-    """Run one attempt at a ticket.
+def run(master: str | None, remote: str | None) -> None:
+    """Wait for a claim, and run that attempt at its ticket.
 
     `executor serve` starts it, and has the other end of its standard input.
     """
     choice = SparkChoice(master, remote)
+    for name in _NEEDED:
+        import_module(name)
+    claim = await_claim(_STANDARD_INPUT)
+    if claim is None:
+        return
 
     def say_as_ticket(line: str) -> None:
-        say(f"ticket {ticket_id}: {line}")
+        say(f"ticket {claim.ticket_id}: {line}")
 
     with open_log(say) as log:
         end = run_attempt(
-            Claim(TicketId(ticket_id), attempt),
+            claim,
             log.stores,
             lambda: AnnouncedEngine(choice.open(), say_as_ticket),
             say_as_ticket,

@@ -70,6 +70,7 @@ class RunRequest:
     ``confirm_deletes``: a person looked at the source; files of a copy that it lost all at once are removed, too.
     ``only_moves``: nothing is read; what is published is where ``restart`` lets the logs go on.
     ``reported_as``: publications stay unannounced, for whoever reports them; None: the run announces them itself.
+    ``run_id``: made by whoever has to know it if this process dies; None: the run makes it.
     """
 
     job: JobRules
@@ -83,6 +84,7 @@ class RunRequest:
     confirm_deletes: bool = False
     only_moves: bool = False
     reported_as: ReportedAs | None = None
+    run_id: RunId | None = None
 
     @property
     def announces(self) -> bool:

@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 
 from gobblin_assets.errors import ErrorFamily
 from gobblin_assets.model.job_ticket import LogId, SentTicket, TicketId, TicketVerb
-from gobblin_assets.model.state import SequenceId
+from gobblin_assets.model.state import RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName
 
 ATTEMPTS_MAX: Final = 5
@@ -141,6 +141,10 @@ class TicketStore(Protocol):
 
         False: nothing was done, since the attempt has ended, or is not the last one.
         """
+        ...
+
+    def find_run(self, claim: Claim) -> RunId | None:
+        """The run that the attempt told of before it began; None: it told of none."""
         ...
 
     def give_up(self, ticket_id: TicketId, details: Mapping[str, Any]) -> bool:

@@ -222,8 +222,8 @@ def test_when_an_executor_is_killed_its_processes_end_and_another_one_takes_over
     first = ticket_shop.serve(
         "--claim-ttl", "3", GOBBLIN_FAILPOINT=f"{Failpoint.STAGE_COMMITTED}=stop@2", GOBBLIN_FAILPOINT_LOG=str(reached)
     )
-    wait_until(reached.exists, ticket_shop)
-    child = find_child(first)
+    wait_until(lambda: find_stopped(first), ticket_shop)
+    (child,) = find_stopped(first)
     first.kill()
     first.wait()
     os.kill(child, signal.SIGCONT)
@@ -234,9 +234,10 @@ def test_when_an_executor_is_killed_its_processes_end_and_another_one_takes_over
     assert not Path(f"/proc/{child}").exists() or Path(f"/proc/{child}/stat").read_text().split()[2] == "Z"
 
 
-def find_child(process: "subprocess.Popen[bytes]") -> int:
-    (child,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text(encoding="ascii").split()
-    return int(child)
+def find_stopped(process: "subprocess.Popen[bytes]") -> list[int]:
+    """Its processes that a failpoint stopped. Another one waits for a claim."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text("ascii").split()
+    return [int(pid) for pid in children if Path(f"/proc/{pid}/stat").read_text("ascii").split()[2] == "T"]
 
 
 @pytest.mark.parametrize("point", [Failpoint.TICKET_CLAIMED, Failpoint.CLAIMS_RENEWED])
@@ -257,8 +258,8 @@ def test_late_reports_of_an_executor_that_was_paused_past_its_claim_are_refused(
     first = ticket_shop.serve(
         "--claim-ttl", "2", GOBBLIN_FAILPOINT=f"{Failpoint.FINISH_COMMITTED}=stop", GOBBLIN_FAILPOINT_LOG=str(reached)
     )
-    wait_until(reached.exists, ticket_shop)
-    child = find_child(first)
+    wait_until(lambda: find_stopped(first), ticket_shop)
+    (child,) = find_stopped(first)
     first.send_signal(signal.SIGSTOP)
     with Executor(ticket_shop, owner="second"):
         second = ticket_shop.await_report(ticket_id, lambda report: report.attempt == 2)

@@ -25,7 +25,7 @@ from gobblin_assets.model.job_ticket import (
     sent_ticket_from_json,
     sent_ticket_to_json,
 )
-from gobblin_assets.model.state import SequenceId
+from gobblin_assets.model.state import RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.state.tickets import (
     ATTEMPTS_MAX,
@@ -134,6 +134,11 @@ _FORGET_PROGRESS = text("""
      WHERE ticket_id = :ticket_id AND attempt = :attempt AND kind = 'progress'
        AND number < (SELECT max(number) FROM gobblin.ticket_report
                       WHERE ticket_id = :ticket_id AND attempt = :attempt AND kind = 'progress')
+""")
+
+_RUN_OF = text("""
+    SELECT CAST(details ->> 'run_id' AS uuid) FROM gobblin.ticket_report
+     WHERE ticket_id = :ticket_id AND attempt = :attempt AND kind = 'running' ORDER BY number LIMIT 1
 """)
 
 _HAS_REPORT = text("SELECT count(*) FROM gobblin.ticket_report WHERE report_id = :report_id")
@@ -307,6 +312,11 @@ class PostgresTicketStore:
             return True
 
         return self._do("end an attempt", body, committed=Failpoint.TICKET_ENDED)
+
+    def find_run(self, claim: Claim) -> RunId | None:
+        where = {"ticket_id": claim.ticket_id, "attempt": claim.attempt}
+        found = self._do("find an attempt's run", lambda c: c.execute(_RUN_OF, where).scalar())
+        return None if found is None else RunId(found)
 
     def give_up(self, ticket_id: TicketId, details: Mapping[str, Any]) -> bool:
         report_id = uuid.uuid4()
