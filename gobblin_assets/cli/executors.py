@@ -13,6 +13,7 @@ import click
 from gobblin_assets.cli.connections import SparkChoice, spark_options
 from gobblin_assets.cli.lazy_commands import example
 from gobblin_assets.cli.output import EXIT_FAILED, json_option, print_json, print_table, say
+from gobblin_assets.db.notices import Channel
 from gobblin_assets.jobs.ingest.engine_port import AnnouncedEngine
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.job_ticket import TicketId
@@ -68,7 +69,10 @@ def serve(name: str, slots: int, claim_ttl_s: float, master: str | None, remote:
         options = ExecutorOptions(name, slots, owner_text(), claim_ttl_s)
         say(f"executor {name} of the log {log.stores.tickets.find_log_id()}: {slots} slots")
         clock = SystemClock()
+        listener = log.make_listener({Channel.TICKETS: lambda to: stop.wake() if to in ("", name) else None})
+        listener.start()
         ProcessExecutor(options, log.stores, SpareProcesses(spawn, clock), clock, say).take_tickets(stop.wait)
+        listener.stop()
 
 
 @executor.command("reports", epilog=example("executor reports 01a224ca-1b31-7d99-8c3a-1d727f93b1c4"))

@@ -171,8 +171,19 @@ class TicketStore(Protocol):
         """By ticket, attempt and number. ``after``: the (attempt, number) up to which a ticket's reports are known."""
         ...
 
+    def forget(self, ticket_ids: Collection[TicketId]) -> frozenset[TicketId]:
+        """Remove what is known of ended tickets, whose sender has read their reports. Returns those that are open.
+
+        Of each, its id, its digest and its end stay: sent again, it is the same ticket, and is not run again.
+        """
+        ...
+
     def list_published(self, job: JobName) -> Mapping[DatasetUrn, Mapping[str, dt.datetime]]:
         """The partitions whose latest publication is complete, and when the run began that made it."""
+        ...
+
+    def list_done(self, ticket_id: TicketId) -> Collection[tuple[DatasetUrn, str]]:
+        """Datasets, each with a partition's key, that runs of the ticket's attempts have published completely."""
         ...
 
     def list_unreported(self, ticket_id: TicketId) -> Sequence[SequenceId]:

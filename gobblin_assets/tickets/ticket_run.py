@@ -4,6 +4,7 @@ import datetime as dt
 import logging
 import uuid
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from gobblin_assets.commit.sequence import Publication
@@ -188,6 +189,8 @@ def _run(
         waits_for_turn=True,
         reported_as=ReportedAs(by=REPORTED_BY, mode=sent.selection.mode.value),
         run_id=run_id,
+        # Attempts before this one published some of it, and what they sealed is published by recovery.
+        find_done=partial(stores.tickets.list_done, sent.ticket_id),
     )
     with program.open_run(job, datasets, open_spark, stores, say, reports.hear) as ports:
         return run_request(request, ports)

@@ -240,10 +240,57 @@ def find_stopped(process: "subprocess.Popen[bytes]") -> list[int]:
     return [int(pid) for pid in children if Path(f"/proc/{pid}/stat").read_text("ascii").split()[2] == "T"]
 
 
-@pytest.mark.parametrize("point", [Failpoint.TICKET_CLAIMED, Failpoint.CLAIMS_RENEWED])
-def test_an_executor_that_is_killed_at_its_own_writes_is_followed(ticket_shop: TicketShop, point: Failpoint) -> None:
+def find_jvm(attempt: ForkedAttempt) -> int | None:
+    children = [
+        pid for task in Path(f"/proc/{attempt.pid}/task").glob("*/children") for pid in task.read_text().split()
+    ]
+    return next((int(pid) for pid in children if Path(f"/proc/{pid}/comm").read_text("ascii") == "java\n"), None)
+
+
+def test_a_jvm_that_outlives_its_process_delays_nothing_and_publishes_nothing(ticket_shop: TicketShop) -> None:
+    """It is paused while it reads, and goes on when another attempt has published. The lease would last for minutes."""
+    with ticket_shop.source.connect() as connection:
+        connection.execute("ALTER TABLE orders RENAME TO kept")
+        connection.execute("CREATE VIEW orders AS SELECT kept.* FROM kept CROSS JOIN (SELECT pg_sleep(2)) AS waited")
+    reading = {"connection": "shop", "reader": "jdbc"}
+    job = ticket_shop.make_job(source=reading, lease={"ttl_s": 300}, datasets=[{"urn": "public.orders"}])
+
+    def is_read() -> bool:
+        asked = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'"
+        with ticket_shop.source.connect() as connection:
+            return connection.execute(asked).fetchone() == (1,) and find_jvm(executor.attempts[0]) is not None
+
+    with Executor(ticket_shop) as executor:
+        ticket_id = ticket_shop.send(job)
+        wait_until(is_read, ticket_shop)
+        jvm = find_jvm(executor.attempts[0])
+        assert jvm is not None
+        os.kill(jvm, signal.SIGSTOP)
+        executor.attempts[0].kill()
+        end = ticket_shop.await_end(ticket_id)
+        os.kill(jvm, signal.SIGCONT)
+    assert (end.details["state"], end.attempt) == ("COMPLETE", 2)
+    wait_until(lambda: not Path(f"/proc/{jvm}").exists(), ticket_shop)
+    rows = Counter({row: count for row, count in ticket_shop.source_rows().items() if row[0] == "public.orders"})
+    assert ticket_shop.lake_rows() == rows
+    assert ticket_shop.list_told(ticket_id) == ticket_shop.list_sequences()
+    with ticket_shop.engine.connect() as connection:
+        ended = connection.execute(text("SELECT state, error FROM gobblin.run ORDER BY started_at")).all()
+    assert [tuple(each) for each in ended] == [("FAILED", "its process died of signal 9"), ("COMMITTED", None)]
+
+
+@pytest.mark.parametrize(
+    "kills",
+    [
+        f"{Failpoint.TICKET_CLAIMED}=kill",
+        f"{Failpoint.CLAIMS_RENEWED}=kill",
+        # Of an attempt, and then of the executor that ends what it left.
+        f"{Failpoint.SEAL_COMMITTED}=kill,{Failpoint.DEAD_RUN_ENDED}=kill",
+    ],
+)
+def test_an_executor_that_is_killed_at_its_own_writes_is_followed(ticket_shop: TicketShop, kills: str) -> None:
     ticket_id = ticket_shop.send()
-    first = ticket_shop.serve("--claim-ttl", "2", GOBBLIN_FAILPOINT=f"{point}=kill")
+    first = ticket_shop.serve("--claim-ttl", "2", GOBBLIN_FAILPOINT=kills)
     assert first.wait(WAIT_S_MAX) == -signal.SIGKILL
     with Executor(ticket_shop):
         end = ticket_shop.await_end(ticket_id)
