@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 import uuid
-from importlib import import_module
 from typing import Final
 
 import click
@@ -15,11 +14,13 @@ from gobblin_assets.cli.lazy_commands import example
 from gobblin_assets.cli.output import EXIT_FAILED, json_option, print_json, print_table, say
 from gobblin_assets.db.notices import Channel
 from gobblin_assets.jobs.ingest.engine_port import AnnouncedEngine
+from gobblin_assets.jobs.programs import JOB_PROGRAMS
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.job_ticket import TicketId
 from gobblin_assets.run.log import open_log
 from gobblin_assets.run.own_process import StopRequest, heed_stop_signals
 from gobblin_assets.run.runner import owner_text
+from gobblin_assets.spec.job_kinds import COPY_KIND, DEFAULT_KIND
 from gobblin_assets.state.tickets import AttemptEnd
 from gobblin_assets.tickets.attempt_processes import SpareProcesses, await_claim
 from gobblin_assets.tickets.child import run_attempt
@@ -28,12 +29,6 @@ from gobblin_assets.tickets.executor import CLAIM_TTL_S, ExecutorOptions, Proces
 _SLOTS_MAX: Final = 256
 _STANDARD_INPUT: Final = 0
 _REPORTS_MAX: Final = 10_000
-_NEEDED: Final = (
-    "gobblin_assets.jobs.ingest.program",
-    "gobblin_assets.jobs.copy.program",
-    "gobblin_assets.tickets.ticket_worker",
-)
-"""What most attempts import, which takes longer than a claim does."""
 
 
 @click.group()
@@ -100,8 +95,9 @@ def run(master: str | None, remote: str | None) -> None:
     `executor serve` starts it, and has the other end of its standard input.
     """
     choice = SparkChoice(master, remote)
-    for name in _NEEDED:
-        import_module(name)
+    for kind in (DEFAULT_KIND, COPY_KIND):
+        # Its imports take longer than all else between a claim and the work.
+        JOB_PROGRAMS.get(kind)
     claim = await_claim(_STANDARD_INPUT)
     if claim is None:
         return

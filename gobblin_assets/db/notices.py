@@ -49,7 +49,7 @@ def notify(connection: Connection, channel: Channel, payload: str = "") -> None:
     connection.execute(_NOTIFY, {"channel": channel.value, "payload": payload})
 
 
-class Listener:
+class NoticeListener:
     """A thread that hears notices. A connection that is lost is renewed, and then all are told that some are missed."""
 
     def __init__(self, engine: Engine, heard: Mapping[Channel, Hear]) -> None:

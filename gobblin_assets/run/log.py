@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from gobblin_assets.db.engine import connect
-from gobblin_assets.db.notices import Channel, Hear, Listener
+from gobblin_assets.db.notices import Channel, Hear, NoticeListener
 from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.progress import unheard
 from gobblin_assets.run.stores import Stores
@@ -21,7 +21,7 @@ class Log:
 
     stores: Stores
     overview: Overview
-    make_listener: Callable[[Mapping[Channel, Hear]], Listener]
+    make_listener: Callable[[Mapping[Channel, Hear]], NoticeListener]
 
 
 @contextmanager
@@ -35,6 +35,6 @@ def open_log(say: Callable[[str], None] = unheard) -> Iterator[Log]:
     """
     engine = connect(read_settings(), say)
     try:
-        yield Log(open_stores(engine), PostgresOverview(engine), partial(Listener, engine))
+        yield Log(open_stores(engine), PostgresOverview(engine), partial(NoticeListener, engine))
     finally:
         engine.dispose()

@@ -8,7 +8,7 @@ from typing import Final
 
 from gobblin_assets.db import schema
 from gobblin_assets.db.engine import connect
-from gobblin_assets.db.notices import Channel, Listener
+from gobblin_assets.db.notices import Channel, NoticeListener
 from gobblin_assets.service.catalogs import CATALOG_LOOK_EVERY_S
 from gobblin_assets.service.compilers import build_compiler
 from gobblin_assets.service.core_services import CoreServices, Loop
@@ -90,7 +90,7 @@ def open_service(
         # Behind the compiler, which has the new topology before pending flows are compiled.
         topologies.add_listener(core)
         core.start()
-        listener = Listener(engine, {Channel.CATALOGS: core.wake, Channel.REPORTS: core.hear_of_reports})
+        listener = NoticeListener(engine, {Channel.CATALOGS: core.wake, Channel.REPORTS: core.hear_of_reports})
         listener.start()
         try:
             yield OpenService(flows, catalog, managed, topologies)

@@ -29,10 +29,11 @@ __all__ = ["ticket_shop"]
 pytestmark = pytest.mark.turns(of=4)
 
 FAILED = "FAILED"
+SPARK_S_MAX = 150.0
 
 
-def wait_until(is_so: Callable[[], object], shop: TicketShop) -> None:
-    until = time.monotonic() + WAIT_S_MAX
+def wait_until(is_so: Callable[[], object], shop: TicketShop, wait_s_max: float = WAIT_S_MAX) -> None:
+    until = time.monotonic() + wait_s_max
     while not is_so():
         assert time.monotonic() < until, shop.say()
         time.sleep(0.05)
@@ -224,6 +225,9 @@ def test_when_an_executor_is_killed_its_processes_end_and_another_one_takes_over
     )
     wait_until(lambda: find_stopped(first), ticket_shop)
     (child,) = find_stopped(first)
+    # With the one that waits for a claim.
+    wait_until(lambda: len(find_children(first)) == 2, ticket_shop)
+    children = find_children(first)
     first.kill()
     first.wait()
     os.kill(child, signal.SIGCONT)
@@ -231,13 +235,24 @@ def test_when_an_executor_is_killed_its_processes_end_and_another_one_takes_over
     end = ticket_shop.await_end(ticket_id)
     assert (end.details["state"], end.attempt) == ("COMPLETE", 2)
     check_whole(ticket_shop, ticket_id)
-    assert not Path(f"/proc/{child}").exists() or Path(f"/proc/{child}/stat").read_text().split()[2] == "Z"
+    wait_until(lambda: all(state_of(pid) in {None, "Z"} for pid in children), ticket_shop)
 
 
 def find_stopped(process: "subprocess.Popen[bytes]") -> list[int]:
-    """Its processes that a failpoint stopped. Another one waits for a claim."""
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text("ascii").split()
-    return [int(pid) for pid in children if Path(f"/proc/{pid}/stat").read_text("ascii").split()[2] == "T"]
+    """Its processes that a failpoint stopped."""
+    return [pid for pid in find_children(process) if state_of(pid) == "T"]
+
+
+def find_children(process: "subprocess.Popen[bytes]") -> list[int]:
+    return [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text("ascii").split()]
+
+
+def state_of(pid: int) -> str | None:
+    """None: it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return None
 
 
 def find_jvm(attempt: ForkedAttempt) -> int | None:
@@ -262,11 +277,12 @@ def test_a_jvm_that_outlives_its_process_delays_nothing_and_publishes_nothing(ti
 
     with Executor(ticket_shop) as executor:
         ticket_id = ticket_shop.send(job)
-        wait_until(is_read, ticket_shop)
+        wait_until(is_read, ticket_shop, SPARK_S_MAX)
         jvm = find_jvm(executor.attempts[0])
         assert jvm is not None
         os.kill(jvm, signal.SIGSTOP)
         executor.attempts[0].kill()
+        wait_until(lambda: ends_of(ticket_shop, ticket_id)[1:], ticket_shop, SPARK_S_MAX)
         end = ticket_shop.await_end(ticket_id)
         os.kill(jvm, signal.SIGCONT)
     assert (end.details["state"], end.attempt) == ("COMPLETE", 2)

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 from sqlalchemy import Engine, text
 
-from gobblin_assets.db.notices import Channel, Listener, notify
+from gobblin_assets.db.notices import Channel, NoticeListener, notify
 from gobblin_assets.model.job_ticket import JobTicket, SentTicket, TicketId, TicketVerb
 from gobblin_assets.run.own_process import StopRequest
 from gobblin_assets.state.postgres.tickets import PostgresTicketStore
@@ -31,7 +31,7 @@ def heard(engine: Engine) -> Iterator[Heard]:
     def hear(channel: Channel, payload: str) -> None:
         made.put((channel, payload))
 
-    listener = Listener(engine, {each: partial(hear, each) for each in Channel})
+    listener = NoticeListener(engine, {each: partial(hear, each) for each in Channel})
     listener.start()
     assert take(made, len(Channel)) == MISSED
     yield made
