@@ -15,7 +15,7 @@ from gobblin_assets.jobs.sink.running import find_spark_needs, open_log_connecti
 from gobblin_assets.jobs.sink.sink_ports import SinkSpark
 from gobblin_assets.jobs.sink.stream_status import DatasetStatus, find_stream_status, open_copied_logs
 from gobblin_assets.model.job_ticket import SentTicket, TicketId, TicketVerb
-from gobblin_assets.model.state import DatasetState
+from gobblin_assets.model.state import DatasetState, RunId
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.run.own_process import StopRequest
 from gobblin_assets.run.stores import Stores
@@ -34,6 +34,7 @@ _SOON_S: Final = 1.0
 
 def run_worker_ticket(
     sent: SentTicket,
+    run_id: RunId,
     stores: Stores,
     spark: SinkSpark,
     say: Callable[[str], None],
@@ -41,6 +42,8 @@ def run_worker_ticket(
     report_progress: Callable[[Mapping[str, Any]], None],
 ) -> str:
     """Do what the ticket says until it is done, or ``stop`` is made. Returns what was done, as a sentence.
+
+    ``run_id``: of the worker that it starts.
 
     FencedError by ``report_progress``: the attempt is not the last one any more, and the worker ends.
     """
@@ -55,7 +58,7 @@ def run_worker_ticket(
     if find_spark_needs(job, specs):
         spark.get_session(job)
     with _reporting(lambda: report_progress(describe_progress(job, specs, stores)), stop, say):
-        run_worker(job, stop.wait, datasets=sent.selection.datasets, spark=spark, say=say)
+        run_worker(job, stop.wait, datasets=sent.selection.datasets, spark=spark, say=say, run_id=run_id)
     return "drained"
 
 
