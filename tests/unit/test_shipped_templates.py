@@ -207,3 +207,17 @@ def test_a_topic_reaches_iceberg_of_another_zone_over_a_topic() -> None:
     assert (first.executor, second.executor, second.after) == ("edge", "office", (0,))
     assert first.ticket.job["datasets"][0]["topic"] == second.ticket.job["datasets"][0]["topic"] == "views"
     assert second.ticket.job["source"] == {"type": "kafka", "connection": "office"}
+
+
+def test_a_plan_may_have_a_run_behind_a_worker() -> None:
+    executors = {
+        "edge": {"capabilities": ["sink.into.kafka"], "nodes": ["kafka", "kafka2"]},
+        "office": {"capabilities": ["ingest.kafka", "sink.kafka"], "nodes": ["kafka2", "lake"]},
+    }
+    compiler = make_compiler(make_topology(NODES, executors), PACK)
+    flow = make_flow("kafka", "lake", parameters={"datasets": [TOPIC]})
+    shapes = [(job.ticket.shape, job.after) for job in plan_flow(compiler, flow).jobs]
+    assert shapes == [(TicketShape.WORKER, ()), (TicketShape.RUN, (0,))]
+    templates = ["FS:///topic-to-topic.template", "FS:///topic-follow.template"]
+    following = make_flow("kafka", "lake", parameters={"datasets": [TOPIC]}, template_uris=templates)
+    assert {job.ticket.shape for job in plan_flow(compiler, following).jobs} == {TicketShape.WORKER}
