@@ -3,7 +3,7 @@
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,7 +45,7 @@ WAIT_MS = 90_000
 
 @dataclass(frozen=True)
 class LogShop:
-    """``source``: the database whose changes are followed; ``variables``: how executors reach everything."""
+    """``source``: the database whose changes are followed; ``variables``: how executors reach it, and the catalog."""
 
     service: RunningService
     folder: Path
@@ -53,8 +53,8 @@ class LogShop:
     variables: dict[str, str]
 
     def say(self) -> str:
-        """What both executors said."""
-        return "\n".join((self.folder / f"{name}.log").read_text(encoding="utf-8") for name in ("edge", "office"))
+        """What all processes said."""
+        return "\n".join(each.read_text(encoding="utf-8") for each in sorted(self.folder.glob("*.log")))
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,6 @@ def shop(
     browser: Browser,
     server: EmbeddedServer,
     logical_server: EmbeddedServer,
-    kafka_broker: KafkaBroker,
     database_pool: DatabasePool,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[LogShop]:
@@ -99,7 +98,6 @@ def shop(
         service = stack.enter_context(run_service(folder, url, "--no-auth", topology=topology, pack={}))
         variables = {
             **service.environment,
-            "GOBBLIN_KAFKA_EDGE_BOOTSTRAP_SERVERS": kafka_broker.bootstrap,
             "GOBBLIN_POSTGRES_LOG_SHOP_URL": source.jdbc_url,
             "GOBBLIN_POSTGRES_LOG_SHOP_USER": source.user,
             "GOBBLIN_POSTGRES_LOG_SHOP_PASSWORD": source.password,
@@ -114,11 +112,11 @@ def page(browser: Browser, shop: LogShop) -> Iterator[Page]:
     shop.service.delete_flows()
 
 
-def run_executor(shop: LogShop, name: str, **variables: str) -> "ExitStack":
-    stack = ExitStack()
+@contextmanager
+def run_executor(shop: LogShop, name: str, **variables: str) -> Iterator[None]:
     command = [sys.executable, "-m", "gobblin_assets.cli", "executor", "serve", "--name", name]
-    stack.enter_context(run_guarded(command, shop.folder / f"{name}.log", {**shop.variables, **variables}))
-    return stack
+    with run_guarded(command, shop.folder / f"{name}.log", {**shop.variables, **variables}):
+        yield
 
 
 def test_a_topic_becomes_a_table_in_another_zone(
@@ -148,8 +146,9 @@ def test_a_topic_becomes_a_table_in_another_zone(
         table = find_table(shop.variables, "web", name.replace("-", "_"))
         return count_typed_rows([] if table is None else table.scan().to_arrow().to_pylist())
 
-    address = {"GOBBLIN_KAFKA_OFFICE_BOOTSTRAP_SERVERS": office_broker.bootstrap}
-    with run_executor(shop, "edge", **address), run_executor(shop, "office", **address):
+    brokers = {"EDGE": kafka_broker, "OFFICE": office_broker}
+    addresses = {f"GOBBLIN_KAFKA_{each}_BOOTSTRAP_SERVERS": brokers[each].bootstrap for each in brokers}
+    with run_executor(shop, "edge", **addresses), run_executor(shop, "office", **addresses):
         await_typed_rows(read, 40, shop.say)
         produce(kafka_broker.bootstrap, name, [make_typed_record(n) for n in range(40, 80)])
         await_typed_rows(read, 80, shop.say)

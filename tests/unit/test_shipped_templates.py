@@ -320,3 +320,17 @@ def test_an_executor_that_can_read_the_ledger_is_taken_even_if_it_costs_more() -
     names = Names({"mirror": bound}, {"orders_to_lake": ""})
     (job,) = plan_flow(compiler, make_flow("lake", "mirror", parameters={"datasets": [PUBLISHED]}, **ALONE), names).jobs
     assert (job.executor, job.ticket.job["datasets"][0]["manifest"]["by"]) == ("cheap", "listing")
+
+
+def test_a_plan_may_have_a_run_behind_a_worker() -> None:
+    executors = {
+        "edge": {"capabilities": ["sink.into.kafka"], "nodes": ["kafka", "kafka2"]},
+        "office": {"capabilities": ["ingest.kafka", "sink.kafka"], "nodes": ["kafka2", "lake"]},
+    }
+    compiler = make_compiler(make_topology(NODES, executors), PACK)
+    flow = make_flow("kafka", "lake", parameters={"datasets": [TOPIC]})
+    shapes = [(job.ticket.shape, job.after) for job in plan_flow(compiler, flow).jobs]
+    assert shapes == [(TicketShape.WORKER, ()), (TicketShape.RUN, (0,))]
+    templates = ["FS:///topic-to-topic.template", "FS:///topic-follow.template"]
+    following = make_flow("kafka", "lake", parameters={"datasets": [TOPIC]}, template_uris=templates)
+    assert {job.ticket.shape for job in plan_flow(compiler, following).jobs} == {TicketShape.WORKER}
