@@ -86,7 +86,7 @@ class MultiHopCompiler:
         compiler = JobCompiler(routes.topology, spec, names)
         if hops is None:
             compiler.require_known(routes.templates)
-            return PendingFlow(tuple(explain_lack(routes, request, goal) for goal in _list_lacking(routes, request)))
+            return PendingFlow(_list_reasons(routes, request))
         compiler.require_known([hop.template for hop in hops])
         return compiler.make_plan(hops)
 
@@ -132,12 +132,17 @@ def plan_readable(routes: RouteMap, request: FlowRequest, spec: FlowSpec, names:
     return None if hops is None else prefer_ledgers(routes, request.rules, hops, spec.config.parameters, names)
 
 
-def _list_lacking(routes: RouteMap, request: FlowRequest) -> Sequence[Goal]:
-    """Of goals that can't all be reached, those that can't be reached alone."""
-    if len(request.goals) == 1:
-        return request.goals
-    alone = {goal: replace(request, goals=(goal,)) for goal in request.goals}
-    return [goal for goal, each in alone.items() if plan_hops(routes, each) is None] or request.goals
+def _list_reasons(routes: RouteMap, request: FlowRequest) -> tuple[str, ...]:
+    """Why goals can't all be reached: of those that can't be reached alone."""
+    lacking: Sequence[Goal] = request.goals
+    if len(request.goals) > 1:
+        alone = {goal: replace(request, goals=(goal,)) for goal in request.goals}
+        lacking = [goal for goal, each in alone.items() if plan_hops(routes, each) is None]
+    if lacking:
+        return tuple(explain_lack(routes, request, goal) for goal in lacking)
+    nodes = ", ".join(goal.node for goal in request.goals)
+    together = f"{nodes} can each be reached from {request.source.node}, and no hops were found to all of them"
+    return (f"{together}: a flow comes to a node once, in one format. Make a flow for each.",)
 
 
 def keep_bound(request: FlowRequest, names: JobNames) -> FlowRequest:

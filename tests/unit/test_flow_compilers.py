@@ -223,6 +223,32 @@ def test_one_destination_out_of_reach_keeps_the_whole_flow_back() -> None:
     assert "hdfs2 can't" not in reasons
 
 
+def test_destinations_that_need_one_node_in_two_formats_are_for_two_flows() -> None:
+    nodes = {name: {"kind": "files", "root": f"/{name}", "transit": name == "n"} for name in ("s", "n", "a", "b")}
+    data, tree = {"kind": "files", "format": "dataset"}, {"kind": "files", "format": "tree"}
+    replicate = {key: TEMPLATES["replicate"][key] for key in ("capability", "parameters", "job")}
+    pack = make_pack(
+        {
+            "copy-data": write_template(data, data, **replicate),
+            "copy-tree": write_template(tree, tree, **replicate),
+            "unpack": write_template(data, tree, **{**replicate, "capability": "unpack"}),
+        }
+    )
+    executors = {
+        "edge": {"capabilities": ["distcp", "unpack"], "nodes": ["s", "n"]},
+        "copier": {"capabilities": ["distcp"], "nodes": ["n", "a", "b"]},
+    }
+    system = make_compiler(make_topology(nodes, executors), pack)
+    source = {"node": "s", "format": "dataset"}
+    ends = [{"node": "a", "format": "dataset"}, {"node": "b", "format": "tree"}]
+    for end in ends:
+        assert len(plan_flow(system, make_flow(source, [end])).jobs) == 2
+    compiled = system.compile_flow(make_flow(source, ends), Names(), frozenset()).compiled
+    assert isinstance(compiled, PendingFlow)
+    (reason,) = compiled.reasons
+    assert "a, b can each be reached from s, and no hops were found to all of them" in reason
+
+
 def test_more_than_six_hops_are_too_many() -> None:
     line = [f"n{number}" for number in range(8)]
     nodes = {name: {"kind": "files", "root": f"/{name}", "transit": True} for name in line}
