@@ -303,7 +303,7 @@ class TestGuards:
 class TestService:
     def test_what_flows_are_made_of(self, service: RunningService) -> None:
         templates = service.ask("GET", f"{API}/templates").json
-        assert "FS:///default@2/mytemplate.template" in [each["uri"] for each in templates]
+        assert "FS:///default@9/mytemplate.template" in [each["uri"] for each in templates]
         found = service.ask("GET", f"{API}/template?uri=FS:///mytemplate.template").json
         assert found["parameters"]["required"] == ["prop1"]
         refused(service.ask("GET", f"{API}/template?uri=FS:///mytemplat.template"), 404, "uri")

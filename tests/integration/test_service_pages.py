@@ -12,7 +12,7 @@ import gobblin_assets.service.ui as pages
 from tests.support.running_service import Answer, RunningService
 
 FLOWS = "/api/v1/flows"
-TEMPLATE = "FS:///default@2/tables.template"
+TEMPLATE = "FS:///default@9/tables.template"
 FORM = {
     "template": TEMPLATE,
     "flow_group": "sales",

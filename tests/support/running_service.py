@@ -41,7 +41,7 @@ TOPOLOGY: Mapping[str, Any] = {
 
 # The template of the seed's requests names its nodes, and takes prop1.
 PACK: Mapping[str, str] = {
-    "pack.yaml": "pack: default\nversion: '2'\n",
+    "pack.yaml": "pack: default\nversion: '9'\n",
     "mytemplate.template": """
         capability: ingest.jdbc
         shape: run

@@ -82,6 +82,7 @@ class PlannedJobBody(BaseModel):
     target: StateBody
     after: list[int]
     cost: float
+    notes: list[str] = Field(description="Such as which ledger says what is copied.")
     job: dict[str, Any] = Field(description="The job's options, as its executor gets them.")
 
 
@@ -109,6 +110,7 @@ class ExplanationBody(BaseModel):
     reasons: list[str]
     alternatives: list[PlanBody]
     untaken: list[UntakenBody]
+    notes: list[str]
 
 
 class JobStatusBody(BaseModel):
@@ -255,6 +257,7 @@ def _show_planned(job: PlannedJob) -> PlannedJobBody:
         target=_show_state(job.target),
         after=list(job.after),
         cost=job.cost,
+        notes=list(job.notes),
         job=dict(job.ticket.job),
     )
 
@@ -279,6 +282,7 @@ def show_explanation(explanation: Explanation) -> ExplanationBody:
             )
             for each in explanation.untaken
         ],
+        notes=list(explanation.notes),
     )
 
 
