@@ -41,7 +41,7 @@ def test_whatever_is_killed_each_row_is_published_once(ticket_shop: TicketShop, 
         assert torture.await_end(executions[-1]) == "COMPLETE", torture.say()
     finally:
         torture.end()
-    assert torture.count_deaths().total() == sum(map(len, planned.values()))
+    assert torture.count_deaths().total() >= sum(map(len, planned.values()))
     check_once(ticket_shop, executions)
 
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, ClassVar, Final
 from unittest import mock
 
 import yaml
@@ -131,7 +131,7 @@ class FlowTorture:
         (self.shop.folder / "topology.yaml").write_text(yaml.safe_dump(topology), encoding="utf-8")
         pack = self.shop.folder / "pack"
         pack.mkdir()
-        (pack / "pack.yaml").write_text("pack: default\nversion: '2'\n", encoding="utf-8")
+        (pack / "pack.yaml").write_text("pack: torture\nversion: '1'\n", encoding="utf-8")
         (pack / "tables.template").write_text(_TEMPLATE, encoding="utf-8")
 
     # What a person does ---------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ class FlowTorture:
             "flow_name": KEY.name,
             "source": "shop",
             "destinations": ["lake"],
-            "template_uris": ["FS:///tables.template"],
+            "template_uris": ["FS:///torture/tables.template"],
             "run_immediately": True,
         }
         self._ask("POST", _FLOWS, config)
@@ -227,7 +227,9 @@ class FlowTorture:
         serve += ["--topology", str(folder / "topology.yaml"), "--pack", str(folder / "pack")]
         execute = ["executor", "serve", "--name", NAME, "--claim-ttl", str(CLAIM_TTL_S)]
         for victim, words in (("service", serve), ("executor", execute)):
-            if victim not in self._started or self._started[victim].exitcode is not None:
+            code = self._started[victim].exitcode if victim in self._started else -signal.SIGKILL
+            assert code in (None, -signal.SIGKILL), f"{victim} ended with {code}\n{self.say()}"
+            if code is not None:
                 arguments = (self.shop.environment, str(folder), victim, words, self.planned, self.chance.random())
                 self._started[victim] = FORKS.Process(target=_live, args=arguments)
                 self._started[victim].start()
@@ -264,13 +266,19 @@ def _live(
 class _Fork:
     """In the place of ``subprocess.Popen``: the command in a process that has imported what it needs."""
 
+    _others: ClassVar[list[int]] = []
+
     def __init__(self, command: Sequence[str], mortal: Callable[[], AbstractContextManager[None]]) -> None:
         read, write = os.pipe()
         self.pid = os.fork()
         if not self.pid:
-            os.close(write)
+            # An attempt hears of its executor's death only when nobody else holds the other end of its pipe.
+            for each in (write, *self._others):
+                with suppress(OSError):
+                    os.close(each)
             _become_attempt(command, mortal, read)
         os.close(read)
+        self._others.append(write)
         self.stdin: IO[bytes] = os.fdopen(write, "wb")
         self._code: int | None = None
 
@@ -307,17 +315,27 @@ def _become_attempt(command: Sequence[str], mortal: Callable[[], AbstractContext
 
 @contextmanager
 def _mortal(victim: str, planned: Sequence[str], chance: float) -> Iterator[None]:
-    """Let this process die of the first death that has not come yet."""
-    log, pid = _log_in(Path(), victim), os.getpid()
-    come = len(_lines_of(log))
-    death = planned[come] if come < len(planned) else ""
-    if death == MOMENT:
-        threading.Timer(_LIVES_S[victim] * (0.1 + chance), _die, (log,)).start()
-        yield
-        return
-    armed = ArmedFailpoints(death, str(log))
-    # Attempts are forked from their executor, whose death is not theirs.
-    with failpoints.install(lambda point: armed(point) if os.getpid() == pid else None):
+    """Let this process die of the first death that has not come when its work begins. It may wait for work for long."""
+    log, pid, lock = _log_in(Path(), victim), os.getpid(), threading.Lock()
+    armed: list[ArmedFailpoints] = []
+
+    def choose() -> ArmedFailpoints:
+        come = len(_lines_of(log))
+        death = planned[come] if come < len(planned) else ""
+        if death == MOMENT:
+            threading.Timer(_LIVES_S[victim] * chance, _die, (log,)).start()
+            death = ""
+        return ArmedFailpoints(death, str(log))
+
+    def hear(point: Failpoint) -> None:
+        # Attempts are forked from their executor, whose death is not theirs.
+        if os.getpid() == pid:
+            with lock:
+                if not armed:
+                    armed.append(choose())
+            armed[0](point)
+
+    with failpoints.install(hear):
         yield
 
 
