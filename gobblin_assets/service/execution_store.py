@@ -68,6 +68,15 @@ class OldJob:
     ticket_ids: tuple[TicketId, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class SentDeletion:
+    """A ticket that deletes what a source keeps for a job, and that has not ended."""
+
+    job: JobOfExecution
+    log: str
+    ticket_id: TicketId
+
+
 class ExecutionStore(Protocol):
     """The store of open executions. Each method is one transaction."""
 
@@ -112,6 +121,14 @@ class ExecutionStore(Protocol):
 
     def store_progress(self, job: JobOfExecution, before: JobProgress, now: JobProgress) -> bool:
         """Store what reports said, and what follows for the execution. False: somebody read those reports first."""
+        ...
+
+    def list_deletions(self) -> Sequence[SentDeletion]:
+        """Those that were sent and have not ended, as far as somebody read that."""
+        ...
+
+    def end_deletion(self, job: JobOfExecution, said: str) -> None:
+        """The deletion has ended. ``said``: why nothing was deleted; empty: it was."""
         ...
 
     def list_old(self, *, ended_before_s: float, limit: int, after: OldJob | None = None) -> Sequence[OldJob]:

@@ -141,6 +141,14 @@ def _describe_end(details: Mapping[str, Any]) -> str:
     return " ".join(each for each in (message, hint) if each)[:MESSAGE_LENGTH_MAX]
 
 
+def describe_deletion(end: TicketReport) -> str:
+    """Why the source still keeps what it has for a job; empty if it was deleted."""
+    if end.details.get("state") == AttemptEnd.COMPLETE:
+        return ""
+    said = _describe_end(end.details) or "the ticket was ended by somebody"
+    return f"What the source keeps for the job was not deleted: {said}"[:MESSAGE_LENGTH_MAX]
+
+
 def write_progress(details: Mapping[str, Any]) -> str:
     """How far a worker is, for people: its lag, and what keeps it from going on."""
     datasets: Mapping[str, Mapping[str, Any]] = details.get("datasets") or {}

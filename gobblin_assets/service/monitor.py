@@ -11,7 +11,7 @@ from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.job_ticket import TicketId
 from gobblin_assets.service.away_logs import AwayLogs
 from gobblin_assets.service.execution_store import ExecutionStore, WatchedJob
-from gobblin_assets.service.job_progress import fold_reports
+from gobblin_assets.service.job_progress import describe_deletion, fold_reports
 from gobblin_assets.service.ticket_logs import TicketLogs
 from gobblin_assets.state.tickets import TicketReport
 
@@ -47,9 +47,26 @@ class Monitor:
                 if log not in self._told:
                     _log.warning("reports of the log %r wait: %s", log, error)
                 self._away.add(log)
+        self._read_deletions()
         # Told again once it has answered.
         self._told = self._away.names
         return moved
+
+    def _read_deletions(self) -> None:
+        away = self._away.names
+        by_log = defaultdict(list)
+        for sent in self._executions.list_deletions():
+            if sent.log not in away:
+                by_log[sent.log].append(sent)
+        for log, deletions in by_log.items():
+            try:
+                ends = self._logs.get_store(log).find_ends([sent.ticket_id for sent in deletions])
+            except GobblinError:
+                self._away.add(log)
+                continue
+            for sent in deletions:
+                if (end := ends.get(sent.ticket_id)) is not None:
+                    self._executions.end_deletion(sent.job, describe_deletion(end))
 
     def _read(self, log: str, jobs: Sequence[WatchedJob]) -> int:
         by_ticket = {job.ticket_id: job for job in jobs}

@@ -171,6 +171,10 @@ class TicketStore(Protocol):
         """By ticket, attempt and number. ``after``: the (attempt, number) up to which a ticket's reports are known."""
         ...
 
+    def find_ends(self, ticket_ids: Collection[TicketId]) -> Mapping[TicketId, TicketReport]:
+        """The reports that ended these tickets; nothing for those that are open."""
+        ...
+
     def forget(self, ticket_ids: Collection[TicketId]) -> frozenset[TicketId]:
         """Remove what is known of ended tickets, whose sender has read their reports. Returns those that are open.
 

@@ -338,7 +338,10 @@ def test_late_reports_of_an_executor_that_was_paused_past_its_claim_are_refused(
 
 
 def test_attempts_that_all_die_end_the_ticket(ticket_shop: TicketShop) -> None:
-    ticket_id = ticket_shop.send()
+    job = ticket_shop.make_job()
+    # Each attempt publishes one of its partitions, and leaves more than the next ones can.
+    job["datasets"][0]["partitions"]["end"] = "2024-08-01"
+    ticket_id = ticket_shop.send(job)
     with Executor(ticket_shop, lambda _claim: f"{Failpoint.FINISHED_BEFORE_EVENTS}=kill") as executor:
         expire_pauses(ticket_shop, ticket_id)
         end = ticket_shop.await_end(ticket_id)

@@ -145,6 +145,30 @@ def test_a_worker_whose_destination_a_version_drops_is_forgotten_by_its_source_a
     assert [sent.verb for _claim, sent in (*take(world), *take(world))] == ["UPDATE", "ADD"]
 
 
+@pytest.mark.parametrize("end", [AttemptEnd.COMPLETE, AttemptEnd.FAILED])
+def test_whose_deletion_the_source_waits_for_is_said_until_it_has_ended(world: FlowWorld, end: AttemptEnd) -> None:
+    world.flows.create(world.person, make_config())
+    first = play_worker(world)
+    execution_id = world.flows.get_status(KEY).execution_id
+    world.flows.delete(KEY)
+    world.orchestrator.look()
+    ((deleting, sent),) = take(world)
+    assert sent.verb == "DELETE"
+    drain(world, first)
+
+    def said() -> str:
+        world.monitor.look()
+        (job,) = world.flows.get_execution(execution_id).jobs
+        return job.message
+
+    assert said() == "drained The source keeps what it has for the job until the executor here deletes it."
+    world.executor.run(deleting, end=end)
+    if end is AttemptEnd.COMPLETE:
+        assert said() == "drained"
+    else:
+        assert said() == "drained What the source keeps for the job was not deleted: it broke Mend it."
+
+
 @pytest.mark.parametrize("restart", [False, True], ids=["of the change", "of the start"])
 def test_lost_answers_and_deaths_make_one_start(world: FlowWorld, restart: bool) -> None:
     world.flows.create(world.person, make_config())

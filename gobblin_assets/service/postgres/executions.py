@@ -27,7 +27,14 @@ from gobblin_assets.model.job_ticket import (
     selection_from_json,
     selection_to_json,
 )
-from gobblin_assets.service.execution_store import JobOfExecution, OldJob, UnsentCancel, UnsentTicket, WatchedJob
+from gobblin_assets.service.execution_store import (
+    JobOfExecution,
+    OldJob,
+    SentDeletion,
+    UnsentCancel,
+    UnsentTicket,
+    WatchedJob,
+)
 from gobblin_assets.service.flow_jobs import check_binding
 from gobblin_assets.service.flow_store import JobBinding, Launch, LaunchedJob
 from gobblin_assets.service.job_progress import (
@@ -192,8 +199,20 @@ _LIST_UNSENT_CANCELS = text(f"""
 """)
 
 _MARK_CANCEL_SENT = text("""
-    UPDATE gobblin_service.job_execution SET cancel_sent_at = coalesce(cancel_sent_at, clock_timestamp())
+    UPDATE gobblin_service.job_execution
+       SET cancel_sent_at = coalesce(cancel_sent_at, clock_timestamp()),
+           deletion = CASE WHEN cancel_verb = 'DELETE' AND cancel_sent_at IS NULL THEN 'waits' ELSE deletion END
      WHERE execution_id = :execution_id AND number = :number AND cancel_ticket_id = :ticket_id
+""")
+
+_LIST_DELETIONS = text("""
+    SELECT execution_id, number, log, cancel_ticket_id FROM gobblin_service.job_execution
+     WHERE deletion = 'waits' ORDER BY execution_id, number
+""")
+
+_END_DELETION = text("""
+    UPDATE gobblin_service.job_execution SET deletion = :said
+     WHERE execution_id = :execution_id AND number = :number AND deletion = 'waits'
 """)
 
 _PROGRESS: Final = """
@@ -258,7 +277,7 @@ _LAST = text(f"""
 """)
 
 _JOBS_OF = text(f"""
-    SELECT j.execution_id, j.number, j.job_name, j.executor, j.ticket_id, {_PROGRESS}
+    SELECT j.execution_id, j.number, j.job_name, j.executor, j.ticket_id, j.deletion, {_PROGRESS}
       FROM gobblin_service.job_execution j
      WHERE j.execution_id = ANY (CAST(:execution_ids AS bigint[])) ORDER BY j.execution_id, j.number
 """)
@@ -351,6 +370,17 @@ class PostgresExecutionStore:
             return is_stored
 
         return self._do("store what reports said", body, Failpoint.REPORTS_FOLDED)
+
+    def list_deletions(self) -> Sequence[SentDeletion]:
+        rows = self._do("list deletions", lambda c: c.execute(_LIST_DELETIONS).all())
+        return [
+            SentDeletion(JobOfExecution(row.execution_id, row.number), row.log, TicketId(row.cancel_ticket_id))
+            for row in rows
+        ]
+
+    def end_deletion(self, job: JobOfExecution, said: str) -> None:
+        arguments = {**_job_arguments(job), "said": said}
+        self._do("note what became of a deletion", lambda c: c.execute(_END_DELETION, arguments).rowcount)
 
     def list_old(self, *, ended_before_s: float, limit: int, after: OldJob | None = None) -> Sequence[OldJob]:
         begin = JobOfExecution(0, 0) if after is None else after.job
@@ -602,6 +632,12 @@ def _progress_of(row: Row[Any]) -> JobProgress:
     )
 
 
+def _describe_deletion(row: Row[Any]) -> str:
+    if row.deletion != "waits":
+        return str(row.deletion)
+    return f"The source keeps what it has for the job until the executor {row.executor} deletes it."
+
+
 def _statuses_of(connection: Connection, executions: Sequence[Row[Any]]) -> Sequence[FlowStatus]:
     by_execution: dict[int, list[JobStatus]] = {row.execution_id: [] for row in executions}
     keys = {row.execution_id: FlowKey(row.flow_group, row.flow_name) for row in executions}
@@ -616,7 +652,7 @@ def _statuses_of(connection: Connection, executions: Sequence[Row[Any]]) -> Sequ
             ticket_id=row.ticket_id,
             started_at=progress.started_at,
             ended_at=progress.ended_at,
-            message=progress.message,
+            message=" ".join(each for each in (progress.message, _describe_deletion(row)) if each),
             processed_count=progress.processed_count,
             low_watermark=write_watermarks(progress.low_watermarks),
             high_watermark=write_watermarks(progress.high_watermarks),

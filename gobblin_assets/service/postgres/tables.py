@@ -169,6 +169,9 @@ job_execution = Table(
     # Up to which report it was read.
     Column("read_attempt", Integer, nullable=False, server_default=text("-1")),
     Column("read_number", Integer, nullable=False, server_default=text("0")),
+    # What became of the ticket that deletes what the source keeps: "waits" while it is sent and open, a sentence if it
+    # failed.
+    Column("deletion", Text, nullable=False, server_default=text("''")),
     # Since when the log of its executor has only the ids of its tickets.
     moment("forgotten_at"),
     CheckConstraint(f"status IN ({_STATUSES})", name="status"),
@@ -184,6 +187,7 @@ job_execution = Table(
         postgresql_where=text(f"status IN ({states(ExecutionStatus.COMPILED, ExecutionStatus.PENDING)})"),
     ),
     Index("job_execution_open", "execution_id", "number", postgresql_where=text("ended_at IS NULL")),
+    Index("job_execution_deleting", "execution_id", "number", postgresql_where=text("deletion = 'waits'")),
     Index(
         "job_execution_to_forget",
         "ended_at",

@@ -180,6 +180,13 @@ _REPORTS = text("""
      LIMIT :limit
 """)
 
+_ENDS = text("""
+    SELECT DISTINCT ON (r.ticket_id) r.ticket_id, r.attempt, r.number, r.kind, r.details, r.at
+      FROM gobblin.job_ticket t JOIN gobblin.ticket_report r USING (ticket_id)
+     WHERE t.ticket_id = ANY (CAST(:ticket_ids AS uuid[])) AND t.ended_at IS NOT NULL AND r.kind = 'ended'
+     ORDER BY r.ticket_id, r.attempt DESC, r.number DESC
+""")
+
 # By the sequences, and not by the ledger, which has no interval of a window without rows.
 _PUBLISHED = text("""
     SELECT urn, partition, started_at
@@ -391,12 +398,12 @@ class PostgresTicketStore:
             "limit": limit,
         }
         rows = self._do("list reports", lambda c: c.execute(_REPORTS, arguments).all())
-        return [
-            TicketReport(
-                TicketId(row.ticket_id), row.attempt, row.number, TicketReportKind(row.kind), row.details, row.at
-            )
-            for row in rows
-        ]
+        return [_report_of(row) for row in rows]
+
+    def find_ends(self, ticket_ids: Collection[TicketId]) -> Mapping[TicketId, TicketReport]:
+        asked = {"ticket_ids": list(ticket_ids)}
+        rows = self._do("find ends of tickets", lambda c: c.execute(_ENDS, asked).all())
+        return {TicketId(row.ticket_id): _report_of(row) for row in rows}
 
     def forget(self, ticket_ids: Collection[TicketId]) -> frozenset[TicketId]:
         def body(connection: Connection) -> frozenset[TicketId]:
@@ -438,6 +445,11 @@ def _find_log_id(connection: Connection) -> LogId:
         connection.execute(_MAKE_LOG_ID, {"log_id": uuid.uuid4()})
         found = connection.execute(_LOG_ID).scalar_one()
     return LogId(found)
+
+
+def _report_of(row: Row[Any]) -> TicketReport:
+    kind = TicketReportKind(row.kind)
+    return TicketReport(TicketId(row.ticket_id), row.attempt, row.number, kind, row.details, row.at)
 
 
 def _lock(connection: Connection, ticket_id: TicketId) -> Row[Any]:

@@ -25,3 +25,8 @@ def upgrade() -> None:
         CREATE INDEX job_execution_to_forget ON gobblin_service.job_execution (ended_at, execution_id, number)
          WHERE ended_at IS NOT NULL AND forgotten_at IS NULL AND send_begun_at IS NOT NULL
     """)
+    op.execute("ALTER TABLE gobblin_service.job_execution ADD COLUMN deletion TEXT DEFAULT '' NOT NULL")
+    op.execute("""
+        CREATE INDEX job_execution_deleting ON gobblin_service.job_execution (execution_id, number)
+         WHERE deletion = 'waits'
+    """)
