@@ -72,6 +72,7 @@ class Failpoint(StrEnum):
     TICKET_REPORTED = "ticket_reported"
     TICKET_ENDED = "ticket_ended"
     TOPOLOGY_STORED = "topology_stored"
+    PACK_STORED = "pack_stored"
     FLOW_STORED = "flow_stored"
     SEND_BEGUN = "send_begun"
     SEND_MARKED = "send_marked"

@@ -6,8 +6,8 @@ and the ids of their tickets) is stored in one transaction, with the flow if the
 
 import datetime as dt
 import uuid
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Protocol
 
@@ -87,10 +87,11 @@ class FlowPage:
 
 @dataclass(frozen=True, slots=True)
 class FlowVersion:
-    """A version of a flow: what its config was, and who wrote it."""
+    """A version of a flow: what its config was, who wrote it, and the versions of packs that it has pinned."""
 
     version: str
     config: FlowConfig
+    pins: Mapping[str, str]
     made_by: str
     made_at: dt.datetime
 
@@ -136,13 +137,17 @@ class LaunchedJob:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """An execution that is to be made. ``request_id``: a repetition of the same launch finds its execution by it."""
+    """An execution that is to be made. ``request_id``: a repetition of the same launch finds its execution by it.
+
+    ``pins``: the versions of packs that its jobs were made by. The flow keeps those of packs that it has not pinned.
+    """
 
     request_id: uuid.UUID
     jobs: tuple[LaunchedJob, ...]
     selection: TicketSelection
     asked_by: str
     generation: int
+    pins: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +155,7 @@ class FlowWrite:
     """A version of a flow that is to be stored, and how the compiler found it.
 
     ``request_id``: a repetition of the same write finds its version by it. ``runs_when_able``: a PENDING flow that is
-    to run when a topology can run it.
+    to run when a topology can run it. ``pins``: the versions of packs that it was compiled with.
     """
 
     request_id: uuid.UUID
@@ -159,6 +164,7 @@ class FlowWrite:
     reasons: tuple[str, ...] = ()
     runs_when_able: bool = False
     launch: Launch | None = None
+    pins: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,8 +232,8 @@ class FlowStore(Protocol):
         """PENDING flows, the oldest first. ``after``: the last one that the caller has."""
         ...
 
-    def activate(self, flow_id: uuid.UUID, *, if_version: str, launch: Launch | None) -> bool:
-        """Make a PENDING flow ACTIVE. False: it is no longer PENDING at this version."""
+    def activate(self, flow_id: uuid.UUID, *, if_version: str, launch: Launch | None, pins: Mapping[str, str]) -> bool:
+        """Make a PENDING flow ACTIVE, with these pins. False: it is no longer PENDING at this version."""
         ...
 
     def set_reasons(self, flow_id: uuid.UUID, reasons: Sequence[str], *, if_version: str) -> None:
@@ -247,7 +253,7 @@ class FlowStore(Protocol):
         ...
 
     def replan(self, flow_id: uuid.UUID, *, generation: int) -> None:
-        """Retire the names of jobs of earlier generations. ConflictError: an execution is open."""
+        """Retire the names of jobs of earlier generations, and the pins. ConflictError: an execution is open."""
         ...
 
     def launch(self, flow_id: uuid.UUID, launch: Launch, *, if_version: str) -> int:

@@ -11,6 +11,7 @@ from gobblin_assets.service.job_plan import Explanation, FlowPlan, JobNames, Pen
 from gobblin_assets.service.job_template import JobTemplate
 from gobblin_assets.service.routes import HOPS_MAX, Goal, Hop, HopIdentity, RouteMap, RouteRules
 from gobblin_assets.service.specs import FlowSpec
+from gobblin_assets.service.template_pins import list_newer
 from gobblin_assets.service.template_store import TemplateStore
 from gobblin_assets.service.topology import Topology, TopologySpec
 from gobblin_assets.service.untaken import explain_lack, list_untaken
@@ -51,7 +52,8 @@ class MultiHopCompiler:
         hops = plan_hops(routes, request)
         compiled = self._compile(spec, names, routes, request, hops)
         others = [] if hops is None else self._list_alternatives(spec, names, routes, request, hops)
-        return Explanation(compiled, tuple(others), list_untaken(routes, request, hops or ()))
+        untaken = list_untaken(routes, request, hops or ())
+        return Explanation(compiled, tuple(others), untaken, list_newer(self._templates, spec.pins))
 
     def list_templates(self, spec: FlowSpec, groups: frozenset[str]) -> Sequence[JobTemplate]:
         routes, request = self.read(spec, groups)
