@@ -139,6 +139,7 @@ class JobStatusBody(BaseModel):
     low_watermark: str | None
     high_watermark: str | None
     ticket_id: str
+    template_uri: str | None = Field(description="With the version of the pack that the job was made by.")
 
 
 class StatusBody(BaseModel):
@@ -348,6 +349,7 @@ def _show_job(job: JobStatus) -> JobStatusBody:
         low_watermark=job.low_watermark,
         high_watermark=job.high_watermark,
         ticket_id=str(job.ticket_id),
+        template_uri=job.template_uri,
     )
 
 
