@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import quote
 
 import click
@@ -12,9 +12,6 @@ from gobblin_assets.cli.lazy_commands import LazyGroup, example
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.cli.service_client import URL_VARIABLE, open_client
 from gobblin_assets.errors import RejectedError
-
-if TYPE_CHECKING:
-    from gobblin_assets.service.template_store import TemplatePack
 
 _SCHEME: Final = "FS:///"
 
@@ -45,12 +42,14 @@ def list_packs_of_service(url: str | None, as_json: bool) -> None:  # noqa: FBT0
 @json_option
 def publish(path: Path, url: str | None, as_json: bool) -> None:  # noqa: FBT001  the same
     """Publish the pack at PATH, a directory or a zip file. A version that was published never changes."""
-    read, content = _read_pack(path)
-    found = open_client(url).post_file("/packs", content, "application/zip")
+    _require_schemas()
+    from gobblin_assets.service.pack_files import read_pack_at, zip_pack  # noqa: PLC0415  the extra may be missing
+
+    found = open_client(url).post_file("/packs", zip_pack(read_pack_at(path).files), "application/zip")
     if as_json:
         print_json(found)
         return
-    say(f"published {read.name}@{read.version}")
+    say(f"published {found['pack']}@{found['version']}")
     _show_packs([found])
 
 
@@ -58,7 +57,10 @@ def publish(path: Path, url: str | None, as_json: bool) -> None:  # noqa: FBT001
 @_path
 def check(path: Path) -> None:
     """Check the pack at PATH, a directory or a zip file, as a service does that publishes it. No service is asked."""
-    read, _content = _read_pack(path)
+    _require_schemas()
+    from gobblin_assets.service.pack_files import read_pack_at  # noqa: PLC0415  the same
+
+    read = read_pack_at(path)
     for template in read.templates.values():
         say(f"{template.uri}: {template.description or template.capability}")
     say(f"{read.name}@{read.version} can be published.")
@@ -90,16 +92,11 @@ def show_template_of_service(uri: str, url: str | None) -> None:
     print_json(open_client(url).get(f"/templates/{quote(uri.removeprefix(_SCHEME), safe='/@')}"))
 
 
-def _read_pack(path: Path) -> "tuple[TemplatePack, bytes]":
-    """The pack, and the zip file of it."""
+def _require_schemas() -> None:
     if find_spec("jsonschema") is None:
         raise RejectedError(
             "jsonschema is not installed", field="service pack", hint="Run `pip install gobblin-assets[service]`."
         )
-    from gobblin_assets.service.pack_files import read_pack_at, zip_pack  # noqa: PLC0415  the extra may be missing
-
-    read = read_pack_at(path)
-    return read, zip_pack(read.files)
 
 
 def _show_packs(found: list[Mapping[str, Any]]) -> None:
