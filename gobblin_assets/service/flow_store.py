@@ -60,7 +60,8 @@ class StoredFlow:
     """A flow of the catalog. ``flow_id``: of this flow alone; one of the same name made later has another.
 
     ``reasons``: why a PENDING flow can't run, for people. ``change``: the number of the catalog's last change of it.
-    ``runs_when_able``: a PENDING flow runs as soon as it can. ``generation``: how many times it was replanned.
+    ``runs_when_able``: a PENDING flow runs as soon as it can. ``restarts``: it runs once its workers, whose end was
+    asked for by a new version, have ended. ``generation``: how many times it was replanned.
     ``plan``: of a flow that this call compiled, else None.
     """
 
@@ -74,6 +75,7 @@ class StoredFlow:
     change: int
     generation: int = 0
     runs_when_able: bool = False
+    restarts: bool = False
     plan: FlowPlan | None = None
 
 
@@ -113,11 +115,15 @@ class JobBinding:
 
 @dataclass(frozen=True, slots=True)
 class NamedJob:
-    """A job of a flow: (flow, node it publishes to), its stored name, and what its first launch bound the name to."""
+    """A job of a flow: (flow, node it publishes to), its stored name, and what its first launch bound the name to.
+
+    ``is_retired``: a worker's that a later version dropped. Whatever publishes to the node then has another name.
+    """
 
     node: str
     job_name: str
     binding: JobBinding
+    is_retired: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +146,7 @@ class Launch:
     """An execution that is to be made. ``request_id``: a repetition of the same launch finds its execution by it.
 
     ``pins``: the versions of packs that its jobs were made by. The flow keeps those of packs that it has not pinned.
+    ``is_restart``: only for a flow that restarts.
     """
 
     request_id: uuid.UUID
@@ -147,6 +154,7 @@ class Launch:
     selection: TicketSelection
     asked_by: str
     generation: int
+    is_restart: bool = False
     pins: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -155,7 +163,8 @@ class FlowWrite:
     """A version of a flow that is to be stored, and how the compiler found it.
 
     ``request_id``: a repetition of the same write finds its version by it. ``runs_when_able``: a PENDING flow that is
-    to run when a topology can run it. ``pins``: the versions of packs that it was compiled with.
+    to run when a topology can run it. ``planned``: the jobs of its plan; workers that run otherwise are ended, and
+    started anew. ``pins``: the versions of packs that it was compiled with.
     """
 
     request_id: uuid.UUID
@@ -164,6 +173,7 @@ class FlowWrite:
     reasons: tuple[str, ...] = ()
     runs_when_able: bool = False
     launch: Launch | None = None
+    planned: tuple[LaunchedJob, ...] = ()
     pins: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -203,7 +213,10 @@ class FlowStore(Protocol):
         ...
 
     def change(self, flow_id: uuid.UUID, write: FlowWrite, *, if_version: str) -> StoredFlow:
-        """Store the next version. StaleVersionError: the flow is not at ``if_version``."""
+        """Store the next version. Workers that it has run otherwise are ended, and the flow restarts.
+
+        StaleVersionError: the flow is not at ``if_version``.
+        """
         ...
 
     def delete(self, key: FlowKey, *, if_version: str | None = None) -> StoredFlow | None:
@@ -249,7 +262,11 @@ class FlowStore(Protocol):
         ...
 
     def list_jobs(self, flow_id: uuid.UUID) -> Sequence[NamedJob]:
-        """Those whose names are in use: not those before a replan."""
+        """Not those before a replan."""
+        ...
+
+    def find_job_log(self, job_name: str) -> LogId | None:
+        """The log that a job of any flow publishes through, also before a replan; None: no flow launched such a job."""
         ...
 
     def replan(self, flow_id: uuid.UUID, *, generation: int) -> None:
@@ -257,7 +274,14 @@ class FlowStore(Protocol):
         ...
 
     def launch(self, flow_id: uuid.UUID, launch: Launch, *, if_version: str) -> int:
-        """Make the execution; returns its id. ConflictError: an execution is open, or a job is bound otherwise."""
+        """Make the execution; returns its id. Workers' jobs that it does not have are retired: sources forget them.
+
+        ConflictError: an execution is open, a job is bound otherwise, or it is a restart and the flow does not restart.
+        """
+        ...
+
+    def list_restarting(self, *, limit: int) -> Sequence[StoredFlow]:
+        """ACTIVE flows whose workers were ended for a new version, and have ended."""
         ...
 
     def cancel(self, key: FlowKey, execution_id: int) -> FlowStatus:

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Page, Response, Route, expect
 
 from gobblin_assets.db.embedded import EmbeddedServer
-from tests.support.chromium import run_browser
+from tests.support.chromium import open_page
 from tests.support.database_pool import DatabasePool
 from tests.support.page_checks import Typist, find_faults, measure_overflow, tab_to
 from tests.support.running_service import RunningService
@@ -24,6 +24,8 @@ TEMPLATE = "FS:///default/jdbc-to-lake.template"
 FORM = f"/ui/new?template={TEMPLATE}"
 RUN_S_MAX = 90
 FIELDS_MAX = 8
+COPY_FIELDS_MAX = 4
+CUSTOMERS = 9
 WAIT_MS_MAX = 20_000
 POLLS_MS = 4_500
 """Time for two polls."""
@@ -37,12 +39,6 @@ def shop(
         yield made
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with run_browser() as started:
-        yield started
-
-
 @pytest.fixture
 def service(shop: ServiceShop) -> RunningService:
     return shop.service
@@ -51,32 +47,13 @@ def service(shop: ServiceShop) -> RunningService:
 @pytest.fixture
 def page(browser: Browser, service: RunningService) -> Iterator[Page]:
     """A page at 1280 px. The browser must have nothing to complain of, such as what the page's policy refuses."""
-    yield from open_page(browser, service)
+    yield from open_page(browser, service.url)
 
 
 @pytest.fixture
 def plain_page(browser: Browser, service: RunningService) -> Iterator[Page]:
     """A page without scripts."""
-    yield from open_page(browser, service, java_script_enabled=False)
-
-
-def open_page(browser: Browser, service: RunningService, **options: Any) -> Iterator[Page]:
-    context = browser.new_context(base_url=service.url, viewport={"width": 1280, "height": 800}, **options)
-    context.set_default_timeout(WAIT_MS_MAX)
-    complaints: list[str] = []
-    context.on("weberror", lambda error: complaints.append(str(error.error)))
-    # The browser says of each answer from 400 on that it is one; tests look at those themselves.
-    context.on(
-        "console",
-        lambda said: (
-            complaints.append(said.text)
-            if said.type in {"error", "warning"} and not said.text.startswith("Failed to load resource")
-            else None
-        ),
-    )
-    yield context.new_page()
-    context.close()
-    assert not complaints
+    yield from open_page(browser, service.url, java_script_enabled=False)
 
 
 @pytest.fixture(autouse=True)
@@ -145,6 +122,33 @@ def test_a_table_becomes_a_dataset_by_day(shop: ServiceShop, page: Page) -> None
     last_day = shop.start + dt.timedelta(days=DAYS - 1)
     assert high.inner_text().startswith(f"{last_day}T12:00:00"), "the last row's, and what is next to it"
     assert count_rows(shop.lake) == ORDERS
+
+
+def await_complete(page: Page) -> None:
+    """Wait until the flow's page has an execution that is complete."""
+    expect(page.get_by_role("row").filter(has_text="COMPLETE")).to_be_visible(timeout=RUN_S_MAX * 1_000)
+
+
+def test_a_published_dataset_is_copied_to_a_second_lake(shop: ServiceShop, service: RunningService, page: Page) -> None:
+    published = make_flow(service, "customers", run_immediately=True)
+    page.goto(published)
+    await_complete(page)
+    job = service.ask("GET", f"{FLOWS}/sales/customers/status").json["jobs"][0]["job_name"]
+
+    page.get_by_role("link", name="Copy the datasets of lake").click()
+    typist = Typist(page)
+    plan = page.get_by_role("complementary", name="Plan")
+    typist.type("Group", "sales")
+    typist.type("Name", "copies")
+    typist.check("second")
+    expect(page.get_by_role("textbox", name="Dataset", exact=False)).to_have_value("public.customers")
+    expect(plan).to_contain_text("lake dataset → second tree by the executor local")
+    expect(plan).to_contain_text(f"public.customers by the ledger of the job {job}")
+    assert len(typist.typed) <= COPY_FIELDS_MAX
+    page.get_by_role("button", name="Create").click()
+    expect(page.get_by_role("status")).to_have_text("The flow is created.")
+    await_complete(page)
+    assert count_rows(shop.second) == CUSTOMERS
 
 
 def test_a_flow_is_run_paused_resumed_and_deleted(service: RunningService, page: Page) -> None:
@@ -268,7 +272,7 @@ def test_each_page_is_sound(service: RunningService, page: Page) -> None:
     make_flow(service, long, "island")
     paths = ("/ui/flows", "/ui/flows?pending=1", "/ui/flows?search=none", ran, f"{ran}/executions/{execution}")
     paths += (f"{ran}/edit", f"/ui/flows/sales/{long}", FORM, "/ui/new", "/ui/new?source=shop&to=lake")
-    paths += ("/ui/topology", "/ui/templates", "/ui/packs", "/ui/packs/default/1", "/ui/login", "/ui/flows/no/flow")
+    paths += ("/ui/topology", "/ui/templates", "/ui/packs", "/ui/packs/default/2", "/ui/login", "/ui/flows/no/flow")
     faults = []
     for path in paths:
         page.set_viewport_size({"width": 1280, "height": 800})

@@ -12,7 +12,7 @@ from gobblin_assets.db.embedded import EmbeddedServer
 from tests.support import postgres
 from tests.support.database_pool import DatabasePool
 from tests.support.postgres import Database
-from tests.support.running_service import RunningService, prepare_database, run_service
+from tests.support.running_service import RunningService, run_own_service
 
 DAYS = 5
 ORDERS = 2 * DAYS
@@ -20,10 +20,14 @@ ORDERS = 2 * DAYS
 
 @dataclass(frozen=True)
 class ServiceShop:
-    """``lake``: where flows publish to. ``start``: the day of the first orders; all their days are over."""
+    """``lake``: where flows publish to; ``second``: where its datasets are copied to.
+
+    ``start``: the day of the first orders; all their days are over.
+    """
 
     service: RunningService
     lake: Path
+    second: Path
     start: dt.date
 
 
@@ -36,17 +40,16 @@ def run_service_shop(server: EmbeddedServer, pool: DatabasePool, folder: Path) -
         "nodes": {
             "shop": {"kind": "database", "connection": "shop", "description": "Orders and customers"},
             "lake": {"kind": "files", "root": str(lake), "description": "Datasets of files"},
+            "second": {"kind": "files", "root": str(folder / "second"), "description": "Copies"},
             "island": {"kind": "files", "root": str(folder / "island")},
         },
-        "executors": {"local": {"capabilities": ["ingest.jdbc", "distcp"], "nodes": ["shop", "lake"]}},
+        "executors": {"local": {"capabilities": ["ingest.jdbc", "distcp"], "nodes": ["shop", "lake", "second"]}},
     }
     with ExitStack() as stack:
         source = postgres.describe_database(server, stack.enter_context(postgres.temporary_database(server)))
         start = dt.datetime.now(dt.UTC).date() - dt.timedelta(days=DAYS + 1)
         _fill(source, start)
-        url = server.url(stack.enter_context(postgres.migrated_database(server, pool)))
-        prepare_database(url)
-        service = stack.enter_context(run_service(folder, url, "--no-auth", topology=topology, pack={}))
+        service = stack.enter_context(run_own_service(server, pool, folder, topology=topology, pack={}))
         secrets = {
             "GOBBLIN_JDBC_SHOP_URL": source.jdbc_url,
             "GOBBLIN_JDBC_SHOP_USER": source.user,
@@ -55,7 +58,7 @@ def run_service_shop(server: EmbeddedServer, pool: DatabasePool, folder: Path) -
         command = [sys.executable, "-m", "gobblin_assets.cli", "executor", "serve", "--name", "local"]
         environment = {**service.environment, **secrets}
         stack.enter_context(run_guarded(command, folder / "executor.log", environment))
-        yield ServiceShop(service, lake, start)
+        yield ServiceShop(service, lake, folder / "second", start)
 
 
 def _fill(source: Database, start: dt.date) -> None:

@@ -87,6 +87,7 @@ class PlannedJobBody(BaseModel):
     target: StateBody
     after: list[int]
     cost: float
+    notes: list[str] = Field(description="Such as which ledger says what is copied.")
     job: dict[str, Any] = Field(description="The job's options, as its executor gets them.")
 
 
@@ -123,6 +124,7 @@ class ExplanationBody(BaseModel):
     alternatives: list[PlanBody]
     untaken: list[UntakenBody]
     newer: list[NewerPackBody]
+    notes: list[str]
 
 
 class JobStatusBody(BaseModel):
@@ -294,6 +296,7 @@ def _show_planned(job: PlannedJob) -> PlannedJobBody:
         target=_show_state(job.target),
         after=list(job.after),
         cost=job.cost,
+        notes=list(job.notes),
         job=dict(job.ticket.job),
     )
 
@@ -319,6 +322,7 @@ def show_explanation(explanation: Explanation) -> ExplanationBody:
             for each in explanation.untaken
         ],
         newer=[NewerPackBody(pack=each.pack, pinned=each.pinned, newest=each.newest) for each in explanation.newer],
+        notes=list(explanation.notes),
     )
 
 

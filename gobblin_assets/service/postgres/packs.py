@@ -5,6 +5,7 @@ from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection, Engine, Row, text
 
+from gobblin_assets.db.notices import Channel, notify
 from gobblin_assets.db.transactions import transact
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.failpoints import Failpoint
@@ -69,6 +70,7 @@ class PostgresPackStore:
             if connection.execute(_INSERT, arguments).rowcount:
                 _require_room(connection, pack.name)
                 connection.execute(NEXT_CHANGE, {"catalog": PACK_CATALOG})
+                notify(connection, Channel.CATALOGS, PACK_CATALOG)
                 # A repetition finds its own work done, and says so.
                 made.append(True)
             found = _published_of(connection.execute(_FIND, version).one())
