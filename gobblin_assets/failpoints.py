@@ -74,6 +74,7 @@ class Failpoint(StrEnum):
     DEAD_RUN_ENDED = "dead_run_ended"
     TICKETS_FORGOTTEN = "tickets_forgotten"
     TOPOLOGY_STORED = "topology_stored"
+    PACK_STORED = "pack_stored"
     FLOW_STORED = "flow_stored"
     SEND_BEGUN = "send_begun"
     SEND_MARKED = "send_marked"

@@ -204,6 +204,13 @@ def replan(group: str, name: str, url: str | None) -> None:
     _show_flow(open_client(url).post_once(f"{flow_path(group, name)}:replan"), as_json=False)
 
 
+@flow.command("repin", epilog=example("service flow repin sales orders"))
+@_of_a_flow
+def repin(group: str, name: str, url: str | None) -> None:
+    """Take the newest versions of the packs that a flow's templates are of. The names of its jobs stay."""
+    _show_flow(open_client(url).post_once(f"{flow_path(group, name)}:repin"), as_json=False)
+
+
 @flow.command("cancel", epilog=example("service flow cancel sales orders 17"))
 @_group
 @_name

@@ -62,7 +62,11 @@ class ServiceClient:
 
     def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """The service knows a request that is sent again by its key, or it changes nothing the second time."""
-        return _read_answer(self._send("POST", path, body, {"Idempotency-Key": str(uuid.uuid4())}))
+        return _read_answer(self._send("POST", path, _write_json(body), {"Idempotency-Key": str(uuid.uuid4())}))
+
+    def post_file(self, path: str, content: bytes, kind: str) -> Any:
+        """Send a file of this media type, which the service knows if it is sent again."""
+        return _read_answer(self._send("POST", path, content, {"Content-Type": kind}))
 
     def post_once(self, path: str) -> Any:
         """OutcomeUnknownError: the answer was lost. A second request would do another thing, and is not sent."""
@@ -72,7 +76,7 @@ class ServiceClient:
         """Replace what is there now, and nothing that somebody else puts there meanwhile."""
         found = self._send("GET", path)
         _read_answer(found)
-        answer = self._send("PUT", path, body, {} if found.etag is None else {"If-Match": found.etag})
+        answer = self._send("PUT", path, _write_json(body), {} if found.etag is None else {"If-Match": found.etag})
         if answer.is_second and answer.status == HTTPStatus.PRECONDITION_FAILED:
             raise _not_known("an answer was lost, and the flow has changed since")
         return _read_answer(answer)
@@ -86,13 +90,12 @@ class ServiceClient:
         self,
         method: str,
         path: str,
-        body: Mapping[str, Any] | None = None,
+        data: bytes | None = None,
         headers: Mapping[str, str] = _NO_HEADERS,
         *,
         repeats: bool = True,
     ) -> _Answer:
         """``repeats``: False for what is sent again only if it was not done."""
-        data = None if body is None else json.dumps(body, default=str).encode()
         may_be_done, tries_left = False, _TRIES_MAX
         while True:
             tries_left -= 1
@@ -131,6 +134,10 @@ def flow_path(group: str, name: str) -> str:
 def open_client(url: str | None) -> ServiceClient:
     """A client of ``url``, else of GOBBLIN_SERVICE_URL, with the token of GOBBLIN_SERVICE_TOKEN."""
     return ServiceClient(url or os.environ.get(URL_VARIABLE) or DEFAULT_URL, os.environ.get(TOKEN_VARIABLE) or None)
+
+
+def _write_json(body: Mapping[str, Any] | None) -> bytes | None:
+    return None if body is None else json.dumps(body, default=str).encode()
 
 
 def _not_known(said: str) -> OutcomeUnknownError:

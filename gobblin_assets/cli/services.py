@@ -10,6 +10,8 @@ _COMMANDS: Final[Mapping[str, LazyCommand]] = {
         "gobblin_assets.cli.serving", "serve", "Serve the REST API and the pages, until SIGTERM or Ctrl-C."
     ),
     "flow": LazyCommand("gobblin_assets.cli.flows", "flow", "Flows of a running service."),
+    "pack": LazyCommand("gobblin_assets.cli.packs", "pack", "Packs of job templates."),
+    "template": LazyCommand("gobblin_assets.cli.packs", "template", "Job templates of a running service."),
     "token": LazyCommand("gobblin_assets.cli.tokens", "token", "Tokens by which users are known."),
 }
 

@@ -42,7 +42,7 @@ _LOOPBACK_NAME: Final = "localhost"
     "packs",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="A pack of job templates, beside those of this package: a zip file or a directory; may be repeated.",
+    help="A pack of job templates to publish at the start: a zip file or a directory; may be repeated.",
 )
 @click.option("--compiler", default="multi_hop", show_default=True, help="What finds jobs for flows.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on: one of this machine.")
@@ -78,27 +78,29 @@ def serve(
     from gobblin_assets.service.api.request_guards import LOOPBACK_NAMES  # noqa: PLC0415  the extra may be missing
     from gobblin_assets.service.api.request_parts import ServedParts  # noqa: PLC0415  the same
     from gobblin_assets.service.guarded_flows import GuardedFlows  # noqa: PLC0415  the same
+    from gobblin_assets.service.guarded_packs import GuardedPacks  # noqa: PLC0415  the same
     from gobblin_assets.service.opening import open_service  # noqa: PLC0415  the same
     from gobblin_assets.service.pack_files import read_pack_at  # noqa: PLC0415  the same
-    from gobblin_assets.service.template_store import TemplatesInMemory, read_shipped_packs  # noqa: PLC0415  the same
     from gobblin_assets.service.ui.web_server import serve_requests  # noqa: PLC0415  the same
 
     rules, identify = _read_access(access_file, no_auth=no_auth)
-    templates = TemplatesInMemory([*read_shipped_packs(), *map(read_pack_at, packs)])
+    given = [read_pack_at(path) for path in packs]
     with (
         _listen(host, port) as listening,
-        open_service(
-            read_settings(), topology_file, templates, compiler, os.environ, say, kept_days=kept_days
-        ) as opened,
+        open_service(read_settings(), topology_file, given, compiler, os.environ, say, kept_days=kept_days) as opened,
     ):
         parts = ServedParts(
             flows=GuardedFlows(opened.flows, rules),
             topologies=opened.topology,
             rules=rules,
-            templates=templates,
+            packs=GuardedPacks(opened.packs, rules, opened.flows.writes),
             identify=identify,
             asks_for_tokens=not no_auth,
-            measure=lambda: {"flows": opened.catalog.metrics, "topology": opened.topology_catalog.metrics},
+            measure=lambda: {
+                "flows": opened.catalog.metrics,
+                "packs": opened.packs.metrics,
+                "topology": opened.topology_catalog.metrics,
+            },
             measure_age_s=opened.catalog.measure_age_s,
         )
         address, bound_port, *_ = listening.getsockname()

@@ -54,6 +54,11 @@ class User:
     groups: frozenset[str]
 
 
+def may_use(groups: frozenset[str], user: User) -> bool:
+    """Whether the user may use something for these groups; for none means for all."""
+    return not groups or bool(groups & user.groups)
+
+
 @dataclass(frozen=True, slots=True)
 class FlowPattern:
     """Flows by their names. ``group``: None for every group; ``name``: the whole name, or its begin."""
@@ -198,10 +203,14 @@ class AccessRules:
     def may(self, user: User, action: Action, key: FlowKey) -> bool:
         return self.scope_of(user, action).includes(key)
 
+    def may_manage(self, user: User) -> bool:
+        """Whether the user may change what all flows are made of."""
+        scope = self.scope_of(user, Action.MANAGE)
+        return not scope.denied and EVERY_FLOW.allowed[0] in scope.allowed
+
     def check_manager(self, user: User) -> None:
         """AccessDeniedError unless the user may change what all flows are made of."""
-        scope = self.scope_of(user, Action.MANAGE)
-        if scope.denied or EVERY_FLOW.allowed[0] not in scope.allowed:
+        if not self.may_manage(user):
             raise AccessDeniedError(
                 f"{user.name} may not change the topology and the templates",
                 field="user",

@@ -60,7 +60,8 @@ class _Woken:
 class CoreServices:
     """The loops of one node, each in a thread of its own.
 
-    The orchestrator looks at once when a flow was stored, and pending flows are compiled when the topology changed.
+    The orchestrator looks at once when a flow was stored, and pending flows are compiled when the topology changed or
+    a pack was published.
     """
 
     def __init__(
@@ -113,6 +114,10 @@ class CoreServices:
 
     def on_topology(self, _topology: Topology) -> None:
         """Who changed it does not wait for pending flows. The compiler heard of it first."""
+        self._topology_changed.set()
+
+    def on_packs(self) -> None:
+        """A template that a pending flow needs may be there now."""
         self._topology_changed.set()
 
     def stop(self, wait_s_max: float = STOP_WAIT_S_MAX) -> bool:

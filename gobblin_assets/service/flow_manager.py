@@ -39,6 +39,7 @@ from gobblin_assets.service.job_template import JobTemplate
 from gobblin_assets.service.open_writes import OpenWrites
 from gobblin_assets.service.specs import FlowKey, FlowSpec, parse_flow_key
 from gobblin_assets.service.statuses import ENDED, FlowStatus
+from gobblin_assets.service.template_pins import plan_pins
 from gobblin_assets.service.ticket_logs import TicketLogs
 from gobblin_assets.service.topology import Topology
 
@@ -71,11 +72,17 @@ class _Compiled:
     topology: Topology
     stored_jobs: tuple[NamedJob, ...]
     generation: int
+    named: tuple[str, ...]
+    """The URIs of templates that the flow names."""
 
     @property
     def plan(self) -> FlowPlan | None:
         compiled = self.explanation.compiled
         return compiled if isinstance(compiled, FlowPlan) else None
+
+    @property
+    def pins(self) -> Mapping[str, str]:
+        return {} if self.plan is None else plan_pins(self.plan, self.named)
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -137,11 +144,18 @@ class FlowManager:
         key = parse_flow_key(config.flow_group, config.flow_name)
         with self.writes.open():
             flow = self._get_stored(key)
-            compiled = self._compile_next(flow, config, user.groups, version=_next_version(flow))
+            compiled = self._compile_next(flow, config, user.groups)
             write = self._plan_write(user, config, compiled, runs=bool(config.run_immediately))
             write = replace(write, planned=self._plan_jobs(compiled))
             stored = self._catalog.put(flow.flow_id, write, if_version=if_version or flow.spec.version)
             return _with_plan(stored, compiled)
+
+    def repin(self, user: Requester, key: FlowKey) -> StoredFlow:
+        """Store the flow as its next version, which is compiled with the newest versions of its packs.
+
+        Raises as ``update`` does.
+        """
+        return self.update(user, self._get_stored(key).spec.config)
 
     def delete(self, key: FlowKey, *, if_version: str | None = None) -> bool:
         """Remove the flow, and end what it runs. False: there is none."""
@@ -171,13 +185,21 @@ class FlowManager:
         """Compile the config as if it were the flow's next version; store nothing."""
         key = parse_flow_key(config.flow_group, config.flow_name)
         flow = self._store.find(key)
-        version = _FIRST_VERSION if flow is None else _next_version(flow)
+        spec = _make_spec(config, _FIRST_VERSION if flow is None else _next_version(flow))
         if flow is None:
             names = self._name_jobs(_NOT_STORED, key, (), 0)
-        else:
-            jobs = self._store.list_jobs(flow.flow_id)
-            names = self._name_jobs(flow.flow_id, key, jobs, flow.generation)
-        return self._compiler.explain_flow(_make_spec(config, version), names, user.groups)
+            return self._compiler.explain_flow(spec, names, user.groups)
+        return self._explain_as(user, flow, spec)
+
+    def explain_stored(self, user: Requester, key: FlowKey) -> Explanation:
+        """Compile the flow as its next launch does, and look for newer versions of its packs; store nothing."""
+        flow = self._get_stored(key)
+        return self._explain_as(user, flow, flow.spec)
+
+    def _explain_as(self, user: Requester, flow: StoredFlow, spec: FlowSpec) -> Explanation:
+        jobs = self._store.list_jobs(flow.flow_id)
+        names = self._name_jobs(flow.flow_id, flow.spec.key, jobs, flow.generation)
+        return self._compiler.explain_flow(spec, names, user.groups)
 
     def list_templates(self, user: Requester, config: FlowConfig) -> Sequence[JobTemplate]:
         """The templates whose parameters the flow needs, whatever it gives; none for a flow that is pending."""
@@ -206,7 +228,7 @@ class FlowManager:
             flow = self._get_stored(key)
             if flow.state is FlowState.PAUSED:
                 raise ConflictError(f"the flow {key.name!a} is paused", hint="Resume it first.")
-            compiled = self._compile_next(flow, flow.spec.config, user.groups)
+            compiled = self._compile_stored(flow, user.groups)
             launch = self._plan_launch(user.name, compiled, asked)
             if launch is not None and request_key is not None:
                 launch = replace(launch, request_id=_make_request_id(request_key, flow.flow_id, asked))
@@ -251,7 +273,7 @@ class FlowManager:
             flow = self._get_stored(key)
             self._store.replan(flow.flow_id, generation=flow.generation + 1)
             flow = self._get_stored(key)
-            return _with_plan(flow, self._compile_next(flow, flow.spec.config, user.groups))
+            return _with_plan(flow, self._compile_stored(flow, user.groups))
 
     def list_versions(self, key: FlowKey) -> Sequence[FlowVersion]:
         return self._store.list_versions(key)
@@ -310,7 +332,7 @@ class FlowManager:
             return False
 
     def _restart(self, flow: StoredFlow) -> bool:
-        compiled = self._compile_next(flow, flow.spec.config, flow.owner.groups)
+        compiled = self._compile_stored(flow, flow.owner.groups)
         launch = self._plan_launch(flow.owner.name, compiled, TicketSelection())
         if launch is None:
             self._store.set_reasons(flow.flow_id, compiled.reasons, if_version=flow.spec.version)
@@ -331,7 +353,7 @@ class FlowManager:
     def _compile_pending(self, flow: StoredFlow) -> bool:
         version = flow.spec.version
         try:
-            compiled = self._compile_next(flow, flow.spec.config, flow.owner.groups)
+            compiled = self._compile_stored(flow, flow.owner.groups)
             if compiled.plan is None:
                 if compiled.reasons != flow.reasons:
                     self._store.set_reasons(flow.flow_id, compiled.reasons, if_version=version)
@@ -339,7 +361,7 @@ class FlowManager:
             launch = None
             if flow.runs_when_able or flow.restarts:
                 launch = self._plan_launch(flow.owner.name, compiled, TicketSelection())
-            return self._store.activate(flow.flow_id, if_version=version, launch=launch)
+            return self._store.activate(flow.flow_id, if_version=version, launch=launch, pins=compiled.pins)
         except RejectedError as error:
             # The topology could run it; what is left is for whoever wrote the flow, who reads the reasons.
             reasons = (f"{error} Change the flow.",)
@@ -348,29 +370,30 @@ class FlowManager:
             return False
 
     def _compile_new(self, flow_id: uuid.UUID, config: FlowConfig, groups: frozenset[str]) -> _Compiled:
-        return self._compile(flow_id, config, groups, (), 0, _FIRST_VERSION)
+        return self._compile(flow_id, _make_spec(config, _FIRST_VERSION), groups, (), 0)
 
-    def _compile_next(
-        self, flow: StoredFlow, config: FlowConfig, groups: frozenset[str], *, version: str | None = None
-    ) -> _Compiled:
-        """``version``: the one that the config will be; None: it is the flow's own."""
+    def _compile_next(self, flow: StoredFlow, config: FlowConfig, groups: frozenset[str]) -> _Compiled:
+        """The config as the flow's next version, with the newest versions of packs."""
         jobs = self._store.list_jobs(flow.flow_id)
-        return self._compile(flow.flow_id, config, groups, jobs, flow.generation, version or flow.spec.version)
+        return self._compile(flow.flow_id, _make_spec(config, _next_version(flow)), groups, jobs, flow.generation)
+
+    def _compile_stored(self, flow: StoredFlow, groups: frozenset[str]) -> _Compiled:
+        """The flow as it is, with the versions of packs that it has pinned."""
+        jobs = self._store.list_jobs(flow.flow_id)
+        return self._compile(flow.flow_id, flow.spec, groups, jobs, flow.generation)
 
     def _compile(
         self,
         flow_id: uuid.UUID,
-        config: FlowConfig,
+        spec: FlowSpec,
         groups: frozenset[str],
         jobs: Sequence[NamedJob],
         generation: int,
-        version: str,
     ) -> _Compiled:
-        key = FlowKey(config.flow_group, config.flow_name)
-        names = self._name_jobs(flow_id, key, jobs, generation)
+        names = self._name_jobs(flow_id, spec.key, jobs, generation)
         topology = self._topology()
-        explanation = self._compiler.compile_flow(_make_spec(config, version), names, groups)
-        return _Compiled(explanation, topology, tuple(jobs), generation)
+        explanation = self._compiler.compile_flow(spec, names, groups)
+        return _Compiled(explanation, topology, tuple(jobs), generation, spec.template_uris)
 
     def _name_jobs(self, flow_id: uuid.UUID, key: FlowKey, jobs: Sequence[NamedJob], generation: int) -> FlowJobNames:
         return FlowJobNames(flow_id, key, jobs, generation, self._recall_log_id, self._store.find_job_log)
@@ -383,6 +406,7 @@ class FlowManager:
             reasons=compiled.reasons,
             runs_when_able=runs and compiled.plan is None,
             launch=self._plan_launch(user.name, compiled, TicketSelection()) if runs else None,
+            pins=compiled.pins,
         )
 
     def _plan_launch(self, user_name: str, compiled: _Compiled, selection: TicketSelection) -> Launch | None:
@@ -390,7 +414,7 @@ class FlowManager:
             return None
         log_ids = self._read_log_ids(compiled)
         jobs = plan_jobs(compiled.plan, compiled.topology, compiled.stored_jobs, log_ids)
-        return Launch(uuid.uuid4(), jobs, selection, user_name, compiled.generation)
+        return Launch(uuid.uuid4(), jobs, selection, user_name, compiled.generation, pins=compiled.pins)
 
     def _plan_jobs(self, compiled: _Compiled) -> tuple[LaunchedJob, ...]:
         """The jobs of a version of a flow that was launched before. What a launch would refuse is refused here."""

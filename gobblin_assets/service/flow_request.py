@@ -10,6 +10,7 @@ from gobblin_assets.service.flow_config import FlowConfig, NodeChoice
 from gobblin_assets.service.job_template import JobTemplate
 from gobblin_assets.service.routes import Goal, RouteRules
 from gobblin_assets.service.specs import FlowSpec
+from gobblin_assets.service.template_pins import get_pinned_pack
 from gobblin_assets.service.template_store import TemplateStore, get_template, parse_template_uri
 from gobblin_assets.service.topology import FORMAT_OF, DataNode, Format, NodeKind, NodeState, Topology
 
@@ -26,17 +27,20 @@ class FlowRequest:
 
 
 def select_templates(store: TemplateStore, spec: FlowSpec, rules: RouteRules) -> tuple[JobTemplate, ...]:
-    """The templates that the flow names; else all of the newest versions of all packs.
+    """The templates that the flow names; else all of all packs. Of each pack, the pinned version or the newest.
 
     RejectedError for one that there is none of, or that the user may not use.
     """
     named = spec.template_uris or spec.config.template_uris
+    pinned = {name: get_pinned_pack(store, name, version) for name, version in spec.pins.items()}
     if not named:
-        return tuple(template for pack in store.list_packs() for template in pack.templates.values())
+        packs = {pack.name: pack for pack in store.list_packs()} | pinned
+        return tuple(template for pack in packs.values() for template in pack.templates.values())
     found: dict[str, JobTemplate] = {}
     for number, text in enumerate(named):
         field = f"template_uris[{number}]"
-        template = get_template(store, parse_template_uri(text, field), field)
+        uri = parse_template_uri(text, field)
+        template = get_template(store, uri._replace(version=uri.version or spec.pins.get(uri.pack)), field)
         if not rules.allows(template.groups):
             raise RejectedError(
                 f"the template {text} is for other groups of users", field=field, hint="Ask its owner, or name another."

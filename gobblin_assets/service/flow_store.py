@@ -6,8 +6,8 @@ and the ids of their tickets) is stored in one transaction, with the flow if the
 
 import datetime as dt
 import uuid
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Protocol
 
@@ -89,10 +89,11 @@ class FlowPage:
 
 @dataclass(frozen=True, slots=True)
 class FlowVersion:
-    """A version of a flow: what its config was, and who wrote it."""
+    """A version of a flow: what its config was, who wrote it, and the versions of packs that it has pinned."""
 
     version: str
     config: FlowConfig
+    pins: Mapping[str, str]
     made_by: str
     made_at: dt.datetime
 
@@ -144,6 +145,7 @@ class LaunchedJob:
 class Launch:
     """An execution that is to be made. ``request_id``: a repetition of the same launch finds its execution by it.
 
+    ``pins``: the versions of packs that its jobs were made by. The flow keeps those of packs that it has not pinned.
     ``is_restart``: only for a flow that restarts.
     """
 
@@ -153,6 +155,7 @@ class Launch:
     asked_by: str
     generation: int
     is_restart: bool = False
+    pins: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +164,7 @@ class FlowWrite:
 
     ``request_id``: a repetition of the same write finds its version by it. ``runs_when_able``: a PENDING flow that is
     to run when a topology can run it. ``planned``: the jobs of its plan; workers that run otherwise are ended, and
-    started anew.
+    started anew. ``pins``: the versions of packs that it was compiled with.
     """
 
     request_id: uuid.UUID
@@ -171,6 +174,7 @@ class FlowWrite:
     runs_when_able: bool = False
     launch: Launch | None = None
     planned: tuple[LaunchedJob, ...] = ()
+    pins: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,8 +245,8 @@ class FlowStore(Protocol):
         """PENDING flows, the oldest first. ``after``: the last one that the caller has."""
         ...
 
-    def activate(self, flow_id: uuid.UUID, *, if_version: str, launch: Launch | None) -> bool:
-        """Make a PENDING flow ACTIVE. False: it is no longer PENDING at this version."""
+    def activate(self, flow_id: uuid.UUID, *, if_version: str, launch: Launch | None, pins: Mapping[str, str]) -> bool:
+        """Make a PENDING flow ACTIVE, with these pins. False: it is no longer PENDING at this version."""
         ...
 
     def set_reasons(self, flow_id: uuid.UUID, reasons: Sequence[str], *, if_version: str) -> None:
@@ -266,7 +270,7 @@ class FlowStore(Protocol):
         ...
 
     def replan(self, flow_id: uuid.UUID, *, generation: int) -> None:
-        """Retire the names of jobs of earlier generations. ConflictError: an execution is open."""
+        """Retire the names of jobs of earlier generations, and the pins. ConflictError: an execution is open."""
         ...
 
     def launch(self, flow_id: uuid.UUID, launch: Launch, *, if_version: str) -> int:

@@ -117,7 +117,7 @@ class GuardedFlows:
     def explain_stored(self, user: User, key: FlowKey) -> Explanation:
         """Compile the flow as it is stored."""
         self._check(user, Action.READ, key)
-        return self._flows.explain(user, self._flows.get(key).spec.config)
+        return self._flows.explain_stored(user, key)
 
     def run(
         self, user: User, key: FlowKey, selection: TicketSelection | None = None, *, request_key: str | None = None
@@ -139,6 +139,11 @@ class GuardedFlows:
     def replan(self, user: User, key: FlowKey) -> StoredFlow:
         self._check(user, Action.UPDATE, key)
         return self._flows.replan(user, key)
+
+    def repin(self, user: User, key: FlowKey) -> StoredFlow:
+        """The flow's next version: the same config, with the newest versions of its packs."""
+        self._check(user, Action.UPDATE, key)
+        return self._flows.repin(user, key)
 
     def cancel(self, user: User, key: FlowKey, execution_id: int) -> FlowStatus:
         self._check(user, Action.RUN, key)

@@ -58,16 +58,27 @@ class UntakenEdge:
 
 
 @dataclass(frozen=True, slots=True)
+class NewerPack:
+    """A pack of which there is a newer version than the one that a flow has pinned."""
+
+    pack: str
+    pinned: str
+    newest: str
+
+
+@dataclass(frozen=True, slots=True)
 class Explanation:
     """What a compilation found: the plan or why there is none, other plans (at most 3), hops that were not taken.
 
-    Only ``explain_flow`` looks for other plans and hops. ``notes``: what else there is to say of the plan, for people.
+    ``newer``: versions of packs that the flow may take. Only ``explain_flow`` looks for these, other plans and hops.
+    ``notes``: what else there is to say of the plan, for people.
     """
 
     compiled: FlowPlan | PendingFlow
     alternatives: tuple[FlowPlan, ...] = ()
     untaken: tuple[UntakenEdge, ...] = ()
     notes: tuple[str, ...] = ()
+    newer: tuple[NewerPack, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

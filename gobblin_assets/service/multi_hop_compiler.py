@@ -13,6 +13,7 @@ from gobblin_assets.service.published_datasets import prefer_ledgers
 from gobblin_assets.service.route_trees import TREE_GOALS_MAX, find_tree
 from gobblin_assets.service.routes import HOPS_MAX, Goal, Hop, HopIdentity, RouteMap, RouteRules
 from gobblin_assets.service.specs import FlowSpec
+from gobblin_assets.service.template_pins import list_newer
 from gobblin_assets.service.template_store import TemplateStore
 from gobblin_assets.service.topology import Topology, TopologySpec
 from gobblin_assets.service.untaken import explain_lack, list_untaken
@@ -61,7 +62,8 @@ class MultiHopCompiler:
         others = [] if hops is None else self._list_alternatives(spec, names, routes, request, hops)
         untaken = list_untaken(routes, request, hops or ())
         is_each_alone = hops is not None and len(request.goals) > TREE_GOALS_MAX
-        return Explanation(compiled, tuple(others), untaken, (_ONE_BY_ONE,) if is_each_alone else ())
+        notes = (_ONE_BY_ONE,) if is_each_alone else ()
+        return Explanation(compiled, tuple(others), untaken, notes, list_newer(self._templates, spec.pins))
 
     def list_templates(self, spec: FlowSpec, groups: frozenset[str]) -> Sequence[JobTemplate]:
         routes, request = self.read(spec, groups)

@@ -1,6 +1,6 @@
 """The service as a program opens it: its database, its flows, its compiler, and the loops beside its requests."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +9,7 @@ from typing import Final
 from gobblin_assets.db import schema
 from gobblin_assets.db.engine import connect
 from gobblin_assets.db.notices import Channel, NoticeListener
+from gobblin_assets.errors import ConflictError
 from gobblin_assets.service.catalogs import CATALOG_LOOK_EVERY_S
 from gobblin_assets.service.compilers import build_compiler
 from gobblin_assets.service.core_services import CoreServices, Loop
@@ -17,17 +18,22 @@ from gobblin_assets.service.flow_manager import FlowManager
 from gobblin_assets.service.forgetting import KEPT_DAYS_DEFAULT, Forgetting
 from gobblin_assets.service.monitor import Monitor
 from gobblin_assets.service.orchestrator import Orchestrator
+from gobblin_assets.service.pack_catalog import PackCatalog
 from gobblin_assets.service.postgres.executions import PostgresExecutionStore
 from gobblin_assets.service.postgres.flows import PostgresFlowStore
 from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from gobblin_assets.service.postgres.logs import PostgresTicketLogs
+from gobblin_assets.service.postgres.packs import PACK_CATALOG, PostgresPackStore
 from gobblin_assets.service.postgres.topologies import TOPOLOGY_CATALOG, PostgresTopologyStore
-from gobblin_assets.service.template_store import TemplateStore
+from gobblin_assets.service.template_store import TemplatePack, read_shipped_packs
 from gobblin_assets.service.topology_catalog import FileTopology, TopologyCatalog
 from gobblin_assets.service.topology_manager import TopologyManager
 from gobblin_assets.settings import Settings
 
 FORGET_EVERY_S: Final = 3600.0
+_OF_THIS_PACKAGE: Final = "gobblin-assets"
+_OF_THE_COMMAND: Final = "service serve"
+"""Who published what no user has: packs that are shipped, and those that the start was given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +44,14 @@ class OpenService:
     catalog: FlowCatalog
     topology: TopologyManager
     topology_catalog: TopologyCatalog
+    packs: PackCatalog
 
 
 @contextmanager
 def open_service(
     settings: Settings,
     topology_file: Path | None,
-    templates: TemplateStore,
+    packs: Iterable[TemplatePack],
     compiler: str,
     environment: Mapping[str, str],
     say: Callable[[str], None],
@@ -53,12 +60,13 @@ def open_service(
 ) -> Iterator[OpenService]:
     """The service over the log of these settings. At the end, writes under way are waited for.
 
-    ``topology_file`` None: the topology is in the database, and is changed through the service. The schema of the
-    embedded server is upgraded, if necessary; that of another one is only checked. ``kept_days``: tickets are forgotten
-    so long after the ends of their jobs.
+    ``topology_file`` None: the topology is in the database, and is changed through the service. ``packs`` are
+    published, beside those that are shipped. The schema of the embedded server is upgraded, if necessary; that of
+    another one is only checked. ``kept_days``: tickets are forgotten so long after the ends of their jobs.
 
     Raises:
         RejectedError: the schema is of another version, the file has no topology, or there is no such compiler.
+        ConflictError: a version of one of the packs is published, and holds something else.
         RetryableError: the server does not answer.
 
     """
@@ -71,9 +79,11 @@ def open_service(
             raise schema.refusal(status, SERVICE_HISTORY)
         store, executions = PostgresFlowStore(engine), PostgresExecutionStore(engine)
         catalog = FlowCatalog(store)
+        published = PackCatalog(PostgresPackStore(engine))
+        _publish_all(published, packs, say)
         kept = PostgresTopologyStore(engine)
         topologies = TopologyCatalog(kept if topology_file is None else FileTopology(topology_file))
-        compiling = build_compiler(templates, topologies.topology, compiler)
+        compiling = build_compiler(published, topologies.topology, compiler)
         flows = FlowManager(catalog, store, compiling, lambda: topologies.topology, logs)
         topologies.add_listener(compiling)
         managed = TopologyManager(topologies, kept if topology_file is None else None, flows.writes)
@@ -84,16 +94,18 @@ def open_service(
             Monitor(executions, logs),
             [
                 Loop(TOPOLOGY_CATALOG, topologies.refresh, CATALOG_LOOK_EVERY_S),
+                Loop(PACK_CATALOG, published.refresh, CATALOG_LOOK_EVERY_S),
                 Loop("forgetting", Forgetting(executions, logs, kept_days).look, FORGET_EVERY_S),
             ],
         )
         # Behind the compiler, which has the new topology before pending flows are compiled.
         topologies.add_listener(core)
+        published.add_listener(core.on_packs)
         core.start()
         listener = NoticeListener(engine, {Channel.CATALOGS: core.wake, Channel.REPORTS: core.hear_of_reports})
         listener.start()
         try:
-            yield OpenService(flows, catalog, managed, topologies)
+            yield OpenService(flows, catalog, managed, topologies, published)
         finally:
             listener.stop()
             if not core.stop():
@@ -101,3 +113,14 @@ def open_service(
     finally:
         logs.close()
         engine.dispose()
+
+
+def _publish_all(catalog: PackCatalog, packs: Iterable[TemplatePack], say: Callable[[str], None]) -> None:
+    for pack in read_shipped_packs():
+        try:
+            catalog.publish(pack, _OF_THIS_PACKAGE)
+        except ConflictError:
+            # Nobody who starts the service can count up the version. Flows that have pinned it go on as they were.
+            say(f"The pack {pack.name}@{pack.version} of the database differs from the shipped one, and is used.")
+    for pack in packs:
+        catalog.publish(pack, _OF_THE_COMMAND)

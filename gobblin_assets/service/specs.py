@@ -1,6 +1,7 @@
 """Specs of flows, and their addresses."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 from urllib.parse import quote, unquote
 
@@ -43,7 +44,8 @@ class FlowSpec:
     """A flow as it is stored.
 
     ``version``: "1" for the first; each change of its config counts up. ``child_specs``: flows that the flow consists
-    of, then jobs, once it is compiled.
+    of, then jobs, once it is compiled. ``pins``: the versions of packs by which it is compiled, by packs; of others,
+    the newest.
     """
 
     uri: str
@@ -52,6 +54,7 @@ class FlowSpec:
     config: FlowConfig
     template_uris: tuple[str, ...] = ()
     child_specs: tuple[Spec, ...] = ()
+    pins: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def key(self) -> FlowKey:

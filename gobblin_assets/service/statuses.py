@@ -46,7 +46,8 @@ class JobStatus:
     """A job of one execution. ``job_group``: its executor's name.
 
     ``processed_count``: rows; of copies, files. ``low_watermark`` and ``high_watermark``: of one key its text, of
-    several a JSON object by key; None where nothing has a position. Times are aware.
+    several a JSON object by key; None where nothing has a position. ``template_uri``: with the version of the pack that
+    the job was made by. Times are aware.
     """
 
     flow: FlowKey
@@ -61,6 +62,7 @@ class JobStatus:
     processed_count: int = 0
     low_watermark: str | None = None
     high_watermark: str | None = None
+    template_uri: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

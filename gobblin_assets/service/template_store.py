@@ -1,7 +1,8 @@
 """Packs of job templates: zip files whose versions never change, and the store that templates are found in.
 
 ``FS:///pack/x.template`` names a template of the store, never a file: without a pack it is one of the pack ``default``,
-and ``FS:///pack@2/x.template`` is of this version, where others are of the newest.
+and ``FS:///pack@2/x.template`` is of this version, where others are of the version that the flow has pinned, or of the
+newest.
 """
 
 import difflib
@@ -10,7 +11,7 @@ import io
 import re
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -30,13 +31,14 @@ DEFAULT_PACK: Final = "default"
 PACK_BYTES_MAX: Final = 1 << 20
 PACK_CONTENT_BYTES_MAX: Final = 8 << 20
 TEMPLATES_MAX: Final = 500
+_URI_LENGTH_MAX: Final = 1_000
 
 _DESCRIPTION: Final = "pack.yaml"
 _SUFFIX: Final = ".template"
 _PACKS: Final = files("gobblin_assets.service") / "packs"
 
 _WORD: Final = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}"
-_VERSION: Final = r"[0-9]{1,9}(?:\.[0-9]{1,9}){0,3}"
+_VERSION: Final = r"(?:0|[1-9][0-9]{0,8})(?:\.(?:0|[1-9][0-9]{0,8})){0,3}"
 _URI: Final = re.compile(
     rf"FS:///(?:(?P<pack>{_WORD})(?:@(?P<version>{_VERSION}))?/)?(?P<path>(?:{_WORD}/)*{_WORD}\.template)"
 )
@@ -65,13 +67,14 @@ class PackOptions(SpecModel):
 
 @dataclass(frozen=True, slots=True)
 class TemplatePack:
-    """One version of a pack. ``digest``: of what it holds. ``templates``: by their paths in it."""
+    """One version of a pack. ``digest``: of its files. ``files`` and ``templates``: by their paths in it."""
 
     name: str
     version: str
     description: str
     digest: str
     templates: Mapping[str, JobTemplate]
+    files: Mapping[str, bytes] = field(repr=False)
 
 
 class TemplateStore(Protocol):
@@ -83,10 +86,6 @@ class TemplateStore(Protocol):
 
     def find_pack(self, name: str, version: str | None = None) -> TemplatePack | None:
         """A version of a pack; without one, the newest."""
-        ...
-
-    def publish(self, pack: TemplatePack) -> TemplatePack:
-        """Keep a version for ever. The same again changes nothing; ConflictError for another content of a version."""
         ...
 
 
@@ -106,18 +105,19 @@ class TemplatesInMemory:
         return None if not versions else versions.get(_newest(versions) if version is None else version)
 
     def publish(self, pack: TemplatePack) -> TemplatePack:
+        """Keep a version for ever. The same again changes nothing; ConflictError for another content of a version."""
         versions = self._packs.setdefault(pack.name, {})
         known = versions.get(pack.version)
         if known is not None:
-            require_same_pack(known, pack)
+            require_same_pack(pack, known.digest)
             return known
         versions[pack.version] = pack
         return pack
 
 
-def require_same_pack(known: TemplatePack, pack: TemplatePack) -> None:
-    """ConflictError if the version was published with another content."""
-    if known.digest != pack.digest:
+def require_same_pack(pack: TemplatePack, digest: str) -> None:
+    """ConflictError if the version was published with another content, which has this digest."""
+    if pack.digest != digest:
         raise ConflictError(
             f"the version {pack.version} of the pack {pack.name} is published, and holds something else",
             hint="Count up the version in pack.yaml: a published one never changes.",
@@ -134,16 +134,22 @@ def _newest(versions: Iterable[str]) -> str:
     return max(versions, key=version_key)
 
 
+def find_template_uri(text: str) -> TemplateUri | None:
+    """The address that the text is; None for another text than ``FS:///<pack>/<path>.template``."""
+    found = _URI.fullmatch(text) if len(text) <= _URI_LENGTH_MAX and ".." not in text else None
+    return None if found is None else TemplateUri(found["pack"] or DEFAULT_PACK, found["path"], found["version"])
+
+
 def parse_template_uri(text: str, field: str = "template_uris") -> TemplateUri:
     """RejectedError for another text than ``FS:///<pack>/<path>.template``."""
-    found = _URI.fullmatch(text) if len(text) <= 1_000 else None
-    if found is None or ".." in text:
+    found = find_template_uri(text)
+    if found is None:
         raise RejectedError(
             f"expected FS:///<pack>/<name>.template, found {text[:200]!a}",
             field=field,
             hint="Write FS:///jdbc-to-lake.template for a template of the pack default.",
         )
-    return TemplateUri(found["pack"] or DEFAULT_PACK, found["path"], found["version"])
+    return found
 
 
 def get_template(store: TemplateStore, uri: TemplateUri, field: str = "template_uris") -> JobTemplate:
@@ -232,7 +238,12 @@ def read_pack(content: Mapping[str, bytes]) -> TemplatePack:
         uri = TemplateUri(options.pack, path, options.version)
         templates[path] = parse_template(text, str(uri), str(uri._replace(version=None)))
     return TemplatePack(
-        options.pack, options.version, options.description, _digest(content), MappingProxyType(templates)
+        name=options.pack,
+        version=options.version,
+        description=options.description,
+        digest=_digest(content),
+        templates=MappingProxyType(templates),
+        files=MappingProxyType(dict(content)),
     )
 
 

@@ -65,6 +65,7 @@ EXCEPTIONS = {
     "service.topology_catalog.TopologyCatalog.get_specs": _OF_CATALOGS,
     "service.postgres.tables.catalog_change": _OF_METADATA,
     "service.postgres.tables.job_execution": _OF_METADATA,
+    "service.postgres.tables.template_pack": _OF_METADATA,
     "service.postgres.tables.topology_entry": _OF_METADATA,
     "db.embedded.EmbeddedServer.jdbc_url": _OF_OWNERS,
     "db.embedded.EmbeddedServer.tcp_url": _OF_OWNERS,

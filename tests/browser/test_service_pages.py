@@ -272,7 +272,7 @@ def test_each_page_is_sound(service: RunningService, page: Page) -> None:
     make_flow(service, long, "island")
     paths = ("/ui/flows", "/ui/flows?pending=1", "/ui/flows?search=none", ran, f"{ran}/executions/{execution}")
     paths += (f"{ran}/edit", f"/ui/flows/sales/{long}", FORM, "/ui/new", "/ui/new?source=shop&to=lake")
-    paths += ("/ui/topology", "/ui/templates", "/ui/login", "/ui/flows/no/flow")
+    paths += ("/ui/topology", "/ui/templates", "/ui/packs", "/ui/packs/default/2", "/ui/login", "/ui/flows/no/flow")
     faults = []
     for path in paths:
         page.set_viewport_size({"width": 1280, "height": 800})

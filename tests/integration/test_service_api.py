@@ -304,10 +304,10 @@ class TestService:
     def test_what_flows_are_made_of(self, service: RunningService) -> None:
         templates = service.ask("GET", f"{API}/templates").json
         assert "FS:///default@9/mytemplate.template" in [each["uri"] for each in templates]
-        found = service.ask("GET", f"{API}/template?uri=FS:///mytemplate.template").json
+        found = service.ask("GET", f"{API}/templates/mytemplate.template").json
         assert found["parameters"]["required"] == ["prop1"]
-        refused(service.ask("GET", f"{API}/template?uri=FS:///mytemplat.template"), 404, "uri")
-        refused(service.ask("GET", f"{API}/template?uri=/etc/passwd"), 422, "uri")
+        refused(service.ask("GET", f"{API}/templates/mytemplat.template"), 404, "uri")
+        refused(service.ask("GET", f"{API}/templates/%2Fetc%2Fpasswd"), 422, "uri")
         nodes = [each["name"] for each in service.ask("GET", f"{API}/nodes").json]
         assert nodes == ["island", "lake", "mirror", "shop"], "the vault is the auditors'"
         assert [each["name"] for each in service.ask("GET", f"{API}/executors").json] == ["here"]

@@ -162,7 +162,17 @@ def test_pending_flows_have_a_page_with_the_reasons(service: RunningService) -> 
 
 
 @pytest.mark.parametrize(
-    "path", ["/ui/flows", "/ui/flows?pending=1", "/ui/topology", "/ui/templates", "/ui/login", "/ui/new"]
+    "path",
+    [
+        "/ui/flows",
+        "/ui/flows?pending=1",
+        "/ui/topology",
+        "/ui/templates",
+        "/ui/packs",
+        "/ui/packs/default/9",
+        "/ui/login",
+        "/ui/new",
+    ],
 )
 def test_pages_are_safe_to_show(service: RunningService, path: str) -> None:
     answer = service.ask("GET", path)

@@ -145,6 +145,12 @@ def replan_flow(parts: Parts, user: Asker, key: Key, response: Response) -> Flow
     return _answer(parts.flows.replan(user, key), response)
 
 
+@flow_routes.post("/{group}/{name}:repin")
+def repin_flow(parts: Parts, user: Asker, key: Key, response: Response) -> FlowBody:
+    """Take the newest versions of the flow's packs, as its next version. Names of jobs and config stay."""
+    return _answer(parts.flows.repin(user, key), response)
+
+
 @flow_routes.post("/{group}/{name}:cancel", openapi_extra=_CANCEL)
 def cancel_execution(parts: Parts, user: Asker, key: Key, body: JsonBody) -> StatusBody:
     """Ask for the end of an execution."""

@@ -8,7 +8,10 @@ from pydantic import BaseModel, Field
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.service.flow_config import FlowConfig
 from gobblin_assets.service.flow_store import FlowVersion, NamedJob, StoredFlow
+from gobblin_assets.service.guarded_packs import VisiblePack
 from gobblin_assets.service.job_plan import Explanation, FlowPlan, PendingFlow, PlannedJob
+from gobblin_assets.service.job_template import JobTemplate
+from gobblin_assets.service.pack_catalog import PublishedPack
 from gobblin_assets.service.statuses import FlowStatus, JobStatus
 from gobblin_assets.service.topology import DataNode, NodeState, TopologySpec
 from gobblin_assets.spec.spec_model import SpecModel
@@ -37,6 +40,7 @@ class FlowBody(BaseModel):
     created_at: dt.datetime
     updated_at: dt.datetime
     config: FlowConfig
+    pins: dict[str, str] = Field(description="The versions of packs that its launches use, by packs.")
 
 
 class FlowsBody(BaseModel):
@@ -54,6 +58,7 @@ class VersionBody(BaseModel):
     made_by: str
     made_at: dt.datetime
     config: FlowConfig
+    pins: dict[str, str]
 
 
 class NamedJobBody(BaseModel):
@@ -103,6 +108,14 @@ class UntakenBody(BaseModel):
     reason: str
 
 
+class NewerPackBody(BaseModel):
+    """A pack of which there is a newer version than the one that the flow has pinned; `:repin` takes it."""
+
+    pack: str
+    pinned: str
+    newest: str
+
+
 class ExplanationBody(BaseModel):
     """A plan, or why there is none; others; and the hops near source and destinations that are not taken."""
 
@@ -110,6 +123,7 @@ class ExplanationBody(BaseModel):
     reasons: list[str]
     alternatives: list[PlanBody]
     untaken: list[UntakenBody]
+    newer: list[NewerPackBody]
     notes: list[str]
 
 
@@ -127,6 +141,7 @@ class JobStatusBody(BaseModel):
     low_watermark: str | None
     high_watermark: str | None
     ticket_id: str
+    template_uri: str | None = Field(description="With the version of the pack that the job was made by.")
 
 
 class StatusBody(BaseModel):
@@ -207,6 +222,23 @@ class TemplateBody(BaseModel):
     parameters: dict[str, Any] = Field(description="The JSON Schema of its parameters.")
 
 
+class PublishedBody(BaseModel):
+    """A version of a pack, which never changes. ``digest``: of its files."""
+
+    pack: str
+    version: str
+    description: str
+    digest: str
+    published_by: str
+    published_at: dt.datetime
+
+
+class PackBody(PublishedBody):
+    """A version of a pack with its templates."""
+
+    templates: list[TemplateBody]
+
+
 class UserBody(BaseModel):
     """The user that the service takes the asker for."""
 
@@ -232,11 +264,18 @@ def show_flow(flow: StoredFlow) -> FlowBody:
         created_at=flow.created_at,
         updated_at=flow.updated_at,
         config=flow.spec.config,
+        pins=dict(flow.spec.pins),
     )
 
 
 def show_version(version: FlowVersion) -> VersionBody:
-    return VersionBody(version=version.version, made_by=version.made_by, made_at=version.made_at, config=version.config)
+    return VersionBody(
+        version=version.version,
+        made_by=version.made_by,
+        made_at=version.made_at,
+        config=version.config,
+        pins=dict(version.pins),
+    )
 
 
 def show_named_job(job: NamedJob) -> NamedJobBody:
@@ -282,6 +321,7 @@ def show_explanation(explanation: Explanation) -> ExplanationBody:
             )
             for each in explanation.untaken
         ],
+        newer=[NewerPackBody(pack=each.pack, pinned=each.pinned, newest=each.newest) for each in explanation.newer],
         notes=list(explanation.notes),
     )
 
@@ -313,7 +353,39 @@ def _show_job(job: JobStatus) -> JobStatusBody:
         low_watermark=job.low_watermark,
         high_watermark=job.high_watermark,
         ticket_id=str(job.ticket_id),
+        template_uri=job.template_uri,
     )
+
+
+def show_template(template: JobTemplate) -> TemplateBody:
+    return TemplateBody(
+        uri=template.uri,
+        version=template.version,
+        description=template.description,
+        capability=template.capability,
+        shape=template.shape,
+        parameters=dict(template.parameters),
+    )
+
+
+def show_published(published: PublishedPack) -> PublishedBody:
+    return PublishedBody(**_list_published_fields(published))
+
+
+def show_pack(pack: VisiblePack) -> PackBody:
+    templates = [show_template(each) for each in pack.templates]
+    return PackBody(**_list_published_fields(pack.published), templates=templates)
+
+
+def _list_published_fields(published: PublishedPack) -> dict[str, Any]:
+    return {
+        "pack": published.name,
+        "version": published.version,
+        "description": published.description,
+        "digest": published.digest,
+        "published_by": published.published_by,
+        "published_at": published.published_at,
+    }
 
 
 def show_node(node: DataNode) -> NodeBody:

@@ -16,8 +16,8 @@ from gobblin_assets.service.api.problems import MalformedRequestError
 from gobblin_assets.service.catalogs import CatalogMetrics
 from gobblin_assets.service.flow_store import StaleVersionError, StoredFlow
 from gobblin_assets.service.guarded_flows import GuardedFlows
+from gobblin_assets.service.guarded_packs import GuardedPacks
 from gobblin_assets.service.specs import FlowKey, parse_flow_key
-from gobblin_assets.service.template_store import TemplateStore
 from gobblin_assets.service.topology_manager import TopologyManager
 
 SESSION_COOKIE: Final = "gobblin_token"
@@ -39,7 +39,7 @@ class ServedParts:
     flows: GuardedFlows
     topologies: TopologyManager
     rules: Callable[[], AccessRules]
-    templates: TemplateStore
+    packs: GuardedPacks
     identify: Callable[[str | None], User]
     asks_for_tokens: bool
     measure: Callable[[], Mapping[str, CatalogMetrics]]

@@ -16,10 +16,9 @@ from gobblin_assets.service.api.restli_codec import (
     write_restli_key,
     write_status,
 )
-from gobblin_assets.service.api.service_routes import find_templates
 from gobblin_assets.service.flow_config import FlowConfig, read_flow_config
 from gobblin_assets.service.specs import FlowKey
-from gobblin_assets.service.template_store import get_template, parse_template_uri
+from gobblin_assets.service.template_store import parse_template_uri
 
 FLOW_RESOURCES: Final = ("flowconfigs", "flowcofigs", "GobblinServiceFlows")
 STATUS_RESOURCES: Final = ("FlowStatuses", "flowstatuses")
@@ -72,8 +71,8 @@ def get_flow_status(parts: Parts, user: Asker, key: _Key) -> Response:
 def _read_config(parts: ServedParts, user: User, body: object) -> FlowConfig:
     def find_schemas(uris: Sequence[str]) -> list[Mapping[str, Any]]:
         if uris:
-            return [get_template(parts.templates, parse_template_uri(uri)).parameters for uri in uris]
-        return [each.parameters for each in find_templates(parts, user)]
+            return [parts.packs.choose_template(user, parse_template_uri(uri)).parameters for uri in uris]
+        return [each.parameters for each in parts.packs.list_templates(user)]
 
     return read_flow_config(read_flow(body, find_schemas))
 

@@ -2,19 +2,16 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Annotated
 from urllib.parse import unquote
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter
 from fastapi.responses import PlainTextResponse
 
-from gobblin_assets.errors import RejectedError
-from gobblin_assets.service.access import User
+from gobblin_assets.service.access import User, may_use
 from gobblin_assets.service.api.representations import (
     ExecutorBody,
     HealthBody,
     NodeBody,
-    TemplateBody,
     UserBody,
     show_executor,
     show_node,
@@ -22,24 +19,10 @@ from gobblin_assets.service.api.representations import (
 from gobblin_assets.service.api.request_parts import Asker, JsonBody, Parts, ServedParts, read_object, takes
 from gobblin_assets.service.flow_store import SpecNotFoundError
 from gobblin_assets.service.job_template import JobTemplate
-from gobblin_assets.service.template_store import get_template, parse_template_uri
+from gobblin_assets.service.template_store import parse_template_uri
 from gobblin_assets.service.topology import DataNode, TopologySpec
 
 service_routes = APIRouter(prefix="/api/v1", tags=["service"])
-
-
-@service_routes.get("/templates")
-def list_templates(parts: Parts, user: Asker) -> list[TemplateBody]:
-    """List the job templates that the user may use."""
-    return [_show_template(each) for each in find_templates(parts, user)]
-
-
-@service_routes.get("/template")
-def show_template(
-    parts: Parts, user: Asker, uri: Annotated[str, Query(description="Such as FS:///default/jdbc-to-lake.template.")]
-) -> TemplateBody:
-    """Get a job template by its URI."""
-    return _show_template(get_visible_template(parts, user, uri))
 
 
 @service_routes.get("/nodes")
@@ -106,34 +89,24 @@ def get_metrics(parts: Parts, user: Asker) -> PlainTextResponse:  # noqa: ARG001
 
 
 def find_templates(parts: ServedParts, user: User) -> list[JobTemplate]:
-    found = [template for pack in parts.templates.list_packs() for template in pack.templates.values()]
-    return sorted((each for each in found if _may_use(each.groups, user)), key=lambda each: each.uri)
+    return parts.packs.list_templates(user)
 
 
 def get_visible_template(parts: ServedParts, user: User, uri: str) -> JobTemplate:
     """SpecNotFoundError: there is none of this URI, or the user may not use it."""
-    address = parse_template_uri(uri, "uri")
-    try:
-        template = get_template(parts.templates, address, "uri")
-    except RejectedError as error:
-        raise SpecNotFoundError(error.message.removeprefix("uri: "), field="uri", hint=error.hint) from None
-    if not _may_use(template.groups, user):
-        raise SpecNotFoundError(
-            f"{user.name} may not use the template {uri}", field="uri", hint="Ask the owners of its pack."
-        )
-    return template
+    return parts.packs.get_template(user, parse_template_uri(uri, "uri"))
 
 
 def find_nodes(parts: ServedParts, user: User) -> list[DataNode]:
     nodes = parts.topologies.topology.nodes
-    return [nodes[name] for name in sorted(nodes) if _may_use(nodes[name].groups, user)]
+    return [nodes[name] for name in sorted(nodes) if may_use(nodes[name].groups, user)]
 
 
 def find_executors(parts: ServedParts, user: User) -> list[TopologySpec]:
     """The executors that the user may use, each with those of its nodes that the user may use."""
     executors = parts.topologies.topology.executors
     nodes = frozenset(node.name for node in find_nodes(parts, user))
-    found = [executors[name] for name in sorted(executors) if _may_use(executors[name].spec_executor.groups, user)]
+    found = [executors[name] for name in sorted(executors) if may_use(executors[name].spec_executor.groups, user)]
     return [
         replace(spec, spec_executor=replace(spec.spec_executor, nodes=spec.spec_executor.nodes & nodes))
         for spec in found
@@ -142,21 +115,6 @@ def find_executors(parts: ServedParts, user: User) -> list[TopologySpec]:
 
 def _no_such(what: str, name: str) -> SpecNotFoundError:
     return SpecNotFoundError(f"there is no {what} {name[:200]!a}", field=what, hint="Look at the topology.")
-
-
-def _may_use(groups: frozenset[str], user: User) -> bool:
-    return not groups or bool(groups & user.groups)
-
-
-def _show_template(template: JobTemplate) -> TemplateBody:
-    return TemplateBody(
-        uri=template.uri,
-        version=template.version,
-        description=template.description,
-        capability=template.capability,
-        shape=template.shape,
-        parameters=dict(template.parameters),
-    )
 
 
 def _write_metrics(parts: ServedParts) -> Iterator[str]:

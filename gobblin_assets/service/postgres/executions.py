@@ -277,7 +277,8 @@ _LAST = text(f"""
 """)
 
 _JOBS_OF = text(f"""
-    SELECT j.execution_id, j.number, j.job_name, j.executor, j.ticket_id, j.deletion, {_PROGRESS}
+    SELECT j.execution_id, j.number, j.job_name, j.executor, j.ticket_id, j.deletion,
+           j.ticket ->> 'template_uri' AS template_uri, {_PROGRESS}
       FROM gobblin_service.job_execution j
      WHERE j.execution_id = ANY (CAST(:execution_ids AS bigint[])) ORDER BY j.execution_id, j.number
 """)
@@ -656,6 +657,7 @@ def _statuses_of(connection: Connection, executions: Sequence[Row[Any]]) -> Sequ
             processed_count=progress.processed_count,
             low_watermark=write_watermarks(progress.low_watermarks),
             high_watermark=write_watermarks(progress.high_watermarks),
+            template_uri=row.template_uri,
         )
         by_execution[row.execution_id].append(status)
     return [

@@ -5,7 +5,7 @@ change of the catalog takes its number last, since all other changes wait for th
 """
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection, Engine, Row, text
@@ -57,17 +57,17 @@ _READ_TRIES: Final = 2
 
 FLOW_CATALOG: Final = "flows"
 
-_NEXT_CHANGE = text("""
+NEXT_CHANGE = text("""
     INSERT INTO gobblin_service.catalog_change AS c (catalog, number) VALUES (:catalog, 1)
         ON CONFLICT (catalog) DO UPDATE SET number = c.number + 1, changed_at = clock_timestamp()
     RETURNING number
 """)
 
-_CHANGE_NUMBER = text("SELECT number FROM gobblin_service.catalog_change WHERE catalog = :catalog")
+CHANGE_NUMBER = text("SELECT number FROM gobblin_service.catalog_change WHERE catalog = :catalog")
 
 _COLUMNS: Final = """
     f.flow_id, f.flow_group, f.flow_name, f.version, f.state, f.reasons, f.runs_when_able, f.restarts, f.generation,
-    f.owner, f.owner_groups, f.change, f.created_at, f.updated_at, CAST(v.config AS text) AS config
+    f.owner, f.owner_groups, f.change, f.created_at, f.updated_at, CAST(v.config AS text) AS config, v.pins
 """
 
 _FLOWS: Final = "gobblin_service.flow f JOIN gobblin_service.flow_version v USING (flow_id, version)"
@@ -135,8 +135,8 @@ _LOCK_BY_KEY = text(f"""
 """)
 
 _INSERT_VERSION = text("""
-    INSERT INTO gobblin_service.flow_version (flow_id, version, request_id, config, made_by)
-    VALUES (:flow_id, :version, :request_id, CAST(:config AS jsonb), :made_by)
+    INSERT INTO gobblin_service.flow_version (flow_id, version, request_id, config, made_by, pins)
+    VALUES (:flow_id, :version, :request_id, CAST(:config AS jsonb), :made_by, CAST(:pins AS jsonb))
 """)
 
 _FIND_VERSION = text("SELECT flow_id FROM gobblin_service.flow_version WHERE request_id = :request_id")
@@ -185,8 +185,18 @@ _RESTARTING = text(f"""
      ORDER BY f.updated_at, f.flow_id LIMIT :limit
 """)
 
+# What is pinned already stays as it is.
+_ADD_PINS = text("""
+    UPDATE gobblin_service.flow_version SET pins = CAST(:pins AS jsonb) || pins
+     WHERE flow_id = :flow_id AND version = :version AND CAST(:pins AS jsonb) || pins <> pins
+""")
+
+_FORGET_PINS = text("""
+    UPDATE gobblin_service.flow_version SET pins = '{}' WHERE flow_id = :flow_id AND version = :version
+""")
+
 _VERSIONS = text(f"""
-    SELECT v.version, CAST(v.config AS text) AS config, v.made_by, v.made_at
+    SELECT v.version, CAST(v.config AS text) AS config, v.pins, v.made_by, v.made_at
       FROM gobblin_service.flow f JOIN gobblin_service.flow_version v USING (flow_id)
      WHERE {_BY_KEY} ORDER BY v.version DESC
 """)
@@ -323,12 +333,13 @@ class PostgresFlowStore:
             _flow_of(row) for row in self._read("list pending flows", lambda c: c.execute(_PENDING, arguments).all())
         ]
 
-    def activate(self, flow_id: uuid.UUID, *, if_version: str, launch: Launch | None) -> bool:
+    def activate(self, flow_id: uuid.UUID, *, if_version: str, launch: Launch | None, pins: Mapping[str, str]) -> bool:
         def body(connection: Connection) -> bool:
             locked = connection.execute(_LOCK, {"flow_id": flow_id}).one_or_none()
             if locked is None or locked.state != FlowState.PENDING or str(locked.version) != if_version:
                 return False
             _set_state(connection, flow_id, FlowState.ACTIVE, ())
+            _add_pins(connection, flow_id, locked.version, pins)
             open_id = connection.execute(_OPEN_WITH_WORKERS, {"flow_id": flow_id}).scalar()
             if open_id is not None:
                 _restart(connection, flow_id, open_id, locked.version)
@@ -364,7 +375,9 @@ class PostgresFlowStore:
         rows = self._read("list versions", lambda c: c.execute(_VERSIONS, _key_arguments(key)).all())
         if not rows:
             raise no_flow(key)
-        return [FlowVersion(str(row.version), _config_of(row.config), row.made_by, row.made_at) for row in rows]
+        return [
+            FlowVersion(str(row.version), _config_of(row.config), row.pins, row.made_by, row.made_at) for row in rows
+        ]
 
     def list_jobs(self, flow_id: uuid.UUID) -> Sequence[NamedJob]:
         rows = self._read("list jobs", lambda c: c.execute(_JOBS, {"flow_id": flow_id}).all())
@@ -386,6 +399,7 @@ class PostgresFlowStore:
             if (execution_id := connection.execute(_OPEN, {"flow_id": flow_id}).scalar()) is not None:
                 raise is_open(execution_id)
             connection.execute(_SET_GENERATION, {"flow_id": flow_id, "generation": generation})
+            connection.execute(_FORGET_PINS, {"flow_id": flow_id, "version": locked.version})
             # The names of before are used no more, and what sources keep for their workers neither.
             request_deletions(connection, flow_id)
             _changed(connection, flow_id)
@@ -408,8 +422,11 @@ class PostgresFlowStore:
             if str(locked.version) != if_version or locked.state == FlowState.PAUSED:
                 raise ConflictError("the flow was changed meanwhile", hint="Look at it, and run it again.")
             execution_id = make_execution(connection, flow_id, locked.version, launch)
+            is_changed = _add_pins(connection, flow_id, locked.version, launch.pins)
             if locked.state == FlowState.PENDING:
                 _set_state(connection, flow_id, FlowState.ACTIVE, ())
+                is_changed = True
+            if is_changed:
                 _changed(connection, flow_id)
             return execution_id
 
@@ -446,7 +463,7 @@ class PostgresFlowStore:
     def read_changes(self, after: int, *, limit: int) -> CatalogChanges:
         def body(connection: Connection) -> tuple[int, Sequence[Row[Any]]]:
             # The number first: what commits behind it is read once more by the next look, and not lost.
-            number = connection.execute(_CHANGE_NUMBER, {"catalog": FLOW_CATALOG}).scalar() or 0
+            number = connection.execute(CHANGE_NUMBER, {"catalog": FLOW_CATALOG}).scalar() or 0
             return number, connection.execute(_CHANGED, {"after": after, "limit": limit}).all()
 
         number, rows = self._read("read changed flows", body)
@@ -460,7 +477,7 @@ class PostgresFlowStore:
 
     def find_change_number(self) -> int:
         def body(connection: Connection) -> int:
-            return connection.execute(_CHANGE_NUMBER, {"catalog": FLOW_CATALOG}).scalar() or 0
+            return connection.execute(CHANGE_NUMBER, {"catalog": FLOW_CATALOG}).scalar() or 0
 
         return self._read("look for changes", body)
 
@@ -488,7 +505,7 @@ def _answer_again(connection: Connection, request: RequestKey | None) -> StoredF
 
 def _changed(connection: Connection, flow_id: uuid.UUID) -> StoredFlow:
     """Number the change, as the last write of its transaction, and read what the flow is now."""
-    change = connection.execute(_NEXT_CHANGE, {"catalog": FLOW_CATALOG}).scalar_one()
+    change = connection.execute(NEXT_CHANGE, {"catalog": FLOW_CATALOG}).scalar_one()
     connection.execute(_NUMBER, {"flow_id": flow_id, "change": change})
     notify(connection, Channel.CATALOGS, FLOW_CATALOG)
     return _get_by_id(connection, flow_id)
@@ -547,6 +564,11 @@ def _set_state(connection: Connection, flow_id: uuid.UUID, state: FlowState, rea
     connection.execute(_SET_STATE, arguments)
 
 
+def _add_pins(connection: Connection, flow_id: uuid.UUID, version: int, pins: Mapping[str, str]) -> bool:
+    arguments = {"flow_id": flow_id, "version": version, "pins": to_jsonb(dict(pins))}
+    return bool(pins) and connection.execute(_ADD_PINS, arguments).rowcount == 1
+
+
 def _key_arguments(key: FlowKey) -> dict[str, object]:
     return {"flow_group": key.group, "flow_name": key.name}
 
@@ -571,6 +593,7 @@ def _version_arguments(flow_id: uuid.UUID, version: int, write: FlowWrite) -> di
         "request_id": write.request_id,
         "config": to_jsonb(write.config.model_dump(mode="json")),
         "made_by": write.owner.name,
+        "pins": to_jsonb(dict(write.pins)),
     }
 
 
@@ -584,7 +607,7 @@ def _flow_of(row: Row[Any]) -> StoredFlow:
     key = FlowKey(row.flow_group, row.flow_name)
     return StoredFlow(
         flow_id=row.flow_id,
-        spec=FlowSpec(key.uri, str(row.version), config.description, config, config.template_uris),
+        spec=FlowSpec(key.uri, str(row.version), config.description, config, config.template_uris, pins=row.pins),
         state=FlowState(row.state),
         reasons=tuple(row.reasons),
         owner=Owner(row.owner, frozenset(row.owner_groups)),

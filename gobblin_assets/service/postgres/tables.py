@@ -13,6 +13,7 @@ from sqlalchemy import (
     Identity,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     Table,
     Text,
@@ -83,6 +84,8 @@ flow_version = Table(
     Column("config", JSONB, nullable=False),
     Column("made_by", Text, nullable=False),
     moment("made_at", nullable=False, default_now=True),
+    # The versions of packs that it was compiled with, by packs.
+    Column("pins", JSONB, nullable=False, server_default=text("'{}'")),
 )
 
 flow_job = Table(
@@ -221,6 +224,21 @@ topology_entry = Table(
     Column("options", JSONB, nullable=False),
     moment("changed_at", nullable=False, default_now=True),
     CheckConstraint(f"kind IN ({states('executors', 'nodes')})", name="kind"),
+)
+
+template_pack = Table(
+    "template_pack",
+    service_metadata,
+    Column("pack", Text(collation="C"), primary_key=True),
+    Column("version", Text(collation="C"), primary_key=True),
+    Column("description", Text, nullable=False),
+    # Of the files in it: two zip files of the same files differ in their times.
+    Column("digest", Text, nullable=False),
+    # A zip file. A version is inserted, and never changed.
+    Column("content", LargeBinary, nullable=False),
+    Column("published_by", Text, nullable=False),
+    moment("published_at", nullable=False, default_now=True),
+    CheckConstraint("digest ~ '^[0-9a-f]{64}$'", name="digest"),
 )
 
 catalog_change = Table(

@@ -41,6 +41,7 @@ _SAID: Final = MappingProxyType(
         "changed": "The change is stored.",
         "paused": "The flow is paused. What runs goes on.",
         "resumed": "The flow is resumed.",
+        "repinned": "The flow takes the newest versions of its packs.",
         "replanned": "The next run publishes under new names. What was published stays.",
     }
 )
@@ -142,6 +143,12 @@ def resume_flow(parts: Parts, user: Asker, key: Key) -> Response:
 def replan_flow(parts: Parts, user: Asker, key: Key) -> Response:
     parts.flows.replan(user, key)
     return go_to(flow_page(key), said="replanned")
+
+
+@flow_pages.post("/{group}/{name}/repin")
+def repin_flow_by_page(parts: Parts, user: Asker, key: Key) -> Response:
+    parts.flows.repin(user, key)
+    return go_to(flow_page(key), said="repinned")
 
 
 @flow_pages.post("/{group}/{name}/delete")

@@ -33,6 +33,11 @@ def flow_page(key: FlowKey, *rest: object) -> str:
     return f"{PAGES}/flows/{'/'.join(parts)}"
 
 
+def pack_page(pack: str, version: str) -> str:
+    """The address of the page of a version of a pack."""
+    return f"{PAGES}/packs/{quote(pack, safe='')}/{quote(version, safe='')}"
+
+
 def page_with(path: str, **parameters: object) -> str:
     """An address with parameters, without those that are None."""
     given = {name: value for name, value in parameters.items() if value is not None}
@@ -62,7 +67,7 @@ def _make_environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals.update(flow_page=flow_page, page_with=page_with, version=__version__)
+    environment.globals.update(flow_page=flow_page, pack_page=pack_page, page_with=page_with, version=__version__)
     environment.filters.update(
         time=show_time, number=lambda value: f"{value:,}", pretty=lambda value: json.dumps(value, indent=2, default=str)
     )
