@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from gobblin_assets.db import schema
 from gobblin_assets.db.engine import connect
@@ -19,10 +20,13 @@ from gobblin_assets.service.postgres.flows import PostgresFlowStore
 from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from gobblin_assets.service.postgres.logs import PostgresTicketLogs
 from gobblin_assets.service.postgres.topologies import PostgresTopologyStore
+from gobblin_assets.service.probes import Probes
 from gobblin_assets.service.template_store import TemplateStore
 from gobblin_assets.service.topology_catalog import FileTopology, TopologyCatalog
 from gobblin_assets.service.topology_manager import TopologyManager
 from gobblin_assets.settings import Settings
+
+PROBES_LOOK_EVERY_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,7 @@ class OpenService:
     catalog: FlowCatalog
     topology: TopologyManager
     topology_catalog: TopologyCatalog
+    probes: Probes
 
 
 @contextmanager
@@ -68,19 +73,23 @@ def open_service(
         compiling = build_compiler(templates, topologies.topology, compiler)
         flows = FlowManager(catalog, store, compiling, lambda: topologies.topology, logs)
         topologies.add_listener(compiling)
+        probes = Probes(lambda: topologies.topology, logs)
         managed = TopologyManager(topologies, kept if topology_file is None else None, flows.writes)
         core = CoreServices(
             catalog,
             flows,
             Orchestrator(executions, logs),
             Monitor(executions, logs),
-            [Loop("topology", topologies.refresh, CATALOG_LOOK_EVERY_S)],
+            [
+                Loop("topology", topologies.refresh, CATALOG_LOOK_EVERY_S),
+                Loop("probes", probes.end_late, PROBES_LOOK_EVERY_S),
+            ],
         )
         # Behind the compiler, which has the new topology before pending flows are compiled.
         topologies.add_listener(core)
         core.start()
         try:
-            yield OpenService(flows, catalog, managed, topologies)
+            yield OpenService(flows, catalog, managed, topologies, probes)
         finally:
             if not core.stop():
                 say("Some writes did not end in time; what was not stored was not answered either.")

@@ -1,7 +1,8 @@
 """Parameters of templates: their schemas, and the values that a flow gives.
 
 A schema is a JSON Schema of an object whose properties are texts, numbers, truth values, lists of these, or lists of
-objects of these. ``x-suggest`` says what pages may offer: tables, columns, primary_key, watermark_column, topics.
+objects of these. ``x-suggest`` says what pages offer of what an executor finds where a flow begins: tables, topics,
+paths, publications; and of a table columns, primary_key, watermark_column, partitions, start.
 
 One flow's parameters serve all its templates: each takes those that it has, and one that none has is refused.
 """

@@ -94,6 +94,7 @@ def _describe(source: Source, table: str, spark: "Callable[[], SparkSession]") -
         "table": found.table,
         "comment": found.comment,
         "primary_key": list(found.primary_key),
+        "watermark_column": found.watermark,
         "watermark_columns": candidates,
         "partition_columns": by_time,
         "first": _find_firsts(source, found.table, by_time[:1], spark),

@@ -23,7 +23,7 @@ FLOWS = "/api/v1/flows"
 TEMPLATE = "FS:///default/jdbc-to-lake.template"
 FORM = f"/ui/new?template={TEMPLATE}"
 RUN_S_MAX = 90
-FIELDS_MAX = 8
+FIELDS_MAX = 5
 WAIT_MS_MAX = 20_000
 POLLS_MS = 4_500
 """Time for two polls."""
@@ -122,14 +122,20 @@ def test_a_table_becomes_a_dataset_by_day(shop: ServiceShop, page: Page) -> None
     typist.type("Group", "sales")
     typist.type("Name", "orders")
     typist.check("lake")
-    typist.type("Table", "public.orders")
+    found = page.get_by_role("group", name="Tables of shop")
+    expect(found, "an executor has told them").to_contain_text("public.customers", timeout=RUN_S_MAX * 1_000)
+    typist.check("public.orders")
+    typist.choose("Divided by time", "daily")
+    page.get_by_role("button", name="Take the chosen ones").click()
+    for label, proposed in (
+        ("Table", "public.orders"),
+        ("Primary key", "id"),
+        ("Watermark column", "at"),
+        ("Partitions", "daily"),
+        ("Start", shop.start.isoformat()),
+    ):
+        expect(page.get_by_label(label, exact=label != "Table")).to_have_value(proposed)
     expect(plan).to_contain_text("shop table → lake dataset by the executor local")
-    page.get_by_text("Options").click()
-    typist.type("Primary key", "id")
-    typist.type("Watermark column", "at")
-    typist.choose("Partitions", "daily")
-    expect(plan, "the plan says what a choice still needs").to_contain_text("start")
-    typist.type("Start", shop.start.isoformat())
     plan.get_by_text("Job", exact=True).click()
     expect(plan).to_contain_text('"kind": "daily"')
     assert len(typist.typed) <= FIELDS_MAX

@@ -8,7 +8,6 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-import pytest
 from sqlalchemy import text
 
 from gobblin_assets.failpoints import Failpoint
@@ -19,7 +18,7 @@ from tests.support.ticket_shop import NAME, WAIT_S_MAX, Executor, TicketShop, ti
 __all__ = ["ticket_shop"]
 
 SHOP: Mapping[str, Any] = {"type": "jdbc", "connection": "shop"}
-SECRET = "s3cr3t-w0rd"  # noqa: S105  a test's own
+SECRET = "s3cr3t-w0rd"
 
 
 def ask(shop: TicketShop, kind: ProbeKind, job: Mapping[str, Any] | None = None, **about: Any) -> TicketId:
@@ -71,8 +70,14 @@ def test_a_place_and_a_job_are_asked(ticket_shop: TicketShop) -> None:
         ends = {
             name: await_answer(ticket_shop, each)
             for name, each in {
-                **{"tables": tables, "columns": columns, "odd": odd, "gone": gone, "published": published},
-                **{"paths": paths, "inner": inner, "planned": planned},
+                "tables": tables,
+                "columns": columns,
+                "odd": odd,
+                "gone": gone,
+                "published": published,
+                "paths": paths,
+                "inner": inner,
+                "planned": planned,
             }.items()
         }
         assert executor.attempts

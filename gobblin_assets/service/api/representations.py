@@ -8,7 +8,9 @@ from pydantic import BaseModel, Field
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.service.flow_config import FlowConfig
 from gobblin_assets.service.flow_store import FlowVersion, NamedJob, StoredFlow
+from gobblin_assets.service.guarded_probes import DryRun
 from gobblin_assets.service.job_plan import Explanation, FlowPlan, PendingFlow, PlannedJob
+from gobblin_assets.service.probes import Probe
 from gobblin_assets.service.statuses import FlowStatus, JobStatus
 from gobblin_assets.service.topology import DataNode, NodeState, TopologySpec
 from gobblin_assets.spec.spec_model import SpecModel
@@ -109,6 +111,45 @@ class ExplanationBody(BaseModel):
     reasons: list[str]
     alternatives: list[PlanBody]
     untaken: list[UntakenBody]
+
+
+class ProbeBody(BaseModel):
+    """A question to an executor. ``state``: WAITING, ANSWERED or FAILED."""
+
+    id: str
+    kind: str = Field(description="tables, columns, topics, paths, dry_run.")
+    executor: str
+    state: str
+    age_s: float
+    answer: dict[str, Any] | None = Field(description="By kind. `cut`: lists that lost their ends, and their lengths.")
+    message: str = Field(description="Why there is no answer.")
+    field: str | None = Field(description="What is wrong: a variable of the executor, a table, a directory.")
+    hint: str | None
+    family: str | None
+
+
+class DryRunJobBody(BaseModel):
+    """A job of a plan, and what its run would read or copy now."""
+
+    number: int
+    job_name: str
+    executor: str
+    note: str
+    probe: ProbeBody | None
+
+
+class DryRunBody(BaseModel):
+    """The jobs of a plan; or why there is none."""
+
+    jobs: list[DryRunJobBody]
+    reasons: list[str]
+
+
+class SuggestBody(SpecModel):
+    """What is asked of a node. Without either: its tables, topics or directories."""
+
+    table: str = Field("", max_length=500, description="Of a database: the columns of this table.")
+    below: str = Field("", max_length=1_000, description="Of files: the directories below this one.")
 
 
 class JobStatusBody(BaseModel):
@@ -279,6 +320,38 @@ def show_explanation(explanation: Explanation) -> ExplanationBody:
             )
             for each in explanation.untaken
         ],
+    )
+
+
+def show_probe(probe: Probe) -> ProbeBody:
+    return ProbeBody(
+        id=str(probe.probe_id),
+        kind=probe.kind.value,
+        executor=probe.executor,
+        state=probe.state.value,
+        age_s=round(probe.age_s, 1),
+        answer=None if probe.answer is None else dict(probe.answer),
+        message=probe.message,
+        field=probe.field or None,
+        hint=probe.hint or None,
+        family=probe.family,
+    )
+
+
+def show_dry_run(dry_run: DryRun) -> DryRunBody:
+    compiled = dry_run.explanation.compiled
+    return DryRunBody(
+        jobs=[
+            DryRunJobBody(
+                number=each.job.number,
+                job_name=each.job.job_name,
+                executor=each.job.executor,
+                note=each.note,
+                probe=None if each.probe is None else show_probe(each.probe),
+            )
+            for each in dry_run.jobs
+        ],
+        reasons=list(compiled.reasons) if isinstance(compiled, PendingFlow) else [],
     )
 
 
