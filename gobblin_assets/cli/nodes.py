@@ -23,17 +23,17 @@ def node() -> None:
 
 @node.command("suggest", epilog=example("service node suggest shop --table public.orders"))
 @click.argument("name")
-@click.option("--table", default="", help="Of a database: the columns of this table.")
+@click.option("--table", "tables", multiple=True, help="Of a database: the columns of this table; may be repeated.")
 @click.option("--below", default="", help="Of files: the directories below this one.")
 @click.option("--url", envvar=URL_VARIABLE, help="The service's address. Default: http://127.0.0.1:8080.")
 @json_option
-def suggest(name: str, table: str, below: str, url: str | None, as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
+def suggest(name: str, tables: tuple[str, ...], below: str, url: str | None, as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
     """Show what flows from a node can begin with: its tables, topics or directories.
 
     An executor that reaches the node answers, which takes some seconds.
     """
     client = open_client(url)
-    asked = client.post(f"/nodes/{quote(name, safe='')}:suggest", {"table": table, "below": below})
+    asked = client.post(f"/nodes/{quote(name, safe='')}:suggest", {"tables": tables, "below": below})
     probe = await_probe(client, asked, say)
     if as_json:
         print_json(probe)
@@ -64,16 +64,25 @@ def say_failure(probe: Mapping[str, Any]) -> None:
 
 def _print_answer(kind: str, answer: Mapping[str, Any]) -> None:
     if kind == "columns":
-        rows = [
-            (each["name"], each["type"], each["nullable"], each["key_place"], each["orders_as"], each["comment"])
-            for each in answer["columns"]
-        ]
-        print_table(answer["table"], ("column", "type", "may be NULL", "key", "orders as", "comment"), rows)
-        say(f"primary key: {', '.join(answer['primary_key']) or 'none'}")
-        say(f"watermark columns, the best first: {', '.join(answer['watermark_columns']) or 'none'}")
-        for column, first in answer["first"].items():
-            say(f"the first {column}: {first}")
+        for table in answer["tables"]:
+            _print_columns(table)
     else:
         print_table(kind, (kind,), [(each,) for each in answer[kind]])
     for name, count in answer["cut"].items():
         say(f"{name}: only {len(answer[name]):,} of {count:,} are shown")
+
+
+def _print_columns(table: Mapping[str, Any]) -> None:
+    if table["error"]:
+        say(f"{table['table']}: {table['error']}")
+        return
+    rows = [
+        (each["name"], each["type"], each["nullable"], each["key_place"], each["orders_as"], each["comment"])
+        for each in table["columns"]
+    ]
+    print_table(table["table"], ("column", "type", "may be NULL", "key", "orders as", "comment"), rows)
+    if table["column_count"] > len(rows):
+        say(f"only {len(rows):,} of {table['column_count']:,} columns are shown")
+    say(f"watermark columns, the best first: {', '.join(table['watermark_columns']) or 'none'}")
+    for column, first in table["first"].items():
+        say(f"the first {column}: {first}")

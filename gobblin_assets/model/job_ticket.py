@@ -104,15 +104,15 @@ class JobTicket:
 class ProbeQuestion:
     """The question of a PROBE. ``source``: the options of a job's source; ``root``: of PATHS, where they begin.
 
-    ``name``: of COLUMNS, the table; of PATHS, the directory below the root. A DRY_RUN asks of the ticket's job.
-    ``asked_by``: the user for whom the answer is.
+    ``names``: of COLUMNS, the tables; of PATHS, the directory below the root, if not all of it is meant. A DRY_RUN asks
+    of the ticket's job. ``asked_by``: the user for whom the answer is.
     """
 
     kind: ProbeKind
     asked_by: str = ""
     source: Mapping[str, Any] | None = None
     root: str | None = None
-    name: str = ""
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +220,7 @@ def question_to_json(question: ProbeQuestion) -> dict[str, object]:
         "asked_by": question.asked_by,
         "source": None if question.source is None else dict(question.source),
         "root": question.root,
-        "name": question.name,
+        "names": list(question.names),
     }
 
 
@@ -234,10 +234,10 @@ def question_from_json(data: object, field_name: str = "question") -> ProbeQuest
         raise read.refuse("source", f"{kind} needs {'a' if needs_source else 'no'} source's options", hint)
     if (kind is ProbeKind.PATHS) != (root is not None):
         raise read.refuse("root", f"{kind} needs {'a' if kind is ProbeKind.PATHS else 'no'} root", "Correct it.")
-    name = read.text("name", "")
-    if kind is ProbeKind.COLUMNS and not name:
-        raise read.refuse("name", "expected a table, found none", "Name it.")
-    return ProbeQuestion(kind, read.text("asked_by", ""), source, root, name)
+    names = read.texts("names")
+    if kind is ProbeKind.COLUMNS and not names:
+        raise read.refuse("names", "expected a table, found none", "Name it.")
+    return ProbeQuestion(kind, read.text("asked_by", ""), source, root, names)
 
 
 def sent_ticket_to_json(sent: SentTicket) -> dict[str, object]:

@@ -1,6 +1,6 @@
 """Questions to executors, behind the rights of the user who asks. The REST API and the pages call these alone."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gobblin_assets.model.job_ticket import TicketId, TicketSelection
@@ -28,7 +28,9 @@ class GuardedProbes:
         self._flows = flows
         self._rules = rules
 
-    def suggest(self, user: User, node: str, *, table: str = "", below: str = "", wait_s: float = 0) -> Probe:
+    def suggest(
+        self, user: User, node: str, *, tables: Sequence[str] = (), below: str = "", wait_s: float = 0
+    ) -> Probe:
         """For users who may create or change some flow, of the nodes and executors that they may use."""
         rules = self._rules()
         if not any(rules.scope_of(user, action).allowed for action in (Action.CREATE, Action.UPDATE)):
@@ -37,7 +39,7 @@ class GuardedProbes:
                 field="user",
                 hint="Ask whoever keeps the file of rights to allow create.",
             )
-        return self._probes.suggest(user, node, table=table, below=below, wait_s=wait_s)
+        return self._probes.suggest(user, node, tables=tables, below=below, wait_s=wait_s)
 
     def get(self, user: User, probe_id: TicketId, *, wait_s: float = 0) -> Probe:
         """SpecNotFoundError: this user has asked no such question."""

@@ -33,6 +33,9 @@ ANSWER_WAIT_S_MAX: Final = 10.0
 WAITING_AT_ONCE_MAX: Final = 10
 """So many requests wait for answers; a further one is told at once that there is none yet."""
 
+TABLES_ASKED_MAX: Final = 20
+"""Of one question."""
+
 DRY_RUN_JOBS_MAX: Final = 12
 
 _LOOK_EVERY_S: Final = 0.1
@@ -109,9 +112,9 @@ class Probes:
     _waiting: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(WAITING_AT_ONCE_MAX))
 
     def suggest(
-        self, user: Questioner, node_name: str, *, table: str = "", below: str = "", wait_s: float = 0
+        self, user: Questioner, node_name: str, *, tables: Sequence[str] = (), below: str = "", wait_s: float = 0
     ) -> Probe:
-        """Ask what the node has; with ``table``, what that table's columns are; with ``below``, what a directory has.
+        """Ask what the node has; with ``tables``, what columns these have; with ``below``, what a directory has.
 
         Raises:
             SpecNotFoundError: there is no node of this name that the user may use.
@@ -122,7 +125,7 @@ class Probes:
         node = self.topology().nodes.get(node_name)
         if node is None or not _may_use(node.groups, user):
             raise SpecNotFoundError(f"there is no node {node_name[:200]!a}", field="node", hint="Look at the topology.")
-        question = _make_question(user, node, table, below)
+        question = _make_question(user, node, tables, below)
         executor = self._choose_executor(user, node)
         sent = SentTicket(_new_id(), TicketVerb.PROBE, executor.name, question=question)
         return self._send(executor, sent, wait_s)
@@ -247,7 +250,7 @@ def _may_use(groups: frozenset[str], user: Questioner) -> bool:
     return not groups or bool(groups & user.groups)
 
 
-def _make_question(user: Questioner, node: DataNode, table: str, below: str) -> ProbeQuestion:
+def _make_question(user: Questioner, node: DataNode, tables: Sequence[str], below: str) -> ProbeQuestion:
     if node.kind not in _SUGGESTED:
         raise RejectedError(
             f"{node.name} ({node.kind}) has nothing that flows begin with",
@@ -255,16 +258,16 @@ def _make_question(user: Questioner, node: DataNode, table: str, below: str) -> 
             hint=f"Ask a node of one of the kinds {', '.join(sorted(_SUGGESTED))}.",
         )
     kind, source_type = _SUGGESTED[node.kind]
-    if table and node.kind is not NodeKind.DATABASE:
+    if tables and node.kind is not NodeKind.DATABASE:
         raise RejectedError(
-            f"{node.name} ({node.kind}) tells no columns", field="table", hint="Ask a database for those of a table."
+            f"{node.name} ({node.kind}) tells no columns", field="tables", hint="Ask a database for those of tables."
         )
     if below and kind is not ProbeKind.PATHS:
         raise RejectedError(f"{node.name} ({node.kind}) has no directories", field="below", hint="Leave it out.")
     if kind is ProbeKind.PATHS:
-        return ProbeQuestion(kind, user.name, root=node.root, name=below)
+        return ProbeQuestion(kind, user.name, root=node.root, names=(below,) if below else ())
     source = {"type": source_type, "connection": node.connection}
-    return ProbeQuestion(ProbeKind.COLUMNS if table else kind, user.name, source=source, name=table)
+    return ProbeQuestion(ProbeKind.COLUMNS if tables else kind, user.name, source=source, names=tuple(tables))
 
 
 def _give_up(store: TicketStore, probe_id: TicketId, *, is_claimed: bool) -> None:

@@ -32,10 +32,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NAMES_MAX: Final = 5_000
+COLUMNS_MAX: Final = 500
+"""Of all tables that are asked for at once."""
+
+_COMMENT_CHARACTERS_MAX: Final = 200
 READ_TIMEOUT_S: Final = 10
 """Of one query: a person waits for the answer."""
 
-_URN: Final = DatasetUrn("probe")
 _POSTGRES_LOG: Final = "postgres_log"
 _SOURCE_OPTIONS: Final[Mapping[str, Mapping[str, object]]] = {
     "jdbc": {"read_timeout_s": READ_TIMEOUT_S},
@@ -57,7 +60,7 @@ def answer_suggestion(question: ProbeQuestion, open_spark: Callable[[], Announce
         return open_spark().get_session(job)
 
     if question.kind is ProbeKind.COLUMNS:
-        return _describe(source, question.name, get_session)
+        return _describe(source, question.names, get_session)
     return {question.kind.value: list(source.discover(get_session))}
 
 
@@ -65,9 +68,8 @@ def _make_job(question: ProbeQuestion) -> JobSpec:
     """A job that reads the source: connections are opened for jobs. It is never run."""
     source = dict(question.source or {})
     options = _SOURCE_OPTIONS.get(str(source.get("type", "")), {})
-    table = {"table": question.name} if question.kind is ProbeKind.COLUMNS else {}
-    dataset = {"urn": _URN, **table}
-    return parse_job({"job": "probe", "source": {**options, **source}, "destination": "/probe", "datasets": [dataset]})
+    datasets = [{"urn": "probe"}]
+    return parse_job({"job": "probe", "source": {**options, **source}, "destination": "/probe", "datasets": datasets})
 
 
 def _list_published(job: JobSpec) -> dict[str, Any]:
@@ -81,25 +83,46 @@ def _list_published(job: JobSpec) -> dict[str, Any]:
     }
 
 
-def _describe(source: Source, table: str, spark: "Callable[[], SparkSession]") -> dict[str, Any]:
+def _describe(source: Source, tables: Sequence[str], spark: "Callable[[], SparkSession]") -> dict[str, Any]:
+    """Of each table what is found, or the error. RejectedError: the only one that was asked for has an error."""
     if not isinstance(source, DescribedSource):
         raise RejectedError("has no columns before it is read", field="source.type", hint="Write the schema yourself.")
-    (found,) = source.describe(spark, {_URN: DatasetSpec(urn=_URN, table=table)})
+    urns = [DatasetUrn(f"probe{number}") for number in range(len(tables))]
+    specs = {urn: DatasetSpec(urn=urn, table=table) for urn, table in zip(urns, tables, strict=True)}
+    found = source.describe(spark, specs)
+    if len(found) == 1 and found[0].error is not None:
+        raise RejectedError(found[0].error, field="table", hint="Choose one of the tables that the place has.")
+    columns_max = COLUMNS_MAX // len(specs)
+    shown = zip(tables, found, strict=True)
+    return {"tables": [{"table": table, **_show_table(source, each, columns_max, spark)} for table, each in shown]}
+
+
+def _show_table(
+    source: Source, found: TableDescription, columns_max: int, spark: "Callable[[], SparkSession]"
+) -> dict[str, Any]:
+    """``readable``: empty if all columns are; else those that can be read without a cast."""
     if found.error is not None:
-        raise RejectedError(found.error, field="table", hint="Choose one of the tables that the place has.")
+        return {"error": found.error}
     times = {each.name for each in found.columns if each.watermark_type is not None and each.watermark_type.is_time}
     candidates = _list_candidates(found)
     by_time = [each for each in candidates if each in times]
+    readable = [each.name for each in found.columns if each.problem is None]
     return {
-        "table": found.table,
-        "comment": found.comment,
+        "error": None,
+        "comment": _cut(found.comment),
         "primary_key": list(found.primary_key),
         "watermark_column": found.watermark,
         "watermark_columns": candidates,
         "partition_columns": by_time,
         "first": _find_firsts(source, found.table, by_time[:1], spark),
-        "columns": [_show_column(each) for each in found.columns],
+        "readable": readable if len(readable) < len(found.columns) else [],
+        "column_count": len(found.columns),
+        "columns": [_show_column(each) for each in found.columns[:columns_max]],
     }
+
+
+def _cut(comment: str | None) -> str | None:
+    return None if comment is None else comment[:_COMMENT_CHARACTERS_MAX]
 
 
 def _list_candidates(found: TableDescription) -> list[str]:
@@ -132,13 +155,13 @@ def _show_column(column: ColumnDescription) -> dict[str, Any]:
         "dataset_type": column.spark_type,
         "orders_as": None if column.watermark_type is None else column.watermark_type.value,
         "problem": column.problem,
-        "comment": column.comment,
+        "comment": _cut(column.comment),
     }
 
 
 def _list_paths(question: ProbeQuestion) -> dict[str, Any]:
     """The directories of one level, as paths below the root."""
-    root, below = str(question.root), question.name.strip("/")
+    root, below = str(question.root), "".join(question.names[:1]).strip("/")
     if any(each in ("", ".", "..") for each in below.split("/")) and below:
         raise RejectedError("expected a path below the root", field="below", hint="Write such as photos/2026.")
     tree, place = open_tree(root, "root", hidden=frozenset(), follow_links=False)

@@ -134,7 +134,7 @@ def test_a_table_becomes_a_dataset_by_day(shop: ServiceShop, page: Page) -> None
         ("Partitions", "daily"),
         ("Start", shop.start.isoformat()),
     ):
-        expect(page.get_by_label(label, exact=label != "Table")).to_have_value(proposed)
+        expect(page.get_by_role("main").locator("input, select").and_(page.get_by_label(label))).to_have_value(proposed)
     expect(plan).to_contain_text("shop table → lake dataset by the executor local")
     plan.get_by_text("Job", exact=True).click()
     expect(plan).to_contain_text('"kind": "daily"')

@@ -59,20 +59,20 @@ def test_a_place_and_a_job_are_asked(ticket_shop: TicketShop) -> None:
     stop = {running: f"{Failpoint.STAGE_COMMITTED}=stop"}
     with Executor(ticket_shop, lambda claim: stop.get(claim.ticket_id, ""), slots=1) as executor:
         tables = ask(ticket_shop, ProbeKind.TABLES, source=SHOP)
-        columns = ask(ticket_shop, ProbeKind.COLUMNS, source=SHOP, name="public.orders")
-        odd = ask(ticket_shop, ProbeKind.COLUMNS, source=SHOP, name="public.changes")
-        gone = ask(ticket_shop, ProbeKind.COLUMNS, source=SHOP, name="public.gone")
+        columns = ask(
+            ticket_shop, ProbeKind.COLUMNS, source=SHOP, names=("public.orders", "public.changes", "public.gone")
+        )
+        gone = ask(ticket_shop, ProbeKind.COLUMNS, source=SHOP, names=("public.gone",))
         published = ask(ticket_shop, ProbeKind.TABLES, source={"type": "postgres_log", "connection": "shop"})
         tree = str(ticket_shop.folder / "tree")
         paths = ask(ticket_shop, ProbeKind.PATHS, root=tree)
-        inner = ask(ticket_shop, ProbeKind.PATHS, root=tree, name="photos")
+        inner = ask(ticket_shop, ProbeKind.PATHS, root=tree, names=("photos",))
         planned = ask(ticket_shop, ProbeKind.DRY_RUN, ticket_shop.make_job("other"))
         ends = {
             name: await_answer(ticket_shop, each)
             for name, each in {
                 "tables": tables,
                 "columns": columns,
-                "odd": odd,
                 "gone": gone,
                 "published": published,
                 "paths": paths,
@@ -84,7 +84,7 @@ def test_a_place_and_a_job_are_asked(ticket_shop: TicketShop) -> None:
         os.kill(next(each for each in executor.attempts if each.reached()).pid, signal.SIGCONT)
     answers = {name: end.get("answer") for name, end in ends.items()}
     assert answers["tables"] == {"tables": ["public.changes", "public.customers", "public.orders"], "cut": {}}
-    orders = answers["columns"]
+    orders, odd, missing = answers["columns"]["tables"]
     assert orders["primary_key"] == ["id"]
     assert orders["watermark_columns"] == ["id", "at", "amount"]
     assert (orders["partition_columns"], orders["first"]) == (["at"], {"at": "2024-01-01T00:00:00.000000Z"})
@@ -93,8 +93,9 @@ def test_a_place_and_a_job_are_asked(ticket_shop: TicketShop) -> None:
         ("at", "timestamp with time zone", "timestamp"),
         ("amount", "integer", "long"),
     ]
-    assert answers["odd"]["watermark_columns"] == ["updated_at", "id"]
-    assert {each["name"] for each in answers["odd"]["columns"] if each["problem"]} == {"size"}
+    assert odd["watermark_columns"] == ["updated_at", "id"]
+    assert odd["readable"] == ["id", "updated_at"], "Spark holds no such number"
+    assert "no such table" in missing["error"]
     assert (ends["gone"]["state"], ends["gone"]["family"], ends["gone"]["field"]) == (
         "FAILED",
         "RejectedError",
@@ -119,7 +120,7 @@ def test_what_is_wrong_is_the_answer_and_tells_no_secret(ticket_shop: TicketShop
     ticket_shop.environment["GOBBLIN_JDBC_SHOP_USER"] = "nobody"
     refused = ask(ticket_shop, ProbeKind.TABLES, source=SHOP)
     unknown = ask(ticket_shop, ProbeKind.TABLES, source={"type": "jdbc", "connection": "nowhere"})
-    outside = ask(ticket_shop, ProbeKind.PATHS, root=str(ticket_shop.folder), name="../x")
+    outside = ask(ticket_shop, ProbeKind.PATHS, root=str(ticket_shop.folder), names=("../x",))
     with Executor(ticket_shop):
         ends = [await_answer(ticket_shop, each) for each in (refused, unknown, outside)]
     assert [(end["state"], end["family"]) for end in ends] == [("FAILED", "RejectedError")] * 3

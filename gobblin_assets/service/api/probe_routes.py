@@ -23,7 +23,7 @@ _SUGGEST: Final = takes(SuggestBody.model_json_schema(), is_required=False)
 
 @probe_routes.post("/nodes/{node}:suggest", responses=_LATER, openapi_extra=_SUGGEST)
 def suggest(parts: Parts, user: Asker, node: str, body: JsonBody, response: Response, wait_s: Wait = 3) -> ProbeBody:
-    """Ask an executor what a node has: tables, topics or directories, or the columns of one table.
+    """Ask an executor what a node has: tables, topics or directories, or the columns of tables.
 
     202: the answer is not there yet; `GET /api/v1/probes/ID` has it later.
     """
@@ -31,7 +31,7 @@ def suggest(parts: Parts, user: Asker, node: str, body: JsonBody, response: Resp
         asked = SuggestBody.model_validate({} if body is None else read_object(body))
     except ValidationError as error:
         raise refuse(error, SuggestBody) from None
-    probe = parts.probes.suggest(user, unquote(node), table=asked.table, below=asked.below, wait_s=wait_s)
+    probe = parts.probes.suggest(user, unquote(node), tables=asked.tables, below=asked.below, wait_s=wait_s)
     return _answer(probe, response)
 
 

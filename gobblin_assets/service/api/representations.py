@@ -1,7 +1,7 @@
 """The JSON of ``/api/v1``: models that the answers are made of, and that OpenAPI shows."""
 
 import datetime as dt
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
@@ -10,7 +10,7 @@ from gobblin_assets.service.flow_config import FlowConfig
 from gobblin_assets.service.flow_store import FlowVersion, NamedJob, StoredFlow
 from gobblin_assets.service.guarded_probes import DryRun
 from gobblin_assets.service.job_plan import Explanation, FlowPlan, PendingFlow, PlannedJob
-from gobblin_assets.service.probes import Probe
+from gobblin_assets.service.probes import TABLES_ASKED_MAX, Probe
 from gobblin_assets.service.statuses import FlowStatus, JobStatus
 from gobblin_assets.service.topology import DataNode, NodeState, TopologySpec
 from gobblin_assets.spec.spec_model import SpecModel
@@ -148,7 +148,9 @@ class DryRunBody(BaseModel):
 class SuggestBody(SpecModel):
     """What is asked of a node. Without either: its tables, topics or directories."""
 
-    table: str = Field("", max_length=500, description="Of a database: the columns of this table.")
+    tables: list[Annotated[str, Field(min_length=1, max_length=500)]] = Field(
+        default_factory=list, max_length=TABLES_ASKED_MAX, description="Of a database: the columns of these tables."
+    )
     below: str = Field("", max_length=1_000, description="Of files: the directories below this one.")
 
 

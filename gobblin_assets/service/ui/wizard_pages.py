@@ -56,7 +56,7 @@ def show_wizard(
             request,
             "choose.html",
             user=user,
-            templates=sorted(templates, key=lambda each: bool(hindrances[each.uri])),
+            templates=templates,
             hindrances=hindrances,
             nodes=nodes,
             is_half=bool(source or to),

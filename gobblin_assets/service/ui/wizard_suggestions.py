@@ -4,7 +4,6 @@ The form has the ids of the questions that were asked for it. Their answers are 
 is kept here between two requests.
 """
 
-import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from gobblin_assets.model.job_ticket import ProbeKind, TicketId
 from gobblin_assets.service.access import User
 from gobblin_assets.service.api.problems import problem_of
 from gobblin_assets.service.api.request_parts import ServedParts
-from gobblin_assets.service.probes import Probe, ProbeState, list_answers
+from gobblin_assets.service.probes import TABLES_ASKED_MAX, Probe, ProbeState, list_answers
 from gobblin_assets.service.topology import DataNode, NodeKind
 from gobblin_assets.service.ui.forms import SentForm
 from gobblin_assets.service.ui.wizard_fields import is_table
@@ -23,7 +22,9 @@ from gobblin_assets.service.ui.wizard_fields import is_table
 SHOWN_MAX: Final = 300
 NAMES_WAIT_S: Final = 3.0
 COLUMNS_WAIT_S: Final = 9.0
-TABLES_ASKED_MAX: Final = 12
+PROBES_MAX: Final = 30
+"""Of one form."""
+
 
 _WORD_OF: Final[Mapping[NodeKind, str]] = {
     NodeKind.DATABASE: "tables",
@@ -58,7 +59,8 @@ class Suggestions:
     """What is known for a form. ``node``: where the flow begins; None: it is not chosen, or has nothing to suggest.
 
     ``names``: the question for tables, topics or directories; ``columns``: what was said of tables, by their names.
-    ``refusal``: why nobody could be asked. ``notes``: sentences on what is not proposed.
+    ``refusal``: why nobody could be asked. ``notes``: sentences on what is not proposed. ``is_late``: proposals come.
+    ``division``: the partitions that were chosen for what was taken last.
     """
 
     into: SuggestedList | None
@@ -68,6 +70,8 @@ class Suggestions:
     columns: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     refusal: str = ""
     notes: list[str] = field(default_factory=list)
+    is_late: bool = False
+    division: str = ""
 
     @property
     def title(self) -> str:
@@ -128,7 +132,7 @@ def recall_suggestions(
         return found
     found.node = node
     if form is not None and form.text("probe_node") == node.name:
-        for text in form.texts("probe")[: TABLES_ASKED_MAX + 1]:
+        for text in form.texts("probe")[:PROBES_MAX]:
             _recall(parts, user, found, text)
     return found
 
@@ -162,7 +166,7 @@ def take_names(
     whole = [*map(dict, rows), *added]
     if found.node is not None and found.node.kind is NodeKind.DATABASE:
         _ask_columns(parts, user, found, [str(row[member]) for row in whole if row.get(member)])
-    division = form.text("pick_partitions")
+    found.division = division = form.text("pick_partitions")
     return [_propose(row, found, division if row in added else "") for row in whole]
 
 
@@ -189,31 +193,39 @@ def _recall(parts: ServedParts, user: User, found: Suggestions, text: str) -> No
 
 
 def _ask_columns(parts: ServedParts, user: User, found: Suggestions, tables: Sequence[str]) -> None:
-    """Ask for those that nothing is known of, all at once, and wait for the answers."""
+    """Ask for those that nothing is known of, all at once, and wait for the answer.
+
+    A question that was not answered yet is waited for, and none is asked.
+    """
     node = "" if found.node is None else found.node.name
-    wanted = [each for each in dict.fromkeys(tables) if each not in found.columns]
-    asked: dict[str, Probe] = {}
+    wanted = [each for each in dict.fromkeys(tables) if each not in found.columns][:TABLES_ASKED_MAX]
+    waiting = [each for each in found.probes if each.kind is ProbeKind.COLUMNS and each.state is ProbeState.WAITING]
     try:
-        for table in wanted[:TABLES_ASKED_MAX]:
-            asked[table] = parts.probes.suggest(user, node, table=table)
-        until = time.monotonic() + COLUMNS_WAIT_S
-        for table, probe in asked.items():
-            asked[table] = parts.probes.get(user, probe.probe_id, wait_s=until - time.monotonic())
+        if waiting:
+            found.probes = [each for each in found.probes if each not in waiting]
+            probe = parts.probes.get(user, waiting[0].probe_id, wait_s=COLUMNS_WAIT_S)
+        elif wanted:
+            probe = parts.probes.suggest(user, node, tables=wanted, wait_s=COLUMNS_WAIT_S)
+        else:
+            return
     except GobblinError as error:
         found.notes.append(_say(error))
-    for table, probe in asked.items():
-        if probe.state is not ProbeState.ANSWERED:
-            found.notes.append(f"Nothing is proposed for {table}: {probe.message}. {probe.hint}".strip())
-    if len(wanted) > TABLES_ASKED_MAX:
-        found.notes.append(f"Proposals are made for {TABLES_ASKED_MAX} tables at once: ask for the others again.")
-    answered = [each for each in asked.values() if each.state is ProbeState.ANSWERED]
-    _keep_columns(found, answered)
-    found.probes += answered
+        return
+    if probe.state is not ProbeState.FAILED:
+        found.probes.append(probe)
+    if probe.state is not ProbeState.ANSWERED:
+        found.notes.append(f"Nothing is proposed yet: {probe.message}. {probe.hint}".strip())
+    found.is_late = probe.state is ProbeState.WAITING
+    _keep_columns(found, [probe])
 
 
 def _keep_columns(found: Suggestions, probes: Sequence[Probe]) -> None:
     for answer in list_answers(probes, ProbeKind.COLUMNS):
-        found.columns[answer["table"]] = answer
+        for table in answer["tables"]:
+            if table["error"]:
+                found.notes.append(f"Nothing is proposed for {table['table']}: {table['error']}.")
+            else:
+                found.columns[table["table"]] = table
 
 
 def _propose(row: Mapping[str, Any], found: Suggestions, division: str) -> dict[str, Any]:
@@ -231,9 +243,7 @@ def _propose(row: Mapping[str, Any], found: Suggestions, division: str) -> dict[
 def _list_proposals(said: Mapping[str, Any], division: str) -> Iterator[tuple[str, Any]]:
     """Proposals of a table, by the words of what fields suggest."""
     yield "primary_key", said["primary_key"]
-    unreadable = [each["name"] for each in said["columns"] if each["problem"]]
-    if unreadable:
-        yield "columns", [each["name"] for each in said["columns"] if not each["problem"]]
+    yield "columns", said["readable"]
     by_time: Sequence[str] = said["partition_columns"]
     if division and by_time:
         yield "watermark_column", by_time[0]

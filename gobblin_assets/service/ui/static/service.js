@@ -95,6 +95,9 @@ function suggestFor(form) {
     if (target.querySelector("[data-again]")) setTimeout(ask, SUGGEST_AGAIN_MS);
   }
   if (!target) return;
+  let isTyped = false;
+  form.addEventListener("input", () => { isTyped = true; });
+  setTimeout(() => isTyped || target.querySelector("[data-late]")?.click(), SUGGEST_AGAIN_MS);
   form.elements.source.addEventListener("change", ask);
   if (!target.querySelector("[name=pick]")) ask();
 }
