@@ -22,6 +22,8 @@ from gobblin_assets.model.job_ticket import (
     TicketSelection,
     TicketShape,
     TicketVerb,
+    sent_ticket_from_json,
+    sent_ticket_to_json,
 )
 from gobblin_assets.service.flow_store import SpecNotFoundError
 from gobblin_assets.service.job_plan import FlowPlan, PlannedJob
@@ -199,6 +201,8 @@ class Probes:
         return min(able, key=lambda each: (each.cost, each.name))
 
     def _send(self, executor: SpecExecutor, sent: SentTicket, wait_s: float) -> Probe:
+        # What no ticket may have is refused here: behind it, nobody could read the question.
+        sent_ticket_from_json(sent_ticket_to_json(sent))
         store = self.logs.get_store(executor.log)
         store.send(sent)
         self._sent[sent.ticket_id] = executor.log, time.monotonic()

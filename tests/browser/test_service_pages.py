@@ -1,7 +1,10 @@
 """The pages of the service in a real Chromium: what a person does, sees and types, with and without scripts."""
 
 import datetime as dt
+import json
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -151,6 +154,28 @@ def test_a_table_becomes_a_dataset_by_day(shop: ServiceShop, page: Page) -> None
     last_day = shop.start + dt.timedelta(days=DAYS - 1)
     assert high.inner_text().startswith(f"{last_day}T12:00:00"), "the last row's, and what is next to it"
     assert count_rows(shop.lake) == ORDERS
+
+
+def test_requests_and_commands_are_answered_as_forms_are(service: RunningService, tmp_path: Path) -> None:
+    def run(*words: str) -> str:
+        command = [sys.executable, "-m", "gobblin_assets.cli", "service", *words]
+        done = subprocess.run(command, env=service.environment, capture_output=True, text=True, timeout=RUN_S_MAX)
+        assert done.returncode == 0, done.stderr
+        return done.stdout + done.stderr
+
+    assert "public.customers" in run("node", "suggest", "shop")
+    assert "watermark columns, the best first: id, at, amount" in run("node", "suggest", "shop", "--table", "orders")
+    config = {
+        "flow_group": "sales",
+        "flow_name": "orders",
+        "source": "shop",
+        "destinations": "lake",
+        "template_uris": [TEMPLATE],
+        "parameters": {"datasets": [{"table": "public.orders", "primary_key": ["id"]}]},
+    }
+    (tmp_path / "orders.json").write_text(json.dumps(config))
+    assert "1 partitions, 1 WorkUnits" in run("flow", "explain", str(tmp_path / "orders.json"), "--dry-run")
+    assert service.ask("GET", FLOWS).json["flows"] == []
 
 
 def test_a_flow_is_run_paused_resumed_and_deleted(service: RunningService, page: Page) -> None:

@@ -94,7 +94,7 @@ def test_a_place_and_a_job_are_asked(ticket_shop: TicketShop) -> None:
         ("amount", "integer", "long"),
     ]
     assert odd["watermark_columns"] == ["updated_at", "id"]
-    assert odd["readable"] == ["id", "updated_at"], "Spark holds no such number"
+    assert odd["readable"] == ["id", "updated_at", "name"], "Spark holds no such number"
     assert "no such table" in missing["error"]
     assert (ends["gone"]["state"], ends["gone"]["family"], ends["gone"]["field"]) == (
         "FAILED",

@@ -81,10 +81,10 @@ def plan_form_of(parts: ServedParts, user: User, config: FlowConfig) -> FlowForm
 def find_hindrance(template: JobTemplate, nodes: Sequence[DataNode], executors: Sequence[TopologySpec]) -> str:
     """Why the user can't make a flow of the template now, as a sentence; "" if nothing hinders."""
     sources, targets = _fitting(template.source, nodes), _fitting(template.target, nodes)
-    for end, fitting, word in ((template.source, sources, "begins"), (template.target, targets, "ends")):
+    for end, fitting, word in ((template.source, sources, "begin"), (template.target, targets, "end")):
         if not fitting:
-            schemes = f" at {' or '.join(sorted(end.schemes))}" if end.schemes else ""
-            return f"No node that you may use is one where it {word}: {' or '.join(sorted(end.kinds))}{schemes}."
+            schemes = f" ({', '.join(sorted(end.schemes))})" if end.schemes else ""
+            return f"There is no node of the kind {' or '.join(sorted(end.kinds))}{schemes} to {word} at."
     able = [each.spec_executor for each in executors if template.capability in each.spec_executor.capabilities]
     if not able:
         return f"No executor has the capability {template.capability}."

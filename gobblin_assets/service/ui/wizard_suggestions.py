@@ -235,6 +235,8 @@ def _propose(row: Mapping[str, Any], found: Suggestions, division: str) -> dict[
     said = found.columns.get(str(row.get(found.into.member)))
     if said is None:
         return dict(row)
+    if division and not said["partition_columns"]:
+        found.notes.append(f"{said['table']} has no column of time: it is not divided.")
     proposed = dict(_list_proposals(said, division or str(row.get("partitions") or "")))
     fields = {name: proposed.get(str(each.get("x-suggest"))) for name, each in found.into.fields.items()}
     return {**{name: value for name, value in fields.items() if value}, **row}
