@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from gobblin_assets.cli.lazy_commands import LazyGroup, example
-from gobblin_assets.cli.nodes import await_probe, say_failure
+from gobblin_assets.cli.node_questions import await_probe, say_failure
 from gobblin_assets.cli.output import EXIT_FAILED, json_option, print_json, print_table, say
 from gobblin_assets.cli.partition_range import PartitionRange
 from gobblin_assets.cli.service_client import URL_VARIABLE, ServiceClient, flow_path, open_client

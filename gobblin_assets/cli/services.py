@@ -10,7 +10,7 @@ _COMMANDS: Final[Mapping[str, LazyCommand]] = {
         "gobblin_assets.cli.serving", "serve", "Serve the REST API and the pages, until SIGTERM or Ctrl-C."
     ),
     "flow": LazyCommand("gobblin_assets.cli.flows", "flow", "Flows of a running service."),
-    "node": LazyCommand("gobblin_assets.cli.nodes", "node", "Nodes of a running service: places of data."),
+    "node": LazyCommand("gobblin_assets.cli.node_questions", "node", "Nodes of a running service: places of data."),
     "token": LazyCommand("gobblin_assets.cli.tokens", "token", "Tokens by which users are known."),
 }
 

@@ -228,10 +228,10 @@ def question_from_json(data: object, field_name: str = "question") -> ProbeQuest
     """The same, back. RejectedError names the field."""
     read = _Fields(data, field_name, ProbeQuestion)
     kind, source, root = read.word("kind", ProbeKind, None), read.get("source", None), read.text_or_none("root")
-    needs_source = kind in (ProbeKind.TABLES, ProbeKind.COLUMNS, ProbeKind.TOPICS)
-    if needs_source != isinstance(source, Mapping):
-        hint = "Write them as an object." if needs_source else "Leave it out."
-        raise read.refuse("source", f"{kind} needs {'a' if needs_source else 'no'} source's options", hint)
+    has_source = kind in (ProbeKind.TABLES, ProbeKind.COLUMNS, ProbeKind.TOPICS)
+    if has_source != isinstance(source, Mapping):
+        hint = "Write them as an object." if has_source else "Leave it out."
+        raise read.refuse("source", f"{kind} needs {'a' if has_source else 'no'} source's options", hint)
     if (kind is ProbeKind.PATHS) != (root is not None):
         raise read.refuse("root", f"{kind} needs {'a' if kind is ProbeKind.PATHS else 'no'} root", "Correct it.")
     names = read.texts("names")

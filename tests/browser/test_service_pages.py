@@ -137,7 +137,8 @@ def test_a_table_becomes_a_dataset_by_day(shop: ServiceShop, page: Page) -> None
         ("Partitions", "daily"),
         ("Start", shop.start.isoformat()),
     ):
-        expect(page.get_by_role("main").locator("input, select").and_(page.get_by_label(label))).to_have_value(proposed)
+        control = page.get_by_role("main").locator("input, select").and_(page.get_by_label(label))
+        expect(control).to_have_value(proposed, timeout=RUN_S_MAX * 1_000)
     expect(plan).to_contain_text("shop table → lake dataset by the executor local")
     plan.get_by_text("Job", exact=True).click()
     expect(plan).to_contain_text('"kind": "daily"')

@@ -563,7 +563,7 @@ def test_no_question_has_a_second_attempt(tickets: PostgresTicketStore, emptied_
     assert (left.ticket_id, left.is_used_up) == (asked, True)
     assert tickets.claim(asked, "b", ttl_s=TTL_S) is None
     assert tickets.give_up(asked, {"message": "gone"})
-    assert tickets.find_probe(asked).end == {"state": "FAILED", "message": "gone"}  # type: ignore[union-attr]
+    assert tickets.find_probe(asked).end == {"state": "FAILED", "message": "gone"}  # type: ignore[union-attr]  # it was sent
     assert not tickets.end(first, AttemptEnd.COMPLETE, {"answer": {}}), "a late answer changes nothing"
 
 

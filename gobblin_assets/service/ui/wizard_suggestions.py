@@ -174,9 +174,9 @@ def propose_publication(found: Suggestions, values: dict[str, Any], parameters: 
     """Fill in the publication, if there is one alone."""
     for name, schema in parameters["properties"].items():
         if schema.get("x-suggest") == "publications" and not values.get(name):
-            choices = found.list_choices("publications", "")
-            if len(choices) == 1:
-                values[name] = choices[0]
+            offered = found.list_choices("publications", "")
+            if len(offered) == 1:
+                values[name] = offered[0]
 
 
 def _recall(parts: ServedParts, user: User, found: Suggestions, text: str) -> None:
