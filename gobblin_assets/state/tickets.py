@@ -39,6 +39,9 @@ PROBE_ATTEMPTS_MAX: Final = 1
 PROBE_LIFE_S: Final = 120.0
 """So long after it was sent, nobody waits for the answer of a probe any more."""
 
+PROBE_KEPT_S: Final = 24 * 3_600.0
+"""So long an answer stays in the log; the next question takes older ones out."""
+
 PROBES_OPEN_MAX: Final = 20
 """Of one executor: so many questions may wait for their answers."""
 

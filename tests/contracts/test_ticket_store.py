@@ -591,6 +591,20 @@ def test_an_executor_is_asked_so_many_questions_at_once(tickets: PostgresTicketS
     probe(tickets)
 
 
+def test_answers_are_forgotten_by_the_next_question(tickets: PostgresTicketStore, emptied_engine: Engine) -> None:
+    kept, old, added = probe(tickets), probe(tickets), send(tickets)
+    for each in (kept, old, added):
+        tickets.end(claim(tickets, each), AttemptEnd.COMPLETE, {"answer": {}})
+    with emptied_engine.begin() as connection:
+        aged = text("UPDATE gobblin.job_ticket SET ended_at = ended_at - interval '2 days' WHERE ticket_id <> :kept")
+        connection.execute(aged, {"kept": kept})
+    asked = probe(tickets)
+    assert tickets.find_probe(old) is None
+    assert (reports_of(tickets, old), len(reports_of(tickets, added))) == ([], 2)
+    assert tickets.find_probe(kept) is not None
+    assert claimable(tickets) == [asked]
+
+
 def test_a_question_of_a_job_is_told_nothing_of_the_job(tickets: PostgresTicketStore, log: LogWorld) -> None:
     """The job's publications are not its own, and it is none of the tickets that a worker takes the place of."""
     lease = log.take(log.register(DatasetUrn("orders")))

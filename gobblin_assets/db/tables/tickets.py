@@ -47,6 +47,8 @@ job_ticket = Table(
     CheckConstraint(f"verb IN ({states('ADD', 'UPDATE', 'DELETE', 'CANCEL', 'PROBE')})", name="verb"),
     CheckConstraint(f"ended_as IN ({states('COMPLETE', 'FAILED', 'CANCELLED')})", name="ended_as"),
     CheckConstraint("(ended_as IS NULL) = (ended_at IS NULL)", name="ended_at"),
+    # Answers are forgotten by their age.
+    Index("job_ticket_probe", "ended_at", postgresql_where=text("verb = 'PROBE'")),
     Index("job_ticket_open", "executor", "sent_at", "ticket_id", postgresql_where=text("ended_at IS NULL")),
 )
 

@@ -30,6 +30,7 @@ from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.state.tickets import (
     LONG_LIFE_S,
     PASSING,
+    PROBE_KEPT_S,
     PROBE_LIFE_S,
     PROBES_OPEN_MAX,
     AttemptEnd,
@@ -96,6 +97,17 @@ _CLAIMABLE = text(f"""
 _COUNT_PROBES = text(f"""
     SELECT count(*) FROM gobblin.job_ticket t
      WHERE t.executor = :executor AND t.ended_at IS NULL AND t.verb = 'PROBE' AND NOT {_IS_LATE}
+""")
+
+# Some at a time: there are about as many questions as answers. Rows that another question takes out are passed over.
+_FORGET_PROBES = text(f"""
+    WITH old AS (
+        SELECT ticket_id FROM gobblin.job_ticket
+         WHERE verb = 'PROBE' AND ended_at < clock_timestamp() - make_interval(secs => {PROBE_KEPT_S})
+         ORDER BY ended_at LIMIT 20 FOR UPDATE SKIP LOCKED),
+    reports AS (DELETE FROM gobblin.ticket_report USING old WHERE ticket_report.ticket_id = old.ticket_id),
+    claims AS (DELETE FROM gobblin.ticket_claim USING old WHERE ticket_claim.ticket_id = old.ticket_id)
+    DELETE FROM gobblin.job_ticket USING old WHERE job_ticket.ticket_id = old.ticket_id
 """)
 
 _PROBE = text("""
@@ -237,6 +249,7 @@ class PostgresTicketStore:
             if connection.execute(_SEND, arguments).rowcount:
                 if sent.question is not None:
                     _require_room(connection, sent)
+                    connection.execute(_FORGET_PROBES)
                 return
             known = connection.execute(_DIGEST, {"ticket_id": sent.ticket_id}).scalar_one()
             if bytes(known) != sent.digest:

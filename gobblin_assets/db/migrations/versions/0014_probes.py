@@ -17,3 +17,4 @@ def upgrade() -> None:
         ALTER TABLE gobblin.job_ticket ADD CONSTRAINT job_ticket_verb_check
             CHECK (verb IN ('ADD', 'UPDATE', 'DELETE', 'CANCEL', 'PROBE'))
     """)
+    op.execute("CREATE INDEX job_ticket_probe ON gobblin.job_ticket (ended_at) WHERE verb = 'PROBE'")
