@@ -157,6 +157,7 @@ def test_a_table_becomes_a_dataset_by_day(shop: ServiceShop, page: Page) -> None
     assert count_rows(shop.lake) == ORDERS
 
 
+@pytest.mark.turns(of=3)
 def test_requests_and_commands_are_answered_as_forms_are(service: RunningService, tmp_path: Path) -> None:
     def run(*words: str) -> str:
         command = [sys.executable, "-m", "gobblin_assets.cli", "service", *words]

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
 from sqlalchemy import text
 
 from gobblin_assets.failpoints import Failpoint
@@ -16,6 +17,8 @@ from gobblin_assets.state.tickets import PROBE_LIFE_S
 from tests.support.ticket_shop import NAME, WAIT_S_MAX, Executor, TicketShop, ticket_shop
 
 __all__ = ["ticket_shop"]
+
+pytestmark = pytest.mark.turns(of=3)
 
 SHOP: Mapping[str, Any] = {"type": "jdbc", "connection": "shop"}
 SECRET = "s3cr3t-w0rd"
@@ -40,6 +43,7 @@ def await_answer(shop: TicketShop, ticket_id: TicketId) -> Mapping[str, Any]:
         time.sleep(0.05)
 
 
+@pytest.mark.every_run
 def test_a_place_and_a_job_are_asked(ticket_shop: TicketShop) -> None:
     """All at once, of an executor whose only slot is taken by a run that stands still."""
     with ticket_shop.source.connect() as connection:
