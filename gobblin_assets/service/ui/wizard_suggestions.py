@@ -164,10 +164,12 @@ def take_names(
     taken = {row.get(member) for row in rows}
     added = [{member: name} for name in form.texts("pick") if name not in taken]
     whole = [*map(dict, rows), *added]
+    known = set(found.columns)
     if found.node is not None and found.node.kind is NodeKind.DATABASE:
         _ask_columns(parts, user, found, [str(row[member]) for row in whole if row.get(member)])
     found.division = division = form.text("pick_partitions")
-    return [_propose(row, found, division if row in added else "") for row in whole]
+    # The answer may come behind the request that took the row, which then has nothing but its name.
+    return [_propose(row, found, "" if row.get(member) in known and row not in added else division) for row in whole]
 
 
 def propose_publication(found: Suggestions, values: dict[str, Any], parameters: Mapping[str, Any]) -> None:
