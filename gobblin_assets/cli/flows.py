@@ -8,9 +8,10 @@ from typing import Any, Final, TypeVar
 import click
 
 from gobblin_assets.cli.lazy_commands import LazyGroup, example
+from gobblin_assets.cli.node_questions import await_probe, say_failure
 from gobblin_assets.cli.output import EXIT_FAILED, json_option, print_json, print_table, say
 from gobblin_assets.cli.partition_range import PartitionRange
-from gobblin_assets.cli.service_client import URL_VARIABLE, flow_path, open_client
+from gobblin_assets.cli.service_client import URL_VARIABLE, ServiceClient, flow_path, open_client
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.spec.yaml_files import read_yaml_file
@@ -18,6 +19,7 @@ from gobblin_assets.spec.yaml_files import read_yaml_file
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _LOOK_EVERY_S: Final = 1.0
+_CHANGES_SHOWN_MAX: Final = 100
 _ENDED: Final = frozenset({"COMPLETE", "FAILED", "CANCELLED"})
 
 _url: Final = click.option("--url", envvar=URL_VARIABLE, help="The service's address. Default: http://127.0.0.1:8080.")
@@ -140,18 +142,58 @@ def show_status(group: str, name: str, url: str | None, as_json: bool) -> None: 
     _show_status(open_client(url).get(f"{flow_path(group, name)}/status"), as_json=as_json)
 
 
-@flow.command("explain", epilog=example("service flow explain flows/orders.yaml"))
+@flow.command("explain", epilog=example("service flow explain flows/orders.yaml --dry-run"))
 @_file
+@click.option("--dry-run", is_flag=True, help="Also ask executors what the jobs would read or copy now.")
 @_url
 @json_option
-def explain(flow_file: Path, url: str | None, as_json: bool) -> None:  # noqa: FBT001  the same
+def explain(flow_file: Path, dry_run: bool, url: str | None, as_json: bool) -> None:  # noqa: FBT001  the same
     """Show the plan for the flow that FLOW_FILE describes, or why there is none. Nothing is stored."""
     config = _read_file(flow_file)
     path = flow_path(str(config.get("flow_group") or "group"), str(config.get("flow_name") or "name"))
-    found = open_client(url).post(f"{path}:explain", config)
+    client = open_client(url)
+    found = client.post(f"{path}:explain", config)
+    planned = _await_dry_run(client, path, config) if dry_run else []
     if as_json:
-        print_json(found)
+        print_json({**found, "dry_run": planned} if dry_run else found)
+    else:
+        _show_explanation(found)
+        for job in planned:
+            _show_dry_run(job)
+    if any(job["probe"] is not None and job["probe"]["state"] != "ANSWERED" for job in planned):
+        click.get_current_context().exit(EXIT_FAILED)
+
+
+def _await_dry_run(client: ServiceClient, path: str, config: Mapping[str, Any]) -> list[dict[str, Any]]:
+    jobs = client.post(f"{path}:dry-run", config)["jobs"]
+    return [{**job, "probe": None if job["probe"] is None else await_probe(client, job["probe"], say)} for job in jobs]
+
+
+def _show_dry_run(job: Mapping[str, Any]) -> None:
+    if job["note"]:
+        say(f"{job['job_name']}: {job['note']}")
+    if job["probe"] is None:
         return
+    answer = job["probe"]["answer"]
+    if answer is None:
+        say_failure(job["probe"])
+        return
+    title = f"{job['job_name']}: {answer['partition_count']:,} partitions, {answer['work_unit_count']:,} WorkUnits"
+    columns = ("dataset", "partition", "mode", "WorkUnits", "rows (estimated)", "files", "bytes", "note")
+    rows = [
+        (
+            *(each["dataset"], each["partition"], each["mode"], each["work_units"], each["rows"]),
+            *(each["changes"] or None, each["bytes"] or None, each["error"] or "; ".join(each["notes"])),
+        )
+        for each in answer["partitions"]
+    ]
+    print_table(title, columns, rows)
+    if answer["changes"]:
+        changes = [(each["action"], each["path"], each["bytes"], each["why"]) for each in answer["changes"]]
+        print_table("files", ("action", "path", "bytes", "why"), changes[:_CHANGES_SHOWN_MAX])
+
+
+def _show_explanation(found: Mapping[str, Any]) -> None:
     if found["plan"] is None:
         for reason in found["reasons"]:
             say(f"pending: {reason}")

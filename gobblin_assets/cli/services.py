@@ -12,6 +12,7 @@ _COMMANDS: Final[Mapping[str, LazyCommand]] = {
     "flow": LazyCommand("gobblin_assets.cli.flows", "flow", "Flows of a running service."),
     "pack": LazyCommand("gobblin_assets.cli.packs", "pack", "Packs of job templates."),
     "template": LazyCommand("gobblin_assets.cli.packs", "template", "Job templates of a running service."),
+    "node": LazyCommand("gobblin_assets.cli.node_questions", "node", "Nodes of a running service: places of data."),
     "token": LazyCommand("gobblin_assets.cli.tokens", "token", "Tokens by which users are known."),
 }
 

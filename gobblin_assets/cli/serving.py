@@ -79,6 +79,7 @@ def serve(
     from gobblin_assets.service.api.request_parts import ServedParts  # noqa: PLC0415  the same
     from gobblin_assets.service.guarded_flows import GuardedFlows  # noqa: PLC0415  the same
     from gobblin_assets.service.guarded_packs import GuardedPacks  # noqa: PLC0415  the same
+    from gobblin_assets.service.guarded_probes import GuardedProbes  # noqa: PLC0415  the same
     from gobblin_assets.service.opening import open_service  # noqa: PLC0415  the same
     from gobblin_assets.service.pack_files import read_pack_at  # noqa: PLC0415  the same
     from gobblin_assets.service.ui.web_server import serve_requests  # noqa: PLC0415  the same
@@ -89,8 +90,10 @@ def serve(
         _listen(host, port) as listening,
         open_service(read_settings(), topology_file, given, compiler, os.environ, say, kept_days=kept_days) as opened,
     ):
+        flows = GuardedFlows(opened.flows, rules)
         parts = ServedParts(
-            flows=GuardedFlows(opened.flows, rules),
+            flows=flows,
+            probes=GuardedProbes(opened.probes, flows, rules),
             topologies=opened.topology,
             rules=rules,
             packs=GuardedPacks(opened.packs, rules, opened.flows.writes),

@@ -37,13 +37,24 @@ class TicketVerb(StrEnum):
     """The wish of a ticket. CANCEL: that another ticket ends; of a worker, behind a cut.
 
     UPDATE and DELETE are for workers, and end all that older tickets started for the job. UPDATE then starts a worker;
-    DELETE removes what the source keeps for the job.
+    DELETE removes what the source keeps for the job. PROBE asks a question: it publishes nothing.
     """
 
     ADD = "ADD"
     UPDATE = "UPDATE"
     DELETE = "DELETE"
     CANCEL = "CANCEL"
+    PROBE = "PROBE"
+
+
+class ProbeKind(StrEnum):
+    """The subject of a question: what a place has, or what the run of a job would read now."""
+
+    TABLES = "tables"
+    COLUMNS = "columns"
+    TOPICS = "topics"
+    PATHS = "paths"
+    DRY_RUN = "dry_run"
 
 
 class TicketShape(StrEnum):
@@ -90,11 +101,26 @@ class JobTicket:
 
 
 @dataclass(frozen=True, slots=True)
+class ProbeQuestion:
+    """The question of a PROBE. ``source``: the options of a job's source; ``root``: of PATHS, where they begin.
+
+    ``names``: of COLUMNS, the tables; of PATHS, the directory below the root, if not all of it is meant. A DRY_RUN asks
+    of the ticket's job. ``asked_by``: the user for whom the answer is.
+    """
+
+    kind: ProbeKind
+    asked_by: str = ""
+    source: Mapping[str, Any] | None = None
+    root: str | None = None
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class SentTicket:
     """A ticket as it is sent to the executor of a name. ``cancels``: the ticket that a CANCEL ends.
 
-    A CANCEL has no ``ticket``; all others have one. ``log_id``: the log that the sender takes for the executor's;
-    None: whichever it is.
+    A CANCEL has no ``ticket``, and a PROBE only for a dry run; all others have one. ``log_id``: the log that the sender
+    takes for the executor's; None: whichever it is. ``question``: of a PROBE.
     """
 
     ticket_id: TicketId
@@ -104,6 +130,7 @@ class SentTicket:
     selection: TicketSelection = field(default_factory=TicketSelection)
     cancels: TicketId | None = None
     log_id: LogId | None = None
+    question: ProbeQuestion | None = None
 
     @property
     def digest(self) -> bytes:
@@ -187,7 +214,35 @@ def job_ticket_from_json(data: object, field_name: str = "ticket") -> JobTicket:
     )
 
 
+def question_to_json(question: ProbeQuestion) -> dict[str, object]:
+    return {
+        "kind": question.kind.value,
+        "asked_by": question.asked_by,
+        "source": None if question.source is None else dict(question.source),
+        "root": question.root,
+        "names": list(question.names),
+    }
+
+
+def question_from_json(data: object, field_name: str = "question") -> ProbeQuestion:
+    """The same, back. RejectedError names the field."""
+    read = _Fields(data, field_name, ProbeQuestion)
+    kind, source, root = read.word("kind", ProbeKind, None), read.get("source", None), read.text_or_none("root")
+    has_source = kind in (ProbeKind.TABLES, ProbeKind.COLUMNS, ProbeKind.TOPICS)
+    if has_source != isinstance(source, Mapping):
+        hint = "Write them as an object." if has_source else "Leave it out."
+        raise read.refuse("source", f"{kind} needs {'a' if has_source else 'no'} source's options", hint)
+    if (kind is ProbeKind.PATHS) != (root is not None):
+        raise read.refuse("root", f"{kind} needs {'a' if kind is ProbeKind.PATHS else 'no'} root", "Correct it.")
+    names = read.texts("names")
+    if kind is ProbeKind.COLUMNS and not names:
+        raise read.refuse("names", "expected a table, found none", "Name it.")
+    return ProbeQuestion(kind, read.text("asked_by", ""), source, root, names)
+
+
 def sent_ticket_to_json(sent: SentTicket) -> dict[str, object]:
+    # Tickets without a question are as they were before there were any, and so are their digests.
+    asked = {} if sent.question is None else {"question": question_to_json(sent.question)}
     return {
         "ticket_id": str(sent.ticket_id),
         "verb": sent.verb.value,
@@ -196,6 +251,7 @@ def sent_ticket_to_json(sent: SentTicket) -> dict[str, object]:
         "selection": selection_to_json(sent.selection),
         "cancels": None if sent.cancels is None else str(sent.cancels),
         "log_id": None if sent.log_id is None else str(sent.log_id),
+        **asked,
     }
 
 
@@ -211,15 +267,20 @@ def sent_ticket_from_json(data: object) -> SentTicket:
     ticket_id = read.uuid_or_none("ticket_id")
     if ticket_id is None:
         raise read.refuse("ticket_id", "expected an id, found none", "Make one: a UUID.")
+    asked = read.get("question", None)
+    question = None if asked is None else question_from_json(asked)
+    if (verb is TicketVerb.PROBE) != (question is not None):
+        raise read.refuse("question", f"{verb} has {'a' if question is None else 'no'} question", "Correct it.")
     is_cancel = verb is TicketVerb.CANCEL
     if is_cancel != (cancels is not None):
         said = "CANCEL names the ticket that is to end" if is_cancel else f"{verb} cancels nothing"
         raise read.refuse("cancels", said, "Write it." if is_cancel else "Leave it out.")
-    if is_cancel != (ticket is None):
-        raise read.refuse("ticket", f"{verb} has {'no' if is_cancel else 'a'} job", "Correct it.")
+    has_job = not is_cancel if question is None else question.kind is ProbeKind.DRY_RUN
+    if has_job != (ticket is not None):
+        raise read.refuse("ticket", f"{verb} has {'a' if has_job else 'no'} job", "Correct it.")
     parsed = None if ticket is None else job_ticket_from_json(ticket)
-    if parsed is not None and parsed.shape is TicketShape.RUN and verb is not TicketVerb.ADD:
-        raise read.refuse("verb", f"{verb} is for workers, and {parsed.uri} is a run", "Send ADD, or CANCEL.")
+    if parsed is not None:
+        _require_shape(read, verb, parsed)
     return SentTicket(
         ticket_id=TicketId(ticket_id),
         verb=verb,
@@ -228,7 +289,15 @@ def sent_ticket_from_json(data: object) -> SentTicket:
         selection=selection_from_json(read.get("selection", {})),
         cancels=None if cancels is None else TicketId(cancels),
         log_id=None if log_id is None else LogId(log_id),
+        question=question,
     )
+
+
+def _require_shape(read: "_Fields", verb: TicketVerb, ticket: JobTicket) -> None:
+    if ticket.shape is TicketShape.RUN and verb not in (TicketVerb.ADD, TicketVerb.PROBE):
+        raise read.refuse("verb", f"{verb} is for workers, and {ticket.uri} is a run", "Send ADD, or CANCEL.")
+    if ticket.shape is TicketShape.WORKER and verb is TicketVerb.PROBE:
+        raise read.refuse("verb", f"{ticket.uri} is a worker, which no dry run shows", "Send ADD.")
 
 
 class _Fields:

@@ -188,6 +188,10 @@ class GuardedFlows:
             )
         return found
 
+    def check_may_run(self, user: User, key: FlowKey) -> None:
+        """SpecNotFoundError or AccessDeniedError unless the user may run the flow."""
+        self._check(user, Action.RUN, key)
+
     def may(self, user: User, action: Action, key: FlowKey) -> bool:
         return self._rules().may(user, action, key)
 

@@ -25,11 +25,13 @@ from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from gobblin_assets.service.postgres.logs import PostgresTicketLogs
 from gobblin_assets.service.postgres.packs import PACK_CATALOG, PostgresPackStore
 from gobblin_assets.service.postgres.topologies import TOPOLOGY_CATALOG, PostgresTopologyStore
+from gobblin_assets.service.probes import Probes
 from gobblin_assets.service.template_store import TemplatePack, read_shipped_packs
 from gobblin_assets.service.topology_catalog import FileTopology, TopologyCatalog
 from gobblin_assets.service.topology_manager import TopologyManager
 from gobblin_assets.settings import Settings
 
+PROBES_LOOK_EVERY_S: Final = 10.0
 FORGET_EVERY_S: Final = 3600.0
 _OF_THIS_PACKAGE: Final = "gobblin-assets"
 _OF_THE_COMMAND: Final = "service serve"
@@ -45,6 +47,7 @@ class OpenService:
     topology: TopologyManager
     topology_catalog: TopologyCatalog
     packs: PackCatalog
+    probes: Probes
 
 
 @contextmanager
@@ -86,6 +89,7 @@ def open_service(
         compiling = build_compiler(published, topologies.topology, compiler)
         flows = FlowManager(catalog, store, compiling, lambda: topologies.topology, logs)
         topologies.add_listener(compiling)
+        probes = Probes(lambda: topologies.topology, logs)
         managed = TopologyManager(topologies, kept if topology_file is None else None, flows.writes)
         core = CoreServices(
             catalog,
@@ -96,6 +100,7 @@ def open_service(
                 Loop(TOPOLOGY_CATALOG, topologies.refresh, CATALOG_LOOK_EVERY_S),
                 Loop(PACK_CATALOG, published.refresh, CATALOG_LOOK_EVERY_S),
                 Loop("forgetting", Forgetting(executions, logs, kept_days).look, FORGET_EVERY_S),
+                Loop("probes", probes.end_late, PROBES_LOOK_EVERY_S),
             ],
         )
         # Behind the compiler, which has the new topology before pending flows are compiled.
@@ -105,7 +110,7 @@ def open_service(
         listener = NoticeListener(engine, {Channel.CATALOGS: core.wake, Channel.REPORTS: core.hear_of_reports})
         listener.start()
         try:
-            yield OpenService(flows, catalog, managed, topologies, published)
+            yield OpenService(flows, catalog, managed, topologies, published, probes)
         finally:
             listener.stop()
             if not core.stop():

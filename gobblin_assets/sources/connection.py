@@ -7,7 +7,7 @@ A ``LogWatch`` shows sensors what is new in logs, without reading records.
 """
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
 
@@ -119,6 +119,18 @@ class OpensEpochs(Protocol):
 
     def open_spans(self, job: JobSpec, urn: DatasetUrn, dataset: DatasetSpec) -> SpanSource:
         """The same log, for rows that come from Spark. Nothing is connected to yet."""
+        ...
+
+
+@runtime_checkable
+class OffersPublications(Protocol):
+    """A connection to a database that publishes the changes of some of its tables."""
+
+    def list_publications(self, name: str) -> Mapping[str, Sequence[str]]:
+        """The publications of the database, each with its tables. ``name``: what errors call the connection.
+
+        RejectedError or RetryableError as by ``LogWatch``.
+        """
         ...
 
 

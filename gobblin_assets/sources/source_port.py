@@ -19,7 +19,7 @@ import pyarrow as pa
 from gobblin_assets.errors import CorruptionError, GobblinError, RejectedError
 from gobblin_assets.model.source_declarations import SourceComments, SourceConstraints
 from gobblin_assets.model.urn import DatasetUrn
-from gobblin_assets.model.watermark import WatermarkType
+from gobblin_assets.model.watermark import Watermark, WatermarkType
 from gobblin_assets.model.work_unit import WorkUnit
 from gobblin_assets.run.job_kind import PlanRequest, UnitPlan
 from gobblin_assets.spec.job_spec import DatasetSpec
@@ -269,4 +269,13 @@ class DescribedSource(Protocol):
         self, spark: "Callable[[], SparkSession]", datasets: Mapping[DatasetUrn, DatasetSpec]
     ) -> Sequence[TableDescription]:
         """The source's description of each dataset's table. Costs some questions each, so ask for few tables."""
+        ...
+
+
+@runtime_checkable
+class OrderedSource(Protocol):
+    """A source that can tell where the values of a column begin."""
+
+    def find_first(self, spark: "Callable[[], SparkSession]", table: str, column: str) -> Watermark | None:
+        """The least value of the column; None: there is none, or the source does not tell it within its timeout."""
         ...

@@ -6,6 +6,8 @@ and no more: that each row is published once is the promise of leases and of the
 
 An attempt that DIED or was DRAINED leaves the ticket to the next attempt; every other end of an attempt is the end of
 the ticket. Reports of an attempt that has ended, or that another one came after, are refused.
+
+A PROBE has one attempt. Its answer is the end that this attempt reports. One that is not answered in time is given up.
 """
 
 import datetime as dt
@@ -31,6 +33,17 @@ LONG_LIFE_S: Final = 600.0
 
 PASSING: Final = (ErrorFamily.RETRYABLE, ErrorFamily.OUTCOME_UNKNOWN)
 """What a worker may die of as often as it likes: a source or a store that is away comes back."""
+
+
+PROBE_ATTEMPTS_MAX: Final = 1
+PROBE_LIFE_S: Final = 120.0
+"""So long after it was sent, nobody waits for the answer of a probe any more."""
+
+PROBE_KEPT_S: Final = 24 * 3_600.0
+"""So long an answer stays in the log; the next question takes older ones out."""
+
+PROBES_OPEN_MAX: Final = 20
+"""Of one executor: so many questions may wait for their answers."""
 
 
 class TicketReportKind(StrEnum):
@@ -59,12 +72,19 @@ class AttemptEnd(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OpenTicket:
-    """A ticket that has not ended, and that nobody works on. ``attempts``: those of before, as ATTEMPTS_MAX counts."""
+    """A ticket that has not ended, and that nobody works on.
+
+    ``attempts``: those of before, as ATTEMPTS_MAX counts; of a PROBE all, and one more once it is PROBE_LIFE_S old.
+    """
 
     ticket_id: TicketId
     verb: TicketVerb
     last_attempt: int
     attempts: int
+
+    @property
+    def is_used_up(self) -> bool:
+        return self.attempts >= find_attempts_max(self.verb)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +93,16 @@ class Claim:
 
     ticket_id: TicketId
     attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class FoundProbe:
+    """A PROBE as the log has it. ``age_s``: since it was sent; ``end``: what the end of the ticket says, or None."""
+
+    sent: SentTicket
+    age_s: float
+    is_claimed: bool
+    end: Mapping[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +120,17 @@ class TicketReport:
     at: dt.datetime
 
 
+def find_attempts_max(verb: TicketVerb) -> int:
+    return PROBE_ATTEMPTS_MAX if verb is TicketVerb.PROBE else ATTEMPTS_MAX
+
+
+def describe_unanswered(*, is_claimed: bool) -> str:
+    """Why a probe is given up, as a sentence."""
+    if is_claimed:
+        return "the executor's process ended before it answered"
+    return f"no executor took the question within {PROBE_LIFE_S:g} s"
+
+
 class TicketStore(Protocol):
     """Each method is one transaction, by the log's clock."""
 
@@ -100,12 +141,13 @@ class TicketStore(Protocol):
     def send(self, sent: SentTicket) -> None:
         """Put the ticket into the log; one that is there stays as it is.
 
-        ConflictError: another ticket has its id, or it is meant for another log.
+        ConflictError: another ticket has its id, or it is meant for another log. RetryableError: of a PROBE, the
+        executor has PROBES_OPEN_MAX of them.
         """
         ...
 
     def list_claimable(self, executor: str, *, limit: int) -> Sequence[OpenTicket]:
-        """Those that cancel others first, then UPDATE and DELETE, which wait for no slot; of each, the oldest first."""
+        """Those that cancel others first, then those that wait for no slot, ADD last; of each, the oldest first."""
         ...
 
     def claim(self, ticket_id: TicketId, owner: str, *, ttl_s: float) -> Claim | None:
@@ -148,7 +190,14 @@ class TicketStore(Protocol):
         ...
 
     def give_up(self, ticket_id: TicketId, details: Mapping[str, Any]) -> bool:
-        """End a ticket whose attempts are used up as FAILED. False: it has ended, or its last attempt lives."""
+        """End a ticket whose attempts are used up as FAILED. False: it has ended, or its last attempt lives.
+
+        A PROBE that nobody took is ended once it is PROBE_LIFE_S old.
+        """
+        ...
+
+    def find_probe(self, ticket_id: TicketId) -> FoundProbe | None:
+        """None: the log has no PROBE of this id."""
         ...
 
     def settle_cancel(self, ticket_id: TicketId) -> TicketId | None:

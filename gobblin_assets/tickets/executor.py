@@ -5,6 +5,7 @@ that a ticket is cancelled. If the executor dies, its processes notice and end, 
 of the name takes the tickets over.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from gobblin_assets.errors import FencedError, OutcomeUnknownError, RetryableErr
 from gobblin_assets.model.clock import Clock
 from gobblin_assets.model.job_ticket import TicketId, TicketVerb
 from gobblin_assets.run.stores import Stores
-from gobblin_assets.state.tickets import ATTEMPTS_MAX, AttemptEnd, Claim, OpenTicket
+from gobblin_assets.state.tickets import PROBE_LIFE_S, AttemptEnd, Claim, OpenTicket, describe_unanswered
 from gobblin_assets.tickets.attempt_processes import AttemptProcess, AttemptProcesses
 from gobblin_assets.tickets.interruption import CANCELLING, DRAINING
 from gobblin_assets.tickets.ticket_run import describe_end, report_missed
@@ -29,6 +30,9 @@ STOP_GRACE_S: Final = 60.0
 
 _REPLACING: Final = (TicketVerb.UPDATE, TicketVerb.DELETE)
 """Each takes the place of workers, which end only once it is at work: it does not wait for a slot."""
+
+PROBES_AT_ONCE_MAX: Final = 3
+"""Questions wait for no slot: a person waits for the answer. They have places of their own."""
 
 _LISTED_MAX: Final = 100
 _PAUSE_S: Final = 5.0
@@ -48,11 +52,16 @@ class ExecutorOptions:
 
 @dataclass(slots=True)
 class _Child:
-    """The process of a claim. ``kill_at_s``: by the monotonic clock; None: nobody has asked it to end."""
+    """The process of a claim. ``kill_at_s``: by the monotonic clock; None: nobody has asked it to end.
+
+    ``life_end_s``: by the same clock, when it is killed although nobody asked it to end, as that of a probe is.
+    """
 
     claim: Claim
     process: AttemptProcess
     kill_at_s: float | None = None
+    is_probe: bool = False
+    life_end_s: float = math.inf
 
     @property
     def pipe(self) -> IO[bytes]:
@@ -104,10 +113,16 @@ class ProcessExecutor:
     def _take(self, ticket: OpenTicket) -> None:
         if ticket.verb is TicketVerb.CANCEL:
             self._cancel(ticket.ticket_id)
-        elif ticket.attempts >= ATTEMPTS_MAX:
+        elif ticket.is_used_up:
             self._give_up(ticket)
-        elif ticket.verb in _REPLACING or len(self._children) < self.options.slots:
+        elif self._has_room(ticket.verb):
             self._claim(ticket)
+
+    def _has_room(self, verb: TicketVerb) -> bool:
+        probes = sum(child.is_probe for child in self._children.values())
+        if verb is TicketVerb.PROBE:
+            return probes < PROBES_AT_ONCE_MAX
+        return verb in _REPLACING or len(self._children) - probes < self.options.slots
 
     def _claim(self, ticket: OpenTicket) -> None:
         claim = self.stores.tickets.claim(ticket.ticket_id, self.options.owner, ttl_s=self.options.claim_ttl_s)
@@ -116,7 +131,9 @@ class ProcessExecutor:
             return
         self.say(f"ticket {claim.ticket_id}: attempt {claim.attempt} begins")
         try:
-            self._children[claim.ticket_id] = _Child(claim, self.processes.start(claim))
+            is_probe = ticket.verb is TicketVerb.PROBE
+            life_end_s = self.clock.monotonic() + PROBE_LIFE_S if is_probe else math.inf
+            self._children[claim.ticket_id] = _Child(claim, self.processes.start(claim), None, is_probe, life_end_s)
         except OSError as error:
             self._end(claim, AttemptEnd.DIED, describe_end(f"no process could be started: {error}"))
 
@@ -124,6 +141,8 @@ class ProcessExecutor:
         last = Claim(ticket.ticket_id, ticket.last_attempt)
         self._report_missed(last)
         said = f"{ticket.attempts} attempts died"
+        if ticket.verb is TicketVerb.PROBE:
+            said = describe_unanswered(is_claimed=ticket.last_attempt > 0)
         if self.stores.tickets.give_up(ticket.ticket_id, describe_end(said, hint="Read the executor's own log.")):
             self.say(f"ticket {ticket.ticket_id}: {said}")
 
@@ -169,7 +188,8 @@ class ProcessExecutor:
     def _kill_late(self) -> None:
         now_s = self.clock.monotonic()
         for child in self._children.values():
-            if child.kill_at_s is not None and now_s >= child.kill_at_s and child.process.poll() is None:
+            kill_at_s = child.life_end_s if child.kill_at_s is None else min(child.kill_at_s, child.life_end_s)
+            if now_s >= kill_at_s and child.process.poll() is None:
                 child.process.kill()
 
     def _end(self, claim: Claim, end: AttemptEnd, details: Mapping[str, Any]) -> None:

@@ -20,18 +20,17 @@ from gobblin_assets.errors import (
 from gobblin_assets.jobs.ingest.engine_port import AnnouncedEngine
 from gobblin_assets.jobs.programs import program_of
 from gobblin_assets.model.clock import SystemClock
-from gobblin_assets.model.job_ticket import SentTicket, TicketSelection, TicketShape
+from gobblin_assets.model.job_ticket import ProbeQuestion, SentTicket, TicketShape
 from gobblin_assets.model.state import RunId
 from gobblin_assets.model.urn import JobName, Role
 from gobblin_assets.model.wording import join_some
 from gobblin_assets.run.run_values import DatasetReport, ReportedAs, RunReport, RunRequest
 from gobblin_assets.run.runner import owner_text, run_request
 from gobblin_assets.run.stores import Stores
-from gobblin_assets.spec.job_options import JobOptions
 from gobblin_assets.spec.job_parsing import parse_any_job
-from gobblin_assets.spec.selection import Datasets, Selection, select_missing, select_partitions
 from gobblin_assets.state.tickets import AttemptEnd, Claim, TicketReportKind
 from gobblin_assets.tickets.interruption import Interruption
+from gobblin_assets.tickets.ticket_selection import select_of_ticket
 
 REPORTED_BY: Final = "gobblin-assets executor"
 
@@ -67,11 +66,13 @@ def run_claimed(
     goes_on = True
     try:
         sent = stores.tickets.get_claimed(claim)
-        goes_on = sent.get_job_ticket().shape is TicketShape.WORKER
+        goes_on = sent.ticket is not None and sent.ticket.shape is TicketShape.WORKER
         # Told before it takes a lease: the executor ends the leases of a run whose process has died.
         run_id = RunId(SystemClock().new_id())
         reports.append(TicketReportKind.RUNNING, {"owner": owner_text(), "run_id": str(run_id)})
-        if goes_on:
+        if sent.question is not None:
+            end, details = _answer(sent, sent.question, stores, open_spark, say)
+        elif goes_on:
             end, details = _work(sent, run_id, stores, open_spark, say, interruption, reports)
         else:
             end, details = _describe_end(_run(sent, run_id, stores, open_spark, say, reports))
@@ -108,23 +109,6 @@ def describe_end(message: str = "", *, family: ErrorFamily | None = None, hint: 
     return {"family": None if family is None else family.value, "message": message, "hint": hint}
 
 
-def select_of_ticket(
-    selection: TicketSelection, job: JobOptions, datasets: Datasets, stores: Stores, now: dt.datetime
-) -> Selection:
-    """The partitions that a ticket asks for. RejectedError as by ``spec.selection``."""
-    if selection.partitions or selection.ranges:
-        return select_partitions(
-            job,
-            datasets,
-            urns=selection.datasets,
-            keys=selection.partitions,
-            ranges=selection.ranges,
-            begun_by=now,
-        )
-    published = stores.tickets.list_published(JobName(job.job))
-    return select_missing(job, datasets, published, urns=selection.datasets, now=now, limit=selection.missing_max)
-
-
 class _Reports:
     """The reports of one attempt."""
 
@@ -157,6 +141,18 @@ def describe_published(publication: Publication) -> dict[str, Any]:
         "bytes": publication.file_bytes,
         "watermarks": {key: list(each) for key, each in publication.watermarks.items()},
     }
+
+
+def _answer(
+    sent: SentTicket,
+    question: ProbeQuestion,
+    stores: Stores,
+    open_spark: Callable[[], AnnouncedEngine],
+    say: Callable[[str], None],
+) -> tuple[AttemptEnd, dict[str, Any]]:
+    from gobblin_assets.tickets.probe import answer_probe  # noqa: PLC0415  runs need none of what answers questions
+
+    return answer_probe(sent, question, stores, open_spark, say)
 
 
 def _run(

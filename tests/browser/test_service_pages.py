@@ -1,7 +1,10 @@
 """The pages of the service in a real Chromium: what a person does, sees and types, with and without scripts."""
 
 import datetime as dt
+import json
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +26,7 @@ FLOWS = "/api/v1/flows"
 TEMPLATE = "FS:///default/jdbc-to-lake.template"
 FORM = f"/ui/new?template={TEMPLATE}"
 RUN_S_MAX = 90
-FIELDS_MAX = 8
+FIELDS_MAX = 5
 COPY_FIELDS_MAX = 4
 CUSTOMERS = 9
 WAIT_MS_MAX = 20_000
@@ -99,14 +102,21 @@ def test_a_table_becomes_a_dataset_by_day(shop: ServiceShop, page: Page) -> None
     typist.type("Group", "sales")
     typist.type("Name", "orders")
     typist.check("lake")
-    typist.type("Table", "public.orders")
+    found = page.get_by_role("group", name="Tables of shop")
+    expect(found, "an executor has told them").to_contain_text("public.customers", timeout=RUN_S_MAX * 1_000)
+    typist.check("public.orders")
+    typist.choose("Divided by time", "daily")
+    page.get_by_role("button", name="Take the chosen ones").click()
+    for label, proposed in (
+        ("Table", "public.orders"),
+        ("Primary key", "id"),
+        ("Watermark column", "at"),
+        ("Partitions", "daily"),
+        ("Start", shop.start.isoformat()),
+    ):
+        control = page.get_by_role("main").locator("input, select").and_(page.get_by_label(label))
+        expect(control).to_have_value(proposed, timeout=RUN_S_MAX * 1_000)
     expect(plan).to_contain_text("shop table → lake dataset by the executor local")
-    page.get_by_text("Options").click()
-    typist.type("Primary key", "id")
-    typist.type("Watermark column", "at")
-    typist.choose("Partitions", "daily")
-    expect(plan, "the plan says what a choice still needs").to_contain_text("start")
-    typist.type("Start", shop.start.isoformat())
     plan.get_by_text("Job", exact=True).click()
     expect(plan).to_contain_text('"kind": "daily"')
     assert len(typist.typed) <= FIELDS_MAX
@@ -149,6 +159,29 @@ def test_a_published_dataset_is_copied_to_a_second_lake(shop: ServiceShop, servi
     expect(page.get_by_role("status")).to_have_text("The flow is created.")
     await_complete(page)
     assert count_rows(shop.second) == CUSTOMERS
+
+
+@pytest.mark.turns(of=3)
+def test_requests_and_commands_are_answered_as_forms_are(service: RunningService, tmp_path: Path) -> None:
+    def run(*words: str) -> str:
+        command = [sys.executable, "-m", "gobblin_assets.cli", "service", *words]
+        done = subprocess.run(command, env=service.environment, capture_output=True, text=True, timeout=RUN_S_MAX)
+        assert done.returncode == 0, done.stderr
+        return done.stdout + done.stderr
+
+    assert "public.customers" in run("node", "suggest", "shop")
+    assert "watermark columns, the best first: id, at, amount" in run("node", "suggest", "shop", "--table", "orders")
+    config = {
+        "flow_group": "sales",
+        "flow_name": "orders",
+        "source": "shop",
+        "destinations": "lake",
+        "template_uris": [TEMPLATE],
+        "parameters": {"datasets": [{"table": "public.orders", "primary_key": ["id"]}]},
+    }
+    (tmp_path / "orders.json").write_text(json.dumps(config))
+    assert "1 partitions, 1 WorkUnits" in run("flow", "explain", str(tmp_path / "orders.json"), "--dry-run")
+    assert service.ask("GET", FLOWS).json["flows"] == []
 
 
 def test_a_flow_is_run_paused_resumed_and_deleted(service: RunningService, page: Page) -> None:

@@ -314,6 +314,38 @@ class TestService:
         assert service.ask("GET", f"{API}/me").json == {"name": "local", "groups": []}
         assert service.ask("GET", f"{API}/health").json["status"] == "ok"
 
+    def test_a_question_waits_for_an_executor_and_says_so(self, service: RunningService) -> None:
+        asked = service.ask("POST", f"{API}/nodes/shop:suggest?wait_s=0", {"tables": ["public.orders"]})
+        assert (asked.status, asked.json["kind"], asked.json["executor"]) == (202, "columns", "here")
+        found = service.ask("GET", f"{asked.headers['location']}?wait_s=2.5")
+        assert (found.status, found.json["state"], found.json["answer"]) == (202, "WAITING", None)
+        assert "no executor of the name here has taken the question" in found.json["message"]
+        assert "executor serve --name here" in found.json["hint"]
+        create(service)
+        planned = service.ask("POST", f"{ORDERS}:dry-run?wait_s=0")
+        (job,) = planned.json["jobs"]
+        assert (planned.status, job["probe"]["kind"], job["probe"]["state"]) == (202, "dry_run", "WAITING")
+        assert service.ask("GET", f"{API}/probes/{job['probe']['id']}").status == 202
+        pending = service.ask("POST", f"{ORDERS}:dry-run?wait_s=0", make_config(destinations=["island"]))
+        assert (pending.status, pending.json["jobs"], len(pending.json["reasons"])) == (200, [], 1)
+
+    @pytest.mark.parametrize(
+        ("node", "body", "status", "field"),
+        [
+            ("nowhere", {}, 404, "node"),
+            ("island", {}, 422, "node"),
+            ("mirror", {"tables": ["a"]}, 422, "tables"),
+            ("shop", {"below": "a"}, 422, "below"),
+            ("shop", {"tables": ["a\x1b"]}, 422, "question.names[0]"),
+            ("shop", {"tables": ["a"] * 21}, 422, "tables"),
+            ("shop", {"password": "x"}, 422, "password"),
+        ],
+    )
+    def test_what_can_not_be_asked(
+        self, service: RunningService, node: str, body: dict[str, Any], status: int, field: str
+    ) -> None:
+        refused(service.ask("POST", f"{API}/nodes/{node}:suggest?wait_s=0", body), status, field)
+
     def test_a_topology_of_a_file_is_changed_there(self, service: RunningService) -> None:
         answer = service.ask("PUT", f"{API}/nodes/other", {"kind": "files", "root": "/other"})
         assert answer.status == 422
@@ -581,6 +613,19 @@ class TestRights:
         assert answer.status == 422
         assert "vault" not in str(answer.json["hint"])
         refused(ask("ann", "PUT", f"{API}/nodes/x", {"kind": "files", "root": "/x"}), 403, "user")
+
+    def test_an_answer_is_for_who_asked_and_may_make_flows(self, ask: Any) -> None:
+        path = f"{API}/nodes/vault:suggest?wait_s=0"
+        asked = ask("eve", "POST", path)
+        assert asked.status == 202
+        assert ask("eve", "GET", asked.headers["location"]).status == 202
+        refused(ask("ann", "GET", asked.headers["location"]), 404, "probe")
+        refused(ask("ann", "POST", path), 404, "node")
+        assert ask("ann", "POST", f"{API}/nodes/lake:suggest?wait_s=0").status == 202
+        refused(ask("bob", "POST", f"{API}/nodes/lake:suggest?wait_s=0"), 403, "user")
+        assert ask("eve", "POST", FLOWS, make_config("order-parts")).status == 201
+        refused(ask("bob", "POST", f"{FLOWS}/sales/order-parts:dry-run"), 403, "flow")
+        assert ask("eve", "DELETE", f"{FLOWS}/sales/order-parts").status == 204
 
     def test_a_person_logs_in_by_a_token(self, guarded: RunningService, tokens: dict[str, str]) -> None:
         answer = guarded.send_form("/ui/login", {"token": tokens["bob"]})

@@ -16,6 +16,12 @@ def test_no_order_of_moves_leads_to_a_fault() -> None:
     assert found.states == 9127
 
 
+def test_a_question_is_asked_once_and_answered_or_given_up_once() -> None:
+    found = search(models.Questions())
+    assert found.fault is None, found
+    assert found.states == 1717
+
+
 @pytest.mark.parametrize(
     ("model", "fault", "depth"),
     [
@@ -25,6 +31,8 @@ def test_no_order_of_moves_leads_to_a_fault() -> None:
         (models.TakesLateReports(), "ENDED TWICE", 8),
         (models.EndsBeforeItRuns(), "LOST", 4),
         (models.ReadsAgain(), "READ TWICE", 9),
+        (models.AsksAgain(), "ASKED TWICE", 7),
+        (models.AnswersLate(), "ENDED TWICE", 8),
     ],
     ids=name_of,
 )

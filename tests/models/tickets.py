@@ -213,3 +213,55 @@ class ReadsAgain(Tickets):
     """An attempt publishes the whole dataset again, although an attempt before it has published it."""
 
     reads_again: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class Questions(Tickets):
+    """A ticket that only asks: one attempt, whose end is the answer. Whoever sees that none will come gives it up.
+
+    That it is too old for an attempt may happen at any time; so it may be given up whenever no attempt lives.
+    """
+
+    def begin(self, world: Log) -> Iterator[Move]:
+        yield from super().begin(world)
+        if world.starts < STARTS_MAX:
+            for ticket in world.sent - world.ended:
+                yield world._replace(starts=world.starts + 1), Actor(Do.COUNT, ticket)
+
+    def claim(self, world: Log, mover: Actor) -> Iterator[Move]:
+        """Under the ticket's lock: what a look before it has seen may be old."""
+        if world.attempt[mover.ticket] == 0:
+            yield from super().claim(world, mover)
+
+    def count(self, world: Log, mover: Actor) -> Iterator[Move]:
+        """Of who did the work: nothing is to be counted. Of another one: the ticket is given up."""
+        if mover.attempt:
+            yield world, mover._replace(do=Do.END)
+        elif mover.ticket not in world.ended and not self.is_answered(world, mover.ticket):
+            yield world._replace(ended=world.ended | {mover.ticket}, ends=world.ends + 1), IDLE
+
+    def is_answered(self, world: Log, ticket: int) -> bool:
+        """Whether an attempt lives, which may still answer: by the lock that the end is written under."""
+        return ticket in world.live
+
+    def find_fault(self, world: Log, mover: Actor) -> str | None:
+        del mover
+        if world.ends > 1:
+            return "ENDED TWICE"
+        return "ASKED TWICE" if max(world.attempt) > 1 or len(world.sent) > 1 else None
+
+
+@dataclass(frozen=True)
+class AsksAgain(Questions):
+    """An attempt that died is followed by another one, as that of a job is."""
+
+    def claim(self, world: Log, mover: Actor) -> Iterator[Move]:
+        yield from Tickets.claim(self, world, mover)
+
+
+@dataclass(frozen=True)
+class AnswersLate(Questions):
+    """An answer is taken although the question was given up."""
+
+    def may_report(self, world: Log, mover: Actor) -> bool:
+        return mover.attempt == world.attempt[mover.ticket]

@@ -14,6 +14,8 @@ from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.job_ticket import (
     JobTicket,
     LogId,
+    ProbeKind,
+    ProbeQuestion,
     SentTicket,
     TicketId,
     TicketSelection,
@@ -39,10 +41,19 @@ PLAIN: Final = st.recursive(
 )
 
 
+DRY_RUN: Final = replace(SENT, verb=TicketVerb.PROBE, question=ProbeQuestion(ProbeKind.DRY_RUN, "ann"))
+COLUMNS: Final = replace(
+    DRY_RUN,
+    ticket=None,
+    question=ProbeQuestion(ProbeKind.COLUMNS, "ann", {"type": "jdbc", "connection": "shop"}, names=("a", "b")),
+)
+PATHS: Final = replace(DRY_RUN, ticket=None, question=ProbeQuestion(ProbeKind.PATHS, root="/lake", names=("a",)))
 UPDATE: Final = replace(SENT, verb=TicketVerb.UPDATE, ticket=replace(TICKET, shape=TicketShape.WORKER))
 
 
-@pytest.mark.parametrize("sent", [SENT, CANCEL, UPDATE, replace(SENT, selection=TicketSelection(), log_id=None)])
+@pytest.mark.parametrize(
+    "sent", [SENT, CANCEL, UPDATE, DRY_RUN, COLUMNS, PATHS, replace(SENT, selection=TicketSelection(), log_id=None)]
+)
 def test_a_ticket_comes_back_as_it_was(sent: SentTicket) -> None:
     back = sent_ticket_from_json(json.loads(json.dumps(sent_ticket_to_json(sent))))
     assert back == sent
@@ -63,6 +74,7 @@ def test_whatever_the_options_of_a_job_are_the_digest_stays(options: object) -> 
         replace(SENT, selection=replace(SELECTION, missing_max=8)),
         replace(SENT, ticket=replace(TICKET, version="4")),
         replace(SENT, ticket=replace(TICKET, job={**JOB, "destination": "/other"})),
+        DRY_RUN,
     ],
 )
 def test_a_changed_ticket_has_another_digest(changed: SentTicket) -> None:
@@ -149,3 +161,30 @@ def test_a_cancel_has_no_job() -> None:
     assert refused.value.field == "ticket"
     with pytest.raises(RejectedError):
         CANCEL.get_job_ticket()
+
+
+def test_a_ticket_without_a_question_is_as_it_was_before_there_were_any() -> None:
+    assert "question" not in sent_ticket_to_json(SENT)
+
+
+@pytest.mark.parametrize(
+    ("sent", "path", "value", "field"),
+    [
+        (SENT, "verb", "PROBE", "question"),
+        (DRY_RUN, "verb", "ADD", "question"),
+        (DRY_RUN, "ticket", None, "ticket"),
+        (DRY_RUN, "ticket/shape", "worker", "verb"),
+        (DRY_RUN, "question/source", {}, "question.source"),
+        (DRY_RUN, "question/kind", "secrets", "question.kind"),
+        (COLUMNS, "ticket", sent_ticket_to_json(SENT)["ticket"], "ticket"),
+        (COLUMNS, "question/source", None, "question.source"),
+        (COLUMNS, "question/names", [], "question.names"),
+        (COLUMNS, "question/names", ["a\x1bb"], "question.names[0]"),
+        (COLUMNS, "question/root", "/x", "question.root"),
+        (PATHS, "question/root", None, "question.root"),
+    ],
+)
+def test_a_bad_question_is_refused_by_its_field(sent: SentTicket, path: str, value: object, field: str) -> None:
+    with pytest.raises(RejectedError) as refused:
+        sent_ticket_from_json(set_at(sent_ticket_to_json(sent), path, value))
+    assert refused.value.field == field

@@ -34,7 +34,7 @@ job_ticket = Table(
     Column("ticket_id", Uuid, primary_key=True),
     Column("executor", Text, nullable=False),
     Column("verb", Text, nullable=False),
-    # The name of its job, and whether it is a run or a worker; null for a ticket that cancels another one.
+    # The name of its job, and whether it is a run or a worker; null for what cancels another ticket or only asks.
     Column("job", Text),
     Column("shape", Text),
     Column("cancels", Uuid),
@@ -44,9 +44,11 @@ job_ticket = Table(
     moment("sent_at", nullable=False, default_now=True),
     Column("ended_as", Text),
     moment("ended_at"),
-    CheckConstraint(f"verb IN ({states('ADD', 'UPDATE', 'DELETE', 'CANCEL')})", name="verb"),
+    CheckConstraint(f"verb IN ({states('ADD', 'UPDATE', 'DELETE', 'CANCEL', 'PROBE')})", name="verb"),
     CheckConstraint(f"ended_as IN ({states('COMPLETE', 'FAILED', 'CANCELLED')})", name="ended_as"),
     CheckConstraint("(ended_as IS NULL) = (ended_at IS NULL)", name="ended_at"),
+    # Answers are forgotten by their age.
+    Index("job_ticket_probe", "ended_at", postgresql_where=text("verb = 'PROBE'")),
     Index("job_ticket_open", "executor", "sent_at", "ticket_id", postgresql_where=text("ended_at IS NULL")),
 )
 

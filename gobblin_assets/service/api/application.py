@@ -15,6 +15,7 @@ from gobblin_assets import __version__
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.service.api.flow_routes import flow_routes
 from gobblin_assets.service.api.pack_routes import pack_routes
+from gobblin_assets.service.api.probe_routes import probe_routes
 from gobblin_assets.service.api.problems import PROBLEM_TYPE, Problem, list_headers, problem_of
 from gobblin_assets.service.api.representations import ProblemBody
 from gobblin_assets.service.api.request_parts import ServedParts
@@ -45,6 +46,7 @@ def make_api(parts: ServedParts) -> FastAPI:
     app.state.parts = parts
     app.state.problem_page = None
     app.include_router(flow_routes)
+    app.include_router(probe_routes)
     app.include_router(service_routes)
     app.include_router(pack_routes)
     app.include_router(restli_routes)

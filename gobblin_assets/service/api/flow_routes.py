@@ -1,6 +1,6 @@
 """Routes of ``/api/v1`` for flows: their configs, their plans, their executions."""
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Response
 from pydantic import ValidationError
@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from gobblin_assets.model.job_ticket import TicketSelection
 from gobblin_assets.service.api.representations import (
     CancelBody,
+    DryRunBody,
     ExecutionsBody,
     ExplanationBody,
     FlowBody,
@@ -16,6 +17,7 @@ from gobblin_assets.service.api.representations import (
     RunBody,
     StatusBody,
     VersionBody,
+    show_dry_run,
     show_explanation,
     show_flow,
     show_named_job,
@@ -29,6 +31,7 @@ from gobblin_assets.service.api.request_parts import (
     Key,
     Parts,
     RequestKeyHeader,
+    Wait,
     etag_of,
     read_execution_cursor,
     read_flow_cursor,
@@ -39,6 +42,7 @@ from gobblin_assets.service.api.request_parts import (
 from gobblin_assets.service.flow_config import FlowConfig, read_flow_config
 from gobblin_assets.service.flow_store import StoredFlow
 from gobblin_assets.service.guarded_flows import PAGE_EXECUTIONS_MAX, PAGE_FLOWS_MAX
+from gobblin_assets.service.probes import ProbeState
 from gobblin_assets.service.specs import FlowKey
 from gobblin_assets.spec.spec_errors import refuse
 
@@ -52,6 +56,9 @@ _CONFIG_OR_NONE: Final = takes({"$ref": "#/components/schemas/FlowConfig"}, is_r
 _PATCH: Final = takes({"type": "object"})
 _RUN: Final = takes(RunBody.model_json_schema(), is_required=False)
 _CANCEL: Final = takes(CancelBody.model_json_schema())
+_SOME_LATER: Final[dict[int | str, dict[str, Any]]] = {
+    202: {"model": DryRunBody, "description": "Some answer is not there yet."}
+}
 
 
 @flow_routes.get("")
@@ -117,6 +124,23 @@ def explain_flow(parts: Parts, user: Asker, key: Key, body: JsonBody) -> Explana
     if body is None:
         return show_explanation(parts.flows.explain_stored(user, key))
     return show_explanation(parts.flows.explain(user, _read_config(key, body)))
+
+
+@flow_routes.post("/{group}/{name}:dry-run", responses=_SOME_LATER, openapi_extra=_CONFIG_OR_NONE)
+def plan_dry_run(
+    parts: Parts, user: Asker, key: Key, body: JsonBody, response: Response, wait_s: Wait = 3
+) -> DryRunBody:
+    """Ask executors what a run of a config, or without a body of the flow as it is, would read or copy now.
+
+    202: some answer is not there yet; `GET /api/v1/probes/ID` has it later.
+    """
+    if body is None:
+        dry_run = parts.probes.plan_stored_dry_run(user, key, wait_s=wait_s)
+    else:
+        dry_run = parts.probes.plan_dry_run(user, _read_config(key, body), wait_s=wait_s)
+    if any(each.probe is not None and each.probe.state is ProbeState.WAITING for each in dry_run.jobs):
+        response.status_code = 202
+    return show_dry_run(dry_run)
 
 
 @flow_routes.post("/{group}/{name}:run", status_code=201, openapi_extra=_RUN)

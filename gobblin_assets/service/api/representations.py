@@ -1,7 +1,7 @@
 """The JSON of ``/api/v1``: models that the answers are made of, and that OpenAPI shows."""
 
 import datetime as dt
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
@@ -9,9 +9,11 @@ from gobblin_assets.model.extract import Mode
 from gobblin_assets.service.flow_config import FlowConfig
 from gobblin_assets.service.flow_store import FlowVersion, NamedJob, StoredFlow
 from gobblin_assets.service.guarded_packs import VisiblePack
+from gobblin_assets.service.guarded_probes import DryRun
 from gobblin_assets.service.job_plan import Explanation, FlowPlan, PendingFlow, PlannedJob
 from gobblin_assets.service.job_template import JobTemplate
 from gobblin_assets.service.pack_catalog import PublishedPack
+from gobblin_assets.service.probes import TABLES_ASKED_MAX, Probe
 from gobblin_assets.service.statuses import FlowStatus, JobStatus
 from gobblin_assets.service.topology import DataNode, NodeState, TopologySpec
 from gobblin_assets.spec.spec_model import SpecModel
@@ -125,6 +127,47 @@ class ExplanationBody(BaseModel):
     untaken: list[UntakenBody]
     newer: list[NewerPackBody]
     notes: list[str]
+
+
+class ProbeBody(BaseModel):
+    """A question to an executor. ``state``: WAITING, ANSWERED or FAILED."""
+
+    id: str
+    kind: str = Field(description="tables, columns, topics, paths, dry_run.")
+    executor: str
+    state: str
+    age_s: float
+    answer: dict[str, Any] | None = Field(description="By kind. `cut`: lists that lost their ends, and their lengths.")
+    message: str = Field(description="Why there is no answer.")
+    field: str | None = Field(description="What is wrong: a variable of the executor, a table, a directory.")
+    hint: str | None
+    family: str | None
+
+
+class DryRunJobBody(BaseModel):
+    """A job of a plan, and what its run would read or copy now."""
+
+    number: int
+    job_name: str
+    executor: str
+    note: str
+    probe: ProbeBody | None
+
+
+class DryRunBody(BaseModel):
+    """The jobs of a plan; or why there is none."""
+
+    jobs: list[DryRunJobBody]
+    reasons: list[str]
+
+
+class SuggestBody(SpecModel):
+    """What is asked of a node. Without either: its tables, topics or directories."""
+
+    tables: list[Annotated[str, Field(min_length=1, max_length=500)]] = Field(
+        default_factory=list, max_length=TABLES_ASKED_MAX, description="Of a database: the columns of these tables."
+    )
+    below: str = Field("", max_length=1_000, description="Of files: the directories below this one.")
 
 
 class JobStatusBody(BaseModel):
@@ -323,6 +366,38 @@ def show_explanation(explanation: Explanation) -> ExplanationBody:
         ],
         newer=[NewerPackBody(pack=each.pack, pinned=each.pinned, newest=each.newest) for each in explanation.newer],
         notes=list(explanation.notes),
+    )
+
+
+def show_probe(probe: Probe) -> ProbeBody:
+    return ProbeBody(
+        id=str(probe.probe_id),
+        kind=probe.kind.value,
+        executor=probe.executor,
+        state=probe.state.value,
+        age_s=round(probe.age_s, 1),
+        answer=None if probe.answer is None else dict(probe.answer),
+        message=probe.message,
+        field=probe.field or None,
+        hint=probe.hint or None,
+        family=probe.family,
+    )
+
+
+def show_dry_run(dry_run: DryRun) -> DryRunBody:
+    compiled = dry_run.explanation.compiled
+    return DryRunBody(
+        jobs=[
+            DryRunJobBody(
+                number=each.job.number,
+                job_name=each.job.job_name,
+                executor=each.job.executor,
+                note=each.note,
+                probe=None if each.probe is None else show_probe(each.probe),
+            )
+            for each in dry_run.jobs
+        ],
+        reasons=list(compiled.reasons) if isinstance(compiled, PendingFlow) else [],
     )
 
 

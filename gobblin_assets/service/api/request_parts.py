@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final, NoReturn
 from urllib.parse import unquote
 
-from fastapi import Depends, Header, Path, Request
+from fastapi import Depends, Header, Path, Query, Request
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.service.access import AccessRules, User
@@ -17,6 +17,8 @@ from gobblin_assets.service.catalogs import CatalogMetrics
 from gobblin_assets.service.flow_store import StaleVersionError, StoredFlow
 from gobblin_assets.service.guarded_flows import GuardedFlows
 from gobblin_assets.service.guarded_packs import GuardedPacks
+from gobblin_assets.service.guarded_probes import GuardedProbes
+from gobblin_assets.service.probes import ANSWER_WAIT_S_MAX
 from gobblin_assets.service.specs import FlowKey, parse_flow_key
 from gobblin_assets.service.topology_manager import TopologyManager
 
@@ -37,6 +39,7 @@ class ServedParts:
     """
 
     flows: GuardedFlows
+    probes: GuardedProbes
     topologies: TopologyManager
     rules: Callable[[], AccessRules]
     packs: GuardedPacks
@@ -187,6 +190,12 @@ RequestKeyHeader = Annotated[
         alias="Idempotency-Key",
         description="Send a request again with its key: it is answered, and not done, a second time.",
     ),
+]
+
+
+Wait = Annotated[
+    float,
+    Query(ge=0, le=ANSWER_WAIT_S_MAX, description="Wait so many seconds for the answer of an executor."),
 ]
 
 

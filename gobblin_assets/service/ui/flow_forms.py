@@ -10,7 +10,7 @@ from gobblin_assets.service.api.service_routes import find_nodes, get_visible_te
 from gobblin_assets.service.flow_config import FlowConfig, NodeChoice, read_flow_config
 from gobblin_assets.service.job_template import JobTemplate, TemplateEnd
 from gobblin_assets.service.template_parameters import leave_out_given
-from gobblin_assets.service.topology import DataNode, Format
+from gobblin_assets.service.topology import DataNode, Format, TopologySpec
 
 _ANY_NAME: Final = "new"
 
@@ -84,6 +84,26 @@ def plan_form_of(parts: ServedParts, user: User, config: FlowConfig) -> FlowForm
     """The form that a flow's config is changed by."""
     source = "" if config.source is None else config.source.node
     return plan_form(parts, user, config.template_uris, source, [each.node for each in config.destinations])
+
+
+def find_hindrance(template: JobTemplate, nodes: Sequence[DataNode], executors: Sequence[TopologySpec]) -> str:
+    """Why the user can't make a flow of the template now, as a sentence; "" if nothing hinders."""
+    sources, targets = _fitting(template.source, nodes), _fitting(template.target, nodes)
+    for end, fitting, word in ((template.source, sources, "begin"), (template.target, targets, "end")):
+        if not fitting:
+            schemes = f" ({', '.join(sorted(end.schemes))})" if end.schemes else ""
+            return f"There is no node of the kind {' or '.join(sorted(end.kinds))}{schemes} to {word} at."
+    able = [each.spec_executor for each in executors if template.capability in each.spec_executor.capabilities]
+    if not able:
+        return f"No executor has the capability {template.capability}."
+    if not any(
+        source.name in each.nodes and target.name in each.nodes and source is not target
+        for each in able
+        for source in sources
+        for target in targets
+    ):
+        return f"No executor with the capability {template.capability} reaches both of its nodes."
+    return ""
 
 
 def keep_formats(options: dict[str, Any], config: FlowConfig) -> None:

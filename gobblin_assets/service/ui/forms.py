@@ -27,6 +27,10 @@ class SentForm:
     def has(self, name: str) -> bool:
         return name in self.fields
 
+    def without_row(self, row: str) -> "SentForm":
+        """The form without the fields of a row of a list, such as ``datasets[0]``; "" takes nothing out."""
+        return SentForm([pair for pair in self._pairs if not (row and pair[0].startswith(f"{row}."))])
+
 
 async def _read_form(request: Request) -> SentForm:
     try:

@@ -34,7 +34,10 @@ class FieldKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WizardField:
-    """A parameter that is one value, or a list of values. ``step``: of numbers; "any" for those with a fraction."""
+    """A parameter that is one value, or a list of values. ``step``: of numbers; "any" for those with a fraction.
+
+    ``suggests``: the word of what its value may be chosen from.
+    """
 
     name: str
     label: str
@@ -46,6 +49,7 @@ class WizardField:
     minimum: str = ""
     maximum: str = ""
     step: str = ""
+    suggests: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +71,16 @@ def plan_fields(
     properties = sorted(schema["properties"].items(), key=lambda each: each[0] not in required)
     found: list[WizardField | WizardRows] = []
     for name, each in properties:
-        if _is_table(each):
+        if is_table(each):
             found.append(_plan_rows(name, each, values.get(name), grows=adds_to == name))
         else:
             found.append(_plan_field(name, name, each, values.get(name), is_required=name in required))
     return found
+
+
+def is_table(schema: Mapping[str, Any]) -> bool:
+    """Whether the parameter is a list of objects."""
+    return schema.get("type") == "array" and schema.get("items", {}).get("type") == "object"
 
 
 def read_form(
@@ -86,7 +95,7 @@ def read_form(
     for name, each in properties.items():
         value = (
             _read_rows(name, each["items"], form, stored.get(name))
-            if _is_table(each)
+            if is_table(each)
             else _read_value(each, form.get(name, ""))
         )
         if value not in (None, []):
@@ -97,10 +106,6 @@ def read_form(
 def _is_sent(name: str, form: Mapping[str, str]) -> bool:
     """Whether the form had a field for the parameter: browsers send those that are empty too."""
     return any(each == name or each.startswith(f"{name}[") for each in form)
-
-
-def _is_table(schema: Mapping[str, Any]) -> bool:
-    return schema.get("type") == "array" and schema.get("items", {}).get("type") == "object"
 
 
 def _plan_rows(name: str, schema: Mapping[str, Any], value: object, *, grows: bool) -> WizardRows:
@@ -145,6 +150,7 @@ def _plan_field(name: str, word: str, schema: Mapping[str, Any], value: object, 
         minimum=str(schema.get("minimum", "")),
         maximum=str(schema.get("maximum", "")),
         step="1" if schema.get("type") == "integer" else "any",
+        suggests=str(schema.get("x-suggest", "")),
     )
 
 

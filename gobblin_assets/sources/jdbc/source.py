@@ -10,15 +10,16 @@ from contextlib import contextmanager
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
-from gobblin_assets.errors import RejectedError
+from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.urn import DatasetUrn
-from gobblin_assets.model.watermark import WatermarkType
+from gobblin_assets.model.watermark import Watermark, WatermarkType
 from gobblin_assets.model.work_unit import WorkUnit, sum_rows
 from gobblin_assets.run.job_kind import UnitPlan
 from gobblin_assets.sources.discovery import Discovery, find_changes
 from gobblin_assets.sources.jdbc.catalog import Catalog, Table, TableColumn
 from gobblin_assets.sources.jdbc.connection import JdbcConnection, dialect_of
+from gobblin_assets.sources.jdbc.dialect import write_table
 from gobblin_assets.sources.jdbc.expressions import require_expressions
 from gobblin_assets.sources.jdbc.jdbc_kind import JdbcSourceSpec
 from gobblin_assets.sources.jdbc.layout import Layout, list_table_names
@@ -224,6 +225,23 @@ class JdbcSource:
         """What the source says about each dataset's table. A table takes some queries: ask only about a few tables."""
         with self._open_catalog(spark) as catalog:
             return [describe_table(catalog, urn, spec) for urn, spec in datasets.items()]
+
+    def find_first(self, spark: "Callable[[], SparkSession]", table: str, column: str) -> Watermark | None:
+        """None as well of a database that Spark would be started for."""
+        if self._connection.subprotocol != "postgresql":
+            return None
+        with self._open_catalog(spark) as catalog:
+            found = catalog.find_table(parse_table_name(table, field="table"))
+            held = None if found is None else found.find_column(column)
+            if found is None or held is None or held.watermark_type is None:
+                return None
+            kind, dialect = held.watermark_type, catalog.dialect
+            least = dialect.show(f"MIN({dialect.in_order(dialect.quote(column), kind)})", kind)
+            try:
+                (value,) = catalog.fetch_row(f"SELECT {least} FROM {write_table(dialect, found.name)}", [kind])
+            except RetryableError:
+                return None
+            return None if value is None else Watermark(kind, value)
 
     @contextmanager
     def _open_readers(self, catalog: Catalog) -> Iterator[ReaderConnections | None]:

@@ -19,6 +19,7 @@ from gobblin_assets.sources.log_port import EpochSource, SpanPlan, SpanSource
 from gobblin_assets.sources.postgres_log.postgres_log_kind import PostgresLogSourceSpec
 from gobblin_assets.sources.postgres_log.server_state import (
     find_publication,
+    list_publications,
     open_log_session,
     require_publication,
 )
@@ -58,6 +59,11 @@ class LogDatabase(LogConnection):
                 hint="Only Postgres has such a change log. Others write theirs to Kafka by Debezium: follow the topic.",
             )
         return found
+
+    def list_publications(self, name: str) -> Mapping[str, Sequence[str]]:
+        connection = self.connection(name)
+        with open_log_session(connection) as session, postgres_families(connection):
+            return {each: list(map(str, tables)) for each, tables in list_publications(session).items()}
 
     def open_source(self, job: JobSpec) -> Source:
         source = _log_of(job)

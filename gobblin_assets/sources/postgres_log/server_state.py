@@ -52,6 +52,11 @@ _LOOK_S: Final = 0.05
 _PUBLICATION: Final = """
     SELECT to_jsonb(p) FROM pg_publication p WHERE p.pubname = %s"""
 
+_PUBLICATIONS: Final = """
+    SELECT p.pubname, t.schemaname, t.tablename
+      FROM pg_publication p LEFT JOIN pg_publication_tables t USING (pubname)
+     ORDER BY p.pubname, t.schemaname, t.tablename"""
+
 _TABLES: Final = f"""
     SELECT to_jsonb(t) || jsonb_build_object(
                'oid', c.oid::bigint, 'relreplident', c.relreplident,
@@ -280,6 +285,16 @@ def find_publication(session: LogSession, publication: str) -> PublicationState 
     return PublicationState(
         frozenset(kind for kind in kinds if said.get(f"pub{kind}")), {table.name: table for table in tables}
     )
+
+
+def list_publications(session: LogSession) -> Mapping[str, Sequence[TableName]]:
+    """All publications of the database, each with its tables, both sorted."""
+    found: dict[str, list[TableName]] = {}
+    for publication, schema, table in session.execute(_PUBLICATIONS).fetchall():
+        tables = found.setdefault(publication, [])
+        if table is not None:
+            tables.append(TableName(schema, table))
+    return found
 
 
 def _ask_tables(session: LogSession, publication: str) -> list[Mapping[str, Any]]:

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Engine, Row, text
 from gobblin_assets.db.notices import Channel, notify
 from gobblin_assets.db.table_metadata import states
 from gobblin_assets.db.transactions import TRIES_MAX, transact
-from gobblin_assets.errors import ConflictError, CorruptionError, FencedError, RejectedError
+from gobblin_assets.errors import ConflictError, CorruptionError, FencedError, RejectedError, RetryableError
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.job_ticket import (
     LogId,
@@ -29,14 +29,18 @@ from gobblin_assets.model.job_ticket import (
 from gobblin_assets.model.state import RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.state.tickets import (
-    ATTEMPTS_MAX,
     LONG_LIFE_S,
     PASSING,
+    PROBE_KEPT_S,
+    PROBE_LIFE_S,
+    PROBES_OPEN_MAX,
     AttemptEnd,
     Claim,
+    FoundProbe,
     OpenTicket,
     TicketReport,
     TicketReportKind,
+    find_attempts_max,
 )
 
 T = TypeVar("T")
@@ -57,11 +61,14 @@ _SEND = text("""
 
 _DIGEST = text("SELECT digest FROM gobblin.job_ticket WHERE ticket_id = :ticket_id")
 
-# Of ``t``, a ticket: its attempts as ATTEMPTS_MAX counts them.
+_IS_LATE: Final = f"t.sent_at <= clock_timestamp() - make_interval(secs => {PROBE_LIFE_S})"
+
+# Of ``t``, a ticket: its attempts as ``OpenTicket`` counts them.
 _COUNTED: Final = f"""
-    (SELECT count(*) FROM gobblin.ticket_claim c
-      WHERE c.ticket_id = t.ticket_id AND c.ended_as IS DISTINCT FROM 'DRAINED' AND t.verb <> 'DELETE'
-        AND (t.shape = 'run'
+    (SELECT count(*) + (t.verb = 'PROBE' AND {_IS_LATE})::int FROM gobblin.ticket_claim c
+      WHERE c.ticket_id = t.ticket_id AND t.verb <> 'DELETE'
+        AND (c.ended_as IS DISTINCT FROM 'DRAINED' OR t.verb = 'PROBE')
+        AND (t.shape = 'run' OR t.verb = 'PROBE'
              OR coalesce(c.ended_at, c.expires_at) < c.claimed_at + make_interval(secs => :long_life_s)
                 AND NOT EXISTS (SELECT FROM gobblin.ticket_report r
                                  WHERE r.ticket_id = c.ticket_id AND r.attempt = c.attempt AND r.kind = 'ended'
@@ -80,11 +87,37 @@ _CLAIMABLE = text(f"""
            {_COUNTED} AS attempts
       FROM gobblin.job_ticket t LEFT JOIN LATERAL ({_LAST.format("t.ticket_id")}) l ON true
      WHERE t.executor = :executor AND t.ended_at IS NULL AND l.is_live IS NOT TRUE
-       AND (l.ended_as IS DISTINCT FROM 'DIED'
+       AND (l.ended_as IS DISTINCT FROM 'DIED' OR t.verb = 'PROBE'
             OR l.ended_at <= clock_timestamp()
                              - make_interval(secs => least(:pause_s_max, :pause_s * 2 ^ least(l.attempt, 20))))
-     ORDER BY t.verb <> 'CANCEL', t.verb = 'ADD', t.sent_at, t.ticket_id
+     ORDER BY t.verb <> 'CANCEL', t.verb = 'ADD', t.verb = 'PROBE', t.sent_at, t.ticket_id
      LIMIT :limit
+""")
+
+# Those that are late are ended by whoever sees them next.
+_COUNT_PROBES = text(f"""
+    SELECT count(*) FROM gobblin.job_ticket t
+     WHERE t.executor = :executor AND t.ended_at IS NULL AND t.verb = 'PROBE' AND NOT {_IS_LATE}
+""")
+
+# Some at a time: there are about as many questions as answers. Rows that another question takes out are passed over.
+_FORGET_PROBES = text(f"""
+    WITH old AS (
+        SELECT ticket_id FROM gobblin.job_ticket
+         WHERE verb = 'PROBE' AND ended_at < clock_timestamp() - make_interval(secs => {PROBE_KEPT_S})
+         ORDER BY ended_at LIMIT 20 FOR UPDATE SKIP LOCKED),
+    reports AS (DELETE FROM gobblin.ticket_report USING old WHERE ticket_report.ticket_id = old.ticket_id),
+    claims AS (DELETE FROM gobblin.ticket_claim USING old WHERE ticket_claim.ticket_id = old.ticket_id)
+    DELETE FROM gobblin.job_ticket USING old WHERE job_ticket.ticket_id = old.ticket_id
+""")
+
+_PROBE = text("""
+    SELECT t.body, extract(epoch FROM clock_timestamp() - t.sent_at)::float8 AS age_s, t.ended_as,
+           EXISTS (SELECT FROM gobblin.ticket_claim c WHERE c.ticket_id = t.ticket_id) AS is_claimed,
+           (SELECT r.details FROM gobblin.ticket_report r
+             WHERE r.ticket_id = t.ticket_id AND r.kind = 'ended'
+             ORDER BY r.attempt DESC, r.number DESC LIMIT 1) AS details
+      FROM gobblin.job_ticket t WHERE t.ticket_id = :ticket_id AND t.verb = 'PROBE'
 """)
 
 _LOCK = text("""
@@ -233,12 +266,14 @@ class PostgresTicketStore:
         return self._do("find the log's id", _find_log_id)
 
     def send(self, sent: SentTicket) -> None:
+        # A question of a job is none of its tickets: nothing that is told of the job is told of it.
+        ticket = None if sent.question is not None else sent.ticket
         arguments = {
             "ticket_id": sent.ticket_id,
             "executor": sent.executor,
             "verb": sent.verb.value,
-            "job": None if sent.ticket is None else sent.ticket.job_name,
-            "shape": None if sent.ticket is None else sent.ticket.shape.value,
+            "job": None if ticket is None else ticket.job_name,
+            "shape": None if ticket is None else ticket.shape.value,
             "cancels": sent.cancels,
             "digest": sent.digest,
             "body": json.dumps(sent_ticket_to_json(sent)),
@@ -252,6 +287,9 @@ class PostgresTicketStore:
                     hint="Look at the log that the executor has now, and at the one that it had before.",
                 )
             if connection.execute(_SEND, arguments).rowcount:
+                if sent.question is not None:
+                    _require_room(connection, sent)
+                    connection.execute(_FORGET_PROBES)
                 notify(connection, Channel.TICKETS, sent.executor)
                 return
             known = connection.execute(_DIGEST, {"ticket_id": sent.ticket_id}).scalar_one()
@@ -281,7 +319,7 @@ class PostgresTicketStore:
                 return Claim(ticket_id, last.attempt)
             if ticket.ended_as is not None or (last is not None and last.is_live):
                 return None
-            if connection.execute(_COUNT_ATTEMPTS, counted).scalar_one() >= ATTEMPTS_MAX:
+            if connection.execute(_COUNT_ATTEMPTS, counted).scalar_one() >= find_attempts_max(TicketVerb(ticket.verb)):
                 return None
             _find_log_id(connection)
             made = Claim(ticket_id, 1 if last is None else last.attempt + 1)
@@ -356,18 +394,29 @@ class PostgresTicketStore:
 
     def give_up(self, ticket_id: TicketId, details: Mapping[str, Any]) -> bool:
         report_id = uuid.uuid4()
+        counted = {"ticket_id": ticket_id, "long_life_s": LONG_LIFE_S}
 
         def body(connection: Connection) -> bool:
             ticket = _lock(connection, ticket_id)
             if connection.execute(_HAS_REPORT, {"report_id": report_id}).scalar_one():
                 return True
             last = connection.execute(_LAST_CLAIM, {"ticket_id": ticket_id}).one_or_none()
-            if ticket.ended_as is not None or last is None or last.is_live:
+            if ticket.ended_as is not None or (last is not None and last.is_live):
                 return False
-            _end(connection, Claim(ticket_id, last.attempt), report_id, AttemptEnd.FAILED, details)
+            if last is None and not connection.execute(_COUNT_ATTEMPTS, counted).scalar_one():
+                return False
+            attempt = Claim(ticket_id, 0 if last is None else last.attempt)
+            _end(connection, attempt, report_id, AttemptEnd.FAILED, details)
             return True
 
         return self._do("give a ticket up", body, committed=Failpoint.TICKET_ENDED)
+
+    def find_probe(self, ticket_id: TicketId) -> FoundProbe | None:
+        found = self._do("find a probe", lambda c: c.execute(_PROBE, {"ticket_id": ticket_id}).one_or_none())
+        if found is None:
+            return None
+        end = None if found.ended_as is None else found.details
+        return FoundProbe(sent_ticket_from_json(found.body), found.age_s, found.is_claimed, end)
 
     def settle_cancel(self, ticket_id: TicketId) -> TicketId | None:
         report_id = uuid.uuid4()
@@ -450,6 +499,16 @@ def _find_log_id(connection: Connection) -> LogId:
 def _report_of(row: Row[Any]) -> TicketReport:
     kind = TicketReportKind(row.kind)
     return TicketReport(TicketId(row.ticket_id), row.attempt, row.number, kind, row.details, row.at)
+
+
+def _require_room(connection: Connection, sent: SentTicket) -> None:
+    """RetryableError if this question is one too many; then it was not sent."""
+    if connection.execute(_COUNT_PROBES, {"executor": sent.executor}).scalar_one() > PROBES_OPEN_MAX:
+        raise RetryableError(
+            f"{PROBES_OPEN_MAX} questions wait for the executor {sent.executor}",
+            passes=True,
+            hint="Ask again once they are answered. Does the executor run?",
+        )
 
 
 def _lock(connection: Connection, ticket_id: TicketId) -> Row[Any]:

@@ -3,6 +3,7 @@
 
 const POLL_EVERY_MS = 2000;
 const EXPLAIN_AFTER_MS = 400;
+const SUGGEST_AGAIN_MS = 1000;
 const offline = document.getElementById("offline");
 let answeredAt = new Date();
 
@@ -81,6 +82,26 @@ function explainBeside(form) {
   });
 }
 
+// What the source has, as soon as an executor has told it.
+function suggestFor(form) {
+  const target = form.querySelector("[data-suggest]");
+  let latest = 0;
+  async function ask() {
+    const number = ++latest;
+    const body = new URLSearchParams(new FormData(form));
+    const answer = await fetch(target.dataset.suggest, { method: "POST", body }).catch(() => null);
+    if (number !== latest || answer?.status !== 200) return;
+    swap(target, await answer.text());
+    if (target.querySelector("[data-again]")) setTimeout(ask, SUGGEST_AGAIN_MS);
+  }
+  if (!target) return;
+  let isTyped = false;
+  form.addEventListener("input", () => { isTyped = true; });
+  setTimeout(() => isTyped || target.querySelector("[data-late]")?.click(), SUGGEST_AGAIN_MS);
+  form.elements.source.addEventListener("change", ask);
+  if (!target.querySelector("[name=pick]")) ask();
+}
+
 // A form that was sent is not sent again by a second click.
 function sendOnce(form) {
   form.addEventListener("submit", (event) => {
@@ -93,4 +114,5 @@ function sendOnce(form) {
 const followed = [...document.querySelectorAll("[data-poll]")];
 if (followed.length) poll(followed);
 document.querySelectorAll("form[data-explain]").forEach(explainBeside);
+document.querySelectorAll("form[data-explain]").forEach(suggestFor);
 document.querySelectorAll('form[method="post"]').forEach(sendOnce);
