@@ -11,7 +11,7 @@ import click
 
 from gobblin_assets.cli.connections import SparkChoice, spark_options
 from gobblin_assets.cli.lazy_commands import example
-from gobblin_assets.cli.output import EXIT_FAILED, json_option, print_json, print_table, say
+from gobblin_assets.cli.output import EXIT_FAILED, escape_controls, json_option, print_json, print_table, say, to_text
 from gobblin_assets.jobs.ingest.engine_port import AnnouncedEngine
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.job_ticket import TicketId
@@ -19,12 +19,14 @@ from gobblin_assets.run.log import open_log
 from gobblin_assets.run.own_process import StopRequest, heed_stop_signals
 from gobblin_assets.run.runner import owner_text
 from gobblin_assets.state.tickets import AttemptEnd, Claim
+from gobblin_assets.tickets.attempt_output import keep_outputs
 from gobblin_assets.tickets.child import run_attempt
 from gobblin_assets.tickets.executor import CLAIM_TTL_S, ExecutorOptions, ProcessExecutor
 
 _SLOTS_MAX: Final = 256
 _STANDARD_INPUT: Final = 0
 _REPORTS_MAX: Final = 10_000
+_OUTPUTS_MAX: Final = 5
 
 
 @click.group()
@@ -52,12 +54,18 @@ def serve(name: str, slots: int, claim_ttl_s: float, master: str | None, remote:
     choice, stop = SparkChoice(master, remote), StopRequest()
     environment = {**os.environ, **choice.environment()}
 
-    def start(claim: Claim) -> "subprocess.Popen[bytes]":
-        command = [sys.executable, "-m", "gobblin_assets.cli", "executor", "run", str(claim.ticket_id)]
-        command += ["--attempt", str(claim.attempt)]
-        return subprocess.Popen(command, process_group=0, stdin=subprocess.PIPE, env=environment)  # noqa: S603  this program itself
+    with (
+        open_log(say) as log,
+        heed_stop_signals(say, stop),
+        keep_outputs(log.stores.tickets, environment, say) as outputs,
+    ):
 
-    with open_log(say) as log, heed_stop_signals(say, stop):
+        def start(claim: Claim) -> "subprocess.Popen[bytes]":
+            command = [sys.executable, "-m", "gobblin_assets.cli", "executor", "run", str(claim.ticket_id)]
+            process = outputs.spawn([*command, "--attempt", str(claim.attempt)], environment)
+            outputs.assign(process, claim)
+            return process
+
         options = ExecutorOptions(name, slots, owner_text(), claim_ttl_s)
         say(f"executor {name} of the log {log.stores.tickets.find_log_id()}: {slots} slots")
         ProcessExecutor(options, log.stores, start, SystemClock(), say).take_tickets(stop.wait)
@@ -67,17 +75,21 @@ def serve(name: str, slots: int, claim_ttl_s: float, master: str | None, remote:
 @click.argument("ticket_id", type=click.UUID)
 @json_option
 def reports(ticket_id: uuid.UUID, as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
-    """Show what the attempts at a ticket reported.
+    """Show what the attempts at a ticket reported, and the last lines that their processes said.
 
     Of a worker that has reported for long: the first 10,000 reports.
     """
     with open_log(say) as log:
         found = log.stores.tickets.list_reports([TicketId(ticket_id)], {}, limit=_REPORTS_MAX)
+        outputs = log.stores.tickets.list_outputs(TicketId(ticket_id), limit=_OUTPUTS_MAX)
     if as_json:
-        print_json(found)
+        print_json({"reports": found, "outputs": outputs})
         return
     rows = [(each.at, each.attempt, each.kind.value, json.dumps(each.details, ensure_ascii=False)) for each in found]
     print_table("reports", ("at", "attempt", "report", "details"), rows)
+    for each in outputs[::-1]:
+        said = escape_controls(each.lines, keeps="\n")
+        click.echo(f"\nattempt {each.attempt} said, up to {to_text(each.updated_at)}:\n{said}")
 
 
 @executor.command("run", hidden=True, epilog=example("executor run 01a224ca-1b31-7d99-8c3a-1d727f93b1c4 --attempt 1"))

@@ -68,6 +68,7 @@ def serve(
     from gobblin_assets.service.api.request_guards import LOOPBACK_NAMES  # noqa: PLC0415  the extra may be missing
     from gobblin_assets.service.api.request_parts import ServedParts  # noqa: PLC0415  the same
     from gobblin_assets.service.guarded_flows import GuardedFlows  # noqa: PLC0415  the same
+    from gobblin_assets.service.guarded_jobs import GuardedJobs  # noqa: PLC0415  the same
     from gobblin_assets.service.opening import open_service  # noqa: PLC0415  the same
     from gobblin_assets.service.pack_files import read_pack_at  # noqa: PLC0415  the same
     from gobblin_assets.service.template_store import TemplatesInMemory, read_shipped_packs  # noqa: PLC0415  the same
@@ -79,8 +80,10 @@ def serve(
         _listen(host, port) as listening,
         open_service(read_settings(), topology_file, templates, compiler, os.environ, say) as opened,
     ):
+        flows = GuardedFlows(opened.flows, rules)
         parts = ServedParts(
-            flows=GuardedFlows(opened.flows, rules),
+            flows=flows,
+            jobs=GuardedJobs(opened.jobs, flows, opened.logs, rules),
             topologies=opened.topology,
             rules=rules,
             templates=templates,

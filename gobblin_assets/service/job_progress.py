@@ -52,6 +52,7 @@ class JobOutline:
     """
 
     number: int
+    job_name: str
     status: ExecutionStatus
     after: tuple[int, ...]
     message: str = ""
@@ -189,15 +190,16 @@ def decide_execution(current: ExecutionStatus, jobs: Sequence[JobOutline]) -> Ex
     when all jobs have.
     """
     statuses = {job.number: job.status for job in jobs}
+    names = {job.number: job.job_name for job in jobs}
     cancelled: dict[int, str] = {}
     for job in sorted(jobs, key=lambda each: each.number):
         lost = [number for number in job.after if statuses[number] in ENDED - {ExecutionStatus.COMPLETE}]
         if lost and not job.is_begun and job.status in (ExecutionStatus.COMPILED, ExecutionStatus.PENDING):
-            cancelled[job.number] = f"it waits for job {lost[0]}, which is {statuses[lost[0]]}"
+            cancelled[job.number] = f"it waits for {names[lost[0]]}, which is {statuses[lost[0]]}"
             statuses[job.number] = ExecutionStatus.CANCELLED
     found = set(statuses.values())
     failed = next((job for job in jobs if job.status is ExecutionStatus.FAILED), None)
-    message = "" if failed is None else f"job {failed.number} failed: {failed.message}"[:MESSAGE_LENGTH_MAX]
+    message = "" if failed is None else f"{failed.job_name} failed: {failed.message}"[:MESSAGE_LENGTH_MAX]
     status = _decide_status(found)
     if status not in EDGES[current]:
         # Of jobs that run beside others one may have ended: an execution that has run is running until all have.

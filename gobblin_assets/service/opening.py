@@ -18,8 +18,11 @@ from gobblin_assets.service.postgres.executions import PostgresExecutionStore
 from gobblin_assets.service.postgres.flows import PostgresFlowStore
 from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from gobblin_assets.service.postgres.logs import PostgresTicketLogs
+from gobblin_assets.service.postgres.published_jobs import PostgresPublishingJobs
 from gobblin_assets.service.postgres.topologies import PostgresTopologyStore
+from gobblin_assets.service.published_jobs import PublishingJobs
 from gobblin_assets.service.template_store import TemplateStore
+from gobblin_assets.service.ticket_logs import TicketLogs
 from gobblin_assets.service.topology_catalog import FileTopology, TopologyCatalog
 from gobblin_assets.service.topology_manager import TopologyManager
 from gobblin_assets.settings import Settings
@@ -30,6 +33,8 @@ class OpenService:
     """A service whose loops run."""
 
     flows: FlowManager
+    jobs: PublishingJobs
+    logs: TicketLogs
     catalog: FlowCatalog
     topology: TopologyManager
     topology_catalog: TopologyCatalog
@@ -80,7 +85,7 @@ def open_service(
         topologies.add_listener(core)
         core.start()
         try:
-            yield OpenService(flows, catalog, managed, topologies)
+            yield OpenService(flows, PostgresPublishingJobs(engine), logs, catalog, managed, topologies)
         finally:
             if not core.stop():
                 say("Some writes did not end in time; what was not stored was not answered either.")

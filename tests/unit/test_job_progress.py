@@ -115,7 +115,7 @@ def test_only_edges_are_moves(before: ExecutionStatus, after: ExecutionStatus) -
 
 
 def outline(number: int, status: ExecutionStatus, *after: int) -> JobOutline:
-    return JobOutline(number, status, after)
+    return JobOutline(number, f"hop_{number}", status, after)
 
 
 def test_what_waits_for_a_failed_job_is_cancelled_and_the_rest_goes_on() -> None:

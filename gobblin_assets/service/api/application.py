@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 
 from gobblin_assets import __version__
 from gobblin_assets.errors import GobblinError
+from gobblin_assets.service.api.dataset_routes import dataset_routes
 from gobblin_assets.service.api.flow_routes import flow_routes
 from gobblin_assets.service.api.problems import PROBLEM_TYPE, Problem, list_headers, problem_of
 from gobblin_assets.service.api.representations import ProblemBody
@@ -44,6 +45,7 @@ def make_api(parts: ServedParts) -> FastAPI:
     app.state.parts = parts
     app.state.problem_page = None
     app.include_router(flow_routes)
+    app.include_router(dataset_routes)
     app.include_router(service_routes)
     app.include_router(restli_routes)
     app.add_exception_handler(GobblinError, _answer_error)
