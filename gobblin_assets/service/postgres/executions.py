@@ -83,7 +83,8 @@ _LOCK = text("""
 """)
 
 _OUTLINES = text("""
-    SELECT number, job_name, status, after, message, send_begun_at IS NOT NULL AS is_begun FROM gobblin_service.job_execution
+    SELECT number, job_name, status, after, message, send_begun_at IS NOT NULL AS is_begun
+      FROM gobblin_service.job_execution
      WHERE execution_id = :execution_id ORDER BY number FOR UPDATE
 """)
 

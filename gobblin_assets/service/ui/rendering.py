@@ -49,7 +49,7 @@ class _Html(str):
 
     __slots__ = ()
 
-    def __html__(self) -> str:  # noqa: PLW3201  what templates ask a value for that they don't escape
+    def __html__(self) -> str:
         return self
 
 
