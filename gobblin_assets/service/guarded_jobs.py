@@ -1,4 +1,4 @@
-"""What users read of jobs: the datasets that they publish, their past executions, what their processes said.
+"""Jobs as users read them: the datasets that they publish, their past executions, what their processes said.
 
 The service has a job's flow and node; the log of its executor has the rest. A log that is away hides its own jobs'
 datasets, and no others. A job of a flow that the user may not read does not exist for the user.

@@ -1,4 +1,4 @@
-"""What the processes of attempts say: passed on to the executor's own output, and its last lines kept in the log.
+"""Output of the processes of attempts: it is passed on to the executor's own, and the log keeps its last lines.
 
 The executor reads a pipe for each process, so that the lines of one that was killed are there as well. It keeps them by
 a thread of its own: a log that is away stops no job.
