@@ -103,6 +103,28 @@ def make_flow(service: RunningService, name: str = "orders", node: str = "lake",
     return f"/ui/flows/sales/{name}"
 
 
+def check_rest(service: RunningService, job: str, log: str) -> None:
+    """What the pages show is there by REST as well."""
+    listed = service.ask("GET", "/api/v1/datasets?flow_group=sales&flow_name=ran&node=lake&prefix=public.").json
+    (dataset,) = listed["datasets"]
+    assert (dataset["urn"], dataset["state"], dataset["rows"], listed["next"]) == (
+        "public.customers",
+        "PUBLISHED",
+        9,
+        None,
+    )
+    found = service.ask("GET", f"/api/v1/datasets/{job}/public.customers").json
+    assert found["dataset"] == dataset
+    (whole,) = found["partitions"]
+    assert (whole["partition"], whole["rows"], whole["published_rows"]) == (None, 9, 9)
+    assert service.ask("GET", f"/api/v1/datasets/{job}/public.nothing").status == 404
+    (past,) = service.ask("GET", f"{FLOWS}/sales/ran/jobs/{job}").json["executions"]
+    assert past["job"]["processed_count"] == 9
+    said = service.ask("GET", log)
+    assert any("partitions in this process" in line for line in said.json["outputs"][0]["lines"])
+    assert service.ask("GET", log, headers={"If-None-Match": said.headers["etag"]}).status == 304
+
+
 def await_execution(service: RunningService, path: str) -> dict[str, Any]:
     """Its status, once it has ended."""
     until = time.monotonic() + RUN_S_MAX
@@ -295,6 +317,7 @@ def test_each_page_is_sound(service: RunningService, page: Page) -> None:
     paths = ("/ui/flows", "/ui/flows?pending=1", "/ui/flows?search=none", ran, f"{ran}/executions/{execution}")
     job = service.ask("GET", f"{FLOWS}/sales/ran/jobs").json[0]["job_name"]
     await_execution(service, f"{FLOWS}/sales/ran/executions/{execution}")
+    check_rest(service, job, f"{FLOWS}/sales/ran/executions/{execution}/jobs/0/log")
     paths += ("/ui/datasets", "/ui/datasets?search=none", f"/ui/datasets/{job}/public.customers")
     paths += (f"{ran}/edit", f"/ui/flows/sales/{long}", FORM, "/ui/new", "/ui/new?source=shop&to=lake")
     paths += ("/ui/topology", "/ui/templates", "/ui/login", "/ui/flows/no/flow")

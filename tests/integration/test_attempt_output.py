@@ -18,7 +18,7 @@ __all__ = ["ticket_shop"]
 
 # Each process of an attempt says this when it begins, and then that it lives.
 SAYING = """
-import os, sys, threading, time
+import atexit, os, sys, threading, time
 def live():
     while True:
         time.sleep(0.2)
@@ -27,6 +27,7 @@ if "GOBBLIN_ATTEMPT_OUTPUT" in os.environ:
     print("begins with", os.environ["GOBBLIN_JDBC_SHOP_PASSWORD"], flush=True)
     print("on the way", file=sys.stderr)
     threading.Thread(target=live, daemon=True).start()
+    atexit.register(time.sleep, 3)
 """
 
 
@@ -66,10 +67,11 @@ def test_the_lines_of_a_killed_process_are_kept(ticket_shop: TicketShop) -> None
     await_value(lambda: reached.read_text().count("stop") == 2, ticket_shop)
     child = find_process(executor.pid)
     await_value(lambda: tickets.list_outputs(ticket_id, limit=1)[0].attempt == 2, ticket_shop)
+    # In this order: a stopped process that becomes an orphan gets a SIGHUP.
+    os.kill(child, signal.SIGCONT)
     executor.kill()
     executor.wait()
     before = ticket_shop.say().count("lives")
-    os.kill(child, signal.SIGCONT)
     await_value(lambda: ticket_shop.say().count("lives") > before, ticket_shop)
 
 

@@ -44,7 +44,7 @@ class TwoLogs(PostgresTicketLogs):
 
     def get_store(self, log: str) -> PostgresTicketStore:
         self._reach(log)
-        return super().get_store("")  # type: ignore[return-value]
+        return super().get_store("")
 
     def get_overview(self, log: str) -> Overview:
         self._reach(log)
@@ -90,7 +90,7 @@ class JobsWorld:
         found: list[tuple[str, str]] = []
         after = None
         while True:
-            page = self.jobs.list_datasets(user, after=after, limit=limit, **filters)  # type: ignore[arg-type]
+            page = self.jobs.list_datasets(user, after=after, limit=limit, **filters)
             assert len(page.datasets) <= limit
             found += [(each.job.flow.name, each.line.urn) for each in page.datasets]
             if (after := page.after) is None:

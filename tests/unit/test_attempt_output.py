@@ -22,7 +22,7 @@ ENVIRONMENT = {
     "GOBBLIN_S3_ACCESS_KEY_ID": "AKIA123",
     "GOBBLIN_SFTP_KEY_FILE": "/keys/id",
     "EMPTY_TOKEN": "",
-    "HOME": "/home/ann",
+    "HOME": "/data/ann",
 }
 
 
@@ -51,14 +51,14 @@ def test_no_line_shows_a_secret() -> None:
         b"with hunter22 and hunter22\nsecond line of a key\n",
         b"postgresql://ann:unknown-3@elsewhere/db password=unknown-4; SECRET: unknown-5\n",
         b"cut hunt",
-        b"er22 here\nkey AKIA123 of /home/ann\n",
+        b"er22 here\nkey AKIA123 of /data/ann\n",
     )
     assert said.splitlines() == [
         "with *** and ***",
         "***",
         "postgresql://ann:***@elsewhere/db password=***; SECRET: ***",
         "cut *** here",
-        "key AKIA123 of /home/ann",
+        "key AKIA123 of /data/ann",
     ]
 
 

@@ -109,10 +109,11 @@ class OpenSequenceBody(BaseModel):
     created_at: dt.datetime
 
 
-class DatasetDetailsBody(DatasetBody):
+class DatasetDetailsBody(BaseModel):
     """A dataset with a page of its partitions, the greatest first."""
 
-    partition_page: list[PartitionBody]
+    dataset: DatasetBody
+    partitions: list[PartitionBody]
     watermarks: list[WatermarkBody]
     open_sequences: list[OpenSequenceBody]
     next: str | None
@@ -162,7 +163,7 @@ def list_datasets(
         limit=limit,
     )
     return DatasetsBody(
-        datasets=[DatasetBody(**_show_dataset(each)) for each in page.datasets],
+        datasets=[_show_dataset(each) for each in page.datasets],
         away=[_show_away(each) for each in page.away],
         next=write_cursor(page.after),
     )
@@ -241,8 +242,8 @@ def read_flow_filter(group: str | None, name: str | None) -> FlowKey | None:
 
 def show_details(details: DatasetDetails) -> DatasetDetailsBody:
     return DatasetDetailsBody(
-        **_show_dataset(details.dataset),
-        partition_page=[_show_partition(each) for each in details.partitions],
+        dataset=_show_dataset(details.dataset),
+        partitions=[_show_partition(each) for each in details.partitions],
         watermarks=[_show_watermark(each) for each in details.watermarks],
         open_sequences=[
             OpenSequenceBody(
@@ -259,30 +260,30 @@ def show_details(details: DatasetDetails) -> DatasetDetailsBody:
     )
 
 
-def _show_dataset(dataset: PublishedDataset) -> dict[str, Any]:
+def _show_dataset(dataset: PublishedDataset) -> DatasetBody:
     job, line = dataset.job, dataset.line
-    return {
-        "urn": line.urn,
-        "job_name": job.job_name,
-        "flow_group": job.flow.group,
-        "flow_name": job.flow.name,
-        "node": job.node,
-        "executor": job.executor,
-        "log": job.log,
-        "is_current": job.is_current,
-        "state": dataset.condition.value,
-        "version": line.version,
-        "published_at": line.published_at,
-        "partitions": line.partitions,
-        "rows": line.rows,
-        "files": line.files,
-        "bytes": line.file_bytes,
-        "open_sequence": None if line.open_sequence is None else str(line.open_sequence),
-        "held_by": line.held_by,
-        "last_outcome": line.last_outcome,
-        "last_error": line.last_error,
-        "last_ended_at": line.last_ended_at,
-    }
+    return DatasetBody(
+        urn=line.urn,
+        job_name=job.job_name,
+        flow_group=job.flow.group,
+        flow_name=job.flow.name,
+        node=job.node,
+        executor=job.executor,
+        log=job.log,
+        is_current=job.is_current,
+        state=dataset.condition.value,
+        version=line.version,
+        published_at=line.published_at,
+        partitions=line.partitions,
+        rows=line.rows,
+        files=line.files,
+        bytes=line.file_bytes,
+        open_sequence=None if line.open_sequence is None else str(line.open_sequence),
+        held_by=line.held_by,
+        last_outcome=line.last_outcome,
+        last_error=line.last_error,
+        last_ended_at=line.last_ended_at,
+    )
 
 
 def _show_away(away: AwayLog) -> AwayLogBody:
