@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from gobblin_assets.errors import CorruptionError
+from gobblin_assets.model.wording import count_of
 from gobblin_assets.service.statuses import EDGES, ENDED, ExecutionStatus
 from gobblin_assets.state.tickets import AttemptEnd, TicketReport, TicketReportKind
 
@@ -137,10 +138,17 @@ def _describe_end(details: Mapping[str, Any]) -> str:
 
 
 def write_progress(details: Mapping[str, Any]) -> str:
-    """How far a worker is, for people: its lag, and what keeps it from going on."""
+    """How far workers are, for people: lag, lanes, what the source keeps for them, and what stops them."""
     datasets: Mapping[str, Mapping[str, Any]] = details.get("datasets") or {}
     lags = [each["lag"] for each in datasets.values() if each.get("lag") is not None]
     said = [f"lag {sum(lags):,}"] if lags else []
+    if lanes := sum(each.get("lanes") or 0 for each in datasets.values()):
+        held = sum(each.get("lanes_held") or 0 for each in datasets.values())
+        workers = count_of(len(details.get("workers") or ()), "worker", "workers")
+        said.append(f"{workers}, {held} of {count_of(lanes, 'lane', 'lanes')} held")
+    if stream := details.get("stream"):
+        kept = (stream.get("retained_bytes") or 0) / (1 << 20)
+        said.append(f"confirmed up to {stream.get('confirmed')}, the slot keeps {kept:,.1f} MiB")
     for urn, each in datasets.items():
         said += [f"{urn} is BLOCKED: {blocked['error']}" for blocked in each.get("blocked", ())]
         said += [f"{urn} backs off: {error}" for error in each.get("rests", ())]

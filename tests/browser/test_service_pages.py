@@ -185,7 +185,7 @@ def test_a_table_becomes_a_dataset_by_day(shop: ServiceShop, page: Page) -> None
     expect(row).to_contain_text(f"{ORDERS}")
     row.get_by_role("link", name="public.orders").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("public.orders published")
-    days = page.get_by_role("table").first.get_by_role("row").filter(has_text="added 2 rows, 1 files")
+    days = page.get_by_role("table").first.get_by_role("row").filter(has_text="added 2 rows, 1 file")
     expect(days).to_have_count(DAYS)
     expect(days.first, "the last partition comes first").to_contain_text(last_day.isoformat())
     expect(page.get_by_role("table").last).to_contain_text(f"{last_day}T12:00:00")

@@ -12,6 +12,7 @@ from fastapi.responses import RedirectResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from gobblin_assets import __version__
+from gobblin_assets.model.wording import count_of
 from gobblin_assets.service.specs import FlowKey
 
 PAGES: Final = "/ui"
@@ -97,7 +98,7 @@ def _make_environment() -> Environment:
         number=lambda value: "" if value is None else f"{value:,}",
         pretty=lambda value: json.dumps(value, indent=2, default=str),
     )
-    environment.globals["span"] = show_span
+    environment.globals.update(span=show_span, count_of=count_of)
     return environment
 
 
