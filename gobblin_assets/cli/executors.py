@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 import uuid
 from typing import Final
@@ -11,7 +10,7 @@ import click
 
 from gobblin_assets.cli.connections import SparkChoice, spark_options
 from gobblin_assets.cli.lazy_commands import example
-from gobblin_assets.cli.output import EXIT_FAILED, json_option, print_json, print_table, say
+from gobblin_assets.cli.output import EXIT_FAILED, escape_controls, json_option, print_json, print_table, say, to_text
 from gobblin_assets.db.notices import Channel
 from gobblin_assets.jobs.ingest.engine_port import AnnouncedEngine
 from gobblin_assets.jobs.programs import JOB_PROGRAMS
@@ -22,6 +21,7 @@ from gobblin_assets.run.own_process import StopRequest, heed_stop_signals
 from gobblin_assets.run.runner import owner_text
 from gobblin_assets.spec.job_kinds import COPY_KIND, DEFAULT_KIND
 from gobblin_assets.state.tickets import AttemptEnd
+from gobblin_assets.tickets.attempt_output import keep_outputs
 from gobblin_assets.tickets.attempt_processes import SpareProcesses, await_claim
 from gobblin_assets.tickets.child import run_attempt
 from gobblin_assets.tickets.executor import CLAIM_TTL_S, ExecutorOptions, ProcessExecutor
@@ -29,6 +29,7 @@ from gobblin_assets.tickets.executor import CLAIM_TTL_S, ExecutorOptions, Proces
 _SLOTS_MAX: Final = 256
 _STANDARD_INPUT: Final = 0
 _REPORTS_MAX: Final = 10_000
+_OUTPUTS_MAX: Final = 5
 
 
 @click.group()
@@ -56,17 +57,20 @@ def serve(name: str, slots: int, claim_ttl_s: float, master: str | None, remote:
     choice, stop = SparkChoice(master, remote), StopRequest()
     environment = {**os.environ, **choice.environment()}
 
-    def spawn() -> "subprocess.Popen[bytes]":
+    with (
+        open_log(say) as log,
+        heed_stop_signals(say, stop),
+        keep_outputs(log.stores.tickets, environment, say) as outputs,
+    ):
         command = [sys.executable, "-m", "gobblin_assets.cli", "executor", "run"]
-        return subprocess.Popen(command, process_group=0, stdin=subprocess.PIPE, env=environment)  # noqa: S603  this program itself
+        clock = SystemClock()
+        processes = SpareProcesses(lambda: outputs.spawn(command, environment), clock, outputs.assign)
 
-    with open_log(say) as log, heed_stop_signals(say, stop):
         options = ExecutorOptions(name, slots, owner_text(), claim_ttl_s)
         say(f"executor {name} of the log {log.stores.tickets.find_log_id()}: {slots} slots")
-        clock = SystemClock()
         listener = log.make_listener({Channel.TICKETS: lambda to: stop.wake() if to in ("", name) else None})
         listener.start()
-        ProcessExecutor(options, log.stores, SpareProcesses(spawn, clock), clock, say).take_tickets(stop.wait)
+        ProcessExecutor(options, log.stores, processes, clock, say).take_tickets(stop.wait)
         listener.stop()
 
 
@@ -74,17 +78,21 @@ def serve(name: str, slots: int, claim_ttl_s: float, master: str | None, remote:
 @click.argument("ticket_id", type=click.UUID)
 @json_option
 def reports(ticket_id: uuid.UUID, as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
-    """Show what the attempts at a ticket reported.
+    """Show what the attempts at a ticket reported, and the last lines that their processes said.
 
     Of a worker that has reported for long: the first 10,000 reports.
     """
     with open_log(say) as log:
         found = log.stores.tickets.list_reports([TicketId(ticket_id)], {}, limit=_REPORTS_MAX)
+        outputs = log.stores.tickets.list_outputs(TicketId(ticket_id), limit=_OUTPUTS_MAX)
     if as_json:
-        print_json(found)
+        print_json({"reports": found, "outputs": outputs})
         return
     rows = [(each.at, each.attempt, each.kind.value, json.dumps(each.details, ensure_ascii=False)) for each in found]
     print_table("reports", ("at", "attempt", "report", "details"), rows)
+    for each in outputs[::-1]:
+        said = escape_controls(each.lines, keeps="\n")
+        click.echo(f"\nattempt {each.attempt} said, up to {to_text(each.updated_at)}:\n{said}")
 
 
 @executor.command("run", hidden=True, epilog=example("executor run"))

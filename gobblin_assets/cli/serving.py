@@ -78,6 +78,7 @@ def serve(
     from gobblin_assets.service.api.request_guards import LOOPBACK_NAMES  # noqa: PLC0415  the extra may be missing
     from gobblin_assets.service.api.request_parts import ServedParts  # noqa: PLC0415  the same
     from gobblin_assets.service.guarded_flows import GuardedFlows  # noqa: PLC0415  the same
+    from gobblin_assets.service.guarded_jobs import GuardedJobs  # noqa: PLC0415  the same
     from gobblin_assets.service.guarded_packs import GuardedPacks  # noqa: PLC0415  the same
     from gobblin_assets.service.guarded_probes import GuardedProbes  # noqa: PLC0415  the same
     from gobblin_assets.service.opening import open_service  # noqa: PLC0415  the same
@@ -94,6 +95,7 @@ def serve(
         parts = ServedParts(
             flows=flows,
             probes=GuardedProbes(opened.probes, flows, rules),
+            jobs=GuardedJobs(opened.jobs, flows, opened.logs, rules),
             topologies=opened.topology,
             rules=rules,
             packs=GuardedPacks(opened.packs, rules, opened.flows.writes),

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from gobblin_assets.errors import CorruptionError
+from gobblin_assets.model.wording import count_of
 from gobblin_assets.service.statuses import EDGES, ENDED, ExecutionStatus
 from gobblin_assets.state.tickets import AttemptEnd, TicketReport, TicketReportKind
 
@@ -53,6 +54,7 @@ class JobOutline:
     """
 
     number: int
+    job_name: str
     status: ExecutionStatus
     after: tuple[int, ...]
     message: str = ""
@@ -150,10 +152,17 @@ def describe_deletion(end: TicketReport) -> str:
 
 
 def write_progress(details: Mapping[str, Any]) -> str:
-    """How far a worker is, for people: its lag, and what keeps it from going on."""
+    """How far workers are, for people: lag, lanes, what the source keeps for them, and what stops them."""
     datasets: Mapping[str, Mapping[str, Any]] = details.get("datasets") or {}
     lags = [each["lag"] for each in datasets.values() if each.get("lag") is not None]
     said = [f"lag {sum(lags):,}"] if lags else []
+    if lanes := sum(each.get("lanes") or 0 for each in datasets.values()):
+        held = sum(each.get("lanes_held") or 0 for each in datasets.values())
+        workers = count_of(len(details.get("workers") or ()), "worker", "workers")
+        said.append(f"{workers}, {held} of {count_of(lanes, 'lane', 'lanes')} held")
+    if stream := details.get("stream"):
+        kept = (stream.get("retained_bytes") or 0) / (1 << 20)
+        said.append(f"confirmed up to {stream.get('confirmed')}, the slot keeps {kept:,.1f} MiB")
     for urn, each in datasets.items():
         said += [f"{urn} is BLOCKED: {blocked['error']}" for blocked in each.get("blocked", ())]
         said += [f"{urn} backs off: {error}" for error in each.get("rests", ())]
@@ -203,15 +212,16 @@ def decide_execution(current: ExecutionStatus, jobs: Sequence[JobOutline]) -> Ex
     when all jobs have.
     """
     statuses = {job.number: job.status for job in jobs}
+    names = {job.number: job.job_name for job in jobs}
     cancelled: dict[int, str] = {}
     for job in sorted(jobs, key=lambda each: each.number):
         lost = [number for number in job.after if statuses[number] in ENDED - {ExecutionStatus.COMPLETE}]
         if lost and not job.is_begun and job.status in (ExecutionStatus.COMPILED, ExecutionStatus.PENDING):
-            cancelled[job.number] = f"it waits for job {lost[0]}, which is {statuses[lost[0]]}"
+            cancelled[job.number] = f"it waits for {names[lost[0]]}, which is {statuses[lost[0]]}"
             statuses[job.number] = ExecutionStatus.CANCELLED
     found = set(statuses.values())
     failed = next((job for job in jobs if job.status is ExecutionStatus.FAILED), None)
-    message = "" if failed is None else f"job {failed.number} failed: {failed.message}"[:MESSAGE_LENGTH_MAX]
+    message = "" if failed is None else f"{failed.job_name} failed: {failed.message}"[:MESSAGE_LENGTH_MAX]
     status = _decide_status(found)
     if status not in EDGES[current]:
         # Of jobs that run beside others one may have ended: an execution that has run is running until all have.

@@ -24,9 +24,12 @@ from gobblin_assets.service.postgres.flows import PostgresFlowStore
 from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from gobblin_assets.service.postgres.logs import PostgresTicketLogs
 from gobblin_assets.service.postgres.packs import PACK_CATALOG, PostgresPackStore
+from gobblin_assets.service.postgres.published_jobs import PostgresPublishingJobs
 from gobblin_assets.service.postgres.topologies import TOPOLOGY_CATALOG, PostgresTopologyStore
 from gobblin_assets.service.probes import Probes
+from gobblin_assets.service.published_jobs import PublishingJobs
 from gobblin_assets.service.template_store import TemplatePack, read_shipped_packs
+from gobblin_assets.service.ticket_logs import TicketLogs
 from gobblin_assets.service.topology_catalog import FileTopology, TopologyCatalog
 from gobblin_assets.service.topology_manager import TopologyManager
 from gobblin_assets.settings import Settings
@@ -43,6 +46,8 @@ class OpenService:
     """A service whose loops run."""
 
     flows: FlowManager
+    jobs: PublishingJobs
+    logs: TicketLogs
     catalog: FlowCatalog
     topology: TopologyManager
     topology_catalog: TopologyCatalog
@@ -110,7 +115,9 @@ def open_service(
         listener = NoticeListener(engine, {Channel.CATALOGS: core.wake, Channel.REPORTS: core.hear_of_reports})
         listener.start()
         try:
-            yield OpenService(flows, catalog, managed, topologies, published, probes)
+            yield OpenService(
+                flows, PostgresPublishingJobs(engine), logs, catalog, managed, topologies, published, probes
+            )
         finally:
             listener.stop()
             if not core.stop():

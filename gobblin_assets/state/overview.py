@@ -18,6 +18,7 @@ class DatasetLine:
 
     Both are None at given names, where later files replace earlier ones: only the lists of files tell how many stand.
     ``open_state`` and ``open_sequence``: the publication that is open, if any. ``held_by`` has a live lease.
+    ``published_at``: of the last publication, compactions not counted.
     """
 
     job: JobName
@@ -33,6 +34,27 @@ class DatasetLine:
     last_outcome: str | None
     last_error: str | None
     last_ended_at: dt.datetime | None
+    published_at: dt.datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLine:
+    """A partition with its last publication, compactions not counted; "" where there are no partitions.
+
+    ``rows``, ``files``, ``file_bytes``: of active segments, as of ``DatasetLine``. ``published_rows`` and
+    ``published_files``: of the last publication alone. ``complete``: False where a part of it was left out.
+    """
+
+    partition: str
+    sequence_id: uuid.UUID
+    mode: str
+    published_at: dt.datetime
+    complete: bool
+    published_rows: int
+    published_files: int
+    rows: int | None
+    files: int | None
+    file_bytes: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +177,25 @@ class Overview(Protocol):
 
     def list_datasets(self, job: JobName | None) -> Sequence[DatasetLine]: ...
 
+    def page_datasets(
+        self, jobs: Sequence[JobName], *, prefix: str, after: tuple[JobName, DatasetUrn] | None, limit: int
+    ) -> Sequence[DatasetLine]:
+        """Of these jobs, by job and URN, in the order of code points. ``prefix``: of URNs."""
+        ...
+
+    def page_partitions(
+        self, job: JobName, urn: DatasetUrn, *, before: str | None, limit: int
+    ) -> Sequence[PartitionLine]:
+        """Those that were published, the greatest first. ``before``: the last one that the caller has."""
+        ...
+
     def list_watermarks(self, job: JobName | None, urn: DatasetUrn | None) -> Sequence[WatermarkLine]: ...
+
+    def find_watermarks(
+        self, job: JobName, urn: DatasetUrn, partitions: Sequence[str], *, limit: int
+    ) -> Sequence[WatermarkLine]:
+        """Those of these partitions, and those that belong to no partition."""
+        ...
 
     def list_ledger(self, job: JobName | None, urn: DatasetUrn | None, *, with_retired: bool) -> Sequence[LedgerLine]:
         """In the order of dataset, partition, key and position."""

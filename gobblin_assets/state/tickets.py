@@ -131,6 +131,15 @@ def describe_unanswered(*, is_claimed: bool) -> str:
     return f"no executor took the question within {PROBE_LIFE_S:g} s"
 
 
+@dataclass(frozen=True, slots=True)
+class TicketOutput:
+    """The last lines that the process of an attempt said, without secrets. ``updated_at``: by the log's clock."""
+
+    attempt: int
+    lines: str
+    updated_at: dt.datetime
+
+
 class TicketStore(Protocol):
     """Each method is one transaction, by the log's clock."""
 
@@ -245,4 +254,15 @@ class TicketStore(Protocol):
         Among them may be such of other runs of the job. Without compactions. None of workers: they publish many times a
         minute, and report how far they are.
         """
+        ...
+
+    def keep_output(self, claim: Claim, lines: str) -> None:
+        """Put these lines in the place of what the log had of the attempt, also when the attempt has ended.
+
+        Nothing, if the log has no such ticket any more.
+        """
+        ...
+
+    def list_outputs(self, ticket_id: TicketId, *, limit: int) -> Sequence[TicketOutput]:
+        """Of the ticket's attempts, the latest first."""
         ...

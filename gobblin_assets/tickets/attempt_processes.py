@@ -23,6 +23,8 @@ class AttemptProcess(Protocol):
     """The process of an attempt, as ``subprocess.Popen`` is one. ``stdin``: a pipe, of which it reads the other end."""
 
     @property
+    def pid(self) -> int: ...
+    @property
     def stdin(self) -> IO[bytes] | None: ...
     def poll(self) -> int | None: ...
     def kill(self) -> None: ...
@@ -46,10 +48,14 @@ class AttemptProcesses(Protocol):
 
 @dataclass(slots=True)
 class SpareProcesses:
-    """``spawn`` starts a process that waits for its claim. One of them is kept as a spare."""
+    """``spawn`` starts a process that waits for its claim. One of them is kept as a spare.
+
+    ``assign`` is told which process works on which claim, before the process knows.
+    """
 
     spawn: Callable[[], AttemptProcess]
     clock: Clock
+    assign: Callable[[AttemptProcess, Claim], None]
     _spare: AttemptProcess | None = None
     _prepare_at_s: float = 0.0
 
@@ -57,6 +63,7 @@ class SpareProcesses:
         self._prepare_at_s = self.clock.monotonic() + SPARE_AFTER_S
         spare, self._spare = self._spare, None
         if spare is not None:
+            self.assign(spare, claim)
             try:
                 hand_over(spare, claim)
             except OSError:
@@ -64,6 +71,7 @@ class SpareProcesses:
             else:
                 return spare
         process = self.spawn()
+        self.assign(process, claim)
         hand_over(process, claim)
         return process
 

@@ -13,6 +13,7 @@ from typing import Final
 
 from gobblin_assets.run.own_process import StopRequest
 from gobblin_assets.state.tickets import AttemptEnd
+from gobblin_assets.tickets.attempt_output import take_output_back
 
 CANCELLING: Final = b"c"
 DRAINING: Final = b"d"
@@ -47,6 +48,8 @@ class Interruption:
         """Wait for the executor's word or its death. For a thread of its own, which may outlive the attempt."""
         # By the descriptor: a thread in Python's own reader has a lock that the interpreter wants when it ends.
         said = os.read(pipe, 1)
+        if not said:
+            take_output_back(os.environ)
         self.end = self.end or _ENDS[said]
         self.stop.make()
         if not self.is_graceful:

@@ -112,7 +112,6 @@ EXCEPTIONS = {
     "sources.connection.SourceConnection.model_config": _READ_BY_PYDANTIC,
     "spec.job_spec.DatasetSpec.model_config": _READ_BY_PYDANTIC,
     "spec.spec_model.SpecModel.model_config": _READ_BY_PYDANTIC,
-    "state.overview.DatasetLine.open_sequence": _SHOWN,
     "state.overview.SequenceLine.prepared_at": _SHOWN,
 }
 

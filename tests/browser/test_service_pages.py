@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,37 @@ def make_flow(service: RunningService, name: str = "orders", node: str = "lake",
     return f"/ui/flows/sales/{name}"
 
 
+def check_rest(service: RunningService, job: str, log: str) -> None:
+    """What the pages show is there by REST as well."""
+    listed = service.ask("GET", "/api/v1/datasets?flow_group=sales&flow_name=ran&node=lake&prefix=public.").json
+    (dataset,) = listed["datasets"]
+    assert (dataset["urn"], dataset["state"], dataset["rows"], listed["next"]) == (
+        "public.customers",
+        "PUBLISHED",
+        9,
+        None,
+    )
+    found = service.ask("GET", f"/api/v1/datasets/{job}/public.customers").json
+    assert found["dataset"] == dataset
+    (whole,) = found["partitions"]
+    assert (whole["partition"], whole["rows"], whole["published_rows"]) == (None, 9, 9)
+    assert service.ask("GET", f"/api/v1/datasets/{job}/public.nothing").status == 404
+    (past,) = service.ask("GET", f"{FLOWS}/sales/ran/jobs/{job}").json["executions"]
+    assert past["job"]["processed_count"] == 9
+    said = service.ask("GET", log)
+    assert any("partitions in this process" in line for line in said.json["outputs"][0]["lines"])
+    assert service.ask("GET", log, headers={"If-None-Match": said.headers["etag"]}).status == 304
+
+
+def await_execution(service: RunningService, path: str) -> dict[str, Any]:
+    """Its status, once it has ended."""
+    until = time.monotonic() + RUN_S_MAX
+    while (found := service.ask("GET", path).json)["ended_at"] is None:
+        assert time.monotonic() < until, found
+        time.sleep(0.2)
+    return found
+
+
 def count_rows(folder: Path) -> int:
     """Of the files that a reader would find."""
     files = [
@@ -132,6 +164,22 @@ def test_a_table_becomes_a_dataset_by_day(shop: ServiceShop, page: Page) -> None
     last_day = shop.start + dt.timedelta(days=DAYS - 1)
     assert high.inner_text().startswith(f"{last_day}T12:00:00"), "the last row's, and what is next to it"
     assert count_rows(shop.lake) == ORDERS
+    log = page.get_by_role("region", name="Log of")
+    expect(log, "what its process said").to_contain_text("Arrow reads")
+    expect(page.locator("p > time").first).to_have_text(re.compile("just now|ago|last"))
+    page.get_by_role("link", name="Datasets of this flow").click()
+    row = page.get_by_role("row").filter(has_text="published")
+    expect(row).to_contain_text(f"{ORDERS}")
+    row.get_by_role("link", name="public.orders").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("public.orders published")
+    days = page.get_by_role("table").first.get_by_role("row").filter(has_text="added 2 rows, 1 file")
+    expect(days).to_have_count(DAYS)
+    expect(days.first, "the last partition comes first").to_contain_text(last_day.isoformat())
+    expect(page.get_by_role("table").last).to_contain_text(f"{last_day}T12:00:00")
+    page.get_by_role("link", name="Datasets", exact=True).first.click()
+    page.get_by_label("Name begins with").fill("public.c")
+    page.get_by_role("button", name="Search").click()
+    expect(page.get_by_role("main")).to_contain_text("No dataset fits the search.")
 
 
 def await_complete(page: Page) -> None:
@@ -304,6 +352,10 @@ def test_each_page_is_sound(service: RunningService, page: Page) -> None:
     execution = service.ask("POST", f"{FLOWS}/sales/ran:run").json["execution_id"]
     make_flow(service, long, "island")
     paths = ("/ui/flows", "/ui/flows?pending=1", "/ui/flows?search=none", ran, f"{ran}/executions/{execution}")
+    job = service.ask("GET", f"{FLOWS}/sales/ran/jobs").json[0]["job_name"]
+    await_execution(service, f"{FLOWS}/sales/ran/executions/{execution}")
+    check_rest(service, job, f"{FLOWS}/sales/ran/executions/{execution}/jobs/0/log")
+    paths += ("/ui/datasets", "/ui/datasets?search=none", f"/ui/datasets/{job}/public.customers")
     paths += (f"{ran}/edit", f"/ui/flows/sales/{long}", FORM, "/ui/new", "/ui/new?source=shop&to=lake")
     paths += ("/ui/topology", "/ui/templates", "/ui/packs", "/ui/packs/default/2", "/ui/login", "/ui/flows/no/flow")
     faults = []

@@ -85,7 +85,7 @@ def test_a_ticket_becomes_rows_and_reports(ticket_shop: TicketShop) -> None:
         asked = connection.execute(text("SELECT asked FROM gobblin.run")).scalar_one()
     assert asked["by"] == "gobblin-assets executor"
     shown = json.loads(ticket_shop.ask("executor", "reports", str(ticket_id), "--json"))
-    assert [each["kind"] for each in shown] == ticket_shop.kinds(ticket_id)
+    assert [each["kind"] for each in shown["reports"]] == ticket_shop.kinds(ticket_id)
     assert "COMPLETE" in ticket_shop.ask("executor", "reports", str(ticket_id))
     serving.send_signal(signal.SIGTERM)
     assert serving.wait(WAIT_S_MAX) == 0

@@ -73,7 +73,7 @@ def test_jobs_wait_for_those_before_them_and_a_failure_cancels_the_rest(world: F
     assert [job.status for job in status.jobs] == [ExecutionStatus.FAILED, ExecutionStatus.CANCELLED]
     assert status.status is ExecutionStatus.FAILED
     assert "it broke Mend it." in status.message
-    assert "waits for job 0" in status.jobs[1].message
+    assert f"waits for {status.jobs[0].job_name}" in status.jobs[1].message
 
 
 def test_a_second_run_while_one_is_open_is_refused(world: FlowWorld) -> None:

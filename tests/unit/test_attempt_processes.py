@@ -56,8 +56,8 @@ def read_answer(process: "subprocess.Popen[bytes]") -> str:
 
 
 def test_a_claim_goes_to_the_process_that_waits_and_the_next_one_starts_later(spawning: Spawning) -> None:
-    clock = StandingClock()
-    processes = SpareProcesses(spawning, clock)
+    clock, assigned = StandingClock(), []
+    processes = SpareProcesses(spawning, clock, lambda process, _claim: assigned.append(process))
     processes.prepare()
     processes.prepare()
     assert len(spawning.started) == 1
@@ -73,11 +73,12 @@ def test_a_claim_goes_to_the_process_that_waits_and_the_next_one_starts_later(sp
     processes.close()
     assert spawning.started[2].wait() != 0
     assert read_answer(spawning.started[1]) == f"{CLAIM.ticket_id} 3\n"
+    assert assigned == spawning.started[:2], "what one that waits says is of no claim"
 
 
 def test_a_process_that_died_while_it_waited_gets_no_claim_and_is_replaced(spawning: Spawning) -> None:
     clock = StandingClock()
-    processes = SpareProcesses(spawning, clock)
+    processes = SpareProcesses(spawning, clock, lambda _process, _claim: None)
     processes.prepare()
     spawning.started[0].kill()
     spawning.started[0].wait()

@@ -76,6 +76,16 @@ def test_however_often_and_in_which_pieces_reports_are_read_each_counts_once(cut
     assert progress == fold_reports(SENT, STORY)
 
 
+def test_progress_of_workers_says_their_lanes_and_what_the_source_keeps() -> None:
+    details = {
+        "workers": ["a", "b"],
+        "datasets": {"orders": {"lag": 7, "lanes": 4, "lanes_held": 3}, "returns": {"lanes": 1, "lanes_held": 1}},
+        "stream": {"confirmed": "0/1A", "retained_bytes": 3 << 19},
+    }
+    found = fold_reports(SENT, [report(1, 1, TicketReportKind.PROGRESS, **details)])
+    assert found.message == "lag 7; 2 workers, 4 of 5 lanes held; confirmed up to 0/1A, the slot keeps 1.5 MiB"
+
+
 def test_progress_of_a_worker_says_its_lag_and_what_is_blocked() -> None:
     orders = {"lag": 1500, "position": "7", "blocked": [{"sequence_id": "1", "error": "a stranger"}], "rests": []}
     details = {"datasets": {"orders": orders, "returns": {"lag": None, "position": None}}, "unanswered": "no route"}
@@ -115,7 +125,7 @@ def test_only_edges_are_moves(before: ExecutionStatus, after: ExecutionStatus) -
 
 
 def outline(number: int, status: ExecutionStatus, *after: int) -> JobOutline:
-    return JobOutline(number, status, after)
+    return JobOutline(number, f"hop_{number}", status, after)
 
 
 def test_what_waits_for_a_failed_job_is_cancelled_and_the_rest_goes_on() -> None:

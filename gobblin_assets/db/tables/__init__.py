@@ -24,6 +24,7 @@
     job_ticket        jobs that a service sends to executors
     ticket_claim      the attempts at them, each of one executor
     ticket_report     how far each attempt is, as the service reads it
+    ticket_output     the last lines that the process of each attempt said
     rate_share        who copies under a rate that several drivers keep together, and until when
 
 A partition of "" stands for a dataset without partitions: a Dagster partition key is never empty here.
@@ -56,7 +57,7 @@ from gobblin_assets.db.tables.state import (
     sink_worker,
     watermark_key,
 )
-from gobblin_assets.db.tables.tickets import job_ticket, log_identity, ticket_claim, ticket_report
+from gobblin_assets.db.tables.tickets import job_ticket, log_identity, ticket_claim, ticket_output, ticket_report
 
 __all__ = [
     "SCHEMA",
@@ -84,6 +85,7 @@ __all__ = [
     "sink_window",
     "sink_worker",
     "ticket_claim",
+    "ticket_output",
     "ticket_report",
     "watermark_key",
     "work_unit",

@@ -90,3 +90,15 @@ ticket_report = Table(
     CheckConstraint("(kind = 'published') = (sequence_id IS NOT NULL)", name="sequence_id"),
     UniqueConstraint("ticket_id", "sequence_id"),
 )
+
+ticket_output = Table(
+    "ticket_output",
+    metadata,
+    # It goes with its ticket.
+    Column("ticket_id", ForeignKey(job_ticket.c.ticket_id, ondelete="CASCADE"), primary_key=True),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    # The last lines that the attempt's process said, without secrets.
+    Column("lines", Text, nullable=False),
+    moment("updated_at", nullable=False, default_now=True),
+    CheckConstraint("attempt > 0", name="attempt"),
+)

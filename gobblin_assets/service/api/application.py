@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 
 from gobblin_assets import __version__
 from gobblin_assets.errors import GobblinError
+from gobblin_assets.service.api.dataset_routes import dataset_routes
 from gobblin_assets.service.api.flow_routes import flow_routes
 from gobblin_assets.service.api.pack_routes import pack_routes
 from gobblin_assets.service.api.probe_routes import probe_routes
@@ -47,6 +48,7 @@ def make_api(parts: ServedParts) -> FastAPI:
     app.state.problem_page = None
     app.include_router(flow_routes)
     app.include_router(probe_routes)
+    app.include_router(dataset_routes)
     app.include_router(service_routes)
     app.include_router(pack_routes)
     app.include_router(restli_routes)

@@ -193,8 +193,10 @@ def list_versions(parts: Parts, user: Asker, key: Key) -> list[VersionBody]:
 
 @flow_routes.get("/{group}/{name}/jobs")
 def list_jobs(parts: Parts, user: Asker, key: Key) -> list[NamedJobBody]:
-    """List the flow's jobs by the names that their paths and watermarks are kept under."""
-    return [show_named_job(each) for each in parts.flows.list_jobs(user, key)]
+    """List the flow's jobs by the names that their paths and watermarks are kept under, with their last executions."""
+    jobs = parts.flows.list_jobs(user, key)
+    past = parts.jobs.list_past(user, key, [each.job_name for each in jobs])
+    return [show_named_job(each, past[each.job_name]) for each in jobs]
 
 
 @flow_routes.get("/{group}/{name}/status")

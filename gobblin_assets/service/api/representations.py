@@ -1,6 +1,7 @@
 """The JSON of ``/api/v1``: models that the answers are made of, and that OpenAPI shows."""
 
 import datetime as dt
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
@@ -14,6 +15,7 @@ from gobblin_assets.service.job_plan import Explanation, FlowPlan, PendingFlow, 
 from gobblin_assets.service.job_template import JobTemplate
 from gobblin_assets.service.pack_catalog import PublishedPack
 from gobblin_assets.service.probes import TABLES_ASKED_MAX, Probe
+from gobblin_assets.service.published_jobs import PastExecution
 from gobblin_assets.service.statuses import FlowStatus, JobStatus
 from gobblin_assets.service.topology import DataNode, NodeState, TopologySpec
 from gobblin_assets.spec.spec_model import SpecModel
@@ -61,14 +63,6 @@ class VersionBody(BaseModel):
     made_at: dt.datetime
     config: FlowConfig
     pins: dict[str, str]
-
-
-class NamedJobBody(BaseModel):
-    """A job of a flow by the name that decides its paths, its ledger and its watermarks."""
-
-    node: str
-    job_name: str
-    is_launched: bool
 
 
 class StateBody(BaseModel):
@@ -185,6 +179,23 @@ class JobStatusBody(BaseModel):
     high_watermark: str | None
     ticket_id: str
     template_uri: str | None = Field(description="With the version of the pack that the job was made by.")
+
+
+class PastExecutionBody(BaseModel):
+    """An execution of a job."""
+
+    execution_id: int
+    flow_version: str
+    job: JobStatusBody
+
+
+class NamedJobBody(BaseModel):
+    """A job of a flow by the name that decides its paths, its ledger and its watermarks."""
+
+    node: str
+    job_name: str
+    is_launched: bool
+    executions: list[PastExecutionBody] = Field(description="The last ones, the latest first.")
 
 
 class StatusBody(BaseModel):
@@ -321,8 +332,19 @@ def show_version(version: FlowVersion) -> VersionBody:
     )
 
 
-def show_named_job(job: NamedJob) -> NamedJobBody:
-    return NamedJobBody(node=job.node, job_name=job.job_name, is_launched=job.binding is not None)
+def show_named_job(job: NamedJob, past: Sequence[PastExecution]) -> NamedJobBody:
+    return NamedJobBody(
+        node=job.node,
+        job_name=job.job_name,
+        is_launched=job.binding is not None,
+        executions=[show_past_execution(each) for each in past],
+    )
+
+
+def show_past_execution(past: PastExecution) -> PastExecutionBody:
+    return PastExecutionBody(
+        execution_id=past.execution_id, flow_version=past.flow_version, job=show_job_status(past.job)
+    )
 
 
 def show_plan(plan: FlowPlan) -> PlanBody:
@@ -411,11 +433,11 @@ def show_status(status: FlowStatus) -> StatusBody:
         started_at=status.started_at,
         ended_at=status.ended_at,
         message=status.message,
-        jobs=[_show_job(each) for each in status.jobs],
+        jobs=[show_job_status(each) for each in status.jobs],
     )
 
 
-def _show_job(job: JobStatus) -> JobStatusBody:
+def show_job_status(job: JobStatus) -> JobStatusBody:
     return JobStatusBody(
         number=job.number,
         job_name=job.job_name,

@@ -16,6 +16,7 @@ from gobblin_assets.service.api.problems import MalformedRequestError
 from gobblin_assets.service.catalogs import CatalogMetrics
 from gobblin_assets.service.flow_store import StaleVersionError, StoredFlow
 from gobblin_assets.service.guarded_flows import GuardedFlows
+from gobblin_assets.service.guarded_jobs import GuardedJobs
 from gobblin_assets.service.guarded_packs import GuardedPacks
 from gobblin_assets.service.guarded_probes import GuardedProbes
 from gobblin_assets.service.probes import ANSWER_WAIT_S_MAX
@@ -40,6 +41,7 @@ class ServedParts:
 
     flows: GuardedFlows
     probes: GuardedProbes
+    jobs: GuardedJobs
     topologies: TopologyManager
     rules: Callable[[], AccessRules]
     packs: GuardedPacks
@@ -205,13 +207,28 @@ def write_cursor(place: object) -> str | None:
 
 
 def read_flow_cursor(cursor: str | None) -> FlowKey | None:
+    place = read_dataset_cursor(cursor)
+    return None if place is None else FlowKey(*place)
+
+
+def read_dataset_cursor(cursor: str | None) -> tuple[str, str] | None:
     if cursor is None:
         return None
     place = _read_cursor(cursor)
     if not isinstance(place, list) or len(place) != 2 or not all(isinstance(each, str) for each in place):
         raise _refuse_cursor()
     require_plain_texts(place, "cursor")
-    return FlowKey(*place)
+    return place[0], place[1]
+
+
+def read_text_cursor(cursor: str | None) -> str | None:
+    if cursor is None:
+        return None
+    place = _read_cursor(cursor)
+    if not isinstance(place, str):
+        raise _refuse_cursor()
+    require_plain_texts(place, "cursor")
+    return place
 
 
 def read_execution_cursor(cursor: str | None) -> int | None:

@@ -108,7 +108,8 @@ _LOCK = text("""
 """)
 
 _OUTLINES = text("""
-    SELECT number, status, after, message, send_begun_at IS NOT NULL AS is_begun FROM gobblin_service.job_execution
+    SELECT number, job_name, status, after, message, send_begun_at IS NOT NULL AS is_begun
+      FROM gobblin_service.job_execution
      WHERE execution_id = :execution_id ORDER BY number FOR UPDATE
 """)
 
@@ -215,13 +216,14 @@ _END_DELETION = text("""
      WHERE execution_id = :execution_id AND number = :number AND deletion = 'waits'
 """)
 
-_PROGRESS: Final = """
+PROGRESS_COLUMNS: Final = """
     j.status, j.message, j.started_at, j.ended_at, j.processed_count, j.low_watermarks, j.high_watermarks,
-    j.read_attempt, j.read_number, j.ticket ->> 'capability' LIKE 'distcp%' AS counts_files
+    j.read_attempt, j.read_number, j.ticket ->> 'capability' LIKE 'distcp%' AS counts_files,
+    j.deletion, j.ticket ->> 'template_uri' AS template_uri
 """
 
 _LIST_WATCHED = text(f"""
-    SELECT j.execution_id, j.number, j.log, j.ticket_id, {_PROGRESS} FROM gobblin_service.job_execution j
+    SELECT j.execution_id, j.number, j.log, j.ticket_id, {PROGRESS_COLUMNS} FROM gobblin_service.job_execution j
      WHERE j.ended_at IS NULL AND j.{_SENT} ORDER BY j.execution_id, j.number
 """)
 
@@ -277,13 +279,12 @@ _LAST = text(f"""
 """)
 
 _JOBS_OF = text(f"""
-    SELECT j.execution_id, j.number, j.job_name, j.executor, j.ticket_id, j.deletion,
-           j.ticket ->> 'template_uri' AS template_uri, {_PROGRESS}
+    SELECT j.execution_id, j.number, j.job_name, j.executor, j.ticket_id, {PROGRESS_COLUMNS}
       FROM gobblin_service.job_execution j
      WHERE j.execution_id = ANY (CAST(:execution_ids AS bigint[])) ORDER BY j.execution_id, j.number
 """)
 
-_LATEST: Final = (1 << 63) - 1
+LATEST: Final = (1 << 63) - 1
 
 
 class PostgresExecutionStore:
@@ -511,7 +512,7 @@ def find_last(connection: Connection, key: FlowKey) -> FlowStatus | None:
 
 
 def list_statuses(connection: Connection, key: FlowKey, *, after: int | None, limit: int) -> Sequence[FlowStatus]:
-    before = _LATEST if after is None else after
+    before = LATEST if after is None else after
     arguments = {"flow_group": key.group, "flow_name": key.name, "before": before, "limit": limit}
     return _statuses_of(connection, connection.execute(_EXECUTIONS, arguments).all())
 
@@ -567,7 +568,9 @@ def _settle(connection: Connection, execution: Row[Any]) -> None:
     execution_id, current = execution.execution_id, ExecutionStatus(execution.status)
     rows = connection.execute(_OUTLINES, {"execution_id": execution_id}).all()
     jobs = [
-        JobOutline(row.number, ExecutionStatus(row.status), tuple(row.after), row.message, is_begun=row.is_begun)
+        JobOutline(
+            row.number, row.job_name, ExecutionStatus(row.status), tuple(row.after), row.message, is_begun=row.is_begun
+        )
         for row in rows
     ]
     outcome = decide_execution(current, jobs)
@@ -639,27 +642,31 @@ def _describe_deletion(row: Row[Any]) -> str:
     return f"The source keeps what it has for the job until the executor {row.executor} deletes it."
 
 
+def job_status_of(row: Row[Any], flow: FlowKey) -> JobStatus:
+    """Of a row with the columns of progress of a ``job_execution``."""
+    progress = _progress_of(row)
+    return JobStatus(
+        flow=flow,
+        number=row.number,
+        job_name=row.job_name,
+        job_group=row.executor,
+        status=progress.status,
+        ticket_id=row.ticket_id,
+        started_at=progress.started_at,
+        ended_at=progress.ended_at,
+        message=" ".join(each for each in (progress.message, _describe_deletion(row)) if each),
+        processed_count=progress.processed_count,
+        low_watermark=write_watermarks(progress.low_watermarks),
+        high_watermark=write_watermarks(progress.high_watermarks),
+        template_uri=row.template_uri,
+    )
+
+
 def _statuses_of(connection: Connection, executions: Sequence[Row[Any]]) -> Sequence[FlowStatus]:
     by_execution: dict[int, list[JobStatus]] = {row.execution_id: [] for row in executions}
     keys = {row.execution_id: FlowKey(row.flow_group, row.flow_name) for row in executions}
     for row in connection.execute(_JOBS_OF, {"execution_ids": list(by_execution)}) if executions else ():
-        progress = _progress_of(row)
-        status = JobStatus(
-            flow=keys[row.execution_id],
-            number=row.number,
-            job_name=row.job_name,
-            job_group=row.executor,
-            status=progress.status,
-            ticket_id=row.ticket_id,
-            started_at=progress.started_at,
-            ended_at=progress.ended_at,
-            message=" ".join(each for each in (progress.message, _describe_deletion(row)) if each),
-            processed_count=progress.processed_count,
-            low_watermark=write_watermarks(progress.low_watermarks),
-            high_watermark=write_watermarks(progress.high_watermarks),
-            template_uri=row.template_uri,
-        )
-        by_execution[row.execution_id].append(status)
+        by_execution[row.execution_id].append(job_status_of(row, keys[row.execution_id]))
     return [
         FlowStatus(
             flow=keys[row.execution_id],

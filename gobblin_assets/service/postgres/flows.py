@@ -84,6 +84,11 @@ _FITS: Final = """
        AND CASE WHEN p.is_prefix THEN starts_with(f.flow_name, p.flow_name) ELSE f.flow_name = p.flow_name END
 """
 
+IN_SCOPE: Final = f"""
+    (:sees_all OR (EXISTS ({_FITS.format("allowed")}) AND NOT EXISTS ({_FITS.format("denied")})))
+"""
+"""Of ``f``, a flow, with the arguments that ``scope_arguments`` gives."""
+
 _LIST = text(f"""
     SELECT {_COLUMNS} FROM {_FLOWS}
      WHERE f.deleted_at IS NULL AND (f.flow_group, f.flow_name) > (:after_group, :after_name)
@@ -91,7 +96,7 @@ _LIST = text(f"""
        AND (CAST(:search AS text) IS NULL
             OR f.flow_group ILIKE :search OR f.flow_name ILIKE :search OR v.config ->> 'description' ILIKE :search)
        AND (NOT :is_pending OR f.state = 'PENDING')
-       AND (:sees_all OR (EXISTS ({_FITS.format("allowed")}) AND NOT EXISTS ({_FITS.format("denied")})))
+       AND {IN_SCOPE}
      ORDER BY f.flow_group, f.flow_name
      LIMIT :limit
 """)
@@ -315,9 +320,7 @@ class PostgresFlowStore:
             "after_name": "" if after is None else after.name,
             "limit": limit + 1,
             "is_pending": is_pending,
-            "sees_all": scope == EVERY_FLOW,
-            "allowed": to_jsonb([_pattern_to_json(each) for each in scope.allowed]),
-            "denied": to_jsonb([_pattern_to_json(each) for each in scope.denied]),
+            **scope_arguments(scope),
         }
         rows = self._read("list flows", lambda c: c.execute(_LIST, arguments).all())
         flows = tuple(_flow_of(row) for row in rows[:limit])
@@ -618,6 +621,14 @@ def _flow_of(row: Row[Any]) -> StoredFlow:
         runs_when_able=row.runs_when_able,
         restarts=row.restarts,
     )
+
+
+def scope_arguments(scope: FlowScope) -> dict[str, object]:
+    return {
+        "sees_all": scope == EVERY_FLOW,
+        "allowed": to_jsonb([_pattern_to_json(each) for each in scope.allowed]),
+        "denied": to_jsonb([_pattern_to_json(each) for each in scope.denied]),
+    }
 
 
 def _pattern_to_json(pattern: FlowPattern) -> dict[str, object]:

@@ -9,6 +9,8 @@ from sqlalchemy import Engine
 from gobblin_assets.db.engine import open_external
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.job_ticket import LogId
+from gobblin_assets.state.overview import Overview
+from gobblin_assets.state.postgres.overview import PostgresOverview
 from gobblin_assets.state.postgres.tickets import PostgresTicketStore
 from gobblin_assets.state.tickets import TicketStore
 
@@ -33,8 +35,17 @@ class PostgresTicketLogs:
         self._lock = threading.Lock()
         self._engines: dict[str, Engine] = {}
         self._stores: dict[str, TicketStore] = {OWN_LOG: PostgresTicketStore(own)}
+        self._overviews: dict[str, Overview] = {OWN_LOG: PostgresOverview(own, tries=_TRIES)}
 
     def get_store(self, log: str) -> TicketStore:
+        self._open(log)
+        return self._stores[log]
+
+    def get_overview(self, log: str) -> Overview:
+        self._open(log)
+        return self._overviews[log]
+
+    def _open(self, log: str) -> None:
         with self._lock:
             if log not in self._stores:
                 url = self._environment.get(variable := log_variable(log))
@@ -45,8 +56,8 @@ class PostgresTicketLogs:
                         hint="Set it to the URL of that log's Postgres, and start the service again.",
                     )
                 self._engines[log] = self._open_engine(url)
+                self._overviews[log] = PostgresOverview(self._engines[log], tries=_TRIES)
                 self._stores[log] = PostgresTicketStore(self._engines[log], tries=_TRIES)
-            return self._stores[log]
 
     def get_log_id(self, log: str) -> LogId:
         return self.get_store(log).find_log_id()

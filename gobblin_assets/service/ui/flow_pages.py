@@ -109,13 +109,14 @@ def show_flow(request: Request, parts: Parts, user: Asker, key: Key, said: str =
 @flow_pages.get("/{group}/{name}/executions/{execution_id}")
 def show_execution(request: Request, parts: Parts, user: Asker, key: Key, execution_id: int) -> Response:
     """One execution: its jobs, how far each came, and what it says."""
-    template = "execution_jobs.html" if wants_fragment(request.headers) else "execution.html"
+    template = "execution_parts.html" if wants_fragment(request.headers) else "execution.html"
     return render(
         request,
         template,
         user=user,
         key=key,
         execution=parts.flows.get_execution(user, key, execution_id),
+        outputs=parts.jobs.list_outputs(user, key, execution_id),
         ended=ENDED,
         may=_find_rights(parts, user, key),
     )

@@ -12,6 +12,7 @@ from fastapi.responses import RedirectResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from gobblin_assets import __version__
+from gobblin_assets.model.wording import count_of
 from gobblin_assets.service.specs import FlowKey
 
 PAGES: Final = "/ui"
@@ -38,14 +39,42 @@ def pack_page(pack: str, version: str) -> str:
     return f"{PAGES}/packs/{quote(pack, safe='')}/{quote(version, safe='')}"
 
 
+def dataset_page(job_name: str, urn: str) -> str:
+    """The address of a dataset's page."""
+    return f"{PAGES}/datasets/{quote(job_name, safe='')}/{quote(urn, safe='')}"
+
+
 def page_with(path: str, **parameters: object) -> str:
     """An address with parameters, without those that are None."""
     given = {name: value for name, value in parameters.items() if value is not None}
     return f"{path}?{urlencode(given)}" if given else path
 
 
+class _Html(str):
+    """A text that is HTML already."""
+
+    __slots__ = ()
+
+    def __html__(self) -> str:
+        return self
+
+
 def show_time(moment: dt.datetime | None) -> str:
-    return "" if moment is None else moment.astimezone(dt.UTC).strftime("%Y-%m-%d %H:%M:%S")
+    """An element of HTML with the moment in UTC, which the script says in the reader's words."""
+    if moment is None:
+        return ""
+    utc = moment.astimezone(dt.UTC)
+    return _Html(f'<time datetime="{utc.isoformat()}">{utc:%Y-%m-%d %H:%M:%S} UTC</time>')
+
+
+def show_bytes(count: int | None) -> str:
+    """Such as 3.2 MiB."""
+    if count is None:
+        return ""
+    size, units = float(count), ["B", "KiB", "MiB", "GiB", "TiB"]
+    while size >= 1024 and len(units) > 1:
+        size, units = size / 1024, units[1:]
+    return f"{size:.0f} B" if units[0] == "B" else f"{size:.1f} {units[0]}"
 
 
 def show_span(begin: dt.datetime | None, end: dt.datetime | None) -> str:
@@ -67,11 +96,15 @@ def _make_environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals.update(flow_page=flow_page, pack_page=pack_page, page_with=page_with, version=__version__)
+    environment.globals.update(flow_page=flow_page, dataset_page=dataset_page, pack_page=pack_page)
+    environment.globals.update(page_with=page_with, version=__version__)
     environment.filters.update(
-        time=show_time, number=lambda value: f"{value:,}", pretty=lambda value: json.dumps(value, indent=2, default=str)
+        time=show_time,
+        size=show_bytes,
+        number=lambda value: "" if value is None else f"{value:,}",
+        pretty=lambda value: json.dumps(value, indent=2, default=str),
     )
-    environment.globals["span"] = show_span
+    environment.globals.update(span=show_span, count_of=count_of)
     return environment
 
 

@@ -18,6 +18,7 @@ from gobblin_assets.service.api.request_parts import (
     get_user,
 )
 from gobblin_assets.service.api.service_routes import find_executors, find_nodes, find_templates
+from gobblin_assets.service.ui.dataset_pages import dataset_pages
 from gobblin_assets.service.ui.flow_pages import flow_pages
 from gobblin_assets.service.ui.forms import Form
 from gobblin_assets.service.ui.pack_pages import pack_pages
@@ -35,6 +36,7 @@ def add_pages(app: FastAPI) -> None:
     app.include_router(wizard_pages)
     app.include_router(flow_pages)
     app.include_router(pack_pages)
+    app.include_router(dataset_pages)
     app.state.problem_page = show_problem
 
 

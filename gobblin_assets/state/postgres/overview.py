@@ -7,7 +7,7 @@ from typing import Any, Final
 from sqlalchemy import Engine, Row, TextClause, text
 
 from gobblin_assets.db.statement_texts import IS_OPEN, IS_UNFINISHED
-from gobblin_assets.db.transactions import transact
+from gobblin_assets.db.transactions import TRIES_MAX, transact
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.urn import DatasetUrn, JobName
@@ -17,13 +17,25 @@ from gobblin_assets.state.overview import (
     DatasetLine,
     KeptLine,
     LedgerLine,
+    PartitionLine,
     RunDatasetLine,
     RunLine,
     SequenceLine,
     WatermarkLine,
 )
 
-_DATASETS: Final = text(f"""
+_IS_PUBLICATION: Final = "s.state = 'DONE' AND NOT coalesce(s.details ? 'compaction', false)"
+
+# Of ``d``, a dataset.
+_ACTIVE: Final = """
+    SELECT sum(g.row_count) FILTER (WHERE g.role = 'data')::bigint AS row_count,
+           sum(g.file_count)::bigint AS file_count, sum(g.file_bytes)::bigint AS file_bytes,
+           bool_or(s.details ? 'slots_keep_s') AS is_at_given_names
+      FROM gobblin.segment g JOIN gobblin.commit_sequence s USING (sequence_id)
+     WHERE g.dataset_id = d.dataset_id AND g.sealed AND g.retired_by IS NULL AND s.state = 'DONE'
+"""
+
+_OF_DATASET: Final = f"""
     SELECT d.job, d.urn, d.version,
            (SELECT count(DISTINCT k.partition)
               FROM gobblin.watermark_key k JOIN gobblin.ledger l USING (key_id)
@@ -32,15 +44,9 @@ _DATASETS: Final = text(f"""
            CASE WHEN f.is_at_given_names THEN NULL ELSE coalesce(f.file_count, 0) END AS files,
            CASE WHEN f.is_at_given_names THEN NULL ELSE coalesce(f.file_bytes, 0) END AS file_bytes,
            o.state AS open_state, o.sequence_id AS open_sequence, l.owner AS held_by,
-           r.outcome AS last_outcome, r.error AS last_error, r.ended_at AS last_ended_at
-      FROM gobblin.dataset d
-      LEFT JOIN LATERAL (
-               SELECT sum(g.row_count) FILTER (WHERE g.role = 'data')::bigint AS row_count,
-                      sum(g.file_count)::bigint AS file_count, sum(g.file_bytes)::bigint AS file_bytes,
-                      bool_or(s.details ? 'slots_keep_s') AS is_at_given_names
-                 FROM gobblin.segment g JOIN gobblin.commit_sequence s USING (sequence_id)
-                WHERE g.dataset_id = d.dataset_id AND g.sealed AND g.retired_by IS NULL AND s.state = 'DONE'
-           ) f ON true
+           r.outcome AS last_outcome, r.error AS last_error, r.ended_at AS last_ended_at, p.done_at AS published_at
+      FROM {{}} d
+      LEFT JOIN LATERAL ({_ACTIVE}) f ON true
       LEFT JOIN LATERAL (
                SELECT state, sequence_id FROM gobblin.commit_sequence
                 WHERE dataset_id = d.dataset_id AND state {IS_OPEN} ORDER BY prepared_at LIMIT 1
@@ -53,8 +59,57 @@ _DATASETS: Final = text(f"""
                SELECT outcome, error, ended_at FROM gobblin.run_dataset
                 WHERE dataset_id = d.dataset_id ORDER BY ended_at DESC LIMIT 1
            ) r ON true
+      LEFT JOIN LATERAL (
+               SELECT done_at FROM gobblin.commit_sequence s
+                WHERE s.dataset_id = d.dataset_id AND {_IS_PUBLICATION} ORDER BY s.result_version DESC LIMIT 1
+           ) p ON true
+"""
+
+_DATASETS: Final = text(f"""
+    {_OF_DATASET.format("gobblin.dataset")}
      WHERE CAST(:job AS text) IS NULL OR d.job = :job
      ORDER BY d.job, d.urn
+""")
+
+_PAGE: Final = """
+    (SELECT * FROM gobblin.dataset
+      WHERE job = ANY (CAST(:jobs AS text[])) AND starts_with(urn, :prefix)
+        AND (job COLLATE "C", urn COLLATE "C") > (:after_job, :after_urn)
+      ORDER BY job COLLATE "C", urn COLLATE "C" LIMIT :limit)
+"""
+
+_DATASET_PAGE: Final = text(f"""
+    {_OF_DATASET.format(_PAGE)} ORDER BY d.job COLLATE "C", d.urn COLLATE "C"
+""")
+
+_PARTITIONS: Final = text(f"""
+    SELECT p.partition, l.sequence_id, l.mode, l.done_at AS published_at, coalesce(l.complete, true) AS complete,
+           coalesce(l.row_count, 0) AS published_rows, coalesce(l.file_count, 0) AS published_files,
+           CASE WHEN f.is_at_given_names THEN NULL ELSE coalesce(f.row_count, 0) END AS rows,
+           CASE WHEN f.is_at_given_names THEN NULL ELSE coalesce(f.file_count, 0) END AS files,
+           CASE WHEN f.is_at_given_names THEN NULL ELSE coalesce(f.file_bytes, 0) END AS file_bytes
+      FROM gobblin.dataset d
+      JOIN LATERAL (
+               SELECT DISTINCT s.partition COLLATE "C" AS partition FROM gobblin.commit_sequence s
+                WHERE s.dataset_id = d.dataset_id AND {_IS_PUBLICATION}
+                  AND (CAST(:before AS text) IS NULL OR s.partition COLLATE "C" < :before)
+                ORDER BY 1 DESC LIMIT :limit
+           ) p ON true
+      JOIN LATERAL (
+               SELECT * FROM gobblin.commit_sequence s
+                WHERE s.dataset_id = d.dataset_id AND s.partition = p.partition AND {_IS_PUBLICATION}
+                ORDER BY s.result_version DESC LIMIT 1
+           ) l ON true
+      LEFT JOIN LATERAL ({_ACTIVE} AND g.partition = p.partition) f ON true
+     WHERE d.job = :job AND d.urn = :urn
+     ORDER BY p.partition DESC
+""")
+
+_FOUND_WATERMARKS: Final = text("""
+    SELECT d.job, d.urn, k.name AS key, k.partition, k.watermark, k.moved_at, k.sequence_id
+      FROM gobblin.watermark_key k JOIN gobblin.dataset d USING (dataset_id)
+     WHERE d.job = :job AND d.urn = :urn AND (k.partition = '' OR k.partition = ANY (CAST(:partitions AS text[])))
+     ORDER BY k.partition COLLATE "C" DESC, k.name LIMIT :limit
 """)
 
 _WATERMARKS: Final = text("""
@@ -126,17 +181,36 @@ _RUN_ATTEMPTS: Final = text("""
 class PostgresOverview:
     """Reads only; takes no lock that work waits for."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, *, tries: int = TRIES_MAX) -> None:
         self._engine = engine
+        self._tries = tries
 
     def list_datasets(self, job: JobName | None) -> Sequence[DatasetLine]:
         return [DatasetLine(**row._mapping) for row in self._read(_DATASETS, job=job)]  # noqa: SLF001  SQLAlchemy's documented view of a row
 
+    def page_datasets(
+        self, jobs: Sequence[JobName], *, prefix: str, after: tuple[JobName, DatasetUrn] | None, limit: int
+    ) -> Sequence[DatasetLine]:
+        after_job, after_urn = ("", "") if after is None else after
+        rows = self._read(
+            _DATASET_PAGE, jobs=list(jobs), prefix=prefix, after_job=after_job, after_urn=after_urn, limit=limit
+        )
+        return [DatasetLine(**row._mapping) for row in rows]  # noqa: SLF001  the same
+
+    def page_partitions(
+        self, job: JobName, urn: DatasetUrn, *, before: str | None, limit: int
+    ) -> Sequence[PartitionLine]:
+        rows = self._read(_PARTITIONS, job=job, urn=urn, before=before, limit=limit)
+        return [PartitionLine(**row._mapping) for row in rows]  # noqa: SLF001  the same
+
     def list_watermarks(self, job: JobName | None, urn: DatasetUrn | None) -> Sequence[WatermarkLine]:
-        return [
-            WatermarkLine(**{**row._mapping, "watermark": watermark_from(row.watermark)})  # noqa: SLF001  the same
-            for row in self._read(_WATERMARKS, job=job, urn=urn)
-        ]
+        return [_watermark_line(row) for row in self._read(_WATERMARKS, job=job, urn=urn)]
+
+    def find_watermarks(
+        self, job: JobName, urn: DatasetUrn, partitions: Sequence[str], *, limit: int
+    ) -> Sequence[WatermarkLine]:
+        rows = self._read(_FOUND_WATERMARKS, job=job, urn=urn, partitions=list(partitions), limit=limit)
+        return [_watermark_line(row) for row in rows]
 
     def list_ledger(self, job: JobName | None, urn: DatasetUrn | None, *, with_retired: bool) -> Sequence[LedgerLine]:
         return [_ledger_line(row) for row in self._read(_LEDGER, job=job, urn=urn, with_retired=with_retired)]
@@ -169,7 +243,11 @@ class PostgresOverview:
         return [AttemptLine(**row._mapping) for row in self._read(_RUN_ATTEMPTS, run_id=run_id)]  # noqa: SLF001  the same
 
     def _read(self, statement: TextClause, **arguments: object) -> Sequence[Row[Any]]:
-        return transact(self._engine, "look", lambda c: c.execute(statement, arguments).all())
+        return transact(self._engine, "look", lambda c: c.execute(statement, arguments).all(), tries=self._tries)
+
+
+def _watermark_line(row: Row[Any]) -> WatermarkLine:
+    return WatermarkLine(**{**row._mapping, "watermark": watermark_from(row.watermark)})  # noqa: SLF001  the same
 
 
 def _ledger_line(row: Row[Any]) -> LedgerLine:

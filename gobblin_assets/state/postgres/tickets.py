@@ -38,6 +38,7 @@ from gobblin_assets.state.tickets import (
     Claim,
     FoundProbe,
     OpenTicket,
+    TicketOutput,
     TicketReport,
     TicketReportKind,
     find_attempts_max,
@@ -254,9 +255,22 @@ _UNREPORTED = text("""
      ORDER BY s.done_at, s.sequence_id
 """)
 
+# Without the lock of the ticket: these lines say nothing that anybody decides by.
+_KEEP_OUTPUT = text("""
+    INSERT INTO gobblin.ticket_output AS o (ticket_id, attempt, lines)
+    SELECT t.ticket_id, :attempt, :lines FROM gobblin.job_ticket t WHERE t.ticket_id = :ticket_id
+        ON CONFLICT (ticket_id, attempt) DO UPDATE SET lines = excluded.lines, updated_at = clock_timestamp()
+     WHERE o.lines <> excluded.lines
+""")
+
+_OUTPUTS = text("""
+    SELECT attempt, lines, updated_at FROM gobblin.ticket_output
+     WHERE ticket_id = :ticket_id ORDER BY attempt DESC LIMIT :limit
+""")
+
 
 class PostgresTicketStore:
-    """``TicketStore`` over ``log_identity``, ``job_ticket``, ``ticket_claim`` and ``ticket_report``."""
+    """``TicketStore`` over the log's tables of tickets, claims, reports and outputs."""
 
     def __init__(self, engine: Engine, *, tries: int = TRIES_MAX) -> None:
         self._engine = engine
@@ -483,6 +497,15 @@ class PostgresTicketStore:
             lambda c: c.execute(_UNREPORTED, {"ticket_id": ticket_id}).scalars().all(),
         )
         return [SequenceId(each) for each in found]
+
+    def keep_output(self, claim: Claim, lines: str) -> None:
+        arguments = {"ticket_id": claim.ticket_id, "attempt": claim.attempt, "lines": lines}
+        self._do("keep what a process said", lambda c: c.execute(_KEEP_OUTPUT, arguments))
+
+    def list_outputs(self, ticket_id: TicketId, *, limit: int) -> Sequence[TicketOutput]:
+        arguments = {"ticket_id": ticket_id, "limit": limit}
+        rows = self._do("read what processes said", lambda c: c.execute(_OUTPUTS, arguments).all())
+        return [TicketOutput(row.attempt, row.lines, row.updated_at) for row in rows]
 
     def _do(self, name: str, body: Callable[[Connection], T], committed: Failpoint | None = None) -> T:
         return transact(self._engine, name, body, committed=committed, tries=self._tries)

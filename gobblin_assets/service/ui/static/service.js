@@ -13,6 +13,20 @@ function sayWhetherOnline(isOnline) {
   offline.querySelector("span").textContent = answeredAt.toLocaleTimeString();
 }
 
+// Moments in the reader's words; the title has the reader's clock.
+const ago = new Intl.RelativeTimeFormat("en", { numeric: "auto" });
+const STEPS = [["day", 86400], ["hour", 3600], ["minute", 60]];
+function sayTimes() {
+  for (const each of document.querySelectorAll("time")) {
+    const at = new Date(each.dateTime);
+    const seconds = (Date.now() - at) / 1000;
+    const [unit, size] = STEPS.find((step) => Math.abs(seconds) >= step[1]) ?? ["second", 0];
+    const said = size ? ago.format(-Math.trunc(seconds / size), unit) : "just now";
+    if (each.textContent !== said) each.textContent = said;
+    each.title = at.toLocaleString();
+  }
+}
+
 // What a person opened stays open, and what has the focus keeps it.
 function swap(target, html) {
   const active = target.contains(document.activeElement) ? document.activeElement : null;
@@ -22,6 +36,7 @@ function swap(target, html) {
   target.innerHTML = html;
   [...target.querySelectorAll("details")].forEach((each, number) => { each.open = open[number] || each.open; });
   if (active) target.querySelectorAll("a, button, summary")[place]?.focus();
+  sayTimes();
   return true;
 }
 
@@ -111,6 +126,8 @@ function sendOnce(form) {
   });
 }
 
+sayTimes();
+setInterval(sayTimes, 10 * POLL_EVERY_MS);
 const followed = [...document.querySelectorAll("[data-poll]")];
 if (followed.length) poll(followed);
 document.querySelectorAll("form[data-explain]").forEach(explainBeside);
