@@ -30,6 +30,7 @@ class FlowJobNames:
     """The ``JobNames`` of one flow: stored names, and new ones that follow from the flow's id and the node alone.
 
     For one search for a plan: the id of each log is read once. A log that has no place here is not the bound one.
+    ``find_job_log``: the log of a job of any flow, by the job's name.
     """
 
     def __init__(
@@ -39,8 +40,10 @@ class FlowJobNames:
         stored: Sequence[NamedJob],
         generation: int,
         read_log_id: Callable[[str], LogId],
+        find_job_log: Callable[[str], LogId | None],
     ) -> None:
         self._read_log_id = read_log_id
+        self._find_job_log = find_job_log
         self._flow_id = flow_id
         self._key = key
         self._stored = {job.node: job for job in stored}
@@ -68,6 +71,10 @@ class FlowJobNames:
 
     def offer_name(self, node: str) -> str:
         return self.find_name(node) or make_job_name(self._flow_id, self._key, node, self._generation)
+
+    def shares_log(self, job_name: str, log: str) -> bool | None:
+        found = self._find_job_log(job_name)
+        return None if found is None else found == self._find_log_id(log)
 
 
 def make_job_name(flow_id: uuid.UUID, key: FlowKey, node: str, generation: int) -> str:

@@ -169,10 +169,10 @@ class FlowManager:
         flow = self._store.find(key)
         version = _FIRST_VERSION if flow is None else _next_version(flow)
         if flow is None:
-            names = FlowJobNames(_NOT_STORED, key, (), 0, self._recall_log_id)
+            names = self._name_jobs(_NOT_STORED, key, (), 0)
         else:
             jobs = self._store.list_jobs(flow.flow_id)
-            names = FlowJobNames(flow.flow_id, key, jobs, flow.generation, self._recall_log_id)
+            names = self._name_jobs(flow.flow_id, key, jobs, flow.generation)
         return self._compiler.explain_flow(_make_spec(config, version), names, user.groups)
 
     def list_templates(self, user: Requester, config: FlowConfig) -> Sequence[JobTemplate]:
@@ -339,10 +339,13 @@ class FlowManager:
         version: str,
     ) -> _Compiled:
         key = FlowKey(config.flow_group, config.flow_name)
-        names = FlowJobNames(flow_id, key, jobs, generation, self._recall_log_id)
+        names = self._name_jobs(flow_id, key, jobs, generation)
         topology = self._topology()
         explanation = self._compiler.compile_flow(_make_spec(config, version), names, groups)
         return _Compiled(explanation, topology, tuple(jobs), generation)
+
+    def _name_jobs(self, flow_id: uuid.UUID, key: FlowKey, jobs: Sequence[NamedJob], generation: int) -> FlowJobNames:
+        return FlowJobNames(flow_id, key, jobs, generation, self._recall_log_id, self._store.find_job_log)
 
     def _plan_write(self, user: Requester, config: FlowConfig, compiled: _Compiled, *, runs: bool) -> FlowWrite:
         return FlowWrite(

@@ -74,13 +74,16 @@ def read_request(
 
 
 def _fill_in_nodes(config: FlowConfig, templates: Collection[JobTemplate]) -> FlowConfig:
-    """The flow with the nodes that its one template names, where it says none."""
+    """The flow with the nodes and the format that its one template names, where it says none."""
     if len(templates) != 1:
         return config
     (template,) = templates
     filled: dict[str, object] = {}
     if config.source is None and template.source.node is not None:
         filled["source"] = NodeChoice(node=template.source.node, format=template.source.format)
+    if config.source is not None and config.source.format is None:
+        # Only the format that the template reads can be meant.
+        filled["source"] = config.source.model_copy(update={"format": template.source.format})
     if not config.destinations and template.target.node is not None:
         filled["destinations"] = (NodeChoice(node=template.target.node, format=template.target.format),)
     return config.model_copy(update=filled)

@@ -246,6 +246,10 @@ class FlowStore(Protocol):
         """Those whose names are in use: not those before a replan."""
         ...
 
+    def find_job_log(self, job_name: str) -> LogId | None:
+        """The log that a job of any flow publishes through, also before a replan; None: no flow launched such a job."""
+        ...
+
     def replan(self, flow_id: uuid.UUID, *, generation: int) -> None:
         """Retire the names of jobs of earlier generations. ConflictError: an execution is open."""
         ...

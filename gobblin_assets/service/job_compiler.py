@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote
 
 from gobblin_assets.errors import RejectedError
@@ -10,6 +10,12 @@ from gobblin_assets.model.job_ticket import JobTicket
 from gobblin_assets.service.job_plan import FlowPlan, JobNames, PlannedJob
 from gobblin_assets.service.job_template import JobTemplate
 from gobblin_assets.service.placeholders import Fact, FilledJob, fill_job
+from gobblin_assets.service.published_datasets import (
+    ReadingExecutor,
+    choose_manifests,
+    describe_manifests,
+    give_datasets,
+)
 from gobblin_assets.service.routes import Hop
 from gobblin_assets.service.specs import FlowKey, FlowSpec
 from gobblin_assets.service.template_parameters import check_known, check_values, fill_in
@@ -37,17 +43,19 @@ class JobCompiler:
     def make_plan(self, hops: Sequence[Hop]) -> FlowPlan:
         """The hops as jobs, each behind the one whose output it reads. RejectedError names the parameter."""
         numbers: dict[NodeState, int] = {}
-        jobs = []
+        jobs: list[PlannedJob] = []
         for number, hop in enumerate(hops):
-            after = (numbers[hop.source],) if hop.source in numbers else ()
-            jobs.append(self._make_job(number, hop, after))
+            before = jobs[numbers[hop.source]] if hop.source in numbers else None
+            jobs.append(self._make_job(number, hop, before))
             numbers[hop.target] = number
         return FlowPlan(tuple(jobs), sum(job.cost for job in jobs))
 
-    def _make_job(self, number: int, hop: Hop, after: tuple[int, ...]) -> PlannedJob:
+    def _make_job(self, number: int, hop: Hop, before: PlannedJob | None) -> PlannedJob:
         name = self._names.offer_name(hop.target.node)
         template, key = hop.template, self._spec.key
-        values = fill_in(self._given, template.parameters, template.validator)
+        executor = ReadingExecutor(hop.executor.name, hop.executor.log)
+        given = self._find_datasets(template, before, executor)
+        values = fill_in(given, template.parameters, template.validator)
         filled = fill_job(template.job, values, self._list_facts(hop, name, key))
         _check_options(filled, template)
         ticket = JobTicket(
@@ -60,8 +68,26 @@ class JobCompiler:
             job=filled.options,
         )
         return PlannedJob(
-            number, name, template.uri, hop.executor.name, hop.source, hop.target, ticket, after, hop.cost
+            number=number,
+            job_name=name,
+            template_uri=template.uri,
+            executor=hop.executor.name,
+            source=hop.source,
+            target=hop.target,
+            ticket=ticket,
+            after=() if before is None else (before.number,),
+            cost=hop.cost,
+            notes=tuple(describe_manifests(values, {} if before else self._given, template.parameters, executor)),
         )
+
+    def _find_datasets(
+        self, template: JobTemplate, before: PlannedJob | None, executor: ReadingExecutor
+    ) -> Mapping[str, Any]:
+        """The parameters as they were given; with the datasets that another job publishes, and how they are read."""
+        if before is None:
+            return choose_manifests(self._given, template.parameters, self._names, executor)
+        log = self._topology.executors[before.executor].spec_executor.log
+        return give_datasets(self._given, template.parameters, before, log, executor)
 
     def _list_facts(self, hop: Hop, name: str, key: FlowKey) -> Mapping[str, Fact]:
         facts = {"flow.group": Fact(key.group, "flow_group"), "flow.name": Fact(key.name, "flow_name")}

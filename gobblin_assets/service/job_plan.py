@@ -15,7 +15,8 @@ class PlannedJob:
     """One hop. ``number``: from 0, in the order of the plan; ``after``: the numbers of jobs whose output it reads.
 
     ``job_name``: the name that the job has in its executor's log: one for each (flow, node that it publishes to).
-    ``ticket``: what the executor is sent, with the job's options.
+    ``ticket``: what the executor is sent, with the job's options. ``notes``: sentences for people, such as which ledger
+    it reads.
     """
 
     number: int
@@ -27,6 +28,7 @@ class PlannedJob:
     ticket: JobTicket
     after: tuple[int, ...] = ()
     cost: float = 1.0
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,13 @@ class JobNames(Protocol):
 
     def offer_name(self, node: str) -> str:
         """The stored name; else a free one, ``[a-z0-9_]``, at most 48 characters, which is stored by the launch."""
+        ...
+
+    def shares_log(self, job_name: str, log: str) -> bool | None:
+        """Whether a job of any flow publishes through the log of this name in the topology.
+
+        None: no flow has launched a job of this name.
+        """
         ...
 
 

@@ -193,14 +193,18 @@ def _end_of(options: EndOptions) -> TemplateEnd:
 
 
 def _require_places(job: Mapping[str, Any]) -> JobTree:
-    """A job's name is the flow's, and what it publishes lies below the root of its node."""
-    expected = {"job": "${flow.job}", "destination": "${to.root}"}
-    for name, placeholder in expected.items():
-        found = job.get(name, placeholder if name == "job" else None)
-        if found != placeholder:
+    """A job's name is the flow's, and what it publishes lies below the root of its node.
+
+    A tree belongs to one job. So a job of a tree may have a directory of its own there.
+    """
+    expected = {"job": ("${flow.job}",), "destination": ("${to.root}", "${to.root}/${flow.job}")}
+    kept = {}
+    for name, placeholders in expected.items():
+        kept[name] = found = job.get(name, placeholders[0] if name == "job" else None)
+        if found not in placeholders:
             raise RejectedError(
-                f"expected {placeholder}, found {'nothing' if found is None else 'something else'}",
+                f"expected {' or '.join(placeholders)}, found {'nothing' if found is None else 'something else'}",
                 field=f"job.{name}",
-                hint=f"Write `{name}: {placeholder}`.",
+                hint=f"Write `{name}: {placeholders[0]}`.",
             )
-    return {**job, **expected}
+    return {**job, **kept}

@@ -1,7 +1,9 @@
 """Parameters of templates: their schemas, and the values that a flow gives.
 
 A schema is a JSON Schema of an object whose properties are texts, numbers, truth values, lists of these, or lists of
-objects of these. ``x-suggest`` says what pages may offer: tables, columns, primary_key, watermark_column, topics.
+objects of these. ``x-suggest`` says what pages may offer: tables, columns, primary_key, watermark_column, topics,
+datasets, jobs. ``x-from: datasets`` says of a list of objects that a hop behind another one gets it from there: the
+datasets that this one publishes, each with its ``dataset``, its ``job``, and by what its files are found (``by``).
 
 One flow's parameters serve all its templates: each takes those that it has, and one that none has is refused.
 """
@@ -25,6 +27,11 @@ from gobblin_assets.model.wording import CONTROLS
 
 TEXT_LENGTH_MAX: Final = 1_000
 VALUES_MAX: Final = 100_000
+
+FROM_DATASETS: Final = "datasets"
+"""The value of ``x-from``."""
+
+_FROM_FIELDS: Final = ("dataset", "job", "by")
 
 NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 _RESERVED: Final = frozenset({"from", "to", "flow", "each"})
@@ -85,7 +92,34 @@ def read_schema(written: Mapping[str, Any]) -> Schema:
                 hint="Choose another name.",
             )
         _check_parameter(property_schema, f"parameters.properties.{name}")
+        _check_origin(property_schema, f"parameters.properties.{name}")
     return schema
+
+
+def leave_out_given(schema: Schema) -> dict[str, Any]:
+    """The schema without the parameters that a hop gets from the one before it."""
+    properties = {name: each for name, each in schema["properties"].items() if "x-from" not in each}
+    required = [name for name in schema.get("required", ()) if name in properties]
+    return {**schema, "properties": properties, "required": required}
+
+
+def _check_origin(schema: Schema, place: str) -> None:
+    if "x-from" not in schema:
+        return
+    if schema["x-from"] != FROM_DATASETS:
+        raise RejectedError(
+            f"expected {FROM_DATASETS}, found {str(schema['x-from'])[:80]!a}",
+            field=f"{place}.x-from",
+            hint="A hop gives the next one its datasets.",
+        )
+    fields = schema.get("items", {}).get("properties", {})
+    missing = [name for name in _FROM_FIELDS if name not in fields]
+    if missing:
+        raise RejectedError(
+            f"expected a list of objects that have {', '.join(_FROM_FIELDS)}; found none with {missing[0]}",
+            field=f"{place}.items.properties",
+            hint="Add it: the hop before gives each of its datasets these.",
+        )
 
 
 def make_validator(schema: Schema) -> Validator:

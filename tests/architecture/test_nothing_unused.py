@@ -93,7 +93,6 @@ EXCEPTIONS = {
     "rows.attempt_files._PartStream.writable": _CALLED_BY_IO,
     "service.job_plan.SpecCompiler.get_topology_spec_map": "of Gobblin's port: the executors that a compiler knows",
     "service.multi_hop_compiler.MultiHopCompiler.get_topology_spec_map": "the same",
-    "service.topology.Format.DATASET": _WRITTEN,
     "spark.session.ConnectPatience.can_retry": "PySpark's client calls it",
     "service.api.representations.HealthBody.snapshot_age_s": _ANSWERED,
     "service.api.representations.HealthBody.topology_version": _ANSWERED,

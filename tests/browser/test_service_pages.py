@@ -24,6 +24,8 @@ TEMPLATE = "FS:///default/jdbc-to-lake.template"
 FORM = f"/ui/new?template={TEMPLATE}"
 RUN_S_MAX = 90
 FIELDS_MAX = 8
+COPY_FIELDS_MAX = 4
+CUSTOMERS = 9
 WAIT_MS_MAX = 20_000
 POLLS_MS = 4_500
 """Time for two polls."""
@@ -145,6 +147,46 @@ def test_a_table_becomes_a_dataset_by_day(shop: ServiceShop, page: Page) -> None
     last_day = shop.start + dt.timedelta(days=DAYS - 1)
     assert high.inner_text().startswith(f"{last_day}T12:00:00"), "the last row's, and what is next to it"
     assert count_rows(shop.lake) == ORDERS
+
+
+def await_complete(page: Page, count: int) -> None:
+    """Wait until the flow's page has so many executions that are complete."""
+    complete = page.get_by_role("row").filter(has_text="COMPLETE").filter(has=page.get_by_role("link"))
+    expect(complete).to_have_count(count, timeout=RUN_S_MAX * 1_000)
+
+
+def test_a_published_dataset_is_copied_to_a_second_lake(shop: ServiceShop, service: RunningService, page: Page) -> None:
+    published = make_flow(service, "customers", run_immediately=True)
+    page.goto(published)
+    await_complete(page, 1)
+    job = service.ask("GET", f"{FLOWS}/sales/customers/status").json["jobs"][0]["job_name"]
+
+    page.get_by_role("link", name="Copy the datasets of lake").click()
+    typist = Typist(page)
+    plan = page.get_by_role("complementary", name="Plan")
+    typist.type("Group", "sales")
+    typist.type("Name", "copies")
+    typist.check("second")
+    expect(page.get_by_role("textbox", name="Dataset", exact=False)).to_have_value("public.customers")
+    expect(plan).to_contain_text("lake dataset → second tree by the executor local")
+    expect(plan).to_contain_text(f"public.customers by the ledger of the job {job}")
+    assert len(typist.typed) <= COPY_FIELDS_MAX
+    page.get_by_role("button", name="Create").click()
+    expect(page.get_by_role("status")).to_have_text("The flow is created.")
+    await_complete(page, 1)
+    assert count_rows(shop.second) == CUSTOMERS
+
+    # A snapshot is read again: what it replaces stands beside it for a while.
+    assert service.ask("POST", f"{FLOWS}/sales/customers:run").status in {200, 201, 202}
+    copies = page.url.partition("?")[0]
+    page.goto(published)
+    await_complete(page, 2)
+    assert count_rows(shop.lake / job) == 2 * CUSTOMERS
+    page.goto(copies)
+    page.get_by_role("button", name="Run").click()
+    page.get_by_role("link", name="sales / copies").click()
+    await_complete(page, 2)
+    assert count_rows(shop.second) == CUSTOMERS
 
 
 def test_a_flow_is_run_paused_resumed_and_deleted(service: RunningService, page: Page) -> None:

@@ -316,6 +316,26 @@ def test_a_flow_without_a_run_at_its_creation_waits_for_one(world: FlowWorld) ->
     assert claimed[1].selection == selection
 
 
+def test_a_hop_behind_another_one_is_asked_for_no_partitions_of_the_source(world: FlowWorld) -> None:
+    world.flows.create(world.person, make_config("lake", "mirror", run_immediately=False))
+    selection = TicketSelection(
+        datasets=("orders",), partitions=("2026-01-01",), ranges=(("2026-01-03", "2026-01-05"),)
+    )
+    world.flows.run(world.person, KEY, selection)
+    found = []
+    for _hop in range(2):
+        world.orchestrator.look()
+        claimed = world.executor.claim()
+        assert claimed is not None
+        found.append(claimed[1].selection)
+        world.executor.run(claimed[0])
+        world.monitor.look()
+    assert found == [selection, TicketSelection(datasets=("orders",))]
+    names = [job.job_name for job in world.flows.list_jobs(KEY)]
+    assert {world.store.find_job_log(name) for name in names} == {world.logs.get_log_id("")}
+    assert world.store.find_job_log("of_nobody") is None
+
+
 def test_a_paused_flow_runs_after_its_resume(world: FlowWorld) -> None:
     world.flows.create(world.person, make_config(run_immediately=False))
     assert world.flows.pause(KEY).state is FlowState.PAUSED

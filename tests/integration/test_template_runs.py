@@ -1,20 +1,24 @@
 """Jobs of the shipped templates, as executors run them: what was compiled becomes rows and files."""
 
+import io
 import os
 import uuid
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from sqlalchemy import Engine
 
 from gobblin_assets.model.job_ticket import SentTicket, TicketId, TicketVerb
 from gobblin_assets.service.job_plan import PlannedJob
+from gobblin_assets.state.tickets import TicketReportKind
 from tests.support.changed_tables import ChangedTables
 from tests.support.flow_templates import Names, make_compiler, make_flow, make_topology, plan_flow
 from tests.support.postgres import Database
+from tests.support.s3_servers import S3Server
 from tests.support.ticket_shop import NAME, Executor, TicketShop, ticket_shop
 
 __all__ = ["ticket_shop"]
@@ -116,6 +120,95 @@ def test_directories_are_copied_with_their_names(ticket_shop: TicketShop) -> Non
     (photos / "2026/4.jpg").write_bytes(b"four")
     require_complete(ticket_shop, send(ticket_shop, job))
     assert list_files(mirror / "albums") == {"2026/1.jpg": b"one", "2026/4.jpg": b"four"}
+
+
+def read_directory(files: Iterable[bytes]) -> Counter[tuple[object, ...]]:
+    """The rows of the customers' files, as whoever reads a directory finds them."""
+    found: Counter[tuple[object, ...]] = Counter()
+    for each in files:
+        table = pq.ParquetFile(io.BytesIO(each)).read(columns=["id", "name"])
+        found.update(tuple(row.values()) for row in table.to_pylist())
+    return found
+
+
+def list_objects(server: S3Server, bucket: str) -> dict[str, bytes]:
+    files = server.open()
+    found = {}
+    for entry in files.list_objects(f"/{bucket}"):
+        if ".gobblin" not in entry.path:
+            with files.open_input(entry.path) as stream:
+                found[entry.path.removeprefix(f"/{bucket}/")] = stream.read()
+    return found
+
+
+def plan_copies(shop: TicketShop, bucket: str, parameters: Mapping[str, Any]) -> Sequence[PlannedJob]:
+    """From the shop to the lake, and from there to a directory and to a bucket."""
+    nodes = {
+        "shop": {"kind": "database", "connection": "shop"},
+        "lake": {"kind": "files", "root": str(shop.folder / "lake")},
+        "second": {"kind": "files", "root": str(shop.folder / "second")},
+        "store": {"kind": "files", "root": f"s3://{bucket}/mirror"},
+    }
+    executors = {NAME: {"capabilities": ["ingest.jdbc", "distcp"], "nodes": list(nodes)}}
+    flow = make_flow("shop", ["lake", "second", "store"], parameters=dict(parameters))
+    return plan_flow(make_compiler(make_topology(nodes, executors)), flow).jobs
+
+
+def test_datasets_are_copied_as_their_ledger_has_them(ticket_shop: TicketShop, versitygw: S3Server) -> None:
+    """To a directory and to a bucket, and again after a refresh."""
+    bucket = versitygw.make_bucket()
+    job, *copies = plan_copies(ticket_shop, bucket, {"datasets": [{"table": "public.customers"}]})
+    assert [(copy.source.node, copy.after) for copy in copies] == [("lake", (0,)), ("lake", (0,))]
+    ticket_shop.environment.update(versitygw.environment)
+    second = ticket_shop.folder / "second"
+    with Executor(ticket_shop):
+        require_complete(ticket_shop, send(ticket_shop, copies[0]))
+        assert not list(second.rglob("*.parquet")), "nothing is published yet, which is no error"
+        for version in (1, 2):
+            require_complete(ticket_shop, send(ticket_shop, job))
+            tickets = [send(ticket_shop, copy) for copy in copies]
+            for ticket_id in tickets:
+                require_complete(ticket_shop, ticket_id)
+            with ticket_shop.source.connect() as connection:
+                wanted = Counter(connection.execute("SELECT id, name FROM customers").fetchall())
+                connection.execute("UPDATE customers SET name = name || '!'")
+            copied = [path for path in second.rglob("*.parquet") if ".gobblin" not in path.parts]
+            assert read_directory(path.read_bytes() for path in copied) == wanted
+            assert read_directory(list_objects(versitygw, bucket).values()) == wanted
+            told = ticket_shop.await_kind(tickets[0], TicketReportKind.PUBLISHED)
+            assert told.details["watermarks"]["version"][1] == str(version)
+    published = (ticket_shop.folder / "lake").rglob("data/**/*.parquet")
+    assert sum(read_directory(path.read_bytes() for path in published).values()) == 2 * 9, "what was retired stays"
+
+
+def test_directories_are_copied_to_a_bucket_and_back(ticket_shop: TicketShop, versitygw: S3Server) -> None:
+    bucket = versitygw.make_bucket()
+    photos = ticket_shop.folder / "lake" / "photos"
+    for name, content in {"2026/1.jpg": b"one", "2026/2.jpg": b"two", "2026/3.tmp": b"half"}.items():
+        (photos / name).parent.mkdir(parents=True, exist_ok=True)
+        (photos / name).write_bytes(content)
+    ticket_shop.environment.update(versitygw.environment)
+    nodes = {
+        "lake": {"kind": "files", "root": str(ticket_shop.folder / "lake")},
+        "store": {"kind": "files", "root": f"s3://{bucket}/albums"},
+        "mirror": {"kind": "files", "root": str(ticket_shop.folder / "mirror")},
+    }
+    compiler = make_compiler(make_topology(nodes, {NAME: {"capabilities": ["distcp"], "nodes": list(nodes)}}))
+    chosen = {"path": "photos", "exclude": ["*.tmp"], "deletes": "ours"}
+    (there,) = plan_flow(compiler, make_flow("lake", "store", parameters={"datasets": [chosen]})).jobs
+    (back,) = plan_flow(compiler, make_flow("store", "mirror", parameters={"datasets": [chosen]})).jobs
+    assert [job.template_uri.rpartition("/")[2] for job in (there, back)] == [
+        "tree-to-bucket.template",
+        "bucket-to-tree.template",
+    ]
+    with Executor(ticket_shop):
+        for wanted in ({"2026/1.jpg": b"one", "2026/2.jpg": b"two"}, {"2026/1.jpg": b"one", "2026/4.jpg": b"four"}):
+            for job in (there, back):
+                require_complete(ticket_shop, send(ticket_shop, job))
+            assert list_objects(versitygw, bucket) == {f"albums/photos/{name}": each for name, each in wanted.items()}
+            assert list_files(ticket_shop.folder / "mirror" / "photos") == wanted
+            (photos / "2026/2.jpg").unlink(missing_ok=True)
+            (photos / "2026/4.jpg").write_bytes(b"four")
 
 
 class NamesOfTables(Names):

@@ -34,10 +34,11 @@ TABLES: Mapping[str, Any] = {
 
 
 class Names:
-    """``JobNames`` of a flow. ``bound``: what its jobs are bound to, by node."""
+    """``JobNames`` of a flow. ``bound``: what its jobs are bound to, by node. ``logs``: of jobs of any flow."""
 
-    def __init__(self, bound: Mapping[str, BoundHop] | None = None) -> None:
+    def __init__(self, bound: Mapping[str, BoundHop] | None = None, logs: Mapping[str, str] | None = None) -> None:
         self._bound = bound or {}
+        self._logs = logs or {}
 
     def list_bound_hops(self) -> Mapping[str, BoundHop]:
         return self._bound
@@ -47,6 +48,9 @@ class Names:
 
     def offer_name(self, node: str) -> str:
         return f"{NAME}_to_{node}"
+
+    def shares_log(self, job_name: str, log: str) -> bool | None:
+        return self._logs[job_name] == log if job_name in self._logs else None
 
 
 def write_template(source: Mapping[str, Any], target: Mapping[str, Any], **more: Any) -> dict[str, Any]:

@@ -20,10 +20,14 @@ ORDERS = 2 * DAYS
 
 @dataclass(frozen=True)
 class ServiceShop:
-    """``lake``: where flows publish to. ``start``: the day of the first orders; all their days are over."""
+    """``lake``: where flows publish to; ``second``: where its datasets are copied to.
+
+    ``start``: the day of the first orders; all their days are over.
+    """
 
     service: RunningService
     lake: Path
+    second: Path
     start: dt.date
 
 
@@ -36,9 +40,10 @@ def run_service_shop(server: EmbeddedServer, pool: DatabasePool, folder: Path) -
         "nodes": {
             "shop": {"kind": "database", "connection": "shop", "description": "Orders and customers"},
             "lake": {"kind": "files", "root": str(lake), "description": "Datasets of files"},
+            "second": {"kind": "files", "root": str(folder / "second"), "description": "Copies"},
             "island": {"kind": "files", "root": str(folder / "island")},
         },
-        "executors": {"local": {"capabilities": ["ingest.jdbc", "distcp"], "nodes": ["shop", "lake"]}},
+        "executors": {"local": {"capabilities": ["ingest.jdbc", "distcp"], "nodes": ["shop", "lake", "second"]}},
     }
     with ExitStack() as stack:
         source = postgres.describe_database(server, stack.enter_context(postgres.temporary_database(server)))
@@ -55,7 +60,7 @@ def run_service_shop(server: EmbeddedServer, pool: DatabasePool, folder: Path) -
         command = [sys.executable, "-m", "gobblin_assets.cli", "executor", "serve", "--name", "local"]
         environment = {**service.environment, **secrets}
         stack.enter_context(run_guarded(command, folder / "executor.log", environment))
-        yield ServiceShop(service, lake, start)
+        yield ServiceShop(service, lake, folder / "second", start)
 
 
 def _fill(source: Database, start: dt.date) -> None:

@@ -45,7 +45,8 @@ def test_names_differ_by_flow_node_and_generation_and_by_nothing_else() -> None:
 
 def test_a_stored_name_stays_whatever_would_be_made_now() -> None:
     names = FlowJobNames(
-        FLOW, FlowKey("sales", "orders"), [NamedJob("lake", "its_first_name", BINDING)], 0, LOGS.__getitem__
+        *(FLOW, FlowKey("sales", "orders"), [NamedJob("lake", "its_first_name", BINDING)], 0),
+        *(LOGS.__getitem__, {"of_others": LOGS["other"]}.get),
     )
     assert names.find_name("lake") == names.offer_name("lake") == "its_first_name"
     assert names.find_name("mirror") is None
@@ -54,6 +55,8 @@ def test_a_stored_name_stays_whatever_would_be_made_now() -> None:
     assert hop.allows_log("")
     assert not hop.allows_log("other")
     assert names.offer_name("mirror") != names.offer_name("lake")
+    assert [names.shares_log("of_others", log) for log in ("", "other")] == [False, True]
+    assert names.shares_log("of_nobody", "") is None
 
 
 def test_a_search_reads_the_id_of_each_log_once_and_takes_no_log_without_a_place() -> None:
@@ -66,7 +69,7 @@ def test_a_search_reads_the_id_of_each_log_once_and_takes_no_log_without_a_place
         return LOGS[log]
 
     stored = [NamedJob(node, f"to_{node}", BINDING) for node in ("lake", "mirror")]
-    hops = FlowJobNames(FLOW, FlowKey("sales", "orders"), stored, 0, read).list_bound_hops()
+    hops = FlowJobNames(FLOW, FlowKey("sales", "orders"), stored, 0, read, {}.get).list_bound_hops()
     found = [hop.allows_log(log) for log in ("edge", "other", "") for hop in hops.values()]
     assert found == [False, False, False, False, True, True]
     assert asked == ["edge", "other", ""]

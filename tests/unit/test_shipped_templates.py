@@ -7,10 +7,11 @@ from jsonschema import Draft202012Validator
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.job_ticket import TicketShape, job_ticket_from_json, job_ticket_to_json
+from gobblin_assets.service.job_plan import FlowPlan
 from gobblin_assets.service.job_template import JobTemplate
 from gobblin_assets.service.template_store import DEFAULT_PACK, read_shipped_packs
 from gobblin_assets.spec.job_parsing import parse_any_job
-from tests.support.flow_templates import make_compiler, make_flow, make_topology, plan_flow
+from tests.support.flow_templates import Names, make_compiler, make_flow, make_topology, plan_flow
 
 (PACK,) = read_shipped_packs()
 
@@ -40,6 +41,7 @@ TREES = [
     {"path": "films", "exclude": ["*.tmp"]},
     {"path": "songs", "filters": ["- *.tmp", "+ *"]},
 ]
+PUBLISHED = {"dataset": "public.orders", "job": "orders_to_lake"}
 
 # Of each template: its ends, all of its parameters, and the fewest.
 USES: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
@@ -91,6 +93,12 @@ USES: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
     "changes-to-topic": ("log", "kafka2", {**CHANGES, "key": ["id"]}, CHANGES),
     "tree-to-tree": ("lake", "mirror", {"datasets": TREES}, {"datasets": [{"path": "photos"}]}),
     "tree-to-bucket": ("lake", "bucket", {"datasets": TREES}, {"datasets": [{"path": "photos"}]}),
+    "dataset-to-tree": (
+        "lake",
+        "bucket",
+        {"deletes": "off", "datasets": [{**PUBLISHED, "to": "orders", "by": "listing"}]},
+        {"datasets": [PUBLISHED]},
+    ),
     "bucket-to-tree": ("cloud", "lake", {"datasets": TREES}, {"datasets": [{"path": "photos"}]}),
 }
 
@@ -116,7 +124,8 @@ def test_all_parameters_and_the_fewest_make_a_job_that_is_accepted(name: str) ->
     for parameters in USES[name][2:]:
         job = compile_use(name, parameters)
         assert parse_any_job(job).job == job["job"]
-        assert job["destination"] == NODES[USES[name][1]]["root"]
+        own = f"/{job['job']}" if name == "dataset-to-tree" else ""
+        assert job["destination"] == f"{NODES[USES[name][1]].get('root')}{own}"
 
 
 def test_workers_are_jobs_with_a_sink() -> None:
@@ -181,6 +190,11 @@ def test_tables_without_a_watermark_are_read_whole_and_others_by_what_is_new() -
         ("tree-to-tree", {"path": "a", "filters": ["*.tmp"]}, "parameters.datasets[0].filters[0]"),
         ("tree-to-tree", {"path": "a", "include": ["["]}, "parameters.datasets[0].include"),
         ("tree-to-tree", {"path": "a", "converters": ["gunzip"]}, "parameters.datasets[0].converters"),
+        ("dataset-to-tree", {"dataset": "a"}, "parameters.datasets[0].job"),
+        ("dataset-to-tree", {"dataset": "a", "job": "b/c"}, "parameters.datasets[0].job"),
+        ("dataset-to-tree", {**PUBLISHED, "to": "../a"}, "parameters.datasets[0].to"),
+        ("dataset-to-tree", {**PUBLISHED, "by": "luck"}, "parameters.datasets[0].by"),
+        ("dataset-to-tree", {"table": "public.orders"}, "parameters.datasets[0].table"),
     ],
 )
 def test_what_must_not_be_chosen_is_refused_at_the_parameter(name: str, dataset: dict[str, Any], field: str) -> None:
@@ -201,3 +215,64 @@ def test_a_topic_reaches_iceberg_of_another_zone_over_a_topic() -> None:
     assert (first.executor, second.executor, second.after) == ("edge", "office", (0,))
     assert first.ticket.job["datasets"][0]["topic"] == second.ticket.job["datasets"][0]["topic"] == "views"
     assert second.ticket.job["source"] == {"type": "kafka", "connection": "office"}
+
+
+COPIED = {
+    "shop": {"kind": "database", "connection": "shop"},
+    "lake": {"kind": "files", "root": "/data/lake", "transit": True},
+    "mirror": {"kind": "files", "root": "/data/mirror"},
+}
+
+
+def plan_copies(log: str, source: str = "shop", **more: Any) -> FlowPlan:
+    """``log``: of the executor that copies; the other one works with the service's own."""
+    executors = {
+        "reader": {"capabilities": ["ingest.jdbc"], "nodes": ["shop", "lake"]},
+        "copier": {"capabilities": ["distcp"], "nodes": ["lake", "mirror"], "log": log},
+    }
+    names = Names(logs={"orders_to_lake": ""})
+    flow = make_flow(source, "mirror", **{"parameters": {"datasets": [TABLE, {"table": "items"}]}, **more})
+    return plan_flow(make_compiler(make_topology(COPIED, executors), PACK), flow, names)
+
+
+def test_a_hop_behind_another_one_copies_what_that_publishes_by_its_ledger() -> None:
+    first, second = plan_copies("").jobs
+    assert (first.notes, second.after) == ((), (0,))
+    assert second.ticket.job["source"] == first.ticket.job["destination"]
+    manifest = {"job": first.job_name, "by": "ledger"}
+    assert second.ticket.job["datasets"] == [
+        {"urn": urn, "manifest": manifest, "deletes": "ours"} for urn in ("public.orders", "items")
+    ]
+    assert second.notes == (f"2 datasets by the ledger of the job {first.job_name}: its active files of one version",)
+    parse_any_job(second.ticket.job)
+
+
+@pytest.mark.parametrize(
+    ("log", "job", "by", "note"),
+    [
+        ("", "orders_to_lake", "ledger", "by the ledger of the job orders_to_lake"),
+        ("", "made_by_hand", "ledger", "by the ledger of the job made_by_hand"),
+        (
+            "edge",
+            "orders_to_lake",
+            "listing",
+            "works with the log edge, and the ledger of the job orders_to_lake is in",
+        ),
+    ],
+)
+def test_a_ledger_is_read_in_its_own_log_and_a_directory_is_listed_from_any_other(
+    log: str, job: str, by: str, note: str
+) -> None:
+    if log:
+        assert plan_copies(log).jobs[1].ticket.job["datasets"][0]["manifest"]["by"] == by
+    asked: dict[str, Any] = {"dataset": "public.orders", "job": job}
+    alone = {"source": "lake", "template_uris": ["FS:///dataset-to-tree.template"]}
+    (found,) = plan_copies(log, **alone, parameters={"datasets": [asked]}).jobs
+    assert found.ticket.job["datasets"][0]["manifest"] == {"job": job, "by": by}
+    assert note in found.notes[0]
+    (found,) = plan_copies(log, **alone, parameters={"datasets": [{**asked, "by": "listing"}]}).jobs
+    assert "as the flow asks" in found.notes[0]
+    if log:
+        with pytest.raises(RejectedError, match="in another log than that of the executor copier") as caught:
+            plan_copies(log, **alone, parameters={"datasets": [{**asked, "by": "ledger"}]})
+        assert caught.value.field == "parameters.datasets[0].by"

@@ -49,6 +49,14 @@ from gobblin_assets.jobs.copy.parsing import CopyDataset
 from gobblin_assets.jobs.copy.refusals import find_name_lengths
 from gobblin_assets.jobs.copy.removals import DestinationFiles, RemovalRules
 from gobblin_assets.jobs.copy.sameness import Sameness, SameRule, nanoseconds_of
+from gobblin_assets.jobs.copy.source_ledger import (
+    LedgerFiles,
+    LedgerListing,
+    SourceLedger,
+    origin_of,
+    plan_one_version,
+    reads_ledger,
+)
 from gobblin_assets.jobs.copy.targets import (
     TargetTree,
     WayToSets,
@@ -70,6 +78,9 @@ from gobblin_assets.run.job_kind import PlanRequest, Rewriter, Session, UnitPlan
 
 KEY: Final = "publications"
 """The key of a file set, whose position counts its publications."""
+
+VERSION_KEY: Final = "version"
+"""The key of a file set that is copied by a ledger, whose position is the version that was copied last."""
 
 NEW_DIRECTORY_ENTRIES_MAX: Final = 2_000
 """A larger new directory is published in parts, which several writers copy."""
@@ -186,7 +197,7 @@ class CopySession:
 class CopyKind:
     """``JobKind`` of one job. ``root``: the destination's root, on ``files``; None: in an object store.
 
-    ``budget``: a run's, for all file sets.
+    ``budget``: a run's, for all file sets. ``ledger``: of jobs whose datasets are copied.
     """
 
     datasets: Mapping[DatasetUrn, CopyDataset]
@@ -198,6 +209,7 @@ class CopyKind:
     new_id: Callable[[], uuid.UUID]
     budget: CopyBudget = field(default_factory=CopyBudget)
     now: Callable[[], dt.datetime] = utc_now
+    ledger: SourceLedger | None = None
 
     @property
     def urns(self) -> Collection[DatasetUrn]:
@@ -236,16 +248,17 @@ class CopyKind:
     def plan(self, request: PlanRequest, shared: SharedPlanning) -> UnitPlan:
         """List both trees and compare them. The mode refresh copies every file again."""
         dataset = self.datasets[request.urn]
-        plan = self._compare(request, dataset, dataset.find_set(request.partition.key), shared)
-        before = request.state.find_watermark(KEY, request.partition.key or "")
+        plan, key, note = self._plan_file_set(request, dataset, shared)
+        before = request.state.find_watermark(key.name, request.partition.key or "")
         low = 0 if before is None else int(str(before))
+        high = (low if plan.is_empty else low + 1) if key.version is None else max(low, key.version)
         unit = WorkUnit(
             id=WorkUnitId(self.new_id()),
             dataset=request.urn,
             partition=request.partition,
-            key=KEY,
+            key=key.name,
             number=0,
-            interval=Interval(long_watermark(low), long_watermark(low if plan.is_empty else low + 1)),
+            interval=Interval(long_watermark(low), long_watermark(high)),
             estimated_bytes=plan.size_bytes,
         )
         return UnitPlan(
@@ -257,7 +270,7 @@ class CopyKind:
             work_units=(unit,),
             payload=plan,
             judge=CopyJudge(plan),
-            notes=(*describe_plan(plan), *self._describe_letters(dataset.spec)),
+            notes=(*note, *describe_plan(plan), *self._describe_letters(dataset.spec)),
             degraded=(
                 *plan.waiting.describe(parse_tiers(dataset.spec.go_first), dataset.spec.priority),
                 *plan.stopped.describe(plan.source_root),
@@ -266,9 +279,32 @@ class CopyKind:
             partition_facts=plan.facts,
         )
 
+    def _plan_file_set(
+        self, request: PlanRequest, dataset: CopyDataset, shared: SharedPlanning
+    ) -> tuple[CopyPlan, "_PositionKey", Sequence[str]]:
+        """The plan, what its position counts, and what is to be said of its manifest."""
+        spec, file_set = dataset.spec, dataset.find_set(request.partition.key)
+        if self.ledger is None or not reads_ledger(spec):
+            return self._compare(request, dataset, file_set, shared), _PositionKey(KEY), ()
+        found = plan_one_version(
+            partial(self.ledger.read, spec), lambda files: self._compare(request, dataset, file_set, shared, files)
+        )
+        job, urn = origin_of(spec)
+        if found is None:
+            note = f"the job {job} has published nothing of {urn} yet"
+            return CopyPlan("", parse_preserve(spec.preserve)), _PositionKey(VERSION_KEY, 0), (note,)
+        files, plan = found
+        return plan, _PositionKey(VERSION_KEY, files.version), (files.describe(job, urn),)
+
     def _compare(
-        self, request: PlanRequest, dataset: CopyDataset, file_set: FileSet, shared: SharedPlanning
+        self,
+        request: PlanRequest,
+        dataset: CopyDataset,
+        file_set: FileSet,
+        shared: SharedPlanning,
+        published: LedgerFiles | None = None,
     ) -> CopyPlan:
+        """``published``: the files of the source that there are, as far as the copy is concerned; None: all."""
         spec = dataset.spec
         filters = parse_filters(include=spec.include, exclude=spec.exclude, filters=spec.filters)
         chain = _open_converters(spec, file_set)
@@ -300,7 +336,7 @@ class CopyKind:
             find_directory=self.trees.find_source_directory,
         )
         planner = self._open_planner(request, dataset, file_set, source, source_root, shared)
-        planner.removal_rules = RemovalRules(spec.delete_max, existing, losses.split)
+        planner.removal_rules = RemovalRules(_find_delete_max(spec), existing, losses.split)
         memory = DirectoryMemory(request, dataset, file_set, shared.directories)
         unpacked = UnpackedMemory(request, dataset, file_set, shared.unpacked)
         has_directory = partial(self._has_directory, root)
@@ -312,6 +348,8 @@ class CopyKind:
             follows = spec.links is LinkPolicy.FOLLOW
             converted = ConvertedListing(chain, source_root, filters, find, rules.sameness, follows_links=follows)
             listed = list_converted(converted, source)
+        elif published is not None:
+            listed = LedgerListing(source, published).list_tree(source_root)
         else:
             listed = list_side(unchanged if memory.is_kept else source, source_root, file_set, filters, is_source=True)
         listed = target.admit(root, listed)
@@ -422,7 +460,7 @@ class CopyKind:
             ),
             deletes=deletes,
             is_ours=is_ours,
-            empty_source=bool(file_set.files),
+            empty_source=bool(file_set.files) or reads_ledger(spec),
             links=spec.links,
             ignores_case=ignores_case,
             # In a store each file is published by itself, and where one may be left out.
@@ -465,6 +503,19 @@ class CopyKind:
             return None
         below = (replace(entry, path=f"{directory}/{entry.path}") for entry in target.list_tree(place))
         return (replace(top, path=directory), *below)
+
+
+@dataclass(frozen=True, slots=True)
+class _PositionKey:
+    """``version``: the position to come; None: it counts publications."""
+
+    name: str
+    version: int | None = None
+
+
+def _find_delete_max(spec: CopyDatasetSpec) -> int | str | None:
+    """A ledger says what is gone: only what a person wrote bounds that."""
+    return None if reads_ledger(spec) and "delete_max" not in spec.model_fields_set else spec.delete_max
 
 
 def _may_be_reused(request: PlanRequest, spec: CopyDatasetSpec) -> bool:

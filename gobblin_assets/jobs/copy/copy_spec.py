@@ -9,6 +9,7 @@ datasets:
 """
 
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, TypeAdapter
@@ -83,11 +84,35 @@ class CopyRateSpec(SpecModel):
     )
 
 
+class ManifestBy(StrEnum):
+    """What says which files of a published dataset are copied."""
+
+    LEDGER = "ledger"  # the log of the job that publishes them
+    LISTING = "listing"  # the dataset's directory
+
+
+class PublishedManifestSpec(SpecModel):
+    """A dataset of another job of this log, whose ledger is the manifest of the copy."""
+
+    job: str = Field(description="The job that publishes it, below the source.")
+    urn: str | None = Field(None, description="The dataset, as that job calls it; default: as this one is called.")
+    by: ManifestBy = Field(
+        ManifestBy.LEDGER,
+        description="What says which files are copied: `ledger`, those that are active at one version; or `listing`, "
+        "all in the dataset's directory, with those that a refresh has retired. A ledger in another log can't be read.",
+    )
+
+
 class CopyDatasetSpec(DatasetOptions):
     """One dataset: a directory tree. Fields that are left out come from the job's ``defaults``."""
 
     path: str | None = Field(None, description="Directory below the source; default: the URN. Empty: all of it.")
     to: str | None = Field(None, description="Directory below the destination; default: the path.")
+    manifest: PublishedManifestSpec | None = Field(
+        None,
+        description="Copy exactly the files that another job's ledger has of a dataset, with the directories below it; "
+        "`path` is then where that job publishes.",
+    )
     include: tuple[str, ...] = Field((), description="Copy only files that match one of these globs, as in rclone.")
     exclude: tuple[str, ...] = Field((), description="Leave out files that match one of these globs.")
     filters: tuple[str, ...] = Field(

@@ -31,6 +31,7 @@ from gobblin_assets.jobs.copy.copyable import FileSet
 from gobblin_assets.jobs.copy.difference import Deletes, Difference, LinkPolicy
 from gobblin_assets.jobs.copy.parsing import CopyDataset
 from gobblin_assets.jobs.copy.removals import Loss, StoppedRemovals
+from gobblin_assets.jobs.copy.source_ledger import reads_ledger
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.run.job_kind import PlanRequest
@@ -383,8 +384,9 @@ class Losses:
 
     @property
     def _is_judged(self) -> bool:
-        """What a person named one by one may be removed."""
-        return self.dataset.spec.deletes is not Deletes.OFF and not self.file_set.files
+        """What a person named one by one may be removed, and so may what a ledger has no more."""
+        is_said = bool(self.file_set.files) or reads_ledger(self.dataset.spec)
+        return self.dataset.spec.deletes is not Deletes.OFF and not is_said
 
     @property
     def _facts(self) -> Mapping[str, Any]:

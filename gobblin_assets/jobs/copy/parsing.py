@@ -24,7 +24,14 @@ from gobblin_assets.fs.registry import (
 from gobblin_assets.fs.tree import Tree
 from gobblin_assets.jobs.copy.budgets import parse_tiers
 from gobblin_assets.jobs.copy.converters.chain import open_chain
-from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec, CopySpec, dataset_of, list_overridden
+from gobblin_assets.jobs.copy.copy_spec import (
+    CopyDatasetSpec,
+    CopySpec,
+    ManifestBy,
+    PublishedManifestSpec,
+    dataset_of,
+    list_overridden,
+)
 from gobblin_assets.jobs.copy.copyable import WHOLE_TREE, CopyableDataset, DatasetFinder, FileSet
 from gobblin_assets.jobs.copy.difference import LinkPolicy
 from gobblin_assets.jobs.copy.finders import BoundedTree, open_finder
@@ -36,6 +43,7 @@ from gobblin_assets.jobs.copy.stream_finder import StreamDatasetFinder
 from gobblin_assets.jobs.copy.transfer.preserve import PreserveLetter, parse_preserve
 from gobblin_assets.jobs.copy.transfer.transfer_port import TransferWay
 from gobblin_assets.model.partition import PartitionKind, PartitionWindow
+from gobblin_assets.model.path_names import path_of
 from gobblin_assets.model.urn import DatasetUrn, parse_job_name, parse_urn
 from gobblin_assets.spec.job_options import PartitionsSpec
 from gobblin_assets.spec.partition_keys import boundary_of
@@ -120,6 +128,7 @@ def check_copy_dataset(dataset: CopyDatasetSpec, where: str) -> None:
             field=f"{where}.split",
             hint="Leave it out, or give the files that are converted a dataset of their own.",
         )
+    _check_manifest(dataset, where)
     if dataset.on_change == "leave_out" and (dataset.converters or dataset.skip_unchanged_directories):
         raise RejectedError(
             "a file that was left out would be overlooked, or be a part of a converted one",
@@ -150,6 +159,33 @@ def check_copy_dataset(dataset: CopyDatasetSpec, where: str) -> None:
             field=f"{where}.preserve",
             hint="Add t to preserve, or write `same: checksum`.",
         )
+
+
+_NOT_FOR_LEDGERS: Final = (
+    *_NOT_FOR_NAMED_FILES,
+    "converters",
+    "files_per_run_max",
+    "bytes_per_run_max",
+)
+
+
+def _check_manifest(dataset: CopyDatasetSpec, where: str) -> None:
+    """RejectedError for options by which less than a version would be copied."""
+    if dataset.manifest is None or dataset.manifest.by is ManifestBy.LISTING:
+        return
+    if dataset.on_change == "leave_out":
+        raise _refuse_part(f"{where}.on_change")
+    for name in _NOT_FOR_LEDGERS:
+        if getattr(dataset, name):
+            raise _refuse_part(f"{where}.{name}")
+
+
+def _refuse_part(field: str) -> RejectedError:
+    return RejectedError(
+        "a version of a ledger is copied as a whole, as it is",
+        field=field,
+        hint="Take it out, or write `by: listing` under manifest.",
+    )
 
 
 def check_partitions(partitions: PartitionsSpec, finder: DatasetFinder) -> None:
@@ -250,15 +286,42 @@ def read_copy(options: Mapping[str, object]) -> CopySpec:
         check_named_files(finder, spec.defaults, "defaults")
         for number, own in enumerate(spec.overrides):
             check_named_files(finder, own, f"overrides[{number}]")
+        _refuse_found_manifests(spec)
     overridden = list_overridden(spec)
     for number, each in enumerate(overridden):
         merged = each.model_copy(update={"partitions": PartitionsSpec()})
         check_merged(merged, spec.overrides[number], f"overrides[{number}]")
     check_placement(spec)
     written = _list_written(spec)
+    _check_ledgers(spec, written)
     _check_network(spec, [*written, *overridden])
     _require_apart([_place_of(each, f"datasets[{n}]") for n, each in enumerate(written)])
     return spec
+
+
+def _refuse_found_manifests(spec: CopySpec) -> None:
+    for field, each in [("defaults", spec.defaults), *((f"overrides[{n}]", e) for n, e in enumerate(spec.overrides))]:
+        if each.manifest is not None:
+            raise RejectedError(
+                "names a dataset, and these are found",
+                field=f"{field}.manifest",
+                hint="Write the datasets under `datasets`, without a finder.",
+            )
+
+
+def _check_ledgers(spec: CopySpec, written: Sequence[CopyDatasetSpec]) -> None:
+    """RejectedError for a job that can't copy by a ledger."""
+    if not any(each.manifest is not None and each.manifest.by is ManifestBy.LEDGER for each in written):
+        return
+    for name in ("files_per_run_max", "bytes_per_run_max"):
+        if getattr(spec, name) is not None:
+            raise _refuse_part(name)
+    if is_only_source(spec.source):
+        raise RejectedError(
+            f"no job publishes to {scheme_of(spec.source)}, whose ledger could be read",
+            field="source",
+            hint="Write the root of the job, or `by: listing` under manifest.",
+        )
 
 
 def _check_network(spec: CopySpec, others: Sequence[CopyDatasetSpec]) -> None:
@@ -351,6 +414,9 @@ def _list_written(spec: CopySpec) -> list[CopyDatasetSpec]:
         if not urn:
             raise RejectedError("expected a name, found none", field=f"{where}.urn", hint="Write urn, path, or both.")
         path = urn if each.path is None else each.path
+        manifest = each.manifest or spec.defaults.manifest
+        if manifest is not None:
+            path = _find_published_place(manifest, each, urn, where)
         merged = {**own, "urn": parse_urn(urn), "path": path, "to": path if each.to is None else each.to}
         dataset = spec.defaults.model_copy(update=merged)
         check_merged(dataset, each, where)
@@ -362,6 +428,22 @@ def _list_written(spec: CopySpec) -> list[CopyDatasetSpec]:
                 f"two datasets are called {urn!r}", field=f"datasets[{number}].urn", hint="Give one another name."
             )
     return datasets
+
+
+def _find_published_place(manifest: PublishedManifestSpec, dataset: CopyDatasetSpec, urn: str, where: str) -> str:
+    """The directory below the source in which the manifest's job publishes the dataset."""
+    if dataset.path is not None:
+        raise RejectedError(
+            "the job of the manifest says where its files are",
+            field=f"{where}.path",
+            hint="Take it out. `to` says where they are copied to.",
+        )
+    try:
+        job = parse_job_name(manifest.job)
+        published = parse_urn(urn if manifest.urn is None else manifest.urn)
+    except RejectedError as error:
+        raise RejectedError(said_in(error), field=f"{where}.manifest.{error.field}", hint=error.hint) from None
+    return path_of("", job, published).removeprefix("/")
 
 
 def _between_bounds(partitions: PartitionsSpec, found: Sequence[CopyableDataset]) -> list[CopyableDataset]:

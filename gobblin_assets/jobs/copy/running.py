@@ -29,6 +29,7 @@ from gobblin_assets.jobs.copy.parsing import (
     open_source_tree,
     without_sets,
 )
+from gobblin_assets.jobs.copy.source_ledger import LedgerOfLog, SourceLedger, reads_ledger
 from gobblin_assets.jobs.copy.targets import FindPublished, ObjectTargets
 from gobblin_assets.jobs.copy.transfer.choice import ChosenTransfer, SparkSessions
 from gobblin_assets.jobs.copy.transfer.local import LocalTransfer
@@ -91,10 +92,13 @@ def open_copy_run(
     ``spark`` None: nothing is copied by Spark.
     """
     fs, root = open_file_system(job.destination)
-    _require_source_at_first(job, fs, root)
     clock = SystemClock()
     gone = {urn: CopyDataset(spec, without_sets(spec)) for urn, spec in known.items()}
     found = list_copy_datasets(job)
+    if not found or not all(reads_ledger(each.spec) for each in found.values()):
+        # A job that has published nothing may not have made its root.
+        _require_source_at_first(job, fs, root)
+    ledger = LedgerOfLog(stores.published, stores.destinations, job.source)
     datasets = {**gone, **found}
     if not found:
         say(f"the finder found no dataset below {job.source}")
@@ -105,7 +109,7 @@ def open_copy_run(
     with look_for_garbage_seldom(), LocalTransfer() as local:
         if isinstance(fs, HoldsObjects):
             objects = NamedObjects(request, keep_s=job.trash_keep_s, places=places)
-            destination, kind = objects, _copy_to_objects(job, fs.objects, objects, stores, datasets, say, rate)
+            destination, kind = objects, _copy_to_objects(job, fs.objects, objects, stores, datasets, say, rate, ledger)
         else:
             files, published = require_named_files(fs), KnownFiles(stores.published, JobName(job.job))
             reuse_s = 0.0 if isinstance(files, StagingFiles) else job.reuse_keep_s
@@ -130,6 +134,7 @@ def open_copy_run(
                 make_worker=lambda: CopyWorker(staging, clock, say, rate),
                 new_id=clock.new_id,
                 budget=CopyBudget(job.files_per_run_max, job.bytes_per_run_max),
+                ledger=ledger,
             )
         yield RunPorts(
             stores=stores,
@@ -158,6 +163,7 @@ def _copy_to_objects(
     datasets: Mapping[DatasetUrn, CopyDataset],
     say: Callable[[str], None],
     rate: SharedCopyRate | None,
+    ledger: SourceLedger,
 ) -> CopyKind:
     clock, known = SystemClock(), KnownFiles(stores.published, JobName(job.job))
 
@@ -183,6 +189,7 @@ def _copy_to_objects(
         ),
         new_id=clock.new_id,
         budget=CopyBudget(job.files_per_run_max, job.bytes_per_run_max),
+        ledger=ledger,
     )
 
 

@@ -82,6 +82,7 @@ class PlannedJobBody(BaseModel):
     target: StateBody
     after: list[int]
     cost: float
+    notes: list[str] = Field(description="Such as which ledger says what is copied.")
     job: dict[str, Any] = Field(description="The job's options, as its executor gets them.")
 
 
@@ -255,6 +256,7 @@ def _show_planned(job: PlannedJob) -> PlannedJobBody:
         target=_show_state(job.target),
         after=list(job.after),
         cost=job.cost,
+        notes=list(job.notes),
         job=dict(job.ticket.job),
     )
 

@@ -6,6 +6,7 @@ Whoever changes a job of an execution locks the execution's row first.
 import logging
 import uuid
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection, Engine, Row, text
@@ -136,7 +137,7 @@ _ON_PAGE: Final = """
 _SENT_COLUMNS: Final = "j.execution_id, j.number, j.executor, j.log, b.log_id, j.ticket_id"
 
 _LIST_UNSENT = text(f"""
-    SELECT {_SENT_COLUMNS}, j.ticket, e.selection,
+    SELECT {_SENT_COLUMNS}, j.ticket, e.selection, j.after <> '[]' AS is_behind,
            j.ticket ->> 'shape' = 'worker'
            AND EXISTS (SELECT FROM gobblin_service.job_execution o
                         WHERE o.job_name = j.job_name AND o.execution_id < j.execution_id
@@ -491,6 +492,9 @@ def _page_arguments(limit: int, after: JobOfExecution | None, without: Collectio
 
 
 def _unsent_ticket_of(row: Row[Any], job: JobOfExecution) -> UnsentTicket:
+    asked = selection_from_json(row.selection)
+    # What a hop before publishes has other partitions than its source, or none: all that is new of it is read.
+    selection = replace(asked, partitions=(), ranges=()) if row.is_behind else asked
     return UnsentTicket(
         job=job,
         executor=row.executor,
@@ -498,7 +502,7 @@ def _unsent_ticket_of(row: Row[Any], job: JobOfExecution) -> UnsentTicket:
         log_id=LogId(row.log_id),
         ticket_id=TicketId(row.ticket_id),
         ticket=job_ticket_from_json(row.ticket),
-        selection=selection_from_json(row.selection),
+        selection=selection,
         is_update=row.is_update,
     )
 

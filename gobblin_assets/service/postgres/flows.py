@@ -14,6 +14,7 @@ from gobblin_assets.db.statement_texts import to_jsonb
 from gobblin_assets.db.transactions import TRIES_MAX, transact
 from gobblin_assets.errors import ConflictError
 from gobblin_assets.failpoints import Failpoint
+from gobblin_assets.model.job_ticket import LogId
 from gobblin_assets.service.access import EVERY_FLOW, FlowPattern, FlowScope
 from gobblin_assets.service.flow_config import FlowConfig
 from gobblin_assets.service.flow_store import (
@@ -177,6 +178,8 @@ _JOBS = text("""
       FROM gobblin_service.flow_job j JOIN gobblin_service.flow f USING (flow_id, generation)
      WHERE j.flow_id = :flow_id ORDER BY j.node
 """)
+
+_JOB_LOG = text("SELECT log_id FROM gobblin_service.flow_job WHERE job_name = :job_name")
 
 _OPEN = text("""
     SELECT execution_id FROM gobblin_service.flow_execution WHERE flow_id = :flow_id AND ended_at IS NULL
@@ -342,6 +345,10 @@ class PostgresFlowStore:
     def list_jobs(self, flow_id: uuid.UUID) -> Sequence[NamedJob]:
         rows = self._read("list jobs", lambda c: c.execute(_JOBS, {"flow_id": flow_id}).all())
         return [NamedJob(row.node, row.job_name, binding_of(row)) for row in rows]
+
+    def find_job_log(self, job_name: str) -> LogId | None:
+        found = self._read("find a job's log", lambda c: c.execute(_JOB_LOG, {"job_name": job_name}).scalar())
+        return None if found is None else LogId(found)
 
     def replan(self, flow_id: uuid.UUID, *, generation: int) -> None:
         def body(connection: Connection) -> None:

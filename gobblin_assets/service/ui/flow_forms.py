@@ -8,8 +8,9 @@ from gobblin_assets.service.access import User
 from gobblin_assets.service.api.request_parts import ServedParts
 from gobblin_assets.service.api.service_routes import find_nodes, get_visible_template
 from gobblin_assets.service.flow_config import FlowConfig, NodeChoice, read_flow_config
-from gobblin_assets.service.job_template import TemplateEnd
-from gobblin_assets.service.topology import DataNode
+from gobblin_assets.service.job_template import JobTemplate, TemplateEnd
+from gobblin_assets.service.template_parameters import leave_out_given
+from gobblin_assets.service.topology import DataNode, Format
 
 _ANY_NAME: Final = "new"
 
@@ -65,11 +66,18 @@ def plan_form(
     return FlowForm(
         title=f"From {source} to {', '.join(targets)}",
         template_uris=tuple(template_uris),
-        parameters=merge_parameters([each.parameters for each in found]),
+        parameters=merge_parameters(_list_asked(found)),
         sources=tuple(node for node in nodes if node.name == source),
         targets=tuple(node for node in nodes if node.name in targets),
         is_joined=bool(found),
     )
+
+
+def _list_asked(templates: Sequence[JobTemplate]) -> Sequence[Mapping[str, Any]]:
+    """The parameters that people give: not those that a hop gets from the one before it."""
+    if not any(each.target.format is Format.DATASET for each in templates):
+        return [each.parameters for each in templates]
+    return [leave_out_given(each.parameters) for each in templates]
 
 
 def plan_form_of(parts: ServedParts, user: User, config: FlowConfig) -> FlowForm:

@@ -25,6 +25,7 @@ from gobblin_assets.service.flow_store import SpecNotFoundError
 from gobblin_assets.service.job_plan import FlowPlan
 from gobblin_assets.service.specs import FlowKey
 from gobblin_assets.service.statuses import ENDED, FlowStatus
+from gobblin_assets.service.ui.copy_links import link_copies
 from gobblin_assets.service.ui.forms import Form, SentForm
 from gobblin_assets.service.ui.rendering import PAGES, flow_page, go_to, render, wants_fragment
 
@@ -89,15 +90,17 @@ def show_flow(request: Request, parts: Parts, user: Asker, key: Key, said: str =
     }
     if wants_fragment(request.headers):
         return render(request, "flow_parts.html", **values)
+    explained = explain_for_page(lambda: parts.flows.explain_stored(user, key))
     return render(
         request,
         "flow.html",
+        copies=link_copies(explained["plan"]),
         said=_SAID.get(said, ""),
         request_key=uuid.uuid4().hex,
         config=flow.spec.config.model_dump(mode="json", exclude_defaults=True),
         versions=parts.flows.list_versions(user, key),
         names=parts.flows.list_jobs(user, key),
-        **explain_for_page(lambda: parts.flows.explain_stored(user, key)),
+        **explained,
         **values,
     )
 

@@ -36,7 +36,10 @@ _NOWHERE: Final = ()
 def show_wizard(
     request: Request, parts: Parts, user: Asker, template: str = "", source: str = "", to: _Several = _NOWHERE
 ) -> Response:
-    """Without a template and a way, the choice of either; else the form for it."""
+    """Without a template and a way, the choice of either; else the form for it.
+
+    The address may have values of fields, such as ``datasets[0].table``.
+    """
     if not template and not (source and to):
         return render(
             request,
@@ -47,9 +50,11 @@ def show_wizard(
             is_half=bool(source or to),
         )
     asked = plan_form(parts, user, [template] if template else [], source, to)
-    options: dict[str, Any] = {}
-    if not template:
-        options = {"source": {"node": source}, "destinations": [{"node": each} for each in to]}
+    options: dict[str, Any] = {
+        "source": {"node": source} if source else None,
+        "destinations": [{"node": each} for each in to],
+        "parameters": read_form(asked.parameters, request.query_params),
+    }
     return _show_form(request, parts, user, asked, options)
 
 

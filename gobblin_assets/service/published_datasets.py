@@ -1,0 +1,115 @@
+"""Datasets that a hop reads and another job publishes: which job that is, and whether its ledger can be read.
+
+A hop behind another one of its flow reads what that one publishes. Any other names the jobs in its parameters. The
+copying executor reads a ledger in the log that it works with. Where the ledger is in another log, it lists directories.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.service.job_plan import JobNames, PlannedJob
+from gobblin_assets.service.template_parameters import FROM_DATASETS, Schema
+from gobblin_assets.spec.job_parsing import parse_job, resolve_datasets
+
+LEDGER: Final = "ledger"
+LISTING: Final = "listing"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingExecutor:
+    """The executor of a hop, and the name of the log that it works with."""
+
+    name: str
+    log: str
+
+
+def give_datasets(
+    given: Mapping[str, Any], schema: Schema, before: PlannedJob, log: str, executor: ReadingExecutor
+) -> dict[str, Any]:
+    """The parameters of a hop behind ``before``, whose executor works with ``log``: it reads the datasets of before."""
+    names = _list_names(schema)
+    if not names:
+        return dict(given)
+    by = LEDGER if log == executor.log else LISTING
+    datasets = [{"dataset": urn, "job": before.job_name, "by": by} for urn in list_published_urns(before)]
+    return {**given, **dict.fromkeys(names, datasets)}
+
+
+def list_published_urns(job: PlannedJob) -> Sequence[str]:
+    """The datasets of a job that publishes datasets, in order."""
+    return list(resolve_datasets(parse_job(job.ticket.job), None))
+
+
+def choose_manifests(
+    given: Mapping[str, Any], schema: Schema, names: JobNames, executor: ReadingExecutor
+) -> dict[str, Any]:
+    """The parameters with what says which files are copied, where they leave that open.
+
+    RejectedError: one asks for a ledger that the executor can't read.
+    """
+    chosen = dict(given)
+    known: dict[str, bool] = {}
+    for name in _list_names(schema):
+        if isinstance(items := given.get(name), list):
+            chosen[name] = [
+                _choose(item, f"parameters.{name}[{number}]", names, executor, known)
+                for number, item in enumerate(items)
+            ]
+    return chosen
+
+
+def _choose(item: Any, place: str, names: JobNames, executor: ReadingExecutor, known: dict[str, bool]) -> Any:
+    """What is no member of such a list is refused by the schema."""
+    job = item.get("job") if isinstance(item, Mapping) else None
+    if not isinstance(job, str):
+        return item
+    if job not in known:
+        # What no flow has published was published by a job of its own, of the executor's log.
+        known[job] = names.shares_log(job, executor.log) is not False
+    if known[job]:
+        return {"by": LEDGER, **item}
+    if item.get("by") == LEDGER:
+        raise RejectedError(
+            f"the ledger of the job {job} is in another log than that of the executor {executor.name}",
+            field=f"{place}.by",
+            hint="Leave it out: the directory is then copied as it stands. Or have an executor of that log reach both "
+            "nodes.",
+        )
+    return {"by": LISTING, **item}
+
+
+def describe_manifests(
+    values: Mapping[str, Any], asked: Mapping[str, Any], schema: Schema, executor: ReadingExecutor
+) -> Sequence[str]:
+    """What is said of a plan's hop: which datasets are copied by their ledger, which are listed, and why.
+
+    ``asked``: the parameters before they were chosen.
+    """
+    by_job: dict[tuple[str, str, bool], list[str]] = {}
+    for name in _list_names(schema):
+        for number, each in enumerate(values.get(name, ())):
+            is_asked = name in asked and "by" in asked[name][number]
+            by_job.setdefault((each["job"], each["by"], is_asked), []).append(each["dataset"])
+    return [_describe(datasets, *found, executor) for found, datasets in by_job.items()]
+
+
+def _describe(datasets: Sequence[str], job: str, by: str, is_asked: bool, executor: ReadingExecutor) -> str:  # noqa: FBT001  a part of a key
+    which = datasets[0] if len(datasets) == 1 else f"{len(datasets)} datasets"
+    if by == LEDGER:
+        return f"{which} by the ledger of the job {job}: its active files of one version"
+    if is_asked:
+        return f"{which} by listing, with files that are retired, as the flow asks"
+    return (
+        f"{which} by listing, with files that are retired: the executor {executor.name} works with "
+        f"{_name_log(executor.log)}, and the ledger of the job {job} is in another one"
+    )
+
+
+def _name_log(log: str) -> str:
+    return f"the log {log}" if log else "the log of the service"
+
+
+def _list_names(schema: Schema) -> Sequence[str]:
+    return [name for name, each in schema["properties"].items() if each.get("x-from") == FROM_DATASETS]
