@@ -25,14 +25,6 @@ FLIGHTS: Final = {
         ]
     },
 }
-MIRROR_COPY: Final = {
-    "flow_group": GROUP,
-    "flow_name": "mirror",
-    "description": "The flights and airlines of the lake in a second lake.",
-    "source": "lake",
-    "destinations": ["mirror"],
-    "parameters": {"datasets": [{"dataset": "public.flights"}, {"dataset": "public.airlines"}]},
-}
 CHANGES: Final = {
     "flow_group": GROUP,
     "flow_name": "changes",
@@ -61,6 +53,18 @@ WEATHER: Final = {
         ],
     },
 }
+
+
+def copy_of(job: str) -> dict[str, Any]:
+    """The flow that copies what a job publishes, by the job's ledger."""
+    return {
+        "flow_group": GROUP,
+        "flow_name": "mirror",
+        "description": "The flights and airlines of the lake in a second lake.",
+        "source": "lake",
+        "destinations": ["mirror"],
+        "parameters": {"datasets": [{"dataset": f"public.{table}", "job": job} for table in ("flights", "airlines")]},
+    }
 
 
 def path_of(config: Mapping[str, Any]) -> str:

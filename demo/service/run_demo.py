@@ -24,7 +24,7 @@ from demo.kafka.places import quicken_java
 from demo.logical_cluster import start_logical
 from demo.places import CLONE
 from demo.service.client import ServiceClient
-from demo.service.flows import CHANGES, FLIGHTS, MIRROR_COPY, WEATHER, path_of
+from demo.service.flows import CHANGES, FLIGHTS, WEATHER, copy_of, path_of
 from demo.service.places import DEMO, HOME, LAKE, MIRROR, SOURCE_HOME, WAREHOUSE, apply_environment, write_topology
 from demo.service.processes import executing, kill_all, serving
 from demo.service.proof import (
@@ -128,10 +128,11 @@ def play(stage: Stage) -> bool:
             for config in (FLIGHTS, WEATHER, CHANGES):
                 make(client, config)
             require(client.wait(path_of(FLIGHTS), say_status), "COMPLETE")
-            make(client, MIRROR_COPY)
-            require(client.wait(path_of(MIRROR_COPY), say_status), "COMPLETE")
+            mirror = copy_of(stage.job_of(FLIGHTS))
+            make(client, mirror)
+            require(client.wait(path_of(mirror), say_status), "COMPLETE")
             wait_until(stage.are_followed, "the publication of all records and changes")
-            show_jobs(client)
+            show_jobs(client, FLIGHTS, mirror, WEATHER, CHANGES)
         with act("Act 2: rows, records and changes arrive; both executors are killed, one of them twice"):
             let_arrive(stage.source, 11, 12)
             say_sent(stage.stations.send(11, 12))
@@ -146,13 +147,13 @@ def play(stage: Stage) -> bool:
             machines.enter_context(executing(RUNS, 3))
             machines.enter_context(executing(FOLLOWERS, 2))
             require(client.wait(path_of(FLIGHTS), say_status), "COMPLETE")
-            client.ask("POST", f"{path_of(MIRROR_COPY)}:run")
-            require(client.wait(path_of(MIRROR_COPY), say_status), "COMPLETE")
+            client.ask("POST", f"{path_of(mirror)}:run")
+            require(client.wait(path_of(mirror), say_status), "COMPLETE")
             wait_until(stage.are_followed, "the publication of all records and changes")
             for config in (WEATHER, CHANGES):
                 client.ask("POST", f"{path_of(config)}:pause")
                 client.wait(path_of(config), say_status)
-            show_jobs(client)
+            show_jobs(client, FLIGHTS, mirror, WEATHER, CHANGES)
         with act("Act 4: the proof"):
             return prove(stage)
 
@@ -200,11 +201,11 @@ def say_status(status: dict[str, Any]) -> None:
     console.print(f"execution {status['execution_id']}: {status['status']}  ({jobs})")
 
 
-def show_jobs(client: ServiceClient) -> None:
+def show_jobs(client: ServiceClient, *flows: Mapping[str, Any]) -> None:
     table = Table("job", title="GET /api/v1/flows/nyc/…/status", title_justify="left")
     for name in ("executor", "status", "processed"):
         table.add_column(name)
-    for config in (FLIGHTS, MIRROR_COPY, WEATHER, CHANGES):
+    for config in flows:
         for job in client.ask("GET", f"{path_of(config)}/status")["jobs"]:
             table.add_row(job["job_name"], job["executor"], job["status"], f"{job['processed_count']:,}")
     console.print(table)
