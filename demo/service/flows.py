@@ -61,7 +61,7 @@ def copy_of(job: str) -> dict[str, Any]:
         "flow_group": GROUP,
         "flow_name": "mirror",
         "description": "The flights and airlines of the lake in a second lake.",
-        "source": "lake",
+        "source": {"node": "lake", "format": "dataset"},
         "destinations": ["mirror"],
         "parameters": {"datasets": [{"dataset": f"public.{table}", "job": job} for table in ("flights", "airlines")]},
     }

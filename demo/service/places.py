@@ -51,10 +51,15 @@ _EXECUTORS: Final = {
         "nodes": ["nyc", "lake", "mirror"],
         "description": "Runs, which end by themselves.",
     },
-    "followers": {
-        "capabilities": ["sink.postgres_log", "sink.into.kafka", "sink.into.iceberg"],
-        "nodes": ["nyc_log", "lake", "edge", "office", "lakehouse"],
-        "description": "Workers, which follow a log.",
+    "edge": {
+        "capabilities": ["sink.into.kafka"],
+        "nodes": ["edge", "office"],
+        "description": "Workers at the airports.",
+    },
+    "office": {
+        "capabilities": ["sink.postgres_log", "sink.into.iceberg"],
+        "nodes": ["nyc_log", "lake", "office", "lakehouse"],
+        "description": "Workers in the office.",
     },
 }
 

@@ -46,7 +46,7 @@ from gobblin_assets.settings import forget_unasked_variables
 FAILPOINT: Final = "step_after=kill"
 PORT_OF_PAGES: Final = 8080
 RUNS: Final = "runs"
-FOLLOWERS: Final = "followers"
+FOLLOWERS: Final = ("edge", "office")
 
 _OPEN_S_MAX: Final = 90.0
 _PUBLISHED_S_MAX: Final = 180.0
@@ -124,7 +124,7 @@ def play(stage: Stage) -> bool:
         with act("Act 1: four flows are explained, made, and run"):
             say_sent(stage.stations.send(1, 10))
             runs = machines.enter_context(executing(RUNS, 1))
-            followers = machines.enter_context(executing(FOLLOWERS, 1))
+            followers = {name: machines.enter_context(executing(name, 1)) for name in FOLLOWERS}
             for config in (FLIGHTS, WEATHER, CHANGES):
                 make(client, config)
             require(client.wait(path_of(FLIGHTS), say_status), "COMPLETE")
@@ -133,11 +133,12 @@ def play(stage: Stage) -> bool:
             require(client.wait(path_of(mirror), say_status), "COMPLETE")
             wait_until(stage.are_followed, "the publication of all records and changes")
             show_jobs(client, FLIGHTS, mirror, WEATHER, CHANGES)
-        with act("Act 2: rows, records and changes arrive; both executors are killed, one of them twice"):
+        with act("Act 2: rows, records and changes arrive; all executors are killed, one of them amid a publication"):
             let_arrive(stage.source, 11, 12)
             say_sent(stage.stations.send(11, 12))
             console.print(f"changed at the source: {change_tables(stage.source)}")
-            say_kill(FOLLOWERS, kill_all(followers))
+            for name, process in followers.items():
+                say_kill(name, kill_all(process))
             runs.send_signal(signal.SIGTERM)
             client.ask("POST", f"{path_of(FLIGHTS)}:run")
             with executing(RUNS, 2, FAILPOINT) as second:
@@ -145,7 +146,8 @@ def play(stage: Stage) -> bool:
                 say_kill(RUNS, kill_all(second))
         with act("Act 3: other executors take the tickets over, complete what is open, and go on"):
             machines.enter_context(executing(RUNS, 3))
-            machines.enter_context(executing(FOLLOWERS, 2))
+            for name in FOLLOWERS:
+                machines.enter_context(executing(name, 2))
             require(client.wait(path_of(FLIGHTS), say_status), "COMPLETE")
             client.ask("POST", f"{path_of(mirror)}:run")
             require(client.wait(path_of(mirror), say_status), "COMPLETE")
@@ -230,7 +232,9 @@ def prove(stage: Stage) -> bool:
 
 
 def keep_up(port: int) -> None:
-    with executing(RUNS, 4), executing(FOLLOWERS, 4):
+    with ExitStack() as machines:
+        for name in (RUNS, *FOLLOWERS):
+            machines.enter_context(executing(name, 4))
         console.print(
             f"The pages: http://localhost:{port}/      the interface: http://localhost:{port}/api/v1/openapi.json"
         )
