@@ -14,10 +14,10 @@ BIN := $(VENV)/bin
 LOCKS := requirements/bootstrap.lock requirements/dev.lock
 # Named after what was installed, not after a time: a checkout of other locks makes the environment again.
 READY := $(VENV)/.installed-$(shell cat $(LOCKS) pyproject.toml | cksum | cut -d ' ' -f 1)
-# Tests on four workers, which wait about as often as they work. Tests that share servers stay together: half of those on
-# Spark, all on a Kafka broker, else those of a file. tests/support/work_groups.py says so, and puts what takes longest first;
+# Tests on five workers, which wait about as often as they work. Tests that share servers stay together: all on Spark, all
+# on a Kafka broker, else those of a file. tests/support/work_groups.py says so, and puts what takes longest first;
 # pytest-xdist would start with the groups of the most tests.
-WORKERS ?= 4
+WORKERS ?= 5
 PYTEST_ARGUMENTS ?=
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --max-worker-restart 0
 

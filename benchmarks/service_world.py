@@ -49,8 +49,9 @@ _COPY: Final = (
     """,
     """
     INSERT INTO gobblin_service.flow_job
-           (job_name, flow_id, node, generation, log_id, template_uri, source_node, root)
-    SELECT 'flow' || n || '_to_lake', md5('flow' || n)::uuid, j.node, 0, j.log_id, j.template_uri, j.source_node, j.root
+           (job_name, flow_id, node, generation, log_id, template_uri, source_node, source_place, root)
+    SELECT 'flow' || n || '_to_lake', md5('flow' || n)::uuid, j.node, 0, j.log_id, j.template_uri, j.source_node,
+           j.source_place, j.root
       FROM generate_series(1, :count) n,
            gobblin_service.flow m JOIN gobblin_service.flow_job j USING (flow_id) WHERE m.flow_name = :model
     """,

@@ -71,6 +71,8 @@ class Failpoint(StrEnum):
     CLAIMS_RENEWED = "claims_renewed"
     TICKET_REPORTED = "ticket_reported"
     TICKET_ENDED = "ticket_ended"
+    DEAD_RUN_ENDED = "dead_run_ended"
+    TICKETS_FORGOTTEN = "tickets_forgotten"
     TOPOLOGY_STORED = "topology_stored"
     FLOW_STORED = "flow_stored"
     SEND_BEGUN = "send_begun"

@@ -20,6 +20,7 @@ from tests.support.forked_commands import commands
 from tests.support.hdfs_server import hdfs_server
 from tests.support.kafka import kafka_broker, module_topic, topic
 from tests.support.postgres import Database, SessionHome
+from tests.support.running_service import service, shared_service
 from tests.support.s3_servers import moto, s3proxy, versitygw
 from tests.support.sftp_servers import openssh, python_sftp, sftp_server
 from tests.support.shares import Share
@@ -38,7 +39,9 @@ __all__ = [
     "paged",
     "python_sftp",
     "s3proxy",
+    "service",
     "sftp_server",
+    "shared_service",
     "topic",
     "versitygw",
 ]

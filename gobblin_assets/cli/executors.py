@@ -12,13 +12,17 @@ import click
 from gobblin_assets.cli.connections import SparkChoice, spark_options
 from gobblin_assets.cli.lazy_commands import example
 from gobblin_assets.cli.output import EXIT_FAILED, json_option, print_json, print_table, say
+from gobblin_assets.db.notices import Channel
 from gobblin_assets.jobs.ingest.engine_port import AnnouncedEngine
+from gobblin_assets.jobs.programs import JOB_PROGRAMS
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.job_ticket import TicketId
 from gobblin_assets.run.log import open_log
 from gobblin_assets.run.own_process import StopRequest, heed_stop_signals
 from gobblin_assets.run.runner import owner_text
-from gobblin_assets.state.tickets import AttemptEnd, Claim
+from gobblin_assets.spec.job_kinds import COPY_KIND, DEFAULT_KIND
+from gobblin_assets.state.tickets import AttemptEnd
+from gobblin_assets.tickets.attempt_processes import SpareProcesses, await_claim
 from gobblin_assets.tickets.child import run_attempt
 from gobblin_assets.tickets.executor import CLAIM_TTL_S, ExecutorOptions, ProcessExecutor
 
@@ -52,15 +56,18 @@ def serve(name: str, slots: int, claim_ttl_s: float, master: str | None, remote:
     choice, stop = SparkChoice(master, remote), StopRequest()
     environment = {**os.environ, **choice.environment()}
 
-    def start(claim: Claim) -> "subprocess.Popen[bytes]":
-        command = [sys.executable, "-m", "gobblin_assets.cli", "executor", "run", str(claim.ticket_id)]
-        command += ["--attempt", str(claim.attempt)]
+    def spawn() -> "subprocess.Popen[bytes]":
+        command = [sys.executable, "-m", "gobblin_assets.cli", "executor", "run"]
         return subprocess.Popen(command, process_group=0, stdin=subprocess.PIPE, env=environment)  # noqa: S603  this program itself
 
     with open_log(say) as log, heed_stop_signals(say, stop):
         options = ExecutorOptions(name, slots, owner_text(), claim_ttl_s)
         say(f"executor {name} of the log {log.stores.tickets.find_log_id()}: {slots} slots")
-        ProcessExecutor(options, log.stores, start, SystemClock(), say).take_tickets(stop.wait)
+        clock = SystemClock()
+        listener = log.make_listener({Channel.TICKETS: lambda to: stop.wake() if to in ("", name) else None})
+        listener.start()
+        ProcessExecutor(options, log.stores, SpareProcesses(spawn, clock), clock, say).take_tickets(stop.wait)
+        listener.stop()
 
 
 @executor.command("reports", epilog=example("executor reports 01a224ca-1b31-7d99-8c3a-1d727f93b1c4"))
@@ -80,23 +87,27 @@ def reports(ticket_id: uuid.UUID, as_json: bool) -> None:  # noqa: FBT001  an op
     print_table("reports", ("at", "attempt", "report", "details"), rows)
 
 
-@executor.command("run", hidden=True, epilog=example("executor run 01a224ca-1b31-7d99-8c3a-1d727f93b1c4 --attempt 1"))
-@click.argument("ticket_id", type=click.UUID)
-@click.option("--attempt", type=click.IntRange(min=1), required=True)
+@executor.command("run", hidden=True, epilog=example("executor run"))
 @spark_options
-def run(ticket_id: uuid.UUID, attempt: int, master: str | None, remote: str | None) -> None:
-    """Run one attempt at a ticket.
+def run(master: str | None, remote: str | None) -> None:
+    """Wait for a claim, and run that attempt at its ticket.
 
     `executor serve` starts it, and has the other end of its standard input.
     """
     choice = SparkChoice(master, remote)
+    for kind in (DEFAULT_KIND, COPY_KIND):
+        # Its imports take longer than all else between a claim and the work.
+        JOB_PROGRAMS.get(kind)
+    claim = await_claim(_STANDARD_INPUT)
+    if claim is None:
+        return
 
     def say_as_ticket(line: str) -> None:
-        say(f"ticket {ticket_id}: {line}")
+        say(f"ticket {claim.ticket_id}: {line}")
 
     with open_log(say) as log:
         end = run_attempt(
-            Claim(TicketId(ticket_id), attempt),
+            claim,
             log.stores,
             lambda: AnnouncedEngine(choice.open(), say_as_ticket),
             say_as_ticket,

@@ -173,6 +173,8 @@ def explain(flow_file: Path, url: str | None, as_json: bool) -> None:  # noqa: F
         for each in found["plan"]["jobs"]:
             for note in each["notes"]:
                 say(f"{each['job_name']}: {note}")
+    for note in found["notes"]:
+        say(note)
     if found["untaken"]:
         rows = [
             (_state(each["source"]), _state(each["target"]), each["executor"], each["reason"])

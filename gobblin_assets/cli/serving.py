@@ -21,6 +21,7 @@ from gobblin_assets.service.access import (
     UnknownUserError,
     User,
 )
+from gobblin_assets.service.forgetting import KEPT_DAYS_DEFAULT
 from gobblin_assets.settings import read_settings
 
 _EXTRA: Final = ("fastapi", "jinja2", "jsonschema", "uvicorn")
@@ -53,6 +54,14 @@ _LOOPBACK_NAME: Final = "localhost"
     type=click.Path(path_type=Path, dir_okay=False),
     help="Users, their rights and their tokens, in YAML. A change is seen at once.",
 )
+@click.option(
+    "--tickets-kept-days",
+    "kept_days",
+    type=click.FloatRange(min=1),
+    default=KEPT_DAYS_DEFAULT,
+    show_default=True,
+    help="So long after a job's end, executors' logs forget its tickets and reports; its status stays.",
+)
 def serve(
     topology_file: Path | None,
     packs: tuple[Path, ...],
@@ -61,6 +70,7 @@ def serve(
     port: int,
     no_auth: bool,  # noqa: FBT001  an option that click passes by name
     access_file: Path | None,
+    kept_days: float,
 ) -> None:
     """Serve the REST API and the pages, until SIGTERM or Ctrl-C. Executors are started by `executor serve`."""
     _require_extra()
@@ -77,7 +87,9 @@ def serve(
     templates = TemplatesInMemory([*read_shipped_packs(), *map(read_pack_at, packs)])
     with (
         _listen(host, port) as listening,
-        open_service(read_settings(), topology_file, templates, compiler, os.environ, say) as opened,
+        open_service(
+            read_settings(), topology_file, templates, compiler, os.environ, say, kept_days=kept_days
+        ) as opened,
     ):
         parts = ServedParts(
             flows=GuardedFlows(opened.flows, rules),

@@ -7,9 +7,17 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
+
+from gobblin_assets.commit.arrow_arrays import make_array
+
+_NOT_FINITE: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+"""As Arrow and Python write floats that JSON's numbers lack, and as readers of JSON, such as Spark's, take them."""
+
+_OTHER_FLOATS: Final = {**_NOT_FINITE, "-0": "-0.0"}
 
 
 def write_json(kind: pa.DataType, value: object) -> str:
@@ -34,10 +42,25 @@ def _plain(value: Any, kind: pa.DataType) -> object:
             return value.isoformat()
         case float() if math.isfinite(value):
             return value
-        case Decimal() | float():
+        case float():
+            return _NOT_FINITE[str(value)]
+        case Decimal():
             return str(value)
         case _:
             return value
+
+
+def write_floats(values: pa.Array) -> pa.Array:
+    """The shortest text of each float, which is read as the same one; what is not finite is a word. NULL stays NULL."""
+    kind = pa.large_string()
+    texts = values.cast(kind)
+    for found, instead in _OTHER_FLOATS.items():
+        # Not by a bare text, of which Arrow makes a scalar by importing pandas.
+        sought, put = make_array([found, instead], pa.string()).cast(kind)
+        is_found = pc.equal(texts, sought)
+        if pc.any(is_found).as_py():
+            texts = pc.if_else(is_found, put, texts)
+    return texts
 
 
 W = TypeVar("W")

@@ -17,6 +17,7 @@ from typing import BinaryIO, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gobblin_assets.destinations.row_forms import write_floats
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.files import FileFormat
 
@@ -57,7 +58,7 @@ def plain_texts(name: str, column: pa.Array) -> pa.Array:
         encoded = [None if each is None else base64.b64encode(each).decode("ascii") for each in column.to_pylist()]
         return pa.array(encoded, pa.string())
     if pa.types.is_floating(kind):
-        return _float_texts(column)
+        return write_floats(column).cast(pa.string())
     if pa.types.is_date32(kind):
         _require_years(name, column.view(pa.int32()), _YEAR_1_DAYS, _YEAR_10000_DAYS)
     if pa.types.is_timestamp(kind):
@@ -122,14 +123,6 @@ def _bracketed(column: pa.Array, parts: pa.Array, begin: str, end: str) -> pa.Ar
     """``parts``: a text of each element of ``_seen``."""
     lists = pa.ListArray.from_arrays(pc.subtract(column.offsets, column.offsets[0]), parts)
     return _null_where(column, _joined(begin, pc.binary_join(lists, ","), end))
-
-
-def _float_texts(column: pa.Array) -> pa.Array:
-    texts = column.cast(pa.string())
-    shown = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity", "-0": "-0.0"}
-    for found, instead in shown.items():
-        texts = pc.if_else(pc.equal(texts, found), instead, texts)
-    return texts
 
 
 def _escape(texts: pa.Array) -> pa.Array:

@@ -45,8 +45,13 @@ class StopRequest:
         self._is_made = True
         self._wakeups.put(None)
 
+    def wake(self) -> None:
+        """End the wait of now, or the next one. Any thread may call it."""
+        if self._wakeups.empty():
+            self._wakeups.put(None)
+
     def wait(self, seconds: float) -> bool:
-        """Wait this long, or until the request is made; True if it was made. For one thread."""
+        """Wait this long, or until the request is made or ``wake`` is called; True if it was made. For one thread."""
         if not self._is_made:
             with suppress(queue.Empty):
                 self._wakeups.get(timeout=max(0.0, seconds))

@@ -7,7 +7,7 @@ task has ended, is decided and published while other tasks still read.
 import datetime as dt
 import itertools
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import partial
@@ -92,6 +92,7 @@ class Round:
         self._tidying = Tidying(request.job, ports, job, keeper.require)
         self._publisher = Publisher(request, ports, job, self._driver, keep, self._behind, self._schemas.remember)
         self._started_at = ports.clock.monotonic()
+        self._done: Collection[tuple[DatasetUrn, str]] = ()
         self.recovered: list[DatasetReport] = []
 
     def run(self, leases: Mapping[DatasetUrn, Lease]) -> None:
@@ -100,6 +101,8 @@ class Round:
         ``recovered`` then has the publications of earlier runs that the round completed, even if it raises later.
         """
         self.recovered, ready = self.recover(leases)
+        if self._request.find_done is not None:
+            self._done = self._request.find_done()
         self.publish_new(ready, self._choose_news if self._request.news_only else None)
         self.clean(leases)
         self.compact(ready)
@@ -177,6 +180,8 @@ class Round:
             return
         self._started_at = self._ports.clock.monotonic()
         wanted = self._make_requests(ready)
+        if not wanted:
+            return
         with self._ports.kind.open(self._ports.say, wanted) as session:
             slices = self._plan_all(session, wanted, ready)
             self._work(session, slices if choose is None else choose(slices))
@@ -198,6 +203,7 @@ class Round:
             )
             for urn in ready
             for partition in _oldest_first(self._select(urn))
+            if (urn, partition_text(partition)) not in self._done
         ]
 
     def _choose_news(self, slices: list[Slice]) -> list[Slice]:

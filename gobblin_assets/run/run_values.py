@@ -70,6 +70,8 @@ class RunRequest:
     ``confirm_deletes``: a person looked at the source; files of a copy that it lost all at once are removed, too.
     ``only_moves``: nothing is read; what is published is where ``restart`` lets the logs go on.
     ``reported_as``: publications stay unannounced, for whoever reports them; None: the run announces them itself.
+    ``run_id``: made by whoever has to know it if this process dies; None: the run makes it. ``find_done``: asked once
+    recovery is over for datasets, each with the key of a partition, that are published already as they were asked for.
     """
 
     job: JobRules
@@ -83,6 +85,8 @@ class RunRequest:
     confirm_deletes: bool = False
     only_moves: bool = False
     reported_as: ReportedAs | None = None
+    run_id: RunId | None = None
+    find_done: Callable[[], Collection[tuple[DatasetUrn, str]]] | None = None
 
     @property
     def announces(self) -> bool:

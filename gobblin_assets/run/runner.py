@@ -61,7 +61,7 @@ class _Run:
         self._ports = ports
         self._stores = ports.stores
         self._job = parse_job_name(request.job.job)
-        self._run_id = RunId(ports.clock.new_id())
+        self._run_id = request.run_id or RunId(ports.clock.new_id())
         self._holder = Holder(owner_text(), self._run_id, request.dagster_run_id)
         self._reports: dict[tuple[DatasetUrn, AssetPartition], DatasetReport] = {}
         self._figures = {"rows": 0, "bytes": 0, "files": 0}

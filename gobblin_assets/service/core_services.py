@@ -14,9 +14,14 @@ from gobblin_assets.service.orchestrator import Orchestrator
 from gobblin_assets.service.specs import FlowSpec
 from gobblin_assets.service.topology import Topology
 
+FLOWS: Final = "flows"
+MONITOR: Final = "monitor"
+
 ORCHESTRATOR_LOOK_EVERY_S: Final = 0.5
 MONITOR_LOOK_EVERY_S: Final = 0.5
 PENDING_LOOK_EVERY_S: Final = 60.0
+RESTARTS_LOOK_EVERY_S: Final = 1.0
+REPORTS_REST_S: Final = 0.1
 STOP_WAIT_S_MAX: Final = 30.0
 
 _FAILED_WAIT_S_MAX: Final = 10.0
@@ -28,12 +33,14 @@ _log = logging.getLogger(__name__)
 class Loop:
     """What is done again and again, and at once when ``wake`` is set.
 
-    ``look`` may raise: it is repeated, ever more slowly.
+    ``look`` may raise: it is repeated, ever more slowly. ``rest_s``: a look that was woken comes so much later, and
+    hears of all that came meanwhile.
     """
 
     name: str
     look: Callable[[], object]
     every_s: float
+    rest_s: float = 0.0
     wake: threading.Event = field(default_factory=threading.Event)
 
 
@@ -70,13 +77,15 @@ class CoreServices:
         self._stored = threading.Event()
         self._topology_changed = threading.Event()
         loops = (
-            Loop("flow catalog", catalog.refresh, CATALOG_LOOK_EVERY_S),
-            Loop("orchestrator", orchestrator.look, ORCHESTRATOR_LOOK_EVERY_S, self._stored),
-            Loop("monitor", monitor.look, MONITOR_LOOK_EVERY_S),
-            Loop("pending flows", flows.compile_pending, PENDING_LOOK_EVERY_S, self._topology_changed),
+            Loop(FLOWS, catalog.refresh, CATALOG_LOOK_EVERY_S),
+            Loop("orchestrator", orchestrator.look, ORCHESTRATOR_LOOK_EVERY_S, wake=self._stored),
+            Loop(MONITOR, self._read_reports, MONITOR_LOOK_EVERY_S, REPORTS_REST_S),
+            Loop("restarts", flows.restart_drained, RESTARTS_LOOK_EVERY_S),
+            Loop("pending flows", flows.compile_pending, PENDING_LOOK_EVERY_S, wake=self._topology_changed),
             *more,
         )
         self._loops = loops
+        self._monitor = monitor
         self._threads = [
             threading.Thread(target=self._repeat, args=(loop,), name=loop.name, daemon=True) for loop in loops
         ]
@@ -87,6 +96,20 @@ class CoreServices:
         self._catalog.listeners.add(_Woken(self._stored))
         for thread in self._threads:
             thread.start()
+
+    def wake(self, name: str) -> None:
+        """Have the loop of this name look now; "": all of them. The loop of a catalog has the catalog's name."""
+        for loop in self._loops:
+            if name in ("", loop.name):
+                loop.wake.set()
+
+    def hear_of_reports(self, _payload: str) -> None:
+        self.wake(MONITOR)
+
+    def _read_reports(self) -> None:
+        # A job that has ended may be what the next one waits for.
+        if self._monitor.look():
+            self._stored.set()
 
     def on_topology(self, _topology: Topology) -> None:
         """Who changed it does not wait for pending flows. The compiler heard of it first."""
@@ -111,5 +134,6 @@ class CoreServices:
             except Exception:  # noqa: BLE001  a loop that ended would leave flows as they are, in silence
                 wait_s = min(max(_FAILED_WAIT_S_MAX, loop.every_s), wait_s * 2)
                 _log.exception("%s: failed; again in %.1f s", loop.name, wait_s)
-            loop.wake.wait(wait_s)
+            if loop.wake.wait(wait_s):
+                self._stopping.wait(loop.rest_s)
             loop.wake.clear()

@@ -59,13 +59,22 @@ class WatchedJob:
     progress: JobProgress
 
 
+@dataclass(frozen=True, slots=True)
+class OldJob:
+    """A job that ended long ago, with the tickets that were sent for it: its own, and the one that ends it."""
+
+    job: JobOfExecution
+    log: str
+    ticket_ids: tuple[TicketId, ...]
+
+
 class ExecutionStore(Protocol):
     """The store of open executions. Each method is one transaction."""
 
     def list_unsent(
         self, *, limit: int, after: JobOfExecution | None = None, without: Collection[str] = ()
     ) -> Sequence[UnsentTicket]:
-        """Of jobs whose predecessors are COMPLETE, or workers that are RUNNING, the oldest executions first.
+        """Of jobs whose predecessors are COMPLETE, or RUNNING workers that have published, the oldest executions first.
 
         ``after``: those behind this job; ``without``: none of these logs.
         A job whose stored ticket can't be read is FAILED, and holds up no other.
@@ -103,4 +112,15 @@ class ExecutionStore(Protocol):
 
     def store_progress(self, job: JobOfExecution, before: JobProgress, now: JobProgress) -> bool:
         """Store what reports said, and what follows for the execution. False: somebody read those reports first."""
+        ...
+
+    def list_old(self, *, ended_before_s: float, limit: int, after: OldJob | None = None) -> Sequence[OldJob]:
+        """Jobs whose tickets are not forgotten, and which ended so long ago; all of their reports are read.
+
+        None whose end is still to be sent. ``after``: those behind this one.
+        """
+        ...
+
+    def mark_forgotten(self, jobs: Sequence[JobOfExecution]) -> None:
+        """The logs of these jobs have only the ids of their tickets."""
         ...

@@ -209,13 +209,17 @@ class FlowCatalog:
 
 @contextmanager
 def _collector_paused(*, is_paused: bool) -> Iterator[None]:
-    """Without the collector of cycles: of 100,000 flows that all stay, it would take more time than reading them."""
+    """Without the collector of cycles: of 100,000 flows that all stay, it would take more time than reading them.
+
+    What was read is left out of later collections as well, which would stop requests for half a second.
+    """
     if not is_paused or not gc.isenabled():
         yield
         return
     gc.disable()
     try:
         yield
+        gc.freeze()
     finally:
         gc.enable()
 

@@ -8,6 +8,7 @@ another of these would read on from watermarks that are not its own.
 import hashlib
 import re
 import uuid
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -46,7 +47,8 @@ class FlowJobNames:
         self._find_job_log = find_job_log
         self._flow_id = flow_id
         self._key = key
-        self._stored = {job.node: job for job in stored}
+        self._stored = {job.node: job for job in stored if not job.is_retired}
+        self._retired = Counter(job.node for job in stored if job.is_retired)
         self._generation = generation
         self._log_ids: dict[str, LogId | None] = {}
 
@@ -70,19 +72,24 @@ class FlowJobNames:
         return None if found is None else found.job_name
 
     def offer_name(self, node: str) -> str:
-        return self.find_name(node) or make_job_name(self._flow_id, self._key, node, self._generation)
+        return self.find_name(node) or make_job_name(
+            self._flow_id, self._key, node, self._generation, self._retired[node]
+        )
 
     def shares_log(self, job_name: str, log: str) -> bool | None:
         found = self._find_job_log(job_name)
         return None if found is None else found == self._find_log_id(log)
 
 
-def make_job_name(flow_id: uuid.UUID, key: FlowKey, node: str, generation: int) -> str:
-    """A name of ``[a-z0-9_]``, at most 48 characters, that no other (flow, node, generation) has.
+def make_job_name(flow_id: uuid.UUID, key: FlowKey, node: str, generation: int, retired: int = 0) -> str:
+    """A name of ``[a-z0-9_]``, at most 48 characters, that no other (flow, node, generation, ``retired``) has.
+
+    ``retired``: so many names of the node in this generation are retired.
 
     People read the flow and the node in it; a digest of the flow's id makes it unique.
     """
-    digest = hashlib.sha256(f"{flow_id}\0{node}\0{generation}".encode()).hexdigest()[:_DIGEST_LENGTH]
+    place = f"{flow_id}\0{node}\0{generation}" + (f"\0{retired}" if retired else "")
+    digest = hashlib.sha256(place.encode()).hexdigest()[:_DIGEST_LENGTH]
     readable = re.sub(r"[^a-z0-9]+", "_", f"{key.name}_to_{node}".lower()).strip("_")
     kept = readable[: JOB_NAME_LENGTH_MAX - _DIGEST_LENGTH - 1].rstrip("_")
     return f"{kept}_{digest}" if kept[:1].isalpha() else f"f_{kept[:-2]}_{digest}"
@@ -143,7 +150,7 @@ def plan_jobs(
 
     ConflictError: a name is bound otherwise, or two jobs publish to one node.
     """
-    by_node = {job.node: job for job in stored}
+    by_node = {job.node: job for job in stored if not job.is_retired}
     jobs = []
     for job in plan.jobs:
         log = find_log(job, topology)

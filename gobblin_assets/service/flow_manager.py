@@ -26,6 +26,7 @@ from gobblin_assets.service.flow_store import (
     FlowVersion,
     FlowWrite,
     Launch,
+    LaunchedJob,
     NamedJob,
     Owner,
     RequestKey,
@@ -102,6 +103,7 @@ class FlowManager:
         self._topology = topology
         self._logs = logs
         self._seen_log_ids: dict[str, LogId] = {}
+        self._told_restarts: dict[uuid.UUID, str] = {}
         self.writes = OpenWrites()
 
     def create(self, user: Requester, config: FlowConfig, *, request_key: str | None = None) -> StoredFlow:
@@ -124,7 +126,9 @@ class FlowManager:
             return _with_plan(stored, compiled)
 
     def update(self, user: Requester, config: FlowConfig, if_version: str | None = None) -> StoredFlow:
-        """Store the flow's next version. It is run only if this config asks for it.
+        """Store the flow's next version. It is run only if this config asks for it, or changes workers that run.
+
+        Those are drained first, and ``restart_drained`` starts them anew.
 
         Raises:
             ConflictError: the flow is not at ``if_version``, or a job of it has published other data; see ``replan``.
@@ -134,8 +138,8 @@ class FlowManager:
         with self.writes.open():
             flow = self._get_stored(key)
             compiled = self._compile_next(flow, config, user.groups, version=_next_version(flow))
-            self._check_bindings(compiled)
             write = self._plan_write(user, config, compiled, runs=bool(config.run_immediately))
+            write = replace(write, planned=self._plan_jobs(compiled))
             stored = self._catalog.put(flow.flow_id, write, if_version=if_version or flow.spec.version)
             return _with_plan(stored, compiled)
 
@@ -253,8 +257,8 @@ class FlowManager:
         return self._store.list_versions(key)
 
     def list_jobs(self, key: FlowKey) -> Sequence[NamedJob]:
-        """The names of the flow's jobs, and what they are bound to."""
-        return self._store.list_jobs(self._get_stored(key).flow_id)
+        """The names of the flow's jobs, without retired ones, and what they are bound to."""
+        return [job for job in self._store.list_jobs(self._get_stored(key).flow_id) if not job.is_retired]
 
     def get_status(self, key: FlowKey) -> FlowStatus:
         """The last execution. SpecNotFoundError: the flow was never run, or there is none."""
@@ -290,6 +294,30 @@ class FlowManager:
             _log.info("the topology can run %d flows that were pending", found)
         return found
 
+    def restart_drained(self) -> int:
+        """Run flows whose workers were ended for a new version, and have ended; returns how many."""
+        return sum(self._try_restart(flow) for flow in self._store.list_restarting(limit=_PENDING_AT_ONCE_MAX))
+
+    def _try_restart(self, flow: StoredFlow) -> bool:
+        """What fails is tried again by the next look, and told once for each version."""
+        try:
+            with self.writes.open():
+                return self._restart(flow)
+        except GobblinError as error:
+            if self._told_restarts.get(flow.flow_id) != flow.spec.version:
+                _log.warning("the flow %s does not start again: %s", flow.spec.uri, error)
+            self._told_restarts[flow.flow_id] = flow.spec.version
+            return False
+
+    def _restart(self, flow: StoredFlow) -> bool:
+        compiled = self._compile_next(flow, flow.spec.config, flow.owner.groups)
+        launch = self._plan_launch(flow.owner.name, compiled, TicketSelection())
+        if launch is None:
+            self._store.set_reasons(flow.flow_id, compiled.reasons, if_version=flow.spec.version)
+            return False
+        self._store.launch(flow.flow_id, replace(launch, is_restart=True), if_version=flow.spec.version)
+        return True
+
     def _try_pending(self, flow: StoredFlow) -> bool:
         """The other flows are compiled all the same; this one is tried again by the next look."""
         try:
@@ -309,7 +337,7 @@ class FlowManager:
                     self._store.set_reasons(flow.flow_id, compiled.reasons, if_version=version)
                 return False
             launch = None
-            if flow.runs_when_able:
+            if flow.runs_when_able or flow.restarts:
                 launch = self._plan_launch(flow.owner.name, compiled, TicketSelection())
             return self._store.activate(flow.flow_id, if_version=version, launch=launch)
         except RejectedError as error:
@@ -364,11 +392,11 @@ class FlowManager:
         jobs = plan_jobs(compiled.plan, compiled.topology, compiled.stored_jobs, log_ids)
         return Launch(uuid.uuid4(), jobs, selection, user_name, compiled.generation)
 
-    def _check_bindings(self, compiled: _Compiled) -> None:
-        """What a launch would refuse is refused before the version is stored."""
-        if compiled.plan is not None and compiled.stored_jobs:
-            log_ids = self._read_log_ids(compiled)
-            plan_jobs(compiled.plan, compiled.topology, compiled.stored_jobs, log_ids)
+    def _plan_jobs(self, compiled: _Compiled) -> tuple[LaunchedJob, ...]:
+        """The jobs of a version of a flow that was launched before. What a launch would refuse is refused here."""
+        if compiled.plan is None or not compiled.stored_jobs:
+            return ()
+        return plan_jobs(compiled.plan, compiled.topology, compiled.stored_jobs, self._read_log_ids(compiled))
 
     def _read_log_ids(self, compiled: _Compiled) -> Mapping[str, LogId]:
         jobs = () if compiled.plan is None else compiled.plan.jobs

@@ -59,7 +59,7 @@ def read_request(
             "expected at least one node, found none", field="destinations", hint="Write the node that data goes to."
         )
     node = find_node(config.source.node, topology, rules, "source")
-    source = NodeState(node.name, _read_format(config.source, "source") or FORMAT_OF[node.kind])
+    source = NodeState(node.name, _read_format(config.source, "source") or _find_meant_format(node, templates))
     goals: dict[str, Goal] = {}
     for number, choice in enumerate(config.destinations):
         field = f"destinations[{number}]"
@@ -74,19 +74,22 @@ def read_request(
 
 
 def _fill_in_nodes(config: FlowConfig, templates: Collection[JobTemplate]) -> FlowConfig:
-    """The flow with the nodes and the format that its one template names, where it says none."""
+    """The flow with the nodes that its one template names, where it says none."""
     if len(templates) != 1:
         return config
     (template,) = templates
     filled: dict[str, object] = {}
     if config.source is None and template.source.node is not None:
         filled["source"] = NodeChoice(node=template.source.node, format=template.source.format)
-    if config.source is not None and config.source.format is None:
-        # Only the format that the template reads can be meant.
-        filled["source"] = config.source.model_copy(update={"format": template.source.format})
     if not config.destinations and template.target.node is not None:
         filled["destinations"] = (NodeChoice(node=template.target.node, format=template.target.format),)
     return config.model_copy(update=filled)
+
+
+def _find_meant_format(node: DataNode, templates: Collection[JobTemplate]) -> Format:
+    """The format at a flow's begin where none is written: that which the flow's one template reads there."""
+    formats = {each.source.format for each in templates if len(templates) == 1 and each.source.fits(node)}
+    return formats.pop() if formats else FORMAT_OF[node.kind]
 
 
 def find_node(name: str, topology: Topology, rules: RouteRules, field: str) -> DataNode:

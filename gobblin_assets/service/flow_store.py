@@ -60,7 +60,8 @@ class StoredFlow:
     """A flow of the catalog. ``flow_id``: of this flow alone; one of the same name made later has another.
 
     ``reasons``: why a PENDING flow can't run, for people. ``change``: the number of the catalog's last change of it.
-    ``runs_when_able``: a PENDING flow runs as soon as it can. ``generation``: how many times it was replanned.
+    ``runs_when_able``: a PENDING flow runs as soon as it can. ``restarts``: it runs once its workers, whose end was
+    asked for by a new version, have ended. ``generation``: how many times it was replanned.
     ``plan``: of a flow that this call compiled, else None.
     """
 
@@ -74,6 +75,7 @@ class StoredFlow:
     change: int
     generation: int = 0
     runs_when_able: bool = False
+    restarts: bool = False
     plan: FlowPlan | None = None
 
 
@@ -112,11 +114,15 @@ class JobBinding:
 
 @dataclass(frozen=True, slots=True)
 class NamedJob:
-    """A job of a flow: (flow, node it publishes to), its stored name, and what its first launch bound the name to."""
+    """A job of a flow: (flow, node it publishes to), its stored name, and what its first launch bound the name to.
+
+    ``is_retired``: a worker's that a later version dropped. Whatever publishes to the node then has another name.
+    """
 
     node: str
     job_name: str
     binding: JobBinding
+    is_retired: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,13 +142,17 @@ class LaunchedJob:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """An execution that is to be made. ``request_id``: a repetition of the same launch finds its execution by it."""
+    """An execution that is to be made. ``request_id``: a repetition of the same launch finds its execution by it.
+
+    ``is_restart``: only for a flow that restarts.
+    """
 
     request_id: uuid.UUID
     jobs: tuple[LaunchedJob, ...]
     selection: TicketSelection
     asked_by: str
     generation: int
+    is_restart: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +160,8 @@ class FlowWrite:
     """A version of a flow that is to be stored, and how the compiler found it.
 
     ``request_id``: a repetition of the same write finds its version by it. ``runs_when_able``: a PENDING flow that is
-    to run when a topology can run it.
+    to run when a topology can run it. ``planned``: the jobs of its plan; workers that run otherwise are ended, and
+    started anew.
     """
 
     request_id: uuid.UUID
@@ -159,6 +170,7 @@ class FlowWrite:
     reasons: tuple[str, ...] = ()
     runs_when_able: bool = False
     launch: Launch | None = None
+    planned: tuple[LaunchedJob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +209,10 @@ class FlowStore(Protocol):
         ...
 
     def change(self, flow_id: uuid.UUID, write: FlowWrite, *, if_version: str) -> StoredFlow:
-        """Store the next version. StaleVersionError: the flow is not at ``if_version``."""
+        """Store the next version. Workers that it has run otherwise are ended, and the flow restarts.
+
+        StaleVersionError: the flow is not at ``if_version``.
+        """
         ...
 
     def delete(self, key: FlowKey, *, if_version: str | None = None) -> StoredFlow | None:
@@ -243,7 +258,7 @@ class FlowStore(Protocol):
         ...
 
     def list_jobs(self, flow_id: uuid.UUID) -> Sequence[NamedJob]:
-        """Those whose names are in use: not those before a replan."""
+        """Not those before a replan."""
         ...
 
     def find_job_log(self, job_name: str) -> LogId | None:
@@ -255,7 +270,14 @@ class FlowStore(Protocol):
         ...
 
     def launch(self, flow_id: uuid.UUID, launch: Launch, *, if_version: str) -> int:
-        """Make the execution; returns its id. ConflictError: an execution is open, or a job is bound otherwise."""
+        """Make the execution; returns its id. Workers' jobs that it does not have are retired: sources forget them.
+
+        ConflictError: an execution is open, a job is bound otherwise, or it is a restart and the flow does not restart.
+        """
+        ...
+
+    def list_restarting(self, *, limit: int) -> Sequence[StoredFlow]:
+        """ACTIVE flows whose workers were ended for a new version, and have ended."""
         ...
 
     def cancel(self, key: FlowKey, execution_id: int) -> FlowStatus:

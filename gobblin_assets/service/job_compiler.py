@@ -11,7 +11,6 @@ from gobblin_assets.service.job_plan import FlowPlan, JobNames, PlannedJob
 from gobblin_assets.service.job_template import JobTemplate
 from gobblin_assets.service.placeholders import Fact, FilledJob, fill_job
 from gobblin_assets.service.published_datasets import (
-    ReadingExecutor,
     choose_manifests,
     describe_manifests,
     give_datasets,
@@ -19,7 +18,7 @@ from gobblin_assets.service.published_datasets import (
 from gobblin_assets.service.routes import Hop
 from gobblin_assets.service.specs import FlowKey, FlowSpec
 from gobblin_assets.service.template_parameters import check_known, check_values, fill_in
-from gobblin_assets.service.topology import NodeState, Topology
+from gobblin_assets.service.topology import NodeState, SpecExecutor, Topology
 from gobblin_assets.spec.job_parsing import parse_any_job
 
 JOB_SCHEME: Final = "gobblin-job"
@@ -53,8 +52,8 @@ class JobCompiler:
     def _make_job(self, number: int, hop: Hop, before: PlannedJob | None) -> PlannedJob:
         name = self._names.offer_name(hop.target.node)
         template, key = hop.template, self._spec.key
-        executor = ReadingExecutor(hop.executor.name, hop.executor.log)
-        given = self._find_datasets(template, before, executor)
+        asked = self._given if before is None else {}
+        given = self._find_datasets(template, before, hop.executor)
         values = fill_in(given, template.parameters, template.validator)
         filled = fill_job(template.job, values, self._list_facts(hop, name, key))
         _check_options(filled, template)
@@ -77,11 +76,11 @@ class JobCompiler:
             ticket=ticket,
             after=() if before is None else (before.number,),
             cost=hop.cost,
-            notes=tuple(describe_manifests(values, {} if before else self._given, template.parameters, executor)),
+            notes=tuple(describe_manifests(values, asked, template.parameters, hop.executor)),
         )
 
     def _find_datasets(
-        self, template: JobTemplate, before: PlannedJob | None, executor: ReadingExecutor
+        self, template: JobTemplate, before: PlannedJob | None, executor: SpecExecutor
     ) -> Mapping[str, Any]:
         """The parameters as they were given; with the datasets that another job publishes, and how they are read."""
         if before is None:

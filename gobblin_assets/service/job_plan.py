@@ -61,12 +61,13 @@ class UntakenEdge:
 class Explanation:
     """What a compilation found: the plan or why there is none, other plans (at most 3), hops that were not taken.
 
-    Only ``explain_flow`` looks for other plans and hops.
+    Only ``explain_flow`` looks for other plans and hops. ``notes``: what else there is to say of the plan, for people.
     """
 
     compiled: FlowPlan | PendingFlow
     alternatives: tuple[FlowPlan, ...] = ()
     untaken: tuple[UntakenEdge, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,8 @@ _OF_END: Final[Mapping[AttemptEnd, ExecutionStatus]] = {
 class JobProgress:
     """What is known of a job that was sent.
 
-    ``low_watermarks``, ``high_watermarks``: by dataset and key, the first low and the last high of what it published.
+    ``low_watermarks``, ``high_watermarks``: by dataset and key, the first low and the last high of what it published. A
+    worker without a high one has published nothing.
     ``read``: the (attempt, number) of the last report that is counted. ``counts_files``: of a job that copies files.
     """
 
@@ -99,18 +100,23 @@ def _fold(progress: JobProgress, report: TicketReport) -> JobProgress:
                 high_watermarks={**progress.high_watermarks, **high},
             )
         case TicketReportKind.PROGRESS:
-            positions = {
-                join_key(urn, "position"): str(each["position"])
-                for urn, each in report.details.get("datasets", {}).items()
-                if each.get("position") is not None
-            }
             return replace(
                 _run(progress, report.at),
                 message=write_progress(report.details),
-                high_watermarks={**progress.high_watermarks, **positions},
+                high_watermarks={**progress.high_watermarks, **_read_positions(report.details)},
             )
         case TicketReportKind.ENDED:
             return _end(progress, report)
+
+
+def _read_positions(details: Mapping[str, Any]) -> dict[str, str]:
+    """Up to where a worker has published: one place of a stream, or a watermark for each key."""
+    found: dict[str, str] = {}
+    for urn, each in details.get("datasets", {}).items():
+        found |= {join_key(urn, key): str(value) for key, value in each.get("watermarks", {}).items()}
+        if each.get("position") is not None:
+            found[join_key(urn, "position")] = str(each["position"])
+    return found
 
 
 def _run(progress: JobProgress, at: dt.datetime) -> JobProgress:

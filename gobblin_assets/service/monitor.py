@@ -9,6 +9,7 @@ from gobblin_assets import failpoints
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.job_ticket import TicketId
+from gobblin_assets.service.away_logs import AwayLogs
 from gobblin_assets.service.execution_store import ExecutionStore, WatchedJob
 from gobblin_assets.service.job_progress import fold_reports
 from gobblin_assets.service.ticket_logs import TicketLogs
@@ -26,24 +27,28 @@ class Monitor:
     def __init__(self, executions: ExecutionStore, logs: TicketLogs) -> None:
         self._executions = executions
         self._logs = logs
-        self._away: set[str] = set()
+        self._away = AwayLogs(logs)
+        self._told: frozenset[str] = frozenset()
 
     def look(self) -> int:
         """Read what is new; returns how many jobs went on. A log that is away holds up its own jobs only."""
+        self._away.ask()
+        away = self._away.names
         by_log = defaultdict(list)
         for watched in self._executions.list_watched():
-            by_log[watched.log].append(watched)
+            if watched.log not in away:
+                by_log[watched.log].append(watched)
         moved = 0
-        # Logs that were away come last: each of them may cost a wait for an answer.
-        for log, jobs in sorted(by_log.items(), key=lambda each: each[0] in self._away):
+        for log, jobs in by_log.items():
             try:
                 for first in range(0, len(jobs), TICKETS_AT_ONCE_MAX):
                     moved += self._read(log, jobs[first : first + TICKETS_AT_ONCE_MAX])
-                self._away.discard(log)
             except GobblinError as error:
-                if log not in self._away:
+                if log not in self._told:
                     _log.warning("reports of the log %r wait: %s", log, error)
                 self._away.add(log)
+        # Told again once it has answered.
+        self._told = self._away.names
         return moved
 
     def _read(self, log: str, jobs: Sequence[WatchedJob]) -> int:

@@ -9,6 +9,8 @@ from gobblin_assets.service.flow_request import FlowRequest, read_request, selec
 from gobblin_assets.service.job_compiler import JobCompiler
 from gobblin_assets.service.job_plan import Explanation, FlowPlan, JobNames, PendingFlow
 from gobblin_assets.service.job_template import JobTemplate
+from gobblin_assets.service.published_datasets import prefer_ledgers
+from gobblin_assets.service.route_trees import TREE_GOALS_MAX, find_tree
 from gobblin_assets.service.routes import HOPS_MAX, Goal, Hop, HopIdentity, RouteMap, RouteRules
 from gobblin_assets.service.specs import FlowSpec
 from gobblin_assets.service.template_store import TemplateStore
@@ -17,13 +19,19 @@ from gobblin_assets.service.untaken import explain_lack, list_untaken
 
 ALTERNATIVES_MAX: Final = 3
 
+_ONE_BY_ONE: Final = (
+    f"Of more than {TREE_GOALS_MAX} destinations, the nearest is reached first, and each next one from what the flow"
+    " publishes then: other hops to all of them together may cost less."
+)
+
 _MAPS_KEPT_MAX: Final = 64
 
 
 class MultiHopCompiler:
     """Compiles flows to the cheapest jobs over several hops.
 
-    Destinations share hops: the nearest is reached first, and the next from any node that the flow publishes to.
+    Destinations share hops. Up to ``TREE_GOALS_MAX`` are reached by those that cost least together. Of more of them the
+    nearest is reached first, and each next one from any node that the flow publishes to.
     """
 
     hops_max = HOPS_MAX
@@ -43,15 +51,17 @@ class MultiHopCompiler:
     def compile_flow(self, spec: FlowSpec, names: JobNames, groups: frozenset[str]) -> Explanation:
         routes, request = self.read(spec, groups)
         request = keep_bound(request, names)
-        return Explanation(self._compile(spec, names, routes, request, plan_hops(routes, request)))
+        return Explanation(self._compile(spec, names, routes, request, plan_readable(routes, request, spec, names)))
 
     def explain_flow(self, spec: FlowSpec, names: JobNames, groups: frozenset[str]) -> Explanation:
         routes, request = self.read(spec, groups)
         request = keep_bound(request, names)
-        hops = plan_hops(routes, request)
+        hops = plan_readable(routes, request, spec, names)
         compiled = self._compile(spec, names, routes, request, hops)
         others = [] if hops is None else self._list_alternatives(spec, names, routes, request, hops)
-        return Explanation(compiled, tuple(others), list_untaken(routes, request, hops or ()))
+        untaken = list_untaken(routes, request, hops or ())
+        is_each_alone = hops is not None and len(request.goals) > TREE_GOALS_MAX
+        return Explanation(compiled, tuple(others), untaken, (_ONE_BY_ONE,) if is_each_alone else ())
 
     def list_templates(self, spec: FlowSpec, groups: frozenset[str]) -> Sequence[JobTemplate]:
         routes, request = self.read(spec, groups)
@@ -92,7 +102,8 @@ class MultiHopCompiler:
         free = set_free(request)
         taken = tuple(hop.identity for hop in hops)
         for without in ((), *((hop,) for hop in hops)):
-            other = plan_hops(routes, replace(free, rules=replace(free.rules, without=without)))
+            without_it = replace(free, rules=replace(free.rules, without=without))
+            other = plan_readable(routes, without_it, spec, names)
             identity = tuple(each.identity for each in other or ())
             if other is None or identity == taken or identity in found:
                 continue
@@ -109,10 +120,16 @@ def plan_hops(routes: RouteMap, request: FlowRequest) -> tuple[Hop, ...] | None:
 
     Where the flow's jobs are bound, and no way keeps to that, it is a way that does not: a launch refuses it.
     """
-    kept = _grow(routes, request)
+    kept = _find_hops(routes, request)
     if kept is None and request.rules.bound:
-        return _grow(routes, set_free(request))
+        return _find_hops(routes, set_free(request))
     return kept
+
+
+def plan_readable(routes: RouteMap, request: FlowRequest, spec: FlowSpec, names: JobNames) -> tuple[Hop, ...] | None:
+    """The same, by executors that can read the ledgers of what they copy, where there are such."""
+    hops = plan_hops(routes, request)
+    return None if hops is None else prefer_ledgers(routes, request.rules, hops, spec.config.parameters, names)
 
 
 def _list_lacking(routes: RouteMap, request: FlowRequest) -> Sequence[Goal]:
@@ -133,7 +150,15 @@ def set_free(request: FlowRequest) -> FlowRequest:
     return replace(request, rules=replace(request.rules, bound={}))
 
 
-def _grow(routes: RouteMap, request: FlowRequest) -> tuple[Hop, ...] | None:
+def _find_hops(routes: RouteMap, request: FlowRequest) -> tuple[Hop, ...] | None:
+    grown = grow_hops(routes, request)
+    if not 1 < len(request.goals) <= TREE_GOALS_MAX:
+        return grown
+    return find_tree(routes, request.source, sorted(request.goals), request.rules, grown)
+
+
+def grow_hops(routes: RouteMap, request: FlowRequest) -> tuple[Hop, ...] | None:
+    """The nearest destination by the cheapest way, then the next one from what is reached."""
     starts = {request.source: 0}
     goals = list(request.goals)
     planned: list[Hop] = []

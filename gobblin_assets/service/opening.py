@@ -4,25 +4,30 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from gobblin_assets.db import schema
 from gobblin_assets.db.engine import connect
+from gobblin_assets.db.notices import Channel, NoticeListener
 from gobblin_assets.service.catalogs import CATALOG_LOOK_EVERY_S
 from gobblin_assets.service.compilers import build_compiler
 from gobblin_assets.service.core_services import CoreServices, Loop
 from gobblin_assets.service.flow_catalog import FlowCatalog
 from gobblin_assets.service.flow_manager import FlowManager
+from gobblin_assets.service.forgetting import KEPT_DAYS_DEFAULT, Forgetting
 from gobblin_assets.service.monitor import Monitor
 from gobblin_assets.service.orchestrator import Orchestrator
 from gobblin_assets.service.postgres.executions import PostgresExecutionStore
 from gobblin_assets.service.postgres.flows import PostgresFlowStore
 from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from gobblin_assets.service.postgres.logs import PostgresTicketLogs
-from gobblin_assets.service.postgres.topologies import PostgresTopologyStore
+from gobblin_assets.service.postgres.topologies import TOPOLOGY_CATALOG, PostgresTopologyStore
 from gobblin_assets.service.template_store import TemplateStore
 from gobblin_assets.service.topology_catalog import FileTopology, TopologyCatalog
 from gobblin_assets.service.topology_manager import TopologyManager
 from gobblin_assets.settings import Settings
+
+FORGET_EVERY_S: Final = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +48,14 @@ def open_service(
     compiler: str,
     environment: Mapping[str, str],
     say: Callable[[str], None],
+    *,
+    kept_days: float = KEPT_DAYS_DEFAULT,
 ) -> Iterator[OpenService]:
     """The service over the log of these settings. At the end, writes under way are waited for.
 
     ``topology_file`` None: the topology is in the database, and is changed through the service. The schema of the
-    embedded server is upgraded, if necessary; that of another one is only checked.
+    embedded server is upgraded, if necessary; that of another one is only checked. ``kept_days``: tickets are forgotten
+    so long after the ends of their jobs.
 
     Raises:
         RejectedError: the schema is of another version, the file has no topology, or there is no such compiler.
@@ -74,14 +82,20 @@ def open_service(
             flows,
             Orchestrator(executions, logs),
             Monitor(executions, logs),
-            [Loop("topology", topologies.refresh, CATALOG_LOOK_EVERY_S)],
+            [
+                Loop(TOPOLOGY_CATALOG, topologies.refresh, CATALOG_LOOK_EVERY_S),
+                Loop("forgetting", Forgetting(executions, logs, kept_days).look, FORGET_EVERY_S),
+            ],
         )
         # Behind the compiler, which has the new topology before pending flows are compiled.
         topologies.add_listener(core)
         core.start()
+        listener = NoticeListener(engine, {Channel.CATALOGS: core.wake, Channel.REPORTS: core.hear_of_reports})
+        listener.start()
         try:
             yield OpenService(flows, catalog, managed, topologies)
         finally:
+            listener.stop()
             if not core.stop():
                 say("Some writes did not end in time; what was not stored was not answered either.")
     finally:

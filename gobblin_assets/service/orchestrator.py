@@ -13,6 +13,7 @@ from typing import Final, Protocol, TypeVar
 
 from gobblin_assets.errors import ConflictError, GobblinError, OutcomeUnknownError, RejectedError, RetryableError
 from gobblin_assets.model.job_ticket import SentTicket, TicketVerb
+from gobblin_assets.service.away_logs import AwayLogs
 from gobblin_assets.service.execution_store import ExecutionStore, JobOfExecution, UnsentCancel, UnsentTicket
 from gobblin_assets.service.ticket_logs import TicketLogs
 
@@ -38,31 +39,23 @@ class Orchestrator:
     def __init__(self, executions: ExecutionStore, logs: TicketLogs) -> None:
         self._executions = executions
         self._logs = logs
-        self._away: set[str] = set()
+        self._away = AwayLogs(logs)
         # What waits by the look before and by this one: a log, or the id of a ticket. It is told once.
         self._told: frozenset[str] = frozenset()
         self._telling: set[str] = set()
 
     def look(self) -> int:
         """Send what can be sent now; returns how many tickets. A log that is away holds up its own tickets only."""
-        self._told, self._telling = frozenset(self._telling), set()
-        away_before = frozenset(self._away)
-        sent = self._send_all()
-        if away_before:
-            # Each of them may cost a wait for an answer: all others come first.
-            self._away -= away_before
-            sent += self._send_all()
-        return sent
-
-    def _send_all(self) -> int:
+        self._told, self._telling = frozenset(self._telling), set(self._away.names)
+        self._away.ask()
         sent = self._send_pages(self._executions.list_unsent, self._send)
         return sent + self._send_pages(self._executions.list_unsent_cancels, self._send_cancel)
 
     def _send_pages(self, list_page: _Pages[_Unsent], send: Callable[[_Unsent], bool]) -> int:
         sent, after = 0, None
         while True:
-            page = list_page(limit=TICKETS_AT_ONCE_MAX, after=after, without=self._away)
-            done = sum(unsent.log not in self._away and send(unsent) for unsent in page)
+            page = list_page(limit=TICKETS_AT_ONCE_MAX, after=after, without=self._away.names)
+            done = sum(unsent.log not in self._away.names and send(unsent) for unsent in page)
             sent += done
             if done == len(page):
                 return sent

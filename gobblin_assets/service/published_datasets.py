@@ -1,32 +1,32 @@
 """Datasets that a hop reads and another job publishes: which job that is, and whether its ledger can be read.
 
 A hop behind another one of its flow reads what that one publishes. Any other names the jobs in its parameters. The
-copying executor reads a ledger in the log that it works with. Where the ledger is in another log, it lists directories.
+copying executor reads a ledger in the log that it works with. So an executor of the ledger's log is taken, if there is
+one, even if it costs more. Any other lists directories.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.service.job_plan import JobNames, PlannedJob
+from gobblin_assets.service.job_template import JobTemplate
+from gobblin_assets.service.routes import Hop, RouteMap, RouteRules
 from gobblin_assets.service.template_parameters import FROM_DATASETS, Schema
+from gobblin_assets.service.topology import NodeState, SpecExecutor
 from gobblin_assets.spec.job_parsing import parse_job, resolve_datasets
 
 LEDGER: Final = "ledger"
 LISTING: Final = "listing"
 
 
-@dataclass(frozen=True, slots=True)
-class ReadingExecutor:
-    """The executor of a hop, and the name of the log that it works with."""
-
-    name: str
-    log: str
+def reads_datasets(template: JobTemplate) -> bool:
+    """Whether its hops read datasets that another job publishes."""
+    return bool(_list_names(template.parameters))
 
 
 def give_datasets(
-    given: Mapping[str, Any], schema: Schema, before: PlannedJob, log: str, executor: ReadingExecutor
+    given: Mapping[str, Any], schema: Schema, before: PlannedJob, log: str, executor: SpecExecutor
 ) -> dict[str, Any]:
     """The parameters of a hop behind ``before``, whose executor works with ``log``: it reads the datasets of before."""
     names = _list_names(schema)
@@ -43,7 +43,7 @@ def list_published_urns(job: PlannedJob) -> Sequence[str]:
 
 
 def choose_manifests(
-    given: Mapping[str, Any], schema: Schema, names: JobNames, executor: ReadingExecutor
+    given: Mapping[str, Any], schema: Schema, names: JobNames, executor: SpecExecutor
 ) -> dict[str, Any]:
     """The parameters with what says which files are copied, where they leave that open.
 
@@ -60,7 +60,62 @@ def choose_manifests(
     return chosen
 
 
-def _choose(item: Any, place: str, names: JobNames, executor: ReadingExecutor, known: dict[str, bool]) -> Any:
+def prefer_ledgers(
+    routes: RouteMap, rules: RouteRules, hops: Sequence[Hop], asked: Mapping[str, Any], names: JobNames
+) -> tuple[Hop, ...]:
+    """The hops, each that reads published datasets by an executor that can read their ledger, if there is one.
+
+    ``asked``: the flow's parameters.
+    """
+    logs: dict[NodeState, str] = {}
+    chosen = []
+    for hop in hops:
+        found = _find_reader(routes, rules, hop, asked, names, logs.get(hop.source))
+        chosen.append(found)
+        logs[found.target] = found.executor.log
+    return tuple(chosen)
+
+
+def _find_reader(
+    routes: RouteMap, rules: RouteRules, hop: Hop, asked: Mapping[str, Any], names: JobNames, log: str | None
+) -> Hop:
+    """``log``: of the hop before; None: there is none, and the parameters name the jobs."""
+    fields = _list_names(hop.template.parameters)
+    if not fields:
+        return hop
+    jobs = {job for name in fields for job in _list_jobs(asked.get(name))} if log is None else set()
+
+    def can_read(executor: SpecExecutor) -> bool:
+        if log is not None:
+            return executor.log == log
+        return all(names.shares_log(job, executor.log) is not False for job in jobs)
+
+    if can_read(hop.executor):
+        return hop
+    bound = rules.bound.get(hop.target.node)
+    without = {each.identity for each in rules.without}
+    others = [
+        hop._replace(executor=each)
+        for each in routes.list_reaching(hop.source.node)
+        if hop.target.node in each.nodes
+        and hop.template.capability in each.capabilities
+        and rules.allows(each.groups)
+        and (bound is None or bound.allows_log(each.log))
+        and can_read(each)
+    ]
+    left = [each for each in others if each.identity not in without]
+    return min(left, key=lambda each: (each.cost, each.executor.name), default=hop)
+
+
+def _list_jobs(items: object) -> Iterator[str]:
+    """The jobs whose ledgers are to be read; what is no list of such members is refused later."""
+    for each in items if isinstance(items, list | tuple) else ():
+        job = each.get("job") if isinstance(each, Mapping) else None
+        if isinstance(job, str) and each.get("by") != LISTING:
+            yield job
+
+
+def _choose(item: Any, place: str, names: JobNames, executor: SpecExecutor, known: dict[str, bool]) -> Any:
     """What is no member of such a list is refused by the schema."""
     job = item.get("job") if isinstance(item, Mapping) else None
     if not isinstance(job, str):
@@ -81,7 +136,7 @@ def _choose(item: Any, place: str, names: JobNames, executor: ReadingExecutor, k
 
 
 def describe_manifests(
-    values: Mapping[str, Any], asked: Mapping[str, Any], schema: Schema, executor: ReadingExecutor
+    values: Mapping[str, Any], asked: Mapping[str, Any], schema: Schema, executor: SpecExecutor
 ) -> Sequence[str]:
     """What is said of a plan's hop: which datasets are copied by their ledger, which are listed, and why.
 
@@ -95,7 +150,7 @@ def describe_manifests(
     return [_describe(datasets, *found, executor) for found, datasets in by_job.items()]
 
 
-def _describe(datasets: Sequence[str], job: str, by: str, is_asked: bool, executor: ReadingExecutor) -> str:  # noqa: FBT001  a part of a key
+def _describe(datasets: Sequence[str], job: str, by: str, is_asked: bool, executor: SpecExecutor) -> str:  # noqa: FBT001  a part of a key
     which = datasets[0] if len(datasets) == 1 else f"{len(datasets)} datasets"
     if by == LEDGER:
         return f"{which} by the ledger of the job {job}: its active files of one version"

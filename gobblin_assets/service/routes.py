@@ -2,6 +2,9 @@
 
 A place of the search is a (node, format). A hop is a template, which says what kinds of nodes and formats it leads from
 and to, and an executor that can do it and reaches both nodes. Hops are found when the search comes to their place.
+
+A flow comes to a node once, in whatever format, and never to its source's node: datasets keep their names at each hop,
+so the second hop would write over what the first one wrote, or over what the flow reads.
 """
 
 import heapq
@@ -66,10 +69,22 @@ class RouteRules:
         """Whether something for these groups may be used; for none means for all."""
         return not groups or not groups.isdisjoint(self.groups)
 
+    def keeps_binding(self, source: str, move: "HopMove", target: str) -> bool:
+        """Whether a flow's jobs are bound otherwise. ``source`` and ``target``: nodes."""
+        bound = self.bound.get(target)
+        return bound is None or (
+            source == bound.source_node
+            and bound.template_uri == move.template.plain_uri
+            and bound.allows_log(move.executor.log)
+        )
+
 
 @dataclass(slots=True, eq=False)
-class _Move:
-    """All hops of one template by one executor: they cost the same, whichever nodes they join."""
+class HopMove:
+    """All hops of one template by one executor: they cost the same, whichever nodes they join.
+
+    ``cost``: in whole units, of which a template's or an executor's 1.0 has a million.
+    """
 
     template: JobTemplate
     executor: SpecExecutor
@@ -78,16 +93,24 @@ class _Move:
     targets: tuple[tuple[NodeState, DataNode], ...]
 
 
+_KindFormat = tuple[NodeKind, Format]
+
+
 class _Label(NamedTuple):
-    """A way to a place. In the order in which the search takes them: by cost, hops, and names."""
+    """A way to a place. In the order in which the search takes them: by cost, hops, and names.
+
+    ``nodes``: those that it has come to. ``crossed``: those of them that a way on from here might come to again, in
+    another format, and may not.
+    """
 
     cost: int
     hops: int
     names: tuple[tuple[str, ...], ...]
     state: NodeState
     nodes: frozenset[str]
+    crossed: frozenset[NodeState]
     before: "_Label | None"
-    move: _Move | None
+    move: HopMove | None
 
 
 class RouteMap:
@@ -96,16 +119,17 @@ class RouteMap:
     def __init__(self, topology: Topology, templates: Iterable[JobTemplate]) -> None:
         self.topology = topology
         self.templates = tuple(sorted(templates, key=lambda each: each.uri))
-        self._from: dict[tuple[NodeKind, Format], list[JobTemplate]] = {}
+        self._from: dict[_KindFormat, list[JobTemplate]] = {}
         for template in self.templates:
             for kind in template.source.kinds:
                 self._from.setdefault((kind, template.source.format), []).append(template)
+        self._returning = _find_returning(self._from)
         self._reaching: dict[str, list[SpecExecutor]] = {}
         for _name, spec in sorted(topology.executors.items()):
             for node in spec.spec_executor.nodes:
                 self._reaching.setdefault(node, []).append(spec.spec_executor)
-        self._moves: dict[NodeState, tuple[_Move, ...]] = {}
-        self._made: dict[tuple[str, str], _Move] = {}
+        self._moves: dict[NodeState, tuple[HopMove, ...]] = {}
+        self._made: dict[tuple[str, str], HopMove] = {}
 
     def find_route(
         self, starts: Mapping[NodeState, int], goals: Sequence[Goal], rules: RouteRules
@@ -116,22 +140,39 @@ class RouteMap:
         """
         search = _Search(self, goals, rules, frozenset(state[0] for state in starts))
         for state, hops in starts.items():
-            search.push(_Label(0, hops, (), state, frozenset((state[0],)), None, None))
+            search.push(_Label(0, hops, (tuple(state),), state, frozenset((state[0],)), frozenset(), None, None))
         found = search.run()
         return None if found is None else tuple(_list_hops(found))
+
+    def cost_of(self, hop: Hop) -> int:
+        """In the units of ``HopMove``."""
+        return self._move_of(hop.template, hop.executor).cost
 
     def list_reaching(self, node: str) -> Sequence[SpecExecutor]:
         """The executors that reach the node, by name."""
         return self._reaching.get(node, ())
 
-    def list_moves(self, state: NodeState) -> tuple[_Move, ...]:
+    def list_moves(self, state: NodeState) -> tuple[HopMove, ...]:
         """What leads away from a place."""
         known = self._moves.get(state)
         if known is None:
             known = self._moves[state] = tuple(self._make_moves(state))
         return known
 
-    def _make_moves(self, state: NodeState) -> Iterator[_Move]:
+    def list_crossed(self, before: frozenset[NodeState], state: NodeState) -> frozenset[NodeState]:
+        """The places of a way that has come to ``state`` whose nodes a way on from there might come to again.
+
+        ``before``: those of the way before it came there.
+        """
+        nodes = self.topology.nodes
+        here = (nodes[state.node].kind, state.format)
+        again = self._returning.get(here)
+        if not again:
+            return frozenset()
+        kept = [each for each in before if (nodes[each.node].kind, each.format) in again] if before else []
+        return frozenset((*kept, state) if here in again else kept)
+
+    def _make_moves(self, state: NodeState) -> Iterator[HopMove]:
         node = self.topology.nodes[state[0]]
         for template in self._from.get((node.kind, state.format), ()):
             if not template.source.fits(node) or not has_what_is_needed(node, template, "from"):
@@ -140,7 +181,7 @@ class RouteMap:
                 if template.capability in executor.capabilities:
                     yield self._move_of(template, executor)
 
-    def _move_of(self, template: JobTemplate, executor: SpecExecutor) -> _Move:
+    def _move_of(self, template: JobTemplate, executor: SpecExecutor) -> HopMove:
         name = (template.uri, executor.name)
         known = self._made.get(name)
         if known is None:
@@ -151,13 +192,33 @@ class RouteMap:
                 if template.target.fits(node) and has_what_is_needed(node, template, "to")
             )
             cost = round(template.cost * _COST_UNITS) + round(executor.cost * _COST_UNITS)
-            known = self._made[name] = _Move(template, executor, cost, name, targets)
+            known = self._made[name] = HopMove(template, executor, cost, name, targets)
         return known
+
+
+def _find_returning(templates: Mapping[_KindFormat, Sequence[JobTemplate]]) -> Mapping[_KindFormat, set[_KindFormat]]:
+    """By kind and format of a place, the kinds and formats of nodes that ways on from it may come to in another format.
+
+    Of most there are none: who has come to files as a tree finds no template that makes them a dataset.
+    """
+    steps = {
+        place: {(kind, each.target.format) for each in leaving for kind in each.target.kinds} & templates.keys()
+        for place, leaving in templates.items()
+    }
+    found = {}
+    for place, first in steps.items():
+        reached, waiting = set(first), list(first)
+        while waiting:
+            more = steps[waiting.pop()] - reached
+            reached |= more
+            waiting += more
+        found[place] = {(kind, other) for kind, form in reached for other in Format if other is not form}
+    return found
 
 
 @dataclass(slots=True)
 class _Search:
-    """One search, by Dijkstra, where a place may be reached again by fewer hops at more cost."""
+    """One search, by Dijkstra, where a place may be reached again: by fewer hops at more cost, or by other nodes."""
 
     map: RouteMap
     goals: Sequence[Goal]
@@ -165,8 +226,10 @@ class _Search:
     closed: frozenset[str]
     waiting: list[_Label] = field(default_factory=list)
     best: dict[NodeState, list[_Label]] = field(default_factory=dict)
-    expanded: dict[_Move, tuple[int, set[str]]] = field(default_factory=dict)
-    usable: dict[_Move, bool] = field(default_factory=dict)
+    settled: dict[NodeState, list[_Label]] = field(default_factory=dict)
+    followed: dict[HopMove, list[_Label]] = field(default_factory=dict)
+    left: dict[HopMove, set[str]] = field(default_factory=dict)
+    usable: dict[HopMove, bool] = field(default_factory=dict)
     banned: frozenset[HopIdentity] = frozenset()
 
     def __post_init__(self) -> None:
@@ -174,25 +237,38 @@ class _Search:
 
     def push(self, label: _Label) -> None:
         known = self.best.setdefault(label.state, [])
-        for other in known:
-            if other.hops <= label.hops and other[:3] <= label[:3]:
-                return
-        known.append(label)
-        heapq.heappush(self.waiting, label)
+        if not self._is_redundant(label, known):
+            known.append(label)
+            heapq.heappush(self.waiting, label)
 
     def run(self) -> _Label | None:
         goal_nodes = {goal.node for goal in self.goals}
-        settled: dict[NodeState, int] = {}
         while self.waiting:
             label = heapq.heappop(self.waiting)
-            if label.hops >= settled.get(label.state, HOPS_MAX + 1):
-                continue
-            settled[label.state] = label.hops
             if label.move is not None and label.state[0] in goal_nodes:
                 return label
+            known = self.settled.setdefault(label.state, [])
+            if self._is_redundant(label, known):
+                continue
+            known.append(label)
             if label.hops < self.rules.hops_max:
                 self._expand(label, goal_nodes)
         return None
+
+    def _is_redundant(self, label: _Label, others: Sequence[_Label]) -> bool:
+        """Whether each way on from this label is as good from one of the others.
+
+        A way on is barred to another label whose crossed nodes it comes to. It comes to fewer nodes before the goal
+        than it has hops; when so few can't bar all others, one of them is always free.
+        """
+        barred: list[set[str]] = []
+        for other in others:
+            if other.hops <= label.hops and other[:3] <= label[:3]:
+                nodes = {state.node for state in other.crossed} - label.nodes if other.crossed else None
+                if not nodes:
+                    return True
+                barred.append(nodes)
+        return bool(barred) and not _can_hit(barred, self.rules.hops_max - label.hops - 1)
 
     def _expand(self, label: _Label, goal_nodes: set[str]) -> None:
         for move in self.map.list_moves(label.state):
@@ -203,23 +279,23 @@ class _Search:
                 )
             if not usable:
                 continue
-            before = self.expanded.get(move)
-            # An earlier label was cheaper: all that is left are the nodes that it could not lead to.
-            left = None if before is None or label.hops < before[0] else before[1]
-            if left is not None and not left:
-                continue
-            self._follow(label, move, goal_nodes, left)
+            before = self.followed.get(move)
+            if before is None:
+                self.followed[move] = [label]
+                self._follow(label, move, goal_nodes, None)
+            elif not self._is_redundant(label, before):
+                before.append(label)
+                self._follow(label, move, goal_nodes, None)
+            elif left := self.left.get(move):
+                # Cheaper labels led to all others.
+                self._follow(label, move, goal_nodes, left)
 
-    def _follow(self, label: _Label, move: _Move, goal_nodes: set[str], left: set[str] | None) -> None:
+    def _follow(self, label: _Label, move: HopMove, goal_nodes: set[str], only: set[str] | None) -> None:
         cost, hops = label.cost + move.cost, label.hops + 1
-        skipped: set[str] = set()
         passed = label.nodes
         for state, node in move.targets:
             name = state[0]
-            if name in passed:
-                skipped.add(name)
-                continue
-            if left is not None and name not in left:
+            if name in passed or (only is not None and name not in only):
                 continue
             if name in goal_nodes:
                 if not any(goal.is_met(state) for goal in self.goals):
@@ -232,21 +308,23 @@ class _Search:
             ):
                 continue
             if (self.banned and (*move.name, label.state, state) in self.banned) or (
-                self.rules.bound and not self._keeps_binding(label.state[0], move, name)
+                self.rules.bound and not self.rules.keeps_binding(label.state[0], move, name)
             ):
-                skipped.add(name)
+                self.left.setdefault(move, set()).add(name)
                 continue
             names = (*label.names, (*move.name, *state))
-            self.push(_Label(cost, hops, names, state, label.nodes | {name}, label, move))
-        self.expanded[move] = (label.hops if left is None else self.expanded[move][0], skipped)
+            crossed = self.map.list_crossed(label.crossed, state)
+            self.push(_Label(cost, hops, names, state, label.nodes | {name}, crossed, label, move))
 
-    def _keeps_binding(self, source: str, move: _Move, target: str) -> bool:
-        bound = self.rules.bound.get(target)
-        return bound is None or (
-            source == bound.source_node
-            and bound.template_uri == move.template.plain_uri
-            and bound.allows_log(move.executor.log)
-        )
+
+def _can_hit(groups: Sequence[set[str]], count: int) -> bool:
+    """Whether so many nodes can be chosen that each group has one of them."""
+    if not groups:
+        return True
+    if count <= 0:
+        return False
+    first, *others = groups
+    return any(_can_hit([group for group in others if node not in group], count - 1) for node in first)
 
 
 def has_what_is_needed(node: DataNode, template: JobTemplate, end: str) -> bool:

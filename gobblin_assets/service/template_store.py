@@ -171,11 +171,11 @@ def _offer(word: str, known: Sequence[str]) -> str:
 
 
 def read_shipped_packs() -> list[TemplatePack]:
-    """The packs that come with the service."""
+    """The packs that come with the service: directories, and their earlier versions as zip files."""
     return [
-        read_pack(_list_files(folder, ""))
-        for folder in sorted(_PACKS.iterdir(), key=lambda each: each.name)
-        if folder.is_dir()
+        read_pack(_list_files(each, "")) if each.is_dir() else read_pack_file(each.read_bytes())
+        for each in sorted(_PACKS.iterdir(), key=lambda each: each.name)
+        if each.is_dir() or each.name.endswith(".zip")
     ]
 
 

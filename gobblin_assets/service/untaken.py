@@ -10,6 +10,7 @@ from typing import Final
 from gobblin_assets.service.flow_request import FlowRequest
 from gobblin_assets.service.job_plan import UntakenEdge
 from gobblin_assets.service.job_template import JobTemplate
+from gobblin_assets.service.published_datasets import reads_datasets
 from gobblin_assets.service.routes import Goal, Hop, RouteMap, has_what_is_needed
 from gobblin_assets.service.topology import DataNode, NodeState, SpecExecutor
 
@@ -37,7 +38,8 @@ def list_untaken(routes: RouteMap, request: FlowRequest, taken: Sequence[Hop]) -
         identity = (template.uri, executor.name, source, target)
         if identity in made or identity in found or not _may_use(request, template, executor):
             continue
-        reason = _say_why(routes, request, template, executor, source, target)
+        reason = _say_unread(taken, template, executor, source, target)
+        reason = reason or _say_why(routes, request, template, executor, source, target)
         found[identity] = UntakenEdge(template.uri, executor.name, source, target, reason)
         if len(found) == UNTAKEN_MAX:
             break
@@ -127,6 +129,21 @@ def _list_pairs(
     for name in others:
         for executor in _list_concerned(routes, end, name) if name != end else ():
             yield executor, nodes[name]
+
+
+def _say_unread(
+    taken: Sequence[Hop], template: JobTemplate, executor: SpecExecutor, source: NodeState, target: NodeState
+) -> str:
+    """Why a dearer executor makes the same hop; empty if none does."""
+    if not reads_datasets(template):
+        return ""
+    for hop in taken:
+        is_same = (hop.template.uri, hop.source, hop.target) == (template.uri, source, target)
+        if is_same and hop.executor.cost > executor.cost and hop.executor.log != executor.log:
+            return (
+                f"the executor {executor.name} works with another log, and can't read the ledger of what it would copy"
+            )
+    return ""
 
 
 def _say_why(

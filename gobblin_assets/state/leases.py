@@ -100,6 +100,14 @@ class LeaseStore(Protocol):
         """End the leases that are still held. The fence stays: it never goes back."""
         ...
 
+    def end_dead_run(self, run_id: RunId, error: str) -> None:
+        """End the leases of a run whose process is known to be dead, raise their fences, and end the run as FAILED.
+
+        What lives on of the process, such as its JVM, publishes under none of these fences. Only for whoever knows, as
+        a parent knows of its child: everybody else waits until the leases run out.
+        """
+        ...
+
     def get_status(self, lane_id: LaneId) -> LeaseStatus: ...
 
     def find_holder(self, dataset_id: DatasetId) -> LeaseStatus:

@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 
 from gobblin_assets.errors import ErrorFamily
 from gobblin_assets.model.job_ticket import LogId, SentTicket, TicketId, TicketVerb
-from gobblin_assets.model.state import SequenceId
+from gobblin_assets.model.state import RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName
 
 ATTEMPTS_MAX: Final = 5
@@ -143,6 +143,10 @@ class TicketStore(Protocol):
         """
         ...
 
+    def find_run(self, claim: Claim) -> RunId | None:
+        """The run that the attempt told of before it began; None: it told of none."""
+        ...
+
     def give_up(self, ticket_id: TicketId, details: Mapping[str, Any]) -> bool:
         """End a ticket whose attempts are used up as FAILED. False: it has ended, or its last attempt lives."""
         ...
@@ -167,8 +171,19 @@ class TicketStore(Protocol):
         """By ticket, attempt and number. ``after``: the (attempt, number) up to which a ticket's reports are known."""
         ...
 
+    def forget(self, ticket_ids: Collection[TicketId]) -> frozenset[TicketId]:
+        """Remove what is known of ended tickets, whose sender has read their reports. Returns those that are open.
+
+        Of each, its id, its digest and its end stay: sent again, it is the same ticket, and is not run again.
+        """
+        ...
+
     def list_published(self, job: JobName) -> Mapping[DatasetUrn, Mapping[str, dt.datetime]]:
         """The partitions whose latest publication is complete, and when the run began that made it."""
+        ...
+
+    def list_done(self, ticket_id: TicketId) -> Collection[tuple[DatasetUrn, str]]:
+        """Datasets, each with a partition's key, that runs of the ticket's attempts have published completely."""
         ...
 
     def list_unreported(self, ticket_id: TicketId) -> Sequence[SequenceId]:

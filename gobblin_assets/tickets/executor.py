@@ -9,13 +9,14 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import IO, Any, Final, Protocol
+from typing import IO, Any, Final
 
 from gobblin_assets.errors import FencedError, OutcomeUnknownError, RetryableError
 from gobblin_assets.model.clock import Clock
 from gobblin_assets.model.job_ticket import TicketId, TicketVerb
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.state.tickets import ATTEMPTS_MAX, AttemptEnd, Claim, OpenTicket
+from gobblin_assets.tickets.attempt_processes import AttemptProcess, AttemptProcesses
 from gobblin_assets.tickets.interruption import CANCELLING, DRAINING
 from gobblin_assets.tickets.ticket_run import describe_end, report_missed
 
@@ -45,15 +46,6 @@ class ExecutorOptions:
     stop_grace_s: float = STOP_GRACE_S
 
 
-class AttemptProcess(Protocol):
-    """The process of an attempt, as ``subprocess.Popen`` is one. ``stdin``: a pipe, of which it reads the other end."""
-
-    @property
-    def stdin(self) -> IO[bytes] | None: ...
-    def poll(self) -> int | None: ...
-    def kill(self) -> None: ...
-
-
 @dataclass(slots=True)
 class _Child:
     """The process of a claim. ``kill_at_s``: by the monotonic clock; None: nobody has asked it to end."""
@@ -71,11 +63,11 @@ class _Child:
 
 @dataclass(slots=True)
 class ProcessExecutor:
-    """An executor over one log. ``start`` starts the process of a claim, with a pipe for its standard input."""
+    """An executor over one log. Each process that ``processes`` starts has a pipe for its standard input."""
 
     options: ExecutorOptions
     stores: Stores
-    start: Callable[[Claim], AttemptProcess]
+    processes: AttemptProcesses
     clock: Clock
     say: Callable[[str], None]
     _children: dict[TicketId, _Child] = field(default_factory=dict)
@@ -86,6 +78,7 @@ class ProcessExecutor:
         pause_s = 0.0
         while not wait(pause_s or POLL_S):
             pause_s = 0.0 if self._try(self._look) else _PAUSE_S
+        self.processes.close()
         self._drain()
 
     def _try(self, act: Callable[[], None]) -> bool:
@@ -105,6 +98,8 @@ class ProcessExecutor:
         for ticket in self.stores.tickets.list_claimable(self.options.name, limit=_LISTED_MAX):
             if not self._try(partial(self._take, ticket)):
                 return
+        if len(self._children) < self.options.slots:
+            self.processes.prepare()
 
     def _take(self, ticket: OpenTicket) -> None:
         if ticket.verb is TicketVerb.CANCEL:
@@ -121,7 +116,7 @@ class ProcessExecutor:
             return
         self.say(f"ticket {claim.ticket_id}: attempt {claim.attempt} begins")
         try:
-            self._children[claim.ticket_id] = _Child(claim, self.start(claim))
+            self._children[claim.ticket_id] = _Child(claim, self.processes.start(claim))
         except OSError as error:
             self._end(claim, AttemptEnd.DIED, describe_end(f"no process could be started: {error}"))
 
@@ -156,8 +151,20 @@ class ProcessExecutor:
                     child.pipe.close()
                 # No later attempt may come that would tell of them.
                 self._try(partial(self._report_missed, child.claim))
-                self._end(child.claim, AttemptEnd.DIED, describe_end(_describe_death(code)))
+                died = _describe_death(code)
+                if code != 0:
+                    self._end_run(child.claim, died)
+                self._end(child.claim, AttemptEnd.DIED, describe_end(died))
                 del self._children[ticket_id]
+
+    def _end_run(self, claim: Claim, died: str) -> None:
+        """End the leases that a dead process held: the next attempt does not wait until they run out.
+
+        Before the attempt's end is reported, so that an executor that dies between repeats both.
+        """
+        if (run_id := self.stores.tickets.find_run(claim)) is not None:
+            self.stores.leases.end_dead_run(run_id, f"its process {died}")
+            self.stores.sink_workers.leave(run_id)
 
     def _kill_late(self) -> None:
         now_s = self.clock.monotonic()

@@ -4,6 +4,7 @@ import datetime as dt
 import logging
 import uuid
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from gobblin_assets.commit.sequence import Publication
@@ -18,7 +19,9 @@ from gobblin_assets.errors import (
 )
 from gobblin_assets.jobs.ingest.engine_port import AnnouncedEngine
 from gobblin_assets.jobs.programs import program_of
+from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.job_ticket import SentTicket, TicketSelection, TicketShape
+from gobblin_assets.model.state import RunId
 from gobblin_assets.model.urn import JobName, Role
 from gobblin_assets.model.wording import join_some
 from gobblin_assets.run.run_values import DatasetReport, ReportedAs, RunReport, RunRequest
@@ -65,11 +68,13 @@ def run_claimed(
     try:
         sent = stores.tickets.get_claimed(claim)
         goes_on = sent.get_job_ticket().shape is TicketShape.WORKER
-        reports.append(TicketReportKind.RUNNING, {"owner": owner_text()})
+        # Told before it takes a lease: the executor ends the leases of a run whose process has died.
+        run_id = RunId(SystemClock().new_id())
+        reports.append(TicketReportKind.RUNNING, {"owner": owner_text(), "run_id": str(run_id)})
         if goes_on:
-            end, details = _work(sent, stores, open_spark, say, interruption, reports)
+            end, details = _work(sent, run_id, stores, open_spark, say, interruption, reports)
         else:
-            end, details = _describe_end(_run(sent, stores, open_spark, say, reports))
+            end, details = _describe_end(_run(sent, run_id, stores, open_spark, say, reports))
     except FencedError:
         raise
     except GobblinError as error:
@@ -156,6 +161,7 @@ def describe_published(publication: Publication) -> dict[str, Any]:
 
 def _run(
     sent: SentTicket,
+    run_id: RunId,
     stores: Stores,
     open_spark: Callable[[], AnnouncedEngine],
     say: Callable[[str], None],
@@ -179,9 +185,12 @@ def _run(
         selection,
         mode=sent.selection.mode,
         by_hand=False,
-        # The attempt before may have died with its leases, which have to expire.
+        # The attempt before may have died with its leases and its executor: then they have to expire.
         waits_for_turn=True,
         reported_as=ReportedAs(by=REPORTED_BY, mode=sent.selection.mode.value),
+        run_id=run_id,
+        # Attempts before this one published some of it, and what they sealed is published by recovery.
+        find_done=partial(stores.tickets.list_done, sent.ticket_id),
     )
     with program.open_run(job, datasets, open_spark, stores, say, reports.hear) as ports:
         return run_request(request, ports)
@@ -189,6 +198,7 @@ def _run(
 
 def _work(
     sent: SentTicket,
+    run_id: RunId,
     stores: Stores,
     open_spark: Callable[[], AnnouncedEngine],
     say: Callable[[str], None],
@@ -201,7 +211,7 @@ def _work(
         reports.append(TicketReportKind.PROGRESS, details)
 
     interruption.is_graceful = True
-    done = run_worker_ticket(sent, stores, open_spark(), say, interruption.stop, report_progress)
+    done = run_worker_ticket(sent, run_id, stores, open_spark(), say, interruption.stop, report_progress)
     if interruption.end is not None:
         raise KeyboardInterrupt
     return AttemptEnd.COMPLETE, describe_end(done)

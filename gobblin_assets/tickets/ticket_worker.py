@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from operator import itemgetter
 from typing import Any, Final
 
 from gobblin_assets.errors import FencedError, GobblinError, RetryableError
@@ -14,6 +15,7 @@ from gobblin_assets.jobs.sink.running import find_spark_needs, open_log_connecti
 from gobblin_assets.jobs.sink.sink_ports import SinkSpark
 from gobblin_assets.jobs.sink.stream_status import DatasetStatus, find_stream_status, open_copied_logs
 from gobblin_assets.model.job_ticket import SentTicket, TicketId, TicketVerb
+from gobblin_assets.model.state import DatasetState, RunId
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.run.own_process import StopRequest
 from gobblin_assets.run.stores import Stores
@@ -26,10 +28,13 @@ DRAIN_S_MAX: Final = 600.0
 """So long workers that were asked to end may take, those that were killed until their leases end."""
 
 _LOOK_S: Final = 0.5
+_SOON_S: Final = 1.0
+"""The first report comes so soon, and the next ones ever later: jobs may wait for what it publishes."""
 
 
 def run_worker_ticket(
     sent: SentTicket,
+    run_id: RunId,
     stores: Stores,
     spark: SinkSpark,
     say: Callable[[str], None],
@@ -37,6 +42,8 @@ def run_worker_ticket(
     report_progress: Callable[[Mapping[str, Any]], None],
 ) -> str:
     """Do what the ticket says until it is done, or ``stop`` is made. Returns what was done, as a sentence.
+
+    ``run_id``: of the worker that it starts.
 
     FencedError by ``report_progress``: the attempt is not the last one any more, and the worker ends.
     """
@@ -51,15 +58,16 @@ def run_worker_ticket(
     if find_spark_needs(job, specs):
         spark.get_session(job)
     with _reporting(lambda: report_progress(describe_progress(job, specs, stores)), stop, say):
-        run_worker(job, stop.wait, datasets=sent.selection.datasets, spark=spark, say=say)
+        run_worker(job, stop.wait, datasets=sent.selection.datasets, spark=spark, say=say, run_id=run_id)
     return "drained"
 
 
 def describe_progress(job: JobSpec, specs: Mapping[DatasetUrn, DatasetSpec], stores: Stores) -> dict[str, Any]:
     """What a report of progress says of the whole sink, in plain JSON.
 
-    Of each dataset: its lag in records, or in bytes of a stream; lanes, and how many are held; what is BLOCKED; what
-    workers leave alone after a failure. Of a stream: the slot, and the bytes that the server keeps for it.
+    Of each dataset: its lag in records, or in bytes of a stream; up to where it is published, by key, or the place of a
+    stream; lanes, and how many are held; what is BLOCKED; what workers leave alone after a failure. Of a stream: the
+    slot, and the bytes that the server keeps for it.
     """
     name = JobName(job.job)
     live = stores.sink_workers.list_live(name)
@@ -81,6 +89,7 @@ def describe_progress(job: JobSpec, specs: Mapping[DatasetUrn, DatasetSpec], sto
             "lag": sum_lags(live, ids[urn]) if status is None else of_stream.lag_bytes,
             "lag_s": of_stream.lag_s,
             "position": of_stream.position,
+            "watermarks": _write_watermarks(states[urn]) if status is None and urn in states else {},
             "copy": of_stream.progress,
             "lanes": len(look.lanes),
             "lanes_held": sum(lane.holder is not None for lane in look.lanes),
@@ -101,6 +110,12 @@ def describe_progress(job: JobSpec, specs: Mapping[DatasetUrn, DatasetSpec], sto
             "safe_bytes": stream.safe_bytes,
         },
     }
+
+
+def _write_watermarks(state: DatasetState) -> dict[str, str]:
+    """By key; of several partitions, the last of each."""
+    marks = [(key.name, key.watermark) for key in state.keys.values() if key.watermark is not None]
+    return {name: str(mark) for name, mark in sorted(marks, key=itemgetter(1))}
 
 
 def _end_older(ticket_id: TicketId, job: JobSpec, stores: Stores, stop: StopRequest) -> bool:
@@ -130,7 +145,9 @@ def _reporting(report: Callable[[], None], stop: StopRequest, say: Callable[[str
     is_over = threading.Event()
 
     def tell() -> None:
-        while not is_over.wait(PROGRESS_S):
+        wait_s = min(_SOON_S, PROGRESS_S)
+        while not is_over.wait(wait_s):
+            wait_s = min(2 * wait_s, PROGRESS_S)
             try:
                 report()
             except FencedError as error:

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Page, Response, Route, expect
 
 from gobblin_assets.db.embedded import EmbeddedServer
-from tests.support.chromium import run_browser
+from tests.support.chromium import open_page
 from tests.support.database_pool import DatabasePool
 from tests.support.page_checks import Typist, find_faults, measure_overflow, tab_to
 from tests.support.running_service import RunningService
@@ -39,12 +39,6 @@ def shop(
         yield made
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with run_browser() as started:
-        yield started
-
-
 @pytest.fixture
 def service(shop: ServiceShop) -> RunningService:
     return shop.service
@@ -53,32 +47,13 @@ def service(shop: ServiceShop) -> RunningService:
 @pytest.fixture
 def page(browser: Browser, service: RunningService) -> Iterator[Page]:
     """A page at 1280 px. The browser must have nothing to complain of, such as what the page's policy refuses."""
-    yield from open_page(browser, service)
+    yield from open_page(browser, service.url)
 
 
 @pytest.fixture
 def plain_page(browser: Browser, service: RunningService) -> Iterator[Page]:
     """A page without scripts."""
-    yield from open_page(browser, service, java_script_enabled=False)
-
-
-def open_page(browser: Browser, service: RunningService, **options: Any) -> Iterator[Page]:
-    context = browser.new_context(base_url=service.url, viewport={"width": 1280, "height": 800}, **options)
-    context.set_default_timeout(WAIT_MS_MAX)
-    complaints: list[str] = []
-    context.on("weberror", lambda error: complaints.append(str(error.error)))
-    # The browser says of each answer from 400 on that it is one; tests look at those themselves.
-    context.on(
-        "console",
-        lambda said: (
-            complaints.append(said.text)
-            if said.type in {"error", "warning"} and not said.text.startswith("Failed to load resource")
-            else None
-        ),
-    )
-    yield context.new_page()
-    context.close()
-    assert not complaints
+    yield from open_page(browser, service.url, java_script_enabled=False)
 
 
 @pytest.fixture(autouse=True)
@@ -149,16 +124,15 @@ def test_a_table_becomes_a_dataset_by_day(shop: ServiceShop, page: Page) -> None
     assert count_rows(shop.lake) == ORDERS
 
 
-def await_complete(page: Page, count: int) -> None:
-    """Wait until the flow's page has so many executions that are complete."""
-    complete = page.get_by_role("row").filter(has_text="COMPLETE").filter(has=page.get_by_role("link"))
-    expect(complete).to_have_count(count, timeout=RUN_S_MAX * 1_000)
+def await_complete(page: Page) -> None:
+    """Wait until the flow's page has an execution that is complete."""
+    expect(page.get_by_role("row").filter(has_text="COMPLETE")).to_be_visible(timeout=RUN_S_MAX * 1_000)
 
 
 def test_a_published_dataset_is_copied_to_a_second_lake(shop: ServiceShop, service: RunningService, page: Page) -> None:
     published = make_flow(service, "customers", run_immediately=True)
     page.goto(published)
-    await_complete(page, 1)
+    await_complete(page)
     job = service.ask("GET", f"{FLOWS}/sales/customers/status").json["jobs"][0]["job_name"]
 
     page.get_by_role("link", name="Copy the datasets of lake").click()
@@ -173,19 +147,7 @@ def test_a_published_dataset_is_copied_to_a_second_lake(shop: ServiceShop, servi
     assert len(typist.typed) <= COPY_FIELDS_MAX
     page.get_by_role("button", name="Create").click()
     expect(page.get_by_role("status")).to_have_text("The flow is created.")
-    await_complete(page, 1)
-    assert count_rows(shop.second) == CUSTOMERS
-
-    # A snapshot is read again: what it replaces stands beside it for a while.
-    assert service.ask("POST", f"{FLOWS}/sales/customers:run").status in {200, 201, 202}
-    copies = page.url.partition("?")[0]
-    page.goto(published)
-    await_complete(page, 2)
-    assert count_rows(shop.lake / job) == 2 * CUSTOMERS
-    page.goto(copies)
-    page.get_by_role("button", name="Run").click()
-    page.get_by_role("link", name="sales / copies").click()
-    await_complete(page, 2)
+    await_complete(page)
     assert count_rows(shop.second) == CUSTOMERS
 
 

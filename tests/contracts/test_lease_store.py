@@ -2,7 +2,7 @@
 
 import pytest
 
-from gobblin_assets.errors import RejectedError
+from gobblin_assets.errors import FencedError, RejectedError
 from gobblin_assets.model.state import DatasetId, RunId, WorkingState
 from gobblin_assets.state.leases import RAN_OUT, Holder, Lease
 from tests.support.commit_log import TTL_S, LogWorld
@@ -74,6 +74,35 @@ def test_a_run_that_takes_anew_what_it_let_run_out_goes_on_and_one_that_wakes_up
     assert _states(log)[run_id] == "FAILED"
     log.runs.end(run_id, WorkingState.COMMITTED, error=None, figures={})
     assert _states(log)[run_id] == "COMMITTED"
+
+
+def test_the_leases_of_a_run_that_is_known_to_be_dead_end_at_once_and_what_lives_on_of_it_publishes_nothing(
+    log: LogWorld,
+) -> None:
+    orders, items, others = (log.register(name) for name in ("orders", "items", "others"))
+    dead, living = log.start_run(), log.start_run()
+    held = [log.take(orders, dead), log.take(items, dead)]
+    others_lease = log.take(others, living)
+    built = log.build(held[0])
+
+    log.leases.end_dead_run(dead, "its process died of signal 9")
+
+    assert _states(log) == {dead: "FAILED", living: "RUNNING"}
+    assert (dead, "its process died of signal 9") in log.backing.list_rows("run", "run_id", "error")
+    assert log.leases.renew([*held, others_lease], ttl_s=TTL_S) == {others}
+    with pytest.raises(FencedError):
+        log.commits.seal(built.order)
+    assert log.changes_nothing(lambda: log.leases.end_dead_run(dead, "again"))
+    taken = log.leases.take([orders, items], Holder("next", living), ttl_s=TTL_S)
+    assert [lease.fence > before.fence for lease, before in zip(taken, held, strict=True)] == [True, True]
+
+
+def test_a_run_that_is_known_to_be_dead_leaves_to_others_what_they_took_over(log: LogWorld) -> None:
+    orders, dead = log.register("orders"), log.start_run()
+    log.take(orders, dead)
+    lease = log.take_over(orders)
+    log.leases.end_dead_run(dead, "its process died")
+    assert log.leases.renew([lease], ttl_s=TTL_S) == {orders}
 
 
 def _states(log: LogWorld) -> dict[RunId, str]:

@@ -483,6 +483,27 @@ def test_publications_since_the_first_claim_are_unreported_until_one_is_reported
     assert tickets.list_unreported(worker.ticket_id) == []
 
 
+def test_what_runs_of_a_ticket_s_attempts_published_is_done_and_what_others_did_is_not(
+    tickets: PostgresTicketStore, log: LogWorld, emptied_engine: Engine
+) -> None:
+    orders, items = (log.register(DatasetUrn(urn)) for urn in ("orders", "items"))
+    ticket_id = send(tickets, job=JOB)
+    first = claim(tickets, ticket_id)
+    assert tickets.find_run(first) is None
+    told = log.start_run()
+    tickets.report(first, uuid.uuid4(), RUNNING, {"owner": "a", "run_id": str(told)})
+    assert tickets.find_run(first) == told
+    log.publish(log.take(items, log.start_run()))
+    assert tickets.list_done(ticket_id) == set()
+    log.publish(log.take(orders, told))
+    expire(emptied_engine)
+    assert tickets.find_run(claim(tickets, ticket_id)) is None
+    assert tickets.list_done(ticket_id) == {("orders", "")}
+    with emptied_engine.begin() as connection:
+        connection.execute(text("UPDATE gobblin.commit_sequence SET complete = false"))
+    assert tickets.list_done(ticket_id) == set()
+
+
 def test_of_each_partition_the_latest_publication_counts_if_it_is_complete(
     tickets: PostgresTicketStore, log: LogWorld, emptied_engine: Engine
 ) -> None:
@@ -499,3 +520,30 @@ def test_of_each_partition_the_latest_publication_counts_if_it_is_complete(
             {"id": built.sequence_id},
         )
     assert tickets.list_published(JOB) == {}
+
+
+def test_an_ended_ticket_is_forgotten_but_for_its_id_and_is_not_run_again(
+    tickets: PostgresTicketStore, emptied_engine: Engine
+) -> None:
+    sent, going_on = make(), send(tickets)
+    tickets.send(sent)
+    done = claim(tickets, sent.ticket_id)
+    tickets.end(done, AttemptEnd.COMPLETE, {"message": ""})
+    tickets.report(claim(tickets, going_on), uuid.uuid4(), RUNNING, {})
+    unknown = TicketId(uuid.uuid4())
+
+    with install(lose_first(Failpoint.TICKETS_FORGOTTEN)):
+        assert tickets.forget([sent.ticket_id, going_on, unknown]) == {going_on}
+
+    assert {each.ticket_id for each in reports_of(tickets, sent.ticket_id, going_on)} == {going_on}
+    tickets.send(sent)
+    with pytest.raises(ConflictError, match="another ticket has the id"):
+        tickets.send(replace(sent, executor="other"))
+    assert claimable(tickets) == []
+    assert tickets.claim(sent.ticket_id, "a", ttl_s=TTL_S) is None
+    with pytest.raises(FencedError):
+        tickets.get_claimed(done)
+    cancelling = cancel(tickets, sent.ticket_id)
+    assert tickets.settle_cancel(cancelling) is None
+    with emptied_engine.connect() as connection:
+        assert connection.execute(text("SELECT count(*) FROM gobblin.ticket_claim")).scalar() == 1

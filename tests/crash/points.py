@@ -80,5 +80,7 @@ OF_A_TICKET = (
     Failpoint.CLAIMS_RENEWED,
     Failpoint.TICKET_REPORTED,
     Failpoint.TICKET_ENDED,
+    Failpoint.DEAD_RUN_ENDED,
+    Failpoint.TICKETS_FORGOTTEN,
 )
 """Of whoever sends a ticket, of its executor, and of the process of an attempt: tests/crash/test_tickets.py."""

@@ -1,23 +1,24 @@
 """Processes of the service that are killed by SIGKILL at each of its failpoints, and followed by others."""
 
-import os
-import subprocess
-import sys
+import signal
 from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, text
 
+from gobblin_assets import failpoints
 from gobblin_assets.db import schema
+from gobblin_assets.db.engine import open_external
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from gobblin_assets.service.specs import FlowKey
 from gobblin_assets.service.statuses import ExecutionStatus
 from tests.crash.points import OF_A_FLOW
-from tests.support.flow_world import KEY, ROWS, FlowWorld
+from tests.support.flow_world import KEY, ROWS, FlowWorld, delete_while_it_runs, run_to_the_end
+from tests.support.forks import FORKS
 
-ROOT = Path(__file__).resolve().parents[2]
-PROGRAM_S_MAX = 60
+LIFE_S_MAX = 60
+STORIES = {story.__name__: story for story in (run_to_the_end, delete_while_it_runs)}
 
 
 @pytest.mark.rotating(of=3)
@@ -28,25 +29,20 @@ def test_a_killed_process_is_followed_by_one_that_ends_its_work(
     schema.upgrade(engine, history=SERVICE_HISTORY)
     story = "delete_while_it_runs" if point is Failpoint.CANCEL_MARKED else "run_to_the_end"
 
-    def live(**variables: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "tests.support.flow_program", database_url, story, KEY.name],
-            cwd=ROOT,
-            env={**os.environ, **variables},
-            capture_output=True,
-            text=True,
-            timeout=PROGRAM_S_MAX,
-        )
-
     reached = tmp_path / "reached"
-    killed = live(GOBBLIN_FAILPOINT=f"{point}=kill", GOBBLIN_FAILPOINT_LOG=str(reached))
-    assert killed.returncode == -9, killed.stderr
+
+    def live(failpoint: str) -> int | None:
+        process = FORKS.Process(target=_live, args=(database_url, story, failpoint, str(reached)))
+        process.start()
+        process.join(LIFE_S_MAX)
+        return process.exitcode
+
+    assert live(f"{point}=kill") == -signal.SIGKILL
     assert reached.read_text(encoding="utf-8").strip(), "it never got there"
     with engine.begin() as connection:
         connection.execute(text("UPDATE gobblin.ticket_claim SET expires_at = clock_timestamp() - interval '1 s'"))
 
-    again = live()
-    assert again.returncode == 0, again.stderr
+    assert live("") == 0
     with engine.connect() as connection:
         (execution_id,) = connection.execute(text("SELECT execution_id FROM gobblin_service.flow_execution")).scalars()
         assert connection.execute(text("SELECT count(*) FROM gobblin_service.flow_version")).scalar() == 1
@@ -56,3 +52,10 @@ def test_a_killed_process_is_followed_by_one_that_ends_its_work(
         assert {job.status for job in status.jobs} == {ExecutionStatus.CANCELLED}
     else:
         assert [(job.status, job.processed_count) for job in status.jobs] == [(ExecutionStatus.COMPLETE, ROWS)] * 2
+
+
+def _live(url: str, story: str, failpoint: str, reached: str) -> None:
+    failpoints.arm(failpoint, reached)
+    engine = open_external(url)
+    STORIES[story](FlowWorld(engine), KEY.name)
+    engine.dispose()

@@ -70,6 +70,7 @@ def test_a_killed_attempt_is_followed_by_one_that_does_the_rest(ticket_shop: Tic
     ticket_id = ticket_shop.send()
     with Executor(ticket_shop, only_first(failpoint)) as executor:
         check_published_and_told(ticket_shop, ticket_id)
+    assert len(ticket_shop.list_sequences()) == 4, "three months and a snapshot, which no second attempt reads again"
     assert executor.attempts[0].reached() == [f"{failpoint}@1" if "@" not in failpoint else failpoint]
     assert executor.attempts[0].poll() == -signal.SIGKILL
     reports = ticket_shop.list_reports(ticket_id)

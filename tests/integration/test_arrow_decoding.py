@@ -50,6 +50,7 @@ MOMENTS = (
 )  # fmt: skip
 NUMBERS = (
     "1", "-0", "0", "-0.0", "1.0", "1e0", "1.5", "01", "+1", ".5", "1.", "1e", "NaN", "Infinity", "-Infinity", "true",
+    "-INF", '"Infinity"', '"-Infinity"', '"+Infinity"', '"+INF"', '"-INF"', '"INF"', '"inf"', '"nan"', '"\\u004eaN"',
     "[]", "{}", "null", '"1"', '"NaN"', '""', '"1,5"', '" 1"', '"\u0661"', '"1e5"', '"0e-400"', '"."', '"1.50"',
     "1e400", "-1e400", "1e-400", "0e400", "1e1000000000", "99.994", "99.995", "99.99", "100", "1.999", "1.990", "15e-2",
     "15e-3", "127", "128", "255", "-128", "-129", "-32768", "32768", "2147483647", "2147483648",
@@ -175,7 +176,7 @@ def test_each_type_takes_the_same_values(spark: SparkSession, with_others: bool)
 
 
 @pytest.mark.rotating(of=3)
-@pytest.mark.parametrize("ddl", ["v string", "v bigint", "v string, k int, s int"])
+@pytest.mark.parametrize("ddl", ["v string", "v bigint", "v double", "v string, k int, s int"])
 def test_odd_records_have_the_same_end(spark: SparkSession, ddl: str) -> None:
     values = [*(text.encode() for text in NAMES), *NOT_UTF8, None]
     outcomes = _require_equal(spark, {"value": {"format": "json", "schema": ddl}}, values)
@@ -217,7 +218,7 @@ def test_formats_are_decoded_alike(spark: SparkSession, spec: dict[str, object])
     _require_equal(spark, spec, contents, list(reversed(contents)))
 
 
-@pytest.mark.core
+@pytest.mark.turns("records that are drawn")
 @settings(max_examples=6, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_records_that_are_drawn_have_the_same_end(spark: SparkSession, data: st.DataObject) -> None:

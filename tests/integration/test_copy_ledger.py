@@ -207,11 +207,18 @@ def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
 
 
-@pytest.mark.parametrize("harm", [lose, cut])
+def link(path: Path) -> None:
+    path.rename(path.with_name("elsewhere"))
+    path.symlink_to("elsewhere")
+
+
+@pytest.mark.parametrize("harm", [lose, cut, link])
 def test_a_file_that_the_ledger_has_and_the_source_lacks_is_no_silent_loss(
     lake: KeptLake, published: World, mirror: Mirror, copy: CopyWorld, harm: Callable[[Path], None]
 ) -> None:
     harm(Path(published.published_paths(URN)[0]))
+    skipping = {**mirror.options["defaults"], "links": "skip"}
+    copy.lake = replace(mirror, options={**mirror.options, "defaults": skipping})
     failed = fail(copy)
     assert failed.error_family is ErrorFamily.CORRUPTION
     assert "published file" in str(failed.error)

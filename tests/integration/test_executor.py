@@ -29,10 +29,11 @@ __all__ = ["ticket_shop"]
 pytestmark = pytest.mark.turns(of=4)
 
 FAILED = "FAILED"
+SPARK_S_MAX = 150.0
 
 
-def wait_until(is_so: Callable[[], object], shop: TicketShop) -> None:
-    until = time.monotonic() + WAIT_S_MAX
+def wait_until(is_so: Callable[[], object], shop: TicketShop, wait_s_max: float = WAIT_S_MAX) -> None:
+    until = time.monotonic() + wait_s_max
     while not is_so():
         assert time.monotonic() < until, shop.say()
         time.sleep(0.05)
@@ -222,8 +223,11 @@ def test_when_an_executor_is_killed_its_processes_end_and_another_one_takes_over
     first = ticket_shop.serve(
         "--claim-ttl", "3", GOBBLIN_FAILPOINT=f"{Failpoint.STAGE_COMMITTED}=stop@2", GOBBLIN_FAILPOINT_LOG=str(reached)
     )
-    wait_until(reached.exists, ticket_shop)
-    child = find_child(first)
+    wait_until(lambda: find_stopped(first), ticket_shop)
+    (child,) = find_stopped(first)
+    # With the one that waits for a claim.
+    wait_until(lambda: len(find_children(first)) == 2, ticket_shop)
+    children = find_children(first)
     first.kill()
     first.wait()
     os.kill(child, signal.SIGCONT)
@@ -231,18 +235,78 @@ def test_when_an_executor_is_killed_its_processes_end_and_another_one_takes_over
     end = ticket_shop.await_end(ticket_id)
     assert (end.details["state"], end.attempt) == ("COMPLETE", 2)
     check_whole(ticket_shop, ticket_id)
-    assert not Path(f"/proc/{child}").exists() or Path(f"/proc/{child}/stat").read_text().split()[2] == "Z"
+    wait_until(lambda: all(state_of(pid) in {None, "Z"} for pid in children), ticket_shop)
 
 
-def find_child(process: "subprocess.Popen[bytes]") -> int:
-    (child,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text(encoding="ascii").split()
-    return int(child)
+def find_stopped(process: "subprocess.Popen[bytes]") -> list[int]:
+    """Its processes that a failpoint stopped."""
+    return [pid for pid in find_children(process) if state_of(pid) == "T"]
 
 
-@pytest.mark.parametrize("point", [Failpoint.TICKET_CLAIMED, Failpoint.CLAIMS_RENEWED])
-def test_an_executor_that_is_killed_at_its_own_writes_is_followed(ticket_shop: TicketShop, point: Failpoint) -> None:
+def find_children(process: "subprocess.Popen[bytes]") -> list[int]:
+    return [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text("ascii").split()]
+
+
+def state_of(pid: int) -> str | None:
+    """None: it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return None
+
+
+def find_jvm(attempt: ForkedAttempt) -> int | None:
+    children = [
+        pid for task in Path(f"/proc/{attempt.pid}/task").glob("*/children") for pid in task.read_text().split()
+    ]
+    return next((int(pid) for pid in children if Path(f"/proc/{pid}/comm").read_text("ascii") == "java\n"), None)
+
+
+def test_a_jvm_that_outlives_its_process_delays_nothing_and_publishes_nothing(ticket_shop: TicketShop) -> None:
+    """It is paused while it reads, and goes on when another attempt has published. The lease would last for minutes."""
+    with ticket_shop.source.connect() as connection:
+        connection.execute("ALTER TABLE orders RENAME TO kept")
+        connection.execute("CREATE VIEW orders AS SELECT kept.* FROM kept CROSS JOIN (SELECT pg_sleep(2)) AS waited")
+    reading = {"connection": "shop", "reader": "jdbc"}
+    job = ticket_shop.make_job(source=reading, lease={"ttl_s": 300}, datasets=[{"urn": "public.orders"}])
+
+    def is_read() -> bool:
+        asked = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'"
+        with ticket_shop.source.connect() as connection:
+            return connection.execute(asked).fetchone() == (1,) and find_jvm(executor.attempts[0]) is not None
+
+    with Executor(ticket_shop) as executor:
+        ticket_id = ticket_shop.send(job)
+        wait_until(is_read, ticket_shop, SPARK_S_MAX)
+        jvm = find_jvm(executor.attempts[0])
+        assert jvm is not None
+        os.kill(jvm, signal.SIGSTOP)
+        executor.attempts[0].kill()
+        wait_until(lambda: ends_of(ticket_shop, ticket_id)[1:], ticket_shop, SPARK_S_MAX)
+        end = ticket_shop.await_end(ticket_id)
+        os.kill(jvm, signal.SIGCONT)
+    assert (end.details["state"], end.attempt) == ("COMPLETE", 2)
+    wait_until(lambda: not Path(f"/proc/{jvm}").exists(), ticket_shop)
+    rows = Counter({row: count for row, count in ticket_shop.source_rows().items() if row[0] == "public.orders"})
+    assert ticket_shop.lake_rows() == rows
+    assert ticket_shop.list_told(ticket_id) == ticket_shop.list_sequences()
+    with ticket_shop.engine.connect() as connection:
+        ended = connection.execute(text("SELECT state, error FROM gobblin.run ORDER BY started_at")).all()
+    assert [tuple(each) for each in ended] == [("FAILED", "its process died of signal 9"), ("COMMITTED", None)]
+
+
+@pytest.mark.parametrize(
+    "kills",
+    [
+        f"{Failpoint.TICKET_CLAIMED}=kill",
+        f"{Failpoint.CLAIMS_RENEWED}=kill",
+        # Of an attempt, and then of the executor that ends what it left.
+        f"{Failpoint.SEAL_COMMITTED}=kill,{Failpoint.DEAD_RUN_ENDED}=kill",
+    ],
+)
+def test_an_executor_that_is_killed_at_its_own_writes_is_followed(ticket_shop: TicketShop, kills: str) -> None:
     ticket_id = ticket_shop.send()
-    first = ticket_shop.serve("--claim-ttl", "2", GOBBLIN_FAILPOINT=f"{point}=kill")
+    first = ticket_shop.serve("--claim-ttl", "2", GOBBLIN_FAILPOINT=kills)
     assert first.wait(WAIT_S_MAX) == -signal.SIGKILL
     with Executor(ticket_shop):
         end = ticket_shop.await_end(ticket_id)
@@ -257,8 +321,8 @@ def test_late_reports_of_an_executor_that_was_paused_past_its_claim_are_refused(
     first = ticket_shop.serve(
         "--claim-ttl", "2", GOBBLIN_FAILPOINT=f"{Failpoint.FINISH_COMMITTED}=stop", GOBBLIN_FAILPOINT_LOG=str(reached)
     )
-    wait_until(reached.exists, ticket_shop)
-    child = find_child(first)
+    wait_until(lambda: find_stopped(first), ticket_shop)
+    (child,) = find_stopped(first)
     first.send_signal(signal.SIGSTOP)
     with Executor(ticket_shop, owner="second"):
         second = ticket_shop.await_report(ticket_id, lambda report: report.attempt == 2)

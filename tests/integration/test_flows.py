@@ -19,7 +19,7 @@ from gobblin_assets.service.job_plan import Explanation, FlowPlan, JobNames
 from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from gobblin_assets.service.specs import FlowSpec
 from gobblin_assets.service.statuses import ExecutionStatus
-from gobblin_assets.state.tickets import AttemptEnd, TicketReportKind
+from gobblin_assets.state.tickets import AttemptEnd
 from tests.support.flow_world import KEY, FlowWorld, LineCompiler, list_verbs, make_config, make_topology, play_worker
 
 
@@ -503,20 +503,6 @@ def test_a_service_that_stops_waits_for_writes_under_way(world: FlowWorld) -> No
     assert world.flows.get(KEY).spec.key == KEY
     with pytest.raises(RetryableError, match="being stopped"):
         world.flows.run(world.person, KEY)
-
-
-def test_what_waits_for_a_worker_begins_when_it_runs_and_the_flow_goes_on(world: FlowWorld) -> None:
-    world.compiler.workers = frozenset({0})
-    world.flows.create(world.person, make_config("lake", "mirror"))
-    claim = play_worker(world)
-    dataset = {"lag": 1200, "position": "0/16B", "blocked": [], "rests": ["no room"]}
-    world.executor.report(claim, TicketReportKind.PROGRESS, {"datasets": {"orders": dataset}})
-    world.play(rows=3)
-    status = world.flows.get_status(KEY)
-    assert [job.status for job in status.jobs] == [ExecutionStatus.RUNNING, ExecutionStatus.COMPLETE]
-    assert status.status is ExecutionStatus.RUNNING
-    assert status.jobs[0].message == "lag 1,200; orders backs off: no room"
-    assert status.jobs[0].high_watermark == "0/16B"
 
 
 def test_what_waits_for_a_worker_that_was_drained_by_hand_is_sent(world: FlowWorld) -> None:

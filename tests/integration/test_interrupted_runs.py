@@ -18,7 +18,6 @@ import pytest
 from tests.support import postgres
 from tests.support.lingering import FOLDER_VARIABLE
 from tests.support.reaper import find_marked, read_mark
-from tests.support.shares import rotating
 
 ROOT = Path(__file__).parents[2]
 START_S_MAX = 150
@@ -113,9 +112,10 @@ def kill_a_worker_and_interrupt(run: Run) -> None:
     run.send(signal.SIGINT)
 
 
-ENDS = [interrupt_at_a_terminal, *map(rotating, (interrupt, terminate, kill, kill_a_worker_and_interrupt))]
+ENDS = [interrupt_at_a_terminal, interrupt, terminate, kill, kill_a_worker_and_interrupt]
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("end", ENDS)
 def test_a_run_that_is_interrupted_leaves_no_process(folder: Path, end: Callable[[Run], None]) -> None:
     with lingering(folder) as run:

@@ -11,7 +11,7 @@ from pyspark.sql import types as t
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.sources.kafka.decoding import decode
 from tests.support.json_documents import documents
-from tests.support.json_oracle import DEAD, expect, same
+from tests.support.json_oracle import DEAD, WORDS, expect, same
 from tests.support.kafka_records import kafka_frame, planned
 
 pytestmark = pytest.mark.turns(of=6)
@@ -68,11 +68,19 @@ EDGES = {
         '{"l":[{"f":0.5,"s":"\\"s\\":1.50"}]}', '{"l":[{"f":0.5,"s":1e2 }]}', '{"l":[{"f":1e2,"s":-7},null]}',
         '{"l":[{"f":0.5,"s":1,"S":2}]}', '{"l":[{"f":0.5,"s":1,"s":2.50}]}', '{"l":[{"f":0.5,"s":true}]}',
     ],
+    "f double, s string, l array<double>, m map<string,double>": [
+        *(f'{{"f":{word},"s":"a"}}' for word in [*WORDS, "INF", "nan", "inf"]),
+        *(f'{{"f":"{word}","s":1.50}}' for word in [*WORDS, "INF", "nan", " NaN", "NaN ", "\\u004eaN", "\\u0001NaN"]),
+        '{"f":1e400}', '{"f":-1e400,"s":"Infinity"}', '{"f":"1e400"}', '{"f":"Infinity","f":1}', '{"f":null,"s":"NaN"}',
+        '{"s":NaN}', '{"x":NaN,"f":1.5}', '{"x":-Infinity}', '{"x":"NaN, \\"Infinity","f":"NaN"}', '{"s":"\\"NaN"}',
+        '{"l":["NaN",1.5,null,"-Infinity"]}', '{"l":[NaN]}', '{"l":["NaN",1e400]}', '{"m":{"a":"Infinity","b":-0.0}}',
+        '{"m":{"NaN":1e999}}', '{"m":{"NaN":"NaN"}}', '{"s":{"a":"NaN"},"f":"NaN"}', '{"s":[Infinity]}', '{"f":-0.0}',
+    ],
     "`a/b` decimal(4,2)": ['{"a\\/b":1.999}', '{"a/b":1.999}', '{"a\\/b":1.99}', '{"a/b":1.99}'],
 }  # fmt: skip
 
 
-@pytest.mark.core
+@pytest.mark.turns("records that are drawn")
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_a_row_holds_exactly_what_was_sent_or_the_record_is_a_dead_letter(

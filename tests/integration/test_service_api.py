@@ -20,29 +20,13 @@ from gobblin_assets.cli.service_client import ServiceClient
 from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.errors import OutcomeUnknownError, RejectedError
 from gobblin_assets.service.access import digest_token, make_token
-from tests.support import postgres
+from tests.support.command_lake import invoke
 from tests.support.database_pool import DatabasePool
-from tests.support.running_service import TOPOLOGY, Answer, RunningService, prepare_database, run_service
+from tests.support.running_service import TOPOLOGY, Answer, RunningService, run_own_service
 
 API = "/api/v1"
 FLOWS = f"{API}/flows"
 ORDERS = f"{FLOWS}/sales/orders"
-
-
-@pytest.fixture(scope="module")
-def service(
-    server: EmbeddedServer, database_pool: DatabasePool, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[RunningService]:
-    with postgres.migrated_database(server, database_pool) as name:
-        prepare_database(server.url(name))
-        with run_service(tmp_path_factory.mktemp("service"), server.url(name), "--no-auth") as running:
-            yield running
-
-
-@pytest.fixture(autouse=True)
-def none_is_left(service: RunningService) -> Iterator[None]:
-    yield
-    service.delete_flows()
 
 
 def make_config(name: str = "orders", **changes: Any) -> dict[str, Any]:
@@ -319,7 +303,7 @@ class TestGuards:
 class TestService:
     def test_what_flows_are_made_of(self, service: RunningService) -> None:
         templates = service.ask("GET", f"{API}/templates").json
-        assert "FS:///default@2/mytemplate.template" in [each["uri"] for each in templates]
+        assert "FS:///default@9/mytemplate.template" in [each["uri"] for each in templates]
         found = service.ask("GET", f"{API}/template?uri=FS:///mytemplate.template").json
         assert found["parameters"]["required"] == ["prop1"]
         refused(service.ask("GET", f"{API}/template?uri=FS:///mytemplat.template"), 404, "uri")
@@ -472,10 +456,13 @@ class TestCommands:
             (["--no-auth", "--pack", "nowhere"], "nowhere"),
         ],
     )
-    def test_what_can_not_be_served(self, service: RunningService, words: list[str], said: str) -> None:
-        code, _, error = self.run(service, "serve", "--port", "0", *words)
-        assert code == 2
-        assert said in error
+    def test_what_can_not_be_served(
+        self, service: RunningService, monkeypatch: pytest.MonkeyPatch, words: list[str], said: str
+    ) -> None:
+        monkeypatch.setenv("GOBBLIN_DATABASE_URL", service.environment["GOBBLIN_DATABASE_URL"])
+        done = invoke("service", "serve", "--port", "0", *words)
+        assert done.exit_code == 2
+        assert said in done.stderr
 
     def test_a_port_that_is_taken(self, service: RunningService) -> None:
         code, _, error = self.run(service, "serve", "--no-auth", "--port", str(service.port))
@@ -514,10 +501,8 @@ def guarded(
     ]
     file = folder / "access.yaml"
     file.write_text(yaml.safe_dump({**ACCESS, "tokens": known}), encoding="utf-8")
-    with postgres.migrated_database(server, database_pool) as name:
-        prepare_database(server.url(name))
-        with run_service(folder, server.url(name), "--access", str(file)) as running:
-            yield running
+    with run_own_service(server, database_pool, folder, "--access", str(file)) as running:
+        yield running
 
 
 class TestRights:

@@ -13,9 +13,8 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from gobblin_assets.db.embedded import EmbeddedServer
-from tests.support import postgres
 from tests.support.database_pool import DatabasePool
-from tests.support.running_service import RunningService, prepare_database, run_service
+from tests.support.running_service import RunningService, run_own_service
 
 OPERATIONS_MIN = 25
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
@@ -25,10 +24,9 @@ CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance,
 def service(
     server: EmbeddedServer, database_pool: DatabasePool, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningService]:
-    with postgres.migrated_database(server, database_pool) as name:
-        prepare_database(server.url(name))
-        with run_service(tmp_path_factory.mktemp("service"), server.url(name), "--no-auth") as running:
-            yield running
+    """Requests that are made up may leave anything behind, so no other test uses this service."""
+    with run_own_service(server, database_pool, tmp_path_factory.mktemp("service")) as running:
+        yield running
 
 
 def try_operations(service: RunningService, examples: int) -> int:

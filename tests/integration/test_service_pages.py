@@ -2,7 +2,6 @@
 
 import html
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -10,13 +9,10 @@ from urllib.parse import unquote
 import pytest
 
 import gobblin_assets.service.ui as pages
-from gobblin_assets.db.embedded import EmbeddedServer
-from tests.support import postgres
-from tests.support.database_pool import DatabasePool
-from tests.support.running_service import Answer, RunningService, prepare_database, run_service
+from tests.support.running_service import Answer, RunningService
 
 FLOWS = "/api/v1/flows"
-TEMPLATE = "FS:///default@2/tables.template"
+TEMPLATE = "FS:///default@9/tables.template"
 FORM = {
     "template": TEMPLATE,
     "flow_group": "sales",
@@ -26,22 +22,6 @@ FORM = {
     "tables[0].table": "public.orders",
     "tables[0].primary_key": "id, day",
 }
-
-
-@pytest.fixture(scope="module")
-def service(
-    server: EmbeddedServer, database_pool: DatabasePool, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[RunningService]:
-    with postgres.migrated_database(server, database_pool) as name:
-        prepare_database(server.url(name))
-        with run_service(tmp_path_factory.mktemp("service"), server.url(name), "--no-auth") as running:
-            yield running
-
-
-@pytest.fixture(autouse=True)
-def none_is_left(service: RunningService) -> Iterator[None]:
-    yield
-    service.delete_flows()
 
 
 def read(answer: Answer) -> str:

@@ -2,15 +2,11 @@
 
 import shlex
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from gobblin_assets.db.embedded import EmbeddedServer
-from tests.support import postgres
-from tests.support.database_pool import DatabasePool
-from tests.support.running_service import RunningService, prepare_database, run_service
+from tests.support.running_service import RunningService
 
 # The command is `curli` there, of the same options; the port is one that is free.
 CREATE = r"""curli http://localhost:8080/flowconfigs -X POST -H 'X-RestLi-Method: create' -H 'X-RestLi-Protocol-Version: 2.0.0' --data '{"flowName" : "myflow1", "flowGroup" : "mygroup", "templateNames" : "FS:///mytemplate.template", "schedule" : "", "properties" : {"prop1" : "value1"}}'"""  # noqa: E501  byte for byte
@@ -19,22 +15,6 @@ DELETE = r"""curli "http://localhost:8080/flowconfigs/(flowGroup:mygroup,flowNam
 GET = r"""curli "http://localhost:8080/flowconfigs/(flowGroup:mygroup,flowName:myflow)" -X GET -H 'X-RestLi-Protocol-Version: 2.0.0'"""  # noqa: E501  the same
 
 KEY = "(flowGroup:mygroup,flowName:myflow1)"
-
-
-@pytest.fixture(scope="module")
-def service(
-    server: EmbeddedServer, database_pool: DatabasePool, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[RunningService]:
-    with postgres.migrated_database(server, database_pool) as name:
-        prepare_database(server.url(name))
-        with run_service(tmp_path_factory.mktemp("service"), server.url(name), "--no-auth") as running:
-            yield running
-
-
-@pytest.fixture(autouse=True)
-def none_is_left(service: RunningService) -> Iterator[None]:
-    yield
-    service.delete_flows()
 
 
 def curl(service: RunningService, line: str) -> tuple[int, dict[str, str], str]:

@@ -1,6 +1,7 @@
 """Jobs of the shipped templates, as executors run them: what was compiled becomes rows and files."""
 
 import io
+import json
 import os
 import uuid
 from collections import Counter
@@ -12,14 +13,18 @@ import pyarrow.parquet as pq
 import pytest
 from sqlalchemy import Engine
 
-from gobblin_assets.model.job_ticket import SentTicket, TicketId, TicketVerb
+from demo.kafka.broker import KafkaBroker
 from gobblin_assets.service.job_plan import PlannedJob
 from gobblin_assets.state.tickets import TicketReportKind
 from tests.support.changed_tables import ChangedTables
 from tests.support.flow_templates import Names, make_compiler, make_flow, make_topology, plan_flow
+from tests.support.kafka import delete_topics, open_admin, read_all
+from tests.support.log_lake import expire_leases
 from tests.support.postgres import Database
+from tests.support.postgres_rows import CONNECTION, variables_for
 from tests.support.s3_servers import S3Server
-from tests.support.ticket_shop import NAME, Executor, TicketShop, ticket_shop
+from tests.support.spark import wait_until
+from tests.support.ticket_shop import NAME, Executor, TicketShop, require_complete, send_planned, ticket_shop
 
 __all__ = ["ticket_shop"]
 
@@ -37,17 +42,6 @@ def plan_one(shop: TicketShop, source: str, target: str, parameters: Mapping[str
     flow = make_flow(source, target, parameters=dict(parameters))
     (job,) = plan_flow(make_compiler(make_topology(nodes, executors)), flow).jobs
     return job
-
-
-def send(shop: TicketShop, job: PlannedJob) -> TicketId:
-    ticket_id = TicketId(uuid.uuid4())
-    shop.stores.tickets.send(SentTicket(ticket_id, TicketVerb.ADD, NAME, job.ticket))
-    return ticket_id
-
-
-def require_complete(shop: TicketShop, ticket_id: TicketId) -> None:
-    end = shop.await_end(ticket_id)
-    assert end.details["state"] == "COMPLETE", (end.details, shop.say())
 
 
 @pytest.mark.every_run
@@ -72,11 +66,11 @@ def test_tables_become_datasets(ticket_shop: TicketShop) -> None:
         },
     )
     ticket_shop.serve()
-    require_complete(ticket_shop, send(ticket_shop, job))
+    require_complete(ticket_shop, send_planned(ticket_shop, job))
     assert ticket_shop.lake_rows(job.job_name) == ticket_shop.source_rows()
     assert not list((ticket_shop.folder / "mirror").glob("*"))
     # What was published is not published again.
-    require_complete(ticket_shop, send(ticket_shop, job))
+    require_complete(ticket_shop, send_planned(ticket_shop, job))
     assert ticket_shop.lake_rows(job.job_name) == ticket_shop.source_rows()
 
 
@@ -86,7 +80,7 @@ def test_tables_are_loaded_into_tables(ticket_shop: TicketShop) -> None:
     job = plan_one(ticket_shop, "shop", "warehouse", parameters)
     ticket_shop.serve()
     for _run in range(2):
-        require_complete(ticket_shop, send(ticket_shop, job))
+        require_complete(ticket_shop, send_planned(ticket_shop, job))
         for source, target in {"orders": "public_orders", "customers": "clients"}.items():
             with ticket_shop.source.connect() as connection:
                 wanted = Counter(connection.execute(f"SELECT * FROM public.{source}").fetchall())
@@ -113,12 +107,12 @@ def test_directories_are_copied_with_their_names(ticket_shop: TicketShop) -> Non
         {"datasets": [{"path": "photos", "to": "albums", "exclude": ["*.tmp"], "deletes": "ours"}]},
     )
     ticket_shop.serve()
-    require_complete(ticket_shop, send(ticket_shop, job))
+    require_complete(ticket_shop, send_planned(ticket_shop, job))
     mirror = ticket_shop.folder / "mirror"
     assert list_files(mirror / "albums") == {"2026/1.jpg": b"one", "2026/2.jpg": b"two"}
     (photos / "2026/2.jpg").unlink()
     (photos / "2026/4.jpg").write_bytes(b"four")
-    require_complete(ticket_shop, send(ticket_shop, job))
+    require_complete(ticket_shop, send_planned(ticket_shop, job))
     assert list_files(mirror / "albums") == {"2026/1.jpg": b"one", "2026/4.jpg": b"four"}
 
 
@@ -162,11 +156,11 @@ def test_datasets_are_copied_as_their_ledger_has_them(ticket_shop: TicketShop, v
     ticket_shop.environment.update(versitygw.environment)
     second = ticket_shop.folder / "second"
     with Executor(ticket_shop):
-        require_complete(ticket_shop, send(ticket_shop, copies[0]))
+        require_complete(ticket_shop, send_planned(ticket_shop, copies[0]))
         assert not list(second.rglob("*.parquet")), "nothing is published yet, which is no error"
         for version in (1, 2):
-            require_complete(ticket_shop, send(ticket_shop, job))
-            tickets = [send(ticket_shop, copy) for copy in copies]
+            require_complete(ticket_shop, send_planned(ticket_shop, job))
+            tickets = [send_planned(ticket_shop, copy) for copy in copies]
             for ticket_id in tickets:
                 require_complete(ticket_shop, ticket_id)
             with ticket_shop.source.connect() as connection:
@@ -204,7 +198,7 @@ def test_directories_are_copied_to_a_bucket_and_back(ticket_shop: TicketShop, ve
     with Executor(ticket_shop):
         for wanted in ({"2026/1.jpg": b"one", "2026/2.jpg": b"two"}, {"2026/1.jpg": b"one", "2026/4.jpg": b"four"}):
             for job in (there, back):
-                require_complete(ticket_shop, send(ticket_shop, job))
+                require_complete(ticket_shop, send_planned(ticket_shop, job))
             assert list_objects(versitygw, bucket) == {f"albums/photos/{name}": each for name, each in wanted.items()}
             assert list_files(ticket_shop.folder / "mirror" / "photos") == wanted
             (photos / "2026/2.jpg").unlink(missing_ok=True)
@@ -249,7 +243,7 @@ def test_changes_are_followed_by_a_worker(
     shop = TicketShop(tmp_path, source_database, engine, environment)
     try:
         with Executor(shop, slots=1):
-            send(shop, job)
+            send_planned(shop, job)
             tables.await_published()
             tables.require_same("orders", "id")
             tables.do("UPDATE orders SET customer = 'new' WHERE id < 10", "DELETE FROM orders WHERE id > 290")
@@ -257,3 +251,70 @@ def test_changes_are_followed_by_a_worker(
             tables.require_same("orders", "id")
     finally:
         shop.close()
+
+
+def test_changes_are_loaded_into_a_table_and_a_topic(
+    source_database: Database,
+    fresh_database: Database,
+    kafka_broker: KafkaBroker,
+    engine: Engine,
+    database_url: str,
+    tmp_path: Path,
+) -> None:
+    tables = ChangedTables(tmp_path, source_database, engine, ["orders"])
+    tables.do(
+        "CREATE TABLE orders (id bigint PRIMARY KEY, customer text)",
+        "CREATE PUBLICATION lake FOR TABLE orders",
+        "INSERT INTO orders SELECT n, 'c' || n FROM generate_series(1, 30) n",
+    )
+    nodes = {
+        "log": {"kind": "change_log", "connection": "shop"},
+        "warehouse": {"kind": "tables", "connection": CONNECTION, "root": str(tmp_path / "rows")},
+        "bus": {"kind": "cluster", "connection": "bus", "root": str(tmp_path / "records")},
+    }
+    able = {"capabilities": ["sink.into.postgres", "sink.into.kafka"], "nodes": list(nodes)}
+    name = f"orders_{uuid.uuid4().hex[:8]}"
+    parameters = {"publication": "lake", "schema": "lake", "datasets": [{"table": "public.orders", "to_table": name}]}
+    compiler = make_compiler(make_topology(nodes, {NAME: able}))
+    (into_table,) = plan_flow(compiler, make_flow("log", "warehouse", parameters=parameters)).jobs
+    parameters = {"publication": "lake", "key": ["id"], "datasets": [{"table": "public.orders"}]}
+    (into_topic,) = plan_flow(compiler, make_flow("log", "bus", parameters=parameters)).jobs
+    environment = {
+        **os.environ,
+        **tables.variables,
+        **variables_for(fresh_database),
+        "GOBBLIN_KAFKA_BUS_BOOTSTRAP_SERVERS": kafka_broker.bootstrap,
+        "GOBBLIN_HOME": str(tmp_path / "home"),
+        "GOBBLIN_DATABASE_URL": database_url,
+    }
+
+    def read_table() -> "Counter[tuple[object, ...]]":
+        with fresh_database.connect() as connection:
+            if connection.execute(f"SELECT to_regclass('lake.{name}')").fetchall() == [(None,)]:
+                return Counter()
+            return Counter(connection.execute(f"SELECT _op, id FROM lake.{name}").fetchall())
+
+    def read_topic() -> "Counter[tuple[object, ...]]":
+        if "public.orders" not in open_admin(kafka_broker.bootstrap).list_topics(timeout=30).topics:
+            return Counter()
+        rows = [json.loads(each.value or b"") for each in read_all(kafka_broker.bootstrap, "public.orders")]
+        return Counter((row["_op"], row["id"]) for row in rows)
+
+    shop = TicketShop(tmp_path, source_database, engine, environment)
+    wanted = Counter(("r", n) for n in range(1, 31))
+    try:
+        with Executor(shop) as executor:
+            for job in (into_table, into_topic):
+                send_planned(shop, job)
+            for read in (read_table, read_topic):
+                wait_until(lambda read=read: read() == wanted, lambda read=read: f"{wanted}: {read()}; {shop.say()}")
+            for attempt in executor.attempts[:2]:
+                attempt.kill()
+            expire_leases(engine)
+            tables.do("UPDATE orders SET customer = 'new' WHERE id < 10", "DELETE FROM orders WHERE id > 25")
+            wanted += Counter([*(("u", n) for n in range(1, 10)), *(("d", n) for n in range(26, 31))])
+            for read in (read_table, read_topic):
+                wait_until(lambda read=read: read() == wanted, lambda read=read: f"{wanted}: {read()}; {shop.say()}")
+    finally:
+        shop.close()
+        delete_topics(kafka_broker.bootstrap, "public.orders", "gobblin_lane")

@@ -14,7 +14,6 @@ from gobblin_assets.model.job_ticket import TicketId, TicketShape, TicketVerb
 from gobblin_assets.state.tickets import TicketReportKind
 from gobblin_assets.tickets.ticket_worker import describe_progress
 from tests.support.changed_tables import ChangedTables
-from tests.support.log_lake import expire_leases
 from tests.support.postgres import Database
 from tests.support.ticket_shop import Executor, TicketShop
 
@@ -64,7 +63,6 @@ def test_a_worker_follows_a_log_survives_a_kill_and_its_slot_goes_with_its_flow(
         tables.await_published()
         tables.require_same("orders", "id")
         executor.attempts[0].kill()
-        expire_leases(tables.engine)
         tables.do("UPDATE orders SET customer = 'new' WHERE id < 10", "DELETE FROM orders WHERE id > 290")
         tables.await_published()
         tables.require_same("orders", "id")

@@ -24,6 +24,7 @@ def test_no_order_of_moves_leads_to_a_fault() -> None:
         (models.CountsWithoutIds(), "MISCOUNTED", 7),
         (models.TakesLateReports(), "ENDED TWICE", 8),
         (models.EndsBeforeItRuns(), "LOST", 4),
+        (models.ReadsAgain(), "READ TWICE", 9),
     ],
     ids=name_of,
 )

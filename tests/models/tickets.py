@@ -1,9 +1,10 @@
 """One execution of a flow's job, as values: senders of its ticket, attempts at it, and the reports that end it.
 
-The run itself is exactly-once by lease and ledger, which other models prove: here a publication happens at most once
-in a world. Any process may die or be paused anywhere, each write may take effect and say error, and a claim expires at
-any time. Faults: a ticket that is complete although nothing is published; publications that are not counted once; an
-end that changes; a job that is done again for a second ticket.
+The run itself is exactly-once by lease and ledger, which other models prove. Here a run publishes one dataset as a
+whole, and another run would publish it again. Any process may die or be paused anywhere, each write may take effect and
+say error, and a claim expires at any time. Faults: a ticket that is complete although nothing is published;
+publications that are not counted once; an end that changes; a job that is done again for a second ticket, or by a
+second attempt.
 """
 
 from collections.abc import Iterator
@@ -42,16 +43,16 @@ class Actor(NamedTuple):
 class Log(NamedTuple):
     """``marked``: the service knows that the ticket is sent. ``sent``: tickets. ``attempt``: the last one of each.
 
-    ``live``: tickets whose last claim has not expired. ``counted``: reports of the one publication. ``end``: how the
-    first ticket ended. ``ends``: how many different ends were reported for it. ``runs``: tickets whose run came to its
-    end.
+    ``live``: tickets whose last claim has not expired. ``published``: publications of the dataset. ``counted``: reports
+    of the first one. ``end``: how the first ticket ended. ``ends``: how many different ends were reported for it.
+    ``runs``: tickets whose run came to its end.
     """
 
     marked: bool = False
     sent: frozenset[int] = frozenset()
     attempt: tuple[int, int] = (0, 0)
     live: frozenset[int] = frozenset()
-    published: bool = False
+    published: int = 0
     counted: int = 0
     ended: frozenset[int] = frozenset()
     ends: int = 0
@@ -70,6 +71,7 @@ class Tickets:
     """
 
     processes: int = 3
+    reads_again: ClassVar[bool] = False
     idle: ClassVar[Actor] = IDLE
     start: ClassVar[Log] = Log()
 
@@ -120,7 +122,8 @@ class Tickets:
 
     def run(self, world: Log, mover: Actor) -> Iterator[Move]:
         """Read and publish, or find that all is published. A run may also fail, and leave the rest to an attempt."""
-        after = world._replace(published=True, runs=world.runs | {mover.ticket})
+        again = int(self.reads_again and world.published == 1)
+        after = world._replace(published=max(world.published, 1) + again, runs=world.runs | {mover.ticket})
         yield after, mover._replace(do=Do.COUNT, knows=not world.published)
         yield after, IDLE
 
@@ -134,7 +137,7 @@ class Tickets:
     def counted(self, world: Log, mover: Actor) -> int:
         """A publication of the ledger has an id: its report is there once."""
         del mover
-        return max(world.counted, int(world.published))
+        return max(world.counted, min(world.published, 1))
 
     def end(self, world: Log, mover: Actor) -> Iterator[Move]:
         if not self.may_report(world, mover):
@@ -157,6 +160,8 @@ class Tickets:
             return "LOST"
         if world.counted > 1 or (world.ended and world.counted != 1):
             return "MISCOUNTED"
+        if world.published > 1 and len(world.runs) == 1:
+            return "READ TWICE"
         if world.ends > 1:
             return "ENDED TWICE"
         return "DONE TWICE" if len(world.runs) > 1 else None
@@ -182,7 +187,7 @@ class CountsWhatItKnows(Tickets):
 class CountsWithoutIds(Tickets):
     def counted(self, world: Log, mover: Actor) -> int:
         del mover
-        return world.counted + int(world.published)
+        return world.counted + min(world.published, 1)
 
 
 @dataclass(frozen=True)
@@ -201,3 +206,10 @@ class EndsBeforeItRuns(Tickets):
     def claim(self, world: Log, mover: Actor) -> Iterator[Move]:
         for after, moved in super().claim(world, mover):
             yield after._replace(ended=after.ended | {mover.ticket}, ends=after.ends + 1), moved
+
+
+@dataclass(frozen=True)
+class ReadsAgain(Tickets):
+    """An attempt publishes the whole dataset again, although an attempt before it has published it."""
+
+    reads_again: ClassVar[bool] = True

@@ -46,6 +46,15 @@ class SimLeaseStore:
             for row in _held(db, leases, Guard.RELEASE_CHECKS_FENCE):
                 db.leases.put(row.lane_id, replace(row, owner=None, expires_at=None, is_whole=False))
 
+    def end_dead_run(self, run_id: RunId, error: str) -> None:
+        with self._db.transaction() as db:
+            for row in [row for row in db.leases.values() if row.run_id == run_id and row.owner is not None]:
+                free = replace(row, fence=row.fence + 1, owner=None, expires_at=None, is_whole=False)
+                db.leases.put(row.lane_id, free)
+            run = db.runs.get(run_id)
+            if run is not None and run.state is WorkingState.RUNNING:
+                db.runs.put(run_id, replace(run, state=WorkingState.FAILED, error=error, ended_at=db.now_s))
+
     def get_status(self, lane_id: LaneId) -> LeaseStatus:
         return self._status_of(_get_lease(self._db, lane_id))
 

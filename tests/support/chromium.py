@@ -16,10 +16,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.settings import cache_folder
@@ -29,6 +29,7 @@ _BROUGHT: Final = ("*/*/chrome-headless-shell", "*/*/headless_shell", "usr/lib/c
 _BRING_S_MAX: Final = 600.0
 _TRY_S_MAX: Final = 60.0
 _LOG_CHARACTERS_MAX: Final = 1_000
+_WAIT_MS_MAX: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,3 +143,23 @@ def run_browser() -> Iterator[Browser]:
             yield browser
         finally:
             browser.close()
+
+
+def open_page(browser: Browser, url: str, **options: Any) -> Iterator[Page]:
+    """A page of a site, for a fixture: at the end, the browser must have had nothing to complain of."""
+    context = browser.new_context(base_url=url, viewport={"width": 1280, "height": 800}, **options)
+    context.set_default_timeout(_WAIT_MS_MAX)
+    complaints: list[str] = []
+    context.on("weberror", lambda error: complaints.append(str(error.error)))
+    # The browser says of each answer from 400 on that it is one; tests look at those themselves.
+    context.on(
+        "console",
+        lambda said: (
+            complaints.append(said.text)
+            if said.type in {"error", "warning"} and not said.text.startswith("Failed to load resource")
+            else None
+        ),
+    )
+    yield context.new_page()
+    context.close()
+    assert not complaints

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from hypothesis import strategies as st
 from pyspark.sql import types as t
 
+from tests.support.json_oracle import WORDS
+
 LEFT_OUT = [
     '"x":1', '"x":null', '"y:1.5":"a:b"', '"x":{"e":1.5555,"i":1,"I":2}', '"x" :[":"]', '"x":" :1"', '"is":{}',
     '"\\n":"\\n:"', '"i":null', '"\u017f":2', '"\\u0131":3',
@@ -35,13 +37,14 @@ _times = st.one_of(
 _escapes = st.sampled_from([
     "\\u0001", "\\u0001\\u0001", "\\\\", '\\"', '\\\\\\"', "\\ud83d\\ude00", "\\ud800", "\\uDE00", "\\\\ud800",
     "\\/", "é", "😀", "\\n", '{\\"x\\":\\"\\\\u00011.5\\"}', ":1.50", ",-0", "{", "[", "1.50", "-0", "1,5", "\\u0031",
-    "\\\\u0001", "Infinity", '\\":',
+    "\\\\u0001", "Infinity", "NaN", '\\":',
 ])  # fmt: skip
 _strings = st.one_of(
     st.lists(_escapes, max_size=4).map(lambda parts: '"' + "".join(parts) + '"'),
     st.text(max_size=5).map(json.dumps),
     _numbers.map(lambda number: f'"{number}"'),
 )
+_words = st.sampled_from([*(f'"{word}"' for word in WORDS), *WORDS, '"\\u004eaN"', '"inf"', '"nan"', '"INF"'])
 _spaces = st.sampled_from(["", "", "", "", " ", "\n"])
 _names = st.sampled_from([*NAMES, *NAMES, "x", "I", "S", "y:1.5", "\u017f", "\u0130"])
 _keys = st.one_of(
@@ -86,6 +89,8 @@ def fitting(data_type: t.DataType) -> st.SearchStrategy[str]:
             return _whole.map(str)
         case t.DateType() | t.TimestampType() | t.TimestampNTZType():
             return _times
+        case t.FloatType() | t.DoubleType():
+            return _numbers | _strings | _words
         case _:
             return _numbers | _strings
 

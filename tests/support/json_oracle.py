@@ -13,6 +13,8 @@ from pyspark.sql import types as t
 from gobblin_assets.model.column_names import name_key
 
 DEAD: Final = "a dead letter"
+WORDS: Final = ("NaN", "Infinity", "+Infinity", "+INF", "-Infinity", "-INF")
+"""Texts of floats that JSON's numbers lack."""
 
 _NUMBER: Final = re.compile(r"[-+]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][-+]?[0-9]+)?", re.ASCII)
 _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
@@ -60,6 +62,8 @@ def same(actual: object, expected: object) -> bool:
         return len(actual) == len(expected) and all(map(same, actual, expected))
     if isinstance(expected, dict) and isinstance(actual, dict):
         return actual.keys() == expected.keys() and all(same(actual[key], expected[key]) for key in expected)
+    if isinstance(actual, float) and isinstance(expected, float) and math.isnan(expected):
+        return math.isnan(actual)
     return type(actual) is type(expected) and actual == expected
 
 
@@ -94,6 +98,8 @@ def _fit(value: object, data_type: t.DataType) -> Any:
         case t.LongType(), Number() if re.fullmatch("-?[0-9]+", value) and -(2**63) <= int(value) < 2**63:
             return int(value)
         case t.DoubleType(), Number() if math.isfinite(float(value)):
+            return float(value)
+        case t.DoubleType(), str() if not isinstance(value, Number) and value in WORDS:
             return float(value)
         case t.DecimalType(), str() if _NUMBER.fullmatch(value):
             return _fit_decimal(Decimal(value), data_type)

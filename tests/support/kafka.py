@@ -63,6 +63,16 @@ class Found:
 @pytest.fixture(scope="session")
 def kafka_broker() -> Iterator[KafkaBroker]:
     """The broker of the worker's tests. A test that stops, kills or pauses a broker starts its own."""
+    yield from _run_broker()
+
+
+@pytest.fixture(scope="module")
+def office_broker() -> Iterator[KafkaBroker]:
+    """A second cluster, for records that go on from the first one."""
+    yield from _run_broker()
+
+
+def _run_broker() -> Iterator[KafkaBroker]:
     folder = Path(tempfile.mkdtemp(prefix="gobblin-kafka-"))
     with start_broker(folder) as broker:
         yield broker

@@ -1,5 +1,6 @@
 """What a page must have for people who can't see it, who see little, or who have no mouse."""
 
+import re
 from typing import Any, Final
 
 from playwright.sync_api import Locator, Page, expect
@@ -123,6 +124,6 @@ class Typist:
     def _find(self, label: str) -> Locator:
         self.typed.append(label)
         # A required field has an asterisk in its label, and a node its description.
-        found: Any = self._page.get_by_role("main").get_by_label(label)
+        found: Any = self._page.get_by_role("main").get_by_label(re.compile(rf"^\s*{re.escape(label)}\b"))
         expect(found).to_have_count(1)
         return found  # type: ignore[no-any-return]  # the locator of one element

@@ -2,10 +2,12 @@
 
 On a machine that has nothing cached, Go builds versitygw and fake-gcs-server for minutes while the tests use the
 processors, Maven brings Hadoop, npm Azurite, apt an sshd, and playwright or apt a Chromium; a test that waits for that
-would reach its timeout. The many JVMs of the tests start sooner with an archive of Spark's classes. What can't be
-brought here is said by the tests that need it.
+would reach its timeout. The many JVMs of the tests start sooner with an archive of Spark's classes, and in a new clone
+the tests are compiled, which each worker would do by itself. What can't be brought here is said by the tests that need
+it.
 """
 
+import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +21,7 @@ from tests.support.azurite import install_azurite
 from tests.support.chromium import install_chromium
 from tests.support.cloud_servers import FAKE_GCS, FAKE_GCS_VERSION
 from tests.support.hdfs_server import COORDINATES
+from tests.support.processor_time import ROOT
 from tests.support.sftp_servers import find_sshd
 
 
@@ -31,6 +34,7 @@ def main() -> None:
         install_azurite,
         install_chromium,
         lambda: make_archive(print),
+        _compile_tests,
     )
     with ThreadPoolExecutor(len(parts)) as threads:
         list(threads.map(_bring, parts))
@@ -40,6 +44,13 @@ def _build_by_go() -> None:
     """One after the other: Go uses all processors for each."""
     _bring(build_versitygw)
     _bring(lambda: build_go_program(FAKE_GCS, FAKE_GCS_VERSION))
+
+
+def _compile_tests() -> None:
+    """With pytest's own assertions, as only pytest does."""
+    if not list(ROOT.glob("tests/unit/__pycache__/*-pytest-*.pyc")):
+        command = [sys.executable, "-m", "pytest", "--quiet", "--collect-only", "-p", "no:xdist", "tests"]
+        subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, check=True)
 
 
 def _bring(make: Callable[[], object]) -> None:

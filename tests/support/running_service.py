@@ -14,11 +14,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+import pytest
 import yaml
 
 from gobblin_assets.db import schema
+from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.db.engine import open_external
 from gobblin_assets.service.postgres.history import SERVICE_HISTORY
+from tests.support import postgres
+from tests.support.database_pool import DatabasePool
 
 _STOP_WAIT_S_MAX = 30
 
@@ -37,7 +41,7 @@ TOPOLOGY: Mapping[str, Any] = {
 
 # The template of the seed's requests names its nodes, and takes prop1.
 PACK: Mapping[str, str] = {
-    "pack.yaml": "pack: default\nversion: '2'\n",
+    "pack.yaml": "pack: default\nversion: '9'\n",
     "mytemplate.template": """
         capability: ingest.jdbc
         shape: run
@@ -152,6 +156,33 @@ def prepare_database(url: str) -> None:
     engine = open_external(url)
     schema.upgrade(engine, history=SERVICE_HISTORY)
     engine.dispose()
+
+
+@pytest.fixture(scope="session")
+def shared_service(
+    server: EmbeddedServer, database_pool: DatabasePool, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningService]:
+    """The session's service. Tests that change more than its flows start their own."""
+    with run_own_service(server, database_pool, tmp_path_factory.mktemp("service")) as running:
+        yield running
+
+
+@pytest.fixture
+def service(shared_service: RunningService) -> Iterator[RunningService]:
+    """The session's service without a flow, and without log-ins. The flows of the test are deleted after it."""
+    yield shared_service
+    shared_service.delete_flows()
+
+
+@contextmanager
+def run_own_service(
+    server: EmbeddedServer, pool: DatabasePool, folder: Path, *options: str, **settings: Any
+) -> Iterator[RunningService]:
+    """A service on a new database. ``options`` and ``settings``: of ``run_service``; without options, no log-ins."""
+    with postgres.migrated_database(server, pool) as name:
+        prepare_database(server.url(name))
+        with run_service(folder, server.url(name), *(options or ("--no-auth",)), **settings) as running:
+            yield running
 
 
 @contextmanager

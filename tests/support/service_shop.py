@@ -12,7 +12,7 @@ from gobblin_assets.db.embedded import EmbeddedServer
 from tests.support import postgres
 from tests.support.database_pool import DatabasePool
 from tests.support.postgres import Database
-from tests.support.running_service import RunningService, prepare_database, run_service
+from tests.support.running_service import RunningService, run_own_service
 
 DAYS = 5
 ORDERS = 2 * DAYS
@@ -49,9 +49,7 @@ def run_service_shop(server: EmbeddedServer, pool: DatabasePool, folder: Path) -
         source = postgres.describe_database(server, stack.enter_context(postgres.temporary_database(server)))
         start = dt.datetime.now(dt.UTC).date() - dt.timedelta(days=DAYS + 1)
         _fill(source, start)
-        url = server.url(stack.enter_context(postgres.migrated_database(server, pool)))
-        prepare_database(url)
-        service = stack.enter_context(run_service(folder, url, "--no-auth", topology=topology, pack={}))
+        service = stack.enter_context(run_own_service(server, pool, folder, topology=topology, pack={}))
         secrets = {
             "GOBBLIN_JDBC_SHOP_URL": source.jdbc_url,
             "GOBBLIN_JDBC_SHOP_USER": source.user,

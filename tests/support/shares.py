@@ -9,13 +9,13 @@ or ``rotating(of=3)`` for a third instead of a twelfth; the histories of a test 
 expensive tests that are marked ``turns`` with the same name, of which each run tries one, or with ``of=3`` a third. A
 file's tests take turns by ``pytestmark = pytest.mark.turns(of=3)``, but for those that are marked ``every_run``. Those
 that are marked ``core``, which say what the file is there for, take turns among themselves: each run tries a third of
-them, and at least one.
+them, and at least one. Of the others of such a file, a run may try none.
 """
 
 import os
 import random
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -133,7 +133,7 @@ class Shares:
             self._leave(rare_ones, Share(read_seed(), of=RARE_SHARES).numbers(len(rare_ones), f"the rare of {name}"))
         for turn, takers in turns.items():
             share = Share(read_seed() // TURN_SEEDS, of=turn.of or len(takers))
-            kept = share.numbers(len(takers), f"the turns of {turn.name}", at_least_one=True)
+            kept = share.numbers(len(takers), f"the turns of {turn.name}", at_least_one=not _has_core(turn, turns))
             for number, function in enumerate(sorted(takers)):
                 cases = takers[function]
                 self._leave(cases, frozenset(range(len(cases)) if number in kept else ()))
@@ -169,12 +169,21 @@ def _find_turns(item: pytest.Item) -> _Turns | None:
     """With which others a test takes turns: with those of its file where the mark has no name."""
     file = item.nodeid.partition("::")[0]
     if item.get_closest_marker("core") is not None and item.get_closest_marker(_THOROUGH) is None:
-        return _Turns(f"the core of {file}", CORE_SHARES)
+        return _Turns(_name_core(file), CORE_SHARES)
     mark = item.get_closest_marker("turns")
     if mark is None or any(item.get_closest_marker(name) for name in ("every_run", _THOROUGH)):
         return None
     name = mark.args[0] if mark.args else file
     return _Turns(str(name), mark.kwargs.get("of"))
+
+
+def _has_core(turn: _Turns, turns: Collection[_Turns]) -> bool:
+    """Whether each run tries something of the file anyway."""
+    return _Turns(_name_core(turn.name), CORE_SHARES) in turns
+
+
+def _name_core(file: str) -> str:
+    return f"the core of {file}"
 
 
 def _count_shares(item: pytest.Item) -> int:

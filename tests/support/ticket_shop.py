@@ -26,8 +26,10 @@ from gobblin_assets.model.job_ticket import JobTicket, SentTicket, TicketId, Tic
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.stores import Stores
+from gobblin_assets.service.job_plan import PlannedJob
 from gobblin_assets.state.tickets import Claim, TicketReport, TicketReportKind
 from gobblin_assets.tickets import ticket_worker
+from gobblin_assets.tickets.attempt_processes import hand_over
 from gobblin_assets.tickets.executor import ExecutorOptions, ProcessExecutor
 from tests.support.command_lake import invoke
 from tests.support.forks import FORKS
@@ -178,7 +180,7 @@ class ForkedAttempt:
 
     def __init__(self, shop: TicketShop, claim: Claim, failpoint: str) -> None:
         self.log = shop.folder / f"reached-{claim.ticket_id}-{claim.attempt}"
-        arguments = ["executor", "run", str(claim.ticket_id), "--attempt", str(claim.attempt)]
+        arguments = ["executor", "run"]
         read, write = FORKS.Pipe(duplex=False)
         self._process = FORKS.Process(
             target=_become, args=(shop.environment, str(shop.folder), arguments, failpoint, str(self.log), read)
@@ -187,6 +189,7 @@ class ForkedAttempt:
         read.close()
         self.stdin: IO[bytes] = os.fdopen(os.dup(write.fileno()), "wb")
         write.close()
+        hand_over(self, claim)
 
     def poll(self) -> int | None:
         return self._process.exitcode
@@ -238,12 +241,18 @@ class Executor:
         self._shop = shop
         self._failpoints_of = failpoints_of
         options = ExecutorOptions(NAME, slots, owner, claim_ttl_s, stop_grace_s)
-        made = ProcessExecutor(options, shop.stores, self._start, SystemClock(), self.lines.append)
+        made = ProcessExecutor(options, shop.stores, self, SystemClock(), self.lines.append)
         self._thread = threading.Thread(target=made.take_tickets, args=(self._stop.wait,))
 
-    def _start(self, claim: Claim) -> ForkedAttempt:
+    def start(self, claim: Claim) -> ForkedAttempt:
         self.attempts.append(ForkedAttempt(self._shop, claim, self._failpoints_of(claim)))
         return self.attempts[-1]
+
+    def prepare(self) -> None:
+        """Nothing: a process that is forked has its imports."""
+
+    def close(self) -> None:
+        """Nothing waits for a claim."""
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -261,6 +270,18 @@ class Executor:
 
 def only_first(failpoint: str) -> Callable[[Claim], str]:
     return lambda claim: failpoint if claim.attempt == 1 else ""
+
+
+def send_planned(shop: TicketShop, job: PlannedJob) -> TicketId:
+    """What a compiler planned."""
+    ticket_id = TicketId(uuid.uuid4())
+    shop.stores.tickets.send(SentTicket(ticket_id, TicketVerb.ADD, NAME, job.ticket))
+    return ticket_id
+
+
+def require_complete(shop: TicketShop, ticket_id: TicketId) -> None:
+    end = shop.await_end(ticket_id)
+    assert end.details["state"] == "COMPLETE", (end.details, shop.say())
 
 
 ENDS = ("COMPLETE", "FAILED", "CANCELLED")

@@ -1,8 +1,8 @@
 """Which tests run in the same xdist worker: those that share a server, otherwise those of a file.
 
 A worker that starts Spark or a broker keeps it until its end, and the first queries of a JVM take longest. So all tests
-with a broker are one group. Tests with Spark are two groups of about the same length, since one group would outlast
-all others together. A pytest plugin.
+with a broker are one group, and all with Spark. In a thorough run, tests with Spark are two groups of about the same
+length, since one group would outlast all others together. A pytest plugin.
 """
 
 import json
@@ -21,6 +21,7 @@ SERVERS: Final = {
     "kafka": frozenset({"kafka_broker"}),
     "spark": frozenset({"spark", "connect", "mariadb", "mysql", "commands", "store_reader"}),
     "hdfs": frozenset({"hdfs_server", "place"}),
+    "service": frozenset({"shared_service"}),
 }
 """By group, the fixtures that start its server, or may start it.
 
@@ -52,7 +53,8 @@ class WorkGroups:
             if self._is_thorough or item.get_closest_marker("thorough") is None:
                 asked.update(_list_fixtures(item))
         groups = {file: _find_group(file, asked) for file, asked in fixtures.items()}
-        _halve(groups, "spark", recorded)
+        if self._is_thorough:
+            _halve(groups, "spark", recorded)
         group_s: Counter[str] = Counter()
         for file, group in groups.items():
             group_s[group] += recorded.get(file, 0)

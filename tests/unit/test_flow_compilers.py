@@ -116,6 +116,17 @@ def test_destinations_share_hops() -> None:
     assert [job.after for job in plan.jobs] == [(), (0,), (1,), (1,)]
 
 
+def test_an_explanation_says_where_other_hops_to_many_destinations_may_cost_less() -> None:
+    leaves = [f"leaf{number}" for number in range(6)]
+    nodes = {name: {"kind": "files", "root": f"/{name}"} for name in ("hub", *leaves)}
+    system = make_compiler(
+        make_topology(nodes, {"copier": {"capabilities": ["distcp"], "nodes": ["hub", *leaves]}}), make_pack(TEMPLATES)
+    )
+    assert system.explain_flow(make_flow("hub", leaves[:5]), Names(), frozenset()).notes == ()
+    (note,) = system.explain_flow(make_flow("hub", leaves), Names(), frozenset()).notes
+    assert "may cost less" in note
+
+
 def test_a_new_executor_makes_one_job_of_two() -> None:
     system = compiler()
     assert show_plan(plan_flow(system, flow("hdfs"))) == THREE_HOPS[:2]

@@ -1,5 +1,6 @@
-"""Routes over random topologies, against the shortest paths of networkx."""
+"""Routes over random topologies, against the shortest paths of networkx, and against a search of everything."""
 
+import heapq
 import itertools
 import random
 from collections.abc import Mapping
@@ -8,13 +9,15 @@ from fractions import Fraction
 from typing import Any
 
 import networkx as nx
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gobblin_assets.service.flow_request import FlowRequest
 from gobblin_assets.service.job_plan import BoundHop
 from gobblin_assets.service.job_template import JobTemplate, TemplateEnd
-from gobblin_assets.service.multi_hop_compiler import plan_hops
+from gobblin_assets.service.multi_hop_compiler import grow_hops, plan_hops
+from gobblin_assets.service.route_trees import TREE_GOALS_MAX, find_tree
 from gobblin_assets.service.routes import HOPS_MAX, Goal, Hop, RouteMap, RouteRules
 from gobblin_assets.service.topology import (
     DataNode,
@@ -253,9 +256,7 @@ def test_200_changes_of_the_topology_never_change_what_a_job_is_bound_to() -> No
         first = plan_hops(world.routes, asked)
         if first is None:
             continue
-        bound = {
-            hop.target.node: BoundHop(hop.source.node, hop.template.plain_uri, lambda log: log == "") for hop in first
-        }
+        bound = {hop.target.node: bind_to(hop) for hop in first}
         other = RouteMap(add_executors(world.topology, random.Random(number)), world.templates)
         found = plan_hops(other, replace(asked, rules=replace(asked.rules, bound=bound)))
         assert found is not None
@@ -275,6 +276,210 @@ def test_the_random_worlds_have_ways_of_all_lengths() -> None:
     assert {1, 2, 3, 4} <= {len(hops) for hops in found if hops is not None}
     assert sum(hops is not None for hops in found) > 60
     assert None in found
+
+
+COPY, CONVERT = CAPABILITIES
+DATASET, TREE = Format.DATASET, Format.TREE
+
+
+def bind_to(hop: Hop) -> BoundHop:
+    return BoundHop(hop.source.node, hop.template.plain_uri, lambda log: log == "")
+
+
+def make_files_template(number: int, source: Format, target: Format, capability: str, cost: float) -> JobTemplate:
+    (template,) = TEMPLATE.templates.values()
+    kinds = frozenset([NodeKind.FILES])
+    return replace(
+        template,
+        uri=f"t{number}",
+        plain_uri=f"t{number}",
+        source=TemplateEnd(kinds, source),
+        target=TemplateEnd(kinds, target),
+        capability=capability,
+        cost=cost,
+    )
+
+
+def make_files_topology(*executors: SpecExecutor, transit: Mapping[str, bool] | None = None) -> Topology:
+    names = sorted({node for executor in executors for node in executor.nodes} | set(transit or {}))
+    nodes = {
+        name: DataNode(name, NodeKind.FILES, root=f"/{name}", transit=(transit or {}).get(name, True)) for name in names
+    }
+    return Topology("1", nodes, {each.name: TopologySpec(topology_uri(each.name), "1", "", each) for each in executors})
+
+
+def make_executor(name: str, capability: str, *nodes: str, cost: float = 1) -> SpecExecutor:
+    return SpecExecutor(name, "process", "", "log", frozenset([capability]), frozenset(nodes), cost=cost)
+
+
+def make_two_formats_world(number: int) -> tuple[World, FlowRequest]:
+    """A few directories with datasets and trees, and a flow to one to four of them.
+
+    Some hops are left out, and some destinations were published to before.
+    """
+    seed = random.Random(number)
+    names = [f"n{each}" for each in range(seed.randint(5, 7))]
+    executors = [
+        make_executor(
+            f"e{each}",
+            seed.choice(CAPABILITIES),
+            *seed.sample(names, seed.choice([2, 2, 2, 3])),
+            cost=seed.choice(COSTS),
+        )
+        for each in range(seed.randint(len(names), len(names) + 4))
+    ]
+    ways = [(DATASET, DATASET, COPY), (TREE, TREE, COPY), (DATASET, TREE, CONVERT)]
+    ways += [(TREE, DATASET, CONVERT)] * (seed.random() < 0.3)
+    templates = [make_files_template(each, *way, seed.choice(COSTS)) for each, way in enumerate(ways)]
+    topology = make_files_topology(*executors, transit={name: seed.random() < 0.9 for name in names})
+    world = World(topology, templates, frozenset(), seed.sample(names, len(names)))
+    goals = [Goal(name, seed.choice([None, DATASET, TREE, TREE])) for name in world.names[1 : 1 + seed.randint(1, 4)]]
+    hops = list_all_hops(world)
+    rules = RouteRules(hops_max=seed.choice([2, 3, 4, HOPS_MAX]))
+    if seed.random() < 0.3:
+        rules = replace(rules, without=seed.sample(hops, min(len(hops), 4)))
+    if seed.random() < 0.3:
+        binding = {hop.target.node: hop for hop in seed.sample(hops, min(len(hops), 2))}
+        bound = {
+            node: BoundHop(hop.source.node, hop.template.plain_uri, lambda log: log == "")
+            for node, hop in binding.items()
+        }
+        rules = replace(rules, bound=bound)
+    return world, FlowRequest(NodeState(world.names[0], DATASET), tuple(goals), rules)
+
+
+def find_least_tree(world: World, asked: FlowRequest) -> tuple[Fraction, int] | None:
+    """The least cost, and the fewest hops of that cost, by trying all sets of places that a flow can come to."""
+    goals = {goal.node: goal for goal in asked.goals}
+    banned = {hop.identity for hop in asked.rules.without}
+    hops = [
+        hop
+        for hop in list_all_hops(world)
+        if hop.identity not in banned
+        and hop.target.node != asked.source.node
+        and (bound := asked.rules.bound.get(hop.target.node, bind_to(hop)))
+        and (bound.source_node, bound.template_uri) == (hop.source.node, hop.template.plain_uri)
+        and (
+            goals[hop.target.node].is_met(hop.target)
+            if hop.target.node in goals
+            else world.topology.nodes[hop.target.node].transit
+        )
+    ]
+    number = itertools.count()
+    waiting = [(Fraction(0), 0, next(number), frozenset([(asked.source, 0)]))]
+    seen = set()
+    while waiting:
+        cost, count, _number, reached = heapq.heappop(waiting)
+        if reached in seen:
+            continue
+        seen.add(reached)
+        depths = dict(reached)
+        nodes = {state.node for state in depths}
+        if goals.keys() <= nodes:
+            return cost, count
+        for hop in hops:
+            if depths.get(hop.source, HOPS_MAX) < asked.rules.hops_max and hop.target.node not in nodes:
+                more = reached | {(hop.target, depths[hop.source] + 1)}
+                heapq.heappush(waiting, (cost + cost_of(hop), count + 1, next(number), more))
+    return None
+
+
+def measure_depth(hops: tuple[Hop, ...], asked: FlowRequest) -> int:
+    depths = {asked.source: 0}
+    for hop in hops:
+        depths[hop.target] = depths[hop.source] + 1
+    return max(depths.values())
+
+
+@pytest.mark.parametrize(("first", "last"), [(0, 500), pytest.param(500, 3_000, marks=pytest.mark.thorough)])
+def test_hops_to_all_destinations_are_the_cheapest_that_come_to_each_node_once(first: int, last: int) -> None:
+    found_by_count: dict[int, int] = {}
+    beaten = refused = 0
+    for number in range(first, last):
+        world, asked = make_two_formats_world(number)
+        kept = [asked] if asked.rules.bound else []
+        # A bound flow that finds no way of its own is planned as if it were free.
+        least = find_least_tree(world, asked)
+        if least is None and kept:
+            asked = replace(asked, rules=replace(asked.rules, bound={}))
+            least = find_least_tree(world, asked)
+        found = plan_hops(world.routes, kept[0] if kept else asked)
+        if found is None:
+            assert least is None, number
+            refused += 1
+            continue
+        check_plan(found, world, asked)
+        assert measure_depth(found, asked) <= asked.rules.hops_max
+        assert (sum(map(cost_of, found)), len(found)) == least, number
+        found_by_count[len(asked.goals)] = found_by_count.get(len(asked.goals), 0) + 1
+        one_by_one = grow_hops(world.routes, asked)
+        if len(asked.goals) > 1:
+            unbounded = find_tree(world.routes, asked.source, asked.goals, asked.rules, None)
+            assert name_hops(unbounded) == name_hops(found), "what is known bounds the search, and changes nothing"
+        beaten += one_by_one is None or sum(map(cost_of, one_by_one)) > sum(map(cost_of, found))
+    assert min(found_by_count.get(count, 0) for count in (1, 2, 3, 4)) > 20
+    assert refused > 50
+    assert beaten > 10, "the nearest first is not always the cheapest"
+
+
+def test_a_cheaper_way_that_crosses_a_node_does_not_hide_the_one_that_needs_it_later() -> None:
+    """The cheap way to a tree at ``c`` crosses ``n``, which is needed as a tree behind ``c``; the dear one does not."""
+    topology = make_files_topology(
+        make_executor("copy1", COPY, "s", "n", cost=0),
+        make_executor("make1", CONVERT, "n", "c", cost=0),
+        make_executor("copy2", COPY, "s", "m", cost=5),
+        make_executor("make2", CONVERT, "m", "c", cost=5),
+        make_executor("copy3", COPY, "n", "c", cost=0),
+        make_executor("copy4", COPY, "n", "g", cost=0),
+        transit={"g": False},
+    )
+    templates = [
+        make_files_template(0, DATASET, DATASET, COPY, 1),
+        make_files_template(1, TREE, TREE, COPY, 1),
+        make_files_template(2, DATASET, TREE, CONVERT, 1),
+    ]
+    routes = RouteMap(topology, templates)
+    asked = FlowRequest(NodeState("s", DATASET), (Goal("g", TREE),), RouteRules(hops_max=4))
+    found = plan_hops(routes, asked)
+    assert found is not None
+    assert [hop.target.node for hop in found] == ["m", "c", "n", "g"]
+    assert plan_hops(routes, replace(asked, rules=RouteRules(hops_max=3))) is None
+
+
+def test_a_dear_way_of_few_hops_is_kept_for_places_that_are_far_away() -> None:
+    """The hub is cheap to come to by two hops, and cheap to go on from by two. There are three."""
+    topology = make_files_topology(
+        make_executor("dear_to_hub", COPY, "s", "hub", cost=10),
+        make_executor("cheap1", COPY, "s", "x", cost=1),
+        make_executor("cheap2", COPY, "x", "hub", cost=1),
+        make_executor("cheap3", COPY, "hub", "y", cost=0.5),
+        make_executor("cheap4", COPY, "y", "a", cost=0.5),
+        make_executor("dear_to_a", COPY, "hub", "a", cost=3),
+        make_executor("other", COPY, "s", "b", cost=1),
+    )
+    routes = RouteMap(topology, [make_files_template(0, TREE, TREE, COPY, 0)])
+    found = find_tree(routes, NodeState("s", TREE), [Goal("a", None), Goal("b", None)], RouteRules(hops_max=3), None)
+    assert found is not None
+    assert [hop.executor.name for hop in found] == ["other", "cheap1", "cheap2", "dear_to_a"]
+
+
+@pytest.mark.parametrize("count", [TREE_GOALS_MAX, TREE_GOALS_MAX + 1])
+def test_more_destinations_than_a_few_are_reached_one_after_the_other(count: int) -> None:
+    """The hub is no nearer than the first leaf; over it, all leaves cost less."""
+    leaves = [f"leaf{number}" for number in range(count)]
+    topology = make_files_topology(
+        *(make_executor(f"straight{leaf}", CONVERT, "s", leaf, cost=3) for leaf in leaves),
+        make_executor("to_hub", COPY, "s", "hub", cost=3),
+        *(make_executor(f"fan{leaf}", CONVERT, "hub", leaf, cost=1) for leaf in leaves),
+    )
+    templates = [
+        make_files_template(0, DATASET, DATASET, COPY, 0),
+        make_files_template(1, DATASET, TREE, CONVERT, 0),
+    ]
+    asked = FlowRequest(NodeState("s", DATASET), tuple(Goal(leaf, TREE) for leaf in leaves), RouteRules())
+    found = plan_hops(RouteMap(topology, templates), asked)
+    assert found is not None
+    assert sum(map(cost_of, found)) == (3 + count if count <= TREE_GOALS_MAX else 3 * count)
 
 
 def shuffle(things: Mapping[str, Any], seed: random.Random) -> dict[str, Any]:

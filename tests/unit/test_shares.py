@@ -83,6 +83,16 @@ def test_of_the_core_of_a_file_each_run_tries_a_third_and_at_least_one(
     assert sorted(name for run in runs for name in run & core.keys()) == sorted(core)
 
 
+def test_beside_a_core_few_others_have_their_run_among_as_many_as_the_file_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    of_file = pytest.mark.turns(of=6)
+    others = {f"tests/test_a.py::test_{number}": (of_file,) for number in range(2)}
+    tests = {**others, "tests/test_a.py::test_core": (pytest.mark.core, of_file)}
+    runs = [list_kept(tests, seed * TURN_SEEDS, monkeypatch) for seed in range(6)]
+    assert sorted(name for run in runs for name in run & others.keys()) == sorted(others)
+
+
 def test_each_case_of_a_test_that_takes_turns_has_its_run(monkeypatch: pytest.MonkeyPatch) -> None:
     for mark in (pytest.mark.rotating(of=OFTEN_SHARES), pytest.mark.rotating, pytest.mark.rare):
         of_file = pytest.mark.turns(of=3)

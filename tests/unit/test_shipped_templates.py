@@ -7,13 +7,14 @@ from jsonschema import Draft202012Validator
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.job_ticket import TicketShape, job_ticket_from_json, job_ticket_to_json
-from gobblin_assets.service.job_plan import FlowPlan
+from gobblin_assets.service.job_plan import BoundHop, FlowPlan
 from gobblin_assets.service.job_template import JobTemplate
-from gobblin_assets.service.template_store import DEFAULT_PACK, read_shipped_packs
+from gobblin_assets.service.template_parameters import leave_out_given
+from gobblin_assets.service.template_store import DEFAULT_PACK, TemplatesInMemory, read_shipped_packs
 from gobblin_assets.spec.job_parsing import parse_any_job
 from tests.support.flow_templates import Names, make_compiler, make_flow, make_topology, plan_flow
 
-(PACK,) = read_shipped_packs()
+(PACK,) = TemplatesInMemory(read_shipped_packs()).list_packs()
 
 NODES = {
     "shop": {"kind": "database", "connection": "shop"},
@@ -80,7 +81,7 @@ USES: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
         "kafka",
         "kafka2",
         {"key": ["page"], "datasets": [TOPIC]},
-        {"datasets": [{"topic": "views", "format": "json", "schema": "page string"}]},
+        {"datasets": [{"topic": "views", "schema": "page string"}]},
     ),
     "topic-follow": ("kafka", "lake", {"datasets": [TOPIC]}, {"datasets": [{"topic": "views"}]}),
     "changes-to-lake": ("log", "lake", CHANGES, CHANGES),
@@ -112,6 +113,12 @@ def compile_use(name: str, parameters: dict[str, Any]) -> dict[str, Any]:
     assert job.template_uri == f"FS:///default@{PACK.version}/{name}.template"
     assert job_ticket_from_json(job_ticket_to_json(job.ticket)) == job.ticket
     return dict(job.ticket.job)
+
+
+def test_a_version_that_was_published_never_changes() -> None:
+    digests = {pack.version: pack.digest for pack in read_shipped_packs()}
+    assert digests["1"] == "c6cc08288ce58373b5ba0065450a80b839620f3d8aa4d37f7466a0930ec1c154"
+    assert len(digests) == int(PACK.version)
 
 
 def test_each_template_is_used_here() -> None:
@@ -223,6 +230,8 @@ COPIED = {
     "mirror": {"kind": "files", "root": "/data/mirror"},
 }
 
+ALONE = {"template_uris": ["FS:///dataset-to-tree.template"]}
+
 
 def plan_copies(log: str, source: str = "shop", **more: Any) -> FlowPlan:
     """``log``: of the executor that copies; the other one works with the service's own."""
@@ -266,7 +275,7 @@ def test_a_ledger_is_read_in_its_own_log_and_a_directory_is_listed_from_any_othe
     if log:
         assert plan_copies(log).jobs[1].ticket.job["datasets"][0]["manifest"]["by"] == by
     asked: dict[str, Any] = {"dataset": "public.orders", "job": job}
-    alone = {"source": "lake", "template_uris": ["FS:///dataset-to-tree.template"]}
+    alone = {"source": "lake", **ALONE}
     (found,) = plan_copies(log, **alone, parameters={"datasets": [asked]}).jobs
     assert found.ticket.job["datasets"][0]["manifest"] == {"job": job, "by": by}
     assert note in found.notes[0]
@@ -276,3 +285,38 @@ def test_a_ledger_is_read_in_its_own_log_and_a_directory_is_listed_from_any_othe
         with pytest.raises(RejectedError, match="in another log than that of the executor copier") as caught:
             plan_copies(log, **alone, parameters={"datasets": [{**asked, "by": "ledger"}]})
         assert caught.value.field == "parameters.datasets[0].by"
+
+
+def test_a_form_of_a_way_asks_for_no_datasets_that_a_hop_before_publishes() -> None:
+    asked = leave_out_given(PACK.templates["dataset-to-tree.template"].parameters)
+    assert (list(asked["properties"]), asked["required"]) == (["deletes"], [])
+    tables = PACK.templates["jdbc-to-lake.template"].parameters
+    assert leave_out_given(tables) == tables
+
+
+def test_an_executor_that_can_read_the_ledger_is_taken_even_if_it_costs_more() -> None:
+    executors = {
+        "reader": {"capabilities": ["ingest.jdbc"], "nodes": ["shop", "lake"]},
+        "cheap": {"capabilities": ["distcp"], "nodes": ["lake", "mirror"], "log": "edge", "cost": 0},
+        "dear": {"capabilities": ["distcp"], "nodes": ["lake", "mirror"], "cost": 5},
+        "dearer": {"capabilities": ["distcp"], "nodes": ["lake", "mirror"], "cost": 6},
+        "others": {"capabilities": ["distcp"], "nodes": ["lake", "mirror"], "groups": ["few"]},
+    }
+    compiler = make_compiler(make_topology(COPIED, executors), PACK)
+    names = Names(logs={"orders_to_lake": ""})
+    behind = make_flow("shop", "mirror", parameters={"datasets": [TABLE]})
+    found = compiler.explain_flow(behind, names, frozenset())
+    assert isinstance(found.compiled, FlowPlan)
+    assert [job.executor for job in found.compiled.jobs] == ["reader", "dear"]
+    assert "dearer" in {job.executor for plan in found.alternatives for job in plan.jobs}
+    reasons = {each.executor: each.reason for each in found.untaken if "/dataset-to-tree" in each.template_uri}
+    assert "works with another log, and can't read the ledger" in reasons["cheap"]
+    assert "costs less" in reasons["dearer"]
+    for asked, executor in ((PUBLISHED, "dear"), ({**PUBLISHED, "by": "listing"}, "cheap")):
+        parameters = {"datasets": [asked]}
+        alone = make_flow("lake", "mirror", parameters=parameters, **ALONE)
+        assert [job.executor for job in plan_flow(compiler, alone, names).jobs] == [executor]
+    bound = BoundHop("lake", "FS:///default/dataset-to-tree.template", lambda log: log == "edge")
+    names = Names({"mirror": bound}, {"orders_to_lake": ""})
+    (job,) = plan_flow(compiler, make_flow("lake", "mirror", parameters={"datasets": [PUBLISHED]}, **ALONE), names).jobs
+    assert (job.executor, job.ticket.job["datasets"][0]["manifest"]["by"]) == ("cheap", "listing")

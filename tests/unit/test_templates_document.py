@@ -6,7 +6,7 @@ from pathlib import Path
 import yaml
 
 from gobblin_assets.service.job_template import parse_template
-from gobblin_assets.service.template_store import read_shipped_packs
+from gobblin_assets.service.template_store import TemplatesInMemory, read_shipped_packs
 from gobblin_assets.service.topology_file import list_known_capabilities, read_topology
 from gobblin_assets.spec.job_parsing import parse_any_job
 from tests.support.flow_templates import make_compiler, make_flow, plan_flow, read_pack, show_plan
@@ -34,7 +34,7 @@ def test_the_template_makes_a_job_on_the_topology() -> None:
 
 
 def test_all_shipped_templates_are_listed() -> None:
-    (pack,) = read_shipped_packs()
+    (pack,) = TemplatesInMemory(read_shipped_packs()).list_packs()
     rows = re.findall(r"^\| (`\w+-(?:to-\w+|follow)`.*?) \|", DOCUMENT, flags=re.MULTILINE)
     listed = {f"{name}.template" for row in rows for name in re.findall(r"`([\w-]+)`", row)}
     assert listed == set(pack.templates)

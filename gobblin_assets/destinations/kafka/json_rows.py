@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gobblin_assets.commit.arrow_arrays import make_array
-from gobblin_assets.destinations.row_forms import write_json
+from gobblin_assets.destinations.row_forms import write_floats, write_json
 from gobblin_assets.errors import RejectedError
 
 _TEXT: Final = pa.large_string()
@@ -129,7 +129,7 @@ def _write_plain(values: pa.Array) -> pa.Array:
         return _write_each(values, lambda value: base64.b64encode(value).decode())
     if pa.types.is_nested(kind):
         return _write_each(values, partial(write_json, kind))
-    return values.cast(_TEXT)
+    return write_floats(values) if pa.types.is_floating(kind) else values.cast(_TEXT)
 
 
 def _write_each(values: pa.Array, write: Any) -> pa.Array:

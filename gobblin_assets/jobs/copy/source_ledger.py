@@ -164,9 +164,11 @@ class LedgerListing:
 
         for entry in self.tree.list_tree(root, goes_on):
             if entry.path in sizes:
-                _require_length(root, entry, sizes[entry.path])
-                found += 1
-                yield entry
+                # A link or a directory in its place is no file of the ledger.
+                if entry.kind is EntryKind.FILE:
+                    _require_length(root, entry, sizes[entry.path])
+                    found += 1
+                    yield entry
             elif entry.kind is EntryKind.DIRECTORY and entry.path in self._on_the_way:
                 yield entry
         if found < len(sizes):
@@ -177,7 +179,7 @@ class LedgerListing:
 
 
 def _require_length(root: str, entry: TreeEntry, expected: int) -> None:
-    if entry.kind is EntryKind.FILE and entry.identity.size_bytes != expected:
+    if entry.identity.size_bytes != expected:
         raise CorruptionError(
             f"a published file is damaged: {root}/{entry.path} has {entry.identity.size_bytes} bytes, and {expected} "
             "were published",

@@ -31,7 +31,7 @@ from gobblin_assets.jobs.sink.sink_rules import (
 from gobblin_assets.jobs.sink.sink_worker import SinkWorker
 from gobblin_assets.model.clock import Clock, SystemClock
 from gobblin_assets.model.files import FileFormat
-from gobblin_assets.model.state import DatasetId
+from gobblin_assets.model.state import DatasetId, RunId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.rows.arrow_types import arrow_schema
 from gobblin_assets.run.destination import DestinationRequest
@@ -94,15 +94,16 @@ def run_worker(
     datasets: Sequence[str] = (),
     spark: SinkSpark,
     say: Callable[[str], None],
+    run_id: RunId | None = None,
 ) -> None:
     """Work as one of the sink's workers until ``wait(seconds)`` returns true, as ``threading.Event().wait`` does.
 
-    ``spark`` is used only if a dataset needs it.
+    ``spark`` is used only if a dataset needs it. ``run_id`` as of ``RunRequest``.
     """
     specs = read_sink_datasets(job, datasets)
     with open_log(say) as log:
         if await_alike(job, specs, log.stores, wait, say):
-            with open_worker(job, specs, log.stores, wait, say, spark) as worker:
+            with open_worker(job, specs, log.stores, wait, say, spark, run_id=run_id) as worker:
                 # Records by the thousand make full collections, and each would look at all that was imported: with it,
                 # a quarter of the processor time of a worker that reads bytes.
                 gc.collect()
@@ -121,8 +122,12 @@ def open_worker(
     *,
     resources: RunResources = FROM_ENVIRONMENT,
     dagster_run_id: str | None = None,
+    run_id: RunId | None = None,
 ) -> Iterator[SinkWorker]:
-    """A worker over the job's destination, which is bound. ``dagster_run_id``: of the Dagster run that it is."""
+    """A worker over the job's destination, which is bound. ``dagster_run_id``: of the Dagster run that it is.
+
+    ``run_id`` as of ``RunRequest``.
+    """
     open_file_system = resources.open_file_system
     fs, root = open_file_system(job.destination, umask=job.umask)
     clock = SystemClock()
@@ -144,6 +149,7 @@ def open_worker(
         events=open_events(job, stores, clock, say),
         spark=spark,
         dagster_run_id=dagster_run_id,
+        run_id=run_id,
     )
     connection = open_log_connection(job, resources)
     needs = find_spark_needs(job, specs, resources)

@@ -10,6 +10,7 @@ from gobblin_assets.commit.sequence import AttemptRecord
 from gobblin_assets.commit.step_world import OpenFileSystem
 from gobblin_assets.fs.file_system import FileSystem
 from gobblin_assets.model.clock import Clock
+from gobblin_assets.model.state import RunId
 from gobblin_assets.run.destination import Destination
 from gobblin_assets.run.job_kind import Worker
 from gobblin_assets.run.run_values import NO_SINKS, Events
@@ -39,7 +40,7 @@ class SinkPorts:
 
     ``wait(seconds)`` waits at most so long, and says whether to stop. ``configuration``: a digest of what the worker
     does to records. ``spark`` None: no dataset needs it. ``dagster_run_id``: of the Dagster run that the worker is, if
-    it is one.
+    it is one. ``run_id`` as of ``RunRequest``.
     """
 
     job: JobSpec
@@ -55,3 +56,4 @@ class SinkPorts:
     events: Events = NO_SINKS
     spark: SinkSpark | None = None
     dagster_run_id: str | None = None
+    run_id: RunId | None = None

@@ -65,7 +65,7 @@ class SinkWorker:
 
     def __post_init__(self) -> None:
         ports = self.ports
-        run_id = RunId(ports.clock.new_id())
+        run_id = ports.run_id or RunId(ports.clock.new_id())
         keeper = LeaseKeeper(
             ports.stores.leases,
             ports.clock,

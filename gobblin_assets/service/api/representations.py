@@ -110,6 +110,7 @@ class ExplanationBody(BaseModel):
     reasons: list[str]
     alternatives: list[PlanBody]
     untaken: list[UntakenBody]
+    notes: list[str]
 
 
 class JobStatusBody(BaseModel):
@@ -281,6 +282,7 @@ def show_explanation(explanation: Explanation) -> ExplanationBody:
             )
             for each in explanation.untaken
         ],
+        notes=list(explanation.notes),
     )
 
 

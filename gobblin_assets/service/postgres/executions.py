@@ -3,6 +3,7 @@
 Whoever changes a job of an execution locks the execution's row first.
 """
 
+import json
 import logging
 import uuid
 from collections.abc import Callable, Collection, Sequence
@@ -17,6 +18,7 @@ from gobblin_assets.db.transactions import transact
 from gobblin_assets.errors import ConflictError, RejectedError
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.job_ticket import (
+    JobTicket,
     LogId,
     TicketId,
     TicketVerb,
@@ -25,7 +27,7 @@ from gobblin_assets.model.job_ticket import (
     selection_from_json,
     selection_to_json,
 )
-from gobblin_assets.service.execution_store import JobOfExecution, UnsentCancel, UnsentTicket, WatchedJob
+from gobblin_assets.service.execution_store import JobOfExecution, OldJob, UnsentCancel, UnsentTicket, WatchedJob
 from gobblin_assets.service.flow_jobs import check_binding
 from gobblin_assets.service.flow_store import JobBinding, Launch, LaunchedJob
 from gobblin_assets.service.job_progress import (
@@ -53,6 +55,21 @@ _FIND_OPEN = text("""
 
 _GENERATION = text("SELECT generation FROM gobblin_service.flow WHERE flow_id = :flow_id")
 
+_HAS_STARTED = text("UPDATE gobblin_service.flow SET restarts = false WHERE flow_id = :flow_id AND restarts")
+
+_RETIRE = text("""
+    UPDATE gobblin_service.flow_job b SET retired_at = clock_timestamp()
+     WHERE b.flow_id = :flow_id AND b.retired_at IS NULL AND b.job_name <> ALL (CAST(:kept AS text[]))
+       AND EXISTS (SELECT FROM gobblin_service.job_execution j
+                    WHERE j.job_name = b.job_name AND j.ticket ->> 'shape' = 'worker' AND j.send_begun_at IS NOT NULL)
+    RETURNING b.job_name
+""")
+
+_TICKETS_OF = text("""
+    SELECT number, job_name, executor, ticket FROM gobblin_service.job_execution
+     WHERE execution_id = :execution_id ORDER BY number
+""")
+
 _NAME_JOB = text("""
     INSERT INTO gobblin_service.flow_job
            (job_name, flow_id, node, generation, log_id, template_uri, source_node, source_place, root)
@@ -62,7 +79,7 @@ _NAME_JOB = text("""
 
 _NAMED_JOB = text("""
     SELECT job_name, log_id, template_uri, source_node, source_place, root FROM gobblin_service.flow_job
-     WHERE flow_id = :flow_id AND node = :node AND generation = :generation
+     WHERE flow_id = :flow_id AND node = :node AND generation = :generation AND retired_at IS NULL
 """)
 
 _INSERT_EXECUTION = text("""
@@ -125,6 +142,7 @@ _DECIDE_DELETIONS = text("""
                SELECT o.job_name, max(o.execution_id)
                  FROM gobblin_service.flow_job b JOIN gobblin_service.job_execution o USING (job_name)
                 WHERE b.flow_id = :flow_id AND o.ticket ->> 'shape' = 'worker' AND o.send_begun_at IS NOT NULL
+                  AND (CAST(:names AS text[]) IS NULL OR o.job_name = ANY (CAST(:names AS text[])))
                 GROUP BY o.job_name)
        AND j.cancel_verb IS DISTINCT FROM 'DELETE'
 """)
@@ -151,7 +169,8 @@ _LIST_UNSENT = text(f"""
                        SELECT FROM gobblin_service.job_execution p
                         WHERE p.execution_id = j.execution_id AND j.after @> to_jsonb(p.number)
                           AND p.status <> 'COMPLETE'
-                          AND (p.ticket ->> 'shape' <> 'worker' OR p.status <> 'RUNNING')))
+                          AND (p.ticket ->> 'shape' <> 'worker' OR p.status <> 'RUNNING'
+                               OR p.high_watermarks = '{{}}')))
        AND {_ON_PAGE}
 """)
 
@@ -194,6 +213,21 @@ _STORE_PROGRESS = text("""
            high_watermarks = CAST(:high AS jsonb), read_attempt = :attempt, read_number = :number_read
      WHERE execution_id = :execution_id AND number = :number AND status = :status_before
        AND (read_attempt, read_number) = (:attempt_before, :number_before)
+""")
+
+_LIST_OLD = text("""
+    SELECT execution_id, number, log, ticket_id, cancel_ticket_id FROM gobblin_service.job_execution
+     WHERE ended_at IS NOT NULL AND forgotten_at IS NULL AND send_begun_at IS NOT NULL
+       AND ended_at < clock_timestamp() - make_interval(secs => :ended_before_s)
+       AND (cancel_ticket_id IS NULL OR cancel_sent_at IS NOT NULL)
+       AND (execution_id, number) > (:after_execution, :after_number)
+     ORDER BY execution_id, number LIMIT :limit
+""")
+
+_MARK_FORGOTTEN = text("""
+    UPDATE gobblin_service.job_execution j SET forgotten_at = clock_timestamp()
+      FROM unnest(CAST(:execution_ids AS bigint[]), CAST(:numbers AS int[])) AS old (execution_id, number)
+     WHERE j.execution_id = old.execution_id AND j.number = old.number AND j.forgotten_at IS NULL
 """)
 
 _EXECUTION_COLUMNS: Final = """
@@ -318,6 +352,26 @@ class PostgresExecutionStore:
 
         return self._do("store what reports said", body, Failpoint.REPORTS_FOLDED)
 
+    def list_old(self, *, ended_before_s: float, limit: int, after: OldJob | None = None) -> Sequence[OldJob]:
+        begin = JobOfExecution(0, 0) if after is None else after.job
+        where = {"after_execution": begin.execution_id, "after_number": begin.number}
+        arguments = {**where, "ended_before_s": ended_before_s, "limit": limit}
+        return [
+            OldJob(
+                JobOfExecution(row.execution_id, row.number),
+                row.log,
+                tuple(TicketId(each) for each in (row.ticket_id, row.cancel_ticket_id) if each is not None),
+            )
+            for row in self._do("list old jobs", lambda c: c.execute(_LIST_OLD, arguments).all())
+        ]
+
+    def mark_forgotten(self, jobs: Sequence[JobOfExecution]) -> None:
+        arguments = {
+            "execution_ids": [job.execution_id for job in jobs],
+            "numbers": [job.number for job in jobs],
+        }
+        self._do("mark tickets as forgotten", lambda c: c.execute(_MARK_FORGOTTEN, arguments).rowcount)
+
     def _move_unsent(self, job: JobOfExecution, status: ExecutionStatus, message: str, point: Failpoint | None) -> None:
         def body(connection: Connection) -> None:
             execution = _lock_execution(connection, job.execution_id)
@@ -371,7 +425,22 @@ def make_execution(connection: Connection, flow_id: uuid.UUID, version: int, lau
             "status": (ExecutionStatus.PENDING if job.after else ExecutionStatus.COMPILED).value,
         }
         connection.execute(_INSERT_JOB, arguments)
+    connection.execute(_HAS_STARTED, {"flow_id": flow_id})
+    kept = [job.job_name for job in launch.jobs]
+    if retired := connection.execute(_RETIRE, {"flow_id": flow_id, "kept": kept}).scalars().all():
+        connection.execute(_DECIDE_DELETIONS, {"flow_id": flow_id, "names": list(retired)})
     return execution_id
+
+
+def runs_as_planned(connection: Connection, execution_id: int, planned: Sequence[LaunchedJob]) -> bool:
+    """Whether the execution's jobs are these, but for versions and descriptions."""
+    rows = connection.execute(_TICKETS_OF, {"execution_id": execution_id}).all()
+    found = [(row.job_name, row.executor, _essence_of(job_ticket_from_json(row.ticket))) for row in rows]
+    return found == [(job.job_name, job.executor, _essence_of(job.ticket)) for job in planned]
+
+
+def _essence_of(ticket: JobTicket) -> object:
+    return ticket.capability, ticket.shape, json.dumps(ticket.job, sort_keys=True)
 
 
 def is_open(execution_id: int) -> ConflictError:
@@ -397,7 +466,7 @@ def request_end(connection: Connection, execution_id: int, reason: str) -> None:
 
 def request_deletions(connection: Connection, flow_id: uuid.UUID) -> None:
     """Decide the tickets by which sources forget the workers of a flow that is deleted, or whose jobs get new names."""
-    connection.execute(_DECIDE_DELETIONS, {"flow_id": flow_id})
+    connection.execute(_DECIDE_DELETIONS, {"flow_id": flow_id, "names": None})
 
 
 def find_status(connection: Connection, execution_id: int) -> FlowStatus | None:

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection, Engine, Row, text
 
+from gobblin_assets.db.notices import Channel, notify
 from gobblin_assets.db.statement_texts import to_jsonb
 from gobblin_assets.db.transactions import TRIES_MAX, transact
 from gobblin_assets.errors import ConflictError
@@ -44,6 +45,7 @@ from gobblin_assets.service.postgres.executions import (
     make_execution,
     request_deletions,
     request_end,
+    runs_as_planned,
 )
 from gobblin_assets.service.specs import FlowKey, FlowSpec
 from gobblin_assets.service.statuses import FlowStatus
@@ -64,8 +66,8 @@ _NEXT_CHANGE = text("""
 _CHANGE_NUMBER = text("SELECT number FROM gobblin_service.catalog_change WHERE catalog = :catalog")
 
 _COLUMNS: Final = """
-    f.flow_id, f.flow_group, f.flow_name, f.version, f.state, f.reasons, f.runs_when_able, f.generation, f.owner,
-    f.owner_groups, f.change, f.created_at, f.updated_at, CAST(v.config AS text) AS config
+    f.flow_id, f.flow_group, f.flow_name, f.version, f.state, f.reasons, f.runs_when_able, f.restarts, f.generation,
+    f.owner, f.owner_groups, f.change, f.created_at, f.updated_at, CAST(v.config AS text) AS config
 """
 
 _FLOWS: Final = "gobblin_service.flow f JOIN gobblin_service.flow_version v USING (flow_id, version)"
@@ -123,12 +125,13 @@ _INSERT = text("""
 """)
 
 _LOCK = text("""
-    SELECT f.flow_id, f.version, f.state, f.generation FROM gobblin_service.flow f
+    SELECT f.flow_id, f.version, f.state, f.generation, f.restarts FROM gobblin_service.flow f
      WHERE f.flow_id = :flow_id AND f.deleted_at IS NULL FOR UPDATE
 """)
 
 _LOCK_BY_KEY = text(f"""
-    SELECT f.flow_id, f.version, f.state, f.generation FROM gobblin_service.flow f WHERE {_BY_KEY} FOR UPDATE
+    SELECT f.flow_id, f.version, f.state, f.generation, f.restarts FROM gobblin_service.flow f
+     WHERE {_BY_KEY} FOR UPDATE
 """)
 
 _INSERT_VERSION = text("""
@@ -167,6 +170,21 @@ _NUMBER = text("UPDATE gobblin_service.flow SET change = :change WHERE flow_id =
 
 _SET_GENERATION = text("UPDATE gobblin_service.flow SET generation = :generation WHERE flow_id = :flow_id")
 
+_SET_RESTARTS = text("UPDATE gobblin_service.flow SET restarts = :restarts WHERE flow_id = :flow_id")
+
+_CANCEL_RESTART = text("""
+    UPDATE gobblin_service.flow f SET restarts = false
+      FROM gobblin_service.flow_execution e
+     WHERE e.execution_id = :execution_id AND f.flow_id = e.flow_id AND f.restarts
+""")
+
+_RESTARTING = text(f"""
+    SELECT {_COLUMNS} FROM {_FLOWS}
+     WHERE f.restarts AND f.state = 'ACTIVE' AND f.deleted_at IS NULL
+       AND NOT EXISTS (SELECT FROM gobblin_service.flow_execution e WHERE e.flow_id = f.flow_id AND e.ended_at IS NULL)
+     ORDER BY f.updated_at, f.flow_id LIMIT :limit
+""")
+
 _VERSIONS = text(f"""
     SELECT v.version, CAST(v.config AS text) AS config, v.made_by, v.made_at
       FROM gobblin_service.flow f JOIN gobblin_service.flow_version v USING (flow_id)
@@ -174,7 +192,8 @@ _VERSIONS = text(f"""
 """)
 
 _JOBS = text("""
-    SELECT j.node, j.job_name, j.log_id, j.template_uri, j.source_node, j.source_place, j.root
+    SELECT j.node, j.job_name, j.log_id, j.template_uri, j.source_node, j.source_place, j.root,
+           j.retired_at IS NOT NULL AS is_retired
       FROM gobblin_service.flow_job j JOIN gobblin_service.flow f USING (flow_id, generation)
      WHERE j.flow_id = :flow_id ORDER BY j.node
 """)
@@ -237,6 +256,8 @@ class PostgresFlowStore:
             _require_version(key, locked, if_version)
             version = connection.execute(_UPDATE, _flow_arguments(flow_id, write)).scalar_one()
             connection.execute(_INSERT_VERSION, _version_arguments(flow_id, version, write))
+            if locked.state != FlowState.PAUSED and _ends_workers(connection, flow_id, version, write):
+                return _changed(connection, flow_id)
             if write.launch is not None:
                 _require_able(key, locked)
                 make_execution(connection, flow_id, version, write.launch)
@@ -308,7 +329,10 @@ class PostgresFlowStore:
             if locked is None or locked.state != FlowState.PENDING or str(locked.version) != if_version:
                 return False
             _set_state(connection, flow_id, FlowState.ACTIVE, ())
-            if launch is not None:
+            open_id = connection.execute(_OPEN_WITH_WORKERS, {"flow_id": flow_id}).scalar()
+            if open_id is not None:
+                _restart(connection, flow_id, open_id, locked.version)
+            elif launch is not None:
                 make_execution(connection, flow_id, locked.version, launch)
             _changed(connection, flow_id)
             return True
@@ -344,7 +368,7 @@ class PostgresFlowStore:
 
     def list_jobs(self, flow_id: uuid.UUID) -> Sequence[NamedJob]:
         rows = self._read("list jobs", lambda c: c.execute(_JOBS, {"flow_id": flow_id}).all())
-        return [NamedJob(row.node, row.job_name, binding_of(row)) for row in rows]
+        return [NamedJob(row.node, row.job_name, binding_of(row), row.is_retired) for row in rows]
 
     def find_job_log(self, job_name: str) -> LogId | None:
         found = self._read("find a job's log", lambda c: c.execute(_JOB_LOG, {"job_name": job_name}).scalar())
@@ -368,6 +392,10 @@ class PostgresFlowStore:
 
         self._write("replan a flow", body)
 
+    def list_restarting(self, *, limit: int) -> Sequence[StoredFlow]:
+        rows = self._read("list flows that restart", lambda c: c.execute(_RESTARTING, {"limit": limit}).all())
+        return [_flow_of(row) for row in rows]
+
     def launch(self, flow_id: uuid.UUID, launch: Launch, *, if_version: str) -> int:
         def body(connection: Connection) -> int:
             locked = connection.execute(_LOCK, {"flow_id": flow_id}).one_or_none()
@@ -375,6 +403,8 @@ class PostgresFlowStore:
                 return launched
             if locked is None:
                 raise ConflictError("the flow was deleted meanwhile", hint="Look for it in the list of flows.")
+            if launch.is_restart and not locked.restarts:
+                raise ConflictError("the flow was started again meanwhile", hint="Look at its executions.")
             if str(locked.version) != if_version or locked.state == FlowState.PAUSED:
                 raise ConflictError("the flow was changed meanwhile", hint="Look at it, and run it again.")
             execution_id = make_execution(connection, flow_id, locked.version, launch)
@@ -395,6 +425,8 @@ class PostgresFlowStore:
                     hint="Look at the flow's executions.",
                 )
             request_end(connection, execution_id, "somebody asked for its end")
+            # Also of workers that end for a new version: whoever asks for an end wants none to begin by itself.
+            connection.execute(_CANCEL_RESTART, {"execution_id": execution_id})
             return find_status(connection, execution_id) or found
 
         return self._write("cancel an execution", body)
@@ -458,6 +490,7 @@ def _changed(connection: Connection, flow_id: uuid.UUID) -> StoredFlow:
     """Number the change, as the last write of its transaction, and read what the flow is now."""
     change = connection.execute(_NEXT_CHANGE, {"catalog": FLOW_CATALOG}).scalar_one()
     connection.execute(_NUMBER, {"flow_id": flow_id, "change": change})
+    notify(connection, Channel.CATALOGS, FLOW_CATALOG)
     return _get_by_id(connection, flow_id)
 
 
@@ -490,6 +523,23 @@ def _require_version(key: FlowKey, locked: Row[Any], if_version: str) -> None:
 def _require_able(key: FlowKey, locked: Row[Any]) -> None:
     if locked.state == FlowState.PAUSED:
         raise ConflictError(f"the flow {key.name!a} is paused", hint="Resume it first, or don't ask for a run.")
+
+
+def _ends_workers(connection: Connection, flow_id: uuid.UUID, version: int, write: FlowWrite) -> bool:
+    """Whether workers run otherwise than the version says: then their end is asked for, and the flow restarts.
+
+    A version that no executor can run leaves them at work until one can.
+    """
+    open_id = connection.execute(_OPEN_WITH_WORKERS, {"flow_id": flow_id}).scalar()
+    if open_id is None or write.reasons or runs_as_planned(connection, open_id, write.planned):
+        return False
+    _restart(connection, flow_id, open_id, version)
+    return True
+
+
+def _restart(connection: Connection, flow_id: uuid.UUID, execution_id: int, version: int) -> None:
+    request_end(connection, execution_id, f"version {version} takes its place")
+    connection.execute(_SET_RESTARTS, {"flow_id": flow_id, "restarts": True})
 
 
 def _set_state(connection: Connection, flow_id: uuid.UUID, state: FlowState, reasons: Sequence[str]) -> None:
@@ -543,6 +593,7 @@ def _flow_of(row: Row[Any]) -> StoredFlow:
         change=row.change,
         generation=row.generation,
         runs_when_able=row.runs_when_able,
+        restarts=row.restarts,
     )
 
 

@@ -16,7 +16,6 @@ from sqlalchemy import (
     MetaData,
     Table,
     Text,
-    UniqueConstraint,
     Uuid,
     event,
     text,
@@ -50,6 +49,8 @@ flow = Table(
     Column("runs_when_able", Boolean, nullable=False),
     # How many times its jobs got new names.
     Column("generation", Integer, nullable=False, server_default=text("0")),
+    # Its workers were ended for a new version: it is run again once they have ended.
+    Column("restarts", Boolean, nullable=False, server_default=text("false")),
     Column("owner", Text, nullable=False),
     Column("owner_groups", JSONB, nullable=False),
     # The number of the catalog's change that made it what it is.
@@ -68,6 +69,7 @@ flow = Table(
         postgresql_where=text("deleted_at IS NULL"),
     ),
     Index("flow_change", "change"),
+    Index("flow_restarting", "flow_id", postgresql_where=text("restarts")),
     Index("flow_pending", "created_at", "flow_id", postgresql_where=text("state = 'PENDING' AND deleted_at IS NULL")),
 )
 
@@ -99,7 +101,16 @@ flow_job = Table(
     Column("source_place", Text, nullable=False),
     Column("root", Text, nullable=False),
     moment("bound_at", nullable=False, default_now=True),
-    UniqueConstraint("flow_id", "node", "generation"),
+    # Of a worker, since a version without it was launched: the name is never used again.
+    moment("retired_at"),
+    Index(
+        "flow_job_in_use",
+        "flow_id",
+        "node",
+        "generation",
+        unique=True,
+        postgresql_where=text("retired_at IS NULL"),
+    ),
     CheckConstraint("job_name ~ '^[a-z][a-z0-9_]{0,47}$'", name="job_name"),
 )
 
@@ -158,6 +169,8 @@ job_execution = Table(
     # Up to which report it was read.
     Column("read_attempt", Integer, nullable=False, server_default=text("-1")),
     Column("read_number", Integer, nullable=False, server_default=text("0")),
+    # Since when the log of its executor has only the ids of its tickets.
+    moment("forgotten_at"),
     CheckConstraint(f"status IN ({_STATUSES})", name="status"),
     CheckConstraint(f"({IS_ENDED}) = (ended_at IS NOT NULL)", name="ended_at"),
     CheckConstraint(f"cancel_verb IN ({states(TicketVerb.CANCEL, TicketVerb.DELETE)})", name="cancel_verb"),
@@ -171,6 +184,13 @@ job_execution = Table(
         postgresql_where=text(f"status IN ({states(ExecutionStatus.COMPILED, ExecutionStatus.PENDING)})"),
     ),
     Index("job_execution_open", "execution_id", "number", postgresql_where=text("ended_at IS NULL")),
+    Index(
+        "job_execution_to_forget",
+        "ended_at",
+        "execution_id",
+        "number",
+        postgresql_where=text("ended_at IS NOT NULL AND forgotten_at IS NULL AND send_begun_at IS NOT NULL"),
+    ),
     Index(
         "job_execution_to_cancel",
         "execution_id",

@@ -5,6 +5,7 @@ from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection, Engine, text
 
+from gobblin_assets.db.notices import Channel, notify
 from gobblin_assets.db.statement_texts import to_jsonb
 from gobblin_assets.db.transactions import transact
 from gobblin_assets.errors import RejectedError
@@ -41,7 +42,7 @@ _REMOVE = text("DELETE FROM gobblin_service.topology_entry WHERE kind = :kind AN
 _USERS_OF = text("""
     SELECT DISTINCT f.flow_group || '/' || f.flow_name AS flow
       FROM gobblin_service.flow_job j JOIN gobblin_service.flow f USING (flow_id, generation)
-     WHERE f.deleted_at IS NULL AND :name IN (j.node, j.source_node)
+     WHERE f.deleted_at IS NULL AND j.retired_at IS NULL AND :name IN (j.node, j.source_node)
      ORDER BY flow LIMIT 5
 """)
 
@@ -66,7 +67,7 @@ class PostgresTopologyStore:
             after = _read(connection).nodes.get(name)
             if kind == "nodes" and before is not None and after is not None:
                 _require_place(before, after)
-            connection.execute(_RAISE, {"catalog": TOPOLOGY_CATALOG})
+            _raise_number(connection)
 
         self._do("change the topology", body, Failpoint.TOPOLOGY_STORED)
 
@@ -85,7 +86,7 @@ class PostgresTopologyStore:
                 # A repetition finds its own work done.
                 return bool(found)
             _read(connection)
-            connection.execute(_RAISE, {"catalog": TOPOLOGY_CATALOG})
+            _raise_number(connection)
             found[:] = [True]
             return True
 
@@ -93,6 +94,11 @@ class PostgresTopologyStore:
 
     def _do(self, name: str, body: Callable[[Connection], T], committed: Failpoint | None = None) -> T:
         return transact(self._engine, name, body, committed=committed)
+
+
+def _raise_number(connection: Connection) -> None:
+    connection.execute(_RAISE, {"catalog": TOPOLOGY_CATALOG})
+    notify(connection, Channel.CATALOGS, TOPOLOGY_CATALOG)
 
 
 def _read(connection: Connection) -> Topology:

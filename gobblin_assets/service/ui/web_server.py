@@ -22,7 +22,9 @@ def serve_requests(parts: ServedParts, listening: socket.socket, hosts: Collecti
     add_pages(app)
     config = uvicorn.Config(
         RequestGuards(app, hosts),
-        loop="asyncio",
+        # uvloop and httptools, where they are installed: Dagster's web server brings them.
+        loop="auto",
+        http="auto",
         lifespan="off",
         log_level="warning",
         access_log=False,

@@ -6,7 +6,7 @@ its result is looked at again:
     one row each     a record begins and ends with a brace, and behind a brace that closes no value begins. So no record
                      holds two values, and none ends inside of another's. This also keeps away a bare ``null``, at which
                      Arrow's reader ends the process.
-    what JSON is     Arrow takes NaN and Infinity, and knows no limits of depth and length.
+    what JSON is     Arrow takes NaN and Infinity, but no texts of these, and knows no limits of depth and length.
     names            At first, no field may be unknown. Once one is, such fields are ignored from then on, and records
                      whose keys are escaped, or may differ from a column's by case alone, are left to ``JsonValues``.
     numbers          Arrow refuses what it would have to round, except in floating-point numbers; for these and for
@@ -170,7 +170,7 @@ _SPACE: Final = " \t\r\n"
 _BEGIN, _END = ord("{"), ord("}")
 _BEHIND_END: Final = np.frombuffer(b",}]", dtype=np.uint8)
 _VALUE_BEHIND_END: Final = r"\}[ \t\r\n]*[^,}\] \t\r\n]"
-_OTHER_NUMBERS: Final = "NaN|Inf"
+_OTHER_NUMBERS: Final = "NaN|I(?:nf|NF)"
 _HALF_PAIR: Final = r"\\u[dD][89a-fA-F]"
 # A number has up to three rows of digits.
 _LONG_NUMBER: Final = f"[0-9]{{{NUMBER_DIGITS_MAX // 3}}}"
@@ -343,7 +343,7 @@ class ArrowJson:
         # Behind the last brace of each record but one comes the next record.
         if np.count_nonzero(~np.isin(followers, _BEHIND_END)) > len(texts) - 1:
             doubted |= _matches(texts, _VALUE_BEHIND_END)
-        if b"NaN" in raw or b"Inf" in raw:
+        if b"NaN" in raw or b"Inf" in raw or b"INF" in raw:
             doubted |= _matches(texts, _OTHER_NUMBERS)
         if b"\\u" in raw:
             doubted |= _matches(texts, _HALF_PAIR)

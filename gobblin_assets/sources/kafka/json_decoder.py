@@ -21,6 +21,8 @@ from gobblin_assets.sources.kafka.json_exactness import (
     count_keys,
     fits_bytes,
     fits_exactly,
+    has_bare_word,
+    has_floats,
     has_half_pair,
     has_more_keys,
     has_texts,
@@ -53,7 +55,6 @@ _KEYS: Final = "gobblin_keys"
 _TO_MARK: Final = "gobblin_to_mark"
 _TO_REREAD: Final = "gobblin_to_reread"
 _COMPARED: Final = "gobblin_compared"
-_ENDLESS: Final = "gobblin_endless"
 _ROUNDED: Final = "gobblin_rounded"
 _DOUBLED: Final = "gobblin_doubled"
 _HALF: Final = "gobblin_half"
@@ -61,7 +62,6 @@ _OPTIONS: Final = {
     "mode": "PERMISSIVE",
     "columnNameOfCorruptRecord": _CORRUPT,
     "allowSingleQuotes": "false",
-    "allowNonNumericNumbers": "false",
     "enableDateTimeParsingFallback": "false",
 }
 _LAST_KEY: Final = f',"{_END}":true}}'
@@ -100,16 +100,21 @@ class JsonDecoder:
             values = t.MapType(t.StringType(), t.ArrayType(read_type(self.data_type)))
             schema = t.StructType([t.StructField(_VALUE, values), corrupt])
             inside = f.concat(f.lit(f'{{"{_VALUE}":{{"{_VALUE}":['), text, f.lit(f'],"{_END}":[]}}}}'))
-        return f.from_json(inside, schema, _OPTIONS)
+        return f.from_json(inside, schema, self._options)
+
+    @property
+    def _options(self) -> dict[str, str]:
+        # Words for numbers that JSON lacks are read only where a column takes them.
+        return {**_OPTIONS, "allowNonNumericNumbers": "true" if has_floats(self.data_type) else "false"}
 
     def complete(self, content: Column) -> Steps:
         steps = self._unwrap, self._doubt, *([self._list] if is_flat(self.data_type) else []), self._mend
         return [partial(step, content) for step in steps]
 
     def reason(self, content: Column, prepared: Column) -> Column:
-        rounded = prepared[_ENDLESS]
+        rounded = f.lit(False)
         if text_type(self.data_type) is not None:
-            rounded = rounded | f.coalesce(prepared[_COMPARED][_ROUNDED], f.lit(False))
+            rounded = f.coalesce(prepared[_COMPARED][_ROUNDED], rounded)
         wrong: list[tuple[Column, str]] = [
             (~prepared[_GOOD], MISFIT),
             (rounded, ROUNDED),
@@ -139,6 +144,8 @@ class JsonDecoder:
             first = f.get(f.map_values(values)[0], f.lit(0))
             count = count_keys(first, self.data_type)
             good = prepared[_CORRUPT].isNull() & whole & (f.size(f.map_values(values)[0]) == 1)
+        if has_floats(self.data_type):
+            good = good & ~has_bare_word(content.cast("string"))
         fits = fits_bytes(first, self.data_type)
         if fits is not None:
             good = good & fits
@@ -148,9 +155,14 @@ class JsonDecoder:
     def _doubt(self, content: Column, prepared: Column) -> Column:
         """Which records need a second look, by their text and value: to list their keys, or to read values again."""
         text, value, good = content.cast("string"), prepared[_READ], prepared[_GOOD]
+        finite = is_finite(value, self.data_type)
         gates = {
             _DOUBTED: has_more_keys(text, prepared[_COUNT]),
-            _TO_MARK: _any(may_lose_digits(text, self.data_type), may_lose_text(text, value, self.data_type)),
+            _TO_MARK: _any(
+                may_lose_digits(text, self.data_type),
+                may_lose_text(text, value, self.data_type),
+                None if finite is None else ~finite,
+            ),
             _TO_REREAD: _any(may_lose_time(text, self.data_type)),
         }
         return f.struct(
@@ -166,7 +178,7 @@ class JsonDecoder:
     def _mend(self, content: Column, prepared: Column) -> Column:
         """The faults that were found, and the value with its texts restored where they differ from what was sent."""
         text, value = content.cast("string"), prepared[_READ]
-        differ, finite = keys_differ(value, self.data_type), is_finite(value, self.data_type)
+        differ = keys_differ(value, self.data_type)
         if isinstance(self.data_type, t.StructType) and is_flat(self.data_type):
             plain = keys_are_plain(prepared[_KEYS], self.data_type.names)
         else:
@@ -177,7 +189,6 @@ class JsonDecoder:
             prepared[_GOOD].alias(_GOOD),
             has_half_pair(text).alias(_HALF),
             (doubled if differ is None else doubled | ~differ).alias(_DOUBLED),
-            (f.lit(False) if finite is None else ~finite).alias(_ENDLESS),
         ]
         kept = text_type(self.data_type)
         if kept is not None:
@@ -189,7 +200,7 @@ class JsonDecoder:
         marked = f.when(prepared[_TO_MARK], mark_numbers(text)).otherwise(text)
         inside = f.concat(f.lit(f'{{"{_VALUE}":['), marked, f.lit("]}"))
         schema = t.StructType([t.StructField(_VALUE, t.ArrayType(kept)), t.StructField(_CORRUPT, t.StringType())])
-        return f.get(f.from_json(inside, schema, _OPTIONS)[_VALUE], f.lit(0))
+        return f.get(f.from_json(inside, schema, self._options)[_VALUE], f.lit(0))
 
     def _compare(self, value: Column, sent: Column) -> Column:
         fits, is_unread = fits_exactly(value, sent, self.data_type), sent.isNull() & value.isNotNull()

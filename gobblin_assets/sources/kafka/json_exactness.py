@@ -1,12 +1,12 @@
 """Losses of Spark's reading of JSON: found and mended by Spark's own expressions over the schema's type.
 
 ``from_json`` takes 128 to 255 for negative bytes: a byte is read as a wider number. It rounds a decimal to the column's
-scale. It reads a number beyond a double as infinity. It cuts a time to microseconds, and takes ``10:30`` for today. It
-silently keeps the last of two fields of one name. In a text column, it writes a number with the digits of the nearest
-double. Only the record's text has the values that were sent. So a second reading takes the places that can lose
-something, all as text. Before it, numbers that are not whole become texts that begin with ``MARK``, since a text loses
-nothing. The second reading costs as much as the first: it is made only where the record's text, or its value, shows
-that something may have been lost.
+scale. It reads a number beyond a double as infinity, as it does the word for it, and takes such words without quotation
+marks. It cuts a time to microseconds, and takes ``10:30`` for today. It silently keeps the last of two fields of one
+name. In a text column, it writes a number with the digits of the nearest double. Only the record's text has the values
+that were sent. So a second reading takes the places that can lose something, all as text. Before it, numbers that are
+not whole become texts that begin with ``MARK``, since a text loses nothing. The second reading costs as much as the
+first: it is made only where the record's text, or its value, shows that something may have been lost.
 
 A condition that is None has nothing to look at in the type: nothing can be lost there.
 
@@ -33,7 +33,9 @@ MARK: Final = "\x01"
 
 _ESCAPED_MARK: Final = "\\u0001"
 _TIMES: Final = (t.DateType, t.TimestampType, t.TimestampNTZType)
-_REREAD: Final = (t.StringType, t.DecimalType, *_TIMES)
+_FLOATS: Final = (t.FloatType, t.DoubleType)
+_REREAD: Final = (t.StringType, t.DecimalType, *_TIMES, *_FLOATS)
+_STRING: Final = '"[^"]*+"'
 
 # A number that Spark may write differently: one with a point or an exponent, or a zero with a sign.
 _NOT_WHOLE: Final = "-?[0-9]++[.eE]|-0"
@@ -152,6 +154,16 @@ def may_lose_time(text: Column, data_type: t.DataType) -> Column | None:
     return _is_sent_otherwise(text, [(name, _plain_time(each)) for name, each in kinds])
 
 
+def has_floats(data_type: t.DataType) -> bool:
+    return any(isinstance(each, _FLOATS) for each in _leaf_types(data_type))
+
+
+def has_bare_word(text: Column) -> Column:
+    """Whether NaN or an infinity stands in the JSON without quotation marks, where Spark takes them for numbers."""
+    may_have = text.contains("NaN") | text.contains("Inf") | text.contains("INF")
+    return may_have & apart(text, lambda whole: f.regexp_replace(plain_escapes(whole), _STRING, "").rlike("[NI]"))
+
+
 def has_texts(data_type: t.DataType) -> bool:
     return any(isinstance(each, t.StringType) for each in _leaf_types(data_type))
 
@@ -184,7 +196,7 @@ def is_finite(value: Column, data_type: t.DataType) -> Column | None:
 
     def check(leaves: tuple[Column, ...], kind: t.DataType) -> Column | None:
         (leaf,) = leaves
-        return f.abs(leaf) < f.lit(float("inf")) if isinstance(kind, t.FloatType | t.DoubleType) else None
+        return f.abs(leaf) < f.lit(float("inf")) if isinstance(kind, _FLOATS) else None
 
     return _every((value,), data_type, check)
 
@@ -202,7 +214,10 @@ def keys_differ(value: Column, data_type: t.DataType) -> Column | None:
 
 
 def fits_exactly(value: Column, text: Column, data_type: t.DataType) -> Column | None:
-    """Whether no decimal and no time lost anything, by the second reading, ``text``."""
+    """Whether no decimal, no time and no float lost anything, by the second reading, ``text``.
+
+    A float that is not finite was sent as a word, and not as a number that is beyond it.
+    """
 
     def check(leaves: tuple[Column, ...], kind: t.DataType) -> Column | None:
         read, sent = leaves
@@ -216,6 +231,8 @@ def fits_exactly(value: Column, text: Column, data_type: t.DataType) -> Column |
                 return sent.rlike(_TIME) | f.coalesce(sent.try_cast("bigint") == f.unix_seconds(read), f.lit(False))
             case t.TimestampNTZType():
                 return sent.rlike(_TIME)
+            case t.FloatType() | t.DoubleType():
+                return (f.abs(read) < f.lit(float("inf"))) | ~sent.rlike("[0-9]")
             case _:
                 return None
 

@@ -6,6 +6,7 @@ The reasons of dead letters stand in the order in which they are looked for. Non
 """
 
 import json
+import math
 import re
 import sys
 import threading
@@ -49,6 +50,13 @@ _ESCAPED_HALF: Final = re.compile(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
 )
 _WHOLE: Final = re.compile("-?[0-9]+")
+_NOT_FINITE: Final = {
+    "NaN": math.nan,
+    **dict.fromkeys(("Infinity", "+Infinity", "+INF"), math.inf),
+    **dict.fromkeys(("-Infinity", "-INF"), -math.inf),
+}
+"""Texts that a floating-point column takes, as Spark does: JSON has no such numbers."""
+
 _DECIMAL: Final = re.compile(r"[-+]?(?:([0-9]+)[.]?([0-9]*)|[.]([0-9]+))(?:[eE]([-+]?[0-9]{1,10}))?")
 _INT_MAX: Final = 2**31 - 1
 _EXPONENT_DIGITS_MAX: Final = 9
@@ -272,16 +280,23 @@ def _fit_whole(bits: int) -> _Fit:
 
 def _fit_double(value: Any, lossy: _Lossy) -> Any:
     if type(value) is not _Number:
-        raise _MisfitError
+        return _fit_not_finite(value)
     # To Spark, a whole -0 is 0, and has no sign.
     number = 0.0 if value == "-0" else float(value)
     lossy.found = lossy.found or number in {float("inf"), float("-inf")}
     return number
 
 
+def _fit_not_finite(value: Any) -> float:
+    found = _NOT_FINITE.get(value) if type(value) is str else None
+    if found is None:
+        raise _MisfitError
+    return found
+
+
 def _fit_float(value: Any, lossy: _Lossy) -> Any:
     if type(value) is not _Number:
-        raise _MisfitError
+        return _fit_not_finite(value)
     if value == "-0":
         return 0.0
     try:

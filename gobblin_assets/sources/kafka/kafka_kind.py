@@ -68,8 +68,9 @@ class DecoderSpec(SpecModel):
 
         bigint, int, …     whole numbers of its range, without a point or an exponent; ``-0`` is 0
         decimal(p,s)       numbers, or texts that are numbers, with at most ``s`` places; trailing zeros don't count
-        double, float      the nearest one: 0.1 is exact in neither. A number beyond the range is a dead letter. Where
-                           digits count, choose decimal or string
+        double, float      the nearest one: 0.1 is exact in neither. A number beyond the range is a dead letter. The
+                           texts NaN, Infinity and -Infinity are what JSON's numbers lack (also +Infinity, +INF and
+                           -INF, as to Spark). Where digits count, choose decimal or string
         string             a text, or the JSON of any other value without white space: ``1.10`` stays 1.10
         timestamp          ISO 8601 with a date, to microseconds; without a zone in UTC; or whole seconds since 1970
         timestamp_ntz      the same without zones and seconds

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Engine, Row, TextClause, text
 from gobblin_assets.db.transactions import transact
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.failpoints import Failpoint
-from gobblin_assets.model.state import DatasetId, LaneId
+from gobblin_assets.model.state import DatasetId, LaneId, RunId
 from gobblin_assets.state.leases import RAN_OUT, Holder, Lease, LeaseStatus
 
 _Id = TypeVar("_Id", bound=LaneId)
@@ -161,6 +161,15 @@ _RAISE_FENCE = text("""
        )
 """)
 
+# Locked as by a taker: a transition of the dead process that is under way ends first.
+_END_LEASES_OF = text("""
+    WITH held AS (
+        SELECT lane_id FROM gobblin.lease WHERE run_id = :run_id AND owner IS NOT NULL ORDER BY lane_id FOR UPDATE
+    )
+    UPDATE gobblin.lease l SET fence = l.fence + 1, owner = NULL, expires_at = NULL, is_whole = false
+      FROM held WHERE l.lane_id = held.lane_id
+""")
+
 _STATUS_COLUMNS: Final = """
     lane_id, fence, owner, run_id, dagster_run_id, (expires_at > clock_timestamp()) IS TRUE AS is_live,
     CAST(extract(epoch FROM expires_at - clock_timestamp()) AS double precision) AS ends_in_s
@@ -222,6 +231,13 @@ class PostgresLeaseStore:
         arguments = _lease_arrays(leases)
         if arguments["lane_ids"]:
             transact(self._engine, "release leases", lambda c: c.execute(_RELEASE, arguments).rowcount)
+
+    def end_dead_run(self, run_id: RunId, error: str) -> None:
+        def body(connection: Connection) -> None:
+            connection.execute(_END_LEASES_OF, {"run_id": run_id})
+            connection.execute(_END_DEAD, {"run_ids": [run_id], "error": error})
+
+        transact(self._engine, "end a dead run", body, committed=Failpoint.DEAD_RUN_ENDED)
 
     def get_status(self, lane_id: LaneId) -> LeaseStatus:
         return self._find_status(_LEASE_STATUS, lane_id)

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection, Engine, Row, text
 
+from gobblin_assets.db.notices import Channel, notify
 from gobblin_assets.db.table_metadata import states
 from gobblin_assets.db.transactions import TRIES_MAX, transact
 from gobblin_assets.errors import ConflictError, CorruptionError, FencedError, RejectedError
@@ -25,7 +26,7 @@ from gobblin_assets.model.job_ticket import (
     sent_ticket_from_json,
     sent_ticket_to_json,
 )
-from gobblin_assets.model.state import SequenceId
+from gobblin_assets.model.state import RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.state.tickets import (
     ATTEMPTS_MAX,
@@ -136,6 +137,11 @@ _FORGET_PROGRESS = text("""
                       WHERE ticket_id = :ticket_id AND attempt = :attempt AND kind = 'progress')
 """)
 
+_RUN_OF = text("""
+    SELECT CAST(details ->> 'run_id' AS uuid) FROM gobblin.ticket_report
+     WHERE ticket_id = :ticket_id AND attempt = :attempt AND kind = 'running' ORDER BY number LIMIT 1
+""")
+
 _HAS_REPORT = text("SELECT count(*) FROM gobblin.ticket_report WHERE report_id = :report_id")
 
 _END_CLAIM = text("""
@@ -147,6 +153,22 @@ _END_TICKET = text("""
     UPDATE gobblin.job_ticket SET ended_as = :ended_as, ended_at = clock_timestamp()
      WHERE ticket_id = :ticket_id AND ended_at IS NULL
 """)
+
+_LOCK_ENDED = text("""
+    SELECT ticket_id FROM gobblin.job_ticket
+     WHERE ticket_id = ANY (CAST(:ticket_ids AS uuid[])) AND ended_at IS NOT NULL ORDER BY ticket_id FOR UPDATE
+""")
+
+_LIST_OPEN = text("""
+    SELECT ticket_id FROM gobblin.job_ticket
+     WHERE ticket_id = ANY (CAST(:ticket_ids AS uuid[])) AND ended_at IS NULL
+""")
+
+_FORGET = (
+    text("DELETE FROM gobblin.ticket_report WHERE ticket_id = ANY (CAST(:ticket_ids AS uuid[]))"),
+    text("DELETE FROM gobblin.ticket_claim WHERE ticket_id = ANY (CAST(:ticket_ids AS uuid[]))"),
+    text("UPDATE gobblin.job_ticket SET body = 'null' WHERE ticket_id = ANY (CAST(:ticket_ids AS uuid[]))"),
+)
 
 _REPORTS = text("""
     SELECT r.ticket_id, r.attempt, r.number, r.kind, r.details, r.at
@@ -166,6 +188,17 @@ _PUBLISHED = text("""
              WHERE d.job = :job AND s.state = 'DONE' AND NOT s.details ? 'compaction'
              ORDER BY d.urn, s.partition, s.result_version DESC) latest
      WHERE complete
+""")
+
+# By the runs that its attempts told of: whoever else publishes for the job may have been asked for something else.
+_DONE_BY_TICKET = text("""
+    SELECT DISTINCT d.urn, s.partition
+      FROM gobblin.job_ticket t
+      JOIN gobblin.dataset d USING (job)
+      JOIN gobblin.commit_sequence s USING (dataset_id)
+     WHERE t.ticket_id = :ticket_id AND s.state = 'DONE' AND s.complete AND NOT s.details ? 'compaction'
+       AND s.run_id IN (SELECT CAST(r.details ->> 'run_id' AS uuid) FROM gobblin.ticket_report r
+                         WHERE r.ticket_id = t.ticket_id AND r.kind = 'running')
 """)
 
 _UNREPORTED = text("""
@@ -212,6 +245,7 @@ class PostgresTicketStore:
                     hint="Look at the log that the executor has now, and at the one that it had before.",
                 )
             if connection.execute(_SEND, arguments).rowcount:
+                notify(connection, Channel.TICKETS, sent.executor)
                 return
             known = connection.execute(_DIGEST, {"ticket_id": sent.ticket_id}).scalar_one()
             if bytes(known) != sent.digest:
@@ -308,6 +342,11 @@ class PostgresTicketStore:
 
         return self._do("end an attempt", body, committed=Failpoint.TICKET_ENDED)
 
+    def find_run(self, claim: Claim) -> RunId | None:
+        where = {"ticket_id": claim.ticket_id, "attempt": claim.attempt}
+        found = self._do("find an attempt's run", lambda c: c.execute(_RUN_OF, where).scalar())
+        return None if found is None else RunId(found)
+
     def give_up(self, ticket_id: TicketId, details: Mapping[str, Any]) -> bool:
         report_id = uuid.uuid4()
 
@@ -359,12 +398,28 @@ class PostgresTicketStore:
             for row in rows
         ]
 
+    def forget(self, ticket_ids: Collection[TicketId]) -> frozenset[TicketId]:
+        def body(connection: Connection) -> frozenset[TicketId]:
+            ended = connection.execute(_LOCK_ENDED, {"ticket_ids": list(ticket_ids)}).scalars().all()
+            for statement in _FORGET:
+                connection.execute(statement, {"ticket_ids": list(ended)})
+            open_ones = connection.execute(_LIST_OPEN, {"ticket_ids": list(ticket_ids)}).scalars()
+            return frozenset(TicketId(each) for each in open_ones)
+
+        return self._do("forget tickets", body, committed=Failpoint.TICKETS_FORGOTTEN)
+
     def list_published(self, job: JobName) -> Mapping[DatasetUrn, Mapping[str, dt.datetime]]:
         rows = self._do("list published", lambda c: c.execute(_PUBLISHED, {"job": job}).all())
         found: dict[DatasetUrn, dict[str, dt.datetime]] = defaultdict(dict)
         for row in rows:
             found[DatasetUrn(row.urn)][row.partition] = row.started_at
         return found
+
+    def list_done(self, ticket_id: TicketId) -> Collection[tuple[DatasetUrn, str]]:
+        rows = self._do(
+            "list what a ticket published", lambda c: c.execute(_DONE_BY_TICKET, {"ticket_id": ticket_id}).all()
+        )
+        return {(DatasetUrn(row.urn), row.partition) for row in rows}
 
     def list_unreported(self, ticket_id: TicketId) -> Sequence[SequenceId]:
         found = self._do(
@@ -419,6 +474,7 @@ def _append(
     arguments = {"report_id": report_id, "kind": kind.value, "sequence_id": sequence_id}
     where = {"ticket_id": claim.ticket_id, "attempt": claim.attempt}
     connection.execute(_REPORT, {**where, **arguments, "details": json.dumps(details)})
+    notify(connection, Channel.REPORTS)
 
 
 def _end(

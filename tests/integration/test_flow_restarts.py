@@ -1,0 +1,179 @@
+"""Changes of flows whose workers run: they end, start as the new version says, and what it drops is retired."""
+
+import threading
+from collections.abc import Callable
+
+import pytest
+from sqlalchemy import Engine
+
+from gobblin_assets import failpoints
+from gobblin_assets.db import schema
+from gobblin_assets.errors import ConflictError
+from gobblin_assets.failpoints import AcknowledgementLost, Failpoint
+from gobblin_assets.model.job_ticket import SentTicket
+from gobblin_assets.service.flow_config import FlowConfig
+from gobblin_assets.service.flow_store import FlowState
+from gobblin_assets.service.postgres.history import SERVICE_HISTORY
+from gobblin_assets.service.statuses import ExecutionStatus
+from gobblin_assets.state.tickets import AttemptEnd, Claim, TicketReportKind
+from tests.support.flow_world import KEY, FlowWorld, LineCompiler, list_verbs, make_config, make_topology, play_worker
+
+
+@pytest.fixture
+def world(engine: Engine) -> FlowWorld:
+    schema.upgrade(engine, history=SERVICE_HISTORY)
+    made = FlowWorld(engine)
+    made.compiler.workers = frozenset({0, 1})
+    return made
+
+
+def change(world: FlowWorld, config: FlowConfig) -> None:
+    world.flows.update(world.person, config)
+
+
+def drain(world: FlowWorld, *claims: Claim) -> None:
+    for claim in claims:
+        world.executor.tickets.end(claim, AttemptEnd.CANCELLED, {"message": "drained"})
+    world.monitor.look()
+
+
+def take(world: FlowWorld) -> list[tuple[Claim, SentTicket]]:
+    """What is sent now, as far as somebody works on it; each of them runs."""
+    found = []
+    world.orchestrator.look()
+    while (claimed := world.executor.claim()) is not None:
+        world.executor.report(claimed[0], TicketReportKind.RUNNING, {})
+        found.append(claimed)
+    world.monitor.look()
+    return found
+
+
+def test_a_change_of_a_worker_that_runs_drains_it_and_then_starts_it_as_the_new_version_says(world: FlowWorld) -> None:
+    world.flows.create(world.person, make_config())
+    first = play_worker(world)
+    change(world, make_config(parameters={"colour": "red"}, run_immediately=True))
+    assert world.flows.restart_drained() == 0, "it has not ended"
+    world.step()
+    assert list_verbs(world.engine) == ["ADD", "CANCEL"]
+    change(world, make_config(parameters={"colour": "blue"}))
+    drain(world, first)
+
+    found, start = [], threading.Barrier(3)
+
+    def restart() -> None:
+        node = FlowWorld(world.engine, world.compiler)
+        start.wait()
+        found.append(node.flows.restart_drained())
+
+    nodes = [threading.Thread(target=restart) for _number in range(3)]
+    for node in nodes:
+        node.start()
+    for node in nodes:
+        node.join()
+    assert sorted(found) == [0, 0, 1]
+    ((_claim, sent),) = take(world)
+    assert (sent.verb, sent.get_job_ticket().job["colour"]) == ("UPDATE", "blue")
+    said = [(each.flow_version, each.status, each.message) for each in world.flows.list_executions(KEY)]
+    assert said == [
+        ("3", ExecutionStatus.RUNNING, ""),
+        ("1", ExecutionStatus.CANCELLED, "version 2 takes its place"),
+    ]
+    assert world.flows.restart_drained() == 0
+
+
+def test_a_change_that_leaves_workers_as_they_are_leaves_them_at_work(world: FlowWorld) -> None:
+    world.flows.create(world.person, make_config())
+    play_worker(world)
+    change(world, make_config(description="in other words"))
+    world.step()
+    assert list_verbs(world.engine) == ["ADD"]
+    assert world.flows.get_status(KEY).status is ExecutionStatus.RUNNING
+
+
+def test_a_version_that_no_executor_can_run_leaves_workers_at_work_until_one_can(world: FlowWorld) -> None:
+    world.flows.create(world.person, make_config())
+    first = play_worker(world)
+    change(world, make_config("far"))
+    world.step()
+    assert world.flows.get(KEY).state is FlowState.PENDING
+    assert world.flows.get_status(KEY).status is ExecutionStatus.RUNNING
+
+    able = FlowWorld(world.engine, LineCompiler(make_topology("shop", "lake", "far"), workers=frozenset({0})))
+    assert able.flows.compile_pending() == 1
+    drain(able, first)
+    assert able.flows.restart_drained() == 1
+    assert [each.verb for _claim, each in take(able)] == ["DELETE", "ADD"]
+
+
+@pytest.mark.parametrize("end", ["cancel", "pause"])
+def test_who_asks_for_an_end_meanwhile_is_heard(world: FlowWorld, end: str) -> None:
+    world.flows.create(world.person, make_config())
+    first = play_worker(world)
+    change(world, make_config(parameters={"colour": "red"}))
+    if end == "cancel":
+        world.flows.cancel(KEY, world.flows.get_status(KEY).execution_id)
+    else:
+        world.flows.pause(KEY)
+    drain(world, first)
+    assert world.flows.restart_drained() == 0
+    if end == "pause":
+        world.flows.resume(KEY)
+        assert world.flows.restart_drained() == 1
+
+
+def test_a_worker_whose_destination_a_version_drops_is_forgotten_by_its_source_and_its_name_is_gone(
+    world: FlowWorld,
+) -> None:
+    world.flows.create(world.person, make_config("lake", "mirror"))
+    old = [play_worker(world), play_worker(world)]
+    before = {job.node: job.job_name for job in world.flows.list_jobs(KEY)}
+    change(world, make_config("lake"))
+    world.step()
+    drain(world, *old)
+    assert world.flows.restart_drained() == 1
+    taken = {(sent.verb, sent.get_job_ticket().job_name): claim for claim, sent in take(world)}
+    assert taken.keys() == {("DELETE", before["mirror"]), ("UPDATE", before["lake"])}
+    assert [job.node for job in world.flows.list_jobs(KEY)] == ["lake"]
+    world.executor.tickets.end(taken["DELETE", before["mirror"]], AttemptEnd.COMPLETE, {"message": ""})
+
+    change(world, make_config("lake", "mirror"))
+    drain(world, taken["UPDATE", before["lake"]])
+    assert world.flows.restart_drained() == 1
+    after = {job.node: job.job_name for job in world.flows.list_jobs(KEY)}
+    assert after["lake"] == before["lake"]
+    assert after["mirror"] != before["mirror"]
+    assert [sent.verb for _claim, sent in (*take(world), *take(world))] == ["UPDATE", "ADD"]
+
+
+@pytest.mark.parametrize("restart", [False, True], ids=["of the change", "of the start"])
+def test_lost_answers_and_deaths_make_one_start(world: FlowWorld, restart: bool) -> None:
+    world.flows.create(world.person, make_config())
+    first = play_worker(world)
+
+    def lose(act: Callable[[], object]) -> None:
+        lost: list[Failpoint] = []
+
+        def hook(point: Failpoint) -> None:
+            if point is Failpoint.FLOW_STORED and not lost:
+                lost.append(point)
+                raise AcknowledgementLost("lost")
+
+        with failpoints.install(hook):
+            act()
+        assert lost
+
+    if restart:
+        change(world, make_config(parameters={"colour": "red"}))
+    else:
+        lose(lambda: change(world, make_config(parameters={"colour": "red"})))
+    drain(world, first)
+    # The process that had asked for the change is gone: any other one goes on.
+    node = FlowWorld(world.engine, world.compiler)
+    if restart:
+        lose(node.flows.restart_drained)
+    else:
+        assert node.flows.restart_drained() == 1
+    assert node.flows.restart_drained() == 0
+    assert len(node.flows.list_executions(KEY)) == 2
+    with pytest.raises(ConflictError, match="is open"):
+        node.flows.run(node.person, KEY)
