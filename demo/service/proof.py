@@ -2,11 +2,13 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow.parquet as pq
+from pyiceberg.exceptions import NoSuchTableError
 from rich.table import Table
 
 from demo.into.loaded_rows import read_iceberg
@@ -59,10 +61,11 @@ def compare_changes(source: EmbeddedServer, job: str) -> Iterator[Comparison]:
 
 def compare_records(stations: WeatherStations) -> Iterator[Comparison]:
     """What the producer sent to the broker at the edge, and the table of Iceberg in the office."""
-    found = read_iceberg(CATALOG, NAMESPACE, TOPIC, list(RECORD))
     rows: Rows = Counter()
-    for row, times in found.items():
-        rows[plain_row(row)] += times
+    # Before the first publication there is no table.
+    with suppress(NoSuchTableError):
+        for row, times in read_iceberg(CATALOG, NAMESPACE, TOPIC, list(RECORD)).items():
+            rows[plain_row(row)] += times
     yield Comparison(f"topic {TOPIC}, table of Iceberg", stations.sent, rows)
 
 

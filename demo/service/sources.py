@@ -78,7 +78,8 @@ class WeatherStations:
 
     def send(self, first_month: int, last_month: int) -> int:
         """The weather of these months, as JSON; returns the number of records. SystemExit if one was not taken."""
-        producer = Producer({"bootstrap.servers": self._bootstrap, "enable.idempotence": True})
+        # A broker that is just started has no ids for producers yet, and librdkafka warns of each try.
+        producer = Producer({"bootstrap.servers": self._bootstrap, "enable.idempotence": True, "log_level": 3})
         rows = self._read(first_month, last_month)
         for row in rows:
             record = dict(zip(RECORD, row, strict=True))
