@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import psycopg
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Message, Producer
 from psycopg import sql
 
 from demo.flights_source import connect_source
+from demo.kafka.stream import make_topics
 from gobblin_assets.db.embedded import EmbeddedServer
 
 Rows = Counter[tuple[Any, ...]]
@@ -31,6 +32,7 @@ RECORD: Final = {
 }
 """The fields of a record of the topic, and their types."""
 
+_PARTITIONS: Final = 3
 _BROKEN_EVERY: Final = 500
 _ANSWER_S_MAX: Final = 60.0
 # A sensor that is broken says so in its own way.
@@ -75,6 +77,7 @@ class WeatherStations:
         self.sent: Rows = Counter()
         self._source = source
         self._bootstrap = bootstrap
+        make_topics(bootstrap, {TOPIC: _PARTITIONS})
 
     def send(self, first_month: int, last_month: int) -> int:
         """The weather of these months, as JSON; returns the number of records. SystemExit if one was not taken."""
@@ -84,7 +87,7 @@ class WeatherStations:
         for row in rows:
             record = dict(zip(RECORD, row, strict=True))
             value = json.dumps({name: _write(value) for name, value in record.items()})
-            producer.produce(TOPIC, value.encode(), key=str(record["origin"]).encode())
+            producer.produce(TOPIC, value.encode(), key=str(record["origin"]).encode(), on_delivery=_require_delivery)
             producer.poll(0)
         if left := producer.flush(_ANSWER_S_MAX):
             raise SystemExit(f"The broker at the edge did not take {left} records.")
@@ -101,6 +104,11 @@ class WeatherStations:
             broken = _BROKEN[number // _BROKEN_EVERY % len(_BROKEN)]
             rows[number] = (*rows[number][:temp], broken, *rows[number][temp + 1 :])
         return rows
+
+
+def _require_delivery(error: KafkaError | None, _message: Message) -> None:
+    if error is not None:
+        raise SystemExit(f"The broker at the edge did not take a record: {error}")
 
 
 def plain_row(row: Sequence[Any]) -> tuple[Any, ...]:
