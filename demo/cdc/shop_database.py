@@ -11,10 +11,8 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from demo.cdc.places import SLOT, SOURCE_HOME
+from demo.logical_cluster import start_logical
 from demo.stage import console
-from gobblin_assets.db import embedded
-from gobblin_assets.db.account import find_account
-from gobblin_assets.db.cluster import prepare_cluster
 from gobblin_assets.db.embedded import EmbeddedServer, create_database
 from gobblin_assets.db.libpq import neutral_parameters
 
@@ -24,8 +22,6 @@ TABLES: Final = ("customers", "orders", "order_items", LATE_TABLE)
 
 _DATABASE: Final = "shop"
 _LATE_ROWS_PART: Final = 50
-# All that a server needs for its changes to be followed.
-_SETTINGS: Final = "\nwal_level = logical\n"
 
 _SCHEMA: Final = """
     CREATE TABLE customers (customer_id bigint PRIMARY KEY, name text NOT NULL, city text, notes text);
@@ -146,12 +142,7 @@ class ShopDatabase:
 
 def start_shop(rows: int) -> ShopDatabase:
     """A new cluster, with the shop's tables of about so many rows in all."""
-    files = embedded.files_of(SOURCE_HOME)
-    with embedded.hold_start_lock(files, console.print) as start_lock:
-        if prepare_cluster(files, find_account(files.data), start_lock):
-            with (files.data / "postgresql.conf").open("a", encoding="utf-8") as settings:
-                settings.write(_SETTINGS)
-        server = embedded.start_held(files, console.print, start_lock)
+    server = start_logical(SOURCE_HOME)
     create_database(server, _DATABASE)
     shop = ShopDatabase(server, rows, secrets.token_urlsafe(16))
     with shop.connect() as connection:

@@ -51,7 +51,7 @@ class Stream:
         self._registry = registry
         self._views_per_round = views_per_round
         self._rounds_sent = 0
-        _make_topics(bootstrap)
+        make_topics(bootstrap, PARTITIONS)
 
     def send_round(self) -> Mapping[str, Counter[str]]:
         """The numbers of records sent in this round, by topic."""
@@ -135,9 +135,10 @@ class Stream:
                 account.late_view_ids.add(view.view_id)
 
 
-def _make_topics(bootstrap: str) -> None:
+def make_topics(bootstrap: str, partitions: Mapping[str, int]) -> None:
+    """``partitions``: of each topic."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    topics = [NewTopic(name, num_partitions=count, replication_factor=1) for name, count in PARTITIONS.items()]
+    topics = [NewTopic(name, num_partitions=count, replication_factor=1) for name, count in partitions.items()]
     for made in admin.create_topics(topics, operation_timeout=ANSWER_S_MAX).values():
         made.result(ANSWER_S_MAX)
 
