@@ -18,7 +18,6 @@ KEY = dg.AssetKey(["mirror", "tree"])
 NOTHING_YET = (Failpoint.FINISH_COMMITTED, Failpoint.FINISHED_BEFORE_EVENTS)
 
 
-@pytest.mark.rotating(of=3)
 @pytest.mark.parametrize("point", [*NOTHING_YET, *OF_A_REPORT], ids=str)
 def test_what_a_killed_command_published_is_told(
     tmp_path: Path, commands: Commands, database_url: str, engine: Engine, point: Failpoint
