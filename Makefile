@@ -51,10 +51,10 @@ demo-into: check-java $(READY)  ## Rows loaded into tables, a topic and a table 
 demo-cdc: check-java $(READY)  ## Tables followed by their change log while they are written to: a copy, a kill, a table more, the proof
 	@$(BIN)/python -m demo.cdc.run_demo
 
-demo-service: $(READY)  ## A flow by REST: explained, made, run by an executor that is killed, taken over by another, and the proof
+demo-service: check-java $(READY)  ## Four flows by REST (tables, a copy, a topic, changes), whose executors are all killed, and the proof
 	@$(BIN)/python -m demo.service.run_demo
 
-service: $(READY)  ## The same, and then the service stays up with its pages on http://localhost:8080
+service: check-java $(READY)  ## The same, and then the service stays up with its pages on http://localhost:8080
 	@$(BIN)/python -m demo.service.run_demo --keep
 
 test: check-java $(READY)  ## The tests, with ruff, mypy and the import contracts among them; GOBBLIN_TEST_SEED=n repeats a share

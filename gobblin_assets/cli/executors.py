@@ -12,6 +12,7 @@ from gobblin_assets.cli.connections import SparkChoice, spark_options
 from gobblin_assets.cli.lazy_commands import example
 from gobblin_assets.cli.output import EXIT_FAILED, escape_controls, json_option, print_json, print_table, say, to_text
 from gobblin_assets.db.notices import Channel
+from gobblin_assets.errors import RejectedError
 from gobblin_assets.jobs.ingest.engine_port import AnnouncedEngine
 from gobblin_assets.jobs.programs import JOB_PROGRAMS
 from gobblin_assets.model.clock import SystemClock
@@ -93,6 +94,21 @@ def reports(ticket_id: uuid.UUID, as_json: bool) -> None:  # noqa: FBT001  an op
     for each in outputs[::-1]:
         said = escape_controls(each.lines, keeps="\n")
         click.echo(f"\nattempt {each.attempt} said, up to {to_text(each.updated_at)}:\n{said}")
+
+
+@executor.command("give-up", epilog=example("executor give-up 01a224ca-1b31-7d99-8c3a-1d727f93b1c4"))
+@click.argument("ticket_id", type=click.UUID)
+def give_up(ticket_id: uuid.UUID) -> None:
+    """End a ticket that no executor will do any more, such as a DELETE whose executor is gone.
+
+    What the ticket was to delete at a source, such as a replication slot, stays there: remove it by hand.
+    """
+    with open_log(say) as log:
+        if not log.stores.tickets.end_unclaimed(TicketId(ticket_id), "it was given up by hand"):
+            raise RejectedError(
+                f"an attempt at the ticket {ticket_id} lives", field="ticket", hint="Cancel it by the service, or wait."
+            )
+    say(f"The ticket {ticket_id} has ended.")
 
 
 @executor.command("run", hidden=True, epilog=example("executor run"))

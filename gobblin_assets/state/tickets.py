@@ -216,6 +216,13 @@ class TicketStore(Protocol):
         """
         ...
 
+    def end_unclaimed(self, ticket_id: TicketId, message: str) -> bool:
+        """End a ticket as CANCELLED that nobody works on. False: an attempt at it lives. True also if it has ended.
+
+        RejectedError: the log has no such ticket.
+        """
+        ...
+
     def supersede(self, ticket_id: TicketId) -> int:
         """End the older tickets of workers of the same job and executor that nobody works on.
 

@@ -20,7 +20,7 @@ from gobblin_assets.errors import (
 from gobblin_assets.jobs.ingest.engine_port import AnnouncedEngine
 from gobblin_assets.jobs.programs import program_of
 from gobblin_assets.model.clock import SystemClock
-from gobblin_assets.model.job_ticket import ProbeQuestion, SentTicket, TicketShape
+from gobblin_assets.model.job_ticket import ProbeQuestion, SentTicket, TicketShape, TicketVerb
 from gobblin_assets.model.state import RunId
 from gobblin_assets.model.urn import JobName, Role
 from gobblin_assets.model.wording import join_some
@@ -63,10 +63,11 @@ def run_claimed(
     """
     reports = _Reports(claim, stores)
     # Until the ticket is read: another attempt may read it.
-    goes_on = True
+    goes_on, deletes = True, False
     try:
         sent = stores.tickets.get_claimed(claim)
         goes_on = sent.ticket is not None and sent.ticket.shape is TicketShape.WORKER
+        deletes = sent.verb is TicketVerb.DELETE
         # Told before it takes a lease: the executor ends the leases of a run whose process has died.
         run_id = RunId(SystemClock().new_id())
         reports.append(TicketReportKind.RUNNING, {"owner": owner_text(), "run_id": str(run_id)})
@@ -80,15 +81,15 @@ def run_claimed(
         raise
     except GobblinError as error:
         message = error.message[:_MESSAGE_CHARACTERS_MAX]
-        # A worker goes on, in another attempt, once what was away is there again.
-        passes = goes_on and isinstance(error, RetryableError | OutcomeUnknownError)
+        # A worker goes on, in another attempt, once what was away is there again; a DELETE until it is done.
+        passes = goes_on and (deletes or isinstance(error, RetryableError | OutcomeUnknownError))
         end = AttemptEnd.DIED if passes else AttemptEnd.FAILED
         details = describe_end(message, family=family_of(error), hint=error.hint)
     except Exception as error:  # noqa: BLE001  a job's own functions and converters raise what they like
         _log.exception("the job of the ticket %s failed", claim.ticket_id)
         # Its text may hold what no report may: the executor's own log has it.
         said = f"{type(error).__name__}: the executor's log has the rest"
-        end, details = AttemptEnd.FAILED, describe_end(said)
+        end, details = AttemptEnd.DIED if deletes else AttemptEnd.FAILED, describe_end(said)
     if interruption.end is not None and end is not AttemptEnd.COMPLETE:
         raise KeyboardInterrupt
     report_missed(claim, stores)

@@ -447,6 +447,23 @@ def test_a_ticket_that_nobody_works_on_is_cancelled_at_once(
     assert claimable(tickets) == []
 
 
+def test_a_ticket_is_given_up_by_hand_unless_somebody_works_on_it(
+    tickets: PostgresTicketStore, emptied_engine: Engine
+) -> None:
+    deleting = send(tickets, job="gone", shape=TicketShape.WORKER, verb=TicketVerb.DELETE)
+    claim(tickets, deleting)
+    assert not tickets.end_unclaimed(deleting, "by hand")
+    expire(emptied_engine)
+    with install(lose_first(Failpoint.TICKET_ENDED)):
+        assert tickets.end_unclaimed(deleting, "by hand")
+    assert tickets.end_unclaimed(deleting, "again"), "it has ended"
+    last = reports_of(tickets, deleting)[-1]
+    assert (last.details["state"], last.details["message"]) == ("CANCELLED", "by hand")
+    assert claimable(tickets) == []
+    with pytest.raises(RejectedError, match="the log has no ticket"):
+        tickets.end_unclaimed(TicketId(uuid.uuid4()), "by hand")
+
+
 def test_who_works_on_a_cancelled_ticket_is_named_until_it_has_ended(tickets: PostgresTicketStore) -> None:
     mine = claim(tickets, send(tickets))
     cancelling = cancel(tickets, mine.ticket_id)

@@ -161,7 +161,8 @@ def test_whose_deletion_the_source_waits_for_is_said_until_it_has_ended(world: F
         (job,) = world.flows.get_execution(execution_id).jobs
         return job.message
 
-    assert said() == "drained The source keeps what it has for the job until the executor here deletes it."
+    waits = "drained The source keeps what it has for the job until the executor here deletes it:"
+    assert said() == f"{waits} `gobblin-assets executor reports {sent.ticket_id}` says how far that is."
     world.executor.run(deleting, end=end)
     if end is AttemptEnd.COMPLETE:
         assert said() == "drained"

@@ -1,12 +1,14 @@
-"""The end of an attempt whose ticket could not be read."""
+"""The ends of attempts whose ticket could not be read, or not be done."""
 
 import uuid
 from types import SimpleNamespace
 from typing import Any, Never, cast
 
-from gobblin_assets.errors import ErrorFamily, RetryableError
+import pytest
+
+from gobblin_assets.errors import ErrorFamily, RejectedError, RetryableError
 from gobblin_assets.jobs.ingest.engine_port import AnnouncedEngine
-from gobblin_assets.model.job_ticket import TicketId
+from gobblin_assets.model.job_ticket import JobTicket, SentTicket, TicketId, TicketShape, TicketVerb
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.state.tickets import AttemptEnd, Claim
 from gobblin_assets.tickets.interruption import Interruption
@@ -40,3 +42,33 @@ def test_a_ticket_that_could_not_be_read_is_left_to_the_next_attempt() -> None:
     claim = Claim(TicketId(uuid.uuid4()), 1)
     assert run_claimed(claim, stores, open_no_spark, lambda _said: None, Interruption()) is AttemptEnd.DIED
     assert tickets.ended == [(AttemptEnd.DIED, ErrorFamily.RETRYABLE)]
+
+
+class SentTickets(AwayTickets):
+    """A log that has one ticket."""
+
+    def __init__(self, verb: TicketVerb) -> None:
+        super().__init__()
+        job = JobTicket("gobblin-job:/any/any/any", "1", "sink.postgres_log", {"job": "any"}, TicketShape.WORKER)
+        self._sent = SentTicket(TicketId(uuid.uuid4()), verb, "local", job)
+
+    def get_claimed(self, _claim: Claim) -> Any:
+        return self._sent
+
+    def report(self, *_told: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize("error", [RejectedError("is not set", field="X"), ValueError("of a library")])
+@pytest.mark.parametrize(
+    ("verb", "end"), [(TicketVerb.DELETE, AttemptEnd.DIED), (TicketVerb.UPDATE, AttemptEnd.FAILED)]
+)
+def test_a_delete_is_left_to_the_next_attempt_whatever_it_fails_with(
+    verb: TicketVerb, end: AttemptEnd, error: Exception
+) -> None:
+    def fail() -> Never:
+        raise error
+
+    stores = cast("Stores", SimpleNamespace(tickets=SentTickets(verb)))
+    claim = Claim(TicketId(uuid.uuid4()), 1)
+    assert run_claimed(claim, stores, fail, lambda _said: None, Interruption()) is end

@@ -219,7 +219,7 @@ _END_DELETION = text("""
 PROGRESS_COLUMNS: Final = """
     j.status, j.message, j.started_at, j.ended_at, j.processed_count, j.low_watermarks, j.high_watermarks,
     j.read_attempt, j.read_number, j.ticket ->> 'capability' LIKE 'distcp%' AS counts_files,
-    j.deletion, j.ticket ->> 'template_uri' AS template_uri
+    j.deletion, j.cancel_ticket_id, j.ticket ->> 'template_uri' AS template_uri
 """
 
 _LIST_WATCHED = text(f"""
@@ -639,7 +639,8 @@ def _progress_of(row: Row[Any]) -> JobProgress:
 def _describe_deletion(row: Row[Any]) -> str:
     if row.deletion != "waits":
         return str(row.deletion)
-    return f"The source keeps what it has for the job until the executor {row.executor} deletes it."
+    told = f"`gobblin-assets executor reports {row.cancel_ticket_id}` says how far that is"
+    return f"The source keeps what it has for the job until the executor {row.executor} deletes it: {told}."
 
 
 def job_status_of(row: Row[Any], flow: FlowKey) -> JobStatus:

@@ -443,6 +443,17 @@ class PostgresTicketStore:
 
         return self._do("cancel a ticket", body, committed=Failpoint.TICKET_ENDED)
 
+    def end_unclaimed(self, ticket_id: TicketId, message: str) -> bool:
+        def body(connection: Connection) -> bool:
+            found = connection.execute(_LOCK, {"ticket_id": ticket_id}).one_or_none()
+            if found is None:
+                raise RejectedError(
+                    f"the log has no ticket {ticket_id}", field="ticket", hint="The job of an execution has its id."
+                )
+            return found.ended_as is not None or _end_idle(connection, ticket_id, message)
+
+        return self._do("end a ticket that nobody works on", body, committed=Failpoint.TICKET_ENDED)
+
     def supersede(self, ticket_id: TicketId) -> int:
         def body(connection: Connection) -> int:
             older = [TicketId(each) for each in connection.execute(_OLDER, {"ticket_id": ticket_id}).scalars()]
