@@ -1,10 +1,10 @@
 """Parameters of templates: their schemas, and the values that a flow gives.
 
 A schema is a JSON Schema of an object whose properties are texts, numbers, truth values, lists of these, or lists of
-objects of these. ``x-suggest`` says what pages offer of what an executor finds where a flow begins: tables, topics,
-paths, publications; and of a table columns, primary_key, watermark_column, partitions, start. ``x-from: datasets`` says
-of a list of objects that a hop behind another one gets it from there: the datasets that this one publishes, each with
-its ``dataset``, its ``job``, and by what its files are found (``by``).
+objects of these. ``x-suggest`` says what pages offer of what is there where a flow begins: tables, topics, paths,
+publications, datasets; of a table columns, primary_key, watermark_column, partitions, start; of a dataset jobs.
+``x-from: datasets`` says of a list of objects that a hop behind another one gets it from there: the datasets that this
+one publishes, each with its ``dataset``, its ``job``, and by what its files are found (``by``).
 
 One flow's parameters serve all its templates: each takes those that it has, and one that none has is refused.
 """

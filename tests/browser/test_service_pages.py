@@ -193,6 +193,12 @@ def test_a_published_dataset_is_copied_to_a_second_lake(shop: ServiceShop, servi
     await_complete(page)
     job = service.ask("GET", f"{FLOWS}/sales/customers/status").json["jobs"][0]["job_name"]
 
+    page.goto("/ui/new?template=FS:///default/dataset-to-tree.template&source=lake")
+    page.get_by_role("group", name="Datasets of lake").get_by_label("public.customers").check()
+    page.get_by_role("button", name="Take the chosen ones").click()
+    expect(page.get_by_role("textbox", name="Job", exact=False)).to_have_value(job)
+
+    page.goto(published)
     page.get_by_role("link", name="Copy the datasets of lake").click()
     typist = Typist(page)
     plan = page.get_by_role("complementary", name="Plan")

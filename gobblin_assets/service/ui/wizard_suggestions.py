@@ -1,7 +1,8 @@
-"""Suggestions for a form: what an executor says of the node that the flow begins at, and proposals made of it.
+"""Suggestions for a form: what there is at the node that the flow begins at, and proposals made of it.
 
-The form has the ids of the questions that were asked for it. Their answers are in the executor's log, so that nothing
-is kept here between two requests.
+Of datasets the service knows itself what its flows have published. All else an executor says: the form has the ids of
+the questions that were asked for it. Their answers are in the executor's log, so that nothing is kept here between two
+requests.
 """
 
 import uuid
@@ -14,6 +15,7 @@ from gobblin_assets.model.job_ticket import ProbeKind, TicketId
 from gobblin_assets.service.access import User
 from gobblin_assets.service.api.problems import problem_of
 from gobblin_assets.service.api.request_parts import ServedParts
+from gobblin_assets.service.guarded_jobs import PAGE_DATASETS_MAX, DatasetCondition, PublishedDataset
 from gobblin_assets.service.probes import TABLES_ASKED_MAX, Probe, ProbeState, list_answers
 from gobblin_assets.service.topology import DataNode, NodeKind
 from gobblin_assets.service.ui.forms import SentForm
@@ -25,14 +27,19 @@ COLUMNS_WAIT_S: Final = 9.0
 PROBES_MAX: Final = 30
 """Of one form."""
 
-
-_WORD_OF: Final[Mapping[NodeKind, str]] = {
-    NodeKind.DATABASE: "tables",
-    NodeKind.CHANGE_LOG: "tables",
-    NodeKind.CLUSTER: "topics",
-    NodeKind.FILES: "paths",
+_DATASETS: Final = "datasets"
+_WORDS_OF: Final[Mapping[NodeKind, Sequence[str]]] = {
+    NodeKind.DATABASE: ("tables",),
+    NodeKind.CHANGE_LOG: ("tables",),
+    NodeKind.CLUSTER: ("topics",),
+    NodeKind.FILES: ("paths", _DATASETS),
 }
-_TITLES: Final[Mapping[str, str]] = {"tables": "Tables", "topics": "Topics", "paths": "Directories"}
+_TITLES: Final[Mapping[str, str]] = {
+    "tables": "Tables",
+    "topics": "Topics",
+    "paths": "Directories",
+    _DATASETS: "Datasets",
+}
 _NOTHING: Final[Mapping[str, Any]] = {}
 
 
@@ -40,7 +47,7 @@ _NOTHING: Final[Mapping[str, Any]] = {}
 class SuggestedList:
     """The list of a form that is filled by choosing. ``member``: the field of its rows that is chosen.
 
-    ``word``: tables, topics or paths. ``fields``: the schemas of a row's fields.
+    ``word``: tables, topics, paths or datasets. ``fields``: the schemas of a row's fields.
     """
 
     name: str
@@ -58,13 +65,15 @@ class SuggestedList:
 class Suggestions:
     """What is known for a form. ``node``: where the flow begins; None: it is not chosen, or has nothing to suggest.
 
-    ``names``: the question for tables, topics or directories; ``columns``: what was said of tables, by their names.
+    ``published``: datasets. ``names``: the question for tables, topics or directories; ``columns``: what was said of
+    tables, by their names.
     ``refusal``: why nobody could be asked. ``notes``: sentences on what is not proposed. ``is_late``: proposals come.
     ``division``: the partitions that were chosen for what was taken last.
     """
 
     into: SuggestedList | None
     node: DataNode | None = None
+    published: Sequence[PublishedDataset] = ()
     names: Probe | None = None
     probes: list[Probe] = field(default_factory=list)
     columns: dict[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -80,6 +89,8 @@ class Suggestions:
     @property
     def shown(self) -> Sequence[str]:
         """The names to choose from."""
+        if self.published:
+            return list(dict.fromkeys(each.line.urn for each in self.published))
         if self.into is None or self.names is None or self.names.answer is None:
             return ()
         found: Sequence[str] = self.names.answer.get(self.into.word, ())
@@ -101,8 +112,10 @@ class Suggestions:
         """Values for a field that suggests the word, in a row of this table."""
         answer = self.names.answer if self.names is not None and self.names.answer is not None else _NOTHING
         match word:
-            case "tables" | "topics" | "paths":
+            case "tables" | "topics" | "paths" | "datasets":
                 return self.shown
+            case "jobs":
+                return [each.job.job_name for each in self.published if each.line.urn == table]
             case "publications":
                 return [each["publication"] for each in answer.get("publications", ())]
             case "watermark_column":
@@ -128,10 +141,12 @@ def recall_suggestions(
 ) -> Suggestions:
     """What is known by the questions that the form names, if they were asked of this node."""
     found = Suggestions(find_list(parameters))
-    if found.into is None or node is None or _WORD_OF.get(node.kind) != found.into.word:
+    if found.into is None or node is None or found.into.word not in _WORDS_OF.get(node.kind, ()):
         return found
     found.node = node
-    if form is not None and form.text("probe_node") == node.name:
+    if found.into.word == _DATASETS:
+        _list_published(parts, user, found, node)
+    elif form is not None and form.text("probe_node") == node.name:
         for text in form.texts("probe")[:PROBES_MAX]:
             _recall(parts, user, found, text)
     return found
@@ -139,7 +154,7 @@ def recall_suggestions(
 
 def ask_names(parts: ServedParts, user: User, found: Suggestions) -> None:
     """Ask which tables, topics or directories the node has, unless it was asked and has not failed."""
-    if found.node is None:
+    if found.node is None or found.into is None or found.into.word == _DATASETS:
         return
     known = found.names
     try:
@@ -179,6 +194,23 @@ def propose_publication(found: Suggestions, values: dict[str, Any], parameters: 
             offered = found.list_choices("publications", "")
             if len(offered) == 1:
                 values[name] = offered[0]
+
+
+def _list_published(parts: ServedParts, user: User, found: Suggestions, node: DataNode) -> None:
+    page = parts.jobs.list_datasets(user, node=node.name)
+    found.published = [
+        each
+        for each in page.datasets
+        # Not what copies publish, whose files are those of a tree.
+        if each.line.rows is not None and each.condition is not DatasetCondition.EMPTY
+    ]
+    found.notes += [
+        f"What is published through the log {each.log or 'of the service'} is not shown." for each in page.away
+    ]
+    if page.after is not None:
+        found.notes.append(f"These are the first {PAGE_DATASETS_MAX}: write the names of others below.")
+    if not found.published:
+        found.refusal = f"Flows that you may read have published nothing in {node.name} yet."
 
 
 def _recall(parts: ServedParts, user: User, found: Suggestions, text: str) -> None:
@@ -234,13 +266,20 @@ def _propose(row: Mapping[str, Any], found: Suggestions, division: str) -> dict[
     """The row with values for what is empty in it. ``division``: the partitions that were chosen for it."""
     if found.into is None:
         return dict(row)
+    if found.into.word == _DATASETS:
+        jobs = found.list_choices("jobs", str(row.get(found.into.member)))
+        return _fill_in(row, found.into, {"jobs": jobs[0]} if len(jobs) == 1 else {})
     said = found.columns.get(str(row.get(found.into.member)))
     if said is None:
         return dict(row)
     if division and not said["partition_columns"]:
         found.notes.append(f"{said['table']} has no column of time: it is not divided.")
-    proposed = dict(_list_proposals(said, division or str(row.get("partitions") or "")))
-    fields = {name: proposed.get(str(each.get("x-suggest"))) for name, each in found.into.fields.items()}
+    return _fill_in(row, found.into, dict(_list_proposals(said, division or str(row.get("partitions") or ""))))
+
+
+def _fill_in(row: Mapping[str, Any], into: SuggestedList, proposed: Mapping[str, Any]) -> dict[str, Any]:
+    """``proposed``: by the words of what fields suggest."""
+    fields = {name: proposed.get(str(each.get("x-suggest"))) for name, each in into.fields.items()}
     return {**{name: value for name, value in fields.items() if value}, **row}
 
 
